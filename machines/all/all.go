@@ -1,0 +1,14 @@
+// Package all lists the lifecycles that the program runs: a new one is one folder beside it and one line here.
+package all
+
+import (
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
+)
+
+// Machines are the lifecycles in the order in which they are shown.
+func Machines() []*machines.Machine {
+	return []*machines.Machine{
+		service.Machine,
+	}
+}

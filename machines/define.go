@@ -1,0 +1,261 @@
+package machines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/looplab/fsm"
+)
+
+var (
+	dotted = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	token  = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
+)
+
+// Define checks a lifecycle and makes it runnable. It panics with the reason when the table is broken: a wrong name,
+// an undefined state, input, event or effect, a state that cannot be reached or left, an edge hidden by an unguarded
+// one before it, a timeout without an edge.
+func Define[D any](d Definition[D]) *Machine {
+	if err := check(&d); err != nil {
+		panic(fmt.Sprintf("machines: %s: %v", d.Name, err))
+	}
+	m := &Machine{
+		Name: d.Name, Plural: d.Plural, Parent: d.Parent, Doc: d.Doc, Inputs: d.Inputs, Columns: d.Columns,
+		newData: func() any { return new(D) },
+		inputs:  map[string]*Command{}, events: map[string]*EventType{}, effects: map[string]*EffectInfo{}, states: map[string]*StateInfo{},
+	}
+	for _, s := range d.States {
+		info := StateInfo{Name: s.Name, Doc: s.Doc, Terminal: s.Terminal, Failed: s.Failed, Poll: s.Poll, Transitional: s.Timeout != nil}
+		if s.Timeout != nil {
+			info.Deadline = s.Timeout.Input
+		}
+		m.States = append(m.States, info)
+	}
+	for _, e := range d.Effects {
+		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: orDefault(e.Timeout, time.Minute)})
+	}
+	m.Events = append(slices.Clone(d.Events),
+		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},
+		EventType{Name: EventDead, Class: ClassError, Doc: "A command could not be processed; it lies in DEAD_LETTERS."},
+		EventType{Name: EventRetrying, Class: ClassProgress, Doc: "A try of an effect failed; the next one is planned."},
+		EventType{Name: EventRetried, Class: ClassProgress, Doc: "The next try of an effect was started."})
+	m.Edges = flatten(d.Edges)
+	m.index()
+	m.step = stepper(&d)
+	m.judges.New = func() any { return fsm.NewFSM(noneName, judgeEvents(m.Edges), nil) }
+	return m
+}
+
+func (m *Machine) index() {
+	for i := range m.States {
+		m.states[m.States[i].Name] = &m.States[i]
+	}
+	for i := range m.Inputs {
+		m.inputs[m.Inputs[i].Name] = &m.Inputs[i]
+	}
+	for i := range m.Effects {
+		m.effects[m.Effects[i].Name] = &m.Effects[i]
+	}
+	for i := range m.Events {
+		if m.Events[i].Subject == "" {
+			m.Events[i].Subject = m.Events[i].Name
+		}
+		m.events[m.Events[i].Name] = &m.Events[i]
+	}
+}
+
+// noneName stands for None inside looplab/fsm, which takes an empty state for an unset one.
+const noneName = "(none)"
+
+func stateName(s string) string {
+	if s == None {
+		return noneName
+	}
+	return s
+}
+
+func flatten[D any](edges []Edge[D]) []EdgeInfo {
+	var flat []EdgeInfo
+	for row, e := range edges {
+		for _, from := range e.From {
+			info := EdgeInfo{From: from, On: e.On, To: e.To, Emit: e.Emit, Effects: e.Effects, Noop: e.Noop, row: row}
+			if e.To == Same {
+				info.To = from
+			}
+			if e.If != nil {
+				info.If, info.Doc = e.If.Name, e.If.Doc
+			}
+			flat = append(flat, info)
+		}
+	}
+	return flat
+}
+
+func judgeEvents(edges []EdgeInfo) fsm.Events {
+	var events fsm.Events
+	for _, e := range edges {
+		events = append(events, fsm.EventDesc{Name: e.name(), Src: []string{stateName(e.From)}, Dst: stateName(e.To)})
+	}
+	return events
+}
+
+// fire takes one edge. A self-transition is legal, and looplab reports it as an error of its own type. The context
+// is never cancelled: a cancelled one would wedge the instance.
+func fire(j *fsm.FSM, edge string) error {
+	err := j.Event(context.Background(), edge)
+	var same fsm.NoTransitionError
+	if errors.As(err, &same) && same.Err == nil {
+		return nil
+	}
+	return err
+}
+
+func (r Retry) withDefaults() Retry {
+	r.Attempts = orDefault(r.Attempts, 10)
+	r.Base = orDefault(r.Base, 500*time.Millisecond)
+	r.Factor = orDefault(r.Factor, 2)
+	r.Cap = orDefault(r.Cap, time.Minute)
+	return r
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// checker collects the names of a definition and says what is wrong with it.
+type checker struct {
+	states, inputs, events, effects map[string]bool
+}
+
+func check[D any](d *Definition[D]) error {
+	c := checker{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	if !token.MatchString(d.Name) || !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(d.Plural) {
+		return fmt.Errorf("name %q or plural %q is not a lower-case token", d.Name, d.Plural)
+	}
+	for _, s := range d.States {
+		if !dotted.MatchString(s.Name) || c.states[s.Name] {
+			return fmt.Errorf("state %q is not made of dotted tokens, or named twice", s.Name)
+		}
+		c.states[s.Name] = true
+	}
+	for _, in := range d.Inputs {
+		if !token.MatchString(in.Name) || c.inputs[in.Name] || in.Name == CommandElapsed || in.Name == CommandFailed {
+			return fmt.Errorf("input %q is not a lower-case token, named twice, or the engine's own", in.Name)
+		}
+		if in.Body != nil && reflect.TypeOf(in.Body).Kind() != reflect.Struct {
+			return fmt.Errorf("body of input %q is not a struct", in.Name)
+		}
+		c.inputs[in.Name] = true
+	}
+	for _, e := range d.Events {
+		if !dotted.MatchString(e.Name) || c.events[e.Name] || !slices.Contains([]Class{ClassState, ClassResource, ClassError, ClassProgress}, e.Class) {
+			return fmt.Errorf("event %q is not made of dotted tokens, named twice, or of no class", e.Name)
+		}
+		c.events[e.Name] = true
+	}
+	for _, e := range d.Effects {
+		if !token.MatchString(e.Name) || c.effects[e.Name] {
+			return fmt.Errorf("effect %q is not a lower-case token, or named twice", e.Name)
+		}
+		c.effects[e.Name] = true
+		if !c.inputs[e.Done] || !c.inputs[e.Failed] {
+			return fmt.Errorf("effect %q ends with undefined input %q or %q", e.Name, e.Done, e.Failed)
+		}
+	}
+	if err := checkEdges(d, &c); err != nil {
+		return err
+	}
+	return checkStates(d)
+}
+
+func checkEdges[D any](d *Definition[D], c *checker) error {
+	closed := map[[2]string]int{} // (state, input) that an unguarded edge has closed
+	for i, e := range d.Edges {
+		if !c.inputs[e.On] {
+			return fmt.Errorf("edge %d: undefined input %q", i, e.On)
+		}
+		if e.To != Same && !c.states[e.To] {
+			return fmt.Errorf("edge %d (%s): undefined target %q", i, e.On, e.To)
+		}
+		for _, from := range e.From {
+			if from != None && !c.states[from] {
+				return fmt.Errorf("edge %d (%s): undefined source %q", i, e.On, from)
+			}
+			if from == None && e.To == Same {
+				return fmt.Errorf("edge %d (%s): leaves an entity that does not exist as it is", i, e.On)
+			}
+			at := [2]string{from, e.On}
+			if by, ok := closed[at]; ok {
+				return fmt.Errorf("edge %d (%s from %s) is hidden by the unguarded edge %d", i, e.On, stateName(from), by)
+			}
+			if e.If == nil {
+				closed[at] = i
+			}
+		}
+		for _, ev := range e.Emit {
+			if !c.events[ev] {
+				return fmt.Errorf("edge %d (%s): undefined event %q", i, e.On, ev)
+			}
+		}
+		for _, fx := range e.Effects {
+			if !c.effects[fx] {
+				return fmt.Errorf("edge %d (%s): undefined effect %q", i, e.On, fx)
+			}
+		}
+		if e.If != nil && (e.If.Holds == nil || e.If.Name == "") {
+			return fmt.Errorf("edge %d (%s): guard without a name or a function", i, e.On)
+		}
+	}
+	return nil
+}
+
+func checkStates[D any](d *Definition[D]) error {
+	flat := flatten(d.Edges)
+	reached := map[string]bool{None: true}
+	for again := true; again; {
+		again = false
+		for _, e := range flat {
+			if reached[e.From] && !reached[e.To] {
+				reached[e.To], again = true, true
+			}
+		}
+	}
+	births := map[string]bool{}
+	for _, in := range d.Inputs {
+		births[in.Name] = in.Birth
+	}
+	for _, s := range d.States {
+		if !reached[s.Name] {
+			return fmt.Errorf("state %s cannot be reached", s.Name)
+		}
+		leaves := slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.To != s.Name })
+		if !s.Terminal && !leaves {
+			return fmt.Errorf("state %s cannot be left and is not terminal", s.Name)
+		}
+		if t := s.Timeout; t != nil && !slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.On == t.Input }) {
+			return fmt.Errorf("state %s: no edge for its timeout %q", s.Name, t.Input)
+		}
+		if s.Terminal {
+			for _, e := range flat {
+				if e.From == s.Name && e.To != s.Name && !births[e.On] {
+					return fmt.Errorf("terminal state %s is left by %q, which is no birth", s.Name, e.On)
+				}
+			}
+		}
+	}
+	for _, e := range flat {
+		if e.From == None && !births[e.On] {
+			return fmt.Errorf("input %q creates an entity, but is no birth", e.On)
+		}
+	}
+	return nil
+}

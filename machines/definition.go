@@ -1,0 +1,243 @@
+package machines
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// None is the state of an entity that was never created. It is not stored and has no name in a table.
+const None = ""
+
+// Same as the target of an edge keeps the state: timers and effects under way stay.
+const Same = "="
+
+// Engine commands: every machine takes them, and no table may name them.
+const (
+	CommandElapsed = "elapsed" // a timer fired; body Elapsed
+	CommandFailed  = "failed"  // a provider could not perform an effect; body EffectFailed
+)
+
+// Engine events: every machine emits them.
+const (
+	EventRefused  = "command.refused"
+	EventDead     = "command.dead"
+	EventRetrying = "effect.retrying" // a try failed, the next one is planned
+	EventRetried  = "effect.retried"  // the next try was started
+)
+
+// Class decides how long an event is kept.
+type Class string
+
+// The classes of events, with the life that the streams package gives them.
+const (
+	ClassState    Class = "state"    // 3 years
+	ClassResource Class = "resource" // 3 years
+	ClassError    Class = "error"    // 1 year
+	ClassProgress Class = "progress" // 90 days
+)
+
+// Definition is a lifecycle as its author writes it. D is the type of the entity's data: a struct that marshals to
+// JSON, whose zero value is what an entity starts with.
+type Definition[D any] struct {
+	Name    string // singular, as in subjects: "service"
+	Plural  string // as in paths and the name of the bucket: "services"
+	Parent  string // what the parent is called ("service" for an instance), or empty
+	Doc     string
+	States  []State[D]
+	Effects []Effect[D]
+	Events  []EventType
+	Inputs  []Command
+	Edges   []Edge[D]
+	Columns []Column
+}
+
+// State is one stage. One with a Timeout is transitional.
+type State[D any] struct {
+	Name     string
+	Doc      string
+	Timeout  *Timeout[D]
+	Poll     *Poll
+	Terminal bool // the entity has ended; only an input that is a Birth leads out
+	Failed   bool // an operator should look at it
+}
+
+// Timeout gives a state its deadline.
+type Timeout[D any] struct {
+	Input string // fed to the table when the time is over
+	After func(*D) time.Duration
+}
+
+// Poll says that the world is looked at while an entity is in the state.
+type Poll struct {
+	Every  time.Duration `json:"every"`
+	Effect string        `json:"effect"`
+}
+
+// Effect is something done in the world for an entity by a provider.
+type Effect[D any] struct {
+	Name    string // a verb: "apply"
+	Doc     string
+	Done    string // the input that carries the provider's result
+	Failed  string // the input that follows the last failed try
+	Retry   Retry
+	Timeout time.Duration // of one try; 0 is 60 s
+	Payload func(*Tx[D]) any
+}
+
+// Retry plans the tries of an effect: the wait before try n+1 is random between 0 and min(Cap, Base*Factor^(n-1))
+// ("full jitter", AWS Architecture Blog, Exponential Backoff And Jitter), and never less than a provider asks for.
+type Retry struct {
+	Attempts int           `json:"attempts"` // tries in all; 0 is 10
+	Base     time.Duration `json:"base"`     // 0 is 500 ms
+	Factor   float64       `json:"factor"`   // 0 is 2
+	Cap      time.Duration `json:"cap"`      // 0 is 60 s
+}
+
+// EventType is one type of event that a machine emits.
+type EventType struct {
+	Name    string `json:"name"`    // as in ce-type and the timeline
+	Subject string `json:"subject"` // as in the subject; Name if empty
+	Class   Class  `json:"class"`
+	Doc     string `json:"doc"`
+}
+
+// Command is one input. A command comes from a user; a report comes from a provider or an observer.
+type Command struct {
+	Name        string
+	Doc         string
+	Body        any  // a value of the struct type of its body, or nil for none
+	Birth       bool // creates the entity, and a new life of an ended one
+	Report      bool // not offered to users
+	Admin       bool // needs the role admin, not only operate
+	Destructive bool // a user is asked before it is sent
+}
+
+// Validator is implemented by bodies that check themselves beyond their types. It returns nil, or a [*Refusal] from
+// [Invalid].
+type Validator interface{ Validate() *Refusal }
+
+// Edge is one row of the table. Among the edges of a state and an input the first whose guard holds is taken.
+type Edge[D any] struct {
+	From    []string
+	On      string
+	If      *Guard[D] // nil always holds
+	To      string
+	Do      func(*Tx[D]) // changes the data; nil changes nothing
+	Emit    []string     // event types, in order
+	Effects []string     // started after Do
+	Reenter bool         // with To Same: as if the state were entered anew (deadline, effects)
+	Noop    bool         // accepted, but nothing is to be done: no version, no event
+}
+
+// Guard decides whether an edge is open. It must not change anything.
+type Guard[D any] struct {
+	Name  string // as in the diagram: "converged"
+	Doc   string // said when it was the reason of a refusal: "needs …"
+	Holds func(*Tx[D]) bool
+}
+
+// Column is a value that lists show.
+type Column struct {
+	Title string `json:"title"`
+	Path  string `json:"path"` // dotted path from the entity, such as data.snapshot.url
+}
+
+// Tx is what guards, actions and payloads see of one step.
+type Tx[D any] struct {
+	Data *D // a shallow copy that the action may change
+	Body any
+	In   *Input
+
+	entity *Entity
+	out    *Output
+	detail map[string]any
+}
+
+// Input is a command as it reaches [Machine.Step].
+type Input struct {
+	Command string
+	ID      string
+	Seq     uint64    // in COMMANDS
+	Time    time.Time // when the stream took it: the clock of the step
+	Actor   string
+	Reason  string
+	Trace   string
+	Body    json.RawMessage
+	Attempt string // of a report, from its Report
+}
+
+// Output is what a step wants done.
+type Output struct {
+	Result   string // Applied, Unchanged or Ignored
+	From, To string
+	Messages []Message
+}
+
+// Body is the decoded body of the input; it panics when the table names another type for it.
+func Body[B, D any](t *Tx[D]) *B { return t.Body.(*B) }
+
+// Now is the time of the step.
+func (t *Tx[D]) Now() time.Time { return t.In.Time }
+
+// State is the state before the step.
+func (t *Tx[D]) State() string { return t.entity.State }
+
+// Entity is the entity without its data, to be read only.
+func (t *Tx[D]) Entity() *Entity { return t.entity }
+
+// Emit adds an event to those that the edge emits by itself.
+func (t *Tx[D]) Emit(event string, data any) {
+	t.detail[event] = data
+	t.out.Messages = append(t.out.Messages, Message{Kind: KindEvent, Name: event})
+}
+
+// Detail gives an event that the edge emits its data.
+func (t *Tx[D]) Detail(event string, data any) { t.detail[event] = data }
+
+// NextGeneration counts a newly accepted specification.
+func (t *Tx[D]) NextGeneration() { t.entity.Generation++ }
+
+// Label replaces the entity's labels.
+func (t *Tx[D]) Label(labels map[string]string) { t.entity.Labels = labels }
+
+// Fail keeps the reason of a failure where every reader finds it; nil forgets it.
+func (t *Tx[D]) Fail(f *Failure) {
+	if f != nil && f.At.IsZero() {
+		c := *f
+		c.At = t.Now()
+		f = &c
+	}
+	t.entity.LastError = f
+}
+
+// Condition sets one condition; its time moves only when its status does.
+func (t *Tx[D]) Condition(typ string, status Status, reason, message string) {
+	c := Condition{Type: typ, Status: status, Reason: reason, Message: message, ObservedGeneration: t.entity.Generation, LastTransitionTime: t.Now()}
+	next := make([]Condition, 0, len(t.entity.Conditions)+1)
+	found := false
+	for _, old := range t.entity.Conditions {
+		if old.Type == typ {
+			found = true
+			if old.Status == status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+			old = c
+		}
+		next = append(next, old)
+	}
+	if !found {
+		next = append(next, c)
+	}
+	t.entity.Conditions = next
+}
+
+// Forget drops a condition.
+func (t *Tx[D]) Forget(typ string) {
+	var next []Condition
+	for _, c := range t.entity.Conditions {
+		if c.Type != typ {
+			next = append(next, c)
+		}
+	}
+	t.entity.Conditions = next
+}

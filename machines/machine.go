@@ -1,0 +1,188 @@
+package machines
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/looplab/fsm"
+)
+
+// Machine is a checked lifecycle. It is immutable and safe for concurrent use.
+type Machine struct {
+	Name    string
+	Plural  string
+	Parent  string
+	Doc     string
+	States  []StateInfo
+	Inputs  []Command
+	Effects []EffectInfo
+	Events  []EventType
+	Edges   []EdgeInfo
+	Columns []Column
+
+	newData func() any
+	step    func(*Machine, Entity, *Input) (Entity, Output, error)
+	inputs  map[string]*Command
+	events  map[string]*EventType
+	effects map[string]*EffectInfo
+	states  map[string]*StateInfo
+	judges  sync.Pool // of *fsm.FSM
+}
+
+// StateInfo is a state as readers see it.
+type StateInfo struct {
+	Name         string `json:"name"`
+	Doc          string `json:"doc,omitempty"`
+	Transitional bool   `json:"transitional"`
+	Terminal     bool   `json:"terminal"`
+	Failed       bool   `json:"failed"`
+	Deadline     string `json:"deadline,omitempty"` // the input that follows its timeout
+	Poll         *Poll  `json:"poll,omitempty"`
+}
+
+// EffectInfo is an effect as readers and workers see it.
+type EffectInfo struct {
+	Name    string        `json:"name"`
+	Doc     string        `json:"doc,omitempty"`
+	Done    string        `json:"done"`
+	Failed  string        `json:"failed"`
+	Retry   Retry         `json:"retry"`
+	Timeout time.Duration `json:"timeout"`
+}
+
+// EdgeInfo is one edge as readers see it: one per state that it leaves.
+type EdgeInfo struct {
+	From    string   `json:"from"` // empty for an entity that does not exist
+	On      string   `json:"on"`
+	If      string   `json:"if,omitempty"`
+	Doc     string   `json:"doc,omitempty"` // of the guard
+	To      string   `json:"to"`
+	Emit    []string `json:"emit,omitempty"`
+	Effects []string `json:"effects,omitempty"`
+	Noop    bool     `json:"noop,omitempty"`
+
+	row int // in Definition.Edges
+}
+
+// name is the edge's own name for looplab/fsm, where a second destination for one (event, source) silently wins.
+func (e *EdgeInfo) name() string { return fmt.Sprintf("%s#%d", e.On, e.row) }
+
+// State returns a state by its name.
+func (m *Machine) State(name string) (StateInfo, bool) {
+	s, ok := m.states[name]
+	if !ok {
+		return StateInfo{}, false
+	}
+	return *s, true
+}
+
+// Input returns a command or report by its name.
+func (m *Machine) Input(name string) (Command, bool) {
+	c, ok := m.inputs[name]
+	if !ok {
+		return Command{}, false
+	}
+	return *c, true
+}
+
+// Event returns an event type by its name, the engine's own ones included.
+func (m *Machine) Event(name string) (EventType, bool) {
+	e, ok := m.events[name]
+	if !ok {
+		return EventType{}, false
+	}
+	return *e, true
+}
+
+// Effect returns an effect by its name.
+func (m *Machine) Effect(name string) (EffectInfo, bool) {
+	e, ok := m.effects[name]
+	if !ok {
+		return EffectInfo{}, false
+	}
+	return *e, true
+}
+
+// Commands are the inputs that users may send.
+func (m *Machine) Commands() []Command {
+	var cs []Command
+	for _, c := range m.Inputs {
+		if !c.Report {
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// Allowed lists the commands of users that have an edge from the state, in the order of the table. A guard may still
+// refuse one of them.
+func (m *Machine) Allowed(state string) []string {
+	allowed := []string{}
+	for _, c := range m.Inputs {
+		if !c.Report && slices.ContainsFunc(m.Edges, func(e EdgeInfo) bool { return e.From == state && e.On == c.Name }) {
+			allowed = append(allowed, c.Name)
+		}
+	}
+	return allowed
+}
+
+// New is the entity that does not exist yet.
+func (m *Machine) New(namespace, parent, id string) Entity {
+	return Entity{Schema: SchemaVersion, Machine: m.Name, Namespace: namespace, Parent: parent, ID: id, Data: m.newData()}
+}
+
+// Decode reads a stored entity with its data. It refuses a value of a newer schema, of another machine and of a
+// state that the table does not have.
+func (m *Machine) Decode(value []byte) (Entity, error) {
+	e := Entity{Data: m.newData()}
+	if err := json.Unmarshal(value, &e); err != nil {
+		return Entity{}, fmt.Errorf("machines: cannot read a stored %s: %w", m.Name, err)
+	}
+	if e.Data == nil {
+		e.Data = m.newData()
+	}
+	switch {
+	case e.Schema > SchemaVersion:
+		return Entity{}, fmt.Errorf("machines: stored %s %s has schema %d, this program knows up to %d: run a newer one", m.Name, e.Key(), e.Schema, SchemaVersion)
+	case e.Schema < 1:
+		return Entity{}, fmt.Errorf("machines: stored %s has no schema: it was not written by this program", m.Name)
+	case e.Machine != m.Name:
+		return Entity{}, fmt.Errorf("machines: stored value is a %q, not a %s", e.Machine, m.Name)
+	}
+	if _, ok := m.states[e.State]; !ok && e.State != None {
+		return Entity{}, fmt.Errorf("machines: stored %s %s is in state %q, which the table does not have", m.Name, e.Key(), e.State)
+	}
+	return e, nil
+}
+
+// DecodeBody reads and checks the body of an input. Unknown fields and wrong types are refused.
+func (m *Machine) DecodeBody(input string, body []byte) (any, *Refusal) {
+	c, ok := m.inputs[input]
+	if !ok {
+		return nil, &Refusal{Code: CodeNotFound, Message: fmt.Sprintf("%s has no command %q", m.Name, input)}
+	}
+	return decodeBody(c, body)
+}
+
+// NewBody returns a pointer to an empty body of the input, or nil when it has none.
+func (c *Command) NewBody() any {
+	if c.Body == nil {
+		return nil
+	}
+	return reflect.New(reflect.TypeOf(c.Body)).Interface()
+}
+
+// judge asks looplab/fsm whether the edge is legal from the state, and where it leads.
+func (m *Machine) judge(e *EdgeInfo, from string) (string, error) {
+	j := m.judges.Get().(*fsm.FSM)
+	defer m.judges.Put(j)
+	j.SetState(stateName(from))
+	if err := fire(j, e.name()); err != nil {
+		return "", fmt.Errorf("machines: %s: %s while %s: %w", m.Name, e.On, from, err)
+	}
+	return j.Current(), nil
+}

@@ -1,0 +1,109 @@
+package machines
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"time"
+)
+
+// retryPrefix begins the name of the timer that starts the next try of an effect.
+const retryPrefix = "retry-"
+
+// start begins a try of an effect: the entity waits for it under a new attempt id.
+func (s *stepping[D]) start(effect string, try int) {
+	id := fmt.Sprintf("%s-%d-%d", effect, s.next.Version, try)
+	effects := map[string]Attempt{effect: {ID: id, Try: try, Since: s.in.Time}}
+	for n, a := range s.next.Effects {
+		if n != effect {
+			effects[n] = a
+		}
+	}
+	s.next.Effects = effects
+	task := Task{
+		Machine: s.m.Name, Namespace: s.next.Namespace, ID: s.next.ID, Parent: s.next.Parent,
+		Effect: effect, Attempt: id, Try: try, Fence: s.next.Version,
+	}
+	if payload := s.payloads[effect]; payload != nil {
+		raw, err := json.Marshal(payload(s.tx))
+		if err != nil {
+			panic(fmt.Sprintf("machines: %s: payload of %s: %v", s.m.Name, effect, err))
+		}
+		task.Data = raw
+	}
+	body, err := json.Marshal(task)
+	if err != nil {
+		panic(fmt.Sprintf("machines: %s: task of %s: %v", s.m.Name, effect, err))
+	}
+	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: body})
+}
+
+// failed plans the next try, or takes the machine's failure edge after the last one.
+func (s *stepping[D]) failed() error {
+	var body EffectFailed
+	if err := json.Unmarshal(s.in.Body, &body); err != nil {
+		return fmt.Errorf("machines: %s is not {effect, attempt, failure}: %w", s.in.Command, err)
+	}
+	info, ok := s.m.effects[body.Effect]
+	if !ok {
+		return fmt.Errorf("machines: %s has no effect %q", s.m.Name, body.Effect)
+	}
+	attempt, ok := s.before.Effects[body.Effect]
+	if !ok || attempt.ID != body.Attempt || attempt.NextTry != nil {
+		return s.stale(body.Attempt)
+	}
+	failure := body.Failure
+	if failure.At.IsZero() {
+		failure.At = s.in.Time
+	}
+	if failure.Retryable && attempt.Try < info.Retry.Attempts {
+		return s.planRetry(body.Effect, attempt, &failure, info)
+	}
+	s.settle(body.Effect)
+	s.next.LastError = &failure
+	in := *s.in
+	in.Command, in.Attempt = info.Failed, body.Attempt
+	s.in, s.tx.In = &in, &in
+	s.tx.Body = &failure
+	return s.feed(info.Failed)
+}
+
+func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure, info *EffectInfo) error {
+	s.advance()
+	wait := max(info.Retry.wait(attempt.Try, s.next.Key()+attempt.ID), failure.RetryAfter)
+	at := s.in.Time.Add(wait)
+	attempt.NextTry, attempt.Error = &at, failure
+	effects := map[string]Attempt{}
+	for n, a := range s.next.Effects {
+		effects[n] = a
+	}
+	effects[effect] = attempt
+	s.next.Effects, s.next.LastError = effects, failure
+	s.tx.Emit(EventRetrying, map[string]any{"effect": effect, "try": attempt.Try, "of": info.Retry.Attempts, "nextTry": at, "error": failure})
+	s.arm(retryPrefix+effect, at)
+	return s.seal(CommandFailed)
+}
+
+// retry starts the next try when its time has come.
+func (s *stepping[D]) retry(effect string) error {
+	attempt, ok := s.before.Effects[effect]
+	if !ok || attempt.NextTry == nil {
+		s.out.Result = Ignored
+		return nil
+	}
+	s.advance()
+	s.tx.Emit(EventRetried, map[string]any{"effect": effect, "try": attempt.Try + 1})
+	s.start(effect, attempt.Try+1)
+	return s.seal(CommandElapsed)
+}
+
+// wait is the time before the try after the given one. The randomness comes from the attempt, so that a repeated
+// step plans the same time; at least a tenth of the base is waited.
+func (r Retry) wait(try int, seed string) time.Duration {
+	ceiling := math.Min(float64(r.Cap), float64(r.Base)*math.Pow(r.Factor, float64(try-1)))
+	h := fnv.New64a()
+	h.Write([]byte(seed)) // never fails
+	jitter := float64(h.Sum64()>>11) / (1 << 53)
+	return max(time.Duration(jitter*ceiling), r.Base/10)
+}

@@ -1,0 +1,184 @@
+package service
+
+import (
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Spec is what a user wants to run: one shape for every gateway.
+type Spec struct {
+	Image        string            `json:"image" minLength:"1" maxLength:"512" example:"hello" doc:"Container image (knative), or the name of an allow-listed template (process)"`
+	Env          map[string]string `json:"env,omitempty" doc:"Environment of the process"`
+	Port         int               `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port that the image listens on; 0 lets the gateway choose"`
+	Scale        Scale             `json:"scale,omitzero" doc:"How many copies run"`
+	Probe        Probe             `json:"probe,omitzero" doc:"How the gateway learns that a copy is healthy"`
+	ForceReplace bool              `json:"forceReplace,omitempty" doc:"Replace what runs even when nothing changed"`
+}
+
+// Scale bounds the number of copies; Min 0 and Max 0 mean one.
+type Scale struct {
+	Min int `json:"min,omitempty" minimum:"0" maximum:"100"`
+	Max int `json:"max,omitempty" minimum:"0" maximum:"100"`
+}
+
+// Probe asks a copy for its health.
+type Probe struct {
+	Type           string `json:"type,omitempty" enum:"http,tcp" doc:"http (default) or tcp"`
+	Path           string `json:"path,omitempty" maxLength:"1024" doc:"Path of the HTTP probe; / by default"`
+	PeriodMillis   int    `json:"periodMillis,omitempty" minimum:"0" maximum:"3600000" doc:"Milliseconds between probes; 1000 by default"`
+	TimeoutMillis  int    `json:"timeoutMillis,omitempty" minimum:"0" maximum:"600000" doc:"Milliseconds that one probe may take; 1000 by default"`
+	Failures       int    `json:"failures,omitempty" minimum:"0" maximum:"1000" doc:"Failures in a row that make it unhealthy; 3 by default"`
+	StartupSeconds int    `json:"startupSeconds,omitempty" minimum:"0" maximum:"3600" doc:"Seconds that a new revision has to become healthy; 30 by default"`
+}
+
+// Policy is how patient and how strict the control plane is with one service.
+type Policy struct {
+	FailureThreshold        int    `json:"failureThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make it FAILED while it converges, when the reason is not of the failed kind; 3 by default"`
+	DegradeThreshold        int    `json:"degradeThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make a READY service FAILED; 3 by default"`
+	ProgressDeadlineSeconds int    `json:"progressDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds to converge; 600 by default, as Knative's"`
+	DeleteDeadlineSeconds   int    `json:"deleteDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds to be gone before a deletion counts as stalled; 120 by default"`
+	Drift                   string `json:"drift,omitempty" enum:"report,reapply" doc:"What to do when the world differs from the spec: report (default) or reapply"`
+}
+
+// Data is what a service entity keeps.
+type Data struct {
+	Spec       *Spec     `json:"spec,omitempty"`
+	Policy     Policy    `json:"policy,omitzero"`
+	SpecHash   string    `json:"specHash,omitempty"` // of Spec without ForceReplace: what must be observed
+	UID        string    `json:"uid,omitempty"`      // of this life of the id, chosen at creation
+	Applied    *Applied  `json:"applied,omitempty"`
+	Converged  *Accepted `json:"converged,omitempty"` // the last spec that was READY: what rollback goes back to
+	Snapshot   *Snapshot `json:"snapshot,omitempty"`
+	ObservedAt time.Time `json:"observedAt,omitzero"`
+	Failures   int       `json:"failures,omitempty"` // Ready=False in a row that counted
+	Drift      string    `json:"drift,omitempty"`    // the differing hash that was reported last
+}
+
+// Accepted is a specification at the generation that it had.
+type Accepted struct {
+	Spec       *Spec     `json:"spec"`
+	Hash       string    `json:"hash"`
+	Generation uint64    `json:"generation"`
+	At         time.Time `json:"at"`
+}
+
+// Applied is what the gateway said when it took a specification.
+type Applied struct {
+	UID             string    `json:"uid"`             // of the object in the gateway
+	Generation      int64     `json:"generation"`      // of the object in the gateway
+	ResourceVersion string    `json:"resourceVersion"` // opaque
+	Hash            string    `json:"hash"`
+	At              time.Time `json:"at,omitzero"` // set by the machine
+}
+
+// Observation is what a gateway sees of a service: the evidence of every decision. A gateway fills it without
+// judging; Snapshot is the part that is compared and kept.
+type Observation struct {
+	Snapshot
+	ResourceVersion string    `json:"resourceVersion,omitempty"`
+	At              time.Time `json:"at,omitzero"`
+}
+
+// Snapshot is an observation without what changes by itself: two equal ones are no meaningful change.
+type Snapshot struct {
+	Exists             bool                 `json:"exists"`
+	UID                string               `json:"uid,omitempty"`
+	Generation         int64                `json:"generation,omitempty"`
+	ObservedGeneration int64                `json:"observedGeneration,omitempty"`
+	SpecHash           string               `json:"specHash,omitempty"` // the annotation that apply wrote
+	Ready              machines.Status      `json:"ready,omitempty"`    // empty counts as Unknown
+	Reason             string               `json:"reason,omitempty"`
+	Message            string               `json:"message,omitempty"`
+	Conditions         []ObservedCondition  `json:"conditions,omitempty"` // ConfigurationsReady, RoutesReady, ...
+	URL                string               `json:"url,omitempty"`
+	LatestCreated      string               `json:"latestCreated,omitempty"` // revision
+	LatestReady        string               `json:"latestReady,omitempty"`   // revision
+	Serving            string               `json:"serving,omitempty"`       // revision that gets the traffic
+	Traffic            []Traffic            `json:"traffic,omitempty"`
+	Revisions          []ObservedRevision   `json:"revisions,omitempty"`
+	Route              machines.Status      `json:"route,omitempty"`  // what a probe through the route found
+	Fields             map[string]FieldDiff `json:"fields,omitempty"` // how the object differs from what was applied
+}
+
+// ObservedCondition is a condition of the object in the gateway.
+type ObservedCondition struct {
+	Type    string          `json:"type"`
+	Status  machines.Status `json:"status"`
+	Reason  string          `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+// Traffic is the share that one revision gets.
+type Traffic struct {
+	Revision string `json:"revision"`
+	Percent  int    `json:"percent"`
+}
+
+// ObservedRevision is one revision that the gateway has.
+type ObservedRevision struct {
+	Name   string          `json:"name"`
+	Hash   string          `json:"hash,omitempty"`
+	Ready  machines.Status `json:"ready,omitempty"`
+	Reason string          `json:"reason,omitempty"`
+}
+
+// FieldDiff is one field that drifted.
+type FieldDiff struct {
+	Want string `json:"want"`
+	Got  string `json:"got"`
+}
+
+// ApplyTask is the data of the effect apply.
+type ApplyTask struct {
+	UID        string `json:"uid"` // of this life of the id
+	Generation uint64 `json:"generation"`
+	Hash       string `json:"hash"`
+	Spec       *Spec  `json:"spec"`
+}
+
+// DeleteTask is the data of the effects delete and purge.
+type DeleteTask struct {
+	UID string `json:"uid"`
+}
+
+// ObserveTask is the data of the effect observe.
+type ObserveTask struct {
+	UID  string `json:"uid"`
+	Hash string `json:"hash"`
+}
+
+// Reasons of the failed kind: one observation of Ready=False with one of them and the current generation is enough,
+// because the gateway says that it has given up on the revision.
+const (
+	ReasonRevisionFailed   = "RevisionFailed"
+	ReasonContainerMissing = "ContainerMissing"
+	ReasonInvalid          = "Invalid"
+	ReasonExited           = "ExitCode"
+	ReasonProbeFailed      = "ProgressDeadlineExceeded"
+)
+
+// CreateBody is the body of create: HTTP body, command payload and stored data alike.
+type CreateBody struct {
+	Spec   Spec              `json:"spec" doc:"What to run"`
+	Policy *Policy           `json:"policy,omitempty" doc:"Thresholds and deadlines of this service"`
+	Labels map[string]string `json:"labels,omitempty" doc:"For filters; keys and values as in Kubernetes"`
+}
+
+// UpdateBody is the body of update.
+type UpdateBody struct {
+	Spec      Spec              `json:"spec" doc:"What to run from now on"`
+	Policy    *Policy           `json:"policy,omitempty" doc:"Replaces the policy; the old one stays when absent"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Replaces the labels; the old ones stay when absent"`
+	Supersede bool              `json:"supersede,omitempty" doc:"Also from CREATING and UPDATING: the new spec takes the place of the one under way"`
+}
+
+// PurgeBody is the body of purge.
+type PurgeBody struct {
+	Force bool `json:"force" doc:"Must be true: the service is forgotten even when the gateway still has it"`
+}
+
+// LabelBody is the body of label.
+type LabelBody struct {
+	Labels map[string]string `json:"labels" doc:"Replaces all labels"`
+}

@@ -1,0 +1,350 @@
+package machines
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Step takes one input. It returns the entity that follows and what is to be done, or the entity as it was and
+// either a [*Refusal] (an answer: nothing changed) or another error (the table or the data is broken; retrying the
+// same input gives the same error).
+//
+// Of the bookkeeping fields it touches none but Outbox, which stays as it was: the caller appends Output.Messages.
+func (m *Machine) Step(e Entity, in Input) (Entity, Output, error) { return m.step(m, e, &in) }
+
+// stepper closes over the typed table, so that Machine needs no type parameter.
+func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Output, error) {
+	rows := map[string][]int{} // indices of edges by state and input
+	for i, e := range d.Edges {
+		for _, from := range e.From {
+			rows[from+" "+e.On] = append(rows[from+" "+e.On], i)
+		}
+	}
+	states := map[string]*State[D]{}
+	for i := range d.States {
+		states[d.States[i].Name] = &d.States[i]
+	}
+	payloads := map[string]func(*Tx[D]) any{}
+	for _, e := range d.Effects {
+		payloads[e.Name] = e.Payload
+	}
+	return func(m *Machine, e Entity, in *Input) (Entity, Output, error) {
+		s := &stepping[D]{m: m, def: d, rows: rows, states: states, payloads: payloads, before: e, in: in}
+		return s.run()
+	}
+}
+
+// stepping is one run of Step.
+type stepping[D any] struct {
+	m        *Machine
+	def      *Definition[D]
+	rows     map[string][]int
+	states   map[string]*State[D]
+	payloads map[string]func(*Tx[D]) any
+	before   Entity
+	in       *Input
+
+	next Entity
+	out  Output
+	tx   *Tx[D]
+}
+
+func (s *stepping[D]) run() (Entity, Output, error) {
+	s.next = s.before
+	data := *s.before.Data.(*D)
+	s.next.Data = &data
+	s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
+	s.out = Output{Result: Applied, From: s.before.State, To: s.before.State}
+	err := s.dispatch()
+	if err != nil || s.out.Result != Applied {
+		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State}, err
+	}
+	return s.next, s.out, nil
+}
+
+func (s *stepping[D]) dispatch() error {
+	switch s.in.Command {
+	case CommandElapsed:
+		return s.elapsed()
+	case CommandFailed:
+		return s.failed()
+	}
+	c, ok := s.m.inputs[s.in.Command]
+	if !ok {
+		return &Refusal{Code: CodeNotFound, Message: fmt.Sprintf("%s has no command %q", s.m.Name, s.in.Command), State: s.before.State, Command: s.in.Command, Allowed: s.m.Allowed(s.before.State)}
+	}
+	body, in := s.in.Body, s.in
+	if c.Report {
+		var r Report
+		if err := json.Unmarshal(body, &r); err != nil {
+			return fmt.Errorf("machines: report %s is not {attempt, data}: %w", c.Name, err)
+		}
+		if effect := s.answered(c.Name); r.Attempt != "" {
+			if s.before.Effects[effect].ID != r.Attempt {
+				return s.stale(r.Attempt)
+			}
+			s.settle(effect)
+		}
+		body = r.Data
+		copied := *in
+		copied.Attempt = r.Attempt
+		s.in, s.tx.In = &copied, &copied
+	}
+	decoded, refusal := decodeBody(c, body)
+	if refusal != nil {
+		refusal.State, refusal.Command = s.before.State, c.Name
+		return refusal
+	}
+	s.tx.Body = decoded
+	return s.feed(c.Name)
+}
+
+// answered is the effect that a result belongs to: the one under way, if there are several that end alike.
+func (s *stepping[D]) answered(done string) string {
+	name := ""
+	for _, e := range s.m.Effects {
+		if e.Done == done {
+			if _, ok := s.before.Effects[e.Name]; ok || name == "" {
+				name = e.Name
+			}
+		}
+	}
+	return name
+}
+
+func (s *stepping[D]) stale(attempt string) *Refusal {
+	return &Refusal{Code: CodeStale, State: s.before.State, Command: s.in.Command, Message: fmt.Sprintf("%s answers attempt %q, which is not under way any more", s.in.Command, attempt)}
+}
+
+// settle forgets an effect that has ended. The map is replaced, never written.
+func (s *stepping[D]) settle(effect string) {
+	var rest map[string]Attempt
+	for name, a := range s.next.Effects {
+		if name != effect {
+			if rest == nil {
+				rest = map[string]Attempt{}
+			}
+			rest[name] = a
+		}
+	}
+	s.next.Effects = rest
+}
+
+// elapsed handles a timer that fired: the next try of an effect, or the timeout of the state.
+func (s *stepping[D]) elapsed() error {
+	var body Elapsed
+	if err := json.Unmarshal(s.in.Body, &body); err != nil {
+		return fmt.Errorf("machines: %s is not {timer, armed}: %w", s.in.Command, err)
+	}
+	t, ok := s.before.Timers[body.Timer]
+	if !ok || t.Armed != body.Armed {
+		s.out.Result = Ignored
+		return nil
+	}
+	s.disarm(body.Timer)
+	if effect, ok := strings.CutPrefix(body.Timer, retryPrefix); ok {
+		return s.retry(effect)
+	}
+	state := s.states[s.before.State]
+	if state == nil || state.Timeout == nil {
+		s.out.Result = Ignored
+		return nil
+	}
+	s.in = &Input{Command: state.Timeout.Input, ID: s.in.ID, Seq: s.in.Seq, Time: s.in.Time, Actor: s.in.Actor, Reason: s.in.Reason, Trace: s.in.Trace}
+	s.tx.In = s.in
+	if c := s.m.inputs[s.in.Command]; c.Body != nil {
+		s.tx.Body = c.NewBody()
+	}
+	if err := s.feed(s.in.Command); err != nil {
+		return err
+	}
+	if _, armed := s.next.Timers[timeoutTimer]; !armed && s.next.State == s.before.State {
+		s.armTimeout() // a state that stays keeps a deadline
+	}
+	return nil
+}
+
+func (s *stepping[D]) feed(input string) error {
+	if s.before.State == None && !s.m.inputs[input].Birth {
+		return &Refusal{Code: CodeNotFound, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.before.Key()), Command: input, Allowed: s.m.Allowed(None)}
+	}
+	var shut *Guard[D]
+	for _, row := range s.rows[s.before.State+" "+input] {
+		edge := &s.def.Edges[row]
+		if edge.If != nil && !edge.If.Holds(s.tx) {
+			if shut == nil {
+				shut = edge.If
+			}
+			continue
+		}
+		return s.take(row, edge)
+	}
+	r := &Refusal{Code: CodeTransition, State: s.before.State, Command: input, Allowed: s.m.Allowed(s.before.State)}
+	switch state := s.states[s.before.State]; {
+	case shut != nil:
+		r.Code = CodeGuard
+		r.Message = fmt.Sprintf("cannot %s %s %s while it is %s: %s", input, s.m.Name, s.before.Key(), s.before.State, orDefault(shut.Doc, "not "+shut.Name))
+	case s.m.inputs[input].Birth && state != nil && !state.Terminal:
+		r.Code = CodeExists
+		r.Message = fmt.Sprintf("%s %s exists already and is %s", s.m.Name, s.before.Key(), s.before.State)
+	default:
+		r.Message = fmt.Sprintf("cannot %s %s %s while it is %s", input, s.m.Name, s.before.Key(), s.before.State)
+	}
+	return r
+}
+
+// take goes along one edge.
+func (s *stepping[D]) take(row int, edge *Edge[D]) error {
+	if edge.Noop {
+		s.out.Result = Unchanged
+		return nil
+	}
+	to := edge.To
+	if to == Same {
+		to = s.before.State
+	}
+	legal, err := s.m.judge(&EdgeInfo{On: edge.On, row: row}, s.before.State)
+	if err != nil || legal != to {
+		return fmt.Errorf("machines: %s: edge %d leads from %s to %s, not to %s: %w", s.m.Name, row, s.before.State, legal, to, errors.Join(err, errIllegal))
+	}
+	s.advance()
+	if s.m.inputs[edge.On].Birth {
+		s.rebirth()
+	}
+	enter := to != s.before.State || edge.Reenter || s.m.inputs[edge.On].Birth
+	if enter {
+		s.next.State, s.next.Since = to, s.in.Time
+		s.next.Timers, s.next.Effects = nil, nil
+	}
+	s.out.To = to
+	for _, ev := range edge.Emit {
+		s.out.Messages = append(s.out.Messages, Message{Kind: KindEvent, Name: ev})
+	}
+	if edge.Do != nil {
+		edge.Do(s.tx)
+	}
+	for _, fx := range edge.Effects {
+		s.start(fx, 1)
+	}
+	if enter {
+		s.armTimeout()
+	}
+	return s.seal(edge.On)
+}
+
+var errIllegal = errors.New("the table and its judge disagree")
+
+func (s *stepping[D]) advance() {
+	s.next.Version++
+	s.next.UpdatedAt = s.in.Time
+}
+
+// rebirth begins a life: everything of an earlier one is gone but its version, generation and commit bookkeeping.
+func (s *stepping[D]) rebirth() {
+	*s.tx.Data = *new(D)
+	s.next.CreatedAt = s.in.Time
+	s.next.Labels, s.next.Conditions, s.next.Timers, s.next.Effects, s.next.LastError = nil, nil, nil, nil, nil
+}
+
+// seal fills in what every message carries and gives each its number.
+func (s *stepping[D]) seal(command string) error {
+	for i := range s.out.Messages {
+		msg := &s.out.Messages[i]
+		msg.Version, msg.N, msg.Trace = s.next.Version, i, s.in.Trace
+		if msg.Kind != KindEvent {
+			continue
+		}
+		if _, ok := s.m.events[msg.Name]; !ok {
+			return fmt.Errorf("machines: %s: %s emits event %q, which the table does not have", s.m.Name, command, msg.Name)
+		}
+		msg.At = s.in.Time
+		body, err := json.Marshal(Event{
+			From: s.before.State, To: s.next.State, Version: s.next.Version, Generation: s.next.Generation, Time: s.in.Time,
+			Command: command, CommandID: s.in.ID, Actor: s.in.Actor, Reason: s.in.Reason, Data: s.tx.detail[msg.Name],
+		})
+		if err != nil {
+			return fmt.Errorf("machines: cannot write event %s: %w", msg.Name, err)
+		}
+		msg.Body = body
+	}
+	return nil
+}
+
+// timeoutTimer is the name of the timer that ends a transitional state.
+const timeoutTimer = "deadline"
+
+func (s *stepping[D]) armTimeout() {
+	state := s.states[s.next.State]
+	if state.Timeout == nil {
+		return
+	}
+	s.arm(timeoutTimer, s.in.Time.Add(state.Timeout.After(s.tx.Data)))
+}
+
+func (s *stepping[D]) arm(name string, at time.Time) {
+	timers := map[string]Timer{name: {At: at, Armed: s.next.Version}}
+	for n, t := range s.next.Timers {
+		if n != name {
+			timers[n] = t
+		}
+	}
+	s.next.Timers = timers
+	body, _ := json.Marshal(Elapsed{Timer: name, Armed: s.next.Version}) // a string and a number
+	s.out.Messages = append(s.out.Messages, Message{Kind: KindTimer, Name: name, At: at, Body: body, Version: s.next.Version, N: len(s.out.Messages), Trace: s.in.Trace})
+}
+
+func (s *stepping[D]) disarm(name string) {
+	var rest map[string]Timer
+	for n, t := range s.next.Timers {
+		if n != name {
+			if rest == nil {
+				rest = map[string]Timer{}
+			}
+			rest[n] = t
+		}
+	}
+	s.next.Timers = rest
+}
+
+// decodeBody refuses unknown fields, wrong types, trailing text, and what the body itself finds wrong.
+func decodeBody(c *Command, raw []byte) (any, *Refusal) {
+	if c.Body == nil {
+		if raw = bytes.TrimSpace(raw); len(raw) > 0 && !bytes.Equal(raw, []byte("{}")) && !bytes.Equal(raw, []byte("null")) {
+			return nil, Invalid(FieldError{"body", c.Name + " takes no body"})
+		}
+		return nil, nil
+	}
+	body := reflect.New(reflect.TypeOf(c.Body)).Interface()
+	if len(bytes.TrimSpace(raw)) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(body); err != nil {
+			return nil, Invalid(fieldError(err))
+		}
+		if dec.More() {
+			return nil, Invalid(FieldError{"body", "has text after the JSON value"})
+		}
+	}
+	if v, ok := body.(Validator); ok {
+		if r := v.Validate(); r != nil {
+			return nil, r
+		}
+	}
+	return body, nil
+}
+
+func fieldError(err error) FieldError {
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) {
+		return FieldError{orDefault(typ.Field, "body"), fmt.Sprintf("expected %s, got %s", typ.Type, typ.Value)}
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return FieldError{strings.Trim(field, `"`), "unknown field"}
+	}
+	return FieldError{"body", "is not valid JSON: " + strings.TrimPrefix(err.Error(), "json: ")}
+}
