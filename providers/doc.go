@@ -1,0 +1,19 @@
+// Package providers touches the world for the machines: it performs effects and looks at what became of them.
+//
+// Nothing here publishes, stores state of an entity or decides about one. A provider gets a [machines.Task] and
+// returns a [machines.Result]; it looks at an entity and returns a [machines.Finding]. The workers and observers that
+// call it know it only by an interface of their own.
+//
+// For services the provider is [Serving] over a [Gateway]. The contract of every gateway, checked by one suite
+// (package providertest):
+//   - Each call is idempotent: the same desired hash, or the same attempt, changes nothing the second time.
+//   - Each call that changes something is fenced: with a fence older than one seen for that key, in this life or an
+//     earlier one, it is refused with [Fenced] and nothing happens.
+//   - Errors are [*Error] with a code; nobody reads their text.
+//   - Apply and Delete start something and return; Observe tells how far it is. The generation rises with each new
+//     specification, the observed generation follows it, and Ready means nothing while the two differ.
+//   - While a new revision is not healthy the old one goes on serving, also when the new one never becomes healthy.
+//   - Every call ends soon after its context does.
+//
+// Sub-packages hold one gateway each: process (the embedded default) and simulated (tests and demonstrations).
+package providers

@@ -1,0 +1,104 @@
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Code says what kind of error a gateway's error is.
+type Code string
+
+// The codes of an [Error], and those that [Serving] gives to what no gateway named.
+const (
+	NotFound    Code = "not-found"   // there is no such object
+	Invalid     Code = "invalid"     // the request can never work
+	Unavailable Code = "unavailable" // try again later
+	Fenced      Code = "fenced"      // a newer request was seen: this one is obsolete
+	Internal    Code = "internal"    // the gateway's own trouble
+	Timeout     Code = "timeout"     // the call ran out of time: its outcome is unknown
+	Panicked    Code = "panic"       // the gateway's code is broken
+)
+
+// Error is the only kind of error that a gateway returns, besides those of the context.
+type Error struct {
+	Code       Code
+	Message    string
+	RetryAfter time.Duration // of Unavailable: the least wait
+}
+
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Errorf makes an error of that code.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Later is Unavailable with the least wait before the next try.
+func Later(wait time.Duration, format string, args ...any) *Error {
+	return &Error{Code: Unavailable, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
+}
+
+// CodeOf is the code of the [Error] in err's chain, Timeout for one of a context, Internal for any other, and empty
+// for nil.
+func CodeOf(err error) Code {
+	var e *Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Code
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Timeout
+	}
+	return Internal
+}
+
+// IsNotFound reports whether err says that there is no such object.
+func IsNotFound(err error) bool { return CodeOf(err) == NotFound }
+
+// IsInvalid reports whether err says that the request can never work.
+func IsInvalid(err error) bool { return CodeOf(err) == Invalid }
+
+// IsUnavailable reports whether err says to try again later.
+func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
+
+// IsFenced reports whether err says that a newer request was seen.
+func IsFenced(err error) bool { return CodeOf(err) == Fenced }
+
+// Failure is what the engine gets for an error: only what may work the next time is retryable.
+func Failure(err error) *machines.Failure {
+	f := &machines.Failure{Code: string(CodeOf(err)), Message: clean(err.Error())}
+	switch CodeOf(err) {
+	case Unavailable, Timeout, Internal:
+		f.Retryable = true
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		f.Message, f.RetryAfter = clean(e.Message), e.RetryAfter
+	}
+	return f
+}
+
+// longest is how much text of the world is let in.
+const longest = 1024
+
+// clean makes foreign text harmless: no control characters, and not too long.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + "…"
+}
