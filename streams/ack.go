@@ -1,0 +1,76 @@
+package streams
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Error codes of the server that decide something. They are taken from nats-server's errors.json; the text of an
+// error decides nothing.
+const (
+	codeWrongSequence     = 10071 // a condition does not hold
+	codeSequenceInFlight  = 10164 // the same on replicated streams, while another write to the subject is under way
+	codeDuplicateInBatch  = 10201 // an id of the batch was seen before
+	codeNoRoom            = 10023 // insufficient resources
+	codeStreamStoreFailed = 10077
+)
+
+// RefusedError is a write that the stream refused for good.
+type RefusedError struct {
+	Code        int
+	Description string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the stream refused: %s (%d)", e.Description, e.Code)
+}
+
+// Is makes a refused condition an [ErrConflict].
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrConflict && (e.Code == codeWrongSequence || e.Code == codeSequenceInFlight)
+}
+
+var ackStart = []byte(`{"stream":"`)
+
+// parseAck reads the answer to a publish. The usual one is read by hand: there is one for every message.
+func parseAck(m *nats.Msg) Result {
+	if len(m.Data) == 0 { // a "no responders" status: no stream listens on the subject
+		return Result{Err: fmt.Errorf("%w: no stream takes it", ErrUnanswered)}
+	}
+	if rest, ok := bytes.CutPrefix(m.Data, ackStart); ok {
+		if i := bytes.Index(rest, []byte(`"seq":`)); i >= 0 {
+			rest = rest[i+len(`"seq":`):]
+			end := 0
+			for end < len(rest) && rest[end] >= '0' && rest[end] <= '9' {
+				end++
+			}
+			if bytes.Equal(rest[end:], []byte("}")) {
+				seq, err := strconv.ParseUint(string(rest[:end]), 10, 64)
+				if err == nil {
+					return Result{Seq: seq}
+				}
+			}
+		}
+	}
+	var ack struct {
+		Seq       uint64 `json:"seq"`
+		Duplicate bool   `json:"duplicate"`
+		Error     *struct {
+			ErrCode     int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return Result{Err: fmt.Errorf("%w: unreadable: %w", ErrUnanswered, err)}
+	}
+	if ack.Error != nil {
+		return Result{Err: &RefusedError{ack.Error.ErrCode, ack.Error.Description}}
+	}
+	return Result{Seq: ack.Seq, Duplicate: ack.Duplicate}
+}
+
+func utoa(n uint64) string { return strconv.FormatUint(n, 10) }

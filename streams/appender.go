@@ -1,0 +1,229 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ErrConflict says that a conditional write was refused: somebody else wrote first.
+var ErrConflict = errors.New("the stream has moved on")
+
+// ErrUnanswered says that it is not known whether the message was stored.
+var ErrUnanswered = errors.New("no answer from the stream")
+
+// ErrClosed says that the appender was closed.
+var ErrClosed = errors.New("appender is closed")
+
+// Result is what became of one message, or of the last message of a unit.
+type Result struct {
+	Seq       uint64
+	Duplicate bool // the stream had the id already; Seq is of then
+	Err       error
+}
+
+// Appender writes messages to streams and calls back for each.
+//
+// Without Group every message is published at once and its answer awaited beside the others ("pipelined"). With Group
+// the messages of a stream that arrive while one atomic batch is under way become the next batch, of up to 1000
+// messages and one fsync; a refused batch is published again one by one, so that one conflict does not fail others.
+type Appender struct {
+	nc    *nats.Conn
+	names Names
+	group bool
+	wait  time.Duration
+
+	inbox string
+	sub   *nats.Subscription
+
+	mu      sync.Mutex
+	next    uint64
+	pending map[uint64]pending
+	closed  bool
+
+	groups  sync.Map // stream of a subject's root to *grouping
+	done    chan struct{}
+	workers sync.WaitGroup
+}
+
+type pending struct {
+	done     func(Result)
+	deadline time.Time
+}
+
+// AppenderOptions configure an [Appender].
+type AppenderOptions struct {
+	Names   Names
+	Group   bool          // commit in groups: set it exactly when the stream fsyncs each write
+	Timeout time.Duration // until ErrUnanswered; 0 is 5 s
+}
+
+// NewAppender starts an appender on a connection, which should not buffer while it is disconnected
+// (nats.ReconnectBufSize(-1)): a publish that returned an error must not be stored later.
+func NewAppender(nc *nats.Conn, o AppenderOptions) (*Appender, error) {
+	a := &Appender{nc: nc, names: o.Names, group: o.Group, wait: o.Timeout, inbox: nc.NewInbox() + ".", pending: map[uint64]pending{}, done: make(chan struct{})}
+	if a.wait == 0 {
+		a.wait = 5 * time.Second
+	}
+	sub, err := nc.Subscribe(a.inbox+"*", a.answered)
+	if err != nil {
+		return nil, fmt.Errorf("streams: cannot listen for answers: %w", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, err
+	}
+	a.sub = sub
+	a.workers.Go(a.watch)
+	return a, nil
+}
+
+// Close fails what is under way with ErrClosed and waits for the appender's goroutines.
+func (a *Appender) Close() {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return
+	}
+	a.closed = true
+	a.mu.Unlock()
+	close(a.done)
+	a.workers.Wait()
+	_ = a.sub.Unsubscribe() // the connection may be gone already
+	a.fail(ErrClosed, func(pending) bool { return true })
+}
+
+// Go writes one message and calls done exactly once, from another goroutine or, when the message cannot even be
+// sent, from this one. done must not block.
+func (a *Appender) Go(stream string, m *nats.Msg, done func(Result)) {
+	if a.group && !scheduled(m) { // a schedule in a batch would fire with the headers of the batch
+		a.grouping(stream).add(unit{[]*nats.Msg{m}, done})
+		return
+	}
+	a.publish(m, done)
+}
+
+// Append writes messages that do not depend on one another and waits for all of them.
+func (a *Appender) Append(ctx context.Context, stream string, ms []*nats.Msg) []Result {
+	results := make([]Result, len(ms))
+	a.gather(ctx, len(ms), results, func(i int, done func(Result)) { a.Go(stream, ms[i], done) })
+	return results
+}
+
+// gather starts n writes and waits for their results. Results that come after ctx has ended are lost.
+func (a *Appender) gather(ctx context.Context, n int, results []Result, start func(i int, done func(Result))) {
+	if n == 0 {
+		return
+	}
+	g := &gathering{left: n, results: make([]Result, n), full: make(chan struct{})}
+	for i := range n {
+		start(i, func(r Result) { g.set(i, r) })
+	}
+	select {
+	case <-g.full:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	copy(results, g.results)
+	if g.left == 0 {
+		return
+	}
+	for i := range results {
+		if results[i] == (Result{}) {
+			results[i].Err = fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
+		}
+	}
+}
+
+type gathering struct {
+	mu      sync.Mutex
+	left    int
+	results []Result
+	full    chan struct{}
+}
+
+func (g *gathering) set(i int, r Result) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.results[i] = r
+	if g.left--; g.left == 0 {
+		close(g.full)
+	}
+}
+
+// publish sends one message and registers who waits for its answer.
+func (a *Appender) publish(m *nats.Msg, done func(Result)) {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		done(Result{Err: ErrClosed})
+		return
+	}
+	a.next++
+	token := a.next
+	a.pending[token] = pending{done, time.Now().Add(a.wait)}
+	a.mu.Unlock()
+
+	m.Reply = a.inbox + strconv.FormatUint(token, 36)
+	if err := a.nc.PublishMsg(m); err != nil {
+		if p, ok := a.take(token); ok {
+			p.done(Result{Err: fmt.Errorf("streams: cannot send to %s: %w", m.Subject, err)})
+		}
+	}
+}
+
+func (a *Appender) take(token uint64) (pending, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, ok := a.pending[token]
+	delete(a.pending, token)
+	return p, ok
+}
+
+func (a *Appender) answered(m *nats.Msg) {
+	token, err := strconv.ParseUint(m.Subject[len(a.inbox):], 36, 64)
+	if err != nil {
+		return // not one of ours
+	}
+	if p, ok := a.take(token); ok {
+		p.done(parseAck(m))
+	}
+}
+
+// watch fails what was not answered in time, and everything when the connection is lost: its answers will not come.
+func (a *Appender) watch() {
+	lost := a.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED, nats.DISCONNECTED)
+	defer a.nc.RemoveStatusListener(lost)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-a.done:
+			return
+		case <-lost:
+			a.fail(fmt.Errorf("%w: the connection was lost", ErrUnanswered), func(pending) bool { return true })
+		case now := <-tick.C:
+			a.fail(fmt.Errorf("%w within %s", ErrUnanswered, a.wait), func(p pending) bool { return now.After(p.deadline) })
+		}
+	}
+}
+
+func (a *Appender) fail(err error, which func(pending) bool) {
+	a.mu.Lock()
+	var failed []pending
+	for token, p := range a.pending {
+		if which(p) {
+			failed = append(failed, p)
+			delete(a.pending, token)
+		}
+	}
+	a.mu.Unlock()
+	for _, p := range failed {
+		p.done(Result{Err: err})
+	}
+}

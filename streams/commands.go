@@ -1,0 +1,165 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+)
+
+// Command is what is asked of one entity.
+type Command struct {
+	Machine string
+	Key     string
+	Name    string
+	ID      string // the caller's idempotency key; one is made up when it is empty
+	Actor   string
+	Reason  string
+	Trace   string // W3C traceparent
+	Expect  string // revision that the entity must be at, or empty
+	Body    []byte
+}
+
+// Commands sends commands and awaits their answers. One of it serves a whole process: answers come over one
+// subscription, and no goroutine waits on a disk.
+type Commands struct {
+	a     *Appender
+	nc    *nats.Conn
+	inbox string
+	sub   *nats.Subscription
+
+	next    atomic.Uint64
+	waiters sync.Map // token to chan []byte
+}
+
+// NewCommands listens for answers on the appender's connection.
+func NewCommands(a *Appender) (*Commands, error) {
+	c := &Commands{a: a, nc: a.nc, inbox: a.nc.NewInbox() + "."}
+	sub, err := c.nc.Subscribe(c.inbox+"*", func(m *nats.Msg) {
+		if w, ok := c.waiters.LoadAndDelete(m.Subject[len(c.inbox):]); ok {
+			w.(chan []byte) <- m.Data // has room for the one answer
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("streams: cannot listen for answers to commands: %w", err)
+	}
+	c.sub = sub
+	return c, nil
+}
+
+// Close stops listening.
+func (c *Commands) Close() { _ = c.sub.Unsubscribe() } // the connection may be gone already
+
+// Message builds the message of a command. The answer goes to reply, if that is not empty.
+func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
+	if _, _, _, err := SplitKey(cmd.Key); err != nil {
+		return nil, fmt.Errorf("streams: cannot address the command: %w", err)
+	}
+	for _, t := range []string{cmd.Machine, cmd.Name} {
+		if t == "" || strings.ContainsAny(t, ".*> \t\r\n\x00") {
+			return nil, fmt.Errorf("streams: cannot address the command: machine or command %q: %w", t, ErrSubject)
+		}
+	}
+	if cmd.ID == "" {
+		cmd.ID = nuid.Next()
+	}
+	m := &nats.Msg{Subject: c.a.names.Command(cmd.Machine, cmd.Key, cmd.Name), Data: cmd.Body, Header: make(nats.Header, 6)}
+	m.Header[HeaderID] = []string{CommandID(cmd.Machine, cmd.Key, cmd.ID)}
+	for _, h := range [][2]string{{HeaderReply, reply}, {HeaderActor, cmd.Actor}, {HeaderReason, cmd.Reason}, {HeaderTrace, cmd.Trace}, {HeaderExpect, cmd.Expect}} {
+		if h[1] != "" {
+			m.Header[h[0]] = []string{h[1]}
+		}
+	}
+	return m, nil
+}
+
+// Start sends a command without waiting; stored is called once when the stream has taken it or not. The answer goes to
+// reply, if that is not empty, also when the id was seen before: then the answer is the outcome of then.
+func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
+	m, err := c.Message(cmd, reply)
+	if err != nil {
+		return err
+	}
+	c.a.Go(c.a.names.Stream(CommandStream), m, func(r Result) {
+		if r.Err == nil && r.Duplicate && reply != "" {
+			c.lookup(m)
+		}
+		if stored != nil {
+			stored(r)
+		}
+	})
+	return nil
+}
+
+// lookup asks for the outcome of a command that the stream has seen before. It is processed after that one.
+func (c *Commands) lookup(m *nats.Msg) {
+	q := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: make(nats.Header, len(m.Header)+1)}
+	for k, v := range m.Header {
+		q.Header[k] = v
+	}
+	q.Header[HeaderLookup] = m.Header[HeaderID]
+	q.Header[HeaderID] = []string{nuid.Next()}
+	c.a.Go(c.a.names.Stream(CommandStream), q, func(Result) {}) // unanswered, the waiter times out, as it would have
+}
+
+// Send stores a command and returns when it is stored.
+func (c *Commands) Send(ctx context.Context, cmd Command) (Result, error) {
+	done := make(chan Result, 1)
+	if err := c.Start(cmd, "", func(r Result) { done <- r }); err != nil {
+		return Result{}, err
+	}
+	select {
+	case r := <-done:
+		return r, r.Err
+	case <-ctx.Done():
+		return Result{}, fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
+	}
+}
+
+// Ask stores a command and waits for the engine's answer, in the form that the engine writes it. When ctx ends after
+// the command was stored, the error is an [*AcceptedError].
+func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
+	token := strconv.FormatUint(c.next.Add(1), 36)
+	answer := make(chan []byte, 1)
+	c.waiters.Store(token, answer)
+	defer c.waiters.Delete(token)
+	stored := make(chan Result, 1)
+	if err := c.Start(cmd, c.inbox+token, func(r Result) { stored <- r }); err != nil {
+		return nil, err
+	}
+	var seq uint64
+	for {
+		select {
+		case b := <-answer:
+			return b, nil
+		case r := <-stored:
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			seq, stored = r.Seq, nil
+		case <-ctx.Done():
+			if seq != 0 {
+				return nil, &AcceptedError{Seq: seq, Err: ctx.Err()}
+			}
+			return nil, fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
+		}
+	}
+}
+
+// AcceptedError says that a command was stored, but not answered in time. It will be applied or refused.
+type AcceptedError struct {
+	Seq uint64 // in COMMANDS
+	Err error
+}
+
+func (e *AcceptedError) Error() string {
+	return fmt.Sprintf("the command is stored as %d, its answer did not come in time: %v", e.Seq, e.Err)
+}
+
+// Unwrap gives why the wait ended.
+func (e *AcceptedError) Unwrap() error { return e.Err }

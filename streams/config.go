@@ -1,0 +1,164 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The streams, by their plain names (see [Names.Stream]).
+const (
+	CommandStream = "COMMANDS"
+	EventStream   = "EVENTS"
+	EffectStream  = "EFFECTS"
+	DeadStream    = "DEAD_LETTERS"
+	ProbeStream   = "PROBE"
+)
+
+// Windows in which the server itself drops a message whose id it has seen. Exactness does not rest on them; they save
+// work. An id costs about 138 bytes of memory for as long as the window.
+const (
+	CommandWindow = 2 * time.Minute
+	EventWindow   = 30 * time.Second
+)
+
+// Lives of events by class.
+var lives = map[string]time.Duration{
+	"state":    3 * 365 * 24 * time.Hour,
+	"resource": 3 * 365 * 24 * time.Hour,
+	"error":    365 * 24 * time.Hour,
+	"progress": 90 * 24 * time.Hour,
+}
+
+// LifeOf is how long an event of the class is kept; an unknown class is kept as long as any.
+func LifeOf(class string) time.Duration {
+	if d, ok := lives[class]; ok {
+		return d
+	}
+	return lives["state"]
+}
+
+// Plan is what [Ensure] brings about.
+type Plan struct {
+	Names    Names
+	Replicas int      // 1 or 3
+	States   []string // buckets of entities, by plain name
+	Views    []string // buckets of read models, by plain name
+}
+
+// Difference is a setting of an existing stream that is not as planned.
+type Difference struct{ Stream, Setting, Want, Have string }
+
+func (d Difference) String() string {
+	return fmt.Sprintf("stream %s: %s is %s, should be %s", d.Stream, d.Setting, d.Have, d.Want)
+}
+
+// Configs are the stream configurations of the plan.
+func (p Plan) Configs() []jetstream.StreamConfig {
+	n, replicas := p.Names, max(p.Replicas, 1)
+	base := func(name, doc string, subjects ...string) jetstream.StreamConfig {
+		return jetstream.StreamConfig{
+			Name: n.Stream(name), Description: doc, Subjects: subjects, Replicas: replicas,
+			Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld,
+			MaxMsgs: -1, MaxBytes: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: 1 << 20,
+			AllowAtomicPublish: true,
+		}
+	}
+	commands := base(CommandStream, "Commands and timers; the engine takes them in order, a partition at a time", n.join("cmd", "*", "*", "*", ">"), n.join("in", ">"), n.join("timer", ">"))
+	commands.Retention, commands.Duplicates, commands.AllowMsgSchedules, commands.AllowMsgTTL = jetstream.WorkQueuePolicy, CommandWindow, true, true
+	commands.SubjectTransform = &jetstream.SubjectTransformConfig{
+		Source:      n.join("cmd", "*", "*", "*", ">"),
+		Destination: n.join("in", "{{partition("+strconv.Itoa(Partitions)+",1,2,3)}}", "{{wildcard(1)}}", "{{wildcard(2)}}", "{{wildcard(3)}}", ">"),
+	}
+	events := base(EventStream, "What happened, by entity", n.join("evt", ">"))
+	events.Duplicates, events.AllowMsgTTL = EventWindow, true
+	effects := base(EffectStream, "What is to be done in the world", n.join("fx", ">"))
+	effects.Retention, effects.Duplicates = jetstream.WorkQueuePolicy, CommandWindow
+	dead := base(DeadStream, "What no code could handle, with the reason", n.join("dead", ">"))
+	dead.Duplicates = CommandWindow
+	probe := base(ProbeStream, "Written every few seconds to see whether the disk takes writes", n.join("probe"))
+	probe.MaxMsgs = 1
+	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
+	for _, b := range p.States {
+		configs = append(configs, bucketConfig(n.Bucket(b), "Entities of a machine, by key", replicas))
+	}
+	for _, b := range p.Views {
+		configs = append(configs, bucketConfig(n.Bucket(b), "A read model built from events", replicas))
+	}
+	return configs
+}
+
+// bucketConfig is a KV bucket written as a stream: nats.go's own helper always allows direct reads, which are stale
+// on replicas right after a write, and takes AllowAtomicPublish away again.
+func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "KV_" + bucket, Description: doc, Subjects: []string{"$KV." + bucket + ".>"}, Replicas: replicas,
+		Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1,
+		MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: 1 << 20, Duplicates: CommandWindow,
+		AllowRollup: true, DenyDelete: true, AllowDirect: false, AllowAtomicPublish: true,
+	}
+}
+
+// Ensure creates what is missing of the plan and reports how the rest differs. It changes nothing that exists.
+func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
+	var diffs []Difference
+	for _, want := range p.Configs() {
+		s, err := js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			if _, err = js.CreateStream(ctx, want); err != nil {
+				return diffs, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
+			}
+			continue
+		}
+		if err != nil {
+			return diffs, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
+		}
+		diffs = append(diffs, compare(want, s.CachedInfo().Config)...)
+	}
+	return diffs, nil
+}
+
+func compare(want, have jetstream.StreamConfig) []Difference {
+	var diffs []Difference
+	field := func(setting string, want, have any) {
+		if w, h := fmt.Sprint(want), fmt.Sprint(have); w != h {
+			diffs = append(diffs, Difference{Setting: setting, Want: w, Have: h})
+		}
+	}
+	slices.Sort(want.Subjects)
+	slices.Sort(have.Subjects)
+	field("subjects", want.Subjects, have.Subjects)
+	field("retention", want.Retention, have.Retention)
+	field("storage", want.Storage, have.Storage)
+	field("replicas", want.Replicas, have.Replicas)
+	field("discard", want.Discard, have.Discard)
+	field("messages per subject", want.MaxMsgsPerSubject, have.MaxMsgsPerSubject)
+	field("messages", want.MaxMsgs, have.MaxMsgs)
+	field("bytes", want.MaxBytes, have.MaxBytes)
+	field("age", want.MaxAge, have.MaxAge)
+	field("message size", want.MaxMsgSize, have.MaxMsgSize)
+	field("duplicate window", want.Duplicates, have.Duplicates)
+	field("direct reads", want.AllowDirect, have.AllowDirect)
+	field("atomic batches", want.AllowAtomicPublish, have.AllowAtomicPublish)
+	field("message schedules", want.AllowMsgSchedules, have.AllowMsgSchedules)
+	field("message lives", want.AllowMsgTTL, have.AllowMsgTTL)
+	if want.SubjectTransform != nil || have.SubjectTransform != nil {
+		field("subject transform", transform(want), transform(have))
+	}
+	for i := range diffs {
+		diffs[i].Stream = want.Name
+	}
+	return diffs
+}
+
+func transform(c jetstream.StreamConfig) string {
+	if c.SubjectTransform == nil {
+		return "none"
+	}
+	return c.SubjectTransform.Source + " to " + c.SubjectTransform.Destination
+}

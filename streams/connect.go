@@ -1,0 +1,131 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// MinServer is the oldest nats-server that will do: it resets consumers and fires message schedules.
+const MinServer = "2.14.0"
+
+// ConnectOptions say where NATS is.
+type ConnectOptions struct {
+	Server *Server // the embedded one, or nil
+	URL    string  // of another one
+	Creds  string  // credentials file
+	CA     string  // file of the certificate authority
+	Cert   string  // client certificate and key, files
+	Key    string
+	Name   string // shown by nats server report connections
+	Log    *slog.Logger
+}
+
+// Connect opens a connection as this program needs it: it never gives up reconnecting, it does not buffer while it is
+// disconnected (a publish that returned an error must not be stored seconds later), and it finds a dead peer within
+// 10 s. It refuses a server that is older than [MinServer].
+func Connect(o ConnectOptions) (*nats.Conn, error) {
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	opts := []nats.Option{
+		nats.Name("instar " + o.Name), nats.CustomInboxPrefix("_INBOX_instar"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
+		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(10 * time.Second),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("connection to NATS lost", "connection", o.Name, "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("connection to NATS is back", "connection", o.Name, "server", nc.ConnectedServerName())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			subject := ""
+			if s != nil {
+				subject = s.Subject
+			}
+			log.Warn("NATS reports an error", "connection", o.Name, "subject", subject, "error", err)
+		}),
+	}
+	url := o.URL
+	if o.Server != nil {
+		opts = append(opts, nats.InProcessServer(o.Server))
+		if o.Server.user != "" {
+			opts = append(opts, nats.UserInfo(o.Server.user, o.Server.password))
+		}
+		url = ""
+	}
+	if o.Creds != "" {
+		opts = append(opts, nats.UserCredentials(o.Creds))
+	}
+	if o.CA != "" {
+		opts = append(opts, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		opts = append(opts, nats.ClientCert(o.Cert, o.Key))
+	}
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("streams: cannot connect to NATS at %s: %w", orEmbedded(url), err)
+	}
+	if v := nc.ConnectedServerVersion(); older(v, MinServer) {
+		nc.Close()
+		return nil, fmt.Errorf("streams: NATS at %s is version %s, %s or later is needed (consumer reset, message schedules)", orEmbedded(url), v, MinServer)
+	}
+	return nc, nil
+}
+
+// JetStream opens JetStream on a connection, with requests that end after 5 s.
+func JetStream(nc *nats.Conn) (jetstream.JetStream, error) {
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("streams: %w", err)
+	}
+	return js, nil
+}
+
+func orEmbedded(url string) string {
+	if url == "" {
+		return "the embedded server"
+	}
+	return url
+}
+
+// older compares versions such as 2.14.0-RC.1 by their three numbers; what it cannot read is not older.
+func older(have, want string) bool {
+	h, errH := numbers(have)
+	w, errW := numbers(want)
+	if errH != nil || errW != nil {
+		return false
+	}
+	for i := range w {
+		if h[i] != w[i] {
+			return h[i] < w[i]
+		}
+	}
+	return false
+}
+
+func numbers(v string) ([3]int, error) {
+	var n [3]int
+	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
+	parts := strings.Split(v, ".")
+	if len(parts) != 3 {
+		return n, errors.New("not three numbers")
+	}
+	for i, p := range parts {
+		x, err := strconv.Atoi(p)
+		if err != nil {
+			return n, err
+		}
+		n[i] = x
+	}
+	return n, nil
+}

@@ -1,0 +1,169 @@
+package streams
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+)
+
+// maxBatch is the server's limit of messages in one atomic batch (error 10199 above it).
+const maxBatch = 1000
+
+// fewUnits are cheaper one by one: a batch on a single-replica file stream has a fixed cost of several fsyncs.
+const fewUnits = 3
+
+// unit is what must be stored together. Of several messages only the first may be conditional.
+type unit struct {
+	msgs []*nats.Msg
+	done func(Result)
+}
+
+// grouping collects the units of one stream while a batch of it is under way.
+type grouping struct {
+	a      *Appender
+	mu     sync.Mutex
+	queue  []unit
+	wakeup chan struct{}
+}
+
+func (a *Appender) grouping(stream string) *grouping {
+	if g, ok := a.groups.Load(stream); ok {
+		return g.(*grouping)
+	}
+	g, loaded := a.groups.LoadOrStore(stream, &grouping{a: a, wakeup: make(chan struct{}, 1)})
+	if !loaded {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if !a.closed {
+			a.workers.Go(g.(*grouping).run)
+		}
+	}
+	return g.(*grouping)
+}
+
+func (g *grouping) add(u unit) {
+	g.a.mu.Lock()
+	closed := g.a.closed
+	g.a.mu.Unlock()
+	if closed {
+		u.done(Result{Err: ErrClosed})
+		return
+	}
+	g.mu.Lock()
+	g.queue = append(g.queue, u)
+	g.mu.Unlock()
+	select {
+	case g.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// take removes up to maxBatch messages' worth of units.
+func (g *grouping) take() []unit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, msgs := 0, 0
+	for n < len(g.queue) && (n == 0 || msgs+len(g.queue[n].msgs) <= maxBatch) {
+		msgs += len(g.queue[n].msgs)
+		n++
+	}
+	units := g.queue[:n:n]
+	g.queue = append([]unit(nil), g.queue[n:]...)
+	return units
+}
+
+func (g *grouping) run() {
+	for {
+		select {
+		case <-g.a.done:
+			for _, u := range g.take() {
+				u.done(Result{Err: ErrClosed})
+			}
+			return
+		case <-g.wakeup:
+		}
+		for units := g.take(); len(units) > 0; units = g.take() {
+			g.commit(units)
+		}
+	}
+}
+
+// commit stores the units: in one batch, or one by one when they are few or the batch was refused.
+func (g *grouping) commit(units []unit) {
+	msgs := 0
+	for _, u := range units {
+		msgs += len(u.msgs)
+	}
+	if msgs <= fewUnits {
+		g.single(units)
+		return
+	}
+	r := g.batch(units, msgs)
+	var refused *RefusedError
+	if errors.As(r.Err, &refused) { // nothing of it was stored
+		g.single(units)
+		return
+	}
+	seq := r.Seq - uint64(msgs)
+	for _, u := range units {
+		seq += uint64(len(u.msgs))
+		if r.Err != nil {
+			u.done(r)
+			continue
+		}
+		u.done(Result{Seq: seq})
+	}
+}
+
+// batch sends all messages as one atomic batch (ADR-50). The answer to the last one carries the sequence of the last.
+func (g *grouping) batch(units []unit, total int) Result {
+	id, n := nuid.Next(), uint64(0)
+	answer := make(chan Result, 1)
+	for _, u := range units {
+		for _, m := range u.msgs {
+			n++
+			b := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: make(nats.Header, len(m.Header)+3)}
+			for k, v := range m.Header {
+				b.Header[k] = v
+			}
+			b.Header[headerBatchID], b.Header[headerBatchSeq] = []string{id}, []string{utoa(n)}
+			if n == uint64(total) {
+				b.Header[headerBatchCommit] = []string{"1"}
+				g.a.publish(b, func(r Result) { answer <- r })
+				continue
+			}
+			if err := g.a.nc.PublishMsg(b); err != nil {
+				return Result{Err: err}
+			}
+		}
+	}
+	return <-answer // publish always calls back
+}
+
+// single stores the units one by one, beside one another; the messages of one unit follow each other.
+func (g *grouping) single(units []unit) {
+	var all sync.WaitGroup
+	for _, u := range units {
+		all.Add(1)
+		g.follow(u, 0, func(r Result) {
+			u.done(r)
+			all.Done()
+		})
+	}
+	all.Wait()
+}
+
+func (g *grouping) follow(u unit, i int, done func(Result)) {
+	g.a.publish(u.msgs[i], func(r Result) {
+		if r.Err != nil || i+1 == len(u.msgs) {
+			done(r)
+			return
+		}
+		if filter := u.msgs[i].Header[headerExpectSubject]; len(filter) > 0 { // of a chain
+			ExpectUnder(u.msgs[i+1], filter[0], r.Seq)
+		}
+		g.follow(u, i+1, done)
+	})
+}

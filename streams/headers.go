@@ -1,0 +1,90 @@
+package streams
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Headers of commands and answers. No other Nats-* header of a caller is passed on.
+const (
+	HeaderID       = "Nats-Msg-Id"            // the idempotency key, scoped to the entity (see CommandID)
+	HeaderActor    = "Instar-Actor"           // who asks
+	HeaderReason   = "Instar-Reason"          // why
+	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is at that revision
+	HeaderReply    = "Instar-Reply"           // where the answer goes
+	HeaderLookup   = "Instar-Lookup"          // nothing is applied: answers with the outcome of the command of that id
+	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
+	HeaderSequence = "Instar-Sequence"        // of the message that a dead letter came from
+)
+
+// Headers of JetStream that are set by hand.
+const (
+	headerTTL           = "Nats-TTL"
+	headerExpect        = "Nats-Expected-Last-Subject-Sequence"
+	headerExpectSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+	headerSchedule      = "Nats-Schedule"
+	headerTarget        = "Nats-Schedule-Target"
+	headerBatchID       = "Nats-Batch-Id"
+	headerBatchSeq      = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+)
+
+// Expect makes the write conditional: it is refused with [ErrConflict] unless the last message under the message's
+// own subject has that sequence. 0 means that there is none.
+func Expect(m *nats.Msg, revision uint64) { m.Header[headerExpect] = []string{utoa(revision)} }
+
+// ExpectUnder makes the write conditional on the last message under a subject filter.
+func ExpectUnder(m *nats.Msg, filter string, sequence uint64) {
+	m.Header[headerExpect] = []string{utoa(sequence)}
+	m.Header[headerExpectSubject] = []string{filter}
+}
+
+// Keep bounds the life of a message; whole seconds, at least one.
+func Keep(m *nats.Msg, ttl time.Duration) {
+	m.Header[headerTTL] = []string{utoa(uint64(max(ttl/time.Second, 1))) + "s"}
+}
+
+// Schedule makes the message fire at the time, as a message to target with the same body. The time is written with
+// its nanoseconds: nats.go's own helper truncates to the second, and the message fires early.
+func Schedule(m *nats.Msg, at time.Time, target string) {
+	m.Header[headerSchedule] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
+	m.Header[headerTarget] = []string{target}
+}
+
+func scheduled(m *nats.Msg) bool { return len(m.Header[headerSchedule]) > 0 }
+
+// CloudEvent writes the attributes of CloudEvents 1.0 in binary mode, in exact lower case (ADR-4 preserves case, and
+// nats.go reads it case-sensitively).
+func CloudEvent(m *nats.Msg, id, source, typ, subject string, at time.Time) {
+	m.Header["ce-specversion"] = []string{"1.0"}
+	m.Header["ce-id"] = []string{id}
+	m.Header["ce-source"] = []string{source}
+	m.Header["ce-type"] = []string{typ}
+	m.Header["ce-subject"] = []string{subject}
+	m.Header["ce-time"] = []string{at.UTC().Format(time.RFC3339Nano)}
+	m.Header[HeaderID] = []string{id}
+}
+
+// Header reads a header whatever the case it was written in.
+func Header(h nats.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	for k, v := range h {
+		if len(v) > 0 && strings.EqualFold(k, name) {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+// CommandID scopes a caller's idempotency key to an entity, so that two callers with the same key on two entities do
+// not meet.
+func CommandID(machine, key, id string) string { return machine + "/" + key + "/" + id }
+
+// UnscopeID is the caller's part of a scoped id.
+func UnscopeID(machine, key, id string) string {
+	return strings.TrimPrefix(id, machine+"/"+key+"/")
+}

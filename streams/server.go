@@ -1,0 +1,291 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nuid"
+)
+
+// Profile says what an acknowledged write survives.
+type Profile string
+
+// The profiles.
+const (
+	Fsync    Profile = "fsync"    // power loss: every write is fsynced before it is acknowledged, in groups
+	Interval Profile = "interval" // kill -9; power loss up to 100 ms
+	OS       Profile = "os"       // kill -9; power loss up to 2 minutes
+)
+
+// ParseProfile reads the name of a profile.
+func ParseProfile(s string) (Profile, error) {
+	switch p := Profile(s); p {
+	case Fsync, Interval, OS:
+		return p, nil
+	}
+	return "", fmt.Errorf("streams: durability %q is none of fsync, interval, os", s)
+}
+
+// Survives is the profile in words.
+func (p Profile) Survives() string {
+	switch p {
+	case Fsync:
+		return "power loss: every write is on disk before it is acknowledged"
+	case Interval:
+		return "kill -9; a power loss may cost the last 100 ms"
+	}
+	return "kill -9; a power loss may cost the last 2 minutes"
+}
+
+// ServerOptions configure the embedded server.
+type ServerOptions struct {
+	Dir      string // data directory; the server's files are in nats/ below it
+	Listen   string // host:port for NATS clients; empty listens nowhere
+	Profile  Profile
+	Users    []User // who may use Listen; none: everybody
+	TLSCert  string // files, both or none
+	TLSKey   string
+	MaxStore int64 // bytes; 0 leaves it to the server (three quarters of the free disk)
+	Log      *slog.Logger
+}
+
+// User may connect to the listener. Empty permissions are all permissions.
+type User struct {
+	Name      string   `koanf:"name"`
+	Password  string   `koanf:"password"` // plain or bcrypt
+	Publish   []string `koanf:"publish"`
+	Subscribe []string `koanf:"subscribe"`
+}
+
+// Server is an embedded NATS server that owns a directory.
+type Server struct {
+	o        ServerOptions
+	lock     *os.File
+	user     string // the program's own user, when there are users
+	password string
+
+	mu  sync.Mutex
+	srv *server.Server
+}
+
+// modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.
+const modeStandalone = "standalone\n"
+
+// StartServer locks the directory and starts the server. It refuses a directory that another process holds and one
+// that was written in another mode.
+func StartServer(o ServerOptions) (*Server, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("streams: cannot make the data directory: %w", err)
+	}
+	lock, err := lockDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, lock: lock}
+	if len(o.Users) > 0 {
+		s.user, s.password = "instar-"+nuid.Next(), nuid.Next()+nuid.Next()
+	}
+	if err := checkMode(o.Dir); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if err := s.start(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+// lockDir takes the lock that lives as long as the process: nats-server has none, and two would serve one store.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "instar.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("streams: cannot open the lock of the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path) // only for the message
+		return nil, errors.Join(fmt.Errorf("streams: data directory %s is in use by process %s: stop it, or choose another one with --data", dir, strings.TrimSpace(string(holder))), f.Close())
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil && !errors.Is(err, syscall.ENOSPC) { // a full disk is no reason not to serve reads
+		return nil, errors.Join(fmt.Errorf("streams: cannot write the lock of the data directory: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+func checkMode(dir string) error {
+	path := filepath.Join(dir, "mode")
+	have, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if err := os.WriteFile(path, []byte(modeStandalone), 0o600); err != nil {
+			return fmt.Errorf("streams: cannot mark the data directory: %w", err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("streams: cannot read the mode of the data directory: %w", err)
+	case string(have) != modeStandalone:
+		return fmt.Errorf("streams: data directory %s was written in mode %q, this is a standalone start: a server in another mode would delete its streams", dir, strings.TrimSpace(string(have)))
+	}
+	return nil
+}
+
+func (s *Server) start() error {
+	opts, err := s.options()
+	if err != nil {
+		return err
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return fmt.Errorf("streams: cannot configure the embedded NATS server: %w", err)
+	}
+	log := &serverLog{log: s.o.Log, fatal: make(chan string, 1)}
+	srv.SetLoggerV2(log, false, false, false)
+	go srv.Start()
+	for range 600 {
+		select {
+		case reason := <-log.fatal:
+			srv.Shutdown()
+			return fmt.Errorf("streams: the embedded NATS server cannot start: %s", reason)
+		default:
+		}
+		if srv.ReadyForConnections(100 * time.Millisecond) {
+			s.mu.Lock()
+			s.srv = srv
+			s.mu.Unlock()
+			return nil
+		}
+	}
+	srv.Shutdown()
+	return errors.New("streams: the embedded NATS server was not ready within 60 s")
+}
+
+func (s *Server) options() (*server.Options, error) {
+	opts := &server.Options{
+		ServerName: "instar", StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
+		DontListen: s.o.Listen == "", JetStreamMaxStore: s.o.MaxStore, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
+		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
+	}
+	switch s.o.Profile {
+	case Fsync:
+		opts.SyncAlways = true
+	case Interval:
+		opts.SyncInterval = 100 * time.Millisecond
+	}
+	if s.o.Listen != "" {
+		host, port, err := net.SplitHostPort(s.o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("streams: NATS listener %q is not host:port: %w", s.o.Listen, err)
+		}
+		opts.Host = host
+		if opts.Port, err = strconv.Atoi(port); err != nil || opts.Port < 0 || opts.Port > 65535 {
+			return nil, fmt.Errorf("streams: NATS listener %q has no port between 0 and 65535", s.o.Listen)
+		}
+		if opts.Port == 0 {
+			opts.Port = server.RANDOM_PORT
+		}
+	}
+	if s.o.TLSCert != "" {
+		tc, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: s.o.TLSCert, KeyFile: s.o.TLSKey})
+		if err != nil {
+			return nil, fmt.Errorf("streams: cannot load the certificate of the NATS listener: %w", err)
+		}
+		opts.TLSConfig, opts.TLS, opts.AllowNonTLS = tc, true, true // the program itself connects in process
+	}
+	for _, u := range s.o.Users {
+		nu := &server.User{Username: u.Name, Password: u.Password}
+		if len(u.Publish)+len(u.Subscribe) > 0 {
+			nu.Permissions = &server.Permissions{Publish: &server.SubjectPermission{Allow: u.Publish}, Subscribe: &server.SubjectPermission{Allow: u.Subscribe}}
+		}
+		opts.Users = append(opts.Users, nu)
+	}
+	if s.user != "" {
+		opts.Users = append(opts.Users, &server.User{Username: s.user, Password: s.password})
+	}
+	return opts, nil
+}
+
+// InProcessConn connects to the server that runs now; it makes Server a nats.InProcessConnProvider.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	srv := s.srv
+	s.mu.Unlock()
+	if srv == nil {
+		return nil, errors.New("streams: the embedded NATS server is restarting")
+	}
+	return srv.InProcessConn()
+}
+
+// ClientURL is where NATS clients connect, or empty when the server does not listen.
+func (s *Server) ClientURL() string {
+	if s.o.Listen == "" {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv == nil {
+		return ""
+	}
+	return s.srv.ClientURL()
+}
+
+// Restart stops the server and starts it again on the same directory. Clients reconnect. A single-replica stream
+// whose disk was full stays dead until this is done.
+func (s *Server) Restart() error {
+	s.stop()
+	return s.start()
+}
+
+func (s *Server) stop() {
+	s.mu.Lock()
+	srv := s.srv
+	s.srv = nil
+	s.mu.Unlock()
+	if srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}
+
+// Shutdown stops the server and gives the directory free.
+func (s *Server) Shutdown(context.Context) error {
+	s.stop()
+	return s.lock.Close()
+}
+
+// serverLog brings the server's log into ours. Errors at start go through Fatalf, which must not exit.
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan string
+}
+
+func (l *serverLog) say(level slog.Level, format string, v []any) {
+	if l.log != nil {
+		l.log.Log(context.Background(), level, fmt.Sprintf(format, v...), "from", "nats-server")
+	}
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
+func (l *serverLog) Debugf(string, ...any)           {}
+func (l *serverLog) Tracef(string, ...any)           {}
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.say(slog.LevelError, format, v)
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
+}

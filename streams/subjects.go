@@ -1,0 +1,211 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+)
+
+// Partitions is the number of partitions of the commands. It cannot change: an entity's partition is part of the
+// subject that its commands are stored under.
+const Partitions = 32
+
+// DefaultPrefix is the first token of every subject unless it is configured.
+const DefaultPrefix = "instar"
+
+// Names builds and parses subjects. The zero value has the default prefix.
+//
+//	instar.cmd.<machine>.<key>.<command>      a command as sent
+//	instar.in.<p>.<machine>.<key>.<command>   the same as stored
+//	instar.evt.<machine>.<key>.<event>        an event
+//	instar.fx.<machine>.<effect>.<key>        an effect
+//	instar.timer.<machine>.<key>.<name>       a message schedule
+//	instar.dead.<consumer>.<machine>.<key>    a dead letter
+//	instar.api.<verb>.<machine>...            requests to the micro service
+//
+// A key is <namespace>.<id>, or <namespace>.<parent>.<id>.
+type Names struct{ Prefix string }
+
+func (n Names) join(tokens ...string) string {
+	prefix := n.Prefix
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	return prefix + "." + strings.Join(tokens, ".")
+}
+
+// Command is the subject that a command is sent to.
+func (n Names) Command(machine, key, command string) string {
+	return n.join("cmd", machine, key, command)
+}
+
+// Stored is the subject that the command is stored under.
+func (n Names) Stored(machine, key, command string) string {
+	return n.join("in", strconv.Itoa(Partition(machine, key)), machine, key, command)
+}
+
+// StoredIn matches the commands of one partition.
+func (n Names) StoredIn(partition int) string { return n.join("in", strconv.Itoa(partition), ">") }
+
+// Event is the subject of an event.
+func (n Names) Event(machine, key, event string) string { return n.join("evt", machine, key, event) }
+
+// EventsOf matches all events of one entity.
+func (n Names) EventsOf(machine, key string) string { return n.join("evt", machine, key, ">") }
+
+// EventsAll matches all events of a machine.
+func (n Names) EventsAll(machine string) string { return n.join("evt", machine, ">") }
+
+// Effect is the subject of an effect.
+func (n Names) Effect(machine, effect, key string) string { return n.join("fx", machine, effect, key) }
+
+// Effects matches all effects of one kind.
+func (n Names) Effects(machine, effect string) string { return n.join("fx", machine, effect, ">") }
+
+// Timer is the subject that a message schedule lives under: one per entity and name.
+func (n Names) Timer(machine, key, name string) string { return n.join("timer", machine, key, name) }
+
+// Dead is the subject of a dead letter.
+func (n Names) Dead(consumer, machine, key string) string {
+	return n.join("dead", consumer, machine, key)
+}
+
+// API is the subject of an endpoint of the micro service.
+func (n Names) API(tokens ...string) string { return n.join(append([]string{"api"}, tokens...)...) }
+
+// Stream is the name of a stream: plain with the default prefix, so that two installations can share one NATS.
+func (n Names) Stream(name string) string {
+	if n.Prefix == "" || n.Prefix == DefaultPrefix {
+		return name
+	}
+	return strings.ToUpper(n.Prefix) + "_" + name
+}
+
+// Bucket is the name of a bucket, likewise.
+func (n Names) Bucket(name string) string {
+	if n.Prefix == "" || n.Prefix == DefaultPrefix {
+		return name
+	}
+	return n.Prefix + "_" + name
+}
+
+// ErrSubject is wrapped by every error about a name that does not belong in a subject.
+var ErrSubject = errors.New("not a valid name")
+
+// Address is what a subject says about a message.
+type Address struct {
+	Machine string
+	Key     string // <namespace>.<id> or <namespace>.<parent>.<id>
+	Last    string // command, event type or effect
+}
+
+// ParseStored reads the subject of a stored command.
+func (n Names) ParseStored(subject string) (Address, error) {
+	rest, ok := strings.CutPrefix(subject, n.join("in")+".")
+	if !ok {
+		return Address{}, fmt.Errorf("streams: subject %q is no stored command: %w", subject, ErrSubject)
+	}
+	_, rest, _ = strings.Cut(rest, ".") // the partition
+	machine, rest, _ := strings.Cut(rest, ".")
+	i := strings.LastIndexByte(rest, '.')
+	if i < 0 {
+		return Address{}, fmt.Errorf("streams: subject %q lacks a key or a command: %w", subject, ErrSubject)
+	}
+	a := Address{Machine: machine, Key: rest[:i], Last: rest[i+1:]}
+	if err := a.check(); err != nil {
+		return Address{}, fmt.Errorf("streams: subject %q: %w", subject, err)
+	}
+	return a, nil
+}
+
+// ParseEvent reads the subject of an event. parented says whether keys of its machine have a parent: without it a
+// dotted event type could not be told from a key.
+func (n Names) ParseEvent(subject string, parented bool) (Address, error) {
+	rest, ok := strings.CutPrefix(subject, n.join("evt")+".")
+	if !ok {
+		return Address{}, fmt.Errorf("streams: subject %q is no event: %w", subject, ErrSubject)
+	}
+	tokens := strings.Split(rest, ".")
+	size := 2
+	if parented {
+		size = 3
+	}
+	if len(tokens) < size+2 {
+		return Address{}, fmt.Errorf("streams: subject %q lacks a key or a type: %w", subject, ErrSubject)
+	}
+	a := Address{Machine: tokens[0], Key: strings.Join(tokens[1:1+size], "."), Last: strings.Join(tokens[1+size:], ".")}
+	return a, a.check()
+}
+
+// ParseEffect reads the subject of an effect.
+func (n Names) ParseEffect(subject string) (Address, error) {
+	rest, ok := strings.CutPrefix(subject, n.join("fx")+".")
+	if !ok {
+		return Address{}, fmt.Errorf("streams: subject %q is no effect: %w", subject, ErrSubject)
+	}
+	tokens := strings.SplitN(rest, ".", 3)
+	if len(tokens) < 3 {
+		return Address{}, fmt.Errorf("streams: subject %q lacks a key: %w", subject, ErrSubject)
+	}
+	a := Address{Machine: tokens[0], Last: tokens[1], Key: tokens[2]}
+	return a, a.check()
+}
+
+func (a Address) check() error {
+	if a.Machine == "" || a.Last == "" {
+		return fmt.Errorf("machine or last token is empty: %w", ErrSubject)
+	}
+	_, _, _, err := SplitKey(a.Key)
+	return err
+}
+
+// SplitKey takes a key apart and checks its parts.
+func SplitKey(key string) (namespace, parent, id string, err error) {
+	tokens := strings.Split(key, ".")
+	switch len(tokens) {
+	case 2:
+		namespace, id = tokens[0], tokens[1]
+	case 3:
+		namespace, parent, id = tokens[0], tokens[1], tokens[2]
+	default:
+		return "", "", "", fmt.Errorf("key %q is not <namespace>.<id>: %w", key, ErrSubject)
+	}
+	for _, t := range tokens {
+		if err := CheckLabel(t); err != nil {
+			return "", "", "", err
+		}
+	}
+	return namespace, parent, id, nil
+}
+
+// CheckLabel refuses everything but a DNS label, ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$ (RFC 1123, 2.1).
+func CheckLabel(s string) error {
+	if s == "" {
+		return fmt.Errorf("a name is empty: %w", ErrSubject)
+	}
+	if len(s) > 63 {
+		return fmt.Errorf("name of %d characters is longer than 63: %w", len(s), ErrSubject)
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && i > 0 && i < len(s)-1 {
+			continue
+		}
+		return fmt.Errorf("name %q may hold a-z, 0-9 and inner hyphens: %w", s, ErrSubject)
+	}
+	return nil
+}
+
+// Partition is where the commands of an entity are stored: the server's own partition function over machine,
+// namespace and the token after it (FNV-1a, 32 bits, modulo), so that the children of one parent share one.
+func Partition(machine, key string) int {
+	tokens := strings.SplitN(key, ".", 3)
+	h := fnv.New32a()
+	h.Write([]byte(machine)) // never fails
+	for _, t := range tokens[:min(2, len(tokens))] {
+		h.Write([]byte(t))
+	}
+	return int(h.Sum32() % Partitions)
+}
