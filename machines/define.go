@@ -25,9 +25,10 @@ func Define[D any](d Definition[D]) *Machine {
 		panic(fmt.Sprintf("machines: %s: %v", d.Name, err))
 	}
 	m := &Machine{
-		Name: d.Name, Plural: d.Plural, Parent: d.Parent, Doc: d.Doc, Inputs: d.Inputs, Columns: d.Columns,
+		Name: d.Name, Plural: d.Plural, Parent: d.Parent, Doc: d.Doc, Inputs: d.Inputs, Columns: d.Columns, Views: d.Views,
 		newData: func() any { return new(D) },
 		inputs:  map[string]*Command{}, events: map[string]*EventType{}, effects: map[string]*EffectInfo{}, states: map[string]*StateInfo{},
+		rows: map[[2]string][]*EdgeInfo{},
 	}
 	for _, s := range d.States {
 		info := StateInfo{Name: s.Name, Doc: s.Doc, Terminal: s.Terminal, Failed: s.Failed, Poll: s.Poll, Transitional: s.Timeout != nil}
@@ -37,7 +38,7 @@ func Define[D any](d Definition[D]) *Machine {
 		m.States = append(m.States, info)
 	}
 	for _, e := range d.Effects {
-		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: orDefault(e.Timeout, time.Minute)})
+		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: orDefault(e.Timeout, time.Minute), looks: e.Looks})
 	}
 	m.Events = append(slices.Clone(d.Events),
 		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},
@@ -67,6 +68,10 @@ func (m *Machine) index() {
 		}
 		m.events[m.Events[i].Name] = &m.Events[i]
 	}
+	for i := range m.Edges {
+		e := &m.Edges[i]
+		m.rows[[2]string{e.From, e.On}] = append(m.rows[[2]string{e.From, e.On}], e)
+	}
 }
 
 // noneName stands for None inside looplab/fsm, which takes an empty state for an unset one.
@@ -83,7 +88,7 @@ func flatten[D any](edges []Edge[D]) []EdgeInfo {
 	var flat []EdgeInfo
 	for row, e := range edges {
 		for _, from := range e.From {
-			info := EdgeInfo{From: from, On: e.On, To: e.To, Emit: e.Emit, Effects: e.Effects, Noop: e.Noop, row: row}
+			info := EdgeInfo{From: from, On: e.On, To: e.To, Emit: e.Emit, Effects: e.Effects, Noop: e.Noop, row: row, name: fmt.Sprintf("%s#%d", e.On, row)}
 			if e.To == Same {
 				info.To = from
 			}
@@ -99,7 +104,7 @@ func flatten[D any](edges []Edge[D]) []EdgeInfo {
 func judgeEvents(edges []EdgeInfo) fsm.Events {
 	var events fsm.Events
 	for _, e := range edges {
-		events = append(events, fsm.EventDesc{Name: e.name(), Src: []string{stateName(e.From)}, Dst: stateName(e.To)})
+		events = append(events, fsm.EventDesc{Name: e.name, Src: []string{stateName(e.From)}, Dst: stateName(e.To)})
 	}
 	return events
 }
@@ -169,6 +174,11 @@ func check[D any](d *Definition[D]) error {
 		c.effects[e.Name] = true
 		if !c.inputs[e.Done] || !c.inputs[e.Failed] {
 			return fmt.Errorf("effect %q ends with undefined input %q or %q", e.Name, e.Done, e.Failed)
+		}
+	}
+	for _, v := range d.Views {
+		if !token.MatchString(v.Name) || v.Project == nil || len(v.Events) == 0 || slices.ContainsFunc(v.Events, func(e string) bool { return !c.events[e] }) {
+			return fmt.Errorf("view %q is not a lower-case token, projects nothing, or is made of undefined events", v.Name)
 		}
 	}
 	if err := checkEdges(d, &c); err != nil {

@@ -49,6 +49,7 @@ type Definition[D any] struct {
 	Inputs  []Command
 	Edges   []Edge[D]
 	Columns []Column
+	Views   []View
 }
 
 // State is one stage. One with a Timeout is transitional.
@@ -82,6 +83,7 @@ type Effect[D any] struct {
 	Retry   Retry
 	Timeout time.Duration // of one try; 0 is 60 s
 	Payload func(*Tx[D]) any
+	Looks   bool // it only looks at the world: its failures say nothing about the entity, so LastError stays
 }
 
 // Retry plans the tries of an effect: the wait before try n+1 is random between 0 and min(Cap, Base*Factor^(n-1))
@@ -142,6 +144,18 @@ type Column struct {
 	Path  string `json:"path"` // dotted path from the entity, such as data.snapshot.url
 }
 
+// View is a read model: what a run of events adds up to for one entity, kept in the bucket <plural>_<name>.
+type View struct {
+	Name    string   `json:"name"` // as in paths: "revisions"
+	Doc     string   `json:"doc"`
+	Events  []string `json:"events"` // the types that it is made of
+	Project Project  `json:"-"`
+}
+
+// Project folds one event into a view. previous is nil for the first one; data is Event.Data as it was written. A nil
+// result leaves the view as it is.
+type Project func(previous json.RawMessage, e Event, data json.RawMessage) (any, error)
+
 // Tx is what guards, actions and payloads see of one step.
 type Tx[D any] struct {
 	Data *D // a shallow copy that the action may change
@@ -150,7 +164,8 @@ type Tx[D any] struct {
 
 	entity *Entity
 	out    *Output
-	detail map[string]any
+	detail map[string]any // of the events that the edge emits, by type
+	own    map[int]any    // of the events that the action emits, by their place among the messages
 }
 
 // Input is a command as it reaches [Machine.Step].
@@ -170,6 +185,7 @@ type Input struct {
 type Output struct {
 	Result   string // Applied, Unchanged or Ignored
 	From, To string
+	Edge     *EdgeInfo // that was taken, to be read only; nil for a step of the engine itself (a retry)
 	Messages []Message
 }
 
@@ -179,15 +195,18 @@ func Body[B, D any](t *Tx[D]) *B { return t.Body.(*B) }
 // Now is the time of the step.
 func (t *Tx[D]) Now() time.Time { return t.In.Time }
 
-// State is the state before the step.
-func (t *Tx[D]) State() string { return t.entity.State }
+// State is the state before the step, also in an action.
+func (t *Tx[D]) State() string { return t.out.From }
 
 // Entity is the entity without its data, to be read only.
 func (t *Tx[D]) Entity() *Entity { return t.entity }
 
-// Emit adds an event to those that the edge emits by itself.
+// Emit adds an event to those that the edge emits by itself, after them. The same type may be emitted several times.
 func (t *Tx[D]) Emit(event string, data any) {
-	t.detail[event] = data
+	if t.own == nil {
+		t.own = map[int]any{}
+	}
+	t.own[len(t.out.Messages)] = data
 	t.out.Messages = append(t.out.Messages, Message{Kind: KindEvent, Name: event})
 }
 

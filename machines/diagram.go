@@ -62,6 +62,7 @@ type Graph struct {
 	Events   []EventType   `json:"events"`
 	Edges    []EdgeInfo    `json:"edges"`
 	Columns  []Column      `json:"columns,omitempty"`
+	Views    []View        `json:"views,omitempty"`
 }
 
 // CommandInfo is an input as readers see it.
@@ -77,7 +78,7 @@ type CommandInfo struct {
 
 // Graph returns the machine as data.
 func (m *Machine) Graph() Graph {
-	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: m.Effects, Events: m.Events, Edges: m.Edges, Columns: m.Columns}
+	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: m.Effects, Events: m.Events, Edges: m.Edges, Columns: m.Columns, Views: m.Views}
 	for _, c := range m.Inputs {
 		info := CommandInfo{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, From: []string{}}
 		for _, e := range m.Edges {

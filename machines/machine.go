@@ -23,6 +23,7 @@ type Machine struct {
 	Events  []EventType
 	Edges   []EdgeInfo
 	Columns []Column
+	Views   []View
 
 	newData func() any
 	step    func(*Machine, Entity, *Input) (Entity, Output, error)
@@ -30,7 +31,8 @@ type Machine struct {
 	events  map[string]*EventType
 	effects map[string]*EffectInfo
 	states  map[string]*StateInfo
-	judges  sync.Pool // of *fsm.FSM
+	rows    map[[2]string][]*EdgeInfo // by state and input, in the order of the table
+	judges  sync.Pool                 // of *fsm.FSM
 }
 
 // StateInfo is a state as readers see it.
@@ -52,6 +54,8 @@ type EffectInfo struct {
 	Failed  string        `json:"failed"`
 	Retry   Retry         `json:"retry"`
 	Timeout time.Duration `json:"timeout"`
+
+	looks bool
 }
 
 // EdgeInfo is one edge as readers see it: one per state that it leaves.
@@ -65,11 +69,9 @@ type EdgeInfo struct {
 	Effects []string `json:"effects,omitempty"`
 	Noop    bool     `json:"noop,omitempty"`
 
-	row int // in Definition.Edges
+	row  int    // in Definition.Edges
+	name string // its own name for looplab/fsm, where a second destination for one (event, source) silently wins
 }
-
-// name is the edge's own name for looplab/fsm, where a second destination for one (event, source) silently wins.
-func (e *EdgeInfo) name() string { return fmt.Sprintf("%s#%d", e.On, e.row) }
 
 // State returns a state by its name.
 func (m *Machine) State(name string) (StateInfo, bool) {
@@ -106,6 +108,9 @@ func (m *Machine) Effect(name string) (EffectInfo, bool) {
 	}
 	return *e, true
 }
+
+// BucketOf is the plain name of the bucket of a view.
+func (m *Machine) BucketOf(v View) string { return m.Plural + "_" + v.Name }
 
 // Commands are the inputs that users may send.
 func (m *Machine) Commands() []Command {
@@ -181,7 +186,7 @@ func (m *Machine) judge(e *EdgeInfo, from string) (string, error) {
 	j := m.judges.Get().(*fsm.FSM)
 	defer m.judges.Put(j)
 	j.SetState(stateName(from))
-	if err := fire(j, e.name()); err != nil {
+	if err := fire(j, e.name); err != nil {
 		return "", fmt.Errorf("machines: %s: %s while %s: %w", m.Name, e.On, from, err)
 	}
 	return j.Current(), nil

@@ -107,10 +107,16 @@ func (a *Appender) Go(stream string, m *nats.Msg, done func(Result)) {
 	a.publish(m, done)
 }
 
+// Write is one message and the stream that it is for.
+type Write struct {
+	Stream string
+	Msg    *nats.Msg
+}
+
 // Append writes messages that do not depend on one another and waits for all of them.
-func (a *Appender) Append(ctx context.Context, stream string, ms []*nats.Msg) []Result {
-	results := make([]Result, len(ms))
-	a.gather(ctx, len(ms), results, func(i int, done func(Result)) { a.Go(stream, ms[i], done) })
+func (a *Appender) Append(ctx context.Context, writes []Write) []Result {
+	results := make([]Result, len(writes))
+	a.gather(ctx, len(writes), results, func(i int, done func(Result)) { a.Go(writes[i].Stream, writes[i].Msg, done) })
 	return results
 }
 
