@@ -1,0 +1,156 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Headers of a dead letter.
+const (
+	headerDeadReason  = "Instar-Dead-Reason"
+	headerDeadSubject = "Instar-Dead-Subject"
+	headerDeadTries   = "Instar-Dead-Tries"
+	headerDeadFrom    = "Instar-Dead-Consumer"
+	headerDeadMachine = "Instar-Dead-Machine"
+	headerDeadKey     = "Instar-Dead-Key"
+)
+
+// DeadLetter is a message that no code could handle.
+type DeadLetter struct {
+	Seq      uint64 // in DEAD_LETTERS
+	Time     time.Time
+	Consumer string // who gave it up
+	Machine  string // "unknown" when the message does not tell
+	Key      string
+	Subject  string // where redrive puts it back
+	Reason   string
+	Tries    int
+	Header   nats.Header // of the message
+	Body     []byte
+}
+
+// DeadLetters lists and redrives what lies in DEAD_LETTERS.
+type DeadLetters struct {
+	JS       jetstream.JetStream
+	Names    Names
+	Appender *Appender
+}
+
+// Message builds the message that keeps a dead letter. Its id is derived from where the letter came from, so that
+// giving it up twice keeps it once.
+func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
+	machine, key := l.Machine, l.Key
+	if _, _, _, err := SplitKey(key); err != nil || machine == "" {
+		machine, key = "unknown", "unknown.unknown"
+	}
+	m := &nats.Msg{Subject: d.Names.Dead(l.Consumer, machine, key), Data: l.Body, Header: make(nats.Header, len(l.Header)+8)}
+	for k, v := range l.Header {
+		if k == HeaderActor || k == HeaderReason || k == HeaderTrace || k == HeaderID {
+			m.Header[k] = v
+		}
+	}
+	if id := Header(l.Header, HeaderID); id != "" {
+		m.Header["Instar-Dead-Id"] = []string{id}
+	}
+	m.Header[HeaderID] = []string{id}
+	for _, h := range [][2]string{
+		{headerDeadReason, l.Reason}, {headerDeadSubject, l.Subject}, {headerDeadFrom, l.Consumer},
+		{headerDeadTries, strconv.Itoa(l.Tries)}, {headerDeadMachine, machine}, {headerDeadKey, key},
+	} {
+		m.Header[h[0]] = []string{h[1]}
+	}
+	return m
+}
+
+func (d DeadLetters) stream(ctx context.Context) (jetstream.Stream, error) {
+	s, err := d.JS.Stream(ctx, d.Names.Stream(DeadStream))
+	if err != nil {
+		return nil, fmt.Errorf("streams: cannot open the dead letters: %w", err)
+	}
+	return s, nil
+}
+
+// List returns up to limit dead letters after a sequence, oldest first.
+func (d DeadLetters) List(ctx context.Context, after uint64, limit int) ([]DeadLetter, error) {
+	s, err := d.stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var letters []DeadLetter
+	for seq := after + 1; len(letters) < limit; {
+		m, err := s.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(d.Names.join("dead", ">")))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return letters, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("streams: cannot read dead letter %d: %w", seq, err)
+		}
+		letters = append(letters, letterOf(m))
+		seq = m.Sequence + 1
+	}
+	return letters, nil
+}
+
+// ErrNoLetter says that there is no dead letter of that sequence (any more).
+var ErrNoLetter = errors.New("no such dead letter")
+
+// Get returns one dead letter, or [ErrNoLetter].
+func (d DeadLetters) Get(ctx context.Context, seq uint64) (DeadLetter, error) {
+	s, err := d.stream(ctx)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	m, err := s.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return DeadLetter{}, fmt.Errorf("streams: %w: %d", ErrNoLetter, seq)
+	}
+	if err != nil {
+		return DeadLetter{}, fmt.Errorf("streams: cannot read dead letter %d: %w", seq, err)
+	}
+	return letterOf(m), nil
+}
+
+// Redrive puts a dead letter back where it came from and removes it. Under its own id, so that redriving it twice
+// within the stream's window is once.
+func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
+	l, err := d.Get(ctx, seq)
+	if err != nil {
+		return err
+	}
+	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{}}
+	for _, k := range []string{HeaderActor, HeaderReason, HeaderTrace} {
+		if v := l.Header[k]; len(v) > 0 {
+			m.Header[k] = v
+		}
+	}
+	m.Header[HeaderID] = []string{fmt.Sprintf("redrive/%d/%d", l.Seq, l.Time.UnixNano())}
+	stream := CommandStream
+	if _, err := d.Names.ParseEffect(l.Subject); err == nil {
+		stream = EffectStream
+	}
+	if r := d.Appender.Append(ctx, []Write{{d.Names.Stream(stream), m}})[0]; r.Err != nil {
+		return fmt.Errorf("streams: cannot put dead letter %d back to %s: %w", seq, l.Subject, r.Err)
+	}
+	s, err := d.stream(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("streams: dead letter %d is put back, but cannot be removed: %w", seq, err)
+	}
+	return nil
+}
+
+func letterOf(m *jetstream.RawStreamMsg) DeadLetter {
+	tries, _ := strconv.Atoi(m.Header.Get(headerDeadTries)) // 0 when somebody else wrote the letter
+	return DeadLetter{
+		Seq: m.Sequence, Time: m.Time, Consumer: m.Header.Get(headerDeadFrom), Machine: m.Header.Get(headerDeadMachine), Key: m.Header.Get(headerDeadKey),
+		Subject: m.Header.Get(headerDeadSubject), Reason: m.Header.Get(headerDeadReason), Tries: tries, Header: m.Header, Body: m.Data,
+	}
+}
