@@ -11,8 +11,9 @@ import (
 // retryPrefix begins the name of the timer that starts the next try of an effect.
 const retryPrefix = "retry-"
 
-// start begins a try of an effect: the entity waits for it under a new attempt id.
+// start begins a try of an effect: the entity waits for it under a new attempt id, and for no other try of it.
 func (s *stepping[D]) start(effect string, try int) {
+	s.disarm(retryPrefix + effect)
 	id := fmt.Sprintf("%s-%d-%d", effect, s.next.Version, try)
 	effects := map[string]Attempt{effect: {ID: id, Try: try, Since: s.in.Time}}
 	for n, a := range s.next.Effects {
@@ -61,7 +62,9 @@ func (s *stepping[D]) failed() error {
 		return s.planRetry(body.Effect, attempt, &failure, info)
 	}
 	s.settle(body.Effect)
-	s.next.LastError = &failure
+	if !info.looks {
+		s.next.LastError = &failure
+	}
 	in := *s.in
 	in.Command, in.Attempt = info.Failed, body.Attempt
 	s.in, s.tx.In = &in, &in
@@ -79,7 +82,10 @@ func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure
 		effects[n] = a
 	}
 	effects[effect] = attempt
-	s.next.Effects, s.next.LastError = effects, failure
+	s.next.Effects = effects
+	if !info.looks {
+		s.next.LastError = failure
+	}
 	s.tx.Emit(EventRetrying, map[string]any{"effect": effect, "try": attempt.Try, "of": info.Retry.Attempts, "nextTry": at, "error": failure})
 	s.arm(retryPrefix+effect, at)
 	return s.seal(CommandFailed)

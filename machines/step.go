@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"time"
@@ -19,12 +20,6 @@ func (m *Machine) Step(e Entity, in Input) (Entity, Output, error) { return m.st
 
 // stepper closes over the typed table, so that Machine needs no type parameter.
 func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Output, error) {
-	rows := map[string][]int{} // indices of edges by state and input
-	for i, e := range d.Edges {
-		for _, from := range e.From {
-			rows[from+" "+e.On] = append(rows[from+" "+e.On], i)
-		}
-	}
 	states := map[string]*State[D]{}
 	for i := range d.States {
 		states[d.States[i].Name] = &d.States[i]
@@ -34,7 +29,7 @@ func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Ou
 		payloads[e.Name] = e.Payload
 	}
 	return func(m *Machine, e Entity, in *Input) (Entity, Output, error) {
-		s := &stepping[D]{m: m, def: d, rows: rows, states: states, payloads: payloads, before: e, in: in}
+		s := &stepping[D]{m: m, def: d, states: states, payloads: payloads, before: e, in: in}
 		return s.run()
 	}
 }
@@ -43,7 +38,6 @@ func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Ou
 type stepping[D any] struct {
 	m        *Machine
 	def      *Definition[D]
-	rows     map[string][]int
 	states   map[string]*State[D]
 	payloads map[string]func(*Tx[D]) any
 	before   Entity
@@ -61,8 +55,11 @@ func (s *stepping[D]) run() (Entity, Output, error) {
 	s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
 	s.out = Output{Result: Applied, From: s.before.State, To: s.before.State}
 	err := s.dispatch()
-	if err != nil || s.out.Result != Applied {
-		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State}, err
+	if err != nil {
+		return s.before, Output{From: s.before.State, To: s.before.State}, err
+	}
+	if s.out.Result != Applied {
+		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State, Edge: s.out.Edge}, nil
 	}
 	return s.next, s.out, nil
 }
@@ -121,8 +118,9 @@ func (s *stepping[D]) stale(attempt string) *Refusal {
 	return &Refusal{Code: CodeStale, State: s.before.State, Command: s.in.Command, Message: fmt.Sprintf("%s answers attempt %q, which is not under way any more", s.in.Command, attempt)}
 }
 
-// settle forgets an effect that has ended. The map is replaced, never written.
+// settle forgets an effect that has ended, and its next try. The map is replaced, never written.
 func (s *stepping[D]) settle(effect string) {
+	s.disarm(retryPrefix + effect)
 	var rest map[string]Attempt
 	for name, a := range s.next.Effects {
 		if name != effect {
@@ -174,15 +172,15 @@ func (s *stepping[D]) feed(input string) error {
 		return &Refusal{Code: CodeNotFound, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.before.Key()), Command: input, Allowed: s.m.Allowed(None)}
 	}
 	var shut *Guard[D]
-	for _, row := range s.rows[s.before.State+" "+input] {
-		edge := &s.def.Edges[row]
+	for _, info := range s.m.rows[[2]string{s.before.State, input}] {
+		edge := &s.def.Edges[info.row]
 		if edge.If != nil && !edge.If.Holds(s.tx) {
 			if shut == nil {
 				shut = edge.If
 			}
 			continue
 		}
-		return s.take(row, edge)
+		return s.take(info, edge)
 	}
 	r := &Refusal{Code: CodeTransition, State: s.before.State, Command: input, Allowed: s.m.Allowed(s.before.State)}
 	switch state := s.states[s.before.State]; {
@@ -199,18 +197,16 @@ func (s *stepping[D]) feed(input string) error {
 }
 
 // take goes along one edge.
-func (s *stepping[D]) take(row int, edge *Edge[D]) error {
+func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
+	s.out.Edge = info
 	if edge.Noop {
 		s.out.Result = Unchanged
 		return nil
 	}
-	to := edge.To
-	if to == Same {
-		to = s.before.State
-	}
-	legal, err := s.m.judge(&EdgeInfo{On: edge.On, row: row}, s.before.State)
+	to := info.To
+	legal, err := s.m.judge(info, s.before.State)
 	if err != nil || legal != to {
-		return fmt.Errorf("machines: %s: edge %d leads from %s to %s, not to %s: %w", s.m.Name, row, s.before.State, legal, to, errors.Join(err, errIllegal))
+		return fmt.Errorf("machines: %s: edge %d leads from %s to %s, not to %s: %w", s.m.Name, info.row, s.before.State, legal, to, errors.Join(err, errIllegal))
 	}
 	s.advance()
 	if s.m.inputs[edge.On].Birth {
@@ -262,10 +258,14 @@ func (s *stepping[D]) seal(command string) error {
 		if _, ok := s.m.events[msg.Name]; !ok {
 			return fmt.Errorf("machines: %s: %s emits event %q, which the table does not have", s.m.Name, command, msg.Name)
 		}
+		data, own := s.tx.own[i]
+		if !own {
+			data = s.tx.detail[msg.Name]
+		}
 		msg.At = s.in.Time
 		body, err := json.Marshal(Event{
 			From: s.before.State, To: s.next.State, Version: s.next.Version, Generation: s.next.Generation, Time: s.in.Time,
-			Command: command, CommandID: s.in.ID, Actor: s.in.Actor, Reason: s.in.Reason, Data: s.tx.detail[msg.Name],
+			Command: command, CommandID: s.in.ID, Actor: s.in.Actor, Reason: s.in.Reason, Data: data,
 		})
 		if err != nil {
 			return fmt.Errorf("machines: cannot write event %s: %w", msg.Name, err)
@@ -299,6 +299,9 @@ func (s *stepping[D]) arm(name string, at time.Time) {
 }
 
 func (s *stepping[D]) disarm(name string) {
+	if _, armed := s.next.Timers[name]; !armed {
+		return
+	}
 	var rest map[string]Timer
 	for n, t := range s.next.Timers {
 		if n != name {
@@ -326,7 +329,7 @@ func decodeBody(c *Command, raw []byte) (any, *Refusal) {
 		if err := dec.Decode(body); err != nil {
 			return nil, Invalid(fieldError(err))
 		}
-		if dec.More() {
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 			return nil, Invalid(FieldError{"body", "has text after the JSON value"})
 		}
 	}

@@ -48,11 +48,12 @@ type Data struct {
 	SpecHash   string    `json:"specHash,omitempty"` // of Spec without ForceReplace: what must be observed
 	UID        string    `json:"uid,omitempty"`      // of this life of the id, chosen at creation
 	Applied    *Applied  `json:"applied,omitempty"`
-	Converged  *Accepted `json:"converged,omitempty"` // the last spec that was READY: what rollback goes back to
+	Converged  *Accepted `json:"converged,omitempty"` // the last spec that was READY
+	Previous   *Accepted `json:"previous,omitempty"`  // the one that was READY before it: rollback goes to the one of them that is not wanted now
 	Snapshot   *Snapshot `json:"snapshot,omitempty"`
 	ObservedAt time.Time `json:"observedAt,omitzero"`
 	Failures   int       `json:"failures,omitempty"` // Ready=False in a row that counted
-	Drift      string    `json:"drift,omitempty"`    // the differing hash that was reported last
+	Drift      string    `json:"drift,omitempty"`    // a hash of the difference that was told last
 }
 
 // Accepted is a specification at the generation that it had.
@@ -137,7 +138,7 @@ type ApplyTask struct {
 	Spec       *Spec  `json:"spec"`
 }
 
-// DeleteTask is the data of the effects delete and purge.
+// DeleteTask is the data of the effect delete.
 type DeleteTask struct {
 	UID string `json:"uid"`
 }
@@ -147,6 +148,32 @@ type ObserveTask struct {
 	UID  string `json:"uid"`
 	Hash string `json:"hash"`
 }
+
+// Conditions of a service.
+const (
+	Available       = "Ready"           // READY is True, FAILED and what ends is False, what is under way is Unknown
+	Degraded        = "Degraded"        // READY, but seen not to be
+	Drifted         = "Drifted"         // the object differs from the specification
+	Replaced        = "Replaced"        // others made the object anew
+	Observed        = "Observed"        // whether the gateway could be looked at
+	DeletionStalled = "DeletionStalled" // the deletion does not come to its end
+)
+
+// The values of Policy.Drift; empty is report.
+const (
+	DriftReport  = "report"
+	DriftReapply = "reapply"
+)
+
+// Codes of the failures that the machine itself finds.
+const (
+	FailureDeadline  = "ProgressDeadlineExceeded"
+	FailureUnready   = "NotReady" // without a reason of the gateway's
+	FailureDegraded  = "Degraded"
+	FailureDeleting  = "DeleteDeadlineExceeded"
+	ReasonNotFound   = "NotFound"
+	ReasonRouteProbe = "RouteProbeFailed"
+)
 
 // Reasons of the failed kind: one observation of Ready=False with one of them and the current generation is enough,
 // because the gateway says that it has given up on the revision.
