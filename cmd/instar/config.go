@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/structs"
+	"github.com/knadh/koanf/v2"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Config is everything that a server can be told. [Load] fills and checks it; fields that stay empty mean what the
+// rows of options say.
+type Config struct {
+	Data         string   `koanf:"data"`
+	Durability   string   `koanf:"durability"`
+	HTTP         HTTP     `koanf:"http"`
+	NATS         NATS     `koanf:"nats"`
+	Auth         Auth     `koanf:"auth"`
+	Gateway      string   `koanf:"gateway"`
+	Gateways     Gateways `koanf:"gateways"`
+	Observe      Observe  `koanf:"observe"`
+	Effects      Effects  `koanf:"effects"`
+	Log          Log      `koanf:"log"`
+	Insecure     bool     `koanf:"insecure"`
+	StopServices bool     `koanf:"stopServices"`
+}
+
+// HTTP is the listener of API and console.
+type HTTP struct {
+	Listen string  `koanf:"listen"`
+	TLS    KeyPair `koanf:"tls"`
+}
+
+// NATS is the embedded server, or with URL the one to attach to. TLS is the certificate of the embedded listener, or
+// what the client needs to attach.
+type NATS struct {
+	Listen   string         `koanf:"listen"`
+	URL      string         `koanf:"url"`
+	Creds    string         `koanf:"creds"`
+	TLS      TLS            `koanf:"tls"`
+	Prefix   string         `koanf:"prefix"`
+	Replicas int            `koanf:"replicas"`
+	Users    []streams.User `koanf:"users"`
+}
+
+// Attached reports whether the program uses a NATS server that is not its own.
+func (n NATS) Attached() bool { return n.URL != "" }
+
+// KeyPair names the files of a certificate.
+type KeyPair struct {
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+// TLS names the files of a certificate and of the authority that the other side is checked against.
+type TLS struct {
+	CA   string `koanf:"ca"`
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+// Auth says who may use the HTTP API. Without tokens everybody may.
+type Auth struct {
+	Tokens []Token `koanf:"tokens"`
+}
+
+// Token is one bearer token, of which only the hash is kept. An empty namespace is all of them.
+type Token struct {
+	Name      string `koanf:"name"`
+	Hash      string `koanf:"hash"` // lower-case hex of SHA-256
+	Role      string `koanf:"role"`
+	Namespace string `koanf:"namespace"`
+}
+
+// The roles of a [Token]; each may do what the one before may.
+const (
+	RoleRead    = "read"
+	RoleOperate = "operate"
+	RoleAdmin   = "admin"
+)
+
+// The gateways.
+const (
+	GatewayProcess   = "process"
+	GatewaySimulated = "simulated"
+)
+
+// Gateways hold the settings of each kind of gateway.
+type Gateways struct {
+	Process Process `koanf:"process"`
+}
+
+// Process is the gateway that runs services as local processes.
+type Process struct {
+	Host      string              `koanf:"host"`
+	Templates map[string]Template `koanf:"templates"`
+}
+
+// Template is a program that services may run, under the name that a specification has as its image.
+type Template struct {
+	Command []string          `koanf:"command"`
+	Env     map[string]string `koanf:"env"`
+	Dir     string            `koanf:"dir"`
+	Socket  string            `koanf:"socket"` // shared, fd or port
+}
+
+// Observe is how often the world is looked at.
+type Observe struct {
+	Every      time.Duration `koanf:"every"`
+	ReadyStale time.Duration `koanf:"readyStale"`
+}
+
+// Effects limits the work in the world.
+type Effects struct {
+	Concurrency int `koanf:"concurrency"`
+}
+
+// Log is what is written to standard error.
+type Log struct {
+	Level  string `koanf:"level"`
+	Format string `koanf:"format"`
+}
+
+// The two ways to run a server.
+const (
+	ModeDev   = "dev"
+	ModeServe = "serve"
+)
+
+// Defaults are what holds when nothing else is said.
+func Defaults(mode string) Config {
+	c := Config{
+		Data:       "./data",
+		Durability: string(streams.Fsync),
+		HTTP:       HTTP{Listen: "127.0.0.1:8080"},
+		NATS:       NATS{Listen: "127.0.0.1:4222", Prefix: streams.DefaultPrefix, Replicas: 1},
+		Gateway:    GatewayProcess,
+		Gateways:   Gateways{Process: Process{Host: "127.0.0.1"}},
+		Observe:    Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
+		Effects:    Effects{Concurrency: 16},
+		Log:        Log{Level: "info", Format: "text"},
+	}
+	if mode == ModeDev {
+		c.Durability = string(streams.Interval)
+	}
+	return c
+}
+
+// hidden stands where a secret was.
+const hidden = "***"
+
+// Redacted is the configuration with *** in place of passwords, hashes and values that may hold secrets.
+func (c Config) Redacted() Config {
+	if u, err := url.Parse(c.NATS.URL); err == nil && u.User != nil {
+		u.User = url.User(hidden)
+		c.NATS.URL = u.String()
+	} else if err != nil {
+		c.NATS.URL = hidden
+	}
+	c.NATS.Users = slices.Clone(c.NATS.Users)
+	for i := range c.NATS.Users {
+		c.NATS.Users[i].Password = hidden
+	}
+	c.Auth.Tokens = slices.Clone(c.Auth.Tokens)
+	for i := range c.Auth.Tokens {
+		c.Auth.Tokens[i].Hash = hidden
+	}
+	templates := map[string]Template{}
+	for name, t := range c.Gateways.Process.Templates {
+		env := map[string]string{}
+		for k := range t.Env {
+			env[k] = hidden
+		}
+		t.Env = env
+		templates[name] = t
+	}
+	c.Gateways.Process.Templates = templates
+	return c
+}
+
+// String is the redacted configuration as YAML.
+func (c Config) String() string {
+	k := koanf.New(delim)
+	if err := k.Load(structs.Provider(c.Redacted(), "koanf"), nil); err != nil {
+		return fmt.Sprintf("cannot print the configuration: %v", err)
+	}
+	text, err := k.Marshal(yaml.Parser())
+	if err != nil {
+		return fmt.Sprintf("cannot print the configuration: %v", err)
+	}
+	return string(text)
+}

@@ -1,0 +1,6 @@
+// Command instar runs durable state machines on NATS JetStream, and talks to a server that does.
+package main
+
+import "os"
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

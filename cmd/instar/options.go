@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/providers/structs"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// option is a setting that has a flag, an environment variable and a key in the file. Lists of tokens, users and
+// templates are in the file only.
+type option struct {
+	flag string
+	key  string
+	doc  string
+}
+
+var options = []option{
+	{"data", "data", "directory of all data"},
+	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms) or os"},
+	{"http", "http.listen", "address of API and console"},
+	{"http-cert", "http.tls.cert", "certificate file of the HTTP listener"},
+	{"http-key", "http.tls.key", "key file of the HTTP listener"},
+	{"nats", "nats.listen", "address of the embedded NATS server for clients; empty listens nowhere"},
+	{"nats-url", "nats.url", "use this NATS server instead of the embedded one"},
+	{"nats-creds", "nats.creds", "credentials file for --nats-url"},
+	{"nats-ca", "nats.tls.ca", "file of the certificate authority for --nats-url"},
+	{"nats-cert", "nats.tls.cert", "certificate file: the client's with --nats-url, the listener's without"},
+	{"nats-key", "nats.tls.key", "key file of --nats-cert"},
+	{"nats-prefix", "nats.prefix", "first token of all subjects"},
+	{"nats-replicas", "nats.replicas", "replicas of streams that are created: 1, or 3 with --nats-url"},
+	{"gateway", "gateway", "what runs services: process or simulated"},
+	{"process-host", "gateways.process.host", "IP address of the public sockets of services"},
+	{"observe-every", "observe.every", "time between looks at the world"},
+	{"ready-stale", "observe.readyStale", "how long a stable READY is believed without looking"},
+	{"effect-concurrency", "effects.concurrency", "effects of one kind that are performed at once"},
+	{"log-level", "log.level", "debug, info, warn or error"},
+	{"log-format", "log.format", "text or json"},
+	{"insecure", "insecure", "listen beyond loopback without tokens and TLS"},
+	{"stop-services", "stopServices", "stop the services, too, when the server stops"},
+}
+
+// env is the name of the option's environment variable.
+func (o option) env() string {
+	return "INSTAR_" + strings.ToUpper(strings.ReplaceAll(o.flag, "-", "_"))
+}
+
+// path is the option's key as koanf has it here.
+func (o option) path() string { return strings.ReplaceAll(o.key, ".", delim) }
+
+// serverFlags declares a flag per option, with the mode's default, and --config.
+func serverFlags(fs *pflag.FlagSet, mode string) {
+	fs.String("config", "", "configuration file (YAML); INSTAR_CONFIG")
+	k := koanf.New(delim)
+	if err := k.Load(structs.Provider(Defaults(mode), "koanf"), nil); err != nil {
+		panic(err)
+	}
+	for _, o := range options {
+		doc := o.doc + "; " + o.env()
+		switch v := k.Get(o.path()).(type) {
+		case string:
+			fs.String(o.flag, v, doc)
+		case bool:
+			fs.Bool(o.flag, v, doc)
+		case int:
+			fs.Int(o.flag, v, doc)
+		case time.Duration:
+			fs.Duration(o.flag, v, doc)
+		default:
+			panic(fmt.Sprintf("option %s: no flag for a %T at %s", o.flag, v, o.key))
+		}
+	}
+}

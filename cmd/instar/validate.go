@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+var (
+	label     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// Validate tells everything that is wrong, not only the first thing. Nothing is listened on or written by it.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	oneOf := func(key, value string, allowed ...string) {
+		check(slices.Contains(allowed, value), "%s: %q is none of %s", key, value, strings.Join(allowed, ", "))
+	}
+	check(c.Data != "", "data: needs a directory")
+	oneOf("durability", c.Durability, string(streams.Fsync), string(streams.Interval), string(streams.OS))
+	oneOf("gateway", c.Gateway, GatewayProcess, GatewaySimulated)
+	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf("log.format", c.Log.Format, "text", "json")
+	check(c.Observe.Every >= time.Second, "observe.every: %s is less than 1s", c.Observe.Every)
+	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
+	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
+	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Auth.validate(), c.Gateways.Process.validate())
+	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
+		return c.exposed() // only the addresses are known to be well formed now
+	}
+	return errors.Join(errs...)
+}
+
+func (h HTTP) validate() error {
+	return errors.Join(listener("http.listen", h.Listen), pair("http.tls", h.TLS))
+}
+
+func (n NATS) validate() error {
+	errs := []error{pair("nats.tls", KeyPair{Cert: n.TLS.Cert, Key: n.TLS.Key})}
+	if n.Replicas != 1 && n.Replicas != 3 {
+		errs = append(errs, fmt.Errorf("nats.replicas: %d is neither 1 nor 3", n.Replicas))
+	}
+	if !label.MatchString(n.Prefix) {
+		errs = append(errs, fmt.Errorf("nats.prefix: %q is not one lower-case token", n.Prefix))
+	}
+	if n.Attached() {
+		if len(n.Users) > 0 {
+			errs = append(errs, errors.New("nats.users: the server at nats.url has its own users; remove one of the two"))
+		}
+		return errors.Join(append(errs, readable("nats.creds", n.Creds), readable("nats.tls.ca", n.TLS.CA))...)
+	}
+	if n.Listen != "" {
+		errs = append(errs, listener("nats.listen", n.Listen))
+	}
+	if n.Replicas == 3 {
+		errs = append(errs, errors.New("nats.replicas: the embedded server is a single one; 3 needs nats.url"))
+	}
+	if n.Creds != "" || n.TLS.CA != "" {
+		errs = append(errs, errors.New("nats.creds and nats.tls.ca are for nats.url, which is not set"))
+	}
+	seen := map[string]bool{}
+	for i, u := range n.Users {
+		if u.Name == "" || u.Password == "" || seen[u.Name] {
+			errs = append(errs, fmt.Errorf("nats.users[%d]: needs a name of its own and a password", i))
+		}
+		seen[u.Name] = true
+	}
+	return errors.Join(errs...)
+}
+
+func (a Auth) validate() error {
+	var errs []error
+	seen := map[string]bool{}
+	for i, t := range a.Tokens {
+		at := fmt.Sprintf("auth.tokens[%d]", i)
+		if t.Name == "" || seen[t.Name] {
+			errs = append(errs, fmt.Errorf("%s.name: needs a name of its own", at))
+		}
+		seen[t.Name] = true
+		if !sha256Hex.MatchString(t.Hash) {
+			errs = append(errs, fmt.Errorf("%s.hash: needs 64 hex digits, the SHA-256 of the token; instar token makes both", at))
+		}
+		if !slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, t.Role) {
+			errs = append(errs, fmt.Errorf("%s.role: %q is none of read, operate, admin", at, t.Role))
+		}
+		if t.Namespace != "" && !label.MatchString(t.Namespace) {
+			errs = append(errs, fmt.Errorf("%s.namespace: %q is not a DNS label", at, t.Namespace))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p Process) validate() error {
+	var errs []error
+	if _, err := netip.ParseAddr(p.Host); err != nil {
+		errs = append(errs, fmt.Errorf("gateways.process.host: %q is not an IP address", p.Host))
+	}
+	for name, t := range p.Templates {
+		at := "gateways.process.templates." + name
+		if len(t.Command) == 0 || t.Command[0] == "" {
+			errs = append(errs, fmt.Errorf("%s.command: needs a program", at))
+		}
+		if !slices.Contains([]string{"", "shared", "fd", "port"}, t.Socket) {
+			errs = append(errs, fmt.Errorf("%s.socket: %q is none of shared, fd, port", at, t.Socket))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// exposed refuses listeners that strangers can reach and nothing protects.
+func (c Config) exposed() error {
+	if c.Insecure {
+		return nil
+	}
+	var errs []error
+	refuse := func(key, addr string, protected bool, with string) {
+		if !loopback(addr) && !protected {
+			errs = append(errs, fmt.Errorf("%s: %s can be reached from other machines: set %s, or --insecure if that is meant", key, addr, with))
+		}
+	}
+	refuse("http.listen", c.HTTP.Listen, len(c.Auth.Tokens) > 0 && c.HTTP.TLS.Cert != "", "auth.tokens and http.tls")
+	if c.NATS.Listen != "" && !c.NATS.Attached() {
+		refuse("nats.listen", c.NATS.Listen, len(c.NATS.Users) > 0 && c.NATS.TLS.Cert != "", "nats.users and nats.tls")
+	}
+	return errors.Join(errs...)
+}
+
+// pair checks that certificate and key come together and can be read.
+func pair(key string, t KeyPair) error {
+	if (t.Cert == "") != (t.Key == "") {
+		return fmt.Errorf("%s: cert and key belong together, and one is missing", key)
+	}
+	return errors.Join(readable(key+".cert", t.Cert), readable(key+".key", t.Key))
+}
+
+func readable(key, path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return f.Close()
+}
+
+func listener(key, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %q is not host:port", key, addr)
+	}
+	return nil
+}
+
+// loopback reports whether only this machine can reach the address. Names other than localhost may be anything.
+func loopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr) // checked before
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
