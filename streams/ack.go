@@ -3,6 +3,7 @@ package streams
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -74,3 +75,10 @@ func parseAck(m *nats.Msg) Result {
 }
 
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// Hopeless reports whether a write was refused for a reason that lies in the message: neither a condition nor a lack
+// of room. The same write will be refused again.
+func Hopeless(err error) bool {
+	var r *RefusedError
+	return errors.As(err, &r) && !errors.Is(err, ErrConflict) && r.Code != codeNoRoom && r.Code != codeStreamStoreFailed && r.Code != codeDuplicateInBatch
+}

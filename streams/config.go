@@ -20,6 +20,9 @@ const (
 	ProbeStream   = "PROBE"
 )
 
+// OwnersBucket holds the lease of the one process that takes commands.
+const OwnersBucket = "owners"
+
 // Windows in which the server itself drops a message whose id it has seen. Exactness does not rest on them; they save
 // work. An id costs about 138 bytes of memory for as long as the window.
 const (
@@ -87,6 +90,9 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	for _, b := range p.States {
 		configs = append(configs, bucketConfig(n.Bucket(b), "Entities of a machine, by key", replicas))
 	}
+	owners := bucketConfig(n.Bucket(OwnersBucket), "Who takes commands: leases that end by themselves", replicas)
+	owners.AllowMsgTTL = true
+	configs = append(configs, owners)
 	for _, b := range p.Views {
 		configs = append(configs, bucketConfig(n.Bucket(b), "A read model built from events", replicas))
 	}

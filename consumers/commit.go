@@ -1,0 +1,201 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// process takes a batch through the commit protocol, in as few commits as the bounds on a value allow.
+func (p *partition) process(ctx context.Context, batch []delivery) error {
+	items := make([]*item, len(batch))
+	for i, d := range batch {
+		items[i] = p.read(d)
+	}
+	if err := p.load(ctx, items); err != nil {
+		return err
+	}
+	for len(items) > 0 {
+		n := 0
+		for n < len(items) {
+			if s := items[n].slot; s != nil {
+				if s.size > maxOutbox {
+					break
+				}
+				p.handle(items[n])
+			}
+			n++
+		}
+		if err := p.commit(ctx, items[:n]); err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	p.evict()
+	return nil
+}
+
+// commit is steps 3 to 6 of the protocol for commands that were handled in memory.
+func (p *partition) commit(ctx context.Context, items []*item) error {
+	slots := touched(items)
+	failpoint("before-kv")
+	if err := p.write(ctx, slots); err != nil {
+		return err
+	}
+	failpoint("after-kv")
+	for _, it := range items {
+		p.reply(it)
+	}
+	if err := p.publish(ctx, slots, items); err != nil {
+		return err
+	}
+	failpoint("before-ack")
+	for _, it := range items {
+		if err := it.msg.Ack(); err != nil {
+			return fmt.Errorf("cannot ack command %d: %w", it.seq, err)
+		}
+		failpoint("between-acks")
+	}
+	for _, it := range items {
+		delete(p.failures, it.seq)
+		if it.letter != "" {
+			p.e.Meter.DeadLetter(p.name)
+		}
+	}
+	return nil
+}
+
+// touched are the slots of a batch with something to write or to publish, in the order of their first command.
+func touched(items []*item) []*slot {
+	var slots []*slot
+	seen := map[*slot]bool{}
+	for _, it := range items {
+		if s := it.slot; s != nil && !seen[s] && (s.dirty || len(s.loose) > 0) {
+			seen[s] = true
+			slots = append(slots, s)
+		}
+	}
+	return slots
+}
+
+// write is the commit point: every changed entity once, at its revision, all together.
+func (p *partition) write(ctx context.Context, slots []*slot) error {
+	var writes []streams.Write
+	var owners []*slot
+	for _, s := range slots {
+		if !s.dirty {
+			continue
+		}
+		value, err := s.value()
+		if err != nil {
+			return fmt.Errorf("cannot write %s %s: %w", s.m.Name, s.key, err)
+		}
+		bucket := p.e.Names.Bucket(s.m.Plural)
+		m := &nats.Msg{Subject: "$KV." + bucket + "." + s.key, Data: value, Header: make(nats.Header, 1)}
+		streams.Expect(m, s.revision)
+		writes = append(writes, streams.Write{Stream: "KV_" + bucket, Msg: m})
+		owners = append(owners, s)
+	}
+	var errs []error
+	for i, r := range p.e.Appender.Append(ctx, writes) {
+		s := owners[i]
+		if r.Err == nil {
+			s.revision, s.dirty, s.taken = r.Seq, false, nil
+			continue
+		}
+		if errors.Is(r.Err, streams.ErrConflict) {
+			p.e.Meter.Conflict(s.m.Name)
+		} else if streams.Hopeless(r.Err) {
+			for _, seq := range s.taken {
+				p.failures[seq]++
+			}
+		}
+		errs = append(errs, fmt.Errorf("cannot write %s %s at revision %d: %w", s.m.Name, s.key, s.revision, r.Err))
+	}
+	return errors.Join(errs...)
+}
+
+// value is the entity as it is stored.
+func (s *slot) value() ([]byte, error) {
+	e := s.entity
+	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.ring, s.outbox
+	return json.Marshal(&e)
+}
+
+// reply answers the waiter of a command: the commit point has passed.
+func (p *partition) reply(it *item) {
+	if it.end != nil {
+		it.end(nil)
+	}
+	if it.reply == "" {
+		return
+	}
+	if it.slot != nil {
+		it.answer.Revision = it.slot.revision
+	}
+	body, err := json.Marshal(&it.answer)
+	if err != nil {
+		p.e.Log.Error("cannot write an answer", "error", err)
+		return
+	}
+	if err := p.e.NC.Publish(it.reply, body); err != nil {
+		p.e.Log.Warn("cannot answer a command; its sender asks again", "seq", it.seq, "error", err)
+	}
+}
+
+// publish is step 5: what the transitions emit, entity by entity in order, and the dead letters of the batch.
+func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) error {
+	var chains []*chain
+	var writes []streams.Write
+	for _, s := range slots {
+		messages := append(s.outbox, s.loose...)
+		s.outbox, s.loose, s.size = nil, nil, 0
+		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, slot: s}
+		for i := range messages {
+			w, err := p.e.message(s, &messages[i])
+			if err != nil {
+				return err
+			}
+			if messages[i].Kind == machines.KindEvent {
+				c.Msgs = append(c.Msgs, w.Msg)
+				c.messages = append(c.messages, messages[i])
+				continue
+			}
+			writes = append(writes, w)
+		}
+		if len(c.Msgs) > 0 {
+			chains = append(chains, c)
+		}
+	}
+	for _, it := range items {
+		if it.letter != "" {
+			writes = append(writes, p.letter(it))
+		}
+	}
+	others := make(chan error, 1)
+	go func() { others <- p.publishOthers(ctx, writes) }()
+	err := p.publishChains(ctx, chains)
+	return errors.Join(err, <-others)
+}
+
+func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {
+	for i, r := range p.e.Appender.Append(ctx, writes) {
+		if r.Err != nil {
+			return fmt.Errorf("cannot publish to %s: %w", writes[i].Msg.Subject, r.Err)
+		}
+	}
+	return nil
+}
+
+func (p *partition) letter(it *item) streams.Write {
+	m := p.e.dead().Message(streams.DeadLetter{
+		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: it.letter, Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
+	}, fmt.Sprintf("dead/%s/%d/%d", p.name, it.seq, it.time.UnixNano()))
+	return streams.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
+}

@@ -1,0 +1,123 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Meter is told what happens; all methods must be quick and safe for concurrent use.
+type Meter interface {
+	Transition(machine, from, to, input string, stayed time.Duration)
+	Refused(machine, code string)
+	Conflict(machine string)
+	Attempt(effect, outcome string)
+	DeadLetter(consumer string)
+	Restarted(consumer string)
+}
+
+// Tracer starts a span below a W3C traceparent and returns the traceparent of the span and what ends it.
+type Tracer func(name, parent string, attributes ...string) (traceparent string, end func(error))
+
+// Deps is what every consumer needs.
+type Deps struct {
+	NC       *nats.Conn
+	JS       jetstream.JetStream
+	Names    streams.Names
+	Appender *streams.Appender
+	Commands *streams.Commands
+	Machines []*machines.Machine
+	Log      *slog.Logger
+	Meter    Meter  // nil measures nothing
+	Trace    Tracer // nil traces nothing
+}
+
+func (d Deps) withDefaults() Deps {
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Meter == nil {
+		d.Meter = noMeter{}
+	}
+	if d.Trace == nil {
+		d.Trace = func(_, parent string, _ ...string) (string, func(error)) { return parent, func(error) {} }
+	}
+	return d
+}
+
+func (d *Deps) dead() streams.DeadLetters {
+	return streams.DeadLetters{JS: d.JS, Names: d.Names, Appender: d.Appender}
+}
+
+// Engine runs the transitions of all machines. Fields other than Deps have defaults.
+type Engine struct {
+	Deps
+	Batch     int           // commands taken at once; 0 is 256
+	CacheSize int           // entities kept in memory per partition; 0 is 2048
+	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
+
+	byName map[string]*machines.Machine
+	parts  []*partition
+	live   atomic.Int32 // partitions that take commands
+}
+
+// Run takes commands until ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	e.Deps = e.withDefaults()
+	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
+	e.AckWait = orDefault(e.AckWait, 30*time.Second)
+	e.byName = map[string]*machines.Machine{}
+	for _, m := range e.Machines {
+		e.byName[m.Name] = m
+	}
+	var all sync.WaitGroup
+	for n := range streams.Partitions {
+		p := &partition{e: e, n: n, name: fmt.Sprintf("p%02d", n)}
+		e.parts = append(e.parts, p)
+		all.Go(func() { p.run(ctx) })
+	}
+	all.Wait()
+	return nil
+}
+
+// Live is how many of the [streams.Partitions] partitions take commands now.
+func (e *Engine) Live() int { return int(e.live.Load()) }
+
+type noMeter struct{}
+
+func (noMeter) Transition(string, string, string, string, time.Duration) {}
+func (noMeter) Refused(string, string)                                    {}
+func (noMeter) Conflict(string)                                           {}
+func (noMeter) Attempt(string, string)                                    {}
+func (noMeter) DeadLetter(string)                                         {}
+func (noMeter) Restarted(string)                                          {}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// backoff waits before the next try: from 50 ms, doubled, up to 2 s. It returns false when ctx has ended.
+func backoff(ctx context.Context, try int) bool {
+	wait := min(50*time.Millisecond<<min(try, 10), 2*time.Second)
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

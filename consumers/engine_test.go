@@ -1,0 +1,85 @@
+package consumers
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestCreateIsAppliedAndPublished(t *testing.T) {
+	t.Parallel()
+	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+		t.Run(string(profile), func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, profile).start()
+			a := w.ask(createCommand("web"))
+			require.Equal(t, machines.Applied, a.Outcome)
+			require.Equal(t, "CREATING", a.State)
+			require.EqualValues(t, 1, a.Version)
+			e, rev := w.entity(service.Machine, "default.web")
+			require.Equal(t, a.Revision, rev)
+			require.Len(t, e.Commands, 1)
+			w.eventually("three events", func() bool { return len(w.events("service", "default.web")) == 3 })
+			require.Equal(t, []string{"1 service.creation.requested", "1 service.spec.accepted", "1 service.spec.apply.started"}, w.events("service", "default.web"))
+			require.Len(t, w.stream(streams.EffectStream, "instar.fx.>"), 1)
+			require.Len(t, w.stream(streams.CommandStream, "instar.timer.>"), 1)
+
+			again := w.ask(createCommand("web"))
+			require.Equal(t, machines.Refused, again.Outcome)
+			require.Equal(t, machines.CodeExists, again.Refusal.Code)
+			w.eventually("the refusal is an event", func() bool {
+				ev := w.events("service", "default.web")
+				return len(ev) == 4 && ev[3] == "1 command.refused"
+			})
+		})
+	}
+}
+
+func TestSameIDIsOneCommand(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval).start()
+	cmd := createCommand("web")
+	cmd.ID = "once"
+	first := w.ask(cmd)
+	second := w.ask(cmd)
+	require.True(t, second.Duplicate)
+	second.Duplicate = false
+	require.Equal(t, first, second)
+
+	cmd.Body = []byte(`{"spec":{"image":"static"}}`)
+	other := w.ask(cmd)
+	require.Equal(t, machines.CodeKeyReused, other.Refusal.Code)
+	e, _ := w.entity(service.Machine, "default.web")
+	require.EqualValues(t, 1, e.Version)
+}
+
+func TestManyClientsManyEntities(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval).start()
+	var all sync.WaitGroup
+	const entities, each = 40, 10
+	for n := range entities {
+		all.Go(func() {
+			id := fmt.Sprintf("e%d", n)
+			w.ask(createCommand(id))
+			for i := range each {
+				body, _ := json.Marshal(service.LabelBody{Labels: map[string]string{"n": fmt.Sprint(i)}})
+				a := w.ask(streams.Command{Machine: "service", Key: "default." + id, Name: "label", Body: body})
+				require.Equal(t, machines.Applied, a.Outcome)
+				require.EqualValues(t, i+2, a.Version)
+			}
+		})
+	}
+	all.Wait()
+	for n := range entities {
+		key := fmt.Sprintf("default.e%d", n)
+		w.eventually("all events", func() bool { return len(w.events("service", key)) == 3+each })
+	}
+}

@@ -1,0 +1,294 @@
+package consumers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// maxBody bounds the body of a command. It is checked here as well as at the HTTP door, because anybody with the
+// permission may publish a command.
+const maxBody = 256 << 10
+
+// maxOutbox bounds what one commit emits for one entity; further commands wait for the next commit. A value must stay
+// below the stream's 1 MiB.
+const maxOutbox = 128 << 10
+
+// maxDeliveries is how often a command may come back before it is given up.
+const maxDeliveries = 10
+
+// item is one command of a batch.
+type item struct {
+	delivery
+	addr    streams.Address
+	machine *machines.Machine
+	slot    *slot
+	id      string // the caller's id, without the scope
+	hash    string
+	reply   string
+	trace   string
+	end     func(error)
+	answer  machines.Answer
+	letter  string // why it goes to DEAD_LETTERS, or empty
+}
+
+// read makes an item of a delivery. One that cannot be addressed becomes a dead letter.
+func (p *partition) read(d delivery) *item {
+	h := d.msg.Headers()
+	it := &item{delivery: d, reply: streams.Header(h, streams.HeaderReply), trace: streams.Header(h, streams.HeaderTrace)}
+	addr, err := p.e.Names.ParseStored(d.msg.Subject())
+	if err != nil {
+		it.refuse(&machines.Refusal{Code: machines.CodeValidation, Message: err.Error()})
+		it.letter = err.Error()
+		return it
+	}
+	it.addr = addr
+	it.answer = machines.Answer{Machine: addr.Machine, Command: addr.Last}
+	it.answer.Namespace, it.answer.Parent, it.answer.ID, _ = streams.SplitKey(addr.Key) // ParseStored has checked it
+	it.machine = p.e.byName[addr.Machine]
+	if it.machine != nil && (it.machine.Parent == "") != (it.answer.Parent == "") {
+		it.machine = nil
+	}
+	if it.machine == nil {
+		r := &machines.Refusal{Code: machines.CodeNotFound, Message: fmt.Sprintf("there is no machine %q with keys such as %q here", addr.Machine, addr.Key)}
+		it.refuse(r)
+		it.letter = r.Message
+		return it
+	}
+	it.id = streams.UnscopeID(addr.Machine, addr.Key, streams.Header(h, streams.HeaderID))
+	if it.id == "" {
+		it.id = "seq-" + strconv.FormatUint(d.seq, 10)
+	}
+	it.answer.CommandID = it.id
+	it.hash = fingerprint(addr.Last, d.msg.Data())
+	return it
+}
+
+func fingerprint(command string, body []byte) string {
+	h := fnv.New64a()
+	h.Write([]byte(command)) // never fails
+	h.Write([]byte{0})
+	h.Write(bytes.TrimSpace(body))
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+func (it *item) refuse(r *machines.Refusal) {
+	it.answer.Outcome, it.answer.Refusal = machines.Refused, r
+}
+
+// handle decides about one command in memory.
+func (p *partition) handle(it *item) {
+	s := it.slot
+	if s.parked != nil {
+		it.refuse(s.parked)
+		it.letter = s.parked.Message
+		return
+	}
+	if it.seq <= s.entity.Mark {
+		p.takenBefore(it)
+		return
+	}
+	// Whatever the entity took before this one is acked, and was published before that.
+	s.confirmed = true
+	h := it.msg.Headers()
+	if id := streams.Header(h, streams.HeaderLookup); id != "" {
+		p.lookup(it, streams.UnscopeID(it.addr.Machine, it.addr.Key, id))
+		return
+	}
+	if o := s.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }); o != nil {
+		it.asThen(o)
+		return
+	}
+	if r := it.precondition(h); r != nil {
+		p.refused(it, r)
+		return
+	}
+	if it.delivered > maxDeliveries || p.failures[it.seq] >= maxDeliveries {
+		p.kill(it, fmt.Errorf("given up after %d deliveries", max(it.delivered, uint64(p.failures[it.seq]))))
+		return
+	}
+	p.step(it, h)
+}
+
+// takenBefore answers a command that came again: its transition has happened, what it emits may be missing.
+func (p *partition) takenBefore(it *item) {
+	s := it.slot
+	if !s.confirmed {
+		s.loose = append(s.loose, unpublished(s.m.Name, s.key, s.stored, s.lastEventID, s.entity.Mark)...)
+		s.confirmed = true
+	}
+	if o := s.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq }); o != nil {
+		it.asThen(o)
+		it.answer.Duplicate = false // the command came again, not its sender
+		return
+	}
+	it.answer.Outcome = machines.Ignored
+	it.settle(s)
+}
+
+func (p *partition) lookup(it *item, id string) {
+	if o := it.slot.outcome(func(o *machines.Outcome) bool { return o.ID == id }); o != nil {
+		it.asThen(o)
+		return
+	}
+	it.answer.CommandID = id
+	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is no longer known; the entity remembers its last %d", id, machines.RingSize)})
+	it.settle(it.slot)
+}
+
+// asThen answers with a remembered outcome, unless the id was used for something else.
+func (it *item) asThen(o *machines.Outcome) {
+	it.answer.Duplicate = true
+	it.answer.CommandID = o.ID
+	if o.Hash != it.hash {
+		it.refuse(&machines.Refusal{Code: machines.CodeKeyReused, Message: fmt.Sprintf("the id %q was used before for another command or body", o.ID)})
+		it.settle(it.slot)
+		return
+	}
+	it.answer.Outcome, it.answer.Refusal = o.Result, o.Refusal
+	it.answer.State, it.answer.Version, it.answer.Generation = o.State, o.Version, it.slot.entity.Generation
+}
+
+// settle writes where the entity stands into the answer.
+func (it *item) settle(s *slot) {
+	it.answer.State, it.answer.Version, it.answer.Generation = s.entity.State, s.entity.Version, s.entity.Generation
+}
+
+// precondition checks If-Match. Within a batch the revision after an earlier command is not known to any sender yet.
+func (it *item) precondition(h nats.Header) *machines.Refusal {
+	want := streams.Header(h, streams.HeaderExpect)
+	if want == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(want, 10, 64)
+	if err != nil {
+		return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is not a revision"})
+	}
+	s := it.slot
+	if s.dirty || n != s.revision {
+		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %d any more", s.m.Name, s.key, n)}
+	}
+	return nil
+}
+
+// step runs the machine and keeps what follows.
+func (p *partition) step(it *item, h nats.Header) {
+	s := it.slot
+	if len(it.msg.Data()) > maxBody {
+		p.refused(it, machines.Invalid(machines.FieldError{Field: "body", Message: fmt.Sprintf("is larger than %d bytes", maxBody)}))
+		return
+	}
+	it.trace, it.end = p.e.Trace("step "+s.m.Name+"."+it.addr.Last, it.trace, "instar.machine", s.m.Name, "instar.command", it.addr.Last)
+	in := machines.Input{
+		Command: it.addr.Last, ID: it.id, Seq: it.seq, Time: it.time.UTC(), Body: it.msg.Data(), Trace: it.trace,
+		Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason),
+	}
+	next, out, err := safely(s.m, s.entity, in)
+	var refusal *machines.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		p.refused(it, refusal)
+	case err != nil:
+		p.kill(it, err)
+	case out.Result != machines.Applied:
+		s.entity.Mark = it.seq
+		it.answer.Outcome = out.Result
+		it.settle(s)
+		s.remember(it.outcome())
+	default:
+		p.e.Meter.Transition(s.m.Name, out.From, out.To, it.addr.Last, next.UpdatedAt.Sub(s.entity.Since))
+		s.entity = next
+		it.answer.Outcome = machines.Applied
+		p.commitLater(it, out.Messages)
+	}
+}
+
+// safely turns a panic of a table into an error.
+func safely(m *machines.Machine, e machines.Entity, in machines.Input) (next machines.Entity, out machines.Output, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the machine panics: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return m.Step(e, in)
+}
+
+// commitLater keeps a command that changes the entity for the commit of the batch.
+func (p *partition) commitLater(it *item, messages []machines.Message) {
+	s := it.slot
+	s.entity.Mark, s.dirty = it.seq, true
+	s.outbox = append(append(s.outbox, s.loose...), messages...)
+	s.loose = nil
+	for _, m := range messages {
+		s.size += len(m.Body) + 160
+	}
+	s.taken = append(s.taken, it.seq)
+	it.settle(s)
+	s.remember(it.outcome())
+}
+
+// refused answers and leaves an event. Nothing is committed: the outcome is remembered in memory and goes along with
+// the next commit.
+func (p *partition) refused(it *item, r *machines.Refusal) {
+	s := it.slot
+	it.refuse(r)
+	it.settle(s)
+	s.entity.Mark = it.seq
+	s.remember(it.outcome())
+	p.e.Meter.Refused(s.m.Name, r.Code)
+	if r.Code == machines.CodeStale {
+		return // a late or double result is expected, and nobody's mistake
+	}
+	msg := it.event(machines.EventRefused, map[string]any{"code": r.Code, "message": r.Message})
+	msg.Refusal = it.seq
+	if s.dirty {
+		s.outbox = append(s.outbox, msg)
+		s.size += len(msg.Body) + 160
+		return
+	}
+	s.loose = append(s.loose, msg)
+}
+
+// event is an event that no transition belongs to.
+func (it *item) event(name string, data any) machines.Message {
+	e := &it.slot.entity
+	h := it.msg.Headers()
+	body, err := json.Marshal(machines.Event{
+		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: it.time.UTC(), Command: it.addr.Last, CommandID: it.id,
+		Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason), Data: data,
+	})
+	if err != nil {
+		body = []byte("{}") // strings and numbers: it cannot fail
+	}
+	return machines.Message{Kind: machines.KindEvent, Name: name, Version: e.Version, At: it.time.UTC(), Body: body, Trace: it.trace}
+}
+
+// kill gives a command up: it goes to DEAD_LETTERS, and the entity, if there is one, remembers that.
+func (p *partition) kill(it *item, err error) {
+	s := it.slot
+	p.e.Log.Error("a command cannot be processed; it goes to the dead letters", "machine", s.m.Name, "key", s.key, "command", it.addr.Last, "seq", it.seq, "error", err)
+	it.letter = err.Error()
+	it.answer.Outcome = machines.Dead
+	it.answer.Refusal = &machines.Refusal{Code: machines.CodeDead, State: s.entity.State, Command: it.addr.Last, Message: "the command could not be processed; it lies in the dead letters"}
+	it.settle(s)
+	if !s.entity.Exists() {
+		return
+	}
+	msg := it.event(machines.EventDead, nil)
+	msg.Refusal = it.seq
+	p.commitLater(it, []machines.Message{msg})
+}
+
+func (it *item) outcome() machines.Outcome {
+	a := &it.answer
+	return machines.Outcome{ID: it.id, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Hash: it.hash, Refusal: a.Refusal}
+}

@@ -1,0 +1,142 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// chain is the events that one entity emits in a batch.
+type chain struct {
+	streams.Chain
+	slot     *slot
+	messages []machines.Message // beside Msgs
+}
+
+// message builds what is published for one entry of an outbox.
+func (e *Engine) message(s *slot, m *machines.Message) (streams.Write, error) {
+	id := m.ID(s.m.Name, s.key)
+	msg := &nats.Msg{Data: m.Body, Header: make(nats.Header, 12)}
+	if m.Trace != "" {
+		msg.Header[streams.HeaderTrace] = []string{m.Trace}
+	}
+	switch m.Kind {
+	case machines.KindEvent:
+		t, ok := s.m.Event(m.Name)
+		if !ok {
+			t = machines.EventType{Subject: m.Name, Class: machines.ClassState} // of an older table
+		}
+		msg.Subject = e.Names.Event(s.m.Name, s.key, t.Subject)
+		streams.CloudEvent(msg, id, "/instar/"+s.m.Name+"/"+s.key, m.Name, s.key, m.At)
+		streams.Keep(msg, streams.LifeOf(string(t.Class)))
+		return streams.Write{Stream: e.Names.Stream(streams.EventStream), Msg: msg}, nil
+	case machines.KindEffect:
+		msg.Subject = e.Names.Effect(s.m.Name, m.Name, s.key)
+		msg.Header[streams.HeaderID] = []string{id}
+		return streams.Write{Stream: e.Names.Stream(streams.EffectStream), Msg: msg}, nil
+	case machines.KindTimer:
+		msg.Subject = e.Names.Timer(s.m.Name, s.key, m.Name)
+		streams.Schedule(msg, m.At, e.Names.Stored(s.m.Name, s.key, machines.CommandElapsed))
+		return streams.Write{Stream: e.Names.Stream(streams.CommandStream), Msg: msg}, nil
+	}
+	return streams.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", s.m.Name, s.key, m.Kind)
+}
+
+// publishChains publishes the events. Where the stream says that an entity's last event is another one than thought,
+// it is looked up: it is one of these (a try before was stored), or older, or somebody else's.
+func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
+	for range 4 {
+		open := make([]*streams.Chain, len(chains))
+		for i, c := range chains {
+			open[i] = &c.Chain
+		}
+		p.e.Appender.AppendChains(ctx, p.e.Names.Stream(streams.EventStream), open)
+		var again []*chain
+		for _, c := range chains {
+			c.slot.lastEvent = c.Last
+			if c.Err == nil {
+				continue
+			}
+			if !errors.Is(c.Err, streams.ErrConflict) {
+				return fmt.Errorf("cannot publish the events of %s %s: %w", c.slot.m.Name, c.slot.key, c.Err)
+			}
+			if err := p.realign(ctx, c); err != nil {
+				return err
+			}
+			if c.Done < len(c.Msgs) {
+				again = append(again, c)
+			}
+		}
+		if chains = again; len(chains) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].slot.m.Name, chains[0].slot.key, streams.ErrConflict)
+}
+
+// realign finds out where a chain really stands.
+func (p *partition) realign(ctx context.Context, c *chain) error {
+	s := c.slot
+	seq, id, err := p.e.lastEvent(ctx, s)
+	if err != nil {
+		return err
+	}
+	rest := unpublished(s.m.Name, s.key, c.messages, id, s.entity.Mark)
+	if v, ok := versionOf(s.m.Name, s.key, id); ok && v > s.entity.Version {
+		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, v, s.entity.Version, streams.ErrConflict)
+	}
+	c.Done, c.Last, c.Err = len(c.messages)-len(rest), seq, nil
+	s.lastEvent = seq
+	return nil
+}
+
+// unpublished is what of an outbox is missing in the stream, told by the id of the entity's last event there. Events
+// are published in order and without gaps, so everything up to that one is there. mark is the last command that the
+// outbox belongs to: the event of a later refusal was published after all of it.
+func unpublished(machine, key string, outbox []machines.Message, lastID string, mark uint64) []machines.Message {
+	if seq, ok := refusedOf(machine, key, lastID); ok && seq > mark {
+		return withoutEvents(outbox)
+	}
+	for i := len(outbox) - 1; i >= 0; i-- {
+		if outbox[i].Kind == machines.KindEvent && outbox[i].ID(machine, key) == lastID {
+			return append(withoutEvents(outbox[:i]), outbox[i+1:]...)
+		}
+	}
+	return outbox
+}
+
+// withoutEvents are the effects and timers: publishing them again does no harm.
+func withoutEvents(outbox []machines.Message) []machines.Message {
+	var rest []machines.Message
+	for _, m := range outbox {
+		if m.Kind != machines.KindEvent {
+			rest = append(rest, m)
+		}
+	}
+	return rest
+}
+
+func versionOf(machine, key, id string) (uint64, bool) {
+	version, _, ok := strings.Cut(streams.UnscopeID(machine, key, id), "/")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(version, 10, 64)
+	return v, err == nil
+}
+
+func refusedOf(machine, key, id string) (uint64, bool) {
+	seq, ok := strings.CutPrefix(streams.UnscopeID(machine, key, id), "refused/")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(seq, 10, 64)
+	return v, err == nil
+}

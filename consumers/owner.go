@@ -1,0 +1,134 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Owner holds the lease that lets one process, and no other, take commands. Losing it is not dangerous (the revision
+// checks make a zombie harmless, and a gap in deliveries stops a partition); holding it keeps two from hindering each
+// other.
+type Owner struct {
+	JS    jetstream.JetStream
+	Names streams.Names
+	Node  string        // who asks: kept with the data directory, so that a restart takes its own lease back at once
+	Life  time.Duration // of a lease that is not renewed; 0 is 10 s, at least 1 s
+	Log   *slog.Logger
+}
+
+// Run waits for the lease, calls work while it holds it, and gives it back when work ends. It returns what work
+// returns; a lost lease ends the context of work, and Run waits for the lease again.
+func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error {
+	o.Life = max(orDefault(o.Life, 10*time.Second), time.Second)
+	waiting := false
+	for {
+		revision, holder, err := o.take(ctx)
+		switch {
+		case err == nil:
+			waiting = false
+			if again, err := o.hold(ctx, revision, work); !again {
+				return err
+			}
+			o.Log.Warn("the lease was lost; waiting for it again", "node", o.Node)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errHeld) && !waiting:
+			waiting = true
+			o.Log.Info("another node holds the lease; standing by", "holder", holder, "node", o.Node)
+		case !errors.Is(err, errHeld):
+			o.Log.Warn("cannot ask for the lease", "error", err)
+		}
+		if !wait(ctx, o.Life/5) {
+			return nil
+		}
+	}
+}
+
+var errHeld = errors.New("the lease is held")
+
+func (o *Owner) stream() string  { return "KV_" + o.Names.Bucket(streams.OwnersBucket) }
+func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.OwnersBucket) + ".engine" }
+
+// take writes the lease if it is free or this node's own.
+func (o *Owner) take(ctx context.Context) (uint64, string, error) {
+	m, err := lastMessage(ctx, o.JS, o.stream(), o.subject())
+	if err != nil {
+		return 0, "", err
+	}
+	revision := uint64(0)
+	if m != nil {
+		revision = m.Sequence
+		if holder := string(m.Data); holder != "" && holder != o.Node {
+			return 0, holder, errHeld
+		}
+	}
+	revision, err = o.write(ctx, revision, o.Node)
+	return revision, "", err
+}
+
+func (o *Owner) write(ctx context.Context, revision uint64, node string) (uint64, error) {
+	m := &nats.Msg{Subject: o.subject(), Data: []byte(node), Header: nats.Header{}}
+	streams.Expect(m, revision)
+	streams.Keep(m, o.Life)
+	ctx, cancel := context.WithTimeout(ctx, o.Life/3)
+	defer cancel()
+	ack, err := o.JS.PublishMsg(ctx, m)
+	if err != nil {
+		return 0, fmt.Errorf("cannot write the lease: %w", err)
+	}
+	return ack.Sequence, nil
+}
+
+// hold runs work and renews the lease beside it. again says that the lease was lost.
+func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Context) error) (again bool, err error) {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- work(inner) }()
+	tick := time.NewTicker(o.Life / 4)
+	defer tick.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case err := <-done:
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_, _ = o.write(stop, revision, "") // given back; without an answer it ends by itself
+			return false, err
+		case <-tick.C:
+			next, err := o.write(ctx, revision, o.Node)
+			if err == nil {
+				revision, renewed = next, time.Now()
+				continue
+			}
+			if next, _, errTake := o.take(ctx); errTake == nil { // an answer was lost, or the lease had ended
+				revision, renewed = next, time.Now()
+				continue
+			} else if errors.Is(errTake, errHeld) || time.Since(renewed) > o.Life*3 {
+				o.Log.Error("cannot keep the lease", "error", err)
+				cancel()
+				return true, <-done
+			}
+		}
+	}
+}
+
+// wait reports false when ctx has ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

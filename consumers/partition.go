@@ -1,0 +1,161 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// partition is one loop over one durable consumer.
+type partition struct {
+	e    *Engine
+	n    int
+	name string
+
+	slots    map[string]*slot // by machine and key
+	failures map[uint64]int   // writes that the stream refused for good, by command
+	last     uint64           // consumer sequence of the last delivery; 0 before the first
+}
+
+// delivery is one command as it arrived.
+type delivery struct {
+	msg       jetstream.Msg
+	seq       uint64 // in COMMANDS
+	consumer  uint64 // in the consumer: without gaps for as long as nobody else takes from it
+	time      time.Time
+	delivered uint64
+}
+
+// run restarts the partition until ctx ends.
+func (p *partition) run(ctx context.Context) {
+	for try := 0; ctx.Err() == nil; try++ {
+		started := time.Now()
+		err := p.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > 10*time.Second {
+			try = 0
+		}
+		p.e.Meter.Restarted(p.name)
+		if errors.Is(err, streams.ErrConflict) {
+			p.e.Log.Warn("an entity was written by somebody else; the partition starts again from its ack floor", "partition", p.n, "error", err)
+		} else {
+			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)
+		}
+		if !backoff(ctx, try) {
+			return
+		}
+	}
+}
+
+// serve takes the partition from its ack floor and processes batches until something cannot be written.
+func (p *partition) serve(ctx context.Context) error {
+	p.slots, p.last = map[string]*slot{}, 0
+	if p.failures == nil {
+		p.failures = map[uint64]int{}
+	}
+	cons, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	incoming := make(chan jetstream.Msg, 2*p.e.Batch)
+	broken := make(chan error, 1)
+	stop := make(chan struct{})
+	defer close(stop)
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		select {
+		case incoming <- m:
+		case <-stop:
+		}
+	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+				select {
+				case broken <- err:
+				default:
+				}
+			}
+		}))
+	if err != nil {
+		return fmt.Errorf("cannot take commands: %w", err)
+	}
+	defer cc.Stop()
+	p.e.live.Add(1)
+	defer p.e.live.Add(-1)
+	for {
+		batch, err := p.next(ctx, incoming, broken)
+		if err != nil {
+			return err
+		}
+		if err := p.process(ctx, batch); err != nil {
+			return err
+		}
+	}
+}
+
+// open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
+func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
+	stream := p.e.Names.Stream(streams.CommandStream)
+	cons, err := p.e.JS.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: p.name, Description: "commands of one partition, for its owner", FilterSubject: p.e.Names.StoredIn(p.n),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.e.AckWait, MaxAckPending: 8 * p.e.Batch, MaxDeliver: -1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
+	}
+	if _, err := p.e.JS.ResetConsumer(ctx, stream, p.name); err != nil {
+		return nil, fmt.Errorf("cannot reset consumer %s: %w", p.name, err)
+	}
+	return cons, nil
+}
+
+// next waits for a command and takes those that have arrived behind it.
+func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, broken <-chan error) ([]delivery, error) {
+	batch := make([]delivery, 0, 16)
+	select {
+	case m := <-incoming:
+		d, err := p.receive(m)
+		if err != nil {
+			return nil, err
+		}
+		batch = append(batch, d)
+	case err := <-broken:
+		return nil, fmt.Errorf("the consumer fails: %w", err)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for len(batch) < p.e.Batch {
+		select {
+		case m := <-incoming:
+			d, err := p.receive(m)
+			if err != nil {
+				return nil, err
+			}
+			batch = append(batch, d)
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+// receive reads where a message stands. A gap means that another process takes from the same consumer: what it took
+// may have come before, and must be processed before.
+func (p *partition) receive(m jetstream.Msg) (delivery, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return delivery{}, fmt.Errorf("cannot read the metadata of a command: %w", err)
+	}
+	d := delivery{msg: m, seq: meta.Sequence.Stream, consumer: meta.Sequence.Consumer, time: meta.Timestamp, delivered: meta.NumDelivered}
+	if p.last != 0 && d.consumer != p.last+1 {
+		return delivery{}, fmt.Errorf("delivery %d follows %d: another process takes commands of partition %d", d.consumer, p.last, p.n)
+	}
+	p.last = d.consumer
+	return d, nil
+}

@@ -1,0 +1,256 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Performer does in the world what a task says. It is idempotent, and refuses a task whose fence is older than one
+// that it has seen. It returns when ctx ends.
+type Performer interface {
+	Perform(ctx context.Context, t machines.Task) machines.Result
+}
+
+// Workers perform the effects of all machines: one durable consumer per kind, each with its own concurrency. Every
+// delivery ends in a command, and is acked after the command is stored; a provider's failure is a command, too, and the
+// wait before the next try is a timer of the machine, so nothing waits inside the consumer.
+type Workers struct {
+	Deps
+	Performers  map[string]Performer // by machine
+	Concurrency int                  // tasks of one kind at a time; 0 is 16
+	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
+
+	byName map[string]*machines.Machine
+}
+
+// Run performs effects until ctx ends; then it waits for the tasks under way.
+func (w *Workers) Run(ctx context.Context) error {
+	w.Deps = w.withDefaults()
+	w.Concurrency, w.AckWait = orDefault(w.Concurrency, 16), orDefault(w.AckWait, 30*time.Second)
+	var all sync.WaitGroup
+	for _, m := range w.Machines {
+		for _, fx := range m.Effects {
+			k := &kind{w: w, m: m, fx: fx, performer: w.Performers[m.Name], name: "fx-" + m.Name + "-" + fx.Name}
+			if k.performer == nil {
+				return fmt.Errorf("consumers: nobody performs effect %s of %s", fx.Name, m.Name)
+			}
+			all.Go(func() { k.run(ctx) })
+		}
+	}
+	all.Wait()
+	return nil
+}
+
+// kind is one effect of one machine.
+type kind struct {
+	w         *Workers
+	m         *machines.Machine
+	fx        machines.EffectInfo
+	performer Performer
+	name      string
+}
+
+func (k *kind) run(ctx context.Context) {
+	for try := 0; ctx.Err() == nil; try++ {
+		started := time.Now()
+		err := k.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > 10*time.Second {
+			try = 0
+		}
+		k.w.Meter.Restarted(k.name)
+		k.w.Log.Error("the worker stopped; it starts again", "worker", k.name, "error", err)
+		if !backoff(ctx, try) {
+			return
+		}
+	}
+}
+
+func (k *kind) serve(ctx context.Context) error {
+	cons, err := k.w.JS.CreateOrUpdateConsumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
+		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxAckPending: 4 * k.w.Concurrency, MaxDeliver: -1,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)
+	}
+	broken := make(chan error, 1)
+	gate := make(chan struct{}, k.w.Concurrency)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		select {
+		case gate <- struct{}{}:
+		case <-ctx.Done():
+			return // comes again
+		}
+		tasks.Go(func() {
+			defer func() { <-gate }()
+			if err := k.task(ctx, m); err != nil && ctx.Err() == nil {
+				k.w.Log.Warn("a task is left for its next delivery", "worker", k.name, "error", err)
+			}
+		})
+	}, jetstream.PullMaxMessages(k.w.Concurrency), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+				select {
+				case broken <- err:
+				default:
+				}
+			}
+		}))
+	if err != nil {
+		return fmt.Errorf("cannot take effects: %w", err)
+	}
+	defer func() {
+		cc.Stop()
+		<-cc.Closed()
+	}()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-broken:
+		return fmt.Errorf("the consumer fails: %w", err)
+	}
+}
+
+// task takes one delivery to its end. An error leaves it unacked.
+func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
+	var t machines.Task
+	if err := json.Unmarshal(m.Data(), &t); err != nil || t.Effect != k.fx.Name || t.Machine != k.m.Name {
+		return k.bury(ctx, m, fmt.Sprintf("the effect is not a task of %s.%s: %v", k.m.Name, k.fx.Name, err))
+	}
+	if _, _, _, err := streams.SplitKey(t.Key()); err != nil {
+		return k.bury(ctx, m, err.Error())
+	}
+	wanted, err := k.wanted(ctx, &t)
+	if err != nil {
+		return err
+	}
+	if !wanted {
+		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "unwanted")
+		return m.DoubleAck(ctx)
+	}
+	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
+	result := k.perform(ctx, m, t)
+	if ctx.Err() != nil {
+		end(ctx.Err())
+		return ctx.Err() // stopping: the task comes again
+	}
+	failpoint("effect-before-result")
+	cmd, err := k.report(&t, result, trace)
+	if err == nil {
+		_, err = k.w.Commands.Send(ctx, cmd)
+	}
+	end(err)
+	if err != nil {
+		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
+	}
+	failpoint("effect-before-ack")
+	return m.DoubleAck(ctx)
+}
+
+// wanted reports whether the entity still waits for this attempt.
+func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
+	bucket := k.w.Names.Bucket(k.m.Plural)
+	stored, err := lastMessage(ctx, k.w.JS, "KV_"+bucket, "$KV."+bucket+"."+t.Key())
+	if err != nil {
+		return false, fmt.Errorf("cannot load %s %s: %w", k.m.Name, t.Key(), err)
+	}
+	if stored == nil {
+		return false, nil
+	}
+	var e struct {
+		Effects map[string]machines.Attempt `json:"effects"`
+	}
+	if err := json.Unmarshal(stored.Data, &e); err != nil {
+		return false, nil // parked: the engine has said so
+	}
+	a, ok := e.Effects[t.Effect]
+	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
+}
+
+// perform runs the provider within the effect's time. A provider that does not return when its time is over is left
+// behind; its result would be stale.
+func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) machines.Result {
+	ctx, cancel := context.WithTimeout(ctx, k.fx.Timeout)
+	defer cancel()
+	done := make(chan machines.Result, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				k.w.Log.Error("a provider panics", "effect", t.Effect, "key", t.Key(), "panic", r, "stack", string(debug.Stack()))
+				done <- machines.Result{Failure: &machines.Failure{Code: "internal", Message: "the provider failed unexpectedly", Retryable: true}}
+			}
+		}()
+		done <- k.performer.Perform(ctx, t)
+	}()
+	tick := time.NewTicker(k.w.AckWait / 3)
+	defer tick.Stop()
+	late := (<-chan time.Time)(nil)
+	over := ctx.Done()
+	for {
+		select {
+		case r := <-done:
+			return r
+		case <-tick.C:
+			_ = m.InProgress() // at worst the task comes again
+		case <-over:
+			over, late = nil, time.After(time.Second)
+		case <-late:
+			return machines.Result{Failure: &machines.Failure{Code: "timeout", Message: fmt.Sprintf("no answer within %s", k.fx.Timeout), Retryable: true}}
+		}
+	}
+}
+
+// report makes the command that ends a task.
+func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
+	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
+	var body any
+	if r.Failure != nil {
+		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "failed")
+		cmd.Name, cmd.ID = machines.CommandFailed, t.Attempt+"-failed"
+		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: *r.Failure}
+	} else {
+		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "done")
+		data, err := json.Marshal(r.Data)
+		if err != nil {
+			return cmd, fmt.Errorf("cannot write the result: %w", err)
+		}
+		cmd.Name, cmd.ID = k.fx.Done, t.Attempt+"-done"
+		body = machines.Report{Attempt: t.Attempt, Data: data}
+	}
+	var err error
+	cmd.Body, err = json.Marshal(body)
+	return cmd, err
+}
+
+// bury keeps a message that no code can handle among the dead letters, and ends it.
+func (k *kind) bury(ctx context.Context, m jetstream.Msg, reason string) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	addr, _ := k.w.Names.ParseEffect(m.Subject()) // what cannot be read stays "unknown"
+	letter := k.w.dead().Message(streams.DeadLetter{
+		Consumer: k.name, Machine: addr.Machine, Key: addr.Key, Subject: m.Subject(), Reason: reason, Tries: int(meta.NumDelivered), Header: m.Headers(), Body: m.Data(),
+	}, fmt.Sprintf("dead/%s/%d/%d", k.name, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
+	if r := k.w.Appender.Append(ctx, []streams.Write{{Stream: k.w.Names.Stream(streams.DeadStream), Msg: letter}})[0]; r.Err != nil {
+		return r.Err
+	}
+	k.w.Log.Error("an effect cannot be handled; it goes to the dead letters", "worker", k.name, "subject", m.Subject(), "reason", reason)
+	k.w.Meter.DeadLetter(k.name)
+	return m.TermWithReason(reason)
+}
