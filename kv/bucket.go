@@ -1,0 +1,123 @@
+package kv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Codec turns values into bytes and back.
+type Codec[T any] struct {
+	Encode func(T) ([]byte, error)
+	Decode func([]byte) (T, error)
+}
+
+// JSON is the codec of encoding/json.
+func JSON[T any]() Codec[T] {
+	return Codec[T]{
+		Encode: func(v T) ([]byte, error) { return json.Marshal(v) },
+		Decode: func(data []byte) (v T, err error) { err = json.Unmarshal(data, &v); return v, err },
+	}
+}
+
+// Entry is a value at a revision, or one of the two other things that a watch tells.
+type Entry[T any] struct {
+	Key      string
+	Value    T
+	Revision uint64
+	Created  time.Time // when this revision was stored
+
+	// Deleted says that the key was deleted at this revision.
+	Deleted bool
+	// Synced marks the end of the snapshot: all that the bucket held has been given. Such an entry has no key.
+	Synced bool
+}
+
+// Bucket is a JetStream bucket of values of one type. It is safe for concurrent use.
+type Bucket[T any] struct {
+	name  string
+	js    jetstream.JetStream
+	kv    jetstream.KeyValue
+	codec Codec[T]
+}
+
+// Open opens a bucket that exists. It refuses one that allows direct reads, because those are stale on replicas right
+// after a write.
+func Open[T any](ctx context.Context, js jetstream.JetStream, name string, c Codec[T]) (*Bucket[T], error) {
+	kv, err := js.KeyValue(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("kv: cannot open bucket %s: %w", name, err)
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("kv: cannot open bucket %s: %w", name, err)
+	}
+	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok && s.StreamInfo().Config.AllowDirect {
+		return nil, fmt.Errorf("kv: cannot open bucket %s: its stream allows direct reads, which may be stale", name)
+	}
+	return &Bucket[T]{name: name, js: js, kv: kv, codec: c}, nil
+}
+
+// Name is the bucket's name.
+func (b *Bucket[T]) Name() string { return b.name }
+
+// Get returns the newest value of the key, [ErrNotFound] if there is none, or a [CorruptError].
+func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
+	e, err := b.kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return Entry[T]{}, fmt.Errorf("kv: cannot get %s/%s: %w", b.name, key, ErrNotFound)
+	}
+	if err != nil {
+		return Entry[T]{}, fmt.Errorf("kv: cannot get %s/%s: %w", b.name, key, err)
+	}
+	return b.entry(update{key: key, value: e.Value(), rev: e.Revision(), at: e.Created().UnixNano()})
+}
+
+// Put stores the value if the key is at revision rev, and returns the new revision. Revision 0 means that the key
+// never held anything, not even a value that was deleted. Put fails with [ErrConflict] if the key is elsewhere.
+func (b *Bucket[T]) Put(ctx context.Context, key string, value T, rev uint64) (uint64, error) {
+	data, err := b.codec.Encode(value)
+	if err != nil {
+		return 0, fmt.Errorf("kv: cannot encode %s/%s: %w", b.name, key, err)
+	}
+	// Not Create: it takes a deleted key for a missing one. Update with revision 0 does not.
+	next, err := b.kv.Update(ctx, key, data, rev)
+	if err != nil {
+		return 0, b.failed("put", key, rev, err)
+	}
+	return next, nil
+}
+
+// Purge deletes the key if it is at revision rev, and leaves a delete marker. It is for keys whose life has ended:
+// whoever remembers the last revision can write the key again.
+func (b *Bucket[T]) Purge(ctx context.Context, key string, rev uint64) error {
+	if err := b.kv.Purge(ctx, key, jetstream.LastRevision(rev)); err != nil {
+		return b.failed("purge", key, rev, err)
+	}
+	return nil
+}
+
+func (b *Bucket[T]) failed(verb, key string, rev uint64, err error) error {
+	if Conflict(err) {
+		return fmt.Errorf("kv: cannot %s %s/%s at revision %d: %w: %w", verb, b.name, key, rev, ErrConflict, err)
+	}
+	return fmt.Errorf("kv: cannot %s %s/%s at revision %d: %w", verb, b.name, key, rev, err)
+}
+
+// entry decodes an update. On a corrupt value the entry has all but the value.
+func (b *Bucket[T]) entry(u update) (Entry[T], error) {
+	e := Entry[T]{Key: u.key, Revision: u.rev, Created: time.Unix(0, u.at).UTC(), Deleted: u.deleted}
+	if u.deleted {
+		return e, nil
+	}
+	v, err := b.codec.Decode(u.value)
+	if err != nil {
+		return e, &CorruptError{Bucket: b.name, Key: u.key, Revision: u.rev, Raw: u.value, Err: err}
+	}
+	e.Value = v
+	return e, nil
+}

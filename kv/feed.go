@@ -1,0 +1,246 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	beat      = time.Second     // the server says that it is there this often when it has nothing else to say
+	silence   = 3 * time.Second // after this long without a word the feed is broken
+	patience  = 5 * time.Second // for one request to the server
+	inflight  = 128 << 10       // messages between the connection and the reader; flow control holds back 32 MiB
+	batchSize = 256             // updates taken at once
+)
+
+var (
+	errGap    = errors.New("a message was lost on the way")
+	errSilent = errors.New("server is silent")
+	errMoved  = errors.New("connection was made anew")
+	errEnded  = errors.New("server ended the watch")
+)
+
+// update is one message of a bucket's stream.
+type update struct {
+	key     string
+	value   []byte
+	rev     uint64
+	at      int64 // when it was stored, in nanoseconds
+	deleted bool
+}
+
+// position is where a follower of a stream stands.
+type position struct {
+	created time.Time // of the stream, so that another one of the same name is told apart
+	rev     uint64    // everything up to here was taken
+}
+
+// feed is a raw push consumer over a bucket's stream from one revision on. The reader takes messages straight from
+// the connection's channel, in batches and on its own goroutine: nats.go's watchers cost a channel hop and several
+// allocations more per update. It sees every gap and never heals itself: on any error, open another one.
+//
+// It delivers in stream order rather than "last per subject": with one message per subject these are the same
+// messages, the order gives a revision that everything up to it was seen, and resuming is the same request.
+type feed struct {
+	js     jetstream.JetStream
+	stream string
+	name   string
+	skip   int // length of the subject's prefix before the key
+	msgs   chan *nats.Msg
+	sub    *nats.Subscription
+	status chan nats.Status
+	timer  *time.Timer
+
+	delivered uint64 // messages taken
+	position
+	known   uint64 // the stream's last sequence when the feed was opened
+	pending uint64 // messages that the server still had after the last one taken
+	caught  bool   // the reader has had all that there was at some moment since the feed was opened
+}
+
+// openFeed begins after the position. It fails with [ErrReset] if the stream has never been there.
+func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string, after position) (*feed, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := js.Stream(ctx, "KV_"+bucket)
+	if err != nil {
+		return nil, fmt.Errorf("kv: cannot look at bucket %s: %w", bucket, err)
+	}
+	info := s.CachedInfo()
+	if info.State.LastSeq < after.rev || !after.created.IsZero() && !info.Created.Equal(after.created) {
+		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, ErrReset)
+	}
+	nc, prefix := js.Conn(), "$KV."+bucket+"."
+	f := &feed{
+		js: js, stream: info.Config.Name, skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence),
+		position: position{created: info.Created, rev: after.rev}, known: info.State.LastSeq,
+	}
+	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	if f.sub, err = nc.ChanSubscribe(nc.NewInbox(), f.msgs); err != nil {
+		f.close()
+		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
+	}
+	if filter == "" {
+		filter = ">"
+	}
+	c, err := js.CreatePushConsumer(ctx, f.stream, jetstream.ConsumerConfig{
+		DeliverSubject: f.sub.Subject, FilterSubject: prefix + filter,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after.rev + 1,
+		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, FlowControl: true, IdleHeartbeat: beat,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
+	})
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
+	}
+	ci := c.CachedInfo()
+	if f.name, f.pending = ci.Name, ci.NumPending; f.pending == 0 {
+		f.rev, f.caught = f.known, true
+	}
+	return f, nil
+}
+
+// close leaves nothing behind, neither here nor, if it can be reached, on the server.
+func (f *feed) close() {
+	nc := f.js.Conn()
+	nc.RemoveStatusListener(f.status)
+	f.timer.Stop()
+	if f.sub != nil {
+		_ = f.sub.Unsubscribe()
+	}
+	if f.name != "" && nc.IsConnected() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = f.js.DeleteConsumer(ctx, f.stream, f.name) // the server does so by itself, only later
+	}
+}
+
+// next waits for updates and appends what is there to batch, up to batchSize. What it appends is valid even if it
+// returns an error. It may return nothing when only rev, pending or caught have changed.
+func (f *feed) next(ctx context.Context, batch []update) ([]update, error) {
+	f.timer.Reset(silence)
+	select {
+	case <-ctx.Done():
+		return batch, ctx.Err()
+	case <-f.status:
+		return batch, errMoved
+	case <-f.timer.C:
+		return batch, errSilent
+	case m := <-f.msgs:
+		for {
+			var err error
+			if batch, err = f.take(batch, m); err != nil || len(batch) >= batchSize {
+				return batch, err
+			}
+			select {
+			case m = <-f.msgs:
+			default:
+				return batch, nil
+			}
+		}
+	}
+}
+
+func (f *feed) take(batch []update, m *nats.Msg) ([]update, error) {
+	if len(m.Data) == 0 && len(m.Header["Status"]) > 0 {
+		return batch, f.control(m)
+	}
+	sseq, dseq, at, pending, ok := parseReply(m.Reply)
+	if !ok || dseq != f.delivered+1 || len(m.Subject) <= f.skip {
+		return batch, errGap
+	}
+	f.delivered, f.rev, f.pending = dseq, sseq, pending
+	if pending == 0 {
+		f.caught = true
+	}
+	return append(batch, update{key: m.Subject[f.skip:], value: m.Data, rev: sseq, at: at, deleted: isMarker(m.Header)}), nil
+}
+
+// control takes a message of the server itself: a request for flow control, a heartbeat, or the end.
+func (f *feed) control(m *nats.Msg) error {
+	if m.Header["Status"][0] != "100" {
+		return fmt.Errorf("%w: %s", errEnded, m.Header.Get("Description"))
+	}
+	if m.Reply != "" {
+		return m.Respond(nil)
+	}
+	if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
+		return f.js.Conn().Publish(stalled, nil)
+	}
+	if m.Header.Get("Nats-Last-Consumer") != strconv.FormatUint(f.delivered, 10) {
+		return errGap
+	}
+	// An idle server has looked at the whole stream, beyond our last message if the last ones were removed.
+	if last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err == nil && last > f.rev {
+		f.rev = last
+	}
+	f.pending, f.caught = 0, true
+	return nil
+}
+
+// isMarker tells a delete marker: by nats.go's header, or by the server's when a message's life ended.
+func isMarker(h nats.Header) bool {
+	if len(h) == 0 {
+		return false
+	}
+	if op := h["KV-Operation"]; len(op) > 0 {
+		return op[0] == "DEL" || op[0] == "PURGE"
+	}
+	return len(h["Nats-Marker-Reason"]) > 0
+}
+
+// parseReply reads stream sequence, consumer sequence, time and pending count from a message's reply subject:
+// $JS.ACK.<stream>.<consumer>.<tries>.<sseq>.<dseq>.<time>.<pending>, or the longer form with domain and account.
+func parseReply(s string) (sseq, dseq uint64, at int64, pending uint64, ok bool) {
+	dots := 0
+	for i := range len(s) {
+		if s[i] == '.' {
+			dots++
+		}
+	}
+	first := 5
+	if dots > 8 {
+		first = 7
+	}
+	var n [4]uint64
+	field := 0
+	for i := range len(s) {
+		if s[i] == '.' {
+			if field++; field == first+4 {
+				break
+			}
+			continue
+		}
+		if k := field - first; k >= 0 {
+			if s[i] < '0' || s[i] > '9' {
+				return 0, 0, 0, 0, false
+			}
+			n[k] = n[k]*10 + uint64(s[i]-'0')
+		}
+	}
+	return n[0], n[1], int64(n[2]), n[3], field >= first+3
+}
+
+// backoff waits longer from one failure to the next, and never as long as another process does.
+type backoff struct{ d time.Duration }
+
+func (b *backoff) reset() { b.d = 0 }
+
+func (b *backoff) wait(ctx context.Context) error {
+	b.d = min(max(2*b.d, 50*time.Millisecond), 2*time.Second)
+	t := time.NewTimer(b.d/2 + rand.N(b.d/2))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,244 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Item is what an index knows of one key.
+type Item struct {
+	Key, State                    string
+	Labels                        map[string]string
+	Since, CreatedAt, UpdatedAt   time.Time // UpdatedAt is when the revision was stored, if the value does not say
+	Version, Generation, Revision uint64
+	Problem                       string // why the value cannot be described; then only Key, UpdatedAt and Revision hold
+}
+
+// Options of an index. The zero value will do.
+type Options struct {
+	Log *slog.Logger
+
+	// ResumeWithin is how long a broken watch may last and still be resumed; after a longer one the index is built
+	// anew, because delete markers may have gone meanwhile. Default 10 minutes.
+	ResumeWithin time.Duration
+}
+
+// Index is an index over one bucket. All but Run may be called by many goroutines.
+type Index struct {
+	js       jetstream.JetStream
+	bucket   string
+	describe func(key string, value []byte) (Meta, error)
+	opts     Options
+	ready    chan struct{}
+
+	mu      sync.RWMutex
+	table   *table // what is served; only Run changes it
+	subs    registry
+	waiters []waiter
+
+	rev, known, pending, applied   atomic.Uint64
+	builds, breaks, lost, problems atomic.Uint64
+	heard                          atomic.Int64 // when the server last said anything, in nanoseconds
+}
+
+// NewIndex is an index that is empty until it is Run. describe is called once per update, in order.
+func NewIndex(js jetstream.JetStream, bucket string, describe func(key string, value []byte) (Meta, error), opts Options) *Index {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.ResumeWithin == 0 {
+		opts.ResumeWithin = 10 * time.Minute
+	}
+	t := newTable()
+	t.seal()
+	return &Index{
+		js: js, bucket: bucket, describe: describe, opts: opts, ready: make(chan struct{}), table: t, subs: newRegistry(),
+	}
+}
+
+// Ready is closed when the first snapshot is complete.
+func (ix *Index) Ready() <-chan struct{} { return ix.ready }
+
+// Run keeps the index until the context ends, and returns nil then. It must be called once. When it ends, all
+// subscriptions are closed as lost.
+func (ix *Index) Run(ctx context.Context) error {
+	var (
+		t    = newTable() // what the watch feeds: this one until it is complete, then the one that is served
+		wait backoff
+	)
+	for {
+		from := t.at.rev
+		if away := time.Since(time.Unix(0, ix.heard.Load())); away > ix.opts.ResumeWithin {
+			t = newTable()
+		}
+		err := ix.follow(ctx, &t)
+		if ctx.Err() != nil {
+			ix.mu.Lock()
+			ix.loseAll()
+			ix.mu.Unlock()
+			return nil
+		}
+		ix.breaks.Add(1)
+		ix.opts.Log.Warn("kv: watch broke, will resume", "bucket", ix.bucket, "revision", t.at.rev, "error", err)
+		if errors.Is(err, ErrReset) {
+			t = newTable()
+		}
+		if t.at.rev > from {
+			wait.reset()
+		}
+		_ = wait.wait(ctx) // the next follow ends if the context has
+	}
+}
+
+// follow feeds the table from where it stands, and serves it as soon as it is complete, until the watch breaks.
+func (ix *Index) follow(ctx context.Context, t **table) error {
+	f, err := openFeed(ctx, ix.js, ix.bucket, "", (*t).at)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var (
+		batch []update
+		ops   []op
+	)
+	for {
+		if f.caught && !(*t).sealed {
+			(*t).at = f.position
+			ix.serve(*t)
+		}
+		batch, err = f.next(ctx, batch[:0])
+		ops = ix.describeAll(ops[:0], batch)
+		ix.take(*t, ops, f)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (ix *Index) describeAll(ops []op, batch []update) []op {
+	for _, u := range batch {
+		o := op{update: u}
+		if !u.deleted {
+			m, err := ix.describe(u.key, u.value)
+			if err != nil {
+				m, o.problem = Meta{}, err.Error()
+				ix.problems.Add(1)
+				ix.opts.Log.Warn("kv: cannot describe value", "bucket", ix.bucket, "key", u.key, "revision", u.rev, "error", err)
+			}
+			o.meta = m
+		}
+		ops = append(ops, o)
+	}
+	clear(batch) // the values may go
+	return ops
+}
+
+// take applies a batch. A table that is not served yet needs no lock and has no readers.
+func (ix *Index) take(t *table, ops []op, f *feed) {
+	ix.heard.Store(time.Now().UnixNano())
+	ix.pending.Store(f.pending)
+	ix.applied.Add(uint64(len(ops)))
+	ix.learn(max(f.known, f.rev))
+	if !t.sealed {
+		for i := range ops {
+			t.apply(&ops[i])
+		}
+		t.at = f.position
+		return
+	}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for i := range ops {
+		r, before := t.apply(&ops[i])
+		ix.publish(t, &ops[i], r, before)
+	}
+	t.at = f.position
+	ix.advance(f.rev)
+}
+
+// serve makes a complete table the one that is served.
+func (ix *Index) serve(t *table) {
+	t.seal()
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.table = t
+	ix.loseAll() // they have not had the changes from what was served to this
+	ix.known.Store(t.at.rev)
+	ix.advance(t.at.rev)
+	if ix.builds.Add(1) == 1 {
+		close(ix.ready)
+	}
+	ix.opts.Log.Info("kv: index is complete", "bucket", ix.bucket, "keys", len(t.rows), "revision", t.at.rev)
+}
+
+// learn raises what is known of the stream's last sequence.
+func (ix *Index) learn(rev uint64) {
+	for known := ix.known.Load(); rev > known && !ix.known.CompareAndSwap(known, rev); {
+		known = ix.known.Load()
+	}
+}
+
+// Revision is the revision up to which every write is in the index.
+func (ix *Index) Revision() uint64 { return ix.rev.Load() }
+
+// Len is the number of keys.
+func (ix *Index) Len() int {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return len(ix.table.rows)
+}
+
+// Get returns the item of the key.
+func (ix *Index) Get(key string) (Item, bool) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	r := ix.table.rows[key]
+	if r == nil {
+		return Item{}, false
+	}
+	return ix.table.item(r), true
+}
+
+// Lag is how far an index is behind its stream.
+type Lag struct {
+	Known   uint64        // the highest revision that the index has heard of
+	Applied uint64        // the revision that it has reached
+	Pending uint64        // messages that the server had not sent when it sent the last one
+	Quiet   time.Duration // since the server last said anything; it does so every second
+}
+
+// Lag returns how far the index is behind.
+func (ix *Index) Lag() Lag {
+	l := Lag{Known: ix.known.Load(), Applied: ix.rev.Load(), Pending: ix.pending.Load()}
+	if heard := ix.heard.Load(); heard != 0 {
+		l.Quiet = time.Since(time.Unix(0, heard))
+	}
+	return l
+}
+
+// Stats are counts since the start, but for Items, Problems and Subscriptions, which are of now.
+type Stats struct {
+	Items, Problems, Subscriptions int
+
+	Applied     uint64 // updates taken, snapshots included
+	Undescribed uint64 // values that describe refused
+	Builds      uint64 // complete snapshots; more than one means that resuming was not possible
+	Breaks      uint64 // times that the watch broke
+	Lost        uint64 // subscriptions that were closed because their reader was slow or the index was built anew
+}
+
+// Stats returns the counts.
+func (ix *Index) Stats() Stats {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return Stats{
+		Items: len(ix.table.rows), Problems: len(ix.table.problems), Subscriptions: ix.subs.len(),
+		Applied: ix.applied.Load(), Undescribed: ix.problems.Load(), Builds: ix.builds.Load(), Breaks: ix.breaks.Load(), Lost: ix.lost.Load(),
+	}
+}

@@ -1,0 +1,153 @@
+package kv
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Meta is what an index keeps of a value.
+type Meta struct {
+	Schema              int
+	State               string
+	Version, Generation uint64
+	Since               time.Time
+	CreatedAt           time.Time
+	UpdatedAt           time.Time
+	Labels              map[string]string
+}
+
+// DescribeJSON reads the members schema, state, version, generation, since, createdAt, updatedAt and labels of a JSON
+// object and looks at the rest only to see that it is valid. It reads them as encoding/json does, but names must match
+// exactly. Members that are missing or null are zero.
+func DescribeJSON(value []byte) (Meta, error) {
+	var m Meta
+	var raw [8][]byte
+	s := scanner{b: value}
+	err := s.object(func(name []byte) error {
+		tok, err := s.value(1)
+		if f := field(name); f >= 0 {
+			raw[f] = tok // of a name that comes twice, the last one counts
+		}
+		return err
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return Meta{}, fmt.Errorf("not a valid object: %w at byte %d", err, s.i)
+	}
+	if m.Schema, err = integer(raw[0]); err != nil {
+		return Meta{}, fmt.Errorf("cannot read schema: %w", err)
+	}
+	if m.State, err = text(raw[1]); err != nil {
+		return Meta{}, fmt.Errorf("cannot read state: %w", err)
+	}
+	for i, p := range [...]*uint64{&m.Version, &m.Generation} {
+		if *p, err = number(raw[2+i]); err != nil {
+			return Meta{}, fmt.Errorf("cannot read %s: %w", fields[2+i], err)
+		}
+	}
+	for i, p := range [...]*time.Time{&m.Since, &m.CreatedAt, &m.UpdatedAt} {
+		if raw[4+i] == nil {
+			continue
+		}
+		if err = p.UnmarshalJSON(raw[4+i]); err != nil {
+			return Meta{}, fmt.Errorf("cannot read %s: %w", fields[4+i], err)
+		}
+	}
+	if m.Labels, err = texts(raw[7]); err != nil {
+		return Meta{}, fmt.Errorf("cannot read labels: %w", err)
+	}
+	return m, nil
+}
+
+var fields = [...]string{"schema", "state", "version", "generation", "since", "createdAt", "updatedAt", "labels"}
+
+// field is the place of the name in fields, or -1.
+func field(name []byte) int {
+	switch string(name) {
+	case "schema":
+		return 0
+	case "state":
+		return 1
+	case "version":
+		return 2
+	case "generation":
+		return 3
+	case "since":
+		return 4
+	case "createdAt":
+		return 5
+	case "updatedAt":
+		return 6
+	case "labels":
+		return 7
+	}
+	return -1
+}
+
+func absent(tok []byte) bool { return len(tok) == 0 || tok[0] == 'n' }
+
+func integer(tok []byte) (int, error) {
+	if absent(tok) {
+		return 0, nil
+	}
+	return strconv.Atoi(string(tok))
+}
+
+func number(tok []byte) (uint64, error) {
+	if absent(tok) {
+		return 0, nil
+	}
+	return strconv.ParseUint(string(tok), 10, 64)
+}
+
+func text(tok []byte) (string, error) {
+	if absent(tok) {
+		return "", nil
+	}
+	if tok[0] != '"' {
+		return "", errors.New("not a string")
+	}
+	return unquote(tok)
+}
+
+// unquote decodes a valid string token.
+func unquote(tok []byte) (string, error) {
+	inner := tok[1 : len(tok)-1]
+	plain := utf8.Valid(inner)
+	for i := 0; plain && i < len(inner); i++ {
+		plain = inner[i] != '\\'
+	}
+	if plain {
+		return string(inner), nil
+	}
+	var v string
+	err := json.Unmarshal(tok, &v)
+	return v, err
+}
+
+// texts decodes a valid object token of strings.
+func texts(tok []byte) (map[string]string, error) {
+	if absent(tok) {
+		return nil, nil
+	}
+	if tok[0] != '{' {
+		return nil, errors.New("not an object")
+	}
+	m := make(map[string]string)
+	s := scanner{b: tok}
+	err := s.object(func(name []byte) error {
+		v, err := s.value(2)
+		if err != nil {
+			return err
+		}
+		m[string(name)], err = text(v)
+		return err
+	})
+	return m, err
+}

@@ -1,0 +1,239 @@
+package kv
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Query selects items. Fields that are set must all match.
+type Query struct {
+	Namespace string // the key's first token
+	Parent    string // the second of three
+	States    []string
+	Labels    []Selector
+
+	UpdatedAfter, UpdatedBefore time.Time // both exclusive
+	CreatedAfter, CreatedBefore time.Time // both exclusive
+
+	Problems bool   // only items with a Problem
+	After    string // only keys after this one
+	Limit    int    // of items in the page; 0 is 100
+}
+
+// Page is a part of an answer, in the order of keys.
+type Page struct {
+	Items    []Item
+	Next     string // After of the next page; empty if this is the last one
+	Revision uint64 // all writes up to here are in the page
+}
+
+// piece is how many rows are looked at under one hold of the lock.
+const piece = 4096
+
+// List returns the first items after q.After that match.
+func (ix *Index) List(q Query) Page {
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	var p Page
+	for start, more, first := q.start(), true, true; more; first = false {
+		ix.mu.RLock()
+		if first {
+			p.Revision = ix.rev.Load()
+		}
+		start, more = ix.table.scan(&q, start, &p)
+		ix.mu.RUnlock()
+	}
+	return p
+}
+
+// Counts is the number of items by state in a namespace, or in all if it is empty.
+func (ix *Index) Counts(namespace string) map[string]int {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	counts := make(map[string]int)
+	if namespace == "" {
+		for name, s := range ix.table.states {
+			if n := s.rows.len(); n > 0 {
+				counts[name] = n
+			}
+		}
+		return counts
+	}
+	if sp := ix.table.spaces[namespace]; sp != nil {
+		for s, n := range sp.states {
+			counts[s.name] = n
+		}
+	}
+	return counts
+}
+
+// prefix is that of all keys that can match.
+func (q *Query) prefix() string {
+	switch {
+	case q.Namespace == "":
+		return ""
+	case q.Parent == "":
+		return q.Namespace + "."
+	}
+	return q.Namespace + "." + q.Parent + "."
+}
+
+func (q *Query) start() string {
+	if q.After == "" {
+		return q.prefix()
+	}
+	return max(q.prefix(), after(q.After))
+}
+
+// after is the least key that is greater.
+func after(key string) string { return key + "\x00" }
+
+// scan looks at up to a piece of the rows from start on, and returns where to go on, if there is more to look at.
+func (t *table) scan(q *Query, start string, p *Page) (next string, more bool) {
+	m := t.matcher(q)
+	if m.none {
+		return "", false
+	}
+	prefix := q.prefix()
+	cursors := make([]cursor, 0, len(m.sets))
+	for _, s := range m.sets {
+		if c := s.from(start); c.row != nil {
+			cursors = append(cursors, c)
+		}
+	}
+	for n := 0; len(cursors) > 0; n++ {
+		least := 0
+		for i := range cursors {
+			if cursors[i].row.key < cursors[least].row.key {
+				least = i
+			}
+		}
+		r := cursors[least].row
+		if !strings.HasPrefix(r.key, prefix) {
+			return "", false
+		}
+		if n == piece {
+			return r.key, true
+		}
+		if m.match(r) {
+			if len(p.Items) == q.Limit {
+				p.Next = p.Items[q.Limit-1].Key
+				return "", false
+			}
+			p.Items = append(p.Items, t.item(r))
+		}
+		if cursors[least].next(); cursors[least].row == nil {
+			cursors = slices.Delete(cursors, least, least+1)
+		}
+	}
+	return "", false
+}
+
+// matcher is a query resolved against a table: the smallest sets whose union holds all that match, and the rest of
+// the conditions. It is valid as long as the table does not change.
+type matcher struct {
+	none     bool
+	sets     []*set
+	states   []*state // nil: any
+	labels   []selection
+	parent   string
+	problems map[string]string // nil: any
+	bounds   [4]int64          // updated after, before, created after, before; 0: none
+}
+
+// selection is a selector resolved to labels.
+type selection struct {
+	Selector
+	labels []*label // of the values that exist
+}
+
+func (t *table) matcher(q *Query) matcher {
+	m := matcher{bounds: [4]int64{nanos(q.UpdatedAfter), nanos(q.UpdatedBefore), nanos(q.CreatedAfter), nanos(q.CreatedBefore)}}
+	if q.Namespace == "" {
+		m.parent = q.Parent
+	}
+	m.none = q.Namespace != "" && t.spaces[q.Namespace] == nil
+	m.sets = []*set{&t.all}
+	size := math.MaxInt // any other choice is better than the whole table: a namespace lies together in each set
+	narrow := func(sets []*set) {
+		n := 0
+		for _, s := range sets {
+			n += s.len()
+		}
+		m.none = m.none || n == 0
+		if n < size {
+			m.sets, size = sets, n
+		}
+	}
+	if len(q.States) > 0 {
+		var sets []*set
+		for _, name := range q.States {
+			if s := t.states[name]; s != nil && !slices.Contains(m.states, s) {
+				m.states, sets = append(m.states, s), append(sets, &s.rows)
+			}
+		}
+		narrow(sets)
+	}
+	for _, sel := range q.Labels {
+		s := selection{Selector: sel, labels: t.selected(sel)}
+		m.labels = append(m.labels, s)
+		if sets := s.sets(); sets != nil {
+			narrow(sets)
+		}
+	}
+	if q.Problems {
+		m.problems = t.problems
+		narrow([]*set{t.troubled()})
+	}
+	return m
+}
+
+// troubled is the set of the rows with a problem; there are few, or there is trouble that no index cures.
+func (t *table) troubled() *set {
+	s := new(set)
+	for key := range t.problems {
+		s.insert(t.rows[key])
+	}
+	return s
+}
+
+func (m *matcher) match(r *row) bool {
+	if len(m.states) > 0 && !slices.Contains(m.states, r.state) {
+		return false
+	}
+	for i := range m.labels {
+		if !m.labels[i].match(r.labels) {
+			return false
+		}
+	}
+	if m.parent != "" {
+		if tokens := strings.Split(r.key, "."); len(tokens) != 3 || tokens[1] != m.parent {
+			return false
+		}
+	}
+	if m.problems != nil && m.problems[r.key] == "" {
+		return false
+	}
+	b := &m.bounds
+	return between(r.updated, b[0], b[1]) && between(r.created, b[2], b[3])
+}
+
+func between(at, after, before int64) bool {
+	return (after == 0 || at > after) && (before == 0 || at < before)
+}
+
+// value is the label of that name, or nil.
+func (c *labelSet) value(name string) *label {
+	if c == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(c.labels, name, func(l *label, name string) int { return cmp.Compare(l.name, name) })
+	if !found {
+		return nil
+	}
+	return c.labels[i]
+}

@@ -1,0 +1,253 @@
+package kv
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Filter says which changes a subscription gets. Fields that are set must all match; the zero value matches all.
+type Filter struct {
+	Key       string
+	Prefix    string // of the key; "default.web." names the children of web
+	Namespace string
+	// States matches a key that is in one of them, and one that has just left them, so that the reader can drop it.
+	States []string
+}
+
+// Change is one change of a key. Of a deleted key the item has the key and the revision only.
+type Change struct {
+	Item    Item
+	Value   []byte // as stored; it is shared and must not be changed
+	Deleted bool
+}
+
+// Subscription is a reader of an index's changes.
+type Subscription struct {
+	// C gives the changes after Revision, each key's in order. It is closed when the subscription is closed or lost.
+	C <-chan Change
+	// Revision is where the subscription begins: a list that is made after it holds everything before.
+	Revision uint64
+
+	ix     *Index
+	filter Filter
+	bound  int
+	wake   chan struct{} // something is to be done
+	quit   chan struct{} // the reader has gone
+	gone   chan struct{} // the pump has gone
+	once   sync.Once
+
+	mu    sync.Mutex
+	queue []Change       // waiting, oldest first, one per key
+	head  int            // queue[:head] was given
+	place map[string]int // of a key in queue
+	lost  bool
+}
+
+// Subscribe begins a subscription in which up to buffer keys may wait for the reader. It must be closed. One that
+// begins before the index is ready is lost when it becomes so.
+func (ix *Index) Subscribe(filter Filter, buffer int) *Subscription {
+	c := make(chan Change)
+	s := &Subscription{
+		C: c, ix: ix, filter: filter, bound: max(buffer, 1),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), gone: make(chan struct{}), place: make(map[string]int),
+	}
+	ix.mu.Lock()
+	s.Revision = ix.rev.Load()
+	ix.subs.add(s)
+	ix.mu.Unlock()
+	go s.pump(c)
+	return s
+}
+
+// Lost reports that changes were dropped, because the reader was too slow or the index was built anew: subscribe and
+// list again.
+func (s *Subscription) Lost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// Close ends the subscription. It may be called again.
+func (s *Subscription) Close() {
+	s.once.Do(func() {
+		s.ix.mu.Lock()
+		s.ix.subs.remove(s)
+		s.ix.mu.Unlock()
+		close(s.quit)
+	})
+	<-s.gone
+}
+
+// pump hands the queue to the reader, one change at a time, so that those still waiting can become newer ones.
+func (s *Subscription) pump(c chan<- Change) {
+	defer close(s.gone)
+	defer close(c)
+	for {
+		change, ok, lost := s.take()
+		if lost {
+			return
+		}
+		if !ok {
+			select {
+			case <-s.wake:
+				continue
+			case <-s.quit:
+				return
+			}
+		}
+		select {
+		case c <- change:
+		case <-s.quit:
+			return
+		}
+	}
+}
+
+func (s *Subscription) take() (c Change, ok, lost bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost || s.head == len(s.queue) {
+		return c, false, s.lost
+	}
+	c, s.queue[s.head] = s.queue[s.head], Change{}
+	delete(s.place, c.Item.Key)
+	if s.head++; s.head == len(s.queue) {
+		s.queue, s.head = s.queue[:0], 0
+	}
+	return c, true, false
+}
+
+// offer queues a change and never waits for the reader. It reports false when the subscription is lost by it.
+func (s *Subscription) offer(c Change) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.place[c.Item.Key]; ok {
+		s.queue[i] = c
+		return true
+	}
+	if len(s.queue)-s.head >= s.bound {
+		s.lose()
+		return false
+	}
+	if s.head >= s.bound { // room is at the front
+		s.queue = slices.Delete(s.queue, 0, s.head)
+		for k := range s.place {
+			s.place[k] -= s.head
+		}
+		s.head = 0
+	}
+	s.place[c.Item.Key] = len(s.queue)
+	s.queue = append(s.queue, c)
+	s.signal()
+	return true
+}
+
+// lose drops what waits. The lock is held.
+func (s *Subscription) lose() {
+	s.lost, s.queue, s.place, s.head = true, nil, nil, 0
+	s.signal()
+}
+
+func (s *Subscription) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *Filter) match(key, before, after string, had, has bool) bool {
+	if f.Key != "" && f.Key != key || f.Namespace != "" && f.Namespace != namespace(key) || !strings.HasPrefix(key, f.Prefix) {
+		return false
+	}
+	return len(f.States) == 0 || had && slices.Contains(f.States, before) || has && slices.Contains(f.States, after)
+}
+
+// registry finds the subscriptions of a change without looking at all of them: most are for one key.
+type registry struct {
+	keys   map[string]map[*Subscription]struct{}
+	spaces map[string]map[*Subscription]struct{} // by namespace; "" for those that have none
+	n      int
+}
+
+func newRegistry() registry {
+	return registry{keys: make(map[string]map[*Subscription]struct{}), spaces: make(map[string]map[*Subscription]struct{})}
+}
+
+func (g *registry) len() int { return g.n }
+
+// slot is the map and the name under which a subscription stands.
+func (g *registry) slot(f *Filter) (map[string]map[*Subscription]struct{}, string) {
+	if f.Key != "" {
+		return g.keys, f.Key
+	}
+	if ns, _, whole := strings.Cut(f.Prefix, "."); whole && f.Namespace == "" {
+		return g.spaces, ns
+	}
+	return g.spaces, f.Namespace
+}
+
+func (g *registry) add(s *Subscription) {
+	m, name := g.slot(&s.filter)
+	if m[name] == nil {
+		m[name] = make(map[*Subscription]struct{})
+	}
+	m[name][s] = struct{}{}
+	g.n++
+}
+
+func (g *registry) remove(s *Subscription) {
+	m, name := g.slot(&s.filter)
+	if _, ok := m[name][s]; !ok {
+		return
+	}
+	if delete(m[name], s); len(m[name]) == 0 {
+		delete(m, name)
+	}
+	g.n--
+}
+
+// publish offers a change to those who want it. The index's lock is held.
+func (ix *Index) publish(t *table, o *op, r *row, before *state) {
+	if ix.subs.n == 0 || r == nil && before == nil {
+		return
+	}
+	c := Change{Item: Item{Key: o.key, Revision: o.rev}, Deleted: true}
+	var was, is string
+	if before != nil {
+		was = before.name
+	}
+	if r != nil {
+		is = r.state.name
+	}
+	made := false
+	for _, subs := range [...]map[*Subscription]struct{}{ix.subs.keys[o.key], ix.subs.spaces[namespace(o.key)], ix.subs.spaces[""]} {
+		for s := range subs {
+			if !s.filter.match(o.key, was, is, before != nil, r != nil) {
+				continue
+			}
+			if r != nil && !made {
+				c, made = Change{Item: t.item(r), Value: o.value}, true
+			}
+			if !s.offer(c) {
+				ix.lost.Add(1)
+				ix.subs.remove(s)
+			}
+		}
+	}
+}
+
+// loseAll ends all subscriptions as lost. The index's lock is held.
+func (ix *Index) loseAll() {
+	for _, m := range [...]map[string]map[*Subscription]struct{}{ix.subs.keys, ix.subs.spaces} {
+		for _, subs := range m {
+			for s := range subs {
+				s.mu.Lock()
+				s.lose()
+				s.mu.Unlock()
+				ix.lost.Add(1)
+			}
+		}
+	}
+	ix.subs = newRegistry()
+}
