@@ -1,0 +1,44 @@
+package providers
+
+import (
+	"context"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
+)
+
+// Look observes one service and gives the report to send, if there is any news. Panics of the gateway are errors.
+func (s Serving) Look(ctx context.Context, e *machines.Entity) (finding machines.Finding, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			finding, err = machines.Finding{}, s.panicked(p)
+		}
+	}()
+	data, ok := e.Data.(*service.Data)
+	if !ok {
+		return machines.Finding{}, Errorf(Invalid, "entity %s has data of type %T", e.Key(), e.Data)
+	}
+	if service.Skip(e, s.now(), s.ReadyStale) {
+		return machines.Finding{}, nil
+	}
+	req := Request{Namespace: e.Namespace, Name: e.ID, UID: data.UID, Hash: data.SpecHash, Fence: e.Version}
+	o, err := s.observe(ctx, req)
+	switch {
+	case err != nil:
+		return machines.Finding{}, err
+	case e.State == service.Deleting && gone(data, &o):
+		return machines.Finding{Input: ReportDeleted, Data: o}, nil
+	case service.Meaningful(e, &o):
+		return machines.Finding{Input: ReportObserved, Data: o}, nil
+	}
+	return machines.Finding{}, nil
+}
+
+// gone reports whether what was applied for the service is there no more. An object of the same name with another
+// uid is somebody else's.
+func gone(data *service.Data, o *service.Observation) bool {
+	if !o.Exists {
+		return true
+	}
+	return data.Applied != nil && data.Applied.UID != "" && o.UID != "" && o.UID != data.Applied.UID
+}

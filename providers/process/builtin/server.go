@@ -1,0 +1,161 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Until a draining program closes connections that clients keep open without asking anything, it answers for this
+// long on them, with "Connection: close".
+const lead = time.Second
+
+// acceptor is what a program does on its public socket.
+type acceptor interface {
+	Serve(net.Listener) error       // until the listener is closed
+	Drain(ctx context.Context) bool // ends what was accepted; false when ctx ended first
+}
+
+// serve follows the protocol of the package until SIGTERM; private answers what is asked on the private socket.
+func serve(a acceptor, private http.Handler) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	socks, err := open()
+	if err != nil {
+		return err
+	}
+	p := &program{acceptor: a, sockets: socks, failed: make(chan error, 2)}
+	if socks.private == nil {
+		if err := p.activate(); err != nil {
+			return err
+		}
+	} else {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /-/activate", p.handleActivate)
+		mux.Handle("/", private)
+		srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		defer srv.Close()
+		go func() { p.failed <- srv.Serve(socks.private) }()
+	}
+	select {
+	case err := <-p.failed:
+		return err
+	case <-ctx.Done():
+		return p.drain()
+	}
+}
+
+type program struct {
+	acceptor acceptor
+	sockets  *sockets
+	failed   chan error
+
+	mu       sync.Mutex
+	listener net.Listener // set when active
+}
+
+func (p *program) handleActivate(w http.ResponseWriter, _ *http.Request) {
+	if err := p.activate(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// activate begins to accept on the public socket; the second time it does nothing.
+func (p *program) activate() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return nil
+	}
+	l, err := p.sockets.public()
+	if err != nil {
+		return err
+	}
+	p.listener = l
+	go func() {
+		if err := p.acceptor.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+			p.failed <- fmt.Errorf("cannot accept: %w", err)
+		}
+	}()
+	return nil
+}
+
+// drain stops accepting and ends what was accepted. Others go on accepting on the same socket.
+func (p *program) drain() error {
+	p.mu.Lock()
+	if p.listener != nil {
+		p.listener.Close()
+	}
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if !p.acceptor.Drain(ctx) {
+		return errors.New("requests were still running after a minute")
+	}
+	return nil
+}
+
+// web accepts HTTP.
+type web struct {
+	server   http.Server
+	draining atomic.Bool
+	open     atomic.Int64  // connections
+	closed   chan struct{} // gets a token when one was closed
+}
+
+func newWeb(h http.Handler) *web {
+	w := &web{closed: make(chan struct{}, 1)}
+	w.server = http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ConnState:         w.count,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if w.draining.Load() {
+				rw.Header().Set("Connection", "close")
+			}
+			h.ServeHTTP(rw, r)
+		}),
+	}
+	return w
+}
+
+func (w *web) Serve(l net.Listener) error { return w.server.Serve(l) }
+
+func (w *web) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		w.open.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		w.open.Add(-1)
+		select {
+		case w.closed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Drain lets clients end their connections by themselves for a moment, and then waits for running requests only.
+func (w *web) Drain(ctx context.Context) bool {
+	w.draining.Store(true)
+	patience := time.NewTimer(lead)
+	defer patience.Stop()
+	for waiting := true; waiting && w.open.Load() > 0; {
+		select {
+		case <-w.closed:
+		case <-patience.C:
+			waiting = false
+		}
+	}
+	return w.server.Shutdown(ctx) == nil
+}

@@ -1,0 +1,99 @@
+package process
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/bcc94042/instar/machines/service"
+)
+
+// client asks processes on loopback: never through a proxy, never along a redirect, never on an old connection.
+var client = &http.Client{
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// patience is a probe's values with their defaults.
+type patience struct {
+	period, timeout, startup time.Duration
+	failures                 int
+}
+
+func patienceOf(p service.Probe) patience {
+	return patience{
+		period:   time.Duration(cmp.Or(p.PeriodMillis, 1000)) * time.Millisecond,
+		timeout:  time.Duration(cmp.Or(p.TimeoutMillis, 1000)) * time.Millisecond,
+		startup:  time.Duration(cmp.Or(p.StartupSeconds, 30)) * time.Second,
+		failures: cmp.Or(p.Failures, 3),
+	}
+}
+
+// probe asks for health once.
+func probe(ctx context.Context, p service.Probe, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, patienceOf(p).timeout)
+	defer cancel()
+	if p.Type == "tcp" {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+cmp.Or(p.Path, "/"), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "instar-probe")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 400 {
+		return fmt.Errorf("the probe was answered with %s", resp.Status)
+	}
+	return nil
+}
+
+// plain is an error without addresses, which differ from try to try and would make each look like news.
+func plain(err error) string {
+	var op *net.OpError
+	var sys syscall.Errno
+	switch {
+	case errors.As(err, &sys):
+		return sys.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the probe was not answered in time"
+	case errors.As(err, &op):
+		return op.Err.Error()
+	}
+	return err.Error()
+}
+
+// tell posts to the private socket of a process that follows the protocol of shared sockets.
+func tell(ctx context.Context, address, path string, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 256)) // for the message only
+		return fmt.Errorf("%s was answered with %s: %s", path, resp.Status, bytes.TrimSpace(text))
+	}
+	return nil
+}

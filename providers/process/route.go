@@ -1,0 +1,220 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/machines/service"
+)
+
+// Reasons of revisions.
+const (
+	reasonReplaced = "Replaced" // by a healthy newer one
+	reasonStarting = "Deploying"
+)
+
+// forwarder is the pseudo-revision of a forwarder process.
+func forwarder() *revision {
+	return &revision{Name: forwarderName, Phase: serving, Spec: service.Spec{Probe: service.Probe{Path: "/-/ready"}}}
+}
+
+func (r *revision) deadline() time.Time { return r.Began.Add(patienceOf(r.Spec.Probe).startup) }
+
+// verdict is why a new revision has to be given up; empty while it has not.
+func (r *revision) verdict(crashes int, now time.Time) (reason, message string) {
+	last := ""
+	for _, c := range r.Copies {
+		if c.crashes >= crashes {
+			return service.ReasonExited, c.last
+		}
+		if !c.ready && c.last != "" {
+			last = ": " + c.last
+		}
+	}
+	if now.After(r.deadline()) && !r.healthy() {
+		return service.ReasonProbeFailed, "not healthy after " + patienceOf(r.Spec.Probe).startup.String() + last
+	}
+	return "", ""
+}
+
+// healthy reports whether every copy is.
+func (r *revision) healthy() bool {
+	return len(r.Copies) > 0 && !slices.ContainsFunc(r.Copies, func(c *copied) bool { return !c.ready })
+}
+
+// shared reports whether the processes of the revision accept on the public socket themselves.
+func (u *unit) shared(r *revision) bool {
+	t, ok := u.gateway.config.Templates[r.Spec.Image]
+	return ok && t.Socket == SocketShared
+}
+
+// route gives the public connections to the newest healthy revision, and keeps them there.
+func (u *unit) route(ctx context.Context) error {
+	u.mu.Lock()
+	now := u.state.revision(u.state.Serving)
+	next := u.state.latest()
+	if next == nil || next.Phase != starting || !next.healthy() {
+		next = nil
+	}
+	target := now
+	if next != nil {
+		target = next
+	}
+	u.mu.Unlock()
+	if target == nil {
+		return nil
+	}
+	done, err := u.direct(ctx, target)
+	if err != nil || !done || next == nil {
+		return err
+	}
+	u.change(func() { u.promote(next, now) })
+	u.settle(ctx)
+	return nil
+}
+
+// direct makes the copies of a revision take the public connections. It reports false while that needs time.
+func (u *unit) direct(ctx context.Context, r *revision) (bool, error) {
+	if u.shared(r) {
+		u.mu.Lock()
+		copies := slices.Clone(r.Copies)
+		u.mu.Unlock()
+		return u.activate(ctx, copies)
+	}
+	u.mu.Lock()
+	f := u.state.Forwarder
+	if f == nil || f.quits() {
+		if f == nil {
+			f = &copied{}
+			u.state.Forwarder = f
+			u.supervising(ctx, forwarder(), f)
+		}
+		u.mu.Unlock()
+		return false, nil
+	}
+	ready := f.ready
+	targets := r.targets()
+	u.mu.Unlock()
+	if !ready {
+		return false, nil
+	}
+	if err := u.aim(ctx, f, targets); err != nil {
+		return false, err
+	}
+	return u.activate(ctx, []*copied{f})
+}
+
+// quits reports whether the copy was asked to end.
+func (c *copied) quits() bool {
+	select {
+	case <-c.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// targets are the addresses of the healthy copies, or of all when none is.
+func (r *revision) targets() []string {
+	var healthy, all []string
+	for _, c := range r.Copies {
+		if c.Address == "" {
+			continue
+		}
+		all = append(all, c.Address)
+		if c.ready {
+			healthy = append(healthy, c.Address)
+		}
+	}
+	if len(healthy) > 0 {
+		return healthy
+	}
+	return all
+}
+
+// aim tells the forwarder where to pass connections on to, if it does not know.
+func (u *unit) aim(ctx context.Context, f *copied, targets []string) error {
+	body, err := json.Marshal(targets)
+	if err != nil {
+		return err
+	}
+	address := u.addressOf(f)
+	if said := address + string(body); said != u.aimed { // only the loop uses it
+		if err := tell(ctx, address, "/-/targets", body); err != nil {
+			return err
+		}
+		u.aimed = said
+	}
+	return nil
+}
+
+// activate lets copies that share the public socket accept on it. It is done for each process that became healthy.
+func (u *unit) activate(ctx context.Context, copies []*copied) (bool, error) {
+	all := true
+	for _, c := range copies {
+		u.mu.Lock()
+		address, due := c.Address, c.ready && !c.active
+		all = all && (c.ready || c.active)
+		socket := u.socket
+		u.mu.Unlock()
+		if !due {
+			continue
+		}
+		if err := socket.listen(); err != nil {
+			return false, err
+		}
+		if err := tell(ctx, address, "/-/activate", nil); err != nil {
+			return false, err
+		}
+		u.mu.Lock()
+		if c.Address == address {
+			c.active = true
+		}
+		u.mu.Unlock()
+	}
+	return all, nil
+}
+
+// promote makes a revision the serving one. The lock is held.
+func (u *unit) promote(next, before *revision) {
+	next.Phase, next.Reason, next.Message = serving, "", ""
+	u.state.Serving = next.Name
+	if before != nil {
+		before.Phase, before.Reason = retired, reasonReplaced
+	}
+	u.log.Info("revision serves", "revision", next.Name)
+}
+
+// settle ends what served before, a moment after new connections go elsewhere.
+func (u *unit) settle(ctx context.Context) {
+	timer := time.NewTimer(u.gateway.config.Settle)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return // whoever adopts the processes ends them
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, r := range u.state.Revisions {
+		if r.Phase == retired {
+			r.retire(r.Reason, r.Message)
+		}
+	}
+	if now := u.state.revision(u.state.Serving); u.state.Forwarder != nil && now != nil && u.shared(now) {
+		u.state.Forwarder.end(false)
+	}
+}
+
+// url is where the service is reached.
+func (u *unit) url() string {
+	host := u.gateway.config.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return "http://" + host + ":" + strconv.Itoa(u.state.Port)
+}

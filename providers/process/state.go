@@ -1,0 +1,151 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bcc94042/instar/machines/service"
+)
+
+// stateSchema is the version of the stored form of [state].
+const stateSchema = 1
+
+// state is what is known of one service, in its state file.
+type state struct {
+	Schema    int    `json:"schema"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Fence     uint64 `json:"fence"` // the highest seen, over all lives
+
+	Gone     bool   `json:"gone,omitempty"` // a tombstone: what follows is of a life that has ended
+	Deleting bool   `json:"deleting,omitempty"`
+	Force    bool   `json:"force,omitempty"`
+	Life     string `json:"life"` // of the service, from the request
+	UID      string `json:"uid"`  // of the object
+	Writes   uint64 `json:"writes"`
+
+	Generation int64        `json:"generation"`
+	Observed   int64        `json:"observed"`
+	Wanted     uint64       `json:"wanted"` // generation of the entity
+	Hash       string       `json:"hash"`
+	Spec       service.Spec `json:"spec"`
+	Port       int          `json:"port"`
+
+	Created   int         `json:"created"`             // revisions so far
+	Serving   string      `json:"serving,omitempty"`   // revision
+	Revisions []*revision `json:"revisions,omitempty"` // oldest first
+	Forwarder *copied     `json:"forwarder,omitempty"`
+}
+
+// The phases of a revision.
+const (
+	starting = "starting" // not healthy yet
+	serving  = "serving"
+	failed   = "failed" // never became healthy; nothing of it runs
+	retired  = "retired"
+)
+
+// revision is one specification as it runs.
+type revision struct {
+	Name       string       `json:"name"`
+	Generation int64        `json:"generation"`
+	Hash       string       `json:"hash"`
+	Spec       service.Spec `json:"spec"`
+	Phase      string       `json:"phase"`
+	Began      time.Time    `json:"began"`
+	Reason     string       `json:"reason,omitempty"`
+	Message    string       `json:"message,omitempty"`
+	Copies     []*copied    `json:"copies,omitempty"`
+}
+
+// copied is one of the processes of a revision, with those that took its place after a crash.
+type copied struct {
+	Process *process `json:"process,omitempty"` // nil while none runs
+	Address string   `json:"address,omitempty"` // where it is probed, and where a forwarder finds it
+
+	health
+}
+
+// revision of that name, or nil.
+func (s *state) revision(name string) *revision {
+	for _, r := range s.Revisions {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// latest is the revision that was made last, or nil.
+func (s *state) latest() *revision {
+	if len(s.Revisions) == 0 {
+		return nil
+	}
+	return s.Revisions[len(s.Revisions)-1]
+}
+
+// all are the copies of everything.
+func (s *state) all() []*copied {
+	var all []*copied
+	for _, r := range s.Revisions {
+		all = append(all, r.Copies...)
+	}
+	if s.Forwarder != nil {
+		all = append(all, s.Forwarder)
+	}
+	return all
+}
+
+// write replaces a file, so that after any crash either the old or the new content is there.
+func write(path string, content []byte) (err error) {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// load reads all state files below dir.
+func load(dir string) ([]*state, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.*", "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*state
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s := new(state)
+		if err := json.Unmarshal(raw, s); err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", path, err)
+		}
+		if s.Schema > stateSchema {
+			return nil, fmt.Errorf("%s was written by a newer program", path)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}

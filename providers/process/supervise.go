@@ -1,0 +1,284 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How soon a process that was never healthy is probed again.
+const eager = 25 * time.Millisecond
+
+// health is what is known of a copy now; it is not stored. The unit's lock guards it.
+type health struct {
+	ready   bool      // by the last probes
+	since   time.Time // of ready
+	fails   int       // probes in a row
+	crashes int       // in a row
+	active  bool      // accepts on the public socket
+	last    string    // how it ended, or why it is not healthy
+
+	quit chan struct{} // closed to end it
+	stop sync.Once     // of quit
+	kill bool          // without grace
+}
+
+// end asks the supervisor of the copy to end it. The unit's lock is held.
+func (c *copied) end(force bool) {
+	c.kill = c.kill || force
+	if c.quit != nil {
+		c.stop.Do(func() { close(c.quit) })
+	}
+}
+
+// supervise keeps one copy of a revision running until it is asked to end it, or leaves it running when ctx ends.
+func (u *unit) supervise(ctx context.Context, r *revision, c *copied) {
+	for {
+		p := c.Process // only this goroutine changes it
+		if p == nil && c.quits() {
+			return
+		}
+		if p == nil {
+			var err error
+			if p, err = u.launch(r, c); err != nil {
+				u.crashed(r, c, err.Error())
+			}
+		}
+		if p != nil {
+			ended := u.attend(ctx, r, c, p)
+			if !ended {
+				return
+			}
+			u.crashed(r, c, p.exit.String()+u.lastWords(r.Name))
+		}
+		u.mu.Lock()
+		wait := min(u.gateway.config.Backoff<<min(max(c.crashes-1, 0), 16), u.gateway.config.BackoffCap)
+		u.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+			continue
+		case <-c.quit:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		return
+	}
+}
+
+// crashed notes that a copy has no process, unless that was wanted.
+func (u *unit) crashed(r *revision, c *copied, how string) {
+	u.change(func() {
+		if stable := 20 * u.gateway.config.Backoff; c.ready && time.Since(c.since) > stable {
+			c.crashes = 0
+		}
+		c.Process, c.Address, c.ready, c.active, c.fails = nil, "", false, false, 0
+		if c.quits() {
+			return
+		}
+		c.crashes++
+		c.last = how
+		u.log.Warn("process ended", "revision", r.Name, "how", how, "crashes", c.crashes)
+	})
+}
+
+// attend watches and probes one process until it has ended, and ends it when the copy is to quit. It reports false
+// when the control plane ends and the process runs on.
+func (u *unit) attend(ctx context.Context, r *revision, c *copied, p *process) bool {
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if err := p.watch(ctx.Done()); err != nil {
+			u.log.Error("process is no longer watched", "pid", p.PID, "error", err)
+		}
+	}()
+	defer func() { <-watched }()
+	life, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var probing sync.WaitGroup
+	probing.Go(func() { u.examine(life, r, c) })
+	defer probing.Wait()
+	defer cancel()
+	select {
+	case <-p.gone:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-c.quit:
+	}
+	return u.terminate(ctx, c, p)
+}
+
+// terminate ends a process: SIGTERM, and SIGKILL after the grace.
+func (u *unit) terminate(ctx context.Context, c *copied, p *process) bool {
+	grace := u.gateway.config.Grace
+	u.mu.Lock()
+	if c.kill {
+		grace = 0
+	}
+	u.mu.Unlock()
+	p.signal(syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.gone:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			p.signal(syscall.SIGKILL)
+		}
+	}
+}
+
+// examine probes a copy until ctx ends, and notes what it finds.
+func (u *unit) examine(ctx context.Context, r *revision, c *copied) {
+	limits := patienceOf(r.Spec.Probe)
+	address := u.addressOf(c)
+	healthy := false
+	for {
+		err := probe(ctx, r.Spec.Probe, address)
+		if ctx.Err() != nil {
+			return
+		}
+		healthy = u.probed(c, err, limits.failures)
+		wait := limits.period
+		if !healthy {
+			wait = min(eager, limits.period)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// probed notes the outcome of a probe, and reports whether the copy counts as healthy.
+func (u *unit) probed(c *copied, err error, failures int) bool {
+	u.mu.Lock()
+	was := c.ready
+	if err == nil {
+		c.fails = 0
+		if !c.ready {
+			c.ready, c.since, c.last = true, time.Now(), ""
+		}
+	} else {
+		c.fails++
+		c.last = plain(err)
+		c.ready = c.ready && c.fails < failures
+	}
+	now := c.ready
+	u.mu.Unlock()
+	if was != now {
+		u.wake()
+		u.gateway.notify(u.key)
+	}
+	return now
+}
+
+func (u *unit) addressOf(c *copied) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return c.Address
+}
+
+// launch starts a process for a copy, and writes down which.
+func (u *unit) launch(r *revision, c *copied) (*process, error) {
+	t, err := u.templateOf(r)
+	if err != nil {
+		return nil, err
+	}
+	private, err := bind("127.0.0.1", 0, false)
+	if err != nil {
+		return nil, err
+	}
+	defer private.close()
+	cmd := command{argv: t.Command, env: nil, dir: t.Dir}
+	port, files, err := u.sockets(t, private)
+	if err != nil {
+		return nil, err
+	}
+	cmd.env = append(u.environment(t, r, port), listenEnv(t)...)
+	if cmd.dir == "" {
+		cmd.dir = "/"
+	}
+	p, err := u.spawn(r, cmd, files)
+	if err != nil {
+		return nil, err
+	}
+	u.change(func() {
+		c.Process = p
+		c.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(private.port))
+		u.log.Info("process started", "revision", r.Name, "pid", p.PID)
+	})
+	return p, nil
+}
+
+// spawn starts a process with /dev/null, the log, and its sockets.
+func (u *unit) spawn(r *revision, cmd command, sockets []int) (*process, error) {
+	log, err := openLog(u.logPath(r.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(null)
+	cmd.files = append([]int{null, int(log.Fd()), int(log.Fd())}, sockets...)
+	return start(cmd)
+}
+
+// sockets are the descriptors that a process of the template gets, and the port that it is told.
+func (u *unit) sockets(t Template, private *socket) (port int, files []int, err error) {
+	switch t.Socket {
+	case SocketPort:
+		private.close() // the port is free again, and the program listens on it
+		return private.port, nil, nil
+	case SocketFD:
+		// Nobody shares this one, so it is handed over as systemd does it: in blocking mode.
+		if err := unix.SetNonblock(private.fd, false); err != nil {
+			return 0, nil, err
+		}
+		return private.port, []int{private.fd}, unix.Listen(private.fd, backlog)
+	}
+	public, err := u.publicSocket()
+	if err != nil {
+		return 0, nil, err
+	}
+	return public.port, []int{public.fd, private.fd}, unix.Listen(private.fd, backlog)
+}
+
+// listenEnv tells a process about its sockets.
+func listenEnv(t Template) []string {
+	switch t.Socket {
+	case SocketShared:
+		return []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=public:private"}
+	case SocketFD:
+		return []string{"LISTEN_FDS=1", "LISTEN_FDNAMES=public"}
+	}
+	return nil
+}
+
+// templateOf is the program of a revision.
+func (u *unit) templateOf(r *revision) (Template, error) {
+	if r.Name == forwarderName {
+		return u.gateway.config.builtin("forward"), nil
+	}
+	t, ok := u.gateway.config.Templates[r.Spec.Image]
+	if !ok {
+		return t, fmt.Errorf("the template %q is no longer configured", r.Spec.Image)
+	}
+	return t, nil
+}
