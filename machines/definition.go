@@ -152,9 +152,9 @@ type View struct {
 	Project Project  `json:"-"`
 }
 
-// Project folds one event into a view. previous is nil for the first one; data is Event.Data as it was written. A nil
-// result leaves the view as it is.
-type Project func(previous json.RawMessage, e Event, data json.RawMessage) (any, error)
+// Project folds one event of a type into a view. previous is nil for the first one; data is Event.Data as it was
+// written. A nil result leaves the view as it is.
+type Project func(previous json.RawMessage, event string, e Event, data json.RawMessage) (any, error)
 
 // Tx is what guards, actions and payloads see of one step.
 type Tx[D any] struct {

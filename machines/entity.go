@@ -285,4 +285,5 @@ func Invalid(fields ...FieldError) *Refusal {
 type Finding struct {
 	Input string
 	Data  any
+	Until time.Time // when it is worth looking again if nothing changes; zero is at the next poll
 }

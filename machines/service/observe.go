@@ -109,6 +109,9 @@ func (v evidence) difference() string {
 	return h
 }
 
+// undrifted: the object is there as it was specified.
+func (v evidence) undrifted() bool { return v.o.Exists && !v.older() && v.difference() == "" }
+
 // drifts: a difference that was not told yet. A missing object is no drift: it is down.
 func (v evidence) drifts() bool { return v.o.Exists && v.differsAnew() }
 
@@ -139,7 +142,11 @@ func Meaningful(e *machines.Entity, o *Observation) bool {
 	if looked && c.Status != machines.True || !bytes.Equal(canonical(&o.Snapshot), canonical(d.Snapshot)) {
 		return true
 	}
-	switch v := weigh(e, d, o); e.State {
+	v := weigh(e, d, o)
+	if o.Exists && v.replaced() != holds(e, Replaced) || v.undrifted() && (d.Drift != "" || holds(e, Drifted)) {
+		return true
+	}
+	switch e.State {
 	case Creating, Updating:
 		return v.converged() || v.counts()
 	case Ready:

@@ -47,7 +47,7 @@ func aspects(s *step, v evidence) {
 	} else if v.o.Exists {
 		lower(s, Replaced, "OurUID")
 	}
-	if v.o.Exists && !v.older() && v.difference() == "" {
+	if v.undrifted() {
 		s.Data.Drift = ""
 		lower(s, Drifted, "AsSpecified")
 	}

@@ -10,6 +10,8 @@
 //	fail apply {"code": ...}   a provider's failure of the effect under way
 //	fire deadline              the timer fires at its time
 //	    READY v3 g1 ...        what followed
+//
+// In an input "$data.specHash" stands for the text at that path of the entity.
 package transcript
 
 import (
@@ -20,7 +22,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -55,8 +57,10 @@ func Run(t *testing.T, m *machines.Machine, pattern string) {
 }
 
 // Play runs the inputs of a transcript and returns it with what followed each of them.
-func Play(m *machines.Machine, text string) string {
-	p := &player{m: m, e: m.New("default", parentOf(m), "web"), now: time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)}
+func Play(m *machines.Machine, text string) string { return play(m, text).out.String() }
+
+func play(m *machines.Machine, text string) *player {
+	p := &player{m: m, taken: map[string]bool{}, e: m.New("default", parentOf(m), "web"), now: time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -69,7 +73,7 @@ func Play(m *machines.Machine, text string) string {
 			p.line(line)
 		}
 	}
-	return p.out.String()
+	return p
 }
 
 func parentOf(m *machines.Machine) string {
@@ -85,12 +89,16 @@ type player struct {
 	now time.Time
 	seq uint64
 	out strings.Builder
+
+	taken map[string]bool // edges
 }
 
-func (p *player) say(format string, args ...any) { fmt.Fprintf(&p.out, "    "+format+"\n", args...) }
+func (p *player) say(format string, args ...any) {
+	p.out.WriteString(strings.TrimRight(fmt.Sprintf("    "+format, args...), " ") + "\n")
+}
 
 func (p *player) line(line string) {
-	word, rest, _ := strings.Cut(line, " ")
+	word, rest, _ := strings.Cut(p.resolve(line), " ")
 	if d, ok := strings.CutPrefix(word, "+"); ok {
 		wait, err := time.ParseDuration(d)
 		if err != nil {
@@ -117,10 +125,36 @@ func (p *player) line(line string) {
 	p.step(in)
 }
 
+var reference = regexp.MustCompile(`\$[a-z][A-Za-z0-9]*(\.[A-Za-z0-9]+)*`)
+
+// resolve puts the texts of the entity in the places of their paths. A path that leads nowhere stays.
+func (p *player) resolve(line string) string {
+	if !strings.Contains(line, "$") {
+		return line
+	}
+	raw, err := json.Marshal(p.e)
+	if err != nil {
+		return line
+	}
+	var tree any
+	_ = json.Unmarshal(raw, &tree) // it was just written
+	return reference.ReplaceAllStringFunc(line, func(ref string) string {
+		at := tree
+		for _, name := range strings.Split(ref[1:], ".") {
+			node, _ := at.(map[string]any)
+			at = node[name]
+		}
+		if text, ok := at.(string); ok {
+			return text
+		}
+		return ref
+	})
+}
+
 func (p *player) report(rest string) (machines.Input, error) {
 	name, data, _ := strings.Cut(rest, " ")
 	r := machines.Report{Data: json.RawMessage(data)}
-	if stale, d, ok := strings.Cut(data, " "); ok && strings.HasPrefix(stale, "@") {
+	if stale, d, _ := strings.Cut(data, " "); strings.HasPrefix(stale, "@") {
 		r = machines.Report{Attempt: stale[1:], Data: json.RawMessage(d)} // a late answer, written as @attempt
 	} else {
 		for _, fx := range p.m.Effects {
@@ -162,6 +196,11 @@ func (p *player) step(in machines.Input) {
 	p.seq++
 	in.Seq, in.ID, in.Time, in.Actor = p.seq, fmt.Sprintf("c%d", p.seq), p.now, "test"
 	next, out, err := p.m.Step(p.e, in)
+	by := ""
+	if out.Edge != nil {
+		p.taken[edge(out.Edge)] = true
+		by = " on " + cause(out.Edge)
+	}
 	var refusal *machines.Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -174,15 +213,11 @@ func (p *player) step(in machines.Input) {
 		p.say("error: %v", err)
 		return
 	case out.Result != machines.Applied:
-		p.say("%s", out.Result)
+		p.say("%s%s", out.Result, by)
 		return
 	}
 	p.e = next
-	from := out.From
-	if from == machines.None {
-		from = "(none)"
-	}
-	p.say("%s -> %s v%d g%d", from, out.To, next.Version, next.Generation)
+	p.say("%s -> %s v%d g%d%s", stateName(out.From), out.To, next.Version, next.Generation, by)
 	for _, msg := range out.Messages {
 		p.message(msg)
 	}
@@ -192,7 +227,9 @@ func (p *player) step(in machines.Input) {
 	if next.LastError != nil {
 		p.say("  error %s: %s", next.LastError.Code, next.LastError.Message)
 	}
-	p.say("  allowed: %s", strings.Join(p.m.Allowed(next.State), " "))
+	if out.From != out.To {
+		p.say("  allowed: %s", strings.Join(p.m.Allowed(next.State), " "))
+	}
 }
 
 func (p *player) message(msg machines.Message) {
@@ -219,23 +256,45 @@ func (p *player) message(msg machines.Message) {
 	}
 }
 
-// Edges plays all transcripts of a pattern and returns the edges (from, input, to) that they took, so that a test can
-// require that no row of the table goes unseen.
-func Edges(t *testing.T, m *machines.Machine, pattern string) []string {
+// Untaken plays all transcripts of a pattern and returns the edges of the table that none of them took, so that a test
+// can require that no row goes unseen.
+func Untaken(t *testing.T, m *machines.Machine, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
-	var seen []string
+	taken := map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, line := range strings.Split(string(text), "\n") {
-			if from, to, ok := strings.Cut(strings.TrimSpace(line), " -> "); ok && strings.HasPrefix(line, "    ") {
-				to, _, _ = strings.Cut(to, " ")
-				seen = append(seen, from+" -> "+to)
-			}
+		p := play(m, string(text))
+		for edge := range p.taken {
+			taken[edge] = true
 		}
 	}
-	slices.Sort(seen)
-	return slices.Compact(seen)
+	var untaken []string
+	for i := range m.Edges {
+		if e := edge(&m.Edges[i]); !taken[e] {
+			untaken = append(untaken, e)
+		}
+	}
+	return untaken
+}
+
+// edge writes an edge as a line that is its own: two edges of a state and an input differ in their guards.
+func edge(e *machines.EdgeInfo) string {
+	return stateName(e.From) + " -> " + stateName(e.To) + " on " + cause(e)
+}
+
+func cause(e *machines.EdgeInfo) string {
+	if e.If == "" {
+		return e.On
+	}
+	return e.On + " [" + e.If + "]"
+}
+
+func stateName(s string) string {
+	if s == machines.None {
+		return "(none)"
+	}
+	return s
 }
