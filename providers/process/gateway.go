@@ -121,34 +121,44 @@ func (g *Gateway) readopt() error {
 
 // takeBack gets the public socket from a process that holds it, or at least a second socket on the same port.
 func (u *unit) takeBack() {
-	for _, p := range u.holders() {
+	holders := u.holders()
+	for _, p := range holders {
 		s, err := u.gateway.recover(p, u.state.Port)
-		if err != nil {
-			u.log.Warn("cannot take the public socket back", "pid", p.PID, "error", err)
-			if s, err = listenBeside(u.gateway.config.Host, u.state.Port); err != nil {
-				u.log.Warn("cannot bind beside it", "error", err)
-				continue
-			}
+		if err == nil {
+			u.socket = s
+			return
 		}
-		u.socket = s
+		u.log.Warn("cannot take the public socket back", "pid", p.PID, "error", err)
+	}
+	if len(holders) == 0 {
+		return // the port is free, and is bound when the first process starts
+	}
+	s, err := listenBeside(u.gateway.config.Host, u.state.Port)
+	if err != nil {
+		u.log.Error("cannot bind beside the public socket", "error", err)
 		return
 	}
+	u.socket = s
 }
 
-// holders are the adopted processes that have the public socket.
+// holders are the adopted processes that have the public socket; first those that accept on it now.
 func (u *unit) holders() []*process {
-	var all []*process
+	var first, others []*process
+	if f := u.state.Forwarder; f != nil && f.Process != nil {
+		first = append(first, f.Process)
+	}
 	for _, r := range u.state.Revisions {
 		for _, c := range r.Copies {
-			if c.Process != nil && u.shared(r) {
-				all = append(all, c.Process)
+			switch {
+			case c.Process == nil || !u.shared(r):
+			case r.Phase == serving:
+				first = append(first, c.Process)
+			default:
+				others = append(others, c.Process)
 			}
 		}
 	}
-	if f := u.state.Forwarder; f != nil && f.Process != nil {
-		all = append(all, f.Process)
-	}
-	return all
+	return append(first, others...)
 }
 
 func (g *Gateway) recover(p *process, port int) (*socket, error) {

@@ -159,13 +159,15 @@ func (u *unit) activate(ctx context.Context, copies []*copied) (bool, error) {
 		u.mu.Lock()
 		address, due := c.Address, c.ready && !c.active
 		all = all && (c.ready || c.active)
-		socket := u.socket
+		socket, adopted := u.socket, c.Process != nil && !c.Process.own
 		u.mu.Unlock()
 		if !due {
 			continue
 		}
-		if err := socket.listen(); err != nil {
-			return false, err
+		if !adopted { // an adopted process accepts on the socket that it got once, maybe not on ours
+			if err := socket.listen(); err != nil {
+				return false, err
+			}
 		}
 		if err := tell(ctx, address, "/-/activate", nil); err != nil {
 			return false, err
@@ -189,14 +191,21 @@ func (u *unit) promote(next, before *revision) {
 	u.log.Info("revision serves", "revision", next.Name)
 }
 
-// settle ends what served before, a moment after new connections go elsewhere.
+// settle ends what served before, a moment after new connections go elsewhere: first a forwarder that is no longer
+// needed, and when it accepts nothing more, what it passed connections on to.
 func (u *unit) settle(ctx context.Context) {
-	timer := time.NewTimer(u.gateway.config.Settle)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	if !u.pause(ctx) {
 		return // whoever adopts the processes ends them
+	}
+	u.mu.Lock()
+	now := u.state.revision(u.state.Serving)
+	idle := u.state.Forwarder != nil && now != nil && u.shared(now)
+	if idle {
+		u.state.Forwarder.end(false)
+	}
+	u.mu.Unlock()
+	if idle && !u.pause(ctx) {
+		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -205,8 +214,17 @@ func (u *unit) settle(ctx context.Context) {
 			r.retire(r.Reason, r.Message)
 		}
 	}
-	if now := u.state.revision(u.state.Serving); u.state.Forwarder != nil && now != nil && u.shared(now) {
-		u.state.Forwarder.end(false)
+}
+
+// pause waits for Config.Settle, and reports whether ctx lasted as long.
+func (u *unit) pause(ctx context.Context) bool {
+	timer := time.NewTimer(u.gateway.config.Settle)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

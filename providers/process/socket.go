@@ -106,12 +106,15 @@ func recoverSocket(p *process, port int) (*socket, error) {
 	unix.CloseOnExec(fd)
 	s := &socket{fd: fd, port: port}
 	got, err := portOf(fd)
-	if err != nil || got != port {
+	if err == nil && got == port {
+		var accepts int // a connection has the same port, but does not accept
+		accepts, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		s.listening = accepts == 1
+	}
+	if err != nil || !s.listening {
 		s.close()
 		return nil, fmt.Errorf("descriptor %d of process %d is not the socket of port %d", publicFD, p.PID, port)
 	}
-	accepts, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	s.listening = err == nil && accepts == 1
 	return s, nil
 }
 

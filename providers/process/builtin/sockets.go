@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -42,13 +43,21 @@ func open() (*sockets, error) {
 	return &sockets{public: func() (net.Listener, error) { return inherit(publicFD) }, private: private}, nil
 }
 
-// inherit makes a listener of a passed socket and leaves no other descriptor of it open.
+// inherit makes a listener of a passed socket.
 func inherit(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), fmt.Sprintf("listener %d", fd))
-	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on descriptor %d: %w", fd, err)
 	}
-	return l, nil
+	return &passed{l, f}, nil
 }
+
+// passed keeps the descriptor under the number at which it was passed, besides its duplicate in the listener: a later
+// control plane looks for it there.
+type passed struct {
+	net.Listener
+	file *os.File
+}
+
+func (p *passed) Close() error { return errors.Join(p.Listener.Close(), p.file.Close()) }
