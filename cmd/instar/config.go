@@ -69,12 +69,12 @@ type Auth struct {
 	Tokens []Token `koanf:"tokens"`
 }
 
-// Token is one bearer token, of which only the hash is kept. An empty namespace is all of them.
+// Token is one bearer token, of which only the hash is kept.
 type Token struct {
 	Name      string `koanf:"name"`
-	Hash      string `koanf:"hash"` // lower-case hex of SHA-256
+	Hash      string `koanf:"hash"` // "sha256:" and 64 hex digits
 	Role      string `koanf:"role"`
-	Namespace string `koanf:"namespace"`
+	Namespace string `koanf:"namespace"` // the only one that it is good for; * for all, which [Load] also makes of none
 }
 
 // The roles of a [Token]; each may do what the one before may.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,8 @@ import (
 
 // delim separates the parts of a key within koanf. It is no dot, because the name of a template may hold one.
 const delim = "::"
+
+const allNamespaces = "*"
 
 // Load reads the configuration of a mode: flags over environment over file over defaults. flags may be nil.
 func Load(mode string, flags *pflag.FlagSet, environ []string) (Config, error) {
@@ -48,6 +51,9 @@ func Load(mode string, flags *pflag.FlagSet, environ []string) (Config, error) {
 	var c Config
 	if err := k.Unmarshal("", &c); err != nil {
 		return Config{}, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	for i := range c.Auth.Tokens {
+		c.Auth.Tokens[i].Namespace = cmp.Or(c.Auth.Tokens[i].Namespace, allNamespaces)
 	}
 	return c, c.Validate()
 }
@@ -86,7 +92,8 @@ func fromFlag(fs *pflag.FlagSet, f *pflag.Flag) (string, any) {
 	return "", nil
 }
 
-// checkKeys refuses keys that no field has, and durations without a unit, and says where they are.
+// checkKeys refuses keys that no field has, durations without a unit and texts that YAML takes for something else,
+// and says where they are.
 func checkKeys(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -132,6 +139,8 @@ func walkKeys(n *yaml.Node, t reflect.Type, at string, report func(*yaml.Node, s
 		}
 	case n.Kind != yaml.ScalarNode:
 		report(n, "%s: expected a single value", at)
+	case t.Kind() == reflect.String && n.Tag != "!!str": // 1.10 would become 1.1, and true 1
+		report(n, "%s: %s is no text to YAML; put it in quotes", at, n.Value)
 	}
 }
 

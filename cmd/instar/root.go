@@ -42,7 +42,8 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: groupMachines, Title: "Machines:"},
 		&cobra.Group{ID: groupLook, Title: "Looking and repairing:"},
 	)
-	root.AddCommand(devCommand(), serveCommand(), tokenCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), tokenCommand(), entityCommand(), versionCommand())
+	root.AddCommand(machineCommands()...)
 	return root
 }
 

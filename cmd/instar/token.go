@@ -23,7 +23,7 @@ func tokenCommand() *cobra.Command {
 			secret := "instar_" + rand.Text()
 			sum := sha256.Sum256([]byte(secret))
 			fmt.Fprintln(cmd.OutOrStdout(), secret)
-			fmt.Fprintf(cmd.ErrOrStderr(), "It is not shown again. Into the configuration of the server:\n\nauth:\n  tokens:\n    - name: %s\n      hash: %s\n      role: %s\n", args[0], hex.EncodeToString(sum[:]), t.Role)
+			fmt.Fprintf(cmd.ErrOrStderr(), "It is not shown again. Into the configuration of the server:\n\nauth:\n  tokens:\n    - name: %s\n      hash: sha256:%s\n      role: %s\n", args[0], hex.EncodeToString(sum[:]), t.Role)
 			if t.Namespace != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "      namespace: %s\n", t.Namespace)
 			}

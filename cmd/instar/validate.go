@@ -16,7 +16,7 @@ import (
 
 var (
 	label     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	tokenHash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
 // Validate tells everything that is wrong, not only the first thing. Nothing is listened on or written by it.
@@ -91,14 +91,14 @@ func (a Auth) validate() error {
 			errs = append(errs, fmt.Errorf("%s.name: needs a name of its own", at))
 		}
 		seen[t.Name] = true
-		if !sha256Hex.MatchString(t.Hash) {
-			errs = append(errs, fmt.Errorf("%s.hash: needs 64 hex digits, the SHA-256 of the token; instar token makes both", at))
+		if !tokenHash.MatchString(t.Hash) {
+			errs = append(errs, fmt.Errorf("%s.hash: needs sha256: and 64 hex digits; instar token makes token and hash", at))
 		}
 		if !slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, t.Role) {
 			errs = append(errs, fmt.Errorf("%s.role: %q is none of read, operate, admin", at, t.Role))
 		}
-		if t.Namespace != "" && !label.MatchString(t.Namespace) {
-			errs = append(errs, fmt.Errorf("%s.namespace: %q is not a DNS label", at, t.Namespace))
+		if t.Namespace != allNamespaces && !label.MatchString(t.Namespace) {
+			errs = append(errs, fmt.Errorf("%s.namespace: %q is neither a DNS label nor *", at, t.Namespace))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+func flagSet(t *testing.T, mode string, args ...string) *pflag.FlagSet {
+	t.Helper()
+	fs := pflag.NewFlagSet(mode, pflag.ContinueOnError)
+	serverFlags(fs, mode)
+	require.NoError(t, fs.Parse(args))
+	return fs
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestLoadPrecedence(t *testing.T) {
+	t.Parallel()
+	path := write(t, "instar.yaml", "data: /file\nhttp: {listen: '127.0.0.1:1'}\nobserve: {every: 5s}\nnats: {listen: ''}\n")
+	env := []string{"INSTAR_HTTP=127.0.0.1:2", "INSTAR_OBSERVE_EVERY=6s", "INSTAR_PORT=tcp://10.0.0.1:80", "INSTAR_INSECURE=true", "INSTAR_NATS_REPLICAS=1"}
+	want := Defaults(ModeServe)
+	want.Data, want.HTTP.Listen, want.Observe.Every, want.NATS.Listen, want.Insecure = "/file", "127.0.0.1:2", 7*time.Second, "", true
+
+	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []streams.User{}, []Token{}, map[string]Template{}
+
+	got, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path, "--observe-every", "7s"), env)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+
+	got, err = Load(ModeServe, flagSet(t, ModeServe, "--observe-every", "7s"), append(env, "INSTAR_CONFIG="+path))
+	require.NoError(t, err)
+	require.Equal(t, want, got, "the file's name may come from the environment")
+}
+
+func TestDurabilityDependsOnTheMode(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{ModeDev: "interval", ModeServe: "fsync"} {
+		c, err := Load(mode, flagSet(t, mode), nil)
+		require.NoError(t, err)
+		require.Equal(t, want, c.Durability, mode)
+	}
+}
+
+func TestLoadLists(t *testing.T) {
+	t.Parallel()
+	hash := "sha256:" + strings.Repeat("ab", 32)
+	path := write(t, "instar.yaml", `
+auth:
+  tokens:
+    - {name: ci, hash: `+hash+`, role: operate, namespace: default}
+nats:
+  users:
+    - {name: reader, password: s3cret, subscribe: [instar.evt.>]}
+gateways:
+  process:
+    templates:
+      web.v1: {command: [python3, app.py], env: {A.B: "1"}, dir: /srv, socket: port}
+`)
+	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path), nil)
+	require.NoError(t, err)
+	require.Equal(t, []Token{{Name: "ci", Hash: hash, Role: "operate", Namespace: "default"}}, c.Auth.Tokens)
+	require.Equal(t, []streams.User{{Name: "reader", Password: "s3cret", Subscribe: []string{"instar.evt.>"}}}, c.NATS.Users)
+	require.Equal(t, map[string]Template{"web.v1": {Command: []string{"python3", "app.py"}, Env: map[string]string{"A.B": "1"}, Dir: "/srv", Socket: "port"}}, c.Gateways.Process.Templates)
+}
+
+func TestLoadRefuses(t *testing.T) {
+	t.Parallel()
+	cert, key := write(t, "tls.crt", "x"), write(t, "tls.key", "x")
+	for name, tc := range map[string]struct {
+		file string
+		args []string
+		env  []string
+		want string
+	}{
+		"AnUnknownKey":             {file: "data: /x\nhtpp: {}", want: `instar.yaml:2: unknown key "htpp"; known here: auth, data`},
+		"AnUnknownNestedKey":       {file: "nats:\n  usrs: []", want: `instar.yaml:2: unknown key "nats.usrs"; known here: creds, listen`},
+		"AnUnknownKeyInAList":      {file: "auth:\n  tokens:\n    - nme: x", want: `instar.yaml:3: unknown key "auth.tokens[0].nme"`},
+		"AnUnknownKeyOfATemplate":  {file: "gateways: {process: {templates: {a: {cmd: [x]}}}}", want: `unknown key "gateways.process.templates.a.cmd"`},
+		"ADurationWithoutUnit":     {file: "observe: {every: 60}", want: `observe.every: "60" is no duration`},
+		"AScalarForAMapping":       {file: "http: ':80'", want: "http: expected a mapping"},
+		"AScalarForAList":          {file: "nats: {users: a}", want: "nats.users: expected a list"},
+		"ANumberForAText":          {file: "gateways: {process: {templates: {a: {env: {V: 1.10}}}}}", want: "templates.a.env.V: 1.10 is no text to YAML"},
+		"BrokenYAML":               {file: "a: [", want: "instar.yaml: yaml:"},
+		"AMissingFile":             {args: []string{"--config", "/nowhere.yaml"}, want: "cannot read the configuration file"},
+		"AnUnknownDurability":      {args: []string{"--durability", "always"}, want: `durability: "always" is none of fsync, interval, os`},
+		"AnUnknownGateway":         {args: []string{"--gateway", "knative"}, want: `gateway: "knative" is none of process, simulated`},
+		"AnAddressWithoutPort":     {args: []string{"--http", "localhost"}, want: `http.listen: "localhost" is not host:port`},
+		"ANumberThatIsNone":        {env: []string{"INSTAR_EFFECT_CONCURRENCY=many"}, want: "concurrency"},
+		"TooMuchConcurrency":       {args: []string{"--effect-concurrency", "0"}, want: "effects.concurrency: 0 is not between 1 and 1024"},
+		"AKeyWithoutCertificate":   {args: []string{"--http-key", key}, want: "http.tls: cert and key belong together"},
+		"AFileThatIsNotThere":      {args: []string{"--http-cert", "/nowhere", "--http-key", key}, want: "http.tls.cert: open /nowhere"},
+		"ReplicasWithoutACluster":  {args: []string{"--nats-replicas", "3"}, want: "3 needs nats.url"},
+		"TwoReplicas":              {args: []string{"--nats-replicas", "2", "--nats-url", "nats://x"}, want: "neither 1 nor 3"},
+		"UsersOfAnotherServer":     {file: "nats: {url: 'nats://x', users: [{name: a, password: b}]}", want: "nats.users: the server at nats.url has its own users"},
+		"AUserWithoutPassword":     {file: "nats: {users: [{name: a}]}", want: "nats.users[0]: needs a name of its own and a password"},
+		"ATokenInClear":            {file: "auth: {tokens: [{name: a, hash: s3cret, role: read}]}", want: "auth.tokens[0].hash: needs sha256: and 64 hex digits"},
+		"AnUnknownRole":            {file: "auth: {tokens: [{name: a, role: root}]}", want: `auth.tokens[0].role: "root"`},
+		"ATemplateWithoutCommand":  {file: "gateways: {process: {templates: {a: {dir: /}}}}", want: "gateways.process.templates.a.command: needs a program"},
+		"HTTPForEverybody":         {args: []string{"--http", ":8080"}, want: "http.listen: :8080 can be reached from other machines"},
+		"HTTPWithTLSButNoTokens":   {args: []string{"--http", "0.0.0.0:8080", "--http-cert", cert, "--http-key", key}, want: "set auth.tokens and http.tls"},
+		"NATSForEverybody":         {args: []string{"--nats", "[::]:4222"}, want: "nats.listen: [::]:4222 can be reached from other machines: set nats.users and nats.tls"},
+		"ASecondMistakeIsToldToo":  {args: []string{"--gateway", "x", "--log-level", "loud"}, want: `log.level: "loud"`},
+		"CredentialsWithoutServer": {args: []string{"--nats-creds", key}, want: "for nats.url, which is not set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := tc.args
+			if tc.file != "" {
+				args = append(args, "--config", write(t, "instar.yaml", tc.file))
+			}
+			_, err := Load(ModeServe, flagSet(t, ModeServe, args...), tc.env)
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+func TestListeningBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	cert, key := write(t, "tls.crt", "x"), write(t, "tls.key", "x")
+	tokens := "auth: {tokens: [{name: a, hash: sha256:" + strings.Repeat("0", 64) + ", role: admin}]}"
+	_, err := Load(ModeServe, flagSet(t, ModeServe, "--http", ":443", "--http-cert", cert, "--http-key", key, "--config", write(t, "c.yaml", tokens)), nil)
+	require.NoError(t, err, "with tokens and TLS")
+	_, err = Load(ModeServe, flagSet(t, ModeServe, "--http", ":80", "--insecure"), nil)
+	require.NoError(t, err, "when told so")
+	_, err = Load(ModeServe, flagSet(t, ModeServe, "--http", "[::1]:0", "--nats", "localhost:0"), nil)
+	require.NoError(t, err, "loopback has several names")
+}
+
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	c := Defaults(ModeServe)
+	c.NATS.URL = "nats://me:canary@nats:4222"
+	c.NATS.Users = []streams.User{{Name: "reader", Password: "canary"}}
+	c.Auth.Tokens = []Token{{Name: "ci", Hash: "canary"}}
+	c.Gateways.Process.Templates = map[string]Template{"a": {Command: []string{"x"}, Env: map[string]string{"PGPASSWORD": "canary"}}}
+	text := c.String()
+	require.NotContains(t, text, "canary")
+	require.Contains(t, text, "PGPASSWORD: '***'")
+	require.Contains(t, text, "every: 1m0s")
+	require.Equal(t, "canary", c.NATS.Users[0].Password, "the original stays")
+	require.Equal(t, "canary", c.Gateways.Process.Templates["a"].Env["PGPASSWORD"], "the original stays")
+
+	c.NATS.URL = "nats://me:canary@%zz"
+	require.NotContains(t, c.String(), "canary", "also when the URL cannot be read")
+}
+
+func TestEveryScalarHasAnOption(t *testing.T) {
+	t.Parallel()
+	var keys, known []string
+	scalars(reflect.TypeFor[Config](), "", &keys)
+	for _, o := range options {
+		known = append(known, o.key)
+	}
+	require.ElementsMatch(t, keys, known)
+}
+
+func scalars(t reflect.Type, at string, keys *[]string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key := strings.TrimPrefix(at+"."+f.Tag.Get("koanf"), ".")
+		switch f.Type.Kind() {
+		case reflect.Struct:
+			scalars(f.Type, key, keys)
+		case reflect.Slice, reflect.Map:
+		default:
+			*keys = append(*keys, key)
+		}
+	}
+}

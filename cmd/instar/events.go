@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/machines"
+)
+
+func eventsFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.Uint64("after", 0, "only behind this sequence")
+	fs.Int("limit", 0, "at most so many (default: all)")
+	fs.StringSlice("type", nil, "only of these types")
+	fs.BoolP("follow", "F", false, "go on with what happens from now on")
+}
+
+// event is one line of a timeline.
+type event struct {
+	Seq     uint64    `json:"seq"`
+	Type    string    `json:"type"`
+	Time    time.Time `json:"time"`
+	Version uint64    `json:"version"`
+	From    string    `json:"from"`
+	To      string    `json:"to"`
+	Command string    `json:"command"`
+	Actor   string    `json:"actor"`
+	Reason  string    `json:"reason"`
+
+	raw json.RawMessage
+}
+
+func readEvent(raw json.RawMessage) (event, error) {
+	e := event{raw: raw}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return e, fmt.Errorf("the server's timeline is not as expected: %w", err)
+	}
+	return e, nil
+}
+
+// step is the transition, or the state in which it happened.
+func (e *event) step() string {
+	switch {
+	case e.From == e.To:
+		return e.To
+	case e.From == "":
+		return "→ " + e.To
+	}
+	return e.From + " → " + e.To
+}
+
+func events(s *session, cmd *cobra.Command, m *machines.Machine, args []string) error {
+	fs := cmd.Flags()
+	after, _ := fs.GetUint64("after") // the flags are those of eventsFlags
+	limit, _ := fs.GetInt("limit")
+	types, _ := fs.GetStringSlice("type")
+	follow, _ := fs.GetBool("follow")
+	at, err := pathOf(m, args[0])
+	if err != nil {
+		return err
+	}
+	query := s.scoped(url.Values{"type": types})
+	if after > 0 {
+		query.Set("after", strconv.FormatUint(after, 10))
+	}
+	all, err := pages(s, at+"/events", query, limit, readEvent)
+	if err != nil {
+		return about(err, m, args[0])
+	}
+	if err := s.timeline(all, !follow); err != nil || !follow {
+		return err
+	}
+	return s.follow(at+"/events", query, all)
+}
+
+// followEvery is how often a timeline is looked at that is followed.
+const followEvery = time.Second
+
+// follow writes new events as they come. A server that is away for a while is waited for.
+func (s *session) follow(path string, query url.Values, seen []event) error {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		if len(seen) > 0 {
+			query.Set("after", strconv.FormatUint(seen[len(seen)-1].Seq, 10))
+		}
+		select {
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		case <-tick.C:
+		}
+		more, err := pages(s, path, query, 0, readEvent)
+		if err != nil && codeOf(err) == exitUnreachable {
+			s.say("%v; trying again", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.timeline(more, false); err != nil {
+			return err
+		}
+		if len(more) > 0 {
+			seen = more
+		}
+	}
+}
+
+// timeline writes events: as a table when all of them are known, or line by line.
+func (s *session) timeline(all []event, whole bool) error {
+	switch {
+	case s.format == show.Name:
+		for _, e := range all {
+			fmt.Fprintln(s.out, e.Type)
+		}
+		return nil
+	case s.format.Human() && whole:
+		g := show.Grid{Titles: []string{"SEQ", "TIME", "EVENT", "STATE", "VERSION", "COMMAND", "ACTOR", "REASON"}}
+		for _, e := range all {
+			g.Add(fmt.Sprint(e.Seq), e.Time.Local().Format(time.DateTime), e.Type, e.step(), fmt.Sprint(e.Version), e.Command, e.Actor, e.Reason)
+		}
+		return g.Write(s.out)
+	case s.format.Human():
+		for _, e := range all {
+			fmt.Fprintf(s.out, "%s  %-34s %-22s %s\n", e.Time.Local().Format(time.TimeOnly), e.Type, e.step(), show.Line(e.Reason))
+		}
+		return nil
+	}
+	var raws []json.RawMessage
+	for _, e := range all {
+		raws = append(raws, e.raw)
+	}
+	if !whole {
+		return show.JSONL.List(s.out, raws)
+	}
+	return s.format.List(s.out, raws)
+}

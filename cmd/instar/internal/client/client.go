@@ -1,0 +1,221 @@
+// Package client talks to the HTTP API of a server.
+//
+// A request that is safe to repeat (a read, or a command under an idempotency key) is repeated when the connection
+// breaks under it. Answers that are problem documents (RFC 9457) become a [*Problem], no answer an [*Unreachable].
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Client is one server and who asks.
+type Client struct {
+	Base  string // such as http://127.0.0.1:8080
+	Token string // bearer token, or empty
+	Agent string // User-Agent
+	HTTP  *http.Client
+}
+
+// Request is one question. The path is below Base and already escaped.
+type Request struct {
+	Method string // GET when empty
+	Path   string
+	Query  url.Values
+	Header http.Header
+	Body   []byte // JSON, or nil
+}
+
+// Response is an answer that is no problem.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Unreachable says that no answer came.
+type Unreachable struct {
+	Base string
+	Err  error
+}
+
+func (e *Unreachable) Error() string {
+	return fmt.Sprintf("cannot reach the server at %s: %v", e.Base, reason(e.Err))
+}
+func (e *Unreachable) Unwrap() error { return e.Err }
+
+// reason leaves out method and URL, which url.Error puts before everything.
+func reason(err error) error {
+	if u := new(url.Error); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// Problem is a refusal or a failure, as RFC 9457 has it.
+type Problem struct {
+	Type            string       `json:"type"`
+	Title           string       `json:"title"`
+	Status          int          `json:"status"`
+	Detail          string       `json:"detail"`
+	Code            string       `json:"code"`
+	CurrentState    string       `json:"currentState"`
+	AllowedCommands []string     `json:"allowedCommands"`
+	Errors          []FieldError `json:"errors"`
+	RequestID       string       `json:"requestId"`
+}
+
+// FieldError points at one wrong value.
+type FieldError struct {
+	Location string `json:"location"`
+	Field    string `json:"field"`
+	Message  string `json:"message"`
+}
+
+func (p *Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.Code)
+	if p.Code == "" {
+		fmt.Fprintf(&b, "HTTP %d", p.Status)
+	}
+	if text := firstOf(p.Detail, p.Title); text != "" {
+		b.WriteString(": " + text)
+	}
+	for _, e := range p.Errors {
+		fmt.Fprintf(&b, "\n  %s: %s", firstOf(e.Field, e.Location, "body"), e.Message)
+	}
+	if p.Status >= 500 && p.RequestID != "" {
+		fmt.Fprintf(&b, "\n  request id %s", p.RequestID)
+	}
+	return b.String()
+}
+
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// tries is how often a request is sent at most when connections break.
+const tries = 3
+
+// Do sends the request and reads the whole answer.
+func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
+	repeatable := r.Method == "" || r.Method == http.MethodGet || r.Header.Get("Idempotency-Key") != ""
+	for n := 1; ; n++ {
+		resp, err := c.once(ctx, r)
+		if err == nil || n == tries || !repeatable || !broken(err) {
+			return resp, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Duration(n) * 200 * time.Millisecond):
+		}
+	}
+}
+
+// broken reports whether a connection broke; one that was refused has nobody behind it.
+func broken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func (c *Client) once(ctx context.Context, r Request) (*Response, error) {
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	return &Response{Status: resp.StatusCode, Header: resp.Header, Body: body}, nil
+}
+
+// open sends the request and returns an answer that is no problem, with its body still to be read.
+func (c *Client) open(ctx context.Context, r Request) (*http.Response, error) {
+	target := strings.TrimSuffix(c.Base, "/") + r.Path
+	if len(r.Query) > 0 {
+		target += "?" + r.Query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Method, target, bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask %s: %w", c.Base, err)
+	}
+	if r.Header != nil {
+		req.Header = r.Header.Clone()
+	}
+	req.Header.Set("User-Agent", c.Agent)
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	if r.Body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, problem(resp)
+}
+
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &Unreachable{Base: c.Base, Err: err}
+}
+
+// problem reads the body of an answer that is none. What is no problem document, such as a proxy's page, is quoted.
+func problem(resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("cannot read the answer %s: %w", resp.Status, err)
+	}
+	p := &Problem{}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if !strings.HasSuffix(media, "json") || json.Unmarshal(body, p) != nil {
+		p = &Problem{Detail: strings.TrimSpace(string(body[:min(len(body), 300)]))}
+	}
+	p.Status = resp.StatusCode
+	if p.Code == "" {
+		p.Code = p.Type[strings.LastIndexAny(p.Type, "/:#")+1:]
+	}
+	if p.Code == "blank" { // about:blank
+		p.Code = ""
+	}
+	if p.Title == "" && p.Detail == "" {
+		p.Title = http.StatusText(p.Status)
+	}
+	return p
+}
+
+// JSON sends the request and decodes the answer into v.
+func (c *Client) JSON(ctx context.Context, r Request, v any) error {
+	resp, err := c.Do(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(resp.Body, v); err != nil {
+		return fmt.Errorf("the server's answer to %s is not as expected: %w", r.Path, err)
+	}
+	return nil
+}

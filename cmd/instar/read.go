@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/machines"
+)
+
+// maxPage is the largest page that the server gives.
+const maxPage = 500
+
+func get(s *session, _ *cobra.Command, m *machines.Machine, args []string) error {
+	resp, err := s.ask(m, args[0], "", nil)
+	switch {
+	case err != nil:
+		return err
+	case s.format == show.Name:
+		_, err := fmt.Fprintln(s.out, name(m, args[0]))
+		return err
+	case !s.format.Human():
+		return s.format.Value(s.out, resp.Body)
+	}
+	e, err := decode(resp.Body)
+	if err != nil {
+		return err
+	}
+	return s.describe(m, e)
+}
+
+func view(s *session, m *machines.Machine, id, view string) error {
+	resp, err := s.ask(m, id, "/"+view, nil)
+	if err != nil {
+		return err
+	}
+	format := s.format
+	if format.Human() {
+		format = show.YAML
+	}
+	return format.Value(s.out, resp.Body)
+}
+
+func lsFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringSlice("state", nil, "only in these states")
+	fs.StringArrayP("label", "l", nil, "only with this label: k=v, k!=v, k in (a,b), or k (repeatable; all must hold)")
+	fs.Duration("since", 0, "only those that changed within this time")
+	fs.String("parent", "", "only the children of this parent")
+	fs.Int("limit", 0, "at most so many (default: all)")
+	fs.BoolP("all-namespaces", "A", false, "of all namespaces")
+}
+
+// item is one line of a list.
+type item struct {
+	entity
+	Problem string          `json:"problem"`
+	Whole   json.RawMessage `json:"entity"`
+}
+
+func list(s *session, cmd *cobra.Command, m *machines.Machine, _ []string) error {
+	query, limit, err := lsQuery(s, cmd, m)
+	if err != nil {
+		return err
+	}
+	whole := s.format != show.Name && (!s.format.Human() || slices.ContainsFunc(m.Columns, func(c machines.Column) bool { return strings.Contains(c.Path, ".") }))
+	if whole {
+		query.Set("include", "data")
+	}
+	items, err := pages(s, "/v1/"+m.Plural, query, limit, func(raw json.RawMessage) (item, error) { return readItem(raw) })
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.format.Human():
+		if len(items) == 0 {
+			s.say("There are no %s here.", m.Plural)
+			return nil
+		}
+		return s.grid(m, items, query.Get("namespace") == allNamespaces)
+	case s.format == show.Name:
+		for _, it := range items {
+			fmt.Fprintln(s.out, name(m, it.id()))
+		}
+		return nil
+	}
+	var raws []json.RawMessage
+	for _, it := range items {
+		raws = append(raws, it.raw)
+	}
+	return s.format.List(s.out, raws)
+}
+
+func lsQuery(s *session, cmd *cobra.Command, m *machines.Machine) (url.Values, int, error) {
+	fs := cmd.Flags()
+	states, _ := fs.GetStringSlice("state") // the flags are those of lsFlags
+	labels, _ := fs.GetStringArray("label")
+	since, _ := fs.GetDuration("since")
+	parent, _ := fs.GetString("parent")
+	limit, _ := fs.GetInt("limit")
+	everywhere, _ := fs.GetBool("all-namespaces")
+	query := s.scoped(url.Values{"label": labels})
+	for _, state := range states {
+		if _, ok := m.State(state); !ok {
+			return nil, 0, usagef("--state: %s has no state %q; it has %s", m.Name, state, strings.Join(stateNames(m), ", "))
+		}
+		query.Add("state", state)
+	}
+	if since > 0 {
+		query.Set("updatedAfter", time.Now().Add(-since).UTC().Format(time.RFC3339Nano))
+	}
+	if parent != "" {
+		if m.Parent == "" {
+			return nil, 0, usagef("--parent: a %s has no parent", m.Name)
+		}
+		query.Set("parent", parent)
+	}
+	if everywhere {
+		query.Set("namespace", allNamespaces)
+	}
+	return query, limit, nil
+}
+
+func stateNames(m *machines.Machine) []string {
+	var names []string
+	for _, st := range m.States {
+		names = append(names, st.Name)
+	}
+	return names
+}
+
+// pages reads a list to its end, or to the limit when there is one.
+func pages[T any](s *session, path string, query url.Values, limit int, read func(json.RawMessage) (T, error)) ([]T, error) {
+	var items []T
+	for {
+		size := maxPage
+		if limit > 0 {
+			size = min(size, limit-len(items))
+		}
+		query.Set("limit", strconv.Itoa(size))
+		var page struct {
+			Items      []json.RawMessage `json:"items"`
+			NextCursor string            `json:"nextCursor"`
+		}
+		if err := s.JSON(s.ctx, client.Request{Path: path, Query: query}, &page); err != nil {
+			return nil, err
+		}
+		for _, raw := range page.Items {
+			it, err := read(raw)
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, it)
+		}
+		if page.NextCursor == "" || limit > 0 && len(items) >= limit {
+			return items, nil
+		}
+		query.Set(cursorOf(path), page.NextCursor)
+	}
+}
+
+// cursorOf is the parameter that goes on with a list: a timeline goes on behind a sequence.
+func cursorOf(path string) string {
+	if strings.HasSuffix(path, "/events") {
+		return "after"
+	}
+	return "cursor"
+}
+
+// readItem prefers the whole entity, which may be newer than the item.
+func readItem(raw json.RawMessage) (item, error) {
+	var it item
+	if err := json.Unmarshal(raw, &it); err != nil {
+		return it, fmt.Errorf("the server's list is not as expected: %w", err)
+	}
+	if len(it.Whole) > 0 {
+		raw = it.Whole
+	}
+	e, err := decode(raw)
+	if err != nil {
+		return it, err
+	}
+	it.entity = *e
+	return it, nil
+}
+
+// grid writes a list as a table.
+func (s *session) grid(m *machines.Machine, items []item, namespaces bool) error {
+	now := time.Now()
+	g := show.Grid{Paint: func(column, text string) string {
+		if column == "STATE" {
+			return s.colourState(m, text)
+		}
+		return text
+	}}
+	wide := s.format == show.Wide
+	if namespaces || wide {
+		g.Titles = append(g.Titles, "NAMESPACE")
+	}
+	g.Titles = append(g.Titles, "ID", "STATE")
+	for _, c := range m.Columns {
+		g.Titles = append(g.Titles, strings.ToUpper(c.Title))
+	}
+	g.Titles = append(g.Titles, "AGE")
+	if wide {
+		g.Titles = append(g.Titles, "VERSION", "GENERATION", "UPDATED", "LABELS", "WHY")
+	}
+	for _, it := range items {
+		var row []string
+		if namespaces || wide {
+			row = append(row, it.Namespace)
+		}
+		row = append(row, it.id(), it.State)
+		for _, c := range m.Columns {
+			row = append(row, show.At(it.fields, c.Path))
+		}
+		row = append(row, show.Age(it.CreatedAt, now))
+		if wide {
+			row = append(row, fmt.Sprint(it.Version), fmt.Sprint(it.Generation), show.Age(it.UpdatedAt, now), show.Pairs(it.Labels), it.Problem+it.why())
+		}
+		g.Add(row...)
+	}
+	return g.Write(s.out)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/machines"
+)
+
+func waitFlags(cmd *cobra.Command) {
+	cmd.Flags().String("for", "settled", "settled (no longer on its way), state=A[,B], or condition=TYPE[=STATUS]")
+	cmd.Flags().Duration("timeout", 30*time.Second, "at most this long; 0 is without end")
+}
+
+func wait(s *session, cmd *cobra.Command, m *machines.Machine, args []string) error {
+	text, _ := cmd.Flags().GetString("for") // the flags are those of waitFlags
+	most, _ := cmd.Flags().GetDuration("timeout")
+	wanted, err := wish(m, text)
+	if err != nil {
+		return err
+	}
+	e, err := s.until(m, args[0], most, func(e *entity) (bool, error) {
+		if wanted(e) {
+			return true, nil
+		}
+		return false, ended(m, e) // it will not come there by itself
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.arrived(m, e); err != nil {
+		return err
+	}
+	if text == "settled" {
+		return ended(m, e)
+	}
+	return nil
+}
+
+// wish parses what is waited for.
+func wish(m *machines.Machine, text string) (func(*entity) bool, error) {
+	kind, value, _ := strings.Cut(text, "=")
+	switch {
+	case text == "settled":
+		return func(e *entity) bool {
+			st, _ := m.State(e.State)
+			return !st.Transitional
+		}, nil
+	case kind == "state" && value != "":
+		states := map[string]bool{}
+		for _, state := range strings.Split(value, ",") {
+			if _, ok := m.State(state); !ok {
+				return nil, usagef("--for: %s has no state %q; it has %s", m.Name, state, strings.Join(stateNames(m), ", "))
+			}
+			states[state] = true
+		}
+		return func(e *entity) bool { return states[e.State] }, nil
+	case kind == "condition" && value != "":
+		typ, status, ok := strings.Cut(value, "=")
+		if !ok {
+			status = string(machines.True)
+		}
+		return func(e *entity) bool {
+			c, has := e.Condition(typ)
+			return has && strings.EqualFold(string(c.Status), status)
+		}, nil
+	}
+	return nil, usagef("--for: %q is neither settled, state=A[,B] nor condition=TYPE[=STATUS]", text)
+}
+
+// arrived writes an entity that is as it was waited for.
+func (s *session) arrived(m *machines.Machine, e *entity) error {
+	switch {
+	case s.format == show.Name:
+		_, err := fmt.Fprintln(s.out, name(m, e.id()))
+		return err
+	case s.format.Human():
+		_, err := fmt.Fprintf(s.out, "%s %s, version %d\n", name(m, e.id()), s.colourState(m, e.State), e.Version)
+		return err
+	}
+	return s.format.Value(s.out, e.raw)
+}
+
+// contextFor is bounded when most is not 0.
+func contextFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if most == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, most)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/machines"
+)
+
+func watchFlags(cmd *cobra.Command) {
+	cmd.Flags().StringSlice("state", nil, "only changes into these states")
+	cmd.Flags().BoolP("all-namespaces", "A", false, "of all namespaces")
+}
+
+// watch shows what is there and then every change, until it is interrupted.
+func watch(s *session, cmd *cobra.Command, m *machines.Machine, args []string) error {
+	states, _ := cmd.Flags().GetStringSlice("state") // the flags are those of watchFlags
+	everywhere, _ := cmd.Flags().GetBool("all-namespaces")
+	w := client.Watching{Path: "/v1/watch", Query: s.scoped(url.Values{"machine": {m.Name}})}
+	if everywhere {
+		w.Query.Set("namespace", allNamespaces)
+	}
+	if len(args) > 0 {
+		at, err := pathOf(m, args[0])
+		if err != nil {
+			return err
+		}
+		w.Path, w.Query = at+"/watch", s.scoped(nil)
+	}
+	w.Lost = func(err error, in time.Duration) { s.say("%v; trying again in %s", err, in) }
+	w.Each = func(ev client.Event) error {
+		if ev.Name != "entity" {
+			if ev.Name == "reset" {
+				s.say("The watch begins anew: what is there follows.")
+			}
+			return nil
+		}
+		e, err := decode(ev.Data)
+		if err != nil || len(states) > 0 && !slices.Contains(states, e.State) {
+			return err
+		}
+		return s.change(m, e, ev.Data)
+	}
+	err := s.Watch(s.ctx, w)
+	if len(args) > 0 {
+		return about(err, m, args[0])
+	}
+	return err
+}
+
+// change writes one line, or one document.
+func (s *session) change(m *machines.Machine, e *entity, raw []byte) error {
+	switch {
+	case s.format == show.Name:
+		_, err := fmt.Fprintln(s.out, name(m, e.id()))
+		return err
+	case s.format == show.YAML:
+		fmt.Fprintln(s.out, "---")
+		return s.format.Value(s.out, raw)
+	case !s.format.Human():
+		return s.format.Value(s.out, raw)
+	}
+	state := fmt.Sprintf("%-12s", e.State)
+	_, err := fmt.Fprintf(s.out, "%s  %-24s %s v%-4d %s\n", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), s.colourState(m, state), e.Version, e.why())
+	return err
+}
+
+// until follows one entity until done says so, telling of every new state on the way. The deadline ends in an error
+// with the exit code of a timeout; the server goes on.
+func (s *session) until(m *machines.Machine, id string, most time.Duration, done func(*entity) (bool, error)) (*entity, error) {
+	at, err := pathOf(m, id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := contextFor(s.ctx, most)
+	defer stop()
+	p := startProgress(s.err, name(m, id))
+	defer p.stop()
+	var last *entity
+	err = s.Watch(ctx, client.Watching{Path: at + "/watch", Query: s.scoped(nil), Each: func(ev client.Event) error {
+		if ev.Name != "entity" {
+			return nil
+		}
+		e, err := decode(ev.Data)
+		if err != nil {
+			return err
+		}
+		last = e
+		p.at(e.State, e.why())
+		ok, err := done(e)
+		if err == nil && ok {
+			err = client.Stop
+		}
+		return err
+	}, Lost: func(err error, in time.Duration) { p.note(fmt.Sprintf("%v; trying again in %s", err, in)) }})
+	if err == nil || ctx.Err() == nil || s.ctx.Err() != nil {
+		return last, about(err, m, id)
+	}
+	state := "unknown"
+	if last != nil {
+		state = last.State
+	}
+	return last, &exitError{
+		code: exitTimeout, err: fmt.Errorf("%s is still %s after %s; the server goes on with it", name(m, id), state, most),
+		try: fmt.Sprintf("instar %s wait %s --for settled", m.Name, id),
+	}
+}
+
+// settle waits until the entity has left its transitional states, as of the command or later, and brings the result
+// up to date. failed is set when it settled in a failed state.
+func (s *session) settle(m *machines.Machine, id string, r *result, most time.Duration) (failed, err error) {
+	e, err := s.until(m, id, most, func(e *entity) (bool, error) {
+		st, _ := m.State(e.State)
+		return e.Revision >= r.Revision && !st.Transitional, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.State, r.Version, r.Revision, r.Generation = e.State, e.Version, e.Revision, e.Generation
+	return ended(m, e), nil
+}
+
+// ended is an error when the entity is in a failed state.
+func ended(m *machines.Machine, e *entity) error {
+	st, _ := m.State(e.State)
+	if !st.Failed {
+		return nil
+	}
+	text := fmt.Sprintf("%s ended %s", name(m, e.id()), e.State)
+	if why := e.why(); why != "" {
+		text += ": " + why
+	}
+	return &exitError{code: exitFailed, err: fmt.Errorf("%s", text), try: fmt.Sprintf("instar %s events %s", m.Name, e.id())}
+}
