@@ -1,0 +1,258 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// CommandResult is the answer to a command that was applied, or that had nothing to do.
+type CommandResult struct {
+	Outcome    string `json:"outcome" enum:"applied,unchanged,ignored" doc:"applied: a transition happened; unchanged: there was nothing to do"`
+	State      string `json:"state" doc:"The state of the entity; with ?settle, the one that it came to"`
+	Version    uint64 `json:"version" doc:"Rises by one with every transition"`
+	Revision   uint64 `json:"revision" doc:"Of the value in the bucket; also the ETag. Use it for minRevision and If-Match"`
+	Generation uint64 `json:"generation" doc:"Rises with every accepted specification"`
+	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
+	Duplicate  bool   `json:"duplicate" doc:"The command was seen before; this is the outcome of then"`
+}
+
+// CommandStored is the answer to a command that is stored and not decided yet.
+type CommandStored struct {
+	Outcome   string `json:"outcome" enum:"stored,applied,unchanged" doc:"stored: the engine has not answered yet; else its answer, while the entity has not settled yet"`
+	CommandID string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
+	Sequence  uint64 `json:"sequence,omitempty" doc:"Of the command in its stream"`
+	State     string `json:"state,omitempty" doc:"The state of the entity as far as it is known"`
+	Revision  uint64 `json:"revision,omitempty"`
+	Duplicate bool   `json:"duplicate" doc:"The stream had the command already"`
+}
+
+// askWait is how long the engine may take to answer before the client gets 202.
+const askWait = 10 * time.Second
+
+// commandRoute is the operation of one command.
+func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base string) *route {
+	rt := &route{role: Operate, op: huma.Operation{
+		OperationID: m.Name + "-" + c.Name, Method: http.MethodPost, Path: base + "/{id}/" + c.Name, Tags: []string{m.Name},
+		Summary: c.Name, Description: c.Doc, Errors: []int{400, 404, 409, 412, 413, 415, 422, 503},
+		Extensions: map[string]any{"x-destructive": c.Destructive, "x-birth": c.Birth},
+		Parameters: []*huma.Param{
+			namespaceParam(),
+			query("settle", "Wait until the entity has left its transitional state, up to this long and at most 5m: 200 with the state that it came to, or 202", text(32)),
+			header("Idempotency-Key", "Makes the command repeatable: it is applied at most once under a key of this entity", "7f1c2a"),
+			header("If-Match", "Refuse the command unless the entity is at this ETag; * is any that exists", `"42"`),
+			header("Prefer", "respond-async: answer 202 as soon as the command is stored", "respond-async"),
+			header("Instar-Reason", "Why; shown in the timeline", "planned upgrade"),
+		},
+		Responses: map[string]*huma.Response{
+			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}}},
+			"202": {Description: "The command is stored; Location is the entity", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(32)}}},
+		},
+	}}
+	if c.Admin {
+		rt.role = Admin
+	}
+	var schema *huma.Schema
+	if c.Body != nil {
+		schema = s.registry().Schema(reflect.TypeOf(c.Body), true, "")
+		full := schema
+		if full.Ref != "" {
+			full = s.registry().SchemaFromRef(full.Ref)
+		}
+		rt.op.RequestBody = &huma.RequestBody{Required: len(full.Required) > 0, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	}
+	rt.serve = func(q *request) error { return q.command(m, c.Name, schema) }
+	return rt
+}
+
+// command takes one command from the door to its answer.
+func (q *request) command(m *machines.Machine, name string, schema *huma.Schema) error {
+	start := time.Now()
+	cmd, settle, err := q.readCommand(m, name, schema)
+	if err != nil {
+		return err
+	}
+	if respondAsync(q.r) {
+		r, err := q.o.Commands.Send(q.ctx(), cmd)
+		if err != nil {
+			return storing(err)
+		}
+		q.w.Header().Set("Preference-Applied", "respond-async")
+		q.metrics.commands.WithLabelValues(m.Name, name, "stored").Observe(time.Since(start).Seconds())
+		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq, Duplicate: r.Duplicate})
+	}
+	answer, err := q.ask(cmd)
+	var accepted *streams.AcceptedError
+	if errors.As(err, &accepted) {
+		q.metrics.commands.WithLabelValues(m.Name, name, "unanswered").Observe(time.Since(start).Seconds())
+		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: accepted.Seq})
+	}
+	if err != nil {
+		return storing(err)
+	}
+	q.metrics.commands.WithLabelValues(m.Name, name, answer.Outcome).Observe(time.Since(start).Seconds())
+	return q.answer(m, cmd, answer, settle)
+}
+
+// readCommand reads everything that makes up a command, and refuses what cannot be right.
+func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Schema) (cmd streams.Command, settle time.Duration, err error) {
+	_, key, err := q.key(m)
+	if err != nil {
+		return cmd, 0, err
+	}
+	cmd = streams.Command{Machine: m.Name, Key: key, Name: name, Actor: q.who.name, Trace: traceparent(q.ctx())}
+	var p *Problem
+	if cmd.ID, p = idempotencyKey(q.r); p != nil {
+		return cmd, 0, p
+	}
+	if cmd.Reason, p = reason(q.r); p != nil {
+		return cmd, 0, p
+	}
+	if settle, p = q.settle(); p != nil {
+		return cmd, 0, p
+	}
+	if cmd.Body, p = q.body(schema); p != nil {
+		return cmd, 0, p
+	}
+	if cmd.ID == "" {
+		cmd.ID = nuid.Next()
+	}
+	cmd.Expect, err = q.expect(m, key)
+	return cmd, settle, err
+}
+
+// expect turns If-Match into the revision that the engine checks. What it cannot check, a list or "*", is resolved by
+// a read: the engine then checks that nothing has changed since.
+func (q *request) expect(m *machines.Machine, key string) (string, error) {
+	lines := q.r.Header["If-Match"]
+	if len(lines) == 0 {
+		return "", nil
+	}
+	list, all, ok := tags(lines)
+	if !ok {
+		return "", invalid("header.If-Match", "must be * or entity tags in quotes")
+	}
+	var strong []string
+	for _, t := range list {
+		if n, err := strconv.ParseUint(t.value, 10, 64); err == nil && !t.weak && strconv.FormatUint(n, 10) == t.value {
+			strong = append(strong, t.value)
+		}
+	}
+	if len(strong) == 1 && len(list) == 1 && strong[0] != "0" {
+		return strong[0], nil
+	}
+	e, err := q.buckets[m.Name].Get(q.ctx(), key)
+	if errors.Is(err, kv.ErrNotFound) {
+		return "", problem(machines.CodePrecondition, "the entity does not exist")
+	}
+	if err != nil && !errors.Is(err, kv.ErrCorrupt) {
+		return "", err
+	}
+	if all {
+		return "", nil // it exists; the engine decides the rest
+	}
+	now := strconv.FormatUint(e.Revision, 10)
+	for _, revision := range strong {
+		if revision == now {
+			return now, nil
+		}
+	}
+	return "", problem(machines.CodePrecondition, "the entity is at none of the revisions of If-Match").with("ETag", etag(e.Revision))
+}
+
+func (q *request) ask(cmd streams.Command) (*machines.Answer, error) {
+	ctx, cancel := context.WithTimeout(q.ctx(), askWait)
+	defer cancel()
+	raw, err := q.o.Commands.Ask(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	var a machines.Answer
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return nil, err
+	}
+	return &a, nil
+}
+
+// storing says what it means that a command could not be stored.
+func storing(err error) error {
+	var refused *streams.RefusedError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload), errors.As(err, &refused) && refused.Code == codeMessageTooLarge:
+		return problem(codeTooLarge, "the body and the headers together are too large")
+	case errors.Is(err, streams.ErrSubject):
+		return invalid("path", labelRule)
+	case errors.As(err, &refused):
+		return errors.Join(streams.ErrUnanswered, err)
+	}
+	return err
+}
+
+// codeMessageTooLarge is the server's error code for a message above the stream's limit.
+const codeMessageTooLarge = 10054
+
+// stored answers 202.
+func (q *request) stored(m *machines.Machine, cmd streams.Command, body CommandStored) error {
+	q.w.Header().Set("Location", q.pathOfKey(m, cmd.Key))
+	return q.json(http.StatusAccepted, body)
+}
+
+func (q *request) pathOfKey(m *machines.Machine, key string) string {
+	namespace, parent, id, err := streams.SplitKey(key)
+	if err != nil {
+		return ""
+	}
+	return q.pathOf(m, namespace, parent, id)
+}
+
+// answer answers with what the engine has decided.
+func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.Answer, settle time.Duration) error {
+	if a.Refusal != nil {
+		p := refused(a.Refusal)
+		if a.Refusal.State == "" {
+			p.CurrentState = a.State
+		}
+		if a.Refusal.Allowed == nil {
+			p.AllowedCommands = m.Allowed(p.CurrentState)
+		}
+		return p
+	}
+	if a.Outcome == machines.Dead {
+		return problem(machines.CodeDead, "the command could not be processed; it lies among the dead letters")
+	}
+	result := CommandResult{Outcome: a.Outcome, State: a.State, Version: a.Version, Revision: a.Revision, Generation: a.Generation, CommandID: cmd.ID, Duplicate: a.Duplicate}
+	if st, _ := m.State(a.State); settle > 0 && st.Transitional {
+		item, err := q.settled(m, cmd.Key, a.Revision, settle)
+		if err != nil {
+			return q.stored(m, cmd, CommandStored{Outcome: a.Outcome, CommandID: cmd.ID, State: a.State, Revision: a.Revision, Duplicate: a.Duplicate})
+		}
+		result.State, result.Version, result.Revision, result.Generation = item.State, item.Version, item.Revision, item.Generation
+	}
+	if result.Revision != 0 {
+		q.w.Header()["Etag"] = []string{etag(result.Revision)}
+	}
+	return q.json(http.StatusOK, result)
+}
+
+// settled waits until the entity is in a state that it can stay in, as of the command or later.
+func (q *request) settled(m *machines.Machine, key string, revision uint64, most time.Duration) (kv.Item, error) {
+	ctx, cancel := context.WithTimeout(q.ctx(), most)
+	defer cancel()
+	defer context.AfterFunc(q.closing, cancel)()
+	return q.o.Indexes[m.Name].WaitFor(ctx, key, func(it kv.Item) bool {
+		st, known := m.State(it.State)
+		return it.Revision >= revision && it.Problem == "" && known && !st.Transitional
+	})
+}

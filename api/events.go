@@ -1,0 +1,167 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"context"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// TimelineEvent is one thing that happened to an entity.
+type TimelineEvent struct {
+	Seq        uint64          `json:"seq" doc:"In the stream EVENTS; after= goes on behind it"`
+	ID         string          `json:"id" doc:"ce-id: the same however often the event is delivered"`
+	Type       string          `json:"type"`
+	Class      machines.Class  `json:"class,omitempty" doc:"state, resource, error or progress: decides how long it is kept"`
+	Time       time.Time       `json:"time"`
+	Version    uint64          `json:"version"`
+	Generation uint64          `json:"generation,omitempty"`
+	From       string          `json:"from" doc:"The state before; empty when the entity did not exist"`
+	To         string          `json:"to"`
+	Command    string          `json:"command,omitempty" doc:"The input that led to it"`
+	CommandID  string          `json:"commandId,omitempty"`
+	Actor      string          `json:"actor,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`
+}
+
+// Timeline is a part of an entity's story, oldest first.
+type Timeline struct {
+	Items      []TimelineEvent `json:"items"`
+	NextCursor string          `json:"nextCursor" doc:"The after= of the next page; empty at the end"`
+}
+
+func (s *Server) eventsRoute(m *machines.Machine, base string) *route {
+	types := &huma.Schema{Type: huma.TypeArray, Items: text(512)}
+	limit := number(1)
+	limit.Default = defaultPage
+	return &route{role: Read, serve: func(q *request) error { return q.events(m) }, op: huma.Operation{
+		OperationID: "list-" + m.Name + "-events", Method: http.MethodGet, Path: base + "/{id}/events", Tags: []string{m.Name},
+		Summary: "Read the timeline of one " + m.Name, Description: "Who asked for what, when, why, and what came of it, from the birth of the entity on.",
+		Errors: []int{404, 422, 503},
+		Parameters: []*huma.Param{
+			namespaceParam(), query("after", "Only behind this sequence", number(0)), query("limit", "Size of the page; more than 500 is taken for 500", limit),
+			query("type", "Only of these types, with commas or repeated", types),
+		},
+		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: s.bodyOf(reflect.TypeFor[Timeline]())}},
+	}}
+}
+
+func (q *request) events(m *machines.Machine) error {
+	_, key, err := q.key(m)
+	if err != nil {
+		return err
+	}
+	filters := []string{}
+	for _, typ := range values(q.query["type"]) {
+		e, ok := m.Event(typ)
+		if !ok {
+			return invalid("query.type", "is no event of "+m.Name)
+		}
+		filters = append(filters, q.o.Names.Event(m.Name, key, e.Subject))
+	}
+	if len(filters) == 0 {
+		filters = append(filters, q.o.Names.EventsOf(m.Name, key))
+	}
+	after := q.number("after")
+	page, err := q.timeline(m, filters, after, q.limit())
+	if err != nil {
+		return err
+	}
+	if len(page.Items) == 0 {
+		if _, err := q.buckets[m.Name].Get(q.ctx(), key); errors.Is(err, kv.ErrNotFound) {
+			return notFound(m)
+		}
+	}
+	return q.json(http.StatusOK, page)
+}
+
+// timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot
+// be told.
+func (q *request) timeline(m *machines.Machine, filters []string, after uint64, limit int) (*Timeline, error) {
+	page := &Timeline{Items: []TimelineEvent{}}
+	stream := q.o.Names.Stream(streams.EventStream)
+	ctx, cancel := context.WithTimeout(q.ctx(), 10*time.Second)
+	defer cancel()
+	cons, err := q.o.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, AckPolicy: jetstream.AckNonePolicy,
+		MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	info := cons.CachedInfo()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := q.o.JS.DeleteConsumer(ctx, stream, info.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			q.o.Log.Debug("cannot remove a consumer; the server will", "request", q.id, "error", err)
+		}
+	}()
+	want := min(limit, int(min(info.NumPending, maxPage)))
+	if want == 0 {
+		return page, nil
+	}
+	batch, err := cons.Fetch(want, jetstream.FetchMaxWait(5*time.Second))
+	if err != nil {
+		return nil, err
+	}
+	for msg := range batch.Messages() {
+		e, err := q.event(m, msg)
+		if err != nil {
+			return nil, err
+		}
+		page.Items = append(page.Items, e)
+	}
+	if err := batch.Error(); err != nil {
+		return nil, err
+	}
+	if len(page.Items) < want {
+		return nil, context.DeadlineExceeded
+	}
+	if info.NumPending > uint64(want) {
+		page.NextCursor = strconv.FormatUint(page.Items[want-1].Seq, 10)
+	}
+	return page, nil
+}
+
+func (q *request) event(m *machines.Machine, msg jetstream.Msg) (TimelineEvent, error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return TimelineEvent{}, err
+	}
+	e := TimelineEvent{Seq: meta.Sequence.Stream, ID: streams.Header(msg.Headers(), "ce-id"), Type: streams.Header(msg.Headers(), "ce-type"), Time: meta.Timestamp.UTC()}
+	if e.Type == "" {
+		if a, err := q.o.Names.ParseEvent(msg.Subject(), m.Parent != ""); err == nil {
+			e.Type = a.Last
+		}
+	}
+	if t, ok := m.Event(e.Type); ok {
+		e.Class = t.Class
+	}
+	var body struct {
+		machines.Event
+		Data json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(msg.Data(), &body); err != nil {
+		return e, nil // not one of ours: its place and type are all that can be shown
+	}
+	e.Version, e.Generation, e.From, e.To, e.Command, e.CommandID = body.Version, body.Generation, body.From, body.To, body.Command, strings.TrimSpace(body.CommandID)
+	e.Actor, e.Reason, e.Data = body.Actor, body.Reason, body.Data
+	if !body.Time.IsZero() {
+		e.Time = body.Time.UTC()
+	}
+	return e, nil
+}

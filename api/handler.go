@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Handler serves everything: the operations, the documents and the answers to what is not there.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+// statusWriter remembers what was answered. It unwraps for http.ResponseController.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+	route  string
+	id     string
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+func requestID(w http.ResponseWriter) string {
+	if sw, ok := w.(*statusWriter); ok {
+		return sw.id
+	}
+	return ""
+}
+
+const headerRequestID = "X-Request-Id"
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: "other"}
+	if !saneID(sw.id) {
+		sw.id = nuid.Next()
+	}
+	h := w.Header()
+	h["X-Request-Id"] = []string{sw.id}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["X-Frame-Options"] = []string{"DENY"}
+	h["Referrer-Policy"] = []string{"no-referrer"}
+	h["Content-Security-Policy"] = []string{"default-src 'none'; frame-ancestors 'none'"}
+	h["Cross-Origin-Resource-Policy"] = []string{"same-origin"}
+	h["Cache-Control"] = []string{"no-cache"}
+	if r.TLS != nil {
+		h["Strict-Transport-Security"] = []string{"max-age=31536000"}
+	}
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+	defer s.finish(sw, r, span, start)
+	r = r.WithContext(ctx)
+	if !cleanPath(r.URL.Path) {
+		problem(machines.CodeNotFound, "a part of the path is empty or only dots").write(sw, r, sw.id)
+		return
+	}
+	s.mux.ServeHTTP(sw, r)
+}
+
+// finish answers for a handler that panicked, and counts.
+func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, start time.Time) {
+	if p := recover(); p != nil {
+		if p == http.ErrAbortHandler {
+			span.End()
+			panic(p)
+		}
+		s.o.Log.Error("a handler panicked", "request", sw.id, "route", sw.route, "panic", p, "stack", string(debug.Stack()))
+		if sw.status != 0 {
+			span.End()
+			panic(http.ErrAbortHandler) // the answer has begun: only a broken connection tells that it is not complete
+		}
+		problem(codeInternal, "an unexpected error; it is logged under the requestId").write(sw, r, sw.id)
+	}
+	if sw.status == 0 {
+		sw.status = http.StatusOK
+	}
+	s.metrics.request(sw.route, r.Method, sw.status, time.Since(start))
+	if span.IsRecording() {
+		span.SetName(r.Method + " " + sw.route)
+		span.SetAttributes(attribute.String("http.route", sw.route), attribute.String("http.request.method", r.Method), attribute.Int("http.response.status_code", sw.status))
+		if sw.status >= 500 {
+			span.SetStatus(codes.Error, http.StatusText(sw.status))
+		}
+	}
+	span.End()
+}
+
+// cleanPath refuses what the router would answer with a redirect to another resource: "/things/." is not "/things".
+func cleanPath(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	parts := strings.Split(path[1:], "/")
+	for i, part := range parts {
+		if part == "" && (i < len(parts)-1 || i > 0) || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+func saneID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	return !strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
+	})
+}
+
+// unmatched answers what no operation took: the path does not exist, or not for this method.
+func (s *Server) unmatched(w http.ResponseWriter, r *http.Request) {
+	var allow []string
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		probe := r.Clone(r.Context())
+		probe.Method = method
+		if _, pattern := s.mux.Handler(probe); pattern != "/" {
+			allow = append(allow, method)
+			if method == http.MethodGet {
+				allow = append(allow, http.MethodHead)
+			}
+		}
+	}
+	id := requestID(w)
+	if len(allow) == 0 || slices.Contains(allow, r.Method) {
+		problem(machines.CodeNotFound, "there is no such path").write(w, r, id)
+		return
+	}
+	problem(codeMethod, "the path is not offered for this method").with("Allow", strings.Join(allow, ", ")).write(w, r, id)
+}
+
+// traceparent is the W3C trace context of a request, as commands carry it.
+func traceparent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ""
+	}
+	var c carrier
+	propagation.TraceContext{}.Inject(ctx, &c)
+	return c.parent
+}
+
+// carrier keeps the one header that is passed on; its name is not canonicalized, as nats.Header would not be read.
+type carrier struct{ parent string }
+
+func (c *carrier) Get(key string) string {
+	if key == "traceparent" {
+		return c.parent
+	}
+	return ""
+}
+
+func (c *carrier) Set(key, value string) {
+	if key == "traceparent" {
+		c.parent = value
+	}
+}
+
+func (c *carrier) Keys() []string { return []string{"traceparent"} }

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Problem is every error that is answered (RFC 9457).
+type Problem struct {
+	Type            string   `json:"type" format:"uri-reference" example:"/docs#problem-transition-not-allowed" doc:"Where this kind of problem is explained"`
+	Title           string   `json:"title" doc:"The kind of problem in words; the same for every occurrence"`
+	Status          int      `json:"status" doc:"The HTTP status"`
+	Detail          string   `json:"detail" doc:"What happened this time"`
+	Code            string   `json:"code" example:"transition-not-allowed" doc:"The kind of problem for programs: the last part of type"`
+	Instance        string   `json:"instance,omitempty" format:"uri-reference" doc:"The path of the request"`
+	RequestID       string   `json:"requestId,omitempty" doc:"Under which the request is logged; also the header X-Request-Id"`
+	CurrentState    string   `json:"currentState,omitempty" doc:"The state of the entity"`
+	AllowedCommands []string `json:"allowedCommands,omitempty" doc:"What the entity would take now, unless a guard refuses it"`
+	Errors          []Detail `json:"errors,omitempty" doc:"What is wrong with the input, by place; values are never repeated"`
+
+	header http.Header
+}
+
+// Detail points at one wrong value.
+type Detail struct {
+	Location string `json:"location" example:"body.spec.image" doc:"body, path, query or header, and the way from there"`
+	Message  string `json:"message"`
+}
+
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// kind is a type of problem as the documentation explains it.
+type kind struct {
+	Code   string
+	Status int
+	Title  string
+	Doc    string // what it means
+	Do     string // what to do
+}
+
+// The codes that are not the engine's (see the Code constants of machines).
+const (
+	codeMalformed    = "malformed"
+	codeTooLarge     = "payload-too-large"
+	codeMediaType    = "unsupported-media-type"
+	codeAcceptable   = "not-acceptable"
+	codeMethod       = "method-not-allowed"
+	codeUnauthorized = "unauthorized"
+	codeForbidden    = "forbidden"
+	codeTimeout      = "operation-timeout"
+	codeUnavailable  = "unavailable"
+	codeInternal     = "internal"
+)
+
+// kinds are all types of problems, in the order of the documentation.
+var kinds = []kind{
+	{machines.CodeTransition, 409, "The state does not allow the command", "The entity has no edge for this command in its current state. Nothing changed.", "Look at currentState and allowedCommands. If the entity is on its way somewhere, wait for it (?settle=30s on the command before) and ask again."},
+	{machines.CodeGuard, 409, "A condition of the command does not hold", "The state takes this command, but only under a condition that does not hold now; the detail says which.", "Bring about what the detail asks for, then send the command again."},
+	{machines.CodeExists, 409, "The entity exists already", "A command that begins a life met an entity that is alive.", "Choose another id, or use the existing entity."},
+	{machines.CodeNotFound, 404, "There is nothing here", "The path, the entity, the machine, the namespace or the dead letter does not exist, or is not yours to see.", "Check the path, the id and ?namespace=. A token of one namespace sees only that one."},
+	{machines.CodePrecondition, 412, "The entity has moved on", "If-Match names a revision that the entity is not at.", "Read the entity, decide again, and send the command with the new ETag."},
+	{machines.CodeValidation, 422, "The request is not valid", "A name, a parameter, a header or a value of the body is not as the document says. Nothing was stored.", "errors lists every wrong place. Values are not repeated there, because they may be secret."},
+	{codeMalformed, 400, "The request cannot be read", "The body is not JSON or is nested too deeply, or the cursor does not belong to this list.", "Send one JSON value. Use a cursor only with the filters of the page that it came from."},
+	{machines.CodeKeyReused, 422, "The idempotency key was used for something else", "A command with the same Idempotency-Key and another name or body was sent to this entity before.", "Use a new key for a new intention, and the same key only to repeat the same request."},
+	{machines.CodeUnknown, 409, "The outcome is no longer known", "A command with this Idempotency-Key was processed, but so long ago that the entity has forgotten its outcome.", "Read the entity and its events to see what happened."},
+	{machines.CodeStale, 409, "The result comes too late", "A result belongs to an attempt that is not under way any more.", "Nothing: a newer attempt is under way, or the entity has moved on."},
+	{machines.CodeParked, 409, "The entity is parked", "The stored value of the entity cannot be used by this version of the program, so nothing is done to it.", "An operator must look at the log and at the value in its bucket. A newer version of the program may have written it."},
+	{machines.CodeDead, 500, "The command could not be processed", "The command failed every time it was tried and lies among the dead letters now. The entity is as it was.", "Look at GET /v1/dead-letters for the reason; redrive it once the cause is gone."},
+	{codeTooLarge, 413, "The body is too large", "A body may have up to 1 MiB.", "Send less."},
+	{codeMediaType, 415, "The body is not JSON", "Bodies are application/json.", "Set Content-Type: application/json."},
+	{codeAcceptable, 406, "This form is not offered", "The format that was asked for does not exist here.", "Use one of the formats that the document lists."},
+	{codeMethod, 405, "The method is not offered", "The path exists, but not for this method; Allow lists those that it has.", "Use one of the methods in Allow. State changes only by commands: POST …/{id}/{command}."},
+	{codeUnauthorized, 401, "A token is needed", "The request has no bearer token, or one that is not known.", "Send Authorization: Bearer <token>."},
+	{codeForbidden, 403, "The role does not allow this", "The token is good, but its role is too small for this operation.", "Use a token of the role that the detail names."},
+	{codeTimeout, 504, "It was not reached in time", "The revision that minRevision asks for was not reached in time.", "Ask again; if it stays like this, look at /readyz?verbose for the lag of the index."},
+	{codeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or there are too many watches. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
+	{codeInternal, 500, "Something is wrong in the program", "An error that nobody expected. It is logged under the requestId.", "Tell an operator the requestId."},
+}
+
+var kindOf = func() map[string]*kind {
+	m := map[string]*kind{}
+	for i := range kinds {
+		m[kinds[i].Code] = &kinds[i]
+	}
+	return m
+}()
+
+// problem makes a problem of a kind.
+func problem(code, detail string) *Problem {
+	k := kindOf[code]
+	if k == nil {
+		k = kindOf[codeInternal]
+	}
+	return &Problem{Type: "/docs#problem-" + k.Code, Title: k.Title, Status: k.Status, Detail: detail, Code: k.Code}
+}
+
+// invalid is a problem with one place of the input.
+func invalid(location, message string) *Problem {
+	p := problem(machines.CodeValidation, location+": "+message)
+	p.Errors = []Detail{{location, message}}
+	return p
+}
+
+func (p *Problem) with(header, value string) *Problem {
+	if p.header == nil {
+		p.header = http.Header{}
+	}
+	p.header.Set(header, value)
+	return p
+}
+
+func unavailable(detail string) *Problem { return problem(codeUnavailable, detail).with("Retry-After", "1") }
+
+// refused turns the engine's refusal into a problem.
+func refused(r *machines.Refusal) *Problem {
+	p := problem(r.Code, r.Message)
+	p.CurrentState, p.AllowedCommands = r.State, r.Allowed
+	for _, f := range r.Fields {
+		location := "body"
+		if f.Field != "body" {
+			location += "." + f.Field
+		}
+		p.Errors = append(p.Errors, Detail{location, f.Message})
+	}
+	return p
+}
+
+func (p *Problem) write(w http.ResponseWriter, r *http.Request, id string) {
+	q := *p
+	q.RequestID = id
+	if printable(r.URL.Path) && len(r.URL.Path) <= 512 {
+		q.Instance = r.URL.EscapedPath()
+	}
+	body, err := json.Marshal(&q)
+	if err != nil { // strings and numbers only
+		http.Error(w, "", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	for _, name := range []string{"ETag", "Location", "Content-Disposition"} {
+		h.Del(name)
+	}
+	for k, v := range q.header {
+		h[k] = v
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(q.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone
+	}
+}
+
+// printable reports whether a text has no control characters.
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfffd })
+}

@@ -1,0 +1,254 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+)
+
+// Server is the door. It is ready to serve when it was made.
+type Server struct {
+	o       Options
+	keys    *keyring
+	mux     *http.ServeMux
+	api     huma.API
+	tracer  trace.Tracer
+	metrics *metrics
+	buckets map[string]*kv.Bucket[json.RawMessage] // by name of machine
+	views   map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
+
+	patterns map[string]bool
+	routes   []*route
+	files    map[string]file // documents that do not change
+
+	closing context.Context // ends when watches must end
+	close   context.CancelFunc
+	seats   chan struct{} // one per watch
+	watches sync.WaitGroup
+
+	mu      sync.Mutex
+	micro   micro.Service
+	reads   chan struct{} // one per read of the micro service
+	readers sync.WaitGroup
+}
+
+// New checks the options and builds every operation. It fails when a bucket is missing, when an operation declares no
+// role, and when two operations meet on one path.
+func New(o Options) (*Server, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Tracer == nil {
+		o.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	keys, err := newKeyring(o.Tokens, o.Open)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		o: o, keys: keys, mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
+		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
+		seats: make(chan struct{}, maxWatches), reads: make(chan struct{}, 64),
+	}
+	s.closing, s.close = context.WithCancel(context.Background())
+	if s.metrics, err = newMetrics(s); err != nil {
+		return nil, err
+	}
+	s.api = humago.New(s.mux, humaConfig(o.Version))
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	if err := s.routesOf(); err != nil {
+		return nil, err
+	}
+	if err := s.publish(); err != nil {
+		return nil, err
+	}
+	s.mux.HandleFunc("/", s.unmatched)
+	return s, nil
+}
+
+func humaConfig(v Version) huma.Config {
+	version := v.Version
+	if version == "" {
+		version = "dev"
+	}
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Instar", Version: version, Description: about},
+			Components: &huma.Components{
+				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+				SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer", Description: "A token that the operator gave out; its role is read, operate or admin. Not needed where the server is open."}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
+		DefaultFormat: "application/json",
+	}
+}
+
+const about = `Durable state machines for things on NATS JetStream.
+
+Every machine has the same operations: one POST per command, reads, a timeline, a watch. State changes only by commands.
+A command answers 200 when the engine has decided, 202 when it is stored but not decided yet, and a problem when it is
+refused. Send an Idempotency-Key to be able to repeat a command safely, and If-Match to act only on what you have seen.`
+
+// open opens the buckets of all machines and their views.
+func (s *Server) open() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, m := range s.o.Machines {
+		b, err := kv.Open(ctx, s.o.JS, s.o.Names.Bucket(m.Plural), kv.JSON[json.RawMessage]())
+		if err != nil {
+			return fmt.Errorf("api: %w", err)
+		}
+		s.buckets[m.Name] = b
+		for _, v := range m.Views {
+			b, err := kv.Open(ctx, s.o.JS, s.o.Names.Bucket(m.BucketOf(v)), kv.JSON[json.RawMessage]())
+			if err != nil {
+				return fmt.Errorf("api: %w", err)
+			}
+			s.views[m.BucketOf(v)] = b
+		}
+	}
+	return nil
+}
+
+// routesOf registers every operation. Huma panics on a table that it cannot describe; that is an error of New.
+func (s *Server) routesOf() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("api: cannot build the operations: %v", p)
+		}
+	}()
+	var all []*route
+	for _, m := range s.o.Machines {
+		all = append(all, s.machineRoutes(m)...)
+	}
+	all = append(all, s.commonRoutes()...)
+	for _, rt := range all {
+		if err := s.register(rt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// machineRoutes are the operations of one machine.
+func (s *Server) machineRoutes(m *machines.Machine) []*route {
+	base := "/v1"
+	if m.Parent != "" {
+		base += "/" + s.plural(m.Parent) + "/{" + m.Parent + "}"
+	}
+	base += "/" + m.Plural
+	s.api.OpenAPI().Tags = append(s.api.OpenAPI().Tags, &huma.Tag{Name: m.Name, Description: m.Doc})
+	routes := []*route{s.listRoute(m, base), s.entityRoute(m, base), s.eventsRoute(m, base), s.watchOneRoute(m, base)}
+	if m.Parent != "" {
+		routes = append(routes, s.listAllRoute(m))
+	}
+	for _, v := range m.Views {
+		routes = append(routes, s.viewRoute(m, v, base))
+	}
+	for _, c := range m.Commands() {
+		routes = append(routes, s.commandRoute(m, c, base))
+	}
+	return routes
+}
+
+func (s *Server) commonRoutes() []*route {
+	routes := []*route{s.watchRoute()}
+	routes = append(routes, s.graphRoutes()...)
+	routes = append(routes, s.letterRoutes()...)
+	return append(routes, s.healthRoutes()...)
+}
+
+// plural is the plural of a machine, or of a parent that is no machine.
+func (s *Server) plural(name string) string {
+	for _, m := range s.o.Machines {
+		if m.Name == name {
+			return m.Plural
+		}
+	}
+	return name + "s"
+}
+
+// pathOf is where an entity is read.
+func (s *Server) pathOf(m *machines.Machine, namespace, parent, id string) string {
+	path := "/v1/" + m.Plural + "/" + id
+	if m.Parent != "" {
+		path = "/v1/" + s.plural(m.Parent) + "/" + parent + "/" + m.Plural + "/" + id
+	}
+	if namespace != defaultNamespace {
+		path += "?namespace=" + namespace
+	}
+	return path
+}
+
+// schemaName names the type of a lifecycle after its package as well: each one has its own Data.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	path := t.PkgPath()
+	if _, sub, ok := strings.Cut(path, "/machines/"); ok {
+		for _, part := range strings.FieldsFunc(sub, func(r rune) bool { return r == '/' || r == '_' || r == '-' }) {
+			name = strings.ToUpper(part[:1]) + part[1:] + name
+		}
+	}
+	return name
+}
+
+// HTTPServer is a server for the handler with limits that a door needs: nobody holds a connection by sending headers
+// slowly, and no header is large. Bodies and watches have their own limits.
+func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: s.Handler(), TLSConfig: tlsConfig, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+// Registry is where the process registers what else it measures; /metrics shows it.
+func (s *Server) Registry() *prometheus.Registry { return s.o.Registry }
+
+// Close ends the watches with a last event, and the micro service. Other requests are not touched.
+func (s *Server) Close() error {
+	s.close()
+	s.watches.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.micro == nil {
+		return nil
+	}
+	err := s.micro.Stop()
+	s.micro = nil
+	s.readers.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("api: cannot stop the micro service: %w", err)
+	}
+	return nil
+}
