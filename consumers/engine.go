@@ -95,11 +95,11 @@ func (e *Engine) Live() int { return int(e.live.Load()) }
 type noMeter struct{}
 
 func (noMeter) Transition(string, string, string, string, time.Duration) {}
-func (noMeter) Refused(string, string)                                    {}
-func (noMeter) Conflict(string)                                           {}
-func (noMeter) Attempt(string, string)                                    {}
-func (noMeter) DeadLetter(string)                                         {}
-func (noMeter) Restarted(string)                                          {}
+func (noMeter) Refused(string, string)                                   {}
+func (noMeter) Conflict(string)                                          {}
+func (noMeter) Attempt(string, string)                                   {}
+func (noMeter) DeadLetter(string)                                        {}
+func (noMeter) Restarted(string)                                         {}
 
 func orDefault[T comparable](v, def T) T {
 	var zero T

@@ -105,6 +105,9 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	cons, err := p.e.JS.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: p.name, Description: "commands of one partition, for its owner", FilterSubject: p.e.Names.StoredIn(p.n),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.e.AckWait, MaxAckPending: 8 * p.e.Batch, MaxDeliver: -1,
+		// Where it stands is told by the stream itself: what is acked is gone from a work queue. A stored state would cost
+		// a file written and renamed ten times a second for each partition, and be no truer.
+		MemoryStorage: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)

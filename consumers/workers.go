@@ -82,6 +82,7 @@ func (k *kind) serve(ctx context.Context) error {
 	cons, err := k.w.JS.CreateOrUpdateConsumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
 		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxAckPending: 4 * k.w.Concurrency, MaxDeliver: -1,
+		MemoryStorage: true, // what is acked is gone from a work queue
 	})
 	if err != nil {
 		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)

@@ -82,3 +82,6 @@ func Hopeless(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r) && !errors.Is(err, ErrConflict) && r.Code != codeNoRoom && r.Code != codeStreamStoreFailed && r.Code != codeDuplicateInBatch
 }
+
+// AckError is why the stream did not take the message that m answers, or nil.
+func AckError(m *nats.Msg) error { return parseAck(m).Err }

@@ -84,7 +84,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	effects.Retention, effects.Duplicates = jetstream.WorkQueuePolicy, CommandWindow
 	dead := base(DeadStream, "What no code could handle, with the reason", n.join("dead", ">"))
 	dead.Duplicates = CommandWindow
-	probe := base(ProbeStream, "Written every few seconds to see whether the disk takes writes", n.join("probe"))
+	probe := base(ProbeStream, "Written every few seconds to see whether the disk takes writes", n.Probe())
 	probe.MaxMsgs = 1
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
 	for _, b := range p.States {

@@ -209,3 +209,6 @@ func Partition(machine, key string) int {
 	}
 	return int(h.Sum32() % Partitions)
 }
+
+// Probe is where the disk is probed.
+func (n Names) Probe() string { return n.join("probe") }

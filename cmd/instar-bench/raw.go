@@ -56,7 +56,7 @@ type rawEntity struct{ revision, event uint64 }
 
 func rawPartition(ctx context.Context, w *world, p int) error {
 	cons, err := w.js.CreateOrUpdateConsumer(ctx, streams.CommandStream, jetstream.ConsumerConfig{
-		Durable: fmt.Sprintf("p%02d", p), FilterSubject: streams.Names{}.StoredIn(p), AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 2048, MaxDeliver: -1,
+		Durable: fmt.Sprintf("p%02d", p), FilterSubject: streams.Names{}.StoredIn(p), AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 2048, MaxDeliver: -1, MemoryStorage: true,
 	})
 	if err != nil {
 		return err
