@@ -194,6 +194,9 @@ func (u *unit) promote(next, before *revision) {
 // settle ends what served before, a moment after new connections go elsewhere: first a forwarder that is no longer
 // needed, and when it accepts nothing more, what it passed connections on to.
 func (u *unit) settle(ctx context.Context) {
+	if !u.superfluous() {
+		return
+	}
 	if !u.pause(ctx) {
 		return // whoever adopts the processes ends them
 	}
@@ -210,10 +213,23 @@ func (u *unit) settle(ctx context.Context) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, r := range u.state.Revisions {
-		if r.Phase == retired {
-			r.retire(r.Reason, r.Message)
+		if r.Phase == retired || r.Phase == failed {
+			r.end()
 		}
 	}
+}
+
+// superfluous reports whether something runs that is needed no more.
+func (u *unit) superfluous() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, r := range u.state.Revisions {
+		if len(r.Copies) > 0 && (r.Phase == retired || r.Phase == failed) {
+			return true
+		}
+	}
+	now := u.state.revision(u.state.Serving)
+	return u.state.Forwarder != nil && now != nil && u.shared(now)
 }
 
 // pause waits for Config.Settle, and reports whether ctx lasted as long.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -81,6 +82,7 @@ func (u *unit) run(ctx context.Context) {
 	u.copies = copies
 	u.mu.Unlock()
 	u.resume(ctx)
+	u.settle(ctx)
 	for {
 		wait, over := u.reconcile(ctx)
 		if over {
@@ -98,11 +100,14 @@ func (u *unit) run(ctx context.Context) {
 	}
 }
 
-// resume supervises what is there already.
+// resume supervises what is there already. What had served before is left to [unit.settle].
 func (u *unit) resume(ctx context.Context) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, r := range u.state.Revisions {
+		if r.Phase == retired || r.Phase == failed {
+			r.Copies = slices.DeleteFunc(r.Copies, func(c *copied) bool { return c.Process == nil })
+		}
 		for _, c := range r.Copies {
 			u.supervising(ctx, r, c)
 		}
@@ -115,9 +120,6 @@ func (u *unit) resume(ctx context.Context) {
 // supervising starts the supervisor of a copy. The lock is held.
 func (u *unit) supervising(ctx context.Context, r *revision, c *copied) {
 	c.quit = make(chan struct{})
-	if r.Phase == retired || r.Phase == failed {
-		c.end(false)
-	}
 	u.copies.Go(func() {
 		u.supervise(ctx, r, c)
 		if ctx.Err() == nil {
@@ -203,9 +205,14 @@ func (u *unit) begin(ctx context.Context) {
 	}
 }
 
-// retire ends the copies of a revision.
+// retire gives a revision up. The lock of the unit is held.
 func (r *revision) retire(reason, message string) {
 	r.Phase, r.Reason, r.Message = retired, reason, message
+	r.end()
+}
+
+// end ends the copies. The lock of the unit is held.
+func (r *revision) end() {
 	for _, c := range r.Copies {
 		c.end(false)
 	}
