@@ -18,6 +18,8 @@
 //   - Before Ready is closed the index is empty. From then on it is never incomplete.
 //   - Every page carries a revision: all writes up to it are in the page. Wait blocks until a revision is reached, so
 //     that a client can read what it wrote.
+//   - A key goes when its delete marker comes. What is purged from the stream without one is noticed when the index is
+//     built anew.
 //   - A value that cannot be described is kept as an item with a Problem and is counted.
 //   - Readers never block the watch for longer than one bounded piece of a scan.
 //

@@ -60,7 +60,8 @@ type feed struct {
 
 	delivered uint64 // messages taken
 	position
-	known   uint64 // the stream's last sequence when the feed was opened
+	first   uint64 // the stream's first sequence when the feed was opened
+	known   uint64 // and its last
 	pending uint64 // messages that the server still had after the last one taken
 	caught  bool   // the reader has had all that there was at some moment since the feed was opened
 }
@@ -80,7 +81,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 	nc, prefix := js.Conn(), "$KV."+bucket+"."
 	f := &feed{
 		js: js, stream: info.Config.Name, skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence),
-		position: position{created: info.Created, rev: after.rev}, known: info.State.LastSeq,
+		position: position{created: info.Created, rev: after.rev}, first: info.State.FirstSeq, known: info.State.LastSeq,
 	}
 	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	if f.sub, err = nc.ChanSubscribe(nc.NewInbox(), f.msgs); err != nil {
@@ -181,7 +182,9 @@ func (f *feed) control(m *nats.Msg) error {
 	if last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err == nil && last > f.rev {
 		f.rev = last
 	}
-	f.pending, f.caught = 0, true
+	if f.rev >= f.known {
+		f.pending, f.caught = 0, true
+	}
 	return nil
 }
 

@@ -13,28 +13,18 @@ type scanner struct {
 	i int
 }
 
-func (s *scanner) space() {
-	for s.i < len(s.b) {
-		switch s.b[s.i] {
-		case ' ', '\t', '\n', '\r':
-			s.i++
-		default:
-			return
-		}
-	}
-}
-
 // peek is the next byte that is not white space, or 0.
 func (s *scanner) peek() byte {
-	s.space()
-	if s.i == len(s.b) {
-		return 0
+	for ; s.i < len(s.b); s.i++ {
+		if c := s.b[s.i]; c > ' ' || c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c
+		}
 	}
-	return s.b[s.i]
+	return 0
 }
 
 func (s *scanner) end() error {
-	if s.space(); s.i != len(s.b) {
+	if s.peek(); s.i != len(s.b) {
 		return errSyntax
 	}
 	return nil
@@ -42,55 +32,55 @@ func (s *scanner) end() error {
 
 // object calls member for each member with its decoded name, standing before its value, which member must take.
 func (s *scanner) object(member func(name []byte) error) error {
-	return s.list('{', '}', func() error {
-		if s.peek() != '"' {
-			return errSyntax
-		}
-		start := s.i
-		plain, err := s.str()
-		if err != nil {
-			return err
-		}
-		name := s.b[start+1 : s.i-1]
-		if !plain {
-			v, err := unquote(s.b[start:s.i])
-			if err != nil {
-				return err
-			}
-			name = []byte(v)
-		}
-		if s.peek() != ':' {
-			return errSyntax
-		}
-		s.i++
-		return member(name)
-	})
-}
-
-// list takes elements between two brackets, separated by commas.
-func (s *scanner) list(open, shut byte, element func() error) error {
-	if s.peek() != open {
+	if s.peek() != '{' {
 		return errSyntax
 	}
 	s.i++
-	if s.peek() == shut {
+	if s.peek() == '}' {
 		s.i++
 		return nil
 	}
 	for {
-		if err := element(); err != nil {
+		name, err := s.name()
+		if err != nil {
 			return err
 		}
-		switch s.peek() {
-		case ',':
-			s.i++
-		case shut:
-			s.i++
-			return nil
-		default:
+		if err := member(name); err != nil {
+			return err
+		}
+		c := s.peek()
+		if c != ',' && c != '}' {
 			return errSyntax
 		}
+		if s.i++; c == '}' {
+			return nil
+		}
 	}
+}
+
+// name takes a member's name and the colon, and returns the name decoded.
+func (s *scanner) name() ([]byte, error) {
+	if s.peek() != '"' {
+		return nil, errSyntax
+	}
+	start := s.i
+	plain, err := s.str()
+	if err != nil {
+		return nil, err
+	}
+	name := s.b[start+1 : s.i-1]
+	if !plain {
+		v, err := unquote(s.b[start:s.i])
+		if err != nil {
+			return nil, err
+		}
+		name = []byte(v)
+	}
+	if s.peek() != ':' {
+		return nil, errSyntax
+	}
+	s.i++
+	return name, nil
 }
 
 // value takes one value that stands inside depth brackets, and returns its bytes without surrounding space.
@@ -123,22 +113,29 @@ func (s *scanner) nested(open byte, depth int) error {
 	if depth > depthLimit {
 		return errors.New("nested too deeply")
 	}
-	if open == '[' {
-		return s.list('[', ']', func() error { return s.skip(s.peek(), depth) })
+	shut := open + 2 // ']' and '}' in ASCII
+	s.i++
+	if s.peek() == shut {
+		s.i++
+		return nil
 	}
-	return s.list('{', '}', func() error {
-		if s.peek() != '"' {
-			return errSyntax
+	for {
+		if open == '{' {
+			if _, err := s.name(); err != nil {
+				return err
+			}
 		}
-		if _, err := s.str(); err != nil {
+		if err := s.skip(s.peek(), depth); err != nil {
 			return err
 		}
-		if s.peek() != ':' {
+		c := s.peek()
+		if c != ',' && c != shut {
 			return errSyntax
 		}
-		s.i++
-		return s.skip(s.peek(), depth)
-	})
+		if s.i++; c == shut {
+			return nil
+		}
+	}
 }
 
 func (s *scanner) word(w string) error {
@@ -152,24 +149,40 @@ func (s *scanner) word(w string) error {
 // str takes a string that begins here; plain says that it is ASCII without escapes.
 func (s *scanner) str() (plain bool, err error) {
 	plain = true
-	for s.i++; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; {
+	b := s.b
+	for i := s.i + 1; i < len(b); i++ {
+		c := b[i]
+		if !special[c] {
+			continue
+		}
+		switch {
 		case c == '"':
-			s.i++
+			s.i = i + 1
 			return plain, nil
 		case c == '\\':
-			plain = false
+			plain, s.i = false, i
 			if err := s.escape(); err != nil {
 				return false, err
 			}
+			i = s.i
 		case c < ' ':
+			s.i = i
 			return false, errSyntax
-		case c >= 0x80:
+		default:
 			plain = false
 		}
 	}
+	s.i = len(b)
 	return false, errSyntax
 }
+
+// special are the bytes of a string that are not plain.
+var special = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c < ' ' || c >= 0x80 || c == '"' || c == '\\'
+	}
+	return t
+}()
 
 // escape stands on a backslash and leaves the scanner on the escape's last byte.
 func (s *scanner) escape() error {

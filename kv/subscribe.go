@@ -126,6 +126,9 @@ func (s *Subscription) offer(c Change) bool {
 		s.queue[i] = c
 		return true
 	}
+	if s.lost {
+		return false
+	}
 	if len(s.queue)-s.head >= s.bound {
 		s.lose()
 		return false

@@ -1,0 +1,94 @@
+package kv
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+type thing struct {
+	State string `json:"state"`
+}
+
+func open(t *testing.T, n *node, name string) *Bucket[thing] {
+	b, err := Open(t.Context(), n.js, name, JSON[thing]())
+	require.NoError(t, err)
+	return b
+}
+
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	b := open(t, n, "things")
+	ctx := t.Context()
+
+	t.Run("PutIsRevisionChecked", func(t *testing.T) {
+		first, err := b.Put(ctx, "default.web", thing{"new"}, 0)
+		require.NoError(t, err)
+		second, err := b.Put(ctx, "default.web", thing{"ready"}, first)
+		require.NoError(t, err)
+		require.Greater(t, second, first)
+		for _, stale := range []uint64{0, first, second + 7} {
+			_, err = b.Put(ctx, "default.web", thing{"lost"}, stale)
+			require.ErrorIs(t, err, ErrConflict)
+			require.ErrorIs(t, err, jetstream.ErrKeyRevisionMismatch)
+			require.True(t, Conflict(err))
+			require.ErrorContains(t, err, fmt.Sprintf("cannot put things/default.web at revision %d: revision conflict", stale))
+		}
+		e, err := b.Get(ctx, "default.web")
+		require.NoError(t, err)
+		require.False(t, e.Created.IsZero())
+		require.Equal(t, Entry[thing]{Key: "default.web", Value: thing{"ready"}, Revision: second, Created: e.Created}, e)
+	})
+	t.Run("DeletedKeyIsNotBroughtBack", func(t *testing.T) {
+		rev, err := b.Put(ctx, "default.gone", thing{"new"}, 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, b.Purge(ctx, "default.gone", rev+1), ErrConflict)
+		require.NoError(t, b.Purge(ctx, "default.gone", rev))
+		_, err = b.Get(ctx, "default.gone")
+		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorContains(t, err, "things/default.gone")
+		_, err = b.Put(ctx, "default.gone", thing{"again"}, 0)
+		require.ErrorIs(t, err, ErrConflict)
+	})
+	t.Run("MissingKey", func(t *testing.T) {
+		_, err := b.Get(ctx, "default.never")
+		require.ErrorIs(t, err, ErrNotFound)
+		_, err = b.Get(ctx, "not a key")
+		require.ErrorIs(t, err, jetstream.ErrInvalidKey)
+		_, err = b.Put(ctx, "not.a.*", thing{}, 0)
+		require.ErrorIs(t, err, jetstream.ErrInvalidKey)
+	})
+	t.Run("CorruptValue", func(t *testing.T) {
+		rev := n.put(t, "things", "default.bad", `{"state":7}`)
+		e, err := b.Get(ctx, "default.bad")
+		require.ErrorIs(t, err, ErrCorrupt)
+		var corrupt *CorruptError
+		require.ErrorAs(t, err, &corrupt)
+		var why *json.UnmarshalTypeError
+		require.ErrorAs(t, err, &why)
+		require.Equal(t, &CorruptError{Bucket: "things", Key: "default.bad", Revision: rev, Raw: []byte(`{"state":7}`), Err: corrupt.Err}, corrupt)
+		require.Equal(t, rev, e.Revision)
+		require.ErrorContains(t, err, fmt.Sprintf("things/default.bad at revision %d", rev))
+	})
+	t.Run("OpenRefuses", func(t *testing.T) {
+		_, err := Open(ctx, n.js, "nothing", JSON[thing]())
+		require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
+		_, err = n.js.CreateStream(ctx, jetstream.StreamConfig{Name: "KV_direct", Subjects: []string{"$KV.direct.>"}, MaxMsgsPerSubject: 1, AllowDirect: true})
+		require.NoError(t, err)
+		_, err = Open(ctx, n.js, "direct", JSON[thing]())
+		require.ErrorContains(t, err, "bucket direct: its stream allows direct reads")
+	})
+}
+
+func TestConflictKnowsBothCodes(t *testing.T) {
+	t.Parallel()
+	require.True(t, Conflict(&jetstream.APIError{ErrorCode: 10071}))
+	require.True(t, Conflict(fmt.Errorf("wrapped: %w", &jetstream.APIError{ErrorCode: 10164})))
+	require.False(t, Conflict(&jetstream.APIError{ErrorCode: 10059}))
+	require.False(t, Conflict(nil))
+}

@@ -1,0 +1,172 @@
+package kv
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestIndexFollowsItsBucket(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	ix := n.run(t, "things")
+	require.Zero(t, ix.Len())
+
+	n.put(t, "things", "ns.a", `{"state":"new","version":1,"labels":{"team":"web"},"createdAt":"2025-01-02T03:04:05Z","updatedAt":"2025-01-02T03:04:06.5Z"}`)
+	n.put(t, "things", "ns.b", `{"state":`)
+	rev := n.put(t, "things", "ns.c", `{"state":"ready"}`)
+	require.NoError(t, ix.Wait(t.Context(), rev))
+	a, ok := ix.Get("ns.a")
+	require.True(t, ok)
+	require.Equal(t, Item{
+		Key: "ns.a", State: "new", Version: 1, Revision: 1, Labels: map[string]string{"team": "web"},
+		CreatedAt: time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), UpdatedAt: time.Date(2025, 1, 2, 3, 4, 6, 5e8, time.UTC),
+	}, a)
+
+	t.Run("CorruptValueIsKeptAndCounted", func(t *testing.T) {
+		p := ix.List(Query{Problems: true})
+		require.Len(t, p.Items, 1)
+		b := p.Items[0]
+		require.Equal(t, Item{Key: "ns.b", Revision: 2, UpdatedAt: b.UpdatedAt, Problem: "not a valid object: invalid JSON at byte 9"}, b)
+		require.WithinDuration(t, time.Now(), b.UpdatedAt, time.Minute)
+		require.Equal(t, 1, ix.Stats().Problems)
+		require.Equal(t, map[string]int{"new": 1, "": 1, "ready": 1}, ix.Counts("ns"))
+		rev := n.put(t, "things", "ns.b", `{"state":"well"}`)
+		require.NoError(t, ix.Wait(t.Context(), rev))
+		require.Empty(t, ix.List(Query{Problems: true}).Items)
+		require.Zero(t, ix.Stats().Problems)
+	})
+	t.Run("DeleteMarkerRemoves", func(t *testing.T) {
+		s := ix.Subscribe(Filter{Key: "ns.c"}, 1)
+		defer s.Close()
+		rev := n.remove(t, "things", "ns.c")
+		require.Equal(t, fmt.Sprintf("ns.c@%d deleted", rev), spoken(<-s.C))
+		require.NoError(t, ix.Wait(t.Context(), rev))
+		_, ok := ix.Get("ns.c")
+		require.False(t, ok)
+	})
+	t.Run("SubscriptionHasTheValue", func(t *testing.T) {
+		s := ix.Subscribe(Filter{Namespace: "ns"}, 10)
+		defer s.Close()
+		rev := n.put(t, "things", "ns.d", `{"state":"new"}`)
+		require.Equal(t, fmt.Sprintf(`ns.d@%d {"state":"new"}`, rev), spoken(<-s.C))
+	})
+	lag := ix.Lag()
+	require.Equal(t, Lag{Known: ix.Revision(), Applied: ix.Revision(), Quiet: lag.Quiet}, lag)
+	require.Less(t, lag.Quiet, 10*time.Second)
+	require.EqualValues(t, 1, ix.Stats().Builds)
+}
+
+// A last message that was removed without a marker must not keep a waiter waiting.
+func TestIndexReachesRevisionsThatAreGone(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	ix := n.run(t, "things")
+	n.nc.Flush()
+	rev := n.put(t, "things", "ns.a", `{"state":"new"}`)
+	s, err := n.js.Stream(t.Context(), "KV_things")
+	require.NoError(t, err)
+	require.NoError(t, s.Purge(t.Context()))
+	require.NoError(t, ix.Wait(t.Context(), rev))
+
+	late := n.run(t, "things")
+	require.Zero(t, late.Len())
+	require.NoError(t, late.Wait(t.Context(), rev))
+}
+
+func TestIndexResumesAfterServerRestart(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	for i := range 10 {
+		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
+	}
+	ix := n.run(t, "things")
+	s := ix.Subscribe(Filter{}, 100)
+	defer s.Close()
+	n.stop()
+	n.start(t)
+	n.eventually(t, "things", "ns.k3", `{"state":"new"}`)
+	rev := n.remove(t, "things", "ns.k4")
+	require.NoError(t, ix.Wait(t.Context(), rev))
+	require.Equal(t, 9, ix.Len())
+	require.Equal(t, map[string]int{"old": 8, "new": 1}, ix.Counts(""))
+	st := ix.Stats()
+	require.EqualValues(t, 1, st.Builds)
+	require.EqualValues(t, 12, st.Applied) // resumed: nothing came twice
+	require.NotZero(t, st.Breaks)
+	require.False(t, s.Lost())
+	require.Equal(t, []string{`ns.k3@11 {"state":"new"}`, "ns.k4@12 deleted"}, s.waiting())
+}
+
+func TestIndexIsBuiltAnewWhenTheStreamIsAnother(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	for i := range 10 {
+		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
+	}
+	ix := n.run(t, "things")
+	s := ix.Subscribe(Filter{}, 100)
+	defer s.Close()
+	require.NoError(t, n.js.DeleteStream(t.Context(), "KV_things"))
+	n.bucket(t, "things")
+	n.put(t, "things", "ns.other", `{"state":"new"}`)
+	require.NoError(t, n.nc.ForceReconnect())
+	item, err := ix.WaitFor(t.Context(), "ns.other", func(Item) bool { return true })
+	require.NoError(t, err)
+	require.EqualValues(t, 1, item.Revision)
+	require.Equal(t, 1, ix.Len())
+	require.EqualValues(t, 1, ix.Revision())
+	require.EqualValues(t, 2, ix.Stats().Builds)
+	require.Equal(t, []string{"closed"}, s.waiting())
+	require.True(t, s.Lost())
+}
+
+// Purged without markers while nobody watched, and nothing left of what was seen.
+func TestIndexForgetsWhatWasPurgedMeanwhile(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	for i := range 10 {
+		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
+	}
+	ix := n.run(t, "things")
+	s, err := n.js.Stream(t.Context(), "KV_things")
+	require.NoError(t, err)
+	require.NoError(t, s.Purge(t.Context()))
+	require.Equal(t, 10, ix.Len())
+	require.NoError(t, n.nc.ForceReconnect())
+	require.Eventually(t, func() bool { return ix.Len() == 0 }, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestIndexWaitsForItsBucket(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	ix := NewIndex(n.js, "things", describe, Options{})
+	start(t, ix)
+	require.Eventually(t, func() bool { return ix.Stats().Breaks > 0 }, 10*time.Second, time.Millisecond)
+	n.bucket(t, "things")
+	<-ix.Ready()
+}
+
+func TestIndexOfAThousandUnderWrites(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	n.fill(t, "things", 1000)
+	ix := n.run(t, "things")
+	require.Equal(t, 1000, ix.Len())
+	require.Equal(t, map[string]int{"active.healthy": 250, "active.unhealthy": 250, "starting": 250, "stopped": 250}, ix.Counts("default"))
+	n.fill(t, "things", 1000)
+	require.NoError(t, ix.Wait(t.Context(), 2000))
+	require.Len(t, ix.List(Query{States: []string{"starting"}, Limit: 1000}).Items, 250)
+	p := ix.List(Query{Labels: []Selector{{Label: "team", Op: Equal, Values: []string{"t42"}}}})
+	require.Len(t, p.Items, 10)
+	require.Equal(t, "default.k198", p.Items[0].Key)
+	require.EqualValues(t, 2000, p.Revision)
+}

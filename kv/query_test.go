@@ -1,0 +1,254 @@
+package kv
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// memory is a served index without a server, fed by hand.
+func memory() *Index {
+	ix := NewIndex(nil, "b", describe, Options{})
+	ix.serve(newTable())
+	return ix
+}
+
+func (ix *Index) feed(ops ...op) {
+	rev := ix.table.at.rev
+	for _, o := range ops {
+		rev = max(rev, o.rev)
+	}
+	ix.take(ix.table, ops, &feed{position: position{rev: rev}})
+}
+
+// naive is the model: all items, looked at one by one.
+type naive map[string]Item
+
+func (m naive) apply(o op) {
+	if o.deleted {
+		delete(m, o.key)
+		return
+	}
+	i := Item{
+		Key: o.key, State: o.meta.State, Since: o.meta.Since, CreatedAt: o.meta.CreatedAt, UpdatedAt: o.meta.UpdatedAt,
+		Version: o.meta.Version, Generation: o.meta.Generation, Revision: o.rev, Problem: o.problem,
+	}
+	if len(o.meta.Labels) > 0 {
+		i.Labels = o.meta.Labels
+	}
+	if i.UpdatedAt.IsZero() {
+		i.UpdatedAt = time.Unix(0, o.at).UTC()
+	}
+	m[o.key] = i
+}
+
+func (m naive) list(q Query) (items []Item, next string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if i := m[key]; key > q.After && m.match(q, i) {
+			if len(items) == q.Limit {
+				return items, items[len(items)-1].Key
+			}
+			items = append(items, i)
+		}
+	}
+	return items, ""
+}
+
+func (m naive) match(q Query, i Item) bool {
+	tokens := strings.Split(i.Key, ".")
+	if q.Namespace != "" && tokens[0] != q.Namespace || q.Parent != "" && (len(tokens) != 3 || tokens[1] != q.Parent) {
+		return false
+	}
+	if len(q.States) > 0 && !slices.Contains(q.States, i.State) || q.Problems && i.Problem == "" {
+		return false
+	}
+	for _, s := range q.Labels {
+		v, ok := i.Labels[s.Label]
+		in := ok && slices.Contains(s.Values, v)
+		if s.Op == Exists && !ok || s.Op == NotEqual && in || (s.Op == Equal || s.Op == In) && !in {
+			return false
+		}
+	}
+	inside := func(at, after, before time.Time) bool {
+		return (after.IsZero() || at.After(after)) && (before.IsZero() || at.Before(before))
+	}
+	return inside(i.UpdatedAt, q.UpdatedAfter, q.UpdatedBefore) && inside(i.CreatedAt, q.CreatedAfter, q.CreatedBefore)
+}
+
+var (
+	keyGen    = rapid.Custom(func(t *rapid.T) string { return rapid.SampledFrom(someKeys).Draw(t, "key") })
+	stateGen  = rapid.SampledFrom([]string{"starting", "active.healthy", "stopped", "failed", ""})
+	valueGen  = rapid.SampledFrom([]string{"a", "b", "c", ""})
+	labelGen  = rapid.SampledFrom([]string{"team", "env", "tier"})
+	timeGen   = rapid.Custom(func(t *rapid.T) time.Time { return time.Unix(rapid.Int64Range(1, 20).Draw(t, "s"), 0).UTC() })
+	labelsGen = rapid.MapOfN(labelGen, valueGen, 0, 3)
+	someKeys  = func() (keys []string) {
+		for i := range 60 {
+			keys = append(keys, fmt.Sprintf("ns.e%d", i), fmt.Sprintf("ns-%d.web.i%d", i%2, i), fmt.Sprintf("ns.web%d.i%d", i%2, i))
+		}
+		return keys
+	}()
+)
+
+func drawOp(t *rapid.T, rev uint64) op {
+	o := op{update: update{key: keyGen.Draw(t, "key"), rev: rev, at: int64(rev)}}
+	switch rapid.IntRange(0, 9).Draw(t, "kind") {
+	case 0, 1:
+		o.deleted = true
+	case 2:
+		o.problem = "unreadable"
+	default:
+		o.meta = Meta{State: stateGen.Draw(t, "state"), Version: rev % 7, Generation: rev % 3, Labels: labelsGen.Draw(t, "labels"), CreatedAt: timeGen.Draw(t, "created")}
+		if rapid.Bool().Draw(t, "timed") {
+			o.meta.Since, o.meta.UpdatedAt = timeGen.Draw(t, "since"), timeGen.Draw(t, "updated")
+		}
+	}
+	return o
+}
+
+func drawQuery(t *rapid.T) Query {
+	q := Query{Limit: rapid.IntRange(1, 40).Draw(t, "limit"), Problems: rapid.IntRange(0, 9).Draw(t, "problems") == 0}
+	maybe := func(name string) bool { return rapid.IntRange(0, 2).Draw(t, "with "+name) == 0 }
+	if maybe("namespace") {
+		q.Namespace = rapid.SampledFrom([]string{"ns", "ns-1", "other"}).Draw(t, "namespace")
+	}
+	if maybe("parent") {
+		q.Parent = rapid.SampledFrom([]string{"web", "web0", "e1"}).Draw(t, "parent")
+	}
+	if maybe("states") {
+		q.States = rapid.SliceOfN(stateGen, 1, 3).Draw(t, "states")
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "selectors") {
+		s := Selector{Label: labelGen.Draw(t, "label"), Op: rapid.SampledFrom([]Op{Equal, NotEqual, In, Exists}).Draw(t, "op")}
+		if s.Op != Exists {
+			s.Values = rapid.SliceOfN(valueGen, 1, map[Op]int{In: 3}[s.Op]+1).Draw(t, "values")[:1]
+		}
+		if s.Op == In {
+			s.Values = append(s.Values, valueGen.Draw(t, "value"))
+		}
+		q.Labels = append(q.Labels, s)
+	}
+	for _, at := range []*time.Time{&q.UpdatedAfter, &q.UpdatedBefore, &q.CreatedAfter, &q.CreatedBefore} {
+		if rapid.IntRange(0, 5).Draw(t, "bound") == 0 {
+			*at = timeGen.Draw(t, "time")
+		}
+	}
+	if maybe("after") {
+		q.After = keyGen.Draw(t, "after")
+	}
+	return q
+}
+
+// Any history leaves an index that answers every query as looking at all items one by one does.
+func TestQueriesEqualBruteForce(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		ix, model, rev := memory(), naive{}, uint64(0)
+		half := newTable() // filled first, sealed later
+		for range rapid.IntRange(1, 200).Draw(t, "ops") {
+			rev++
+			o := drawOp(t, rev)
+			model.apply(o)
+			half.apply(&o)
+			ix.feed(o)
+		}
+		built := NewIndex(nil, "b", describe, Options{})
+		built.serve(half)
+		for range 12 {
+			q := drawQuery(t)
+			items, next := model.list(q)
+			want := Page{Items: items, Next: next, Revision: rev}
+			require.Equal(t, want, ix.List(q), "%+v", q)
+			want.Revision = 0
+			require.Equal(t, want, built.List(q), "%+v", q)
+		}
+		for _, ns := range []string{"", "ns", "ns-0", "other"} {
+			counts := map[string]int{}
+			for _, i := range model {
+				if ns == "" || strings.HasPrefix(i.Key, ns+".") {
+					counts[i.State]++
+				}
+			}
+			require.Equal(t, counts, ix.Counts(ns))
+			require.Equal(t, counts, built.Counts(ns))
+		}
+		require.Equal(t, len(model), ix.Len())
+		for _, key := range someKeys {
+			got, ok := ix.Get(key)
+			want, is := model[key]
+			require.Equal(t, is, ok)
+			require.Equal(t, want, got)
+		}
+		empty(t, ix, model)
+	})
+}
+
+// empty deletes all and sees that the index keeps nothing of it.
+func empty(t *rapid.T, ix *Index, model naive) {
+	for key := range model {
+		ix.feed(op{update: update{key: key, rev: 1000, deleted: true}})
+	}
+	x := ix.table
+	require.Zero(t, len(x.rows)+x.all.len()+len(x.spaces)+len(x.labels)+len(x.combos)+len(x.problems))
+	for _, s := range x.states {
+		require.Zero(t, s.rows.len())
+	}
+}
+
+func TestPagesCoverMoreThanOnePiece(t *testing.T) {
+	t.Parallel()
+	ix, _ := million(3*piece + 10)
+	var keys []string
+	for q := (Query{Limit: 700}); ; {
+		p := ix.List(q)
+		for _, i := range p.Items {
+			keys = append(keys, i.Key)
+		}
+		if q.After = p.Next; p.Next == "" {
+			break
+		}
+	}
+	require.Len(t, keys, 3*piece+10)
+	require.True(t, slices.IsSorted(keys))
+	require.Len(t, ix.List(Query{}).Items, 100)
+	last := keys[len(keys)-1]
+	far := ix.List(Query{After: keys[len(keys)-2], UpdatedAfter: time.Unix(1, 0)})
+	require.Equal(t, last, far.Items[0].Key)
+	one, _ := ix.Get(last)
+	require.Equal(t, []Item{one}, ix.List(Query{UpdatedAfter: one.UpdatedAt.Add(-1), UpdatedBefore: one.UpdatedAt.Add(1)}).Items)
+}
+
+func TestParseSelectors(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]Selector{
+		"":                         nil,
+		"team=web":                 {{"team", Equal, []string{"web"}}},
+		"team=":                    {{"team", Equal, []string{""}}},
+		" team = web , env != dev": {{"team", Equal, []string{"web"}}, {"env", NotEqual, []string{"dev"}}},
+		"tier in (a, b),canary":    {{"tier", In, []string{"a", "b"}}, {"canary", Exists, nil}},
+		"x,tier in (a)":            {{"x", Exists, nil}, {"tier", In, []string{"a"}}},
+		"tier in (a,b)":            {{"tier", In, []string{"a", "b"}}},
+	} {
+		got, err := ParseSelectors(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"=a", "a b", "tier in a", "tier in (a", ",", "a,,b", "a=1 )b(", "!a"} {
+		_, err := ParseSelectors(text)
+		if err == nil {
+			t.Logf("taken: %q", text)
+		}
+	}
+	_, err := ParseSelectors("tier in a")
+	require.EqualError(t, err, `kv: selector "tier in a": values must be in brackets`)
+	_, err = ParseSelectors("=a")
+	require.EqualError(t, err, `kv: selector "=a": not a label`)
+	require.Equal(t, "tier in (a,b)", Selector{"tier", In, []string{"a", "b"}}.String())
+	require.Equal(t, "team!=web", Selector{"team", NotEqual, []string{"web"}}.String())
+}
