@@ -249,10 +249,19 @@ func TestWhatIsNotMeaningfulChangesNothing(t *testing.T) {
 			require.Empty(t, out.Edge.If, "a guarded edge was taken")
 			next.Version, next.UpdatedAt = w.e.Version, w.e.UpdatedAt
 			next.Data.(*service.Data).ObservedAt = w.e.Data.(*service.Data).ObservedAt
-			require.Equal(t, encode(t, w.e), encode(t, next))
+			require.Equal(t, encode(t, undated(w.e)), encode(t, undated(next)))
 		}
 	})
 	require.Positive(t, left, "no observation was left out: the test proves nothing")
+}
+
+// undated leaves out at which generation a condition was last confirmed: that it still holds is no news.
+func undated(e machines.Entity) machines.Entity {
+	e.Conditions = slices.Clone(e.Conditions)
+	for i := range e.Conditions {
+		e.Conditions[i].ObservedGeneration = 0
+	}
+	return e
 }
 
 func encode(t require.TestingT, v any) string {
