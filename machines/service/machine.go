@@ -80,7 +80,7 @@ const (
 // Machine is the lifecycle of a service.
 var Machine = machines.Define(machines.Definition[Data]{
 	Name: "service", Plural: "services", Doc: "Something with an address that runs from a specification.",
-	States: states, Inputs: inputs, Effects: effects, Events: events, Columns: columns, Edges: table,
+	States: states, Inputs: inputs, Effects: effects, Events: events, Columns: columns, Edges: table, Views: views,
 })
 
 // Groups of states and of events that several rows share. Every edge of an observation tells the snapshot first.
