@@ -167,9 +167,9 @@ func pages[T any](s *session, path string, query url.Values, limit int, read fun
 	}
 }
 
-// cursorOf is the parameter that goes on with a list: a timeline goes on behind a sequence.
+// cursorOf is the parameter that goes on with a list: a log goes on behind a sequence.
 func cursorOf(path string) string {
-	if strings.HasSuffix(path, "/events") {
+	if strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/dead-letters") {
 		return "after"
 	}
 	return "cursor"

@@ -7,11 +7,16 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/providers/process/builtin"
 )
 
 // execute runs the command line and returns the exit code. The first interrupt ends the command in an orderly way, a
 // second one ends the process.
 func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "run-template" { // what the process gateway starts; it has signals of its own
+		return builtin.Main(args[1:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -42,7 +47,9 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: groupMachines, Title: "Machines:"},
 		&cobra.Group{ID: groupLook, Title: "Looking and repairing:"},
 	)
-	root.AddCommand(devCommand(), serveCommand(), tokenCommand(), entityCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), tokenCommand(), entityCommand(), machineCommand(), deadCommand(), doctorCommand(), versionCommand(),
+		documentCommand("openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
+		documentCommand("asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
 	root.AddCommand(machineCommands()...)
 	return root
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -34,19 +35,12 @@ func watch(s *session, cmd *cobra.Command, m *machines.Machine, args []string) e
 		w.Path, w.Query = at+"/watch", s.scoped(nil)
 	}
 	w.Lost = func(err error, in time.Duration) { s.say("%v; trying again in %s", err, in) }
-	w.Each = func(ev client.Event) error {
-		if ev.Name != "entity" {
-			if ev.Name == "reset" {
-				s.say("The watch begins anew: what is there follows.")
-			}
+	w.Each = s.each(func(e *entity) error {
+		if len(states) > 0 && !slices.Contains(states, e.State) {
 			return nil
 		}
-		e, err := decode(ev.Data)
-		if err != nil || len(states) > 0 && !slices.Contains(states, e.State) {
-			return err
-		}
-		return s.change(m, e, ev.Data)
-	}
+		return s.change(m, e)
+	})
 	err := s.Watch(s.ctx, w)
 	if len(args) > 0 {
 		return about(err, m, args[0])
@@ -54,17 +48,53 @@ func watch(s *session, cmd *cobra.Command, m *machines.Machine, args []string) e
 	return err
 }
 
+// each takes the events of a watch apart: entities come one by one, and many in a snapshot of what there is. Those of a
+// snapshot may be items of a list, without data.
+func (s *session) each(do func(*entity) error) func(client.Event) error {
+	return func(ev client.Event) error {
+		switch ev.Name {
+		case "snapshot":
+			var part struct {
+				Items []json.RawMessage `json:"items"`
+			}
+			if err := json.Unmarshal(ev.Data, &part); err != nil {
+				return fmt.Errorf("the server's watch is not as expected: %w", err)
+			}
+			for _, raw := range part.Items {
+				it, err := readItem(raw)
+				if err == nil {
+					err = do(&it.entity)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		case "entity":
+			e, err := decode(ev.Data)
+			if err != nil {
+				return err
+			}
+			return do(e)
+		case client.Reset:
+			s.say("Changes were missed; what is there follows.")
+		case "deleted", "parked":
+			s.say("%s: %s", ev.Name, show.Line(string(ev.Data)))
+		}
+		return nil
+	}
+}
+
 // change writes one line, or one document.
-func (s *session) change(m *machines.Machine, e *entity, raw []byte) error {
+func (s *session) change(m *machines.Machine, e *entity) error {
 	switch {
 	case s.format == show.Name:
 		_, err := fmt.Fprintln(s.out, name(m, e.id()))
 		return err
 	case s.format == show.YAML:
 		fmt.Fprintln(s.out, "---")
-		return s.format.Value(s.out, raw)
+		return s.format.Value(s.out, e.raw)
 	case !s.format.Human():
-		return s.format.Value(s.out, raw)
+		return s.format.Value(s.out, e.raw)
 	}
 	state := fmt.Sprintf("%-12s", e.State)
 	_, err := fmt.Fprintf(s.out, "%s  %-24s %s v%-4d %s\n", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), s.colourState(m, state), e.Version, e.why())
@@ -83,14 +113,7 @@ func (s *session) until(m *machines.Machine, id string, most time.Duration, done
 	p := startProgress(s.err, name(m, id))
 	defer p.stop()
 	var last *entity
-	err = s.Watch(ctx, client.Watching{Path: at + "/watch", Query: s.scoped(nil), Each: func(ev client.Event) error {
-		if ev.Name != "entity" {
-			return nil
-		}
-		e, err := decode(ev.Data)
-		if err != nil {
-			return err
-		}
+	err = s.Watch(ctx, client.Watching{Path: at + "/watch", Query: s.scoped(nil), Each: s.each(func(e *entity) error {
 		last = e
 		p.at(e.State, e.why())
 		ok, err := done(e)
@@ -98,7 +121,7 @@ func (s *session) until(m *machines.Machine, id string, most time.Duration, done
 			err = client.Stop
 		}
 		return err
-	}, Lost: func(err error, in time.Duration) { p.note(fmt.Sprintf("%v; trying again in %s", err, in)) }})
+	}), Lost: func(err error, in time.Duration) { p.note(fmt.Sprintf("%v; trying again in %s", err, in)) }})
 	if err == nil || ctx.Err() == nil || s.ctx.Err() != nil {
 		return last, about(err, m, id)
 	}

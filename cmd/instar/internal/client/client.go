@@ -73,6 +73,8 @@ type Problem struct {
 	AllowedCommands []string     `json:"allowedCommands"`
 	Errors          []FieldError `json:"errors"`
 	RequestID       string       `json:"requestId"`
+
+	Body []byte `json:"-"` // as it came
 }
 
 // FieldError points at one wrong value.
@@ -195,7 +197,7 @@ func problem(resp *http.Response) error {
 	if !strings.HasSuffix(media, "json") || json.Unmarshal(body, p) != nil {
 		p = &Problem{Detail: strings.TrimSpace(string(body[:min(len(body), 300)]))}
 	}
-	p.Status = resp.StatusCode
+	p.Status, p.Body = resp.StatusCode, body
 	if p.Code == "" {
 		p.Code = p.Type[strings.LastIndexAny(p.Type, "/:#")+1:]
 	}

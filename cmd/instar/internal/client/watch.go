@@ -22,8 +22,11 @@ type Watching struct {
 	LastID string                            // resume after this one
 	Each   func(Event) error                 // called in order; an error ends the watch
 	Lost   func(err error, in time.Duration) // told before each new try; may be nil
-	Quiet  time.Duration                     // a connection that is silent for longer is given up; 90 s when 0
+	Quiet  time.Duration                     // a connection that is silent for longer is given up; 35 s when 0
 }
+
+// Reset is the event after which the last id means nothing any more.
+const Reset = "reset"
 
 // Event is one server-sent event.
 type Event struct {
@@ -92,7 +95,7 @@ func (c *Client) follow(ctx context.Context, s *stream) error {
 	s.connected, *s.wait = true, firstWait
 	quiet := s.w.Quiet
 	if quiet == 0 {
-		quiet = 90 * time.Second
+		quiet = 35 * time.Second // the server sends a comment every 10 s
 	}
 	silence := time.AfterFunc(quiet, cancel)
 	defer silence.Stop()
@@ -125,6 +128,8 @@ func (s *stream) read(r *bufio.Reader, alive func()) error {
 			}
 			if e.ID != "" {
 				s.w.LastID = e.ID
+			} else if e.Name == Reset {
+				s.w.LastID = ""
 			}
 			e, data = Event{}, nil
 		case field == "event":

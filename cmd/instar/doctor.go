@@ -1,0 +1,247 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/show"
+)
+
+// The verdicts of a check.
+const (
+	fine = "ok"
+	warn = "warn"
+	fail = "fail"
+)
+
+// finding is what one check found.
+type finding struct {
+	Check   string `json:"check"`
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
+}
+
+func doctorCommand() *cobra.Command {
+	cmd := clientFlags(&cobra.Command{
+		Use: "doctor", Short: "Check the server, this machine and the configuration", GroupID: groupLook, Args: arguments(),
+		Long: "Looks at everything that is known to go wrong and prints a line for each. Exits with 1 when something has to be mended.",
+	})
+	cmd.Flags().String("config", "", "configuration file to check; INSTAR_CONFIG")
+	cmd.Flags().String("data", "", "data directory to check (default: that of the configuration, when the server is on this machine)")
+	cmd.RunE = asking(func(s *session, cmd *cobra.Command, _ []string) error {
+		cfg, found := checkConfig(cmd)
+		found = append(found, s.checkServer()...)
+		data, _ := cmd.Flags().GetString("data") // declared above
+		if at, err := url.Parse(s.Base); data == "" && err == nil && loopback(at.Host) {
+			data = cfg.Data
+		}
+		if data != "" {
+			found = append(found, checkData(data))
+		}
+		return s.diagnosis(append(found, checkFiles()))
+	})
+	return cmd
+}
+
+// diagnosis writes the findings, and fails when one of them has to be mended.
+func (s *session) diagnosis(found []finding) error {
+	bad := 0
+	g := show.Grid{Titles: []string{"VERDICT", "CHECK", "DETAIL"}, Paint: func(column, text string) string {
+		if column != "VERDICT" {
+			return text
+		}
+		return s.paint(map[string]string{fine: green, warn: yellow, fail: red}[text], text)
+	}}
+	var raws []json.RawMessage
+	for _, f := range found {
+		if f.Verdict == fail {
+			bad++
+		}
+		g.Add(f.Verdict, f.Check, f.Detail)
+		raw, err := json.Marshal(f)
+		if err != nil {
+			return err
+		}
+		raws = append(raws, raw)
+	}
+	write := func() error { return s.format.List(s.out, raws) }
+	if s.format.Human() || s.format == show.Name {
+		write = func() error { return g.Write(s.out) }
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d checks failed", bad, len(found))
+	}
+	return nil
+}
+
+// checkConfig reads the configuration as serve would, and names variables that no option reads.
+func checkConfig(cmd *cobra.Command) (Config, []finding) {
+	cfg, err := Load(ModeServe, cmd.Flags(), os.Environ())
+	f := finding{"configuration", fine, "valid"}
+	if err != nil {
+		f.Verdict, f.Detail = fail, strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	found := []finding{f}
+	clients := []string{"CONFIG", "SERVER", "TOKEN", "NAMESPACE", "CA"}
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		rest, ours := strings.CutPrefix(name, "INSTAR_")
+		for _, c := range clients {
+			ours = ours && rest != c
+		}
+		if key, _ := fromEnv(name, ""); ours && key == "" {
+			found = append(found, finding{"environment", warn, name + " is no option and is not read"})
+		}
+	}
+	return cfg, found
+}
+
+// checkServer looks at a server from outside.
+func (s *session) checkServer() []finding {
+	begun := time.Now()
+	resp, err := s.Do(s.ctx, client.Request{Path: "/livez"})
+	took := time.Since(begun)
+	if err != nil {
+		return []finding{{"server", fail, err.Error()}}
+	}
+	found := []finding{{"server", fine, fmt.Sprintf("%s answers in %s", s.Base, took.Round(time.Millisecond))}, checkClock(resp.Header, begun.Add(took/2))}
+	return append(append(found, s.checkToken()), s.checkReady()...)
+}
+
+func (s *session) checkToken() finding {
+	_, err := s.Do(s.ctx, client.Request{Path: "/v1/machines"})
+	switch {
+	case err != nil:
+		return finding{"token", fail, err.Error()}
+	case s.Token == "":
+		return finding{"token", fine, "none is needed"}
+	}
+	return finding{"token", fine, "accepted"}
+}
+
+// maxSkew is how far clocks may be apart: the header has whole seconds, timers and tokens bear that much.
+const maxSkew = 3 * time.Second
+
+func checkClock(h http.Header, at time.Time) finding {
+	theirs, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return finding{"clock", warn, "the server sends no time"}
+	}
+	skew := at.Sub(theirs).Truncate(time.Second)
+	if skew > maxSkew || skew < -maxSkew {
+		return finding{"clock", fail, fmt.Sprintf("this machine is %s away from the server: deadlines and ages are wrong", skew)}
+	}
+	return finding{"clock", fine, "within " + maxSkew.String() + " of the server"}
+}
+
+// checkReady asks the server for its own checks, and compares the versions.
+func (s *session) checkReady() []finding {
+	resp, err := s.Do(s.ctx, client.Request{Path: "/readyz", Query: url.Values{"verbose": {""}}})
+	var body []byte
+	var p *client.Problem
+	switch {
+	case err == nil:
+		body = resp.Body
+	case errors.As(err, &p) && p.Status == http.StatusServiceUnavailable:
+		body = p.Body
+	default:
+		return []finding{{"ready", fail, err.Error()}}
+	}
+	var h struct {
+		Status string `json:"status"`
+		Checks []struct {
+			Name   string `json:"name"`
+			OK     bool   `json:"ok"`
+			Detail string `json:"detail"`
+		} `json:"checks"`
+		Version *build `json:"version"`
+		Profile string `json:"profile"`
+	}
+	if err := json.Unmarshal(body, &h); err != nil {
+		return []finding{{"ready", fail, "the server's health is not as expected: " + err.Error()}}
+	}
+	found := []finding{{"ready", verdict(err == nil, fail), strings.TrimSpace(h.Status + " " + h.Profile)}}
+	for _, c := range h.Checks {
+		found = append(found, finding{"ready: " + c.Name, verdict(c.OK, fail), c.Detail})
+	}
+	if h.Version != nil {
+		mine := thisBuild().Version
+		found = append(found, finding{"version", verdict(h.Version.Version == mine, warn), fmt.Sprintf("server %s, this program %s", h.Version.Version, mine)})
+	}
+	return found
+}
+
+func verdict(ok bool, otherwise string) string {
+	if ok {
+		return fine
+	}
+	return otherwise
+}
+
+// Marks of file systems (statfs(2)) on which the embedded server's files are not safe, or not fast.
+var filesystems = map[int64]struct{ name, trouble string }{
+	0x6969:     {"nfs", "fsync and locks over a network are not what the server needs"},
+	0x517b:     {"smb", "fsync and locks over a network are not what the server needs"},
+	0xfe534d42: {"smb2", "fsync and locks over a network are not what the server needs"},
+	0xff534d42: {"cifs", "fsync and locks over a network are not what the server needs"},
+	0x65735546: {"fuse", "whether fsync reaches a disk depends on what is behind it"},
+	0x01021994: {"tmpfs", "it is gone when the machine stops"},
+	0x794c7630: {"overlayfs", "the layer of a container is gone with it; use a volume"},
+	0xef53:     {"ext4", ""},
+	0x58465342: {"xfs", ""},
+	0x9123683e: {"btrfs", ""},
+	0x2fc12fc1: {"zfs", ""},
+}
+
+// The free space below which nothing should be started, and below which somebody should look.
+const (
+	leastSpace = 256 << 20
+	someSpace  = 2 << 30
+)
+
+func checkData(dir string) finding {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return finding{"data", warn, fmt.Sprintf("%s: %v", dir, err)}
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	fs := filesystems[int64(st.Type)]
+	text := strings.TrimSpace(fmt.Sprintf("%s: %.1f GiB free %s", dir, float64(free)/(1<<30), fs.name))
+	switch {
+	case free < leastSpace:
+		return finding{"data", fail, text + ": a full disk stops the server"}
+	case fs.trouble != "":
+		return finding{"data", warn, text + ": " + fs.trouble}
+	case free < someSpace:
+		return finding{"data", warn, text + ": little room"}
+	}
+	return finding{"data", fine, text}
+}
+
+// leastFiles is what the embedded server and the services' sockets may need together.
+const leastFiles = 4096
+
+func checkFiles() finding {
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return finding{"open files", warn, err.Error()}
+	}
+	f := finding{"open files", fine, fmt.Sprintf("up to %d", lim.Max)} // Go programs raise the soft limit to the hard one
+	if lim.Max < leastFiles {
+		f.Verdict, f.Detail = warn, fmt.Sprintf("up to %d; a server needs %d (ulimit -n, LimitNOFILE)", lim.Max, leastFiles)
+	}
+	return f
+}
