@@ -112,7 +112,9 @@ func (p *Problem) with(header, value string) *Problem {
 	return p
 }
 
-func unavailable(detail string) *Problem { return problem(codeUnavailable, detail).with("Retry-After", "1") }
+func unavailable(detail string) *Problem {
+	return problem(codeUnavailable, detail).with("Retry-After", "1")
+}
 
 // refused turns the engine's refusal into a problem.
 func refused(r *machines.Refusal) *Problem {
@@ -156,5 +158,7 @@ func (p *Problem) write(w http.ResponseWriter, r *http.Request, id string) {
 
 // printable reports whether a text has no control characters.
 func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfffd })
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfffd
+	})
 }

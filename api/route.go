@@ -123,7 +123,7 @@ func pathParams(path string) []string {
 
 func labelSchema() *huma.Schema {
 	one, most := 1, 63
-	return &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most, Pattern: `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`, PatternDescription: "a DNS label"}
+	return &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most, Pattern: `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`}
 }
 
 // handle runs one operation: authentication, parameters, then the operation itself.

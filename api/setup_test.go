@@ -1,0 +1,257 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The tokens of the tests.
+var tokens = []api.Token{
+	{Name: "reader", Hash: api.HashToken("read-token"), Role: api.Read, Namespace: "*"},
+	{Name: "operator", Hash: api.HashToken("operate-token"), Role: api.Operate, Namespace: "*"},
+	{Name: "boss", Hash: api.HashToken("admin-token"), Role: api.Admin, Namespace: "*"},
+	{Name: "tenant", Hash: api.HashToken("tenant-token"), Role: api.Admin, Namespace: "acme"},
+}
+
+// bundle is a door with an engine behind it.
+type bundle struct {
+	t       testing.TB
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	app     *streams.Appender
+	engine  *engine
+	server  *api.Server
+	web     *httptest.Server
+	client  *http.Client
+	indexes map[string]*kv.Index
+	letters *letters
+	log     *lockedBuffer
+	stop    context.CancelFunc // ends the indexes
+	token   string
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func setup(t *testing.T, change ...func(*api.Options)) *bundle {
+	t.Helper()
+	t.Parallel()
+	b := &bundle{t: t, token: "admin-token", log: &lockedBuffer{}, letters: &letters{}}
+	dir := t.TempDir()
+	srv, err := streams.StartServer(streams.ServerOptions{Dir: dir, Profile: streams.OS})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
+	b.nc, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(b.nc.Close)
+	b.js, err = streams.JetStream(b.nc)
+	require.NoError(t, err)
+	names := streams.Names{}
+	_, err = streams.Ensure(t.Context(), b.js, streams.Plan{Names: names, States: []string{"gadgets", "parts"}, Views: []string{"gadgets_sizes"}})
+	require.NoError(t, err)
+	b.app, err = streams.NewAppender(b.nc, streams.AppenderOptions{})
+	require.NoError(t, err)
+	t.Cleanup(b.app.Close)
+	commands, err := streams.NewCommands(b.app)
+	require.NoError(t, err)
+	t.Cleanup(commands.Close)
+	b.engine = startEngine(t, b.js, names)
+	b.startIndexes(t)
+
+	o := api.Options{
+		Machines: []*machines.Machine{gadget, part}, Commands: commands, NC: b.nc, JS: b.js, Names: names, Indexes: b.indexes, DeadLetters: b.letters,
+		Tokens: tokens, Version: api.Version{Version: "1.2.3", Commit: "abc"}, Profile: "os", Log: slog.New(slog.NewTextHandler(b.log, nil)),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	b.server, err = api.New(o)
+	require.NoError(t, err)
+	b.web = httptest.NewUnstartedServer(nil)
+	b.web.Config = b.server.HTTPServer("", (*tls.Config)(nil))
+	b.web.Start()
+	b.client = &http.Client{Transport: b.validating(http.DefaultTransport.(*http.Transport).Clone()), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	t.Cleanup(func() {
+		require.NoError(t, b.server.Close())
+		b.web.CloseClientConnections()
+		b.web.Close()
+		b.client.CloseIdleConnections()
+	})
+	return b
+}
+
+func (b *bundle) startIndexes(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	b.stop = cancel
+	b.indexes = map[string]*kv.Index{}
+	for _, m := range []*machines.Machine{gadget, part} {
+		ix := kv.NewIndex(b.js, m.Plural, func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+		running.Go(func() { _ = ix.Run(ctx) })
+		b.indexes[m.Name] = ix
+	}
+	for _, ix := range b.indexes {
+		<-ix.Ready()
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// letters are dead letters in memory.
+type letters struct {
+	mu       sync.Mutex
+	all      []api.DeadLetter
+	redriven []uint64
+	err      error
+}
+
+func (l *letters) List(_ context.Context, after uint64, limit int) ([]api.DeadLetter, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var page []api.DeadLetter
+	for _, one := range l.all {
+		if one.Seq > after && len(page) < limit {
+			page = append(page, one)
+		}
+	}
+	return page, l.err
+}
+
+func (l *letters) Get(_ context.Context, seq uint64) (api.DeadLetter, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.all {
+		if one.Seq == seq {
+			return one, l.err
+		}
+	}
+	return api.DeadLetter{}, fmt.Errorf("%w: %d", api.ErrNoLetter, seq)
+}
+
+func (l *letters) Redrive(ctx context.Context, seq uint64) error {
+	if _, err := l.Get(ctx, seq); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.redriven = append(l.redriven, seq)
+	return l.err
+}
+
+// answer is what came back.
+type answer struct {
+	*http.Response
+	body []byte
+}
+
+func (a answer) json(t testing.TB) map[string]any {
+	t.Helper()
+	var v map[string]any
+	require.NoError(t, json.Unmarshal(a.body, &v), string(a.body))
+	return v
+}
+
+// problem requires that the answer is one of that status and code.
+func (a answer) problem(t testing.TB, status int, code string) map[string]any {
+	t.Helper()
+	require.Equal(t, status, a.StatusCode, string(a.body))
+	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
+	p := a.json(t)
+	require.Equal(t, code, p["code"])
+	require.Equal(t, "/docs#problem-"+code, p["type"])
+	require.EqualValues(t, status, p["status"])
+	require.Equal(t, a.Header.Get("X-Request-Id"), p["requestId"])
+	return p
+}
+
+// do makes a request with the bundle's token; headers come in pairs.
+func (b *bundle) do(method, path, body string, headers ...string) answer {
+	b.t.Helper()
+	var r io.Reader
+	if body != "" {
+		r = bytes.NewBufferString(body)
+	}
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.web.URL+path, r)
+	require.NoError(b.t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if b.token != "" {
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+		if headers[i+1] == "" {
+			req.Header.Del(headers[i])
+		}
+	}
+	res, err := b.client.Do(req)
+	require.NoError(b.t, err)
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
+	require.NoError(b.t, err)
+	return answer{res, raw}
+}
+
+func (b *bundle) get(path string, headers ...string) answer { return b.do("GET", path, "", headers...) }
+
+func (b *bundle) post(path, body string, headers ...string) answer {
+	return b.do("POST", path, body, headers...)
+}
+
+// ready creates a gadget and waits until it is READY.
+func (b *bundle) ready(id string) answer {
+	b.t.Helper()
+	a := b.post("/v1/gadgets/"+id+"/create?settle=10s", `{"spec":{"name":"lamp","size":3},"labels":{"team":"web"}}`)
+	require.Equal(b.t, 200, a.StatusCode, string(a.body))
+	require.Equal(b.t, "READY", a.json(b.t)["state"])
+	return a
+}
+
+// stored is how many messages the streams of commands ever took.
+func (b *bundle) stored() uint64 {
+	b.t.Helper()
+	s, err := b.js.Stream(b.t.Context(), streams.CommandStream)
+	require.NoError(b.t, err)
+	return s.CachedInfo().State.LastSeq
+}
+
+const soon = 5 * time.Second
