@@ -24,7 +24,7 @@ func wait(s *session, cmd *cobra.Command, m *machines.Machine, args []string) er
 	if err != nil {
 		return err
 	}
-	e, err := s.until(m, args[0], most, func(e *entity) (bool, error) {
+	e, err := s.until(m, args[0], 0, most, func(e *entity) (bool, error) {
 		if wanted(e) {
 			return true, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,14 @@ func (s *session) each(do func(*entity) error) func(client.Event) error {
 		case client.Reset:
 			s.say("Changes were missed; what is there follows.")
 		case "deleted", "parked":
-			s.say("%s: %s", ev.Name, show.Line(string(ev.Data)))
+			var gone struct {
+				Key  string              `json:"key"`
+				Item struct{ ID string } `json:"item"`
+			}
+			if err := json.Unmarshal(ev.Data, &gone); err != nil {
+				return fmt.Errorf("the server's watch is not as expected: %w", err)
+			}
+			s.say("%s: %s", ev.Name, show.Line(gone.Key+gone.Item.ID))
 		}
 		return nil
 	}
@@ -96,14 +104,15 @@ func (s *session) change(m *machines.Machine, e *entity) error {
 	case !s.format.Human():
 		return s.format.Value(s.out, e.raw)
 	}
-	state := fmt.Sprintf("%-12s", e.State)
-	_, err := fmt.Fprintf(s.out, "%s  %-24s %s v%-4d %s\n", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), s.colourState(m, state), e.Version, e.why())
+	gap := strings.Repeat(" ", max(0, 12-len(e.State))) // colours do not count
+	line := fmt.Sprintf("%s  %-24s %s%s v%-4d %s", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), s.colourState(m, e.State), gap, e.Version, e.why())
+	_, err := fmt.Fprintln(s.out, strings.TrimRight(line, " "))
 	return err
 }
 
-// until follows one entity until done says so, telling of every new state on the way. The deadline ends in an error
+// until follows one entity from a revision on until done says so, telling of every new state on the way. The deadline ends in an error
 // with the exit code of a timeout; the server goes on.
-func (s *session) until(m *machines.Machine, id string, most time.Duration, done func(*entity) (bool, error)) (*entity, error) {
+func (s *session) until(m *machines.Machine, id string, from uint64, most time.Duration, done func(*entity) (bool, error)) (*entity, error) {
 	at, err := pathOf(m, id)
 	if err != nil {
 		return nil, err
@@ -114,6 +123,9 @@ func (s *session) until(m *machines.Machine, id string, most time.Duration, done
 	defer p.stop()
 	var last *entity
 	err = s.Watch(ctx, client.Watching{Path: at + "/watch", Query: s.scoped(nil), Each: s.each(func(e *entity) error {
+		if e.Revision < from {
+			return nil
+		}
 		last = e
 		p.at(e.State, e.why())
 		ok, err := done(e)
@@ -138,9 +150,9 @@ func (s *session) until(m *machines.Machine, id string, most time.Duration, done
 // settle waits until the entity has left its transitional states, as of the command or later, and brings the result
 // up to date. failed is set when it settled in a failed state.
 func (s *session) settle(m *machines.Machine, id string, r *result, most time.Duration) (failed, err error) {
-	e, err := s.until(m, id, most, func(e *entity) (bool, error) {
+	e, err := s.until(m, id, r.Revision, most, func(e *entity) (bool, error) {
 		st, _ := m.State(e.State)
-		return e.Revision >= r.Revision && !st.Transitional, nil
+		return !st.Transitional, nil
 	})
 	if err != nil {
 		return nil, err

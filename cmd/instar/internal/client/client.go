@@ -79,8 +79,7 @@ type Problem struct {
 
 // FieldError points at one wrong value.
 type FieldError struct {
-	Location string `json:"location"`
-	Field    string `json:"field"`
+	Location string `json:"location"` // body.spec.image
 	Message  string `json:"message"`
 }
 
@@ -90,11 +89,15 @@ func (p *Problem) Error() string {
 	if p.Code == "" {
 		fmt.Fprintf(&b, "HTTP %d", p.Status)
 	}
-	if text := firstOf(p.Detail, p.Title); text != "" {
+	text := firstOf(p.Detail, p.Title)
+	if len(p.Errors) > 0 { // the detail repeats the first one
+		text = firstOf(p.Title, p.Detail)
+	}
+	if text != "" {
 		b.WriteString(": " + text)
 	}
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "\n  %s: %s", firstOf(e.Field, e.Location, "body"), e.Message)
+		fmt.Fprintf(&b, "\n  %s: %s", firstOf(strings.TrimPrefix(e.Location, "body."), "body"), e.Message)
 	}
 	if p.Status >= 500 && p.RequestID != "" {
 		fmt.Fprintf(&b, "\n  request id %s", p.RequestID)

@@ -187,7 +187,7 @@ func parse(t reflect.Type, text string) (any, error) {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return number(strconv.ParseUint(text, 10, t.Bits()))(text)
 	case reflect.Slice:
-		if scalar(t.Elem()) && !strings.HasPrefix(text, "[") {
+		if flaggable(t) && !strings.HasPrefix(text, "[") {
 			return list(t.Elem(), text)
 		}
 	}
