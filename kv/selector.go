@@ -46,7 +46,11 @@ func ParseSelectors(text string) ([]Selector, error) {
 		}
 		term := rest
 		if end >= 0 && end < len(rest) {
-			term, rest = rest[:end], strings.TrimPrefix(strings.TrimSpace(rest[end:]), ",")
+			term, rest = rest[:end], strings.TrimSpace(rest[end:])
+			if !strings.HasPrefix(rest, ",") {
+				return nil, fmt.Errorf("kv: selector %q: no comma before %q", text, rest)
+			}
+			rest = rest[1:]
 		} else {
 			rest = ""
 		}
