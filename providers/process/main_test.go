@@ -42,13 +42,21 @@ const (
 	tick   = 10 * time.Millisecond
 )
 
+// noSleep keeps programs that are built with the race detector from sleeping for a second when they exit.
+const noSleep = "atexit_sleep_ms=0"
+
 // config of a gateway with all kinds of templates and little patience.
 func config(dir string) Config {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	quick := map[string]string{"GORACE": noSleep}
 	return Config{
-		Dir: dir, Grace: 5 * time.Second, Settle: 100 * time.Millisecond, Backoff: 20 * time.Millisecond,
+		Dir: dir, Self: []string{"/usr/bin/env", "GORACE=" + noSleep, self, "run-template"}, Grace: 5 * time.Second, Settle: 100 * time.Millisecond, Backoff: 20 * time.Millisecond,
 		Templates: map[string]Template{
-			"passed": {Command: []string{os.Args[0], "foreign", "fd"}, Socket: SocketFD},
-			"ported": {Command: []string{os.Args[0], "foreign", "port"}, Socket: SocketPort},
+			"passed": {Command: []string{self, "foreign", "fd"}, Env: quick, Socket: SocketFD},
+			"ported": {Command: []string{self, "foreign", "port"}, Env: quick, Socket: SocketPort},
 		},
 		LogBytes: 4 << 10,
 	}
