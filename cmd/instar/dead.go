@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
 // deadCommand is about the messages that no code could handle.
@@ -74,7 +74,7 @@ func deadLs(s *session, cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	switch {
-	case s.format == show.Name:
+	case s.format == output.Name:
 		for _, l := range letters {
 			fmt.Fprintln(s.out, l.Seq)
 		}
@@ -83,9 +83,9 @@ func deadLs(s *session, cmd *cobra.Command, _ []string) error {
 		s.say("There are no dead letters.")
 		return nil
 	case s.format.Human():
-		g := show.Grid{Titles: []string{"SEQ", "AGE", "CONSUMER", "MACHINE", "KEY", "TRIES", "REASON"}}
+		g := output.Grid{Titles: []string{"SEQ", "AGE", "CONSUMER", "MACHINE", "KEY", "TRIES", "REASON"}}
 		for _, l := range letters {
-			g.Add(fmt.Sprint(l.Seq), show.Age(l.Time, time.Now()), l.Consumer, l.Machine, l.Key, fmt.Sprint(l.Tries), l.Reason)
+			g.Add(fmt.Sprint(l.Seq), output.Age(l.Time, time.Now()), l.Consumer, l.Machine, l.Key, fmt.Sprint(l.Tries), l.Reason)
 		}
 		return g.Write(s.out)
 	}
@@ -107,7 +107,7 @@ func deadShow(s *session, _ *cobra.Command, args []string) error {
 	}
 	format := s.format
 	if format.Human() {
-		format = show.YAML
+		format = output.YAML
 	}
 	return format.Value(s.out, resp.Body)
 }
@@ -172,7 +172,7 @@ func (s *session) redriven(raw []byte) error {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
-	if s.format.Human() || s.format == show.Name {
+	if s.format.Human() || s.format == output.Name {
 		for _, seq := range r.Redriven {
 			fmt.Fprintf(s.out, "%d\n", seq)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
 // The verdicts of a check.
@@ -56,7 +56,7 @@ func doctorCommand() *cobra.Command {
 // diagnosis writes the findings, and fails when one of them has to be mended.
 func (s *session) diagnosis(found []finding) error {
 	bad := 0
-	g := show.Grid{Titles: []string{"VERDICT", "CHECK", "DETAIL"}, Paint: func(column, text string) string {
+	g := output.Grid{Titles: []string{"VERDICT", "CHECK", "DETAIL"}, Paint: func(column, text string) string {
 		if column != "VERDICT" {
 			return text
 		}
@@ -75,7 +75,7 @@ func (s *session) diagnosis(found []finding) error {
 		raws = append(raws, raw)
 	}
 	write := func() error { return s.format.List(s.out, raws) }
-	if s.format.Human() || s.format == show.Name {
+	if s.format.Human() || s.format == output.Name {
 		write = func() error { return g.Write(s.out) }
 	}
 	if err := write(); err != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
 // documentCommand prints a description that the server gives of itself.
@@ -15,8 +15,8 @@ func documentCommand(use, path, short string) *cobra.Command {
 			return err
 		}
 		format := s.format
-		if format != show.YAML && format != show.JSONL {
-			format = show.JSON
+		if format != output.YAML && format != output.JSONL {
+			format = output.JSON
 		}
 		return format.Value(s.out, resp.Body)
 	})})

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -44,16 +44,16 @@ func (e *entity) id() string {
 // why is the reason of the state that the entity is in, in one line.
 func (e *entity) why() string {
 	if e.LastError != nil {
-		return show.Line(e.LastError.Error())
+		return output.Line(e.LastError.Error())
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Effects)) {
 		if a := e.Effects[name]; a.NextTry != nil && a.Error != nil {
-			return show.Line(fmt.Sprintf("%s try %d: %v", name, a.Try, a.Error))
+			return output.Line(fmt.Sprintf("%s try %d: %v", name, a.Try, a.Error))
 		}
 	}
 	for _, c := range e.Conditions {
 		if c.Status != machines.True && c.Message != "" {
-			return show.Line(c.Type + ": " + c.Message)
+			return output.Line(c.Type + ": " + c.Message)
 		}
 	}
 	return ""
@@ -80,30 +80,30 @@ func (s *session) describe(m *machines.Machine, e *entity) error {
 	now := time.Now()
 	var b strings.Builder
 	line := func(title, format string, args ...any) {
-		if text := show.Line(fmt.Sprintf(format, args...)); text != "" {
+		if text := output.Line(fmt.Sprintf(format, args...)); text != "" {
 			fmt.Fprintf(&b, "%-12s %s\n", title, text)
 		}
 	}
 	line("ID", "%s", e.id())
 	line("Namespace", "%s", e.Namespace)
-	fmt.Fprintf(&b, "%-12s %s for %s\n", "State", s.colourState(m, e.State), show.Age(e.Since, now))
+	fmt.Fprintf(&b, "%-12s %s for %s\n", "State", s.colourState(m, e.State), output.Age(e.Since, now))
 	line("Version", "%d (generation %d, revision %d)", e.Version, e.Generation, e.Revision)
-	line("Created", "%s ago", show.Age(e.CreatedAt, now))
-	line("Labels", "%s", show.Pairs(e.Labels))
+	line("Created", "%s ago", output.Age(e.CreatedAt, now))
+	line("Labels", "%s", output.Pairs(e.Labels))
 	for _, c := range m.Columns {
-		line(c.Title, "%s", show.At(e.fields, c.Path))
+		line(c.Title, "%s", output.At(e.fields, c.Path))
 	}
 	if e.LastError != nil {
-		line("Last error", "%v (%s ago)", e.LastError, show.Age(e.LastError.At, now))
+		line("Last error", "%v (%s ago)", e.LastError, output.Age(e.LastError.At, now))
 	}
 	for _, c := range e.Conditions {
-		line("Condition", "%s", strings.TrimRight(fmt.Sprintf("%s=%s for %s %s: %s", c.Type, c.Status, show.Age(c.LastTransitionTime, now), c.Reason, c.Message), ": "))
+		line("Condition", "%s", strings.TrimRight(fmt.Sprintf("%s=%s for %s %s: %s", c.Type, c.Status, output.Age(c.LastTransitionTime, now), c.Reason, c.Message), ": "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Effects)) {
 		line("Under way", "%s", attempt(name, e.Effects[name], now))
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Timers)) {
-		line("Timer", "%s in %s", name, show.Age(now, e.Timers[name].At))
+		line("Timer", "%s in %s", name, output.Age(now, e.Timers[name].At))
 	}
 	line("Takes", "%s", strings.Join(e.Allowed, ", "))
 	_, err := fmt.Fprint(s.out, b.String())
@@ -111,9 +111,9 @@ func (s *session) describe(m *machines.Machine, e *entity) error {
 }
 
 func attempt(name string, a machines.Attempt, now time.Time) string {
-	text := fmt.Sprintf("%s, try %d since %s", name, a.Try, show.Age(a.Since, now))
+	text := fmt.Sprintf("%s, try %d since %s", name, a.Try, output.Age(a.Since, now))
 	if a.NextTry != nil {
-		text += ", next in " + show.Age(now, *a.NextTry)
+		text += ", next in " + output.Age(now, *a.NextTry)
 	}
 	if a.Error != nil {
 		text += ", after " + a.Error.Error()

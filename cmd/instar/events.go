@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -115,20 +115,20 @@ func (s *session) follow(path string, query url.Values, seen []event) error {
 // timeline writes events: as a table when all of them are known, or line by line.
 func (s *session) timeline(all []event, whole bool) error {
 	switch {
-	case s.format == show.Name:
+	case s.format == output.Name:
 		for _, e := range all {
 			fmt.Fprintln(s.out, e.Type)
 		}
 		return nil
 	case s.format.Human() && whole:
-		g := show.Grid{Titles: []string{"SEQ", "TIME", "EVENT", "STATE", "VERSION", "COMMAND", "ACTOR", "REASON"}}
+		g := output.Grid{Titles: []string{"SEQ", "TIME", "EVENT", "STATE", "VERSION", "COMMAND", "ACTOR", "REASON"}}
 		for _, e := range all {
 			g.Add(fmt.Sprint(e.Seq), e.Time.Local().Format(time.DateTime), e.Type, e.step(), fmt.Sprint(e.Version), e.Command, e.Actor, e.Reason)
 		}
 		return g.Write(s.out)
 	case s.format.Human():
 		for _, e := range all {
-			fmt.Fprintf(s.out, "%s  %-34s %-22s %s\n", e.Time.Local().Format(time.TimeOnly), e.Type, e.step(), show.Line(e.Reason))
+			fmt.Fprintf(s.out, "%s  %-34s %-22s %s\n", e.Time.Local().Format(time.TimeOnly), e.Type, e.step(), output.Line(e.Reason))
 		}
 		return nil
 	}
@@ -137,7 +137,7 @@ func (s *session) timeline(all []event, whole bool) error {
 		raws = append(raws, e.raw)
 	}
 	if !whole {
-		return show.JSONL.List(s.out, raws)
+		return output.JSONL.List(s.out, raws)
 	}
 	return s.format.List(s.out, raws)
 }

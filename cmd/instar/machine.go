@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
 )
@@ -48,7 +48,7 @@ func machineLs(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	g := show.Grid{Titles: []string{"MACHINE", "PLURAL", "PARENT", "STATES", "COMMANDS", "ABOUT"}}
+	g := output.Grid{Titles: []string{"MACHINE", "PLURAL", "PARENT", "STATES", "COMMANDS", "ABOUT"}}
 	var raws []json.RawMessage
 	for _, m := range all.Machines() {
 		raw, err := json.Marshal(m.Graph())
@@ -57,12 +57,12 @@ func machineLs(cmd *cobra.Command, _ []string) error {
 		}
 		raws = append(raws, raw)
 		g.Add(m.Name, m.Plural, m.Parent, fmt.Sprint(len(m.States)), strings.Join(commandNames(m), ","), m.Doc)
-		if s.format == show.Name {
+		if s.format == output.Name {
 			fmt.Fprintln(s.out, m.Name)
 		}
 	}
 	switch {
-	case s.format == show.Name:
+	case s.format == output.Name:
 		return nil
 	case s.format.Human():
 		return g.Write(s.out)
@@ -80,7 +80,7 @@ func machineShow(s *session, m *machines.Machine) error {
 		return s.format.Value(s.out, raw)
 	}
 	fmt.Fprintf(s.out, "%s: %s\n\n", m.Name, m.Doc)
-	states := show.Grid{Titles: []string{"STATE", "KIND", "DEADLINE", "LOOKS", "ABOUT"}}
+	states := output.Grid{Titles: []string{"STATE", "KIND", "DEADLINE", "LOOKS", "ABOUT"}}
 	for _, st := range graph.States {
 		looks := ""
 		if st.Poll != nil {
@@ -88,7 +88,7 @@ func machineShow(s *session, m *machines.Machine) error {
 		}
 		states.Add(st.Name, kindOf(st), st.Deadline, looks, st.Doc)
 	}
-	commands := show.Grid{Titles: []string{"COMMAND", "FROM", "ROLE", "ABOUT"}}
+	commands := output.Grid{Titles: []string{"COMMAND", "FROM", "ROLE", "ABOUT"}}
 	for _, c := range graph.Commands {
 		if c.Report {
 			continue
@@ -99,11 +99,11 @@ func machineShow(s *session, m *machines.Machine) error {
 		}
 		commands.Add(c.Name, fromStates(c.From), role, c.Doc)
 	}
-	edges := show.Grid{Titles: []string{"FROM", "ON", "IF", "TO", "EVENTS", "EFFECTS"}}
+	edges := output.Grid{Titles: []string{"FROM", "ON", "IF", "TO", "EVENTS", "EFFECTS"}}
 	for _, e := range graph.Edges {
 		edges.Add(fromStates([]string{e.From}), e.On, e.If, e.To, strings.Join(e.Emit, ","), strings.Join(e.Effects, ","))
 	}
-	for i, g := range []*show.Grid{&states, &commands, &edges} {
+	for i, g := range []*output.Grid{&states, &commands, &edges} {
 		if i > 0 {
 			fmt.Fprintln(s.out)
 		}
@@ -153,7 +153,7 @@ func graphCommand() *cobra.Command {
 		case "json":
 			var raw []byte
 			if raw, err = json.Marshal(m.Graph()); err == nil {
-				err = show.JSON.Value(cmd.OutOrStdout(), raw)
+				err = output.JSON.Value(cmd.OutOrStdout(), raw)
 			}
 		default:
 			return usagef("-o: %q is none of mermaid, dot, json", *format)
@@ -179,7 +179,7 @@ func machineCounts(s *session, m *machines.Machine) error {
 	if err := json.Unmarshal(resp.Body, &counts); err != nil {
 		return fmt.Errorf("the server's counts are not as expected: %w", err)
 	}
-	g := show.Grid{Titles: []string{"STATE", "COUNT"}, Paint: func(column, text string) string {
+	g := output.Grid{Titles: []string{"STATE", "COUNT"}, Paint: func(column, text string) string {
 		if column == "STATE" {
 			return s.colourState(m, text)
 		}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
 // progress tells how a wait goes: a line that turns on a terminal, one line per state otherwise.
@@ -45,7 +45,7 @@ func (p *progress) at(state, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.turns && (state != p.state || why != p.why) {
-		fmt.Fprintln(p.w, show.Line(p.what+" "+state+colon(why)))
+		fmt.Fprintln(p.w, output.Line(p.what+" "+state+colon(why)))
 	}
 	p.state, p.why = state, why
 }
@@ -68,7 +68,7 @@ func (p *progress) turn() {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		p.mu.Lock()
-		text := []rune(show.Line(p.what + " " + p.state + " " + show.Age(p.begun, time.Now()) + colon(p.why)))
+		text := []rune(output.Line(p.what + " " + p.state + " " + output.Age(p.begun, time.Now()) + colon(p.why)))
 		fmt.Fprintf(p.w, "\r\x1b[K%c %s", frames[n%len(frames)], string(text[:min(len(text), 76)]))
 		p.mu.Unlock()
 		select {

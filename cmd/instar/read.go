@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -24,7 +24,7 @@ func get(s *session, _ *cobra.Command, m *machines.Machine, args []string) error
 	switch {
 	case err != nil:
 		return err
-	case s.format == show.Name:
+	case s.format == output.Name:
 		_, err := fmt.Fprintln(s.out, name(m, args[0]))
 		return err
 	case !s.format.Human():
@@ -44,7 +44,7 @@ func view(s *session, m *machines.Machine, id, view string) error {
 	}
 	format := s.format
 	if format.Human() {
-		format = show.YAML
+		format = output.YAML
 	}
 	return format.Value(s.out, resp.Body)
 }
@@ -71,7 +71,7 @@ func list(s *session, cmd *cobra.Command, m *machines.Machine, _ []string) error
 	if err != nil {
 		return err
 	}
-	whole := s.format != show.Name && (!s.format.Human() || slices.ContainsFunc(m.Columns, func(c machines.Column) bool { return strings.Contains(c.Path, ".") }))
+	whole := s.format != output.Name && (!s.format.Human() || slices.ContainsFunc(m.Columns, func(c machines.Column) bool { return strings.Contains(c.Path, ".") }))
 	if whole {
 		query.Set("include", "data")
 	}
@@ -86,7 +86,7 @@ func list(s *session, cmd *cobra.Command, m *machines.Machine, _ []string) error
 			return nil
 		}
 		return s.grid(m, items, query.Get("namespace") == allNamespaces)
-	case s.format == show.Name:
+	case s.format == output.Name:
 		for _, it := range items {
 			fmt.Fprintln(s.out, name(m, it.id()))
 		}
@@ -195,13 +195,13 @@ func readItem(raw json.RawMessage) (item, error) {
 // grid writes a list as a table.
 func (s *session) grid(m *machines.Machine, items []item, namespaces bool) error {
 	now := time.Now()
-	g := show.Grid{Paint: func(column, text string) string {
+	g := output.Grid{Paint: func(column, text string) string {
 		if column == "STATE" {
 			return s.colourState(m, text)
 		}
 		return text
 	}}
-	wide := s.format == show.Wide
+	wide := s.format == output.Wide
 	if namespaces || wide {
 		g.Titles = append(g.Titles, "NAMESPACE")
 	}
@@ -220,11 +220,11 @@ func (s *session) grid(m *machines.Machine, items []item, namespaces bool) error
 		}
 		row = append(row, it.id(), it.State)
 		for _, c := range m.Columns {
-			row = append(row, show.At(it.fields, c.Path))
+			row = append(row, output.At(it.fields, c.Path))
 		}
-		row = append(row, show.Age(it.CreatedAt, now))
+		row = append(row, output.Age(it.CreatedAt, now))
 		if wide {
-			row = append(row, fmt.Sprint(it.Version), fmt.Sprint(it.Generation), show.Age(it.UpdatedAt, now), show.Pairs(it.Labels), it.Problem+it.why())
+			row = append(row, fmt.Sprint(it.Version), fmt.Sprint(it.Generation), output.Age(it.UpdatedAt, now), output.Pairs(it.Labels), it.Problem+it.why())
 		}
 		g.Add(row...)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/form"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -165,7 +165,7 @@ func (s *session) accepted(m *machines.Machine, c machines.Command, id string, r
 // told writes what became of a command.
 func (s *session) told(m *machines.Machine, c machines.Command, id string, raw []byte, r result) error {
 	switch {
-	case s.format == show.Name:
+	case s.format == output.Name:
 		_, err := fmt.Fprintln(s.out, name(m, id))
 		return err
 	case !s.format.Human():
@@ -181,7 +181,7 @@ func (s *session) told(m *machines.Machine, c machines.Command, id string, raw [
 	if r.Duplicate {
 		text += " (seen before)"
 	}
-	if s.format == show.Wide || r.State == "" {
+	if s.format == output.Wide || r.State == "" {
 		text += fmt.Sprintf(", command %s", r.CommandID)
 	}
 	_, err := fmt.Fprintln(s.out, text)

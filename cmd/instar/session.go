@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
 // session is one run of a client command: the server, and how to answer.
@@ -24,7 +24,7 @@ type session struct {
 	*client.Client
 	ctx       context.Context
 	namespace string // empty: the token's, or default
-	format    show.Format
+	format    output.Format
 	in        io.Reader
 	out, err  io.Writer
 	colour    bool
@@ -37,9 +37,9 @@ func clientFlags(cmd *cobra.Command) *cobra.Command {
 	fs.String("token", "", "bearer token; better in INSTAR_TOKEN, where other users of the machine do not see it")
 	fs.String("ca", "", "file of the certificate authority of the server; INSTAR_CA")
 	fs.StringP("namespace", "n", "", "namespace; INSTAR_NAMESPACE (default: that of the token, or \"default\")")
-	fs.StringP("output", "o", "table", strings.Join(show.Formats, ", "))
+	fs.StringP("output", "o", "table", strings.Join(output.Formats, ", "))
 	fs.Bool("no-color", false, "no colours; NO_COLOR")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(show.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(output.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
 }
 
@@ -51,7 +51,7 @@ func open(cmd *cobra.Command) (*session, error) {
 		}
 		return v
 	}
-	format, err := show.ParseFormat(text("output", ""))
+	format, err := output.ParseFormat(text("output", ""))
 	if err != nil {
 		return nil, usage(err)
 	}

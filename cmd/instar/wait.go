@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -76,7 +76,7 @@ func wish(m *machines.Machine, text string) (func(*entity) bool, error) {
 // arrived writes an entity that is as it was waited for.
 func (s *session) arrived(m *machines.Machine, e *entity) error {
 	switch {
-	case s.format == show.Name:
+	case s.format == output.Name:
 		_, err := fmt.Fprintln(s.out, name(m, e.id()))
 		return err
 	case s.format.Human():

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -86,7 +86,7 @@ func (s *session) each(do func(*entity) error) func(client.Event) error {
 			if err := json.Unmarshal(ev.Data, &gone); err != nil {
 				return fmt.Errorf("the server's watch is not as expected: %w", err)
 			}
-			s.say("%s: %s", ev.Name, show.Line(gone.Key+gone.Item.ID))
+			s.say("%s: %s", ev.Name, output.Line(gone.Key+gone.Item.ID))
 		}
 		return nil
 	}
@@ -95,10 +95,10 @@ func (s *session) each(do func(*entity) error) func(client.Event) error {
 // change writes one line, or one document.
 func (s *session) change(m *machines.Machine, e *entity) error {
 	switch {
-	case s.format == show.Name:
+	case s.format == output.Name:
 		_, err := fmt.Fprintln(s.out, name(m, e.id()))
 		return err
-	case s.format == show.YAML:
+	case s.format == output.YAML:
 		fmt.Fprintln(s.out, "---")
 		return s.format.Value(s.out, e.raw)
 	case !s.format.Human():

@@ -1,6 +1,6 @@
-// Package show writes answers in the formats of the command line: tables for people; JSON, lines of JSON and YAML in
+// Package output writes answers in the formats of the command line: tables for people; JSON, lines of JSON and YAML in
 // the order and with all fields that the server sent; names for scripts.
-package show
+package output
 
 import (
 	"bytes"

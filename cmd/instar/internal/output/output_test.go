@@ -1,4 +1,4 @@
-package show_test
+package output_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/cmd/instar/internal/show"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
 
 func TestAge(t *testing.T) {
@@ -18,9 +18,9 @@ func TestAge(t *testing.T) {
 		-time.Hour: "0s", 0: "0s", 119 * time.Second: "119s", 125 * time.Second: "2m5s", 10 * time.Minute: "10m", 179 * time.Minute: "179m",
 		3 * time.Hour: "3h", 47 * time.Hour: "47h", 48 * time.Hour: "2d",
 	} {
-		require.Equal(t, want, show.Age(now.Add(-d), now))
+		require.Equal(t, want, output.Age(now.Add(-d), now))
 	}
-	require.Empty(t, show.Age(time.Time{}, now))
+	require.Empty(t, output.Age(time.Time{}, now))
 }
 
 func TestAt(t *testing.T) {
@@ -30,13 +30,13 @@ func TestAt(t *testing.T) {
 	for path, want := range map[string]string{
 		"a.b": "1,2.5,x", "a.c": "", "a.b.c": "", "labels.app.kubernetes.io/name": "web", "labels": "app.kubernetes.io/name=web,n=1000000000", "null": "",
 	} {
-		require.Equal(t, want, show.At(v, path), path)
+		require.Equal(t, want, output.At(v, path), path)
 	}
 }
 
 func TestGridColoursDoNotCountAsWidth(t *testing.T) {
 	t.Parallel()
-	g := show.Grid{Titles: []string{"ID", "STATE", "LAST WORD"}, Paint: func(column, text string) string {
+	g := output.Grid{Titles: []string{"ID", "STATE", "LAST WORD"}, Paint: func(column, text string) string {
 		if column == "STATE" {
 			return "<" + text + ">"
 		}
@@ -52,7 +52,7 @@ func TestGridColoursDoNotCountAsWidth(t *testing.T) {
 func TestYAMLKeepsOrderAndTypes(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	require.NoError(t, show.YAML.Value(&b, []byte(`{"z":"true","a":{"n":1,"list":[],"text":"a: b"},"m":["x",{"k":null}]}`)))
+	require.NoError(t, output.YAML.Value(&b, []byte(`{"z":"true","a":{"n":1,"list":[],"text":"a: b"},"m":["x",{"k":null}]}`)))
 	require.Equal(t, "z: \"true\"\na:\n  n: 1\n  list: []\n  text: 'a: b'\nm:\n  - x\n  - k: null\n", b.String())
 }
 
@@ -60,11 +60,11 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	items := []json.RawMessage{[]byte(`{"a": 1}`), []byte(`{"b": 2}`)}
 	var b bytes.Buffer
-	require.NoError(t, show.JSONL.List(&b, items))
+	require.NoError(t, output.JSONL.List(&b, items))
 	require.Equal(t, "{\"a\":1}\n{\"b\":2}\n", b.String())
 	b.Reset()
-	require.NoError(t, show.JSON.List(&b, nil))
+	require.NoError(t, output.JSON.List(&b, nil))
 	require.Equal(t, "[]\n", b.String())
-	_, err := show.ParseFormat("xml")
+	_, err := output.ParseFormat("xml")
 	require.ErrorContains(t, err, "table, wide, json, jsonl, yaml, name")
 }
