@@ -39,9 +39,6 @@ type CommandStored struct {
 	Duplicate bool   `json:"duplicate" doc:"The stream had the command already"`
 }
 
-// askWait is how long the engine may take to answer before the client gets 202.
-const askWait = 10 * time.Second
-
 // commandRoute is the operation of one command.
 func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base string) *route {
 	rt := &route{role: Operate, op: huma.Operation{
@@ -173,7 +170,7 @@ func (q *request) expect(m *machines.Machine, key string) (string, error) {
 }
 
 func (q *request) ask(cmd streams.Command) (*machines.Answer, error) {
-	ctx, cancel := context.WithTimeout(q.ctx(), askWait)
+	ctx, cancel := context.WithTimeout(q.ctx(), q.o.AnswerWithin)
 	defer cancel()
 	raw, err := q.o.Commands.Ask(ctx, cmd)
 	if err != nil {

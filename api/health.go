@@ -34,7 +34,10 @@ func (s *Server) healthRoutes() []*route {
 	}
 	health := s.bodyOf(reflect.TypeFor[Health]())
 	anything := func(contentType, doc string) map[string]*huma.Response {
-		return map[string]*huma.Response{"200": {Description: doc, Content: map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{}}}}}
+		return map[string]*huma.Response{
+			"200": {Description: doc, Content: map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{}}}},
+			"304": {Description: "The document is still at the ETag"},
+		}
 	}
 	metrics := &route{role: Read, open: s.o.Open, serve: (*request).scrape, op: huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: tags, Summary: "Read the metrics in the format of Prometheus", Responses: map[string]*huma.Response{

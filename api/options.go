@@ -34,6 +34,8 @@ type Options struct {
 	Tokens []Token
 	Open   bool // requests without a token are of "anonymous", who may do everything
 
+	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
+
 	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say
 	Checks func(ctx context.Context) []Check // nil has none
 

@@ -56,6 +56,9 @@ func New(o Options) (*Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if o.AnswerWithin == 0 {
+		o.AnswerWithin = 10 * time.Second
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

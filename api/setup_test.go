@@ -255,3 +255,11 @@ func (b *bundle) stored() uint64 {
 }
 
 const soon = 5 * time.Second
+
+// newCall is a request that goes to the handler without a client in between.
+func newCall(method, path, body string) (*http.Request, *httptest.ResponseRecorder) {
+	r := httptest.NewRequest(method, path, bytes.NewBufferString(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer admin-token")
+	return r, httptest.NewRecorder()
+}

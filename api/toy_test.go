@@ -162,12 +162,11 @@ func (e *engine) take(msg jetstream.Msg) {
 	}
 	h := msg.Headers()
 	id, hash := streams.Header(h, streams.HeaderID), addr.Last+" "+string(msg.Data())
-	answer, seen := e.outcomes[streams.Header(h, streams.HeaderLookup)]
-	if !seen {
-		answer, seen = e.outcomes[id]
-	} else {
-		id = streams.Header(h, streams.HeaderLookup)
+	if asked := streams.Header(h, streams.HeaderLookup); asked != "" {
+		id = asked
 	}
+	answer, seen := e.outcomes[id]
+	seen = seen && id != ""
 	switch {
 	case seen && e.hashes[id] != hash:
 		answer = machines.Answer{Outcome: machines.Refused, Refusal: &machines.Refusal{Code: machines.CodeKeyReused, Message: "the key was used for another command"}}
