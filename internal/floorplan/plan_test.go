@@ -1,0 +1,75 @@
+package floorplan
+
+// room is a row of the table: what the packages of a folder may import besides the standard library. The row with the
+// longest path is that of a package; "x/..." stands for x and everything below it.
+type room struct {
+	path    string
+	ours    []string // of our module
+	outside []string // by the beginning of the path; "*" is anything
+	banned  []string // of the standard library
+	tests   []string // of our module, besides ours, in tests only
+}
+
+const anything = "*"
+
+var (
+	nats    = "github.com/nats-io"
+	natsgo  = "github.com/nats-io/nats.go"
+	pgx     = "github.com/jackc/pgx/v5"
+	testify = "github.com/stretchr/testify"
+	otel    = "go.opentelemetry.io/otel"
+	metrics = "github.com/prometheus/client_golang"
+	uuid    = "github.com/google/uuid"
+	xsys    = "golang.org/x/sys"
+)
+
+// impure is what a machine has no use for: time comes in with the input, work goes out as data.
+var impure = []string{"net/...", "os/...", "log/...", "database/...", "math/rand/...", "crypto/rand", "io/fs", "syscall", "testing/..."}
+
+// plan is the house. What acts (api, consumers, providers) never imports one another; what is below never imports what
+// is above; no folder but machines/all and the providers names a lifecycle.
+var plan = []room{
+	{path: "machines", outside: []string{"github.com/looplab/fsm"}, banned: impure, tests: []string{"machines/transcript"}},
+	{path: "machines/...", ours: []string{"machines"}, banned: impure, tests: []string{"machines/transcript"}},
+	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
+	{path: "machines/transcript", ours: []string{"machines"}, outside: []string{testify}},
+
+	{path: "streams", outside: []string{nats}},
+	{path: "streams/...", ours: []string{"streams/..."}, outside: []string{nats}},
+	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx}},
+
+	{path: "kv/...", ours: []string{"kv/...", "streams"}, outside: []string{natsgo, "github.com/tidwall/btree"}},
+
+	{path: "providers/...", ours: []string{"machines/...", "providers/..."}, outside: []string{
+		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", "github.com/miekg/dns", "github.com/go-git", "github.com/go-enry", "google.golang.org/grpc",
+		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
+	}},
+	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
+
+	{path: "consumers/...", ours: []string{"consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/..."}},
+
+	{path: "api/...", ours: []string{"api/...", "machines", "streams", "kv"}, outside: []string{
+		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,
+	}, tests: []string{"machines/..."}},
+
+	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
+	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
+
+	{path: "internal/...", outside: []string{testify}},
+	{path: "internal/deps", outside: []string{anything}}, // holds modules that nothing imports yet
+}
+
+// workshop is what tests may import from outside, besides what their folder may.
+var workshop = []string{
+	testify, nats, pgx, "go.uber.org/goleak", "pgregory.net/rapid", "github.com/anishathalye/porcupine", "github.com/getkin/kin-openapi",
+	metrics, otel, xsys,
+}
+
+// documented are the folders whose contract is in a doc.go.
+var documented = []string{"machines", "streams", "kv", "providers", "consumers", "api"}
+
+// clocks are the functions of package time that look at or wait for the clock.
+var clocks = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
+
+// maxLines is the length of a file that can be read in a sitting.
+const maxLines = 400
