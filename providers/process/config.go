@@ -81,6 +81,9 @@ func (c Config) complete() (Config, error) {
 		}
 		c.Self = []string{self, "run-template"}
 	}
+	if c.Self, err = absolute(c.Self); err != nil {
+		return c, fmt.Errorf("process: self: %w", err)
+	}
 	c.Templates, err = c.templates()
 	return c, err
 }
@@ -104,20 +107,25 @@ func (c Config) templates() (map[string]Template, error) {
 		if len(t.Command) == 0 {
 			return nil, fmt.Errorf("process: template %s has no command", name)
 		}
-		program, err := exec.LookPath(t.Command[0])
-		if err == nil {
-			program, err = filepath.Abs(program)
-		}
-		if err != nil {
+		var err error
+		if t.Command, err = absolute(t.Command); err != nil {
 			return nil, fmt.Errorf("process: template %s: %w", name, err)
 		}
-		t.Command = append([]string{program}, t.Command[1:]...)
 		if t.Socket == SocketFD {
 			t.Command = append(append(slices.Clone(c.Self), "exec"), t.Command...)
 		}
 		all[name] = t
 	}
 	return all, nil
+}
+
+// absolute finds the program of a command once, so that it is the same one at each start.
+func absolute(command []string) ([]string, error) {
+	program, err := exec.LookPath(command[0])
+	if err == nil {
+		program, err = filepath.Abs(program)
+	}
+	return append([]string{program}, command[1:]...), err
 }
 
 // builtin is the template of a program of this binary.

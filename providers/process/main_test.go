@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
@@ -22,7 +24,7 @@ import (
 // The test binary is also the program that runs templates, a control plane of its own, and two foreign programs.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 3 {
-		os.Exit(m.Run())
+		os.Exit(tests(m))
 	}
 	switch os.Args[1] {
 	case "run-template":
@@ -32,9 +34,20 @@ func TestMain(m *testing.M) {
 	case "foreign":
 		foreign(os.Args[2])
 	default:
-		os.Exit(m.Run())
+		os.Exit(tests(m))
 	}
 }
+
+func tests(m *testing.M) int {
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
 
 // How long a test waits for what must happen, and how often it looks.
 const (

@@ -79,13 +79,14 @@ func plain(err error) string {
 }
 
 // tell posts to the private socket of a process that follows the protocol of shared sockets.
-func tell(ctx context.Context, address, path string, body []byte) error {
+func (g *Gateway) tell(ctx context.Context, address, path string, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Instar-Owner", g.owner)
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func (e exit) String() string {
 	case !e.known:
 		return "ended; its exit code is not known, because an earlier control plane had started it"
 	case e.status.Signaled():
-		return "killed by " + e.status.Signal().String()
+		return "ended by " + unix.SignalName(e.status.Signal())
 	}
 	return "exit code " + strconv.Itoa(e.status.ExitStatus())
 }

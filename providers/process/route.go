@@ -144,7 +144,7 @@ func (u *unit) aim(ctx context.Context, f *copied, targets []string) error {
 	}
 	address := u.addressOf(f)
 	if said := address + string(body); said != u.aimed { // only the loop uses it
-		if err := tell(ctx, address, "/-/targets", body); err != nil {
+		if err := u.gateway.tell(ctx, address, "/-/targets", body); err != nil {
 			return err
 		}
 		u.aimed = said
@@ -169,7 +169,7 @@ func (u *unit) activate(ctx context.Context, copies []*copied) (bool, error) {
 				return false, err
 			}
 		}
-		if err := tell(ctx, address, "/-/activate", nil); err != nil {
+		if err := u.gateway.tell(ctx, address, "/-/activate", nil); err != nil {
 			return false, err
 		}
 		u.mu.Lock()

@@ -2,12 +2,14 @@ package builtin
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -41,7 +43,7 @@ func serve(a acceptor, private http.Handler) error {
 		mux := http.NewServeMux()
 		mux.HandleFunc("POST /-/activate", p.handleActivate)
 		mux.Handle("/", private)
-		srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		srv := &http.Server{Handler: owned(os.Getenv("INSTAR_OWNER"), mux), ReadHeaderTimeout: 10 * time.Second}
 		defer srv.Close()
 		go func() { p.failed <- srv.Serve(socks.private) }()
 	}
@@ -51,6 +53,19 @@ func serve(a acceptor, private http.Handler) error {
 	case <-ctx.Done():
 		return p.drain()
 	}
+}
+
+// owned lets only who started this program steer it: other users of the machine reach loopback, too.
+func owned(owner string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given := r.Header.Get("Instar-Owner")
+		if r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/-/") &&
+			subtle.ConstantTimeCompare([]byte(owner), []byte(given)) != 1 {
+			http.Error(w, "not the owner", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 type program struct {
