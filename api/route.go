@@ -114,7 +114,7 @@ func problemTitles(status int) string {
 func pathParams(path string) []string {
 	var names []string
 	for _, part := range strings.Split(path, "/") {
-		if strings.HasPrefix(part, "{") {
+		if strings.HasPrefix(part, "{") && part != "{$}" {
 			names = append(names, strings.Trim(part, "{}"))
 		}
 	}

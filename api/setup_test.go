@@ -263,3 +263,7 @@ func newCall(method, path, body string) (*http.Request, *httptest.ResponseRecord
 	r.Header.Set("Authorization", "Bearer admin-token")
 	return r, httptest.NewRecorder()
 }
+
+func letter(seq uint64, key, body string) api.DeadLetter {
+	return api.DeadLetter{Seq: seq, Time: time.Unix(int64(seq), 0), Consumer: "engine", Machine: "gadget", Key: key, Subject: "instar.in.1.gadget." + key + ".create", Reason: "it panicked", Tries: 10, Body: []byte(body)}
+}
