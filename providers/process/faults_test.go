@@ -212,9 +212,7 @@ func TestScaleIsTheNumberOfProcesses(t *testing.T) {
 	stop := h.strike(t, o.URL)
 	h.more(t, 50)
 	require.Equal(t, machines.True, o.Ready)
-	raw, err := os.ReadFile(g.config.Dir + "/default.web/state.json")
-	require.NoError(t, err)
-	require.Equal(t, 3, strings.Count(string(raw), `"pid"`))
+	require.Equal(t, 3, strings.Count(stateOf(t, g), `"pid"`))
 	stop()
 	h.unharmed(t)
 }

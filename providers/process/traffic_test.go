@@ -238,3 +238,39 @@ func TestAStopLeavesTheServiceRunning(t *testing.T) {
 	require.NoError(t, g.Close(true))
 	require.Eventually(t, func() bool { _, state, err := statOf(before); return err != nil || state == 'Z' }, awhile, tick)
 }
+
+func TestAnUpdateGoesOnUnderTheNextControlPlane(t *testing.T) {
+	t.Parallel()
+	c := config(t.TempDir())
+	g := opened(t, c)
+	first := apply("web", "hello", 1)
+	_, err := g.Apply(t.Context(), first)
+	require.NoError(t, err)
+	o := await(t, g, first, converged(first))
+	h := &hammer{}
+	stop := h.strike(t, o.URL)
+	for i, image := range []string{"ported", "hello"} {
+		req := apply("web", image, uint64(i+2))
+		_, err := g.Apply(t.Context(), req)
+		require.NoError(t, err)
+		require.NoError(t, g.Close(false)) // while the new revision starts
+		g = opened(t, c)
+		await(t, g, req, converged(req))
+		require.NoError(t, g.Close(false)) // while the old one is to be ended
+		g = opened(t, c)
+		await(t, g, req, func(o *service.Observation) bool { return converged(req)(o) && len(o.Revisions) == 1 })
+		h.more(t, 50)
+	}
+	require.Eventually(t, func() bool { return !strings.Contains(stateOf(t, g), `"forwarder"`) }, awhile, tick)
+	h.more(t, 50)
+	stop()
+	h.unharmed(t)
+}
+
+// stateOf is the state file of the service.
+func stateOf(t *testing.T, g *Gateway) string {
+	t.Helper()
+	raw, err := os.ReadFile(g.config.Dir + "/default.web/state.json")
+	require.NoError(t, err)
+	return string(raw)
+}
