@@ -29,7 +29,8 @@ type world struct {
 
 	stopEngine context.CancelFunc
 	engine     *Engine
-	running    sync.WaitGroup
+	engines    sync.WaitGroup
+	running    sync.WaitGroup // everything else
 }
 
 func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *world {
@@ -77,14 +78,14 @@ func (w *world) start() *world {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.engine, w.stopEngine = &Engine{Deps: w.Deps}, cancel
 	e := w.engine
-	w.running.Go(func() { _ = e.Run(ctx) })
+	w.engines.Go(func() { _ = e.Run(ctx) })
 	return w
 }
 
 func (w *world) stop() {
 	if w.stopEngine != nil {
 		w.stopEngine()
-		w.running.Wait()
+		w.engines.Wait()
 		w.stopEngine = nil
 	}
 }
@@ -92,7 +93,6 @@ func (w *world) stop() {
 // also runs something beside the engine until the test ends.
 func (w *world) also(run func(context.Context) error) {
 	w.running.Go(func() { _ = run(w.ctx) })
-	w.t.Cleanup(func() {})
 }
 
 func (w *world) ask(cmd streams.Command) machines.Answer {

@@ -1,0 +1,117 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// worker performs the effects of things as their text says.
+type worker struct {
+	mu    sync.Mutex
+	tries map[string]int // by key
+}
+
+func (k *worker) Perform(ctx context.Context, t machines.Task) machines.Result {
+	k.mu.Lock()
+	k.tries[t.Key()]++
+	try := k.tries[t.Key()]
+	k.mu.Unlock()
+	var b workBody
+	if err := json.Unmarshal(t.Data, &b); err != nil {
+		return machines.Result{Failure: &machines.Failure{Code: "invalid", Message: err.Error()}}
+	}
+	switch b.How {
+	case "invalid":
+		return machines.Result{Failure: &machines.Failure{Code: "invalid", Message: "no such work"}}
+	case "second":
+		if try < 2 {
+			return machines.Result{Failure: &machines.Failure{Code: "unavailable", Message: "not now", Retryable: true}}
+		}
+	case "never":
+		return machines.Result{Failure: &machines.Failure{Code: "unavailable", Message: "not today", Retryable: true}}
+	case "hang":
+		<-context.WithoutCancel(ctx).Done() // for ever
+	case "panic":
+		panic("worker")
+	}
+	return machines.Result{Data: workBody{How: "worked"}}
+}
+
+func (w *world) withWorkers() *worker {
+	k := &worker{tries: map[string]int{}}
+	workers := &Workers{Deps: w.Deps, Performers: map[string]Performer{"thing": k}}
+	w.also(workers.Run)
+	return k
+}
+
+func (w *world) reaches(id, state string) machines.Entity {
+	w.t.Helper()
+	var e machines.Entity
+	w.eventually(id+" is "+state, func() bool { e, _ = w.entity(thingMachine, "default."+id); return e.State == state })
+	return e
+}
+
+func TestEffects(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	k := w.withWorkers()
+	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic"} {
+		w.ask(toThing(how, "create", ""))
+		w.ask(toThing(how, "work", `{"how":"`+how+`"}`))
+	}
+	require.Equal(t, "worked", w.reaches("well", "open").Data.(*thing).Text)
+	require.Equal(t, "worked", w.reaches("second", "open").Data.(*thing).Text)
+	require.Equal(t, []string{
+		"1 thing.created", "2 thing.working", "3 effect.retrying", "4 effect.retried", "5 thing.worked",
+	}, w.events("thing", "default.second"))
+	require.Equal(t, "no such work", w.reaches("invalid", "broken").LastError.Message)
+	require.Equal(t, "not today", w.reaches("never", "broken").LastError.Message)
+	w.reaches("hang", "broken") // by its deadline
+	w.reaches("panic", "broken")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	require.Equal(t, 3, k.tries["default.never"])
+	require.Equal(t, 1, k.tries["default.invalid"])
+}
+
+func TestUnwantedAndUnreadableEffects(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	k := w.withWorkers()
+	w.ask(toThing("a", "create", ""))
+	stale, err := json.Marshal(machines.Task{Machine: "thing", Namespace: "default", ID: "a", Effect: "work", Attempt: "work-99-1"})
+	require.NoError(t, err)
+	_, err = w.JS.Publish(w.ctx, "instar.fx.thing.work.default.a", stale)
+	require.NoError(t, err)
+	_, err = w.JS.Publish(w.ctx, "instar.fx.thing.work.default.a", []byte("{"))
+	require.NoError(t, err)
+	w.eventually("the unreadable one is buried, both are gone", func() bool {
+		letters, err := w.dead().List(w.ctx, 0, 10)
+		return err == nil && len(letters) == 1 && len(w.stream(streams.EffectStream, "instar.fx.>")) == 0
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	require.Empty(t, k.tries)
+}
+
+func TestTimersSurviveTheEngine(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"nobody works"}`))
+	e, _ := w.entity(thingMachine, "default.a")
+	require.Contains(t, e.Timers, "deadline")
+	w.stop()
+	require.NoError(t, w.server.Restart())
+	w.eventually("the connection is back", w.NC.IsConnected)
+	w.start()
+	w.reaches("a", "broken")
+	w.checkStory("a")
+}
