@@ -52,7 +52,7 @@ func (v *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	_ = res.Body.Close()
 	res.Body = io.NopCloser(bytes.NewReader(raw))
 	route, params, err := v.router.FindRoute(r)
-	if err != nil || r.Method == http.MethodHead {
+	if err != nil || r.Method == http.MethodHead || strings.HasSuffix(r.URL.Path, "/") {
 		return res, nil // no operation: the documents of the page, and what does not exist
 	}
 	in := &openapi3filter.ResponseValidationInput{

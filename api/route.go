@@ -73,7 +73,7 @@ func (s *Server) document(rt *route) {
 	if rt.op.Responses == nil {
 		rt.op.Responses = map[string]*huma.Response{}
 	}
-	errors := slices.Clone(rt.op.Errors)
+	errors := append(slices.Clone(rt.op.Errors), 400, 422) // of a query that is not as it should be
 	if !rt.open {
 		errors = append(errors, 401, 403)
 		rt.op.Security = []map[string][]string{{"bearer": {}}}
@@ -82,9 +82,6 @@ func (s *Server) document(rt *route) {
 			rt.op.Extensions = map[string]any{}
 		}
 		rt.op.Extensions["x-role"] = string(rt.role)
-	}
-	if len(rt.op.Parameters) > 0 {
-		errors = append(errors, 422)
 	}
 	for _, status := range append(errors, 500) {
 		code := strconv.Itoa(status)

@@ -1,0 +1,96 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/machines"
+)
+
+// fill puts names into the path of an operation.
+func fill(path string) string {
+	return strings.NewReplacer("{id}", "x", "{gadget}", "x", "{machine}", "gadget", "{seq}", "1", "{$}", "").Replace(path)
+}
+
+func TestAuthMatrix(t *testing.T) {
+	b := setup(t)
+	b.letters.all = append(b.letters.all, letter(1, "default.a", `{}`))
+	b.token = ""
+	rank := map[api.Role]int{"": 0, api.Read: 1, api.Operate: 2, api.Admin: 3}
+	held := map[string]int{"": 0, "read-token": 1, "operate-token": 2, "admin-token": 3}
+	for _, op := range b.server.Operations() {
+		t.Run(op.Method+" "+op.Path, func(t *testing.T) {
+			for token, has := range held {
+				headers := []string{}
+				if token != "" {
+					headers = append(headers, "Authorization", "Bearer "+token)
+				}
+				// HEAD asks for the headers of a watch only; it is checked as GET is.
+				method := op.Method
+				if strings.HasSuffix(op.Path, "/watch") {
+					method = "HEAD"
+				}
+				a := b.do(method, fill(op.Path), "", headers...)
+				switch need := rank[op.Role]; {
+				case need == 0 || has >= need:
+					require.NotContains(t, []int{401, 403}, a.StatusCode, "%s: %s", token, a.body)
+				case has == 0:
+					require.Equal(t, 401, a.StatusCode)
+				default:
+					require.Equal(t, 403, a.StatusCode)
+				}
+			}
+		})
+	}
+}
+
+// A token of one namespace gets 404 for everything in another one, whether it exists or not (OWASP API1).
+func TestForeignNamespace(t *testing.T) {
+	b := setup(t)
+	b.ready("x")
+	b.post("/v1/gadgets/x/parts/x/mount", `{}`)
+	for _, op := range b.server.Operations() {
+		if op.Role == "" || !strings.Contains(op.Path, "/{id}") && !strings.HasSuffix(op.Path, "gadgets") && !strings.HasSuffix(op.Path, "parts") && op.Path != "/v1/watch" {
+			continue
+		}
+		for _, ns := range []string{"default", "nobody"} {
+			a := b.do(op.Method, fill(op.Path)+"?namespace="+ns, "", "Authorization", "Bearer tenant-token")
+			a.problem(t, 404, machines.CodeNotFound)
+			require.NotContains(t, string(a.body), "READY")
+		}
+	}
+	require.Equal(t, 200, b.post("/v1/gadgets/mine/create", `{"spec":{"name":"a"}}`, "Authorization", "Bearer tenant-token").StatusCode)
+	require.Equal(t, "acme", b.get("/v1/gadgets/mine", "Authorization", "Bearer tenant-token").json(t)["namespace"])
+	require.Equal(t, "tenant", b.get("/v1/gadgets/mine/events?namespace=acme").json(t)["items"].([]any)[0].(map[string]any)["actor"])
+}
+
+func TestOpen(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Open, o.Tokens = true, nil })
+	b.token = ""
+	b.ready("x")
+	require.Equal(t, 200, b.post("/v1/gadgets/x/purge", "").StatusCode)
+	require.Equal(t, "anonymous", b.get("/v1/gadgets/x/events").json(t)["items"].([]any)[0].(map[string]any)["actor"])
+	require.Equal(t, 200, b.get("/metrics").StatusCode)
+	b.get("/v1/gadgets", "Authorization", "Bearer wrong").problem(t, 401, "unauthorized")
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	good := api.Token{Name: "a", Hash: api.HashToken("x"), Role: api.Read, Namespace: "*"}
+	for name, change := range map[string]func(*api.Token){
+		"Hash": func(t *api.Token) { t.Hash = "x" }, "ShortHash": func(t *api.Token) { t.Hash = "sha256:00" }, "Role": func(t *api.Token) { t.Role = "root" },
+		"NoRole": func(t *api.Token) { t.Role = "" }, "Namespace": func(t *api.Token) { t.Namespace = "a.b" }, "Name": func(t *api.Token) { t.Name = "a\nb" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			token := good
+			change(&token)
+			require.Error(t, api.CheckToken(token))
+		})
+	}
+	require.NoError(t, api.CheckToken(good))
+	_, err := api.New(api.Options{})
+	require.ErrorContains(t, err, "machines")
+}
