@@ -202,12 +202,17 @@ func (q *request) view(m *machines.Machine, v machines.View) error {
 		q.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if value := strings.TrimSpace(string(stored.Value)); strings.HasPrefix(value, "{") {
-		return q.json(http.StatusOK, stored.Value)
-	} else if strings.HasPrefix(value, "[") {
-		return q.json(http.StatusOK, map[string]json.RawMessage{"items": stored.Value})
+	var folded machines.Folded
+	if err := json.Unmarshal(stored.Value, &folded); err != nil || len(folded.Value) == 0 {
+		return problem(machines.CodeParked, "the stored view cannot be read")
 	}
-	return q.json(http.StatusOK, map[string]json.RawMessage{"value": stored.Value})
+	switch folded.Value[0] {
+	case '{':
+		return q.json(http.StatusOK, folded.Value)
+	case '[':
+		return q.json(http.StatusOK, map[string]json.RawMessage{"items": folded.Value})
+	}
+	return q.json(http.StatusOK, map[string]json.RawMessage{"value": folded.Value})
 }
 
 // values splits parameters that are lists: repeated, or with commas.

@@ -82,14 +82,7 @@ func (q *request) pass(ctx context.Context, w *eventWriter, all []*watched, chan
 		select {
 		case c := <-changes:
 			q.pushChange(w, all, c)
-			for more := true; more && w.err == nil; { // what has come meanwhile goes with it
-				select {
-				case c := <-changes:
-					q.pushChange(w, all, c)
-				default:
-					more = false
-				}
-			}
+			q.pushMore(w, all, changes)
 			w.flush()
 			calm.Reset(quiet)
 			seen = q.revisions(all)
@@ -110,6 +103,18 @@ func (q *request) pass(ctx context.Context, w *eventWriter, all []*watched, chan
 		}
 	}
 	return false
+}
+
+// pushMore writes what has come meanwhile, so that it goes out together, but not for ever.
+func (q *request) pushMore(w *eventWriter, all []*watched, changes <-chan change) {
+	for range maxPage {
+		select {
+		case c := <-changes:
+			q.pushChange(w, all, c)
+		default:
+			return
+		}
+	}
 }
 
 func (q *request) revisions(all []*watched) []uint64 {

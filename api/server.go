@@ -240,7 +240,9 @@ func (s *Server) Registry() *prometheus.Registry { return s.o.Registry }
 
 // Close ends the watches with a last event, and the micro service. Other requests are not touched.
 func (s *Server) Close() error {
-	s.close()
+	s.mu.Lock()
+	s.close() // under the lock, so that no watch begins behind the wait
+	s.mu.Unlock()
 	s.watches.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
