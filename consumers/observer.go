@@ -78,11 +78,31 @@ func (o *Observer) Run(ctx context.Context) error {
 	all.Go(func() { o.watch(ctx) })
 	all.Go(func() {
 		for ok := true; ok; ok = wait(ctx, o.Every) {
-			o.sweep(ctx, states)
+			o.sweep(ctx, states, true)
+		}
+	})
+	// What is on its way is looked at more often, without being counted: a sight may come before the answer of an effect
+	// that it belongs to, and means more after it.
+	all.Go(func() {
+		for wait(ctx, transitSweep) {
+			o.sweep(ctx, o.transit(), false)
 		}
 	})
 	all.Wait()
 	return nil
+}
+
+// transitSweep is the time between looks at what is in a transitional state.
+const transitSweep = 2 * time.Second
+
+func (o *Observer) transit() []string {
+	var states []string
+	for _, s := range o.Machine.States {
+		if s.Poll != nil && s.Transitional {
+			states = append(states, s.Name)
+		}
+	}
+	return states
 }
 
 // states are those with a poll; the shortest poll is the default period.
@@ -114,7 +134,10 @@ func (o *Observer) watch(ctx context.Context) {
 }
 
 // sweep queues everything that is due.
-func (o *Observer) sweep(ctx context.Context, states []string) {
+func (o *Observer) sweep(ctx context.Context, states []string, polled bool) {
+	if len(states) == 0 {
+		return
+	}
 	now := time.Now()
 	for q := (kv.Query{States: states, Limit: 500}); ctx.Err() == nil; {
 		page := o.Index.List(q)
@@ -122,10 +145,10 @@ func (o *Observer) sweep(ctx context.Context, states []string) {
 			o.mu.Lock()
 			calm, ok := o.quiet[item.Key]
 			o.mu.Unlock()
-			if ok && calm.revision == item.Revision && now.Before(calm.until) {
+			if polled && ok && calm.revision == item.Revision && now.Before(calm.until) {
 				continue
 			}
-			o.enqueue(ctx, look{item.Key, true})
+			o.enqueue(ctx, look{item.Key, polled})
 		}
 		if q.After = page.Next; q.After == "" {
 			return

@@ -327,4 +327,3 @@ func TestUnpublished(t *testing.T) {
 		require.Equal(t, want, unpublished("thing", "default.a", outbox, id, 72), id)
 	}
 }
-

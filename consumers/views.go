@@ -15,13 +15,6 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Folded is the value of a view: what the events up to Seq add up to for one entity.
-type Folded struct {
-	Seq   uint64          `json:"seq"` // of the last event in it, in EVENTS: an event at or below it was folded before
-	At    time.Time       `json:"at"`  // when that event happened
-	Value json.RawMessage `json:"value"`
-}
-
 // Views folds events into the read models of all machines. Each view has a durable consumer of its own, and its own
 // memory of what it has folded: the same event reaches every view that wants it, exactly once in effect, whatever
 // happens to the others.
@@ -51,7 +44,7 @@ type folder struct {
 	m      *machines.Machine
 	view   machines.View
 	name   string
-	bucket *kv.Bucket[Folded]
+	bucket *kv.Bucket[machines.Folded]
 }
 
 func (f *folder) run(ctx context.Context) {
@@ -74,7 +67,7 @@ func (f *folder) run(ctx context.Context) {
 
 func (f *folder) serve(ctx context.Context) error {
 	var err error
-	if f.bucket, err = kv.Open(ctx, f.v.JS, f.v.Names.Bucket(f.m.BucketOf(f.view)), kv.JSON[Folded]()); err != nil {
+	if f.bucket, err = kv.Open(ctx, f.v.JS, f.v.Names.Bucket(f.m.BucketOf(f.view)), kv.JSON[machines.Folded]()); err != nil {
 		return err
 	}
 	cons, err := f.v.JS.CreateOrUpdateConsumer(ctx, f.v.Names.Stream(streams.EventStream), jetstream.ConsumerConfig{
@@ -144,7 +137,7 @@ func (f *folder) batch(ctx context.Context, cons jetstream.Consumer) error {
 }
 
 type folding struct {
-	Folded
+	machines.Folded
 	revision uint64
 	dirty    bool
 }

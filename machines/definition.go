@@ -156,6 +156,13 @@ type View struct {
 // written. A nil result leaves the view as it is.
 type Project func(previous json.RawMessage, event string, e Event, data json.RawMessage) (any, error)
 
+// Folded is the stored value of a view.
+type Folded struct {
+	Seq   uint64          `json:"seq"` // of the last event in it, in EVENTS: an event at or below it was folded before
+	At    time.Time       `json:"at"`  // when that event happened
+	Value json.RawMessage `json:"value"`
+}
+
 // Tx is what guards, actions and payloads see of one step.
 type Tx[D any] struct {
 	Data *D // a shallow copy that the action may change

@@ -96,7 +96,7 @@ func TestPanicsAreFailures(t *testing.T) {
 	s := providers.Serving{Gateway: broken{}}
 	f := s.Perform(t.Context(), task("observe", service.ObserveTask{})).Failure
 	require.Equal(t, &machines.Failure{Code: "panic", Message: "out of luck", Retryable: true}, f)
-	_, err := s.Look(t.Context(), entity(service.Creating, nil))
+	_, err := s.Look(t.Context(), entity(service.Creating, nil), true)
 	require.ErrorContains(t, err, "out of luck")
 }
 
@@ -127,7 +127,7 @@ func TestLookReportsWhatIsNews(t *testing.T) {
 	t.Parallel()
 	s, g := setup()
 	applied := s.Perform(t.Context(), applyTask("sim:ok")).Data.(service.Applied)
-	found, err := s.Look(t.Context(), entity(service.Creating, &applied))
+	found, err := s.Look(t.Context(), entity(service.Creating, &applied), true)
 	require.NoError(t, err)
 	require.Equal(t, "observed", found.Input)
 	o := found.Data.(service.Observation)
@@ -136,19 +136,19 @@ func TestLookReportsWhatIsNews(t *testing.T) {
 	known := entity(service.Ready, &applied)
 	known.Data.(*service.Data).Snapshot, known.Data.(*service.Data).ObservedAt = &o.Snapshot, noon
 	g.Script("", simulated.Fault{Kind: simulated.Down}) // not even asked
-	found, err = s.Look(t.Context(), known)
+	found, err = s.Look(t.Context(), known, true)
 	require.NoError(t, err)
 	require.Equal(t, machines.Finding{}, found)
 
 	s.ReadyStale = 0
-	_, err = s.Look(t.Context(), known)
+	_, err = s.Look(t.Context(), known, true)
 	require.True(t, providers.IsUnavailable(err))
 	g.Script("")
-	found, err = s.Look(t.Context(), known)
+	found, err = s.Look(t.Context(), known, true)
 	require.NoError(t, err)
 	require.Equal(t, machines.Finding{}, found, "nothing has changed")
 
-	_, err = s.Look(t.Context(), &machines.Entity{State: service.Ready, Data: 1})
+	_, err = s.Look(t.Context(), &machines.Entity{State: service.Ready, Data: 1}, true)
 	require.True(t, providers.IsInvalid(err))
 }
 
@@ -156,16 +156,16 @@ func TestLookTellsThatADeletedServiceIsGone(t *testing.T) {
 	t.Parallel()
 	s, _ := setup()
 	applied := s.Perform(t.Context(), applyTask("sim:ok")).Data.(service.Applied)
-	found, err := s.Look(t.Context(), entity(service.Deleting, &applied))
+	found, err := s.Look(t.Context(), entity(service.Deleting, &applied), true)
 	require.NoError(t, err)
 	require.NotEqual(t, "deleted-observed", found.Input)
 	other := applied
 	other.UID = "sim-0"
-	found, err = s.Look(t.Context(), entity(service.Deleting, &other))
+	found, err = s.Look(t.Context(), entity(service.Deleting, &other), true)
 	require.NoError(t, err)
 	require.Equal(t, "deleted-observed", found.Input, "what is there now was made by others")
 	require.Nil(t, s.Perform(t.Context(), task("delete", service.DeleteTask{UID: "life"})).Failure)
-	found, err = s.Look(t.Context(), entity(service.Deleting, &applied))
+	found, err = s.Look(t.Context(), entity(service.Deleting, &applied), true)
 	require.NoError(t, err)
 	require.Equal(t, machines.Finding{Input: "deleted-observed", Data: service.Observation{At: noon}}, found)
 }

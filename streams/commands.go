@@ -28,6 +28,10 @@ type Command struct {
 // Commands sends commands and awaits their answers. One of it serves a whole process: answers come over one
 // subscription, and no goroutine waits on a disk.
 type Commands struct {
+	// Gate, when set, is asked before a command is stored: its error refuses the command at once, as [ErrUnanswered].
+	// It is set before the first command.
+	Gate func() error
+
 	a     *Appender
 	nc    *nats.Conn
 	inbox string
@@ -84,6 +88,11 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 	m, err := c.Message(cmd, reply)
 	if err != nil {
 		return err
+	}
+	if c.Gate != nil {
+		if err := c.Gate(); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnanswered, err)
+		}
 	}
 	c.a.Go(c.a.names.Stream(CommandStream), m, func(r Result) {
 		if r.Err == nil && r.Duplicate && reply != "" {

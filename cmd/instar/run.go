@@ -2,11 +2,310 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/streams"
 )
 
-// run serves until ctx ends.
-func run(context.Context, Config, string, io.Writer) error {
-	return errors.New("the server is not wired yet")
+// app is a running server: what was started, and how to stop it, in reverse.
+type app struct {
+	cfg  Config
+	mode string
+	log  *slog.Logger
+	out  io.Writer
+
+	node     string
+	server   *streams.Server // nil when attached
+	machines []*machines.Machine
+	indexes  map[string]*kv.Index
+	serving  providers.Serving
+	deps     consumers.Deps
+	engine   *consumers.Engine
+	registry *prometheus.Registry
+	disk     *disk
+	api      *api.Server
+	url      string // of the HTTP listener
+
+	stopping atomic.Bool
+	stops    []func(context.Context) error
+	running  sync.WaitGroup
+	broken   chan error // what ended although it should not
+}
+
+// run serves until ctx ends. It stops in reverse order and returns what went wrong.
+func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
+	log, err := newLog(cfg)
+	if err != nil {
+		return err
+	}
+	a := &app{cfg: cfg, mode: mode, log: log, out: out, machines: all.Machines(), indexes: map[string]*kv.Index{}, broken: make(chan error, 8)}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = a.start(inner)
+	if err == nil {
+		a.banner()
+		select {
+		case <-ctx.Done():
+		case err = <-a.broken:
+		}
+	}
+	a.stopping.Store(true)
+	log.Info("stopping")
+	stop, end := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer end()
+	for i := len(a.stops) - 1; i >= 0; i-- {
+		err = errors.Join(err, a.stops[i](stop))
+	}
+	return err
+}
+
+func (a *app) onStop(f func(context.Context) error) { a.stops = append(a.stops, f) }
+
+// goes runs something that should end only when it is told to; onStop waits for it.
+func (a *app) goes(ctx context.Context, what string, f func(context.Context) error) {
+	inner, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f(inner); inner.Err() == nil {
+			a.broken <- fmt.Errorf("%s ended: %w", what, err)
+		}
+	}()
+	a.onStop(func(stop context.Context) error {
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-stop.Done():
+			return fmt.Errorf("%s does not stop", what)
+		}
+	})
+}
+
+func (a *app) start(ctx context.Context) error {
+	a.log.Info("configuration", "mode", a.mode, "config", a.cfg.String())
+	// The parts outlive ctx until they are stopped one by one, in reverse.
+	ctx = context.WithoutCancel(ctx)
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startConsumers, a.startAPI, a.startSample} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startNATS brings up the streams: in the embedded server, or in the one attached to.
+func (a *app) startNATS(ctx context.Context) error {
+	dir, err := claimData(a.cfg.Data)
+	if err != nil {
+		return err
+	}
+	a.node = dir.node
+	a.onStop(func(context.Context) error { return dir.close() })
+	if !a.cfg.NATS.Attached() {
+		a.server, err = streams.StartServer(streams.ServerOptions{
+			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users,
+			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Log: a.log,
+		})
+		if err != nil {
+			return err
+		}
+		a.onStop(a.server.Shutdown)
+	}
+	nc, js, err := a.connect("engine")
+	if err != nil {
+		return err
+	}
+	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
+	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas}
+	for _, m := range a.machines {
+		plan.States = append(plan.States, m.Plural)
+		for _, v := range m.Views {
+			plan.Views = append(plan.Views, m.BucketOf(v))
+		}
+	}
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	diffs, err := streams.Ensure(ready, js, plan)
+	if err != nil {
+		return err
+	}
+	for _, d := range diffs {
+		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
+	}
+	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
+	a.deps.Appender, a.deps.Commands, err = a.writers(nc, names)
+	return err
+}
+
+// connect opens a connection that is closed after everything that was started later.
+func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := streams.Connect(streams.ConnectOptions{
+		Server: a.server, URL: a.cfg.NATS.URL, Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.onStop(func(context.Context) error { nc.Close(); return nil })
+	js, err := streams.JetStream(nc)
+	return nc, js, err
+}
+
+// writers are an appender and the way in for commands on one connection.
+func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *streams.Commands, error) {
+	group := streams.Profile(a.cfg.Durability) == streams.Fsync
+	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Names: names, Group: group})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.onStop(func(context.Context) error { appender.Close(); return nil })
+	commands, err := streams.NewCommands(appender)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.onStop(func(context.Context) error { commands.Close(); return nil })
+	return appender, commands, nil
+}
+
+func (a *app) startIndexes(ctx context.Context) error {
+	_, js, err := a.connect("index")
+	if err != nil {
+		return err
+	}
+	for _, m := range a.machines {
+		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), describe, kv.Options{Log: a.log})
+		a.indexes[m.Name] = ix
+		a.goes(ctx, "index of "+m.Plural, ix.Run)
+	}
+	return nil
+}
+
+// describe refuses what the engine would park, as far as that can be told without decoding all of it.
+func describe(_ string, value []byte) (kv.Meta, error) {
+	meta, err := kv.DescribeJSON(value)
+	switch {
+	case err != nil:
+		return meta, err
+	case meta.Schema > machines.SchemaVersion:
+		return meta, fmt.Errorf("schema %d was written by a newer program", meta.Schema)
+	case meta.Schema < 1 || meta.State == "":
+		return meta, errors.New("the value was not written by this program")
+	}
+	return meta, nil
+}
+
+// startConsumers runs what acts, for as long as this node holds the lease.
+func (a *app) startConsumers(ctx context.Context) error {
+	a.engine = &consumers.Engine{Deps: a.deps}
+	performers := map[string]consumers.Performer{"service": a.serving}
+	owner := &consumers.Owner{JS: a.deps.JS, Names: a.deps.Names, Node: a.node, Log: a.log}
+	work := func(ctx context.Context) error {
+		parts := []func(context.Context) error{
+			a.engine.Run,
+			(&consumers.Workers{Deps: a.deps, Performers: performers, Concurrency: a.cfg.Effects.Concurrency}).Run,
+			(&consumers.Views{Deps: a.deps}).Run,
+		}
+		for _, m := range a.machines {
+			if m.Name == "service" {
+				o := &consumers.Observer{Deps: a.deps, Machine: m, Looker: a.serving, Index: a.indexes[m.Name], Every: a.cfg.Observe.Every}
+				parts = append(parts, o.Run)
+			}
+		}
+		return together(ctx, parts)
+	}
+	a.goes(ctx, "the engine", func(ctx context.Context) error { return owner.Run(ctx, work) })
+	return nil
+}
+
+// together runs all parts and returns when all have ended; the first error ends the others.
+func together(ctx context.Context, parts []func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, p := range parts {
+		all.Go(func() {
+			if errs[i] = p(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (a *app) startAPI(ctx context.Context) error {
+	nc, js, err := a.connect("api")
+	if err != nil {
+		return err
+	}
+	appender, commands, err := a.writers(nc, a.deps.Names)
+	if err != nil {
+		return err
+	}
+	commands.Gate = a.disk.err
+	b := thisBuild()
+	a.api, err = api.New(api.Options{
+		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
+		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
+		Tokens:      a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0,
+		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
+		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.cfg.Durability + ": survives " + streams.Profile(a.cfg.Durability).Survives(),
+		Registry: a.registry, Tracer: tracer(), Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.api.Micro(ctx); err != nil {
+		return err
+	}
+	var tlsConfig *tls.Config
+	if a.cfg.HTTP.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(a.cfg.HTTP.TLS.Cert, a.cfg.HTTP.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("cannot load the certificate of the HTTP listener: %w", err)
+		}
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	}
+	listener, err := net.Listen("tcp", a.cfg.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("cannot listen for HTTP (choose another address with --http): %w", err)
+	}
+	a.url = "http://" + listener.Addr().String()
+	if tlsConfig != nil {
+		listener = tls.NewListener(listener, tlsConfig)
+		a.url = "https://" + listener.Addr().String()
+	}
+	srv := a.api.HTTPServer(a.cfg.HTTP.Listen, tlsConfig)
+	a.running.Go(func() {
+		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.broken <- fmt.Errorf("the HTTP server ended: %w", err)
+		}
+	})
+	a.onStop(func(stop context.Context) error {
+		err := a.api.Close() // ends the watches, which Shutdown would wait for
+		err = errors.Join(err, srv.Shutdown(stop))
+		a.running.Wait()
+		return err
+	})
+	return nil
 }

@@ -165,6 +165,12 @@ func HasMissing(s *Snapshot) bool {
 	return s == nil || s.URL == "" || s.LatestCreated == "" || s.LatestReady == "" || len(s.Traffic) == 0 || s.Ready == ""
 }
 
+// SameSight reports whether the observation shows what the service's snapshot shows.
+func SameSight(e *machines.Entity, o *Observation) bool {
+	d, ok := e.Data.(*Data)
+	return ok && d.Snapshot != nil && bytes.Equal(canonical(d.Snapshot), canonical(&o.Snapshot))
+}
+
 // Skip reports whether nothing is to be learnt by looking at the service now: it has ended, or it is a stable READY
 // (no count, and no condition that tells of trouble) with whole evidence younger than readyStale.
 func Skip(e *machines.Entity, now time.Time, readyStale time.Duration) bool {

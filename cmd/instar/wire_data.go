@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/streams"
+)
+
+// data is the data directory, held by this process.
+type data struct {
+	lock *os.File
+	node string // the name of this node, kept with its data
+}
+
+// claimData makes the directory, locks it and reads or chooses the name of the node.
+func claimData(dir string) (data, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return data{}, fmt.Errorf("cannot make the data directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "node.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return data{}, fmt.Errorf("cannot open the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return data{}, errors.Join(fmt.Errorf("another instar uses the data directory %s: stop it, or choose another one with --data", dir), lock.Close())
+	}
+	path := filepath.Join(dir, "node")
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(strings.TrimSpace(string(raw))) == 0 {
+		raw = []byte("node-" + strings.ToLower(nuid.Next()))
+		err = os.WriteFile(path, append(raw, '\n'), 0o600)
+	}
+	if err != nil {
+		return data{}, errors.Join(fmt.Errorf("cannot read the name of the node: %w", err), lock.Close())
+	}
+	return data{lock, strings.TrimSpace(string(raw))}, nil
+}
+
+func (d data) close() error { return d.lock.Close() }
+
+// newLog writes to standard error: what a person reads in dev, what a machine reads in serve.
+func newLog(cfg Config) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		return nil, fmt.Errorf("log level: %w", err)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
+}
+
+func (a *app) tokens() []api.Token {
+	tokens := make([]api.Token, len(a.cfg.Auth.Tokens))
+	for i, t := range a.cfg.Auth.Tokens {
+		tokens[i] = api.Token{Name: t.Name, Hash: t.Hash, Role: api.Role(t.Role), Namespace: t.Namespace}
+	}
+	return tokens
+}
+
+// checks are what readiness is made of.
+func (a *app) checks(context.Context) []api.Check {
+	list := []api.Check{
+		{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + orName(a.deps.NC.ConnectedServerName(), "nobody")},
+		{Name: "partitions", OK: a.engine.Live() == streams.Partitions, Detail: fmt.Sprintf("%d of %d take commands here", a.engine.Live(), streams.Partitions)},
+	}
+	disk := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
+	if err := a.disk.err(); err != nil {
+		disk.OK, disk.Detail = false, err.Error()
+	}
+	list = append(list, disk)
+	for _, m := range a.machines {
+		c := api.Check{Name: "index " + m.Plural, Detail: fmt.Sprintf("%d entities", a.indexes[m.Name].Len())}
+		select {
+		case <-a.indexes[m.Name].Ready():
+			c.OK = true
+		default:
+			c.Detail = "is being read"
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func orName(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// letters shows the dead letters to the API.
+type letters struct{ streams.DeadLetters }
+
+func (l letters) List(ctx context.Context, after uint64, limit int) ([]api.DeadLetter, error) {
+	list, err := l.DeadLetters.List(ctx, after, limit)
+	shown := make([]api.DeadLetter, len(list))
+	for i := range list {
+		shown[i] = show(list[i])
+	}
+	return shown, err
+}
+
+func (l letters) Get(ctx context.Context, seq uint64) (api.DeadLetter, error) {
+	d, err := l.DeadLetters.Get(ctx, seq)
+	return show(d), err
+}
+
+func show(d streams.DeadLetter) api.DeadLetter {
+	return api.DeadLetter{Seq: d.Seq, Time: d.Time, Consumer: d.Consumer, Machine: d.Machine, Key: d.Key, Subject: d.Subject, Reason: d.Reason, Tries: d.Tries, Body: d.Body}
+}

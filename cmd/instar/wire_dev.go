@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/streams"
+)
+
+// sampleID is the service that dev brings up when it is not there.
+const sampleID = "hello"
+
+// startSample asks for the sample service in dev. It is on its way when the banner is shown.
+func (a *app) startSample(ctx context.Context) error {
+	if a.mode != ModeDev || a.cfg.Gateway != GatewayProcess {
+		return nil
+	}
+	body, err := json.Marshal(service.CreateBody{
+		Spec:   service.Spec{Image: "hello", Env: map[string]string{"GREETING": "Hello from Instar"}},
+		Labels: map[string]string{"sample": "true"},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	raw, err := a.deps.Commands.Ask(ctx, streams.Command{
+		Machine: "service", Key: machines.Key("default", "", sampleID), Name: service.CommandCreate, ID: "sample", Actor: "instar dev", Reason: "the sample service", Body: body,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot ask for the sample service: %w", err)
+	}
+	var answer machines.Answer
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return err
+	}
+	if r := answer.Refusal; r != nil && r.Code != machines.CodeExists {
+		a.log.Warn("the sample service was refused", "reason", r.Message)
+	}
+	return nil
+}
+
+// banner tells a person where things are and what to try.
+func (a *app) banner() {
+	profile := streams.Profile(a.cfg.Durability)
+	a.log.Info("ready", "http", a.url, "nats", a.natsURL(), "data", a.cfg.Data, "durability", a.cfg.Durability, "survives", profile.Survives(), "node", a.node)
+	if a.mode != ModeDev {
+		return
+	}
+	fmt.Fprintf(a.out, `
+Instar is running.
+  API and docs   %[1]s/docs
+  NATS           %[2]s
+  Data           %[3]s   (durability %[4]s: survives %[5]s)
+  Sample         service "%[6]s" is on its way to READY
+
+Try, in another terminal:
+  instar service watch                                  what happens, as it happens
+  curl -s %[1]s/v1/services/%[6]s        the service; open the page at data.snapshot.url
+  instar service update %[6]s --image hello --env GREETING=Again --wait
+
+Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
+`, a.url, a.natsURL(), a.cfg.Data, profile, profile.Survives(), sampleID)
+}
+
+func (a *app) natsURL() string {
+	if a.server != nil {
+		if u := a.server.ClientURL(); u != "" {
+			return u
+		}
+		return "embedded, not listening"
+	}
+	return a.cfg.Redacted().NATS.URL
+}

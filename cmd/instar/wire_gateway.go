@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/process"
+	"github.com/bcc94042/instar/providers/simulated"
+)
+
+// startGateway opens the gateway that services run in. The process gateway takes up what an earlier instar left
+// running.
+func (a *app) startGateway(context.Context) error {
+	a.serving = providers.Serving{ReadyStale: a.cfg.Observe.ReadyStale, Log: a.log}
+	if a.cfg.Gateway == GatewaySimulated {
+		a.serving.Gateway = &simulated.Gateway{Observed: 200 * time.Millisecond, Ready: time.Second}
+		return nil
+	}
+	templates := map[string]process.Template{}
+	for name, t := range a.cfg.Gateways.Process.Templates {
+		templates[name] = process.Template{Command: t.Command, Env: t.Env, Dir: t.Dir, Socket: t.Socket}
+	}
+	gateway, err := process.Open(process.Config{
+		Dir: filepath.Join(a.cfg.Data, "process"), Sites: filepath.Join(a.cfg.Data, "sites"), Host: a.cfg.Gateways.Process.Host, Templates: templates, Log: a.log,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot open the process gateway: %w", err)
+	}
+	a.serving.Gateway = gateway
+	a.onStop(func(context.Context) error { return gateway.Close(a.cfg.StopServices) })
+	return nil
+}
+
+// startDisk watches the store.
+func (a *app) startDisk(ctx context.Context) error {
+	nc, _, err := a.connect("probe")
+	if err != nil {
+		return err
+	}
+	a.disk = &disk{dir: a.cfg.Data, server: a.server, nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	a.goes(ctx, "the disk probe", a.disk.Run)
+	return nil
+}
