@@ -1,0 +1,66 @@
+# `make` shows what there is. Everything works on a machine that has Go; what else is needed is installed into .tools.
+GO ?= go
+TOOLS := $(CURDIR)/.tools
+STATICCHECK := $(TOOLS)/staticcheck-v0.8.2
+GOFUMPT := $(TOOLS)/gofumpt-v0.12.0
+GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
+
+.DEFAULT_GOAL := help
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/instar
+	$(GO) build -trimpath -o bin/instar ./cmd/instar
+
+run: build ## build and start a server here, with a sample service: data in ./data, HTTP on 127.0.0.1:8080, NATS on 127.0.0.1:4222
+	./bin/instar dev
+
+test: vet ## all tests under the race detector, the import table, and a short torture
+	$(GO) test -race -timeout 10m ./...
+	$(GO) test -count=1 ./internal/floorplan
+	$(MAKE) --no-print-directory torture-short
+
+race: ## the tests of the parts with goroutines, several times over
+	$(GO) test -race -count=3 -timeout 15m ./streams ./kv ./consumers ./providers/... ./api
+
+vet:
+	$(GO) vet ./...
+
+lint: vet $(STATICCHECK) $(GOFUMPT) ## go vet, staticcheck, gofumpt; govulncheck where its database can be reached
+	$(STATICCHECK) ./...
+	@test -z "$$($(GOFUMPT) -l .)" || { echo "not formatted (run make fmt):"; $(GOFUMPT) -l .; exit 1; }
+	@$(MAKE) --no-print-directory vuln || echo "govulncheck could not run: it needs vuln.go.dev, which this machine may not reach"
+
+fmt: $(GOFUMPT) ## format all Go files
+	$(GOFUMPT) -w .
+
+vuln: $(GOVULNCHECK)
+	$(GOVULNCHECK) ./...
+
+bench: ## measure this machine: transitions per second beside the raw ceiling of JetStream, one million entities
+	$(GO) run ./cmd/instar-bench
+
+torture: ## kill, cut and fill for ten minutes, and print what held
+	$(GO) run ./cmd/instar-torture -long
+
+torture-short:
+	$(GO) run ./cmd/instar-torture
+
+update: ## write transcripts, diagrams and golden files anew; read the diff
+	$(GO) test ./machines/... ./api ./cmd/instar -update
+
+cover: ## test coverage by package
+	$(GO) test -cover ./... | grep -v 'no test files'
+
+# Tools are built in a module of their own: some of them answer only to an exact version.
+$(TOOLS)/staticcheck-v0.8.2: ; $(call tool,honnef.co/go/tools,v0.8.2,honnef.co/go/tools/cmd/staticcheck)
+$(TOOLS)/gofumpt-v0.12.0: ; $(call tool,mvdan.cc/gofumpt,v0.12.0,mvdan.cc/gofumpt)
+$(TOOLS)/govulncheck-v1.8.0: ; $(call tool,golang.org/x/vuln,v1.8.0,golang.org/x/vuln/cmd/govulncheck)
+
+define tool
+	@mkdir -p $(TOOLS) && d=$$(mktemp -d) && cd $$d && $(GO) mod init tool >/dev/null 2>&1 && $(GO) mod edit -require $(1)@$(2) \
+	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
+endef
+
+.PHONY: help build run test race vet lint fmt vuln bench torture torture-short update cover
