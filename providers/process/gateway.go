@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -71,7 +72,7 @@ func (g *Gateway) claim() error {
 	if err != nil {
 		return fmt.Errorf("cannot lock the directory of services: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := exclude(lock); err != nil {
 		return errors.Join(fmt.Errorf("another control plane has the directory %s: %w", g.config.Dir, err), lock.Close())
 	}
 	g.lock = lock
@@ -86,6 +87,27 @@ func (g *Gateway) claim() error {
 	}
 	g.owner = strings.TrimSpace(string(raw))
 	return nil
+}
+
+// exclude locks a file. It tries for a moment, because a process that was just being started when its control plane
+// was killed still holds the lock until its exec.
+func exclude(lock *os.File) error {
+	raw, err := lock.SyscallConn()
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for try := 1; ; try++ {
+		var held error
+		if err := raw.Control(func(fd uintptr) { held = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
+			return err
+		}
+		if held == nil || try == 20 {
+			return held
+		}
+		<-tick.C
+	}
 }
 
 // readopt takes up the processes that still run and are the same ones, and the public sockets that they hold.
