@@ -89,6 +89,7 @@ func TestGolden(t *testing.T) {
 		{file: "events", args: "service events web"},
 		{file: "events-jsonl", args: "service events web -o jsonl --limit 2 --type service.ready"},
 		{file: "status", args: "service status web"},
+		{file: "revisions", args: "service revisions web"},
 		{file: "watch", args: "service watch"},
 		{file: "watch-jsonl", args: "service watch -o jsonl --state CREATING"},
 		{file: "wait", args: "service wait web --for state=READY"},

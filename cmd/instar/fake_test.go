@@ -44,6 +44,9 @@ func newFake(t *testing.T) *fake {
 	mux.HandleFunc("GET /v1/services/{id}/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, `{"state":"READY","snapshot":{"url":"http://127.0.0.1:9","traffic":[],"on":"true"}}`)
 	})
+	mux.HandleFunc("GET /v1/services/{id}/revisions", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"items":[{"name":"web-00002","ready":"True"},{"name":"web-00001","ready":"False","reason":"ExitCode"}]}`)
+	})
 	mux.HandleFunc("GET /v1/watch", f.watch)
 	mux.HandleFunc("GET /v1/machines", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, `{"items":[]}`) })
 	mux.HandleFunc("GET /v1/machines/service/counts", func(w http.ResponseWriter, _ *http.Request) {

@@ -37,16 +37,25 @@ func get(s *session, _ *cobra.Command, m *machines.Machine, args []string) error
 	return s.describe(m, e)
 }
 
+// view shows a read model: one that is a list of objects as a table, another one as YAML.
 func view(s *session, m *machines.Machine, id, view string) error {
 	resp, err := s.ask(m, id, "/"+view, nil)
 	if err != nil {
 		return err
 	}
-	format := s.format
-	if format.Human() {
-		format = output.YAML
+	if !s.format.Human() {
+		return s.format.Value(s.out, resp.Body)
 	}
-	return format.Value(s.out, resp.Body)
+	var list struct {
+		Items json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(resp.Body, &list); err != nil {
+		return fmt.Errorf("the server's view is not as expected: %w", err)
+	}
+	if g, ok := output.TableOf(list.Items); ok {
+		return g.Write(s.out)
+	}
+	return output.YAML.Value(s.out, resp.Body)
 }
 
 func lsFlags(cmd *cobra.Command) {

@@ -130,7 +130,7 @@ func (s *session) until(m *machines.Machine, id string, from uint64, most time.D
 		p.at(e.State, e.why())
 		ok, err := done(e)
 		if err == nil && ok {
-			err = client.Stop
+			err = client.ErrStop
 		}
 		return err
 	}), Lost: func(err error, in time.Duration) { p.note(fmt.Sprintf("%v; trying again in %s", err, in)) }})

@@ -80,7 +80,7 @@ func TestWatchIsResumedAndEnds(t *testing.T) {
 	err := c.Watch(t.Context(), client.Watching{Path: "/", Lost: func(error, time.Duration) { lost++ }, Each: func(e client.Event) error {
 		got = append(got, e.ID+" "+e.Name+" "+string(e.Data))
 		if len(got) == 3 {
-			return client.Stop
+			return client.ErrStop
 		}
 		return nil
 	}})

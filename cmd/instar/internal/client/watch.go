@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Stop ends a watch without an error when the function of the watcher returns it.
-var Stop = errors.New("stop")
+// ErrStop ends a watch without an error when the function of the watcher returns it.
+var ErrStop = errors.New("stop")
 
 // Watching is one stream of server-sent events.
 type Watching struct {
@@ -51,7 +51,7 @@ func (c *Client) Watch(ctx context.Context, w Watching) error {
 		connected = connected || s.connected
 		var p *Problem
 		switch {
-		case errors.Is(s.each, Stop):
+		case errors.Is(s.each, ErrStop):
 			return nil
 		case s.each != nil:
 			return s.each

@@ -68,3 +68,16 @@ func TestList(t *testing.T) {
 	_, err := output.ParseFormat("xml")
 	require.ErrorContains(t, err, "table, wide, json, jsonl, yaml, name")
 }
+
+func TestTableOf(t *testing.T) {
+	t.Parallel()
+	g, ok := output.TableOf([]byte(`[{"name":"a","n":1,"list":[1]},{"name":"b","late":"true"}]`))
+	require.True(t, ok)
+	var b bytes.Buffer
+	require.NoError(t, g.Write(&b))
+	require.Equal(t, "NAME  N  LATE\na     1  -\nb     -  true\n", b.String())
+	for _, other := range []string{`[]`, `{}`, `[1]`, `"x"`} {
+		_, ok := output.TableOf([]byte(other))
+		require.False(t, ok, other)
+	}
+}
