@@ -75,13 +75,20 @@ func TestEntity(t *testing.T) {
 		b.get("/v1/gadgets/nobody/sizes").problem(t, 404, machines.CodeNotFound)
 		b.get("/v1/gadgets/a/sizes").problem(t, 404, machines.CodeNotFound)
 		for value, want := range map[string]string{`[1,2]`: `{"items":[1,2]}`, `{"sizes":[1]}`: `{"sizes":[1]}`, `7`: `{"value":7}`} {
-			_, err := b.js.Publish(t.Context(), "$KV.gadgets_sizes.default.a", []byte(value))
+			_, err := b.js.Publish(t.Context(), "$KV.gadgets_sizes.default.a", folded(t, value))
 			require.NoError(t, err)
 			a := b.get("/v1/gadgets/a/sizes")
 			require.JSONEq(t, want, string(a.body))
 			require.Equal(t, 304, b.get("/v1/gadgets/a/sizes", "If-None-Match", a.Header.Get("ETag")).StatusCode)
 		}
 	})
+}
+
+// folded is a view as it is stored.
+func folded(t *testing.T, value string) []byte {
+	raw, err := json.Marshal(machines.Folded{Value: json.RawMessage(value)})
+	require.NoError(t, err)
+	return raw
 }
 
 func TestList(t *testing.T) {

@@ -46,10 +46,10 @@ func (s *Server) register(rt *route) error {
 	}
 	s.patterns[at] = true
 	rt.query = map[string]*huma.Param{}
-	for _, name := range pathParams(rt.op.Path) {
+	for _, name := range slices.Backward(pathParams(rt.op.Path)) {
 		p := &huma.Param{Name: name, In: "path", Required: true, Schema: labelSchema()}
 		if i := slices.IndexFunc(rt.op.Parameters, func(p *huma.Param) bool { return p.In == "path" && p.Name == name }); i < 0 {
-			rt.op.Parameters = append(rt.op.Parameters, p)
+			rt.op.Parameters = slices.Insert(rt.op.Parameters, 0, p)
 			rt.labels = append(rt.labels, name)
 		}
 	}
