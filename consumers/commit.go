@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -125,7 +124,7 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 func (s *slot) value() ([]byte, error) {
 	e := s.entity
 	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.ring, s.outbox
-	return json.Marshal(&e)
+	return e.AppendJSON(make([]byte, 0, 4096))
 }
 
 // reply answers the waiter of a command: the commit point has passed.
@@ -139,7 +138,7 @@ func (p *partition) reply(it *item) {
 	if it.slot != nil {
 		it.answer.Revision = it.slot.revision
 	}
-	body, err := json.Marshal(&it.answer)
+	body, err := it.answer.AppendJSON(make([]byte, 0, 384))
 	if err != nil {
 		p.e.Log.Error("cannot write an answer", "error", err)
 		return

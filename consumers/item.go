@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -262,10 +261,11 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 func (it *item) event(name string, data any) machines.Message {
 	e := &it.slot.entity
 	h := it.msg.Headers()
-	body, err := json.Marshal(machines.Event{
+	event := machines.Event{
 		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: it.time.UTC(), Command: it.addr.Last, CommandID: it.id,
 		Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason), Data: data,
-	})
+	}
+	body, err := event.AppendJSON(nil)
 	if err != nil {
 		body = []byte("{}") // strings and numbers: it cannot fail
 	}

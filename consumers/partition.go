@@ -19,7 +19,7 @@ type partition struct {
 
 	slots    map[string]*slot // by machine and key
 	failures map[uint64]int   // writes that the stream refused for good, by command
-	last     uint64           // consumer sequence of the last delivery; 0 before the first
+	last     uint64           // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
 
 // delivery is one command as it arrived.
@@ -148,15 +148,15 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 	return batch, nil
 }
 
-// receive reads where a message stands. A gap means that another process takes from the same consumer: what it took
-// may have come before, and must be processed before.
+// receive reads where a message stands. Deliveries count from 1 after a reset. A gap means that another process takes
+// from the same consumer: what it took comes before this one, and must be processed before.
 func (p *partition) receive(m jetstream.Msg) (delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return delivery{}, fmt.Errorf("cannot read the metadata of a command: %w", err)
 	}
 	d := delivery{msg: m, seq: meta.Sequence.Stream, consumer: meta.Sequence.Consumer, time: meta.Timestamp, delivered: meta.NumDelivered}
-	if p.last != 0 && d.consumer != p.last+1 {
+	if d.consumer != p.last+1 {
 		return delivery{}, fmt.Errorf("delivery %d follows %d: another process takes commands of partition %d", d.consumer, p.last, p.n)
 	}
 	p.last = d.consumer

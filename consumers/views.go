@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/kv"
@@ -102,7 +103,7 @@ func (f *folder) subjects() []string {
 // batch folds what has arrived: each entity is read and written once, however many of its events are in the batch.
 func (f *folder) batch(ctx context.Context, cons jetstream.Consumer) error {
 	first, err := cons.Next(jetstream.FetchContext(ctx))
-	if errors.Is(err, context.Canceled) || errors.Is(err, jetstream.ErrNoMessages) {
+	if ctx.Err() != nil || errors.Is(err, jetstream.ErrNoMessages) || errors.Is(err, nats.ErrTimeout) {
 		return nil
 	}
 	if err != nil {

@@ -263,10 +263,11 @@ func (s *stepping[D]) seal(command string) error {
 			data = s.tx.detail[msg.Name]
 		}
 		msg.At = s.in.Time
-		body, err := json.Marshal(Event{
+		event := Event{
 			From: s.before.State, To: s.next.State, Version: s.next.Version, Generation: s.next.Generation, Time: s.in.Time,
 			Command: command, CommandID: s.in.ID, Actor: s.in.Actor, Reason: s.in.Reason, Data: data,
-		})
+		}
+		body, err := event.AppendJSON(nil)
 		if err != nil {
 			return fmt.Errorf("machines: cannot write event %s: %w", msg.Name, err)
 		}
