@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -26,10 +27,19 @@ type roundTripper struct {
 	router routers.Router
 }
 
+// routers by document: reading one is slow, and most tests have the same.
+var documents sync.Map
+
 func (b *bundle) validating(next http.RoundTripper) http.RoundTripper {
-	doc, err := openapi3.NewLoader().LoadFromData(b.server.OpenAPI())
-	require.NoError(b.t, err)
-	router, err := legacy.NewRouter(doc)
+	text := string(b.server.OpenAPI())
+	read, _ := documents.LoadOrStore(text, sync.OnceValues(func() (routers.Router, error) {
+		doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
+		if err != nil {
+			return nil, err
+		}
+		return legacy.NewRouter(doc)
+	}))
+	router, err := read.(func() (routers.Router, error))()
 	require.NoError(b.t, err)
 	return &roundTripper{b, next, router}
 }
