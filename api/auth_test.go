@@ -75,6 +75,9 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "anonymous", b.get("/v1/gadgets/x/events").json(t)["items"].([]any)[0].(map[string]any)["actor"])
 	require.Equal(t, 200, b.get("/metrics").StatusCode)
 	b.get("/v1/gadgets", "Authorization", "Bearer wrong").problem(t, 401, "unauthorized")
+	b.post("/v1/gadgets/x/purge", "", "Sec-Fetch-Site", "cross-site").problem(t, 403, "forbidden")
+	b.post("/v1/gadgets/x/purge", "", "Origin", "http://evil.example").problem(t, 403, "forbidden")
+	require.Equal(t, 200, b.get("/v1/gadgets", "Sec-Fetch-Site", "cross-site").StatusCode, "reads are kept from other pages by the browser")
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -200,17 +200,8 @@ func (q *request) listQuery(m *machines.Machine) (*listing, error) {
 	if len(l.Labels) > 16 {
 		return nil, invalid("query.label", "must be up to 16")
 	}
-	for name, at := range map[string]*time.Time{"updatedAfter": &l.UpdatedAfter, "updatedBefore": &l.UpdatedBefore, "createdAfter": &l.CreatedAfter, "createdBefore": &l.CreatedBefore} {
-		text := q.query.Get(name)
-		if text == "" {
-			continue
-		}
-		t, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil || t.Year() < 1970 || t.Year() > 2200 {
-			return nil, invalid("query."+name, "must be a date-time of RFC 3339 between 1970 and 2200")
-		}
-		*at = t
-		l.filters = append(l.filters, name+"="+t.UTC().Format(time.RFC3339Nano))
+	if p := q.bounds(l); p != nil {
+		return nil, p
 	}
 	for _, state := range l.States {
 		l.filters = append(l.filters, "state="+state)
@@ -220,6 +211,23 @@ func (q *request) listQuery(m *machines.Machine) (*listing, error) {
 	}
 	sort.Strings(l.filters)
 	return l, nil
+}
+
+// bounds reads the times of a query.
+func (q *request) bounds(l *listing) *Problem {
+	for name, at := range map[string]*time.Time{"updatedAfter": &l.UpdatedAfter, "updatedBefore": &l.UpdatedBefore, "createdAfter": &l.CreatedAfter, "createdBefore": &l.CreatedBefore} {
+		text := q.query.Get(name)
+		if text == "" {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil || t.Year() < 1970 || t.Year() > 2200 {
+			return invalid("query."+name, "must be a date-time of RFC 3339 between 1970 and 2200")
+		}
+		*at = t
+		l.filters = append(l.filters, name+"="+t.UTC().Format(time.RFC3339Nano))
+	}
+	return nil
 }
 
 type cursor struct {

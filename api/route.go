@@ -144,6 +144,9 @@ func (q *request) run() error {
 		if p := who.may(q.rt.role); p != nil {
 			return p
 		}
+		if err := q.origin.Check(q.r); err != nil && who == anonymous {
+			return problem(codeForbidden, "a page of another site may not send commands without a token")
+		}
 		q.who = who
 	}
 	if p := q.parse(); p != nil {

@@ -28,6 +28,7 @@ import (
 type Server struct {
 	o       Options
 	keys    *keyring
+	origin  *http.CrossOriginProtection // where no token is needed, a browser would let any page send commands
 	mux     *http.ServeMux
 	api     huma.API
 	tracer  trace.Tracer
@@ -73,7 +74,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, keys: keys, mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
+		o: o, keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
 		seats: make(chan struct{}, maxWatches), reads: make(chan struct{}, 64),
 	}
