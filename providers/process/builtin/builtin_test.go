@@ -43,11 +43,15 @@ func TestHelloTellsWhoItIs(t *testing.T) {
 	var f facts
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &f))
 	f.Uptime = 0
-	require.Equal(t, facts{Service: "<web>", Namespace: "default", Revision: "web-00002", PID: os.Getpid(), Requests: 1}, f)
+	require.Equal(t, facts{Service: "<web>", Namespace: "default", Revision: "web-00002", Greeting: "Hello from <web>", PID: os.Getpid(), Requests: 1}, f)
 	page := answer(h, "GET", "/").Body.String()
 	require.Contains(t, page, "Hello from &lt;web&gt;")
 	require.Contains(t, page, "web-00002")
 	require.Equal(t, http.StatusNotFound, answer(h, "GET", "/other").Code)
+
+	g, err = newGreeter(env(map[string]string{"GREETING": "Again"}))
+	require.NoError(t, err)
+	require.Contains(t, answer(g.handler(), "GET", "/").Body.String(), "<h1>Again</h1>")
 }
 
 func TestHelloDoesAsItIsTold(t *testing.T) {

@@ -37,13 +37,15 @@ type facts struct {
 	Service   string  `json:"service"`
 	Namespace string  `json:"namespace"`
 	Revision  string  `json:"revision"`
+	Greeting  string  `json:"greeting"`
 	PID       int     `json:"pid"`
 	Uptime    float64 `json:"uptimeSeconds"`
 	Requests  int64   `json:"requests"`
 	Sick      bool    `json:"sick"`
 }
 
-// hello is told by its environment how to misbehave: HELLO_EXIT (exit code, at once), HELLO_SICK, HELLO_SLOW.
+// hello is told by its environment how to greet (GREETING), and how to misbehave: HELLO_EXIT (exit code, at once),
+// HELLO_SICK, HELLO_SLOW.
 func hello([]string) error {
 	g, err := newGreeter(os.Getenv)
 	if err != nil {
@@ -66,8 +68,10 @@ func newGreeter(env func(string) string) (*greeter, error) {
 		Service:   cmp.Or(env("INSTAR_SERVICE"), "hello"),
 		Namespace: cmp.Or(env("INSTAR_NAMESPACE"), "default"),
 		Revision:  cmp.Or(env("INSTAR_REVISION"), "hello-00001"),
+		Greeting:  env("GREETING"),
 		PID:       os.Getpid(),
 	}}
+	g.facts.Greeting = cmp.Or(g.facts.Greeting, "Hello from "+g.facts.Service)
 	_, err := g.tell(env("HELLO_SLOW"), env("HELLO_SICK"))
 	return g, err
 }
