@@ -115,8 +115,12 @@ func (w *world) tryAsk(cmd streams.Command) (machines.Answer, error) {
 
 func (w *world) entity(m *machines.Machine, key string) (machines.Entity, uint64) {
 	w.t.Helper()
-	stored, err := lastMessage(w.ctx, w.JS, "KV_"+m.Plural, "$KV."+m.Plural+"."+key)
-	require.NoError(w.t, err)
+	var stored *storedMessage
+	w.eventually("a read of "+key, func() (ok bool) { // the connection may be on its way back
+		var err error
+		stored, err = lastMessage(w.ctx, w.JS, "KV_"+m.Plural, "$KV."+m.Plural+"."+key)
+		return err == nil
+	})
 	if stored == nil {
 		return machines.Entity{}, 0
 	}
@@ -140,6 +144,7 @@ func (w *world) events(machine, key string) []string {
 // stream reads what a stream holds under a filter.
 func (w *world) stream(stream, filter string) []*jetstream.RawStreamMsg {
 	w.t.Helper()
+	w.eventually("a connection", w.NC.IsConnected)
 	st, err := w.JS.Stream(w.ctx, stream)
 	require.NoError(w.t, err)
 	var list []*jetstream.RawStreamMsg

@@ -37,10 +37,14 @@ func run() error {
 	profiles := flag.String("profiles", "interval,fsync", "durability profiles")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "measured time of each row")
 	flag.IntVar(&o.entities, "entities", 5000, "entities that the load is spread over")
-	flag.StringVar(&o.only, "only", "", "run only the parts whose name holds this: raw, nats, http, million")
+	flag.StringVar(&o.only, "only", "", "run only the parts whose name holds this: raw, publish, micro, http, million")
 	flag.IntVar(&o.million, "million", 1_000_000, "entities of the start-up part; 0 leaves it out")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
+	start := flag.String("start", "", "only start on this directory and print how long it took (used by the million part)")
 	flag.Parse()
+	if *start != "" {
+		return startFrom(context.Background(), *start)
+	}
 	for _, c := range strings.Split(*clients, ",") {
 		n, err := strconv.Atoi(c)
 		if err != nil || n < 1 {

@@ -20,20 +20,31 @@ import (
 
 // world is a server with its streams in a directory of its own.
 type world struct {
-	dir      string
-	server   *streams.Server
-	nc       *nats.Conn
-	js       jetstream.JetStream
-	appender *streams.Appender
-	commands *streams.Commands
-	clients  []*nats.Conn // over TCP, as real ones
+	dir       string
+	temporary bool
+	server    *streams.Server
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	appender  *streams.Appender
+	commands  *streams.Commands
+	clients   []*nats.Conn // over TCP, as real ones
 }
 
-func newWorld(ctx context.Context, profile streams.Profile) (w *world, err error) {
-	w = &world{}
-	if w.dir, err = os.MkdirTemp("", "instar-bench-"); err != nil {
+func newWorld(ctx context.Context, profile streams.Profile) (*world, error) {
+	dir, err := os.MkdirTemp("", "instar-bench-")
+	if err != nil {
 		return nil, err
 	}
+	w, err := worldIn(ctx, dir, profile)
+	if err != nil {
+		return nil, err
+	}
+	w.temporary = true
+	return w, nil
+}
+
+func worldIn(ctx context.Context, dir string, profile streams.Profile) (w *world, err error) {
+	w = &world{dir: dir}
 	if w.server, err = streams.StartServer(streams.ServerOptions{Dir: w.dir, Listen: "127.0.0.1:0", Profile: profile}); err != nil {
 		return nil, err
 	}
@@ -77,7 +88,10 @@ func (w *world) close() error {
 	w.appender.Close()
 	w.nc.Close()
 	err := w.server.Shutdown(context.Background())
-	return errors.Join(err, os.RemoveAll(w.dir))
+	if w.temporary {
+		err = errors.Join(err, os.RemoveAll(w.dir))
+	}
+	return err
 }
 
 // all runs every part that is wanted.
@@ -90,14 +104,29 @@ func (o *options) all(ctx context.Context) error {
 				return err
 			}
 		}
-		if o.wants("nats") {
-			if err := o.part(ctx, "NATS request", profile, &mine, (*options).overNATS); err != nil {
+		if o.wants("publish") {
+			var published figures
+			if err := o.part(ctx, "NATS publish", profile, &published, (*options).overNATS); err != nil {
+				return err
+			}
+		}
+		if o.wants("micro") {
+			if err := o.part(ctx, "NATS request", profile, &mine, (*options).overMicro); err != nil {
+				return err
+			}
+		}
+		if o.wants("http") {
+			var last figures
+			if err := o.part(ctx, "HTTP request", profile, &last, (*options).overHTTP); err != nil {
 				return err
 			}
 		}
 		if raw.done > 0 && mine.done > 0 {
 			fmt.Printf("  ratio: %.0f %% of the raw ceiling at %d clients\n", 100*mine.rate()/raw.rate(), mine.clients)
 		}
+	}
+	if o.million > 0 && o.wants("million") {
+		return o.millionEntities(ctx)
 	}
 	return nil
 }
@@ -131,14 +160,22 @@ func labelBody(n int) []byte {
 	return b
 }
 
-// overNATS measures acknowledged durable transitions, asked for by NATS clients over TCP.
-func (o *options) overNATS(ctx context.Context, w *world, clients int) (figures, error) {
+// engine runs one until the returned function is called.
+func (w *world) engine(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	engine := &consumers.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: all.Machines()}}
-	running.Go(func() { _ = engine.Run(ctx) })
+	e := &consumers.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: all.Machines()}}
+	running.Go(func() { _ = e.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// overNATS measures acknowledged durable transitions, asked for by NATS clients over TCP that publish commands and
+// name a subject for the answer.
+func (o *options) overNATS(ctx context.Context, w *world, clients int) (figures, error) {
+	defer w.engine(ctx)()
 	if err := o.create(ctx, w); err != nil {
 		return figures{}, err
 	}
