@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -58,13 +59,14 @@ Instar is running.
   Data           %[3]s   (durability %[4]s: survives %[5]s)
   Sample         service "%[6]s" is on its way to READY
 
-Try, in another terminal:
-  instar service watch                                  what happens, as it happens
-  curl -s %[1]s/v1/services/%[6]s        the service; open the page at data.snapshot.url
-  instar service update %[6]s --image hello --env GREETING=Again --wait
+Try, in another terminal and the same directory:
+  %[7]s service watch
+  %[7]s service get %[6]s
+  %[7]s service update %[6]s --image hello --env GREETING=Again --wait
+  curl -s %[1]s/v1/services/%[6]s
 
 Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
-`, a.url, a.natsURL(), a.cfg.Data, profile, profile.Survives(), sampleID)
+`, a.url, a.natsURL(), a.cfg.Data, profile, profile.Survives(), sampleID, os.Args[0])
 }
 
 func (a *app) natsURL() string {
