@@ -85,7 +85,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	dead := base(DeadStream, "What no code could handle, with the reason", n.join("dead", ">"))
 	dead.Duplicates = CommandWindow
 	probe := base(ProbeStream, "Written every few seconds to see whether the disk takes writes", n.Probe())
-	probe.MaxMsgs = 1
+	probe.MaxMsgs, probe.Duplicates = 1, CommandWindow
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
 	for _, b := range p.States {
 		configs = append(configs, bucketConfig(n.Bucket(b), "Entities of a machine, by key", replicas))
