@@ -56,11 +56,12 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	}
 	url := o.URL
 	if o.Server != nil {
-		opts = append(opts, nats.InProcessServer(o.Server))
+		if url = o.Server.loopbackURL(); url == "" {
+			opts = append(opts, nats.InProcessServer(o.Server))
+		}
 		if o.Server.user != "" {
 			opts = append(opts, nats.UserInfo(o.Server.user, o.Server.password))
 		}
-		url = ""
 	}
 	if o.Creds != "" {
 		opts = append(opts, nats.UserCredentials(o.Creds))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -42,6 +43,9 @@ func run() error {
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	start := flag.String("start", "", "only start on this directory and print how long it took (used by the million part)")
 	flag.Parse()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200) // as the program does
+	}
 	if *start != "" {
 		return startFrom(context.Background(), *start)
 	}
