@@ -55,6 +55,10 @@ var plan = []room{
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
+	// The documents are checked against the tables; their example is a machine with its provider.
+	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
+	{path: "docs/examples/...", ours: []string{"machines", "docs/examples/..."}, tests: []string{"machines/...", "streams", "kv", "consumers"}},
+
 	{path: "internal/...", outside: []string{testify}},
 	{path: "internal/deps", outside: []string{anything}}, // holds modules that nothing imports yet
 }
