@@ -1,0 +1,68 @@
+package backup_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/docs/examples/backup"
+	"github.com/bcc94042/instar/docs/examples/backup/tarball"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// The whole loop, as cmd/instar wires it: a command, the engine, the worker, the provider, the result.
+func TestABackupIsTaken(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	require.NoError(t, err)
+	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "example"})
+	require.NoError(t, err)
+	js, err := streams.JetStream(nc)
+	require.NoError(t, err)
+	_, err = streams.Ensure(ctx, js, streams.Plan{States: []string{backup.Machine.Plural}})
+	require.NoError(t, err)
+	appender, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	require.NoError(t, err)
+	commands, err := streams.NewCommands(appender)
+	require.NoError(t, err)
+
+	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: []*machines.Machine{backup.Machine}}
+	vault := t.TempDir()
+	workers := &consumers.Workers{Deps: deps, Performers: map[string]consumers.Performer{"backup": tarball.Provider{Dir: vault}}}
+	var running sync.WaitGroup
+	running.Go(func() { _ = (&consumers.Engine{Deps: deps}).Run(ctx) })
+	running.Go(func() { _ = workers.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		commands.Close()
+		appender.Close()
+		nc.Close()
+		require.NoError(t, server.Shutdown(context.Background()))
+	})
+
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello"), 0o600))
+	body, err := json.Marshal(backup.TakeBody{Directory: dir})
+	require.NoError(t, err)
+	_, err = commands.Ask(ctx, streams.Command{Machine: "backup", Key: machines.Key("default", "", "web"), Name: "take", Body: body})
+	require.NoError(t, err)
+
+	bucket, err := kv.Open(ctx, js, backup.Machine.Plural, kv.JSON[machines.Entity]())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		e, err := bucket.Get(ctx, "default.web")
+		return err == nil && e.Value.State == backup.Kept
+	}, 20*time.Second, 10*time.Millisecond)
+	require.FileExists(t, filepath.Join(vault, "default.web.tar.gz"))
+}
