@@ -47,8 +47,8 @@ torture: ## kill, cut and fill for ten minutes, and print what held
 torture-short:
 	$(GO) run ./cmd/instar-torture
 
-update: ## write transcripts, diagrams and golden files anew; read the diff
-	$(GO) test ./machines/... ./api ./cmd/instar -update
+update: ## write transcripts, diagrams, golden files and the tables in docs anew; read the diff
+	$(GO) test ./machines/... ./api ./cmd/instar ./docs/... -update
 
 cover: ## test coverage by package
 	$(GO) test -cover ./... | grep -v 'no test files'
