@@ -23,10 +23,16 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	for len(items) > 0 {
 		n := 0
 		for n < len(items) {
-			if s := items[n].slot; s != nil {
-				if s.size > maxOutbox {
-					break
+			s := items[n].slot
+			if s != nil && s.settling { // nothing may overtake what it emitted before
+				if err := p.settled(); err != nil {
+					return err
 				}
+			}
+			if s != nil && s.size > maxOutbox {
+				break
+			}
+			if s != nil {
 				p.handle(items[n])
 			}
 			n++
@@ -40,7 +46,8 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	return nil
 }
 
-// commit is steps 3 to 6 of the protocol for commands that were handled in memory.
+// commit is steps 3 and 4 of the protocol for commands that were handled in memory. Steps 5 and 6 go on beside the
+// next batch, which waits for them before it touches the same entities and before it publishes anything itself.
 func (p *partition) commit(ctx context.Context, items []*item) error {
 	slots := touched(items)
 	failpoint("before-kv")
@@ -51,17 +58,59 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	for _, it := range items {
 		p.reply(it)
 	}
-	if err := p.publish(ctx, slots, items); err != nil {
+	if err := p.settled(); err != nil {
+		return err
+	}
+	s := &settlement{items: items, slots: slots, done: make(chan error, 1)}
+	for _, slot := range slots {
+		slot.settling = true
+	}
+	p.settling = s
+	go func() { s.done <- p.settle(ctx, s) }()
+	return nil
+}
+
+// settlement is the end of a batch: publishing and acking.
+type settlement struct {
+	items []*item
+	slots []*slot
+	done  chan error
+}
+
+// settle is steps 5 and 6.
+func (p *partition) settle(ctx context.Context, s *settlement) error {
+	if err := p.publish(ctx, s.slots, s.items); err != nil {
 		return err
 	}
 	failpoint("before-ack")
-	for _, it := range items {
+	for _, it := range s.items {
 		if err := it.msg.Ack(); err != nil {
 			return fmt.Errorf("cannot ack command %d: %w", it.seq, err)
 		}
 		failpoint("between-acks")
 	}
-	for _, it := range items {
+	return nil
+}
+
+// settled waits for the end of the batch before, if it has not come yet.
+func (p *partition) settled() error {
+	if p.settling == nil {
+		return nil
+	}
+	return p.ended(<-p.settling.done)
+}
+
+// ended takes note of the end of the batch before.
+func (p *partition) ended(err error) error {
+	s := p.settling
+	p.settling = nil
+	for _, slot := range s.slots {
+		slot.settling = false
+	}
+	if err != nil {
+		return err
+	}
+	for _, it := range s.items {
 		delete(p.failures, it.seq)
 		if it.letter != "" {
 			p.e.Meter.DeadLetter(p.name)

@@ -3,7 +3,7 @@
 //
 // [Engine] runs the commit protocol, one loop per partition:
 //
-//  1. take the partition's next commands in stream order; never a second batch before the first is acked;
+//  1. take the partition's next commands in stream order;
 //  2. load each entity, skip what it took before (its mark, its last ids), step the machine with the command's stream
 //     time as the clock;
 //  3. write each touched entity once, at its revision: state, mark, outcomes and the outbox. This is the only commit
@@ -11,6 +11,9 @@
 //  4. answer the waiters;
 //  5. publish the outboxes: events in a chain that admits neither gap nor repetition, effects, timers;
 //  6. ack the commands, in order.
+//
+// Steps 5 and 6 of a batch go on beside steps 1 to 4 of the next one, which waits for them before it touches an entity
+// of that batch and before it publishes anything: no outbox is replaced before it is known to be published.
 //
 // After a crash at any point unacked commands come again: those above the mark had not happened, those at or below it
 // have their outbox completed and are answered as then. Whatever cannot be written, or is not known to be written,

@@ -18,6 +18,7 @@ type partition struct {
 	name string
 
 	slots    map[string]*slot // by machine and key
+	settling *settlement      // the end of the batch before; nil when it has come
 	failures map[uint64]int   // writes that the stream refused for good, by command
 	last     uint64           // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
@@ -88,15 +89,13 @@ func (p *partition) serve(ctx context.Context) error {
 	defer cc.Stop()
 	p.e.live.Add(1)
 	defer p.e.live.Add(-1)
-	for {
-		batch, err := p.next(ctx, incoming, broken)
-		if err != nil {
-			return err
-		}
-		if err := p.process(ctx, batch); err != nil {
-			return err
+	for err == nil {
+		var batch []delivery
+		if batch, err = p.next(ctx, incoming, broken); err == nil {
+			err = p.process(ctx, batch)
 		}
 	}
+	return errors.Join(err, p.settled())
 }
 
 // open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
@@ -120,18 +119,28 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 
 // next waits for a command and takes those that have arrived behind it.
 func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, broken <-chan error) ([]delivery, error) {
-	batch := make([]delivery, 0, 16)
-	select {
-	case m := <-incoming:
-		d, err := p.receive(m)
-		if err != nil {
-			return nil, err
+	var batch []delivery
+	for len(batch) == 0 {
+		var settled <-chan error
+		if p.settling != nil {
+			settled = p.settling.done
 		}
-		batch = append(batch, d)
-	case err := <-broken:
-		return nil, fmt.Errorf("the consumer fails: %w", err)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		select {
+		case m := <-incoming:
+			d, err := p.receive(m)
+			if err != nil {
+				return nil, err
+			}
+			batch = append(make([]delivery, 0, 16), d)
+		case err := <-settled:
+			if err := p.ended(err); err != nil {
+				return nil, err
+			}
+		case err := <-broken:
+			return nil, fmt.Errorf("the consumer fails: %w", err)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	for len(batch) < p.e.Batch {
 		select {

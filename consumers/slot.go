@@ -29,6 +29,8 @@ type slot struct {
 	confirmed   bool               // stored is known to be published
 	parked      *machines.Refusal  // why nothing may be done to it
 
+	settling bool // what it emitted in the batch before is being published
+
 	// Of the batch under way:
 	dirty  bool
 	outbox []machines.Message // emitted by transitions, to be committed
@@ -179,10 +181,12 @@ type storedMessage struct {
 
 // evict forgets entities when there are too many; their next command loads them again.
 func (p *partition) evict() {
-	for id := range p.slots {
+	for id, s := range p.slots {
 		if len(p.slots) <= p.e.CacheSize {
 			return
 		}
-		delete(p.slots, id)
+		if !s.settling {
+			delete(p.slots, id)
+		}
 	}
 }

@@ -11,8 +11,10 @@ import (
 // maxBatch is the server's limit of messages in one atomic batch (error 10199 above it).
 const maxBatch = 1000
 
-// fewUnits are cheaper one by one: a batch on a single-replica file stream has a fixed cost of several fsyncs.
-const fewUnits = 3
+// few messages are cheaper one by one: a batch on a single-replica file stream makes a whole store for itself (3 fsyncs
+// and some 30 calls of the file system), as much as about so many single writes with their fsyncs cost. Measured with 3,
+// 16, 48 and 1000 at 32 and 256 clients; see docs/performance.md.
+const few = 48
 
 // unit is what must be stored together. Of several messages only the first may be conditional.
 type unit struct {
@@ -96,7 +98,7 @@ func (g *grouping) commit(units []unit) {
 	for _, u := range units {
 		msgs += len(u.msgs)
 	}
-	if msgs <= fewUnits {
+	if msgs <= few {
 		g.single(units)
 		return
 	}
