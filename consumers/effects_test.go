@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines"
@@ -114,4 +115,24 @@ func TestTimersSurviveTheEngine(t *testing.T) {
 	w.start()
 	w.reaches("a", "broken")
 	w.checkStory("a")
+}
+
+// An outdated schedule that fires makes the server purge its subject, with a newer schedule if one was just stored.
+func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval).start()
+	w.ask(createCommand("a"))
+	commands, err := w.JS.Stream(w.ctx, streams.CommandStream)
+	require.NoError(t, err)
+	subject := w.Names.Timer("service", "default.a", "deadline")
+	var armed *jetstream.RawStreamMsg
+	w.eventually("the schedule", func() bool { armed, err = commands.GetLastMsgForSubject(w.ctx, subject); return err == nil })
+	require.NoError(t, commands.Purge(w.ctx, jetstream.WithPurgeSubject(subject)))
+
+	answer := w.ask(streams.Command{Machine: "service", Key: "default.a", Name: machines.CommandElapsed, Body: []byte(`{"timer":"deadline","armed":0}`)})
+	require.Equal(t, machines.Ignored, answer.Outcome)
+	w.eventually("the schedule again", func() bool {
+		again, err := commands.GetLastMsgForSubject(w.ctx, subject)
+		return err == nil && again.Header.Get("Nats-Schedule") == armed.Header.Get("Nats-Schedule") && string(again.Data) == string(armed.Data)
+	})
 }

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -200,6 +201,7 @@ func (p *partition) step(it *item, h nats.Header) {
 		p.kill(it, err)
 	case out.Result != machines.Applied:
 		s.entity.Mark = it.seq
+		p.rearm(it)
 		it.answer.Outcome = out.Result
 		it.settle(s)
 		s.remember(it.outcome())
@@ -209,6 +211,30 @@ func (p *partition) step(it *item, h nats.Header) {
 		it.answer.Outcome = machines.Applied
 		p.commitLater(it, out.Messages)
 	}
+}
+
+// rearm publishes a timer again after an outdated one of the same name has fired. The server purges the subject of a
+// schedule that fires, and with it a newer schedule that was stored while the older one was on its way.
+func (p *partition) rearm(it *item) {
+	var fired machines.Elapsed
+	if it.addr.Last != machines.CommandElapsed || json.Unmarshal(it.msg.Data(), &fired) != nil {
+		return
+	}
+	s := it.slot
+	t, ok := s.entity.Timers[fired.Timer]
+	if !ok || t.Armed == fired.Armed {
+		return
+	}
+	body, err := json.Marshal(machines.Elapsed{Timer: fired.Timer, Armed: t.Armed})
+	if err != nil {
+		return // a string and a number
+	}
+	msg := machines.Message{Kind: machines.KindTimer, Name: fired.Timer, Version: t.Armed, At: t.At, Body: body, Trace: it.trace}
+	if s.dirty {
+		s.outbox = append(s.outbox, msg)
+		return
+	}
+	s.loose = append(s.loose, msg)
 }
 
 // safely turns a panic of a table into an error.
