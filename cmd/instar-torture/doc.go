@@ -1,0 +1,11 @@
+// Instar-torture kills, stops, cuts off and fills up a running instar, and checks that nothing it has promised was
+// broken. It builds the program with its failpoints, runs it as real processes in a temporary directory on ports of its
+// own, and prints what was done and what was found. It ends with 1 when a promise was broken.
+//
+//	go run ./cmd/instar-torture              a short version, about three minutes on two slow cores
+//	go run ./cmd/instar-torture -long        about ten minutes
+//	go run ./cmd/instar-torture -only kill   one part
+//
+// What is checked is in internal/check, which shares no code with the program; what is run is in internal/rig; the
+// clients are in internal/load. Each part is one file here.
+package main

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bcc94042/instar/cmd/instar-torture/internal/rig"
+)
+
+func main() {
+	if rig.ServeNATS(os.Args[1:]) {
+		return
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	broken, err := run(ctx, os.Args[1:], os.Stdout)
+	cancel()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "instar-torture:", err)
+		os.Exit(2)
+	case broken:
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	long, keep bool
+	only       string
+	seed       uint64
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("instar-torture", flag.ContinueOnError)
+	fs.BoolVar(&o.long, "long", false, "torture for about ten minutes")
+	fs.StringVar(&o.only, "only", "", "run one part: "+strings.Join(names(), ", "))
+	fs.Uint64Var(&o.seed, "seed", 0, "of all that is random; 0 takes the time. The moments of kills differ all the same")
+	fs.BoolVar(&o.keep, "keep", false, "keep the directory when a promise was broken")
+	err := fs.Parse(args)
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().UnixNano()) % 1e9
+	}
+	return o, err
+}
+
+// run tortures and reports whether a promise was broken.
+func run(ctx context.Context, args []string, out io.Writer) (broken bool, err error) {
+	o, err := parse(args)
+	if err != nil {
+		return false, err
+	}
+	chosen, err := choose(o.only)
+	if err != nil {
+		return false, err
+	}
+	dir, err := os.MkdirTemp("", "instar-torture-")
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if broken && o.keep {
+			fmt.Fprintln(out, "everything is kept in", dir)
+			return
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	began := time.Now()
+	bin, err := rig.Build(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "seed %d; built in %s\n", o.seed, since(began))
+	broken = inLanes(ctx, chosen, session{options: o, bin: bin, dir: dir}, out)
+	verdict := "no promise was broken"
+	if broken {
+		verdict = fmt.Sprintf("PROMISES WERE BROKEN (seed %d)", o.seed)
+	}
+	fmt.Fprintf(out, "\n%s; %s in all\n", verdict, since(began))
+	return broken, ctx.Err()
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
+
+// session is what all parts share.
+type session struct {
+	options
+	bin, dir string
+}
+
+// part is one kind of torture. Parts of one lane run one after another, lanes run beside each other: most parts wait
+// most of the time.
+type part struct {
+	name, doc string
+	lane      int
+	run       func(*torture) error
+}
+
+var parts = []part{
+	{"kill", "kill -9 under load", 0, killed},
+}
+
+const lanes = 2
+
+func names() []string {
+	var list []string
+	for _, p := range parts {
+		list = append(list, p.name)
+	}
+	return list
+}
+
+func choose(only string) ([]part, error) {
+	if only == "" {
+		return parts, nil
+	}
+	for _, p := range parts {
+		if p.name == only {
+			return []part{p}, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no part %q; there are %s", only, strings.Join(names(), ", "))
+}
+
+// inLanes runs the parts and prints each when it has ended.
+func inLanes(ctx context.Context, chosen []part, s session, out io.Writer) (broken bool) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for lane := range lanes {
+		all.Go(func() {
+			for _, p := range chosen {
+				if p.lane != lane || ctx.Err() != nil {
+					continue
+				}
+				var said bytes.Buffer
+				ok := one(ctx, p, s, &said)
+				mu.Lock()
+				_, _ = out.Write(said.Bytes()) // standard output
+				broken = broken || !ok
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return broken
+}
+
+// one runs one part and reports whether all promises held.
+func one(ctx context.Context, p part, s session, out io.Writer) bool {
+	began := time.Now()
+	t := newTorture(ctx, p.name, s, out)
+	t.dir = filepath.Join(s.dir, p.name)
+	fmt.Fprintf(out, "\n%s: %s\n", p.name, p.doc)
+	err := p.run(t)
+	t.end()
+	if skip := (skipped)(""); errors.As(err, &skip) {
+		t.say("skipped: %s", string(skip))
+		return true
+	}
+	if err != nil {
+		t.violations++
+		t.say("FAILED: %v", err)
+	}
+	t.say("%d violations; %s", t.violations, since(began))
+	return t.violations == 0
+}
+
+// skipped is why a part cannot run here.
+type skipped string
+
+func (s skipped) Error() string { return string(s) }
