@@ -19,7 +19,7 @@ const MinServer = "2.14.0"
 type ConnectOptions struct {
 	Server *Server // the embedded one, or nil
 	URL    string  // of another one
-	Creds  string  // credentials file
+	Creds  string  // credentials file; this and what follows are for URL
 	CA     string  // file of the certificate authority
 	Cert   string  // client certificate and key, files
 	Key    string
@@ -63,13 +63,13 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 			opts = append(opts, nats.UserInfo(o.Server.user, o.Server.password))
 		}
 	}
-	if o.Creds != "" {
+	if o.Server == nil && o.Creds != "" {
 		opts = append(opts, nats.UserCredentials(o.Creds))
 	}
-	if o.CA != "" {
+	if o.Server == nil && o.CA != "" {
 		opts = append(opts, nats.RootCAs(o.CA))
 	}
-	if o.Cert != "" {
+	if o.Server == nil && o.Cert != "" { // of the embedded server it is the listener's
 		opts = append(opts, nats.ClientCert(o.Cert, o.Key))
 	}
 	nc, err := nats.Connect(url, opts...)

@@ -205,7 +205,7 @@ func (s *Server) options() (*server.Options, error) {
 		if err != nil {
 			return nil, fmt.Errorf("streams: cannot load the certificate of the NATS listener: %w", err)
 		}
-		opts.TLSConfig, opts.TLS, opts.AllowNonTLS = tc, true, true // the program itself connects in process
+		opts.TLSConfig, opts.TLS = tc, true // the program itself connects in process, which needs none
 	}
 	for _, u := range s.o.Users {
 		nu := &server.User{Username: u.Name, Password: u.Password}
