@@ -127,12 +127,6 @@ func startEngine(t *testing.T, js jetstream.JetStream, names streams.Names) *eng
 	return e
 }
 
-func (e *engine) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.taken
-}
-
 // header returns a header of the last command.
 func (e *engine) header(name string) string {
 	e.mu.Lock()

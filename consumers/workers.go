@@ -29,8 +29,6 @@ type Workers struct {
 	Performers  map[string]Performer // by machine
 	Concurrency int                  // tasks of one kind at a time; 0 is 16
 	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
-
-	byName map[string]*machines.Machine
 }
 
 // Run performs effects until ctx ends; then it waits for the tasks under way.

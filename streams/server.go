@@ -116,7 +116,8 @@ func lockDir(dir string) (*os.File, error) {
 		holder, _ := os.ReadFile(path) // only for the message
 		return nil, errors.Join(fmt.Errorf("streams: data directory %s is in use by process %s: stop it, or choose another one with --data", dir, strings.TrimSpace(string(holder))), f.Close())
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil && !errors.Is(err, syscall.ENOSPC) { // a full disk is no reason not to serve reads

@@ -60,7 +60,6 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "docs/examples/..."}, tests: []string{"machines/...", "streams", "kv", "consumers"}},
 
 	{path: "internal/...", outside: []string{testify}},
-	{path: "internal/deps", outside: []string{anything}}, // holds modules that nothing imports yet
 }
 
 // workshop is what tests may import from outside, besides what their folder may.
