@@ -79,6 +79,7 @@ type settlement struct {
 
 // settle is steps 5 and 6.
 func (p *partition) settle(ctx context.Context, s *settlement) error {
+	failpoint("before-publish")
 	if err := p.publish(ctx, s.slots, s.items); err != nil {
 		return err
 	}
@@ -229,6 +230,7 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 	others := make(chan error, 1)
 	go func() { others <- p.publishOthers(ctx, writes) }()
 	err := p.publishChains(ctx, chains)
+	failpoint("after-events")
 	return errors.Join(err, <-others)
 }
 

@@ -125,6 +125,7 @@ func (p *partition) takenBefore(it *item) {
 	if !s.confirmed {
 		s.loose = append(s.loose, unpublished(s.m.Name, s.key, s.stored, s.lastEventID, s.entity.Mark)...)
 		s.confirmed = true
+		failpoint("taken-before")
 	}
 	if o := s.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq }); o != nil {
 		it.asThen(o)

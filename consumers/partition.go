@@ -114,6 +114,7 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	if _, err := p.e.JS.ResetConsumer(ctx, stream, p.name); err != nil {
 		return nil, fmt.Errorf("cannot reset consumer %s: %w", p.name, err)
 	}
+	failpoint("after-reset")
 	return cons, nil
 }
 
