@@ -354,14 +354,15 @@ func sources(t *testing.T, pattern *regexp.Regexp, folders ...string) []string {
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```")
+	quoted  = regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]*`")
 )
 
 func TestLinksResolve(t *testing.T) {
 	t.Parallel()
 	docs := documents(t)
 	for file, text := range docs {
-		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		for _, m := range link.FindAllStringSubmatch(quoted.ReplaceAllString(text, ""), -1) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
 				continue
 			}
@@ -382,7 +383,7 @@ func TestLinksResolve(t *testing.T) {
 // anchors are those that GitHub gives to headings.
 func anchors(text string) []string {
 	var all []string
-	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 		anchor := strings.Map(func(r rune) rune {
 			switch {
 			case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
