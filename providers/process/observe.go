@@ -109,6 +109,9 @@ func (u *unit) routes() verdictOf {
 		return verdictOf{machines.Unknown, "RevisionMissing", "no revision has become healthy"}
 	}
 	v := u.revisionStatus(r)
+	if v.status == machines.True && u.moving {
+		return verdictOf{machines.Unknown, "TrafficMoving", "the revision before still answers some connections"}
+	}
 	if f := u.state.Forwarder; v.status == machines.True && !u.shared(r) && (f == nil || !f.ready) {
 		return verdictOf{machines.Unknown, "IngressNotConfigured", "the forwarder is starting"}
 	}

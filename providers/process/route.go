@@ -187,6 +187,7 @@ func (u *unit) promote(next, before *revision) {
 	u.state.Serving = next.Name
 	if before != nil {
 		before.Phase, before.Reason = retired, reasonReplaced
+		u.moving = u.shared(before)
 	}
 	u.log.Info("revision serves", "revision", next.Name)
 }
@@ -211,11 +212,15 @@ func (u *unit) settle(ctx context.Context) {
 		return
 	}
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	for _, r := range u.state.Revisions {
 		if r.Phase == retired || r.Phase == failed {
 			r.end()
 		}
+	}
+	moving := u.moving
+	u.mu.Unlock()
+	if moving && u.pause(ctx) { // what was told to end accepts nothing more by now
+		u.change(func() { u.moving = false })
 	}
 }
 

@@ -29,6 +29,7 @@ type unit struct {
 	mu     sync.Mutex
 	state  *state
 	socket *socket
+	moving bool            // a revision of the same socket still answers beside the serving one
 	aimed  string          // what the forwarder was told last
 	copies *sync.WaitGroup // the supervisors of this life
 }
