@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -65,8 +64,8 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 		return nil, fmt.Errorf("streams: cannot address the command: %w", err)
 	}
 	for _, t := range []string{cmd.Machine, cmd.Name} {
-		if t == "" || strings.ContainsAny(t, ".*> \t\r\n\x00") {
-			return nil, fmt.Errorf("streams: cannot address the command: machine or command %q: %w", t, ErrSubject)
+		if err := checkToken(t); err != nil {
+			return nil, fmt.Errorf("streams: cannot address the command: %w", err)
 		}
 	}
 	if cmd.ID == "" {

@@ -107,7 +107,7 @@ func (n Names) ParseStored(subject string) (Address, error) {
 	if !ok {
 		return Address{}, fmt.Errorf("streams: subject %q is no stored command: %w", subject, ErrSubject)
 	}
-	_, rest, _ = strings.Cut(rest, ".") // the partition
+	partition, rest, _ := strings.Cut(rest, ".")
 	machine, rest, _ := strings.Cut(rest, ".")
 	i := strings.LastIndexByte(rest, '.')
 	if i < 0 {
@@ -116,6 +116,9 @@ func (n Names) ParseStored(subject string) (Address, error) {
 	a := Address{Machine: machine, Key: rest[:i], Last: rest[i+1:]}
 	if err := a.check(); err != nil {
 		return Address{}, fmt.Errorf("streams: subject %q: %w", subject, err)
+	}
+	if partition != strconv.Itoa(Partition(a.Machine, a.Key)) { // two owners would take commands of one entity
+		return Address{}, fmt.Errorf("streams: subject %q is in another partition than its entity: %w", subject, ErrSubject)
 	}
 	return a, nil
 }
@@ -136,7 +139,10 @@ func (n Names) ParseEvent(subject string, parented bool) (Address, error) {
 		return Address{}, fmt.Errorf("streams: subject %q lacks a key or a type: %w", subject, ErrSubject)
 	}
 	a := Address{Machine: tokens[0], Key: strings.Join(tokens[1:1+size], "."), Last: strings.Join(tokens[1+size:], ".")}
-	return a, a.check()
+	if err := a.check(); err != nil {
+		return Address{}, fmt.Errorf("streams: subject %q: %w", subject, err)
+	}
+	return a, nil
 }
 
 // ParseEffect reads the subject of an effect.
@@ -150,15 +156,39 @@ func (n Names) ParseEffect(subject string) (Address, error) {
 		return Address{}, fmt.Errorf("streams: subject %q lacks a key: %w", subject, ErrSubject)
 	}
 	a := Address{Machine: tokens[0], Last: tokens[1], Key: tokens[2]}
-	return a, a.check()
+	if err := a.check(); err != nil {
+		return Address{}, fmt.Errorf("streams: subject %q: %w", subject, err)
+	}
+	return a, nil
 }
 
 func (a Address) check() error {
-	if a.Machine == "" || a.Last == "" {
-		return fmt.Errorf("machine or last token is empty: %w", ErrSubject)
+	if err := checkToken(a.Machine); err != nil {
+		return err
+	}
+	for t := range strings.SplitSeq(a.Last, ".") { // of an event type
+		if err := checkToken(t); err != nil {
+			return err
+		}
 	}
 	_, _, _, err := SplitKey(a.Key)
 	return err
+}
+
+// checkToken refuses what cannot be the name of a machine, a command or an effect, or a token of an event type. A
+// longer one would make a line that the server closes the connection for.
+func checkToken(s string) error {
+	if s == "" || len(s) > 63 {
+		return fmt.Errorf("a token has 1 to 63 characters, not %d: %w", len(s), ErrSubject)
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			continue
+		}
+		return fmt.Errorf("token %q may hold letters, digits, hyphens and underscores: %w", s, ErrSubject)
+	}
+	return nil
 }
 
 // SplitKey takes a key apart and checks its parts.
