@@ -110,6 +110,7 @@ type part struct {
 
 var parts = []part{
 	{"kill", "kill -9 under load", 0, killed},
+	{"failpoints", "the program kills itself at every place of the protocol", 1, failpoints},
 }
 
 const lanes = 2

@@ -22,6 +22,7 @@ type Crowd struct {
 	NATS     string // URL; empty: HTTP only
 	Seed     uint64
 	Think    time.Duration // at most, between two commands of a client
+	Patience int           // seconds that an entity has to become ready; 0 is 3 to 8
 	Journal  *Journal
 
 	cancel  context.CancelFunc
@@ -83,7 +84,7 @@ func (c *Crowd) client(ctx context.Context, cl *Client) {
 func (c *Crowd) command(ctx context.Context, cl *Client, id string) {
 	switch n := cl.Rand.IntN(100); {
 	case n < 24:
-		cl.Do(ctx, id, "create", map[string]any{"spec": cl.spec(), "policy": cl.policy(), "labels": cl.labels()}, 0)
+		cl.Do(ctx, id, "create", map[string]any{"spec": cl.spec(), "policy": cl.policy(c.Patience), "labels": cl.labels()}, 0)
 	case n < 36:
 		cl.Do(ctx, id, "update", map[string]any{"spec": cl.spec()}, 0)
 	case n < 44:
@@ -111,8 +112,11 @@ func (c *Client) spec() map[string]any {
 	return map[string]any{"image": images[c.Rand.IntN(len(images))], "env": map[string]string{"N": fmt.Sprint(c.Rand.IntN(3))}}
 }
 
-func (c *Client) policy() map[string]any {
-	p := map[string]any{"progressDeadlineSeconds": 3 + c.Rand.IntN(6), "deleteDeadlineSeconds": 2 + c.Rand.IntN(3)}
+func (c *Client) policy(patience int) map[string]any {
+	if patience == 0 {
+		patience = 3 + c.Rand.IntN(6)
+	}
+	p := map[string]any{"progressDeadlineSeconds": patience, "deleteDeadlineSeconds": 2 + c.Rand.IntN(3)}
 	if c.Rand.IntN(3) == 0 {
 		p["drift"] = "reapply"
 	}
