@@ -74,6 +74,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	}
 	commands := base(CommandStream, "Commands and timers; the engine takes them in order, a partition at a time", n.join("cmd", "*", "*", "*", ">"), n.join("in", ">"), n.join("timer", ">"))
 	commands.Retention, commands.Duplicates, commands.AllowMsgSchedules, commands.AllowMsgTTL = jetstream.WorkQueuePolicy, CommandWindow, true, true
+	commands.AllowRollup = true // schedules need it: the server sets it by itself
 	commands.SubjectTransform = &jetstream.SubjectTransformConfig{
 		Source:      n.join("cmd", "*", "*", "*", ">"),
 		Destination: n.join("in", "{{partition("+strconv.Itoa(Partitions)+",1,2,3)}}", "{{wildcard(1)}}", "{{wildcard(2)}}", "{{wildcard(3)}}", ">"),
@@ -148,11 +149,17 @@ func compare(want, have jetstream.StreamConfig) []Difference {
 	field("bytes", want.MaxBytes, have.MaxBytes)
 	field("age", want.MaxAge, have.MaxAge)
 	field("message size", want.MaxMsgSize, have.MaxMsgSize)
+	field("consumers", want.MaxConsumers, have.MaxConsumers)
 	field("duplicate window", want.Duplicates, have.Duplicates)
 	field("direct reads", want.AllowDirect, have.AllowDirect)
 	field("atomic batches", want.AllowAtomicPublish, have.AllowAtomicPublish)
 	field("message schedules", want.AllowMsgSchedules, have.AllowMsgSchedules)
 	field("message lives", want.AllowMsgTTL, have.AllowMsgTTL)
+	field("rollups", want.AllowRollup, have.AllowRollup)
+	field("denied deletes", want.DenyDelete, have.DenyDelete)
+	field("denied purges", want.DenyPurge, have.DenyPurge)
+	field("publishes without answer", want.NoAck, have.NoAck)
+	field("persistence", want.PersistMode, have.PersistMode)
 	if want.SubjectTransform != nil || have.SubjectTransform != nil {
 		field("subject transform", transform(want), transform(have))
 	}
