@@ -75,8 +75,9 @@ type Server struct {
 	user     string // the program's own user, when there are users
 	password string
 
-	mu  sync.Mutex
-	srv *server.Server
+	mu     sync.Mutex
+	srv    *server.Server
+	listen string // host:port, as in the options until a port is chosen
 }
 
 // modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.
@@ -92,7 +93,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, lock: lock}
+	s := &Server{o: o, lock: lock, listen: o.Listen}
 	if len(o.Users) > 0 {
 		s.user, s.password = "instar-"+nuid.Next(), nuid.Next()+nuid.Next()
 	}
@@ -130,7 +131,7 @@ func checkMode(dir string) error {
 	path := filepath.Join(dir, "mode")
 	have, err := os.ReadFile(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), err == nil && len(have) == 0: // empty: the disk was full when it was made
 		if err := os.WriteFile(path, []byte(modeStandalone), 0o600); err != nil {
 			return fmt.Errorf("streams: cannot mark the data directory: %w", err)
 		}
@@ -165,8 +166,8 @@ func (s *Server) start() error {
 		if srv.ReadyForConnections(100 * time.Millisecond) {
 			s.mu.Lock()
 			s.srv = srv
-			if a := srv.Addr(); a != nil && s.o.Listen != "" {
-				s.o.Listen = a.String() // a port that was chosen stays the same over restarts
+			if a := srv.Addr(); a != nil && s.listen != "" {
+				s.listen = a.String() // a port that was chosen stays the same over restarts
 			}
 			s.mu.Unlock()
 			return nil
@@ -177,9 +178,10 @@ func (s *Server) start() error {
 }
 
 func (s *Server) options() (*server.Options, error) {
+	listen := s.listener()
 	opts := &server.Options{
 		ServerName: "instar", StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
-		DontListen: s.o.Listen == "", JetStreamMaxStore: s.o.MaxStore, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
+		DontListen: listen == "", JetStreamMaxStore: s.o.MaxStore, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
 	switch s.o.Profile {
@@ -188,14 +190,14 @@ func (s *Server) options() (*server.Options, error) {
 	case Interval:
 		opts.SyncInterval = 100 * time.Millisecond
 	}
-	if s.o.Listen != "" {
-		host, port, err := net.SplitHostPort(s.o.Listen)
+	if listen != "" {
+		host, port, err := net.SplitHostPort(listen)
 		if err != nil {
-			return nil, fmt.Errorf("streams: NATS listener %q is not host:port: %w", s.o.Listen, err)
+			return nil, fmt.Errorf("streams: NATS listener %q is not host:port: %w", listen, err)
 		}
 		opts.Host = host
 		if opts.Port, err = strconv.Atoi(port); err != nil || opts.Port < 0 || opts.Port > 65535 {
-			return nil, fmt.Errorf("streams: NATS listener %q has no port between 0 and 65535", s.o.Listen)
+			return nil, fmt.Errorf("streams: NATS listener %q has no port between 0 and 65535", listen)
 		}
 		if opts.Port == 0 {
 			opts.Port = server.RANDOM_PORT
@@ -234,25 +236,29 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 
 // ClientURL is where NATS clients connect, or empty when the server does not listen.
 func (s *Server) ClientURL() string {
-	if s.o.Listen == "" {
-		return ""
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.srv == nil {
+	if s.srv == nil || s.listen == "" {
 		return ""
 	}
 	return s.srv.ClientURL()
+}
+
+func (s *Server) listener() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listen
 }
 
 // loopbackURL is where the program itself connects over TCP, or empty when it has to connect in process. In process
 // every write waits for its reader, which costs a quarter more CPU when many transitions are under way than a socket
 // with its buffers.
 func (s *Server) loopbackURL() string {
-	if s.o.Listen == "" || s.o.TLSCert != "" {
+	listen := s.listener()
+	if listen == "" || s.o.TLSCert != "" {
 		return ""
 	}
-	host, port, err := net.SplitHostPort(s.o.Listen)
+	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,306 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// lockedEnv makes the test binary try a data directory and print what comes of it.
+const lockedEnv = "INSTAR_TEST_LOCKED_DIR"
+
+func TestADirectoryHasOneServer(t *testing.T) {
+	t.Parallel()
+	if dir := os.Getenv(lockedEnv); dir != "" {
+		s, err := StartServer(ServerOptions{Dir: dir, Profile: OS})
+		fmt.Println("second start:", err)
+		if err == nil {
+			_ = s.Shutdown(context.Background())
+		}
+		return
+	}
+	dir := t.TempDir()
+	s, err := StartServer(ServerOptions{Dir: dir, Profile: OS})
+	require.NoError(t, err)
+	want := fmt.Sprintf("streams: data directory %s is in use by process %d: stop it, or choose another one with --data", dir, os.Getpid())
+	_, err = StartServer(ServerOptions{Dir: dir, Profile: OS})
+	require.EqualError(t, err, want)
+
+	other := func() string {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestADirectoryHasOneServer$")
+		cmd.Env = append(os.Environ(), lockedEnv+"="+dir)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	require.Contains(t, other(), "second start: "+want)
+	require.NoError(t, s.Shutdown(context.Background()))
+	require.Contains(t, other(), "second start: <nil>", "the directory is free again")
+}
+
+func TestAnotherModeIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mode"), []byte("clustered\n"), 0o600))
+	_, err := StartServer(ServerOptions{Dir: dir, Profile: OS})
+	require.EqualError(t, err, "streams: data directory "+dir+` was written in mode "clustered", this is a standalone start: a server in another mode would delete its streams`)
+	require.NoDirExists(t, filepath.Join(dir, "nats"))
+	_, err = StartServer(ServerOptions{Dir: dir, Profile: OS})
+	require.ErrorContains(t, err, "clustered", "the lock was given back")
+
+	// A disk that was full at the first start leaves an empty file.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mode"), nil, 0o600))
+	s, err := StartServer(ServerOptions{Dir: dir, Profile: OS})
+	require.NoError(t, err)
+	require.NoError(t, s.Shutdown(context.Background()))
+	mode, err := os.ReadFile(filepath.Join(dir, "mode"))
+	require.NoError(t, err)
+	require.Equal(t, "standalone\n", string(mode))
+}
+
+func TestProfilesReachTheServer(t *testing.T) {
+	t.Parallel()
+	for _, p := range []Profile{Fsync, Interval, OS} {
+		parsed, err := ParseProfile(string(p))
+		require.NoError(t, err)
+		require.Equal(t, p, parsed)
+		s := Server{o: ServerOptions{Dir: "/somewhere", Profile: p, MaxStore: 77}}
+		o, err := s.options()
+		require.NoError(t, err)
+		require.Equal(t, p == Fsync, o.SyncAlways)
+		require.Equal(t, p == Interval, o.SyncInterval == 100*time.Millisecond)
+		require.Equal(t, filepath.Join("/somewhere", "nats"), o.StoreDir)
+		require.EqualValues(t, 77, o.JetStreamMaxStore)
+		require.True(t, o.DontListen && o.NoSigs)
+		require.NotEmpty(t, p.Survives())
+	}
+	_, err := ParseProfile("sometimes")
+	require.EqualError(t, err, `streams: durability "sometimes" is none of fsync, interval, os`)
+}
+
+func TestBadListenersAreRefused(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	dir := t.TempDir()
+	for listen, want := range map[string]string{
+		"localhost":             "is not host:port",
+		"127.0.0.1:many":        "has no port between 0 and 65535",
+		"127.0.0.1:70000":       "has no port between 0 and 65535",
+		"127.0.0.1:-1":          "has no port between 0 and 65535",
+		taken.Addr().String():   "address already in use",
+		"256.256.256.256:42222": "cannot start",
+	} {
+		_, err := StartServer(ServerOptions{Dir: dir, Listen: listen, Profile: OS})
+		require.ErrorContains(t, err, want, listen)
+	}
+	_, err = StartServer(ServerOptions{Dir: dir, Listen: "127.0.0.1:0", TLSCert: filepath.Join(dir, "none.pem"), TLSKey: filepath.Join(dir, "none.key")})
+	require.ErrorContains(t, err, "cannot load the certificate of the NATS listener")
+	s, err := StartServer(ServerOptions{Dir: dir, Profile: OS})
+	require.NoError(t, err, "all of them gave the directory free")
+	require.Empty(t, s.ClientURL())
+	require.NoError(t, s.Shutdown(context.Background()))
+	_, err = StartServer(ServerOptions{Dir: filepath.Join(dir, "mode", "below a file")})
+	require.ErrorContains(t, err, "cannot make the data directory")
+}
+
+func TestRestartKeepsThePortAndTheMessages(t *testing.T) {
+	t.Parallel()
+	g := bare(t, ServerOptions{Profile: Interval, Listen: "127.0.0.1:0"})
+	_, err := Ensure(g.ctx, g.js, testPlan(g.names))
+	require.NoError(t, err)
+	url := g.server.ClientURL()
+	require.Regexp(t, `^nats://127\.0\.0\.1:\d+$`, url)
+	back := make(chan struct{}, 8)
+	client, err := nats.Connect(url, nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1), nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	require.NoError(t, err)
+	defer client.Close()
+	inProcess, err := nats.Connect("", nats.InProcessServer(g.server), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1), nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	require.NoError(t, err)
+	defer inProcess.Close()
+	_, err = g.js.Publish(g.ctx, Names{}.Event("thing", "default.a", "thing.made"), []byte("kept"))
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(g.ctx)
+	var readers sync.WaitGroup
+	readers.Go(func() { // others look while it restarts
+		for ctx.Err() == nil {
+			if u := g.server.ClientURL(); u != "" && u != url {
+				t.Errorf("the URL became %s", u)
+			}
+			_ = g.server.loopbackURL()
+			runtime.Gosched()
+		}
+	})
+	for range 2 {
+		require.NoError(t, g.server.Restart())
+		for range 2 {
+			select {
+			case <-back:
+			case <-time.After(20 * time.Second):
+				t.Fatal("a client did not come back")
+			}
+		}
+	}
+	cancel()
+	readers.Wait()
+	require.Equal(t, url, g.server.ClientURL())
+	require.Equal(t, "kept", string(g.held(EventStream, ">")[0].Data))
+}
+
+func TestUsersHavePermissions(t *testing.T) {
+	t.Parallel()
+	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0", Users: []User{
+		{Name: "admin", Password: "a"},
+		{Name: "reader", Password: "r", Publish: []string{"$JS.API.INFO"}, Subscribe: []string{"instar.evt.>", "_INBOX.>"}},
+	}})
+	_, err := nats.Connect(g.server.ClientURL())
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	_, err = nats.Connect(g.server.ClientURL(), nats.UserInfo("reader", "a"))
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	admin, err := nats.Connect(g.server.ClientURL(), nats.UserInfo("admin", "a"))
+	require.NoError(t, err)
+	defer admin.Close()
+	heard, err := admin.SubscribeSync("instar.>")
+	require.NoError(t, err)
+	require.NoError(t, admin.Flush())
+
+	violations := make(chan error, 8)
+	reader, err := nats.Connect(g.server.ClientURL(), nats.UserInfo("reader", "r"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err }))
+	require.NoError(t, err)
+	defer reader.Close()
+	events, err := reader.SubscribeSync("instar.evt.>")
+	require.NoError(t, err)
+	_, err = reader.SubscribeSync("instar.cmd.>")
+	require.NoError(t, err)
+	require.NoError(t, reader.Publish("instar.cmd.thing.default.a.create", nil))
+	require.NoError(t, reader.Flush())
+	for range 2 {
+		require.ErrorIs(t, <-violations, nats.ErrPermissionViolation)
+	}
+	require.NoError(t, g.nc.Publish("instar.evt.thing.default.a.thing.made", []byte("x"))) // the program's own user may do all
+	m, err := events.NextMsg(10 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(m.Data))
+	m, err = heard.NextMsg(10 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "instar.evt.thing.default.a.thing.made", m.Subject, "the reader's command was not heard")
+}
+
+// What the server logs comes into our log, and goes nowhere else.
+func TestTheServersLogIsOurs(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(b)
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s, err := StartServer(ServerOptions{Dir: t.TempDir(), Profile: OS, Log: log})
+	require.NoError(t, err)
+	require.NoError(t, s.Shutdown(context.Background()))
+	_, err = s.InProcessConn()
+	require.Error(t, err)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Contains(t, out.String(), "from=nats-server")
+	require.False(t, strings.Contains(out.String(), "level=ERROR"), out.String())
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		have, want string
+		older      bool
+	}{
+		{"2.14.0", "2.14.0", false}, {"2.13.9", "2.14.0", true}, {"2.14.1", "2.14.0", false}, {"2.15.2", "2.14.0", false}, {"3.0.0", "2.14.0", false},
+		{"1.99.99", "2.14.0", true}, {"2.9.0", "2.14.0", true}, {"v2.13.0", "2.14.0", true}, {"2.14.0-RC.1", "2.14.0", false}, {"2.13.0-RC.1", "2.14.0", true},
+		{"2.14", "2.14.0", false}, {"", "2.14.0", false}, {"dev", "2.14.0", false}, {"2.x.0", "2.14.0", false}, {"2.14.0.1", "2.14.0", false},
+	} {
+		require.Equal(t, c.older, older(c.have, c.want), "%+v", c)
+	}
+}
+
+// oldServer speaks just enough of the protocol to say how old it is.
+func oldServer(t *testing.T, version string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				_, _ = fmt.Fprintf(c, "INFO {\"server_id\":\"X\",\"version\":%q,\"headers\":true,\"max_payload\":1048576}\r\n", version)
+				buf := make([]byte, 4096)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					if bytes.Contains(buf[:n], []byte("PING\r\n")) {
+						_, _ = c.Write([]byte("PONG\r\n"))
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); all.Wait() })
+	return "nats://" + l.Addr().String()
+}
+
+func TestAnOldServerIsRefused(t *testing.T) {
+	t.Parallel()
+	url := oldServer(t, "2.12.3")
+	_, err := Connect(ConnectOptions{URL: url, Name: "test"})
+	require.EqualError(t, err, "streams: NATS at "+url+" is version 2.12.3, 2.14.0 or later is needed (consumer reset, message schedules)")
+	nc, err := Connect(ConnectOptions{URL: oldServer(t, "2.14.0"), Name: "test"})
+	require.NoError(t, err)
+	nc.Close()
+	_, err = Connect(ConnectOptions{URL: "nats://127.0.0.1:1", Name: "test"})
+	require.ErrorContains(t, err, "streams: cannot connect to NATS at nats://127.0.0.1:1: ")
+	require.ErrorIs(t, err, nats.ErrNoServers)
+}
+
+// A publish that returned an error must not be stored when the connection is back.
+func TestNothingIsBufferedWhileDisconnected(t *testing.T) {
+	t.Parallel()
+	g := setup(t, Interval)
+	require.Equal(t, "_INBOX_instar", strings.SplitN(g.nc.NewInbox(), ".", 2)[0])
+	g.server.stop()
+	g.eventually("it is noticed", func() bool { return !g.nc.IsConnected() })
+	started := time.Now()
+	require.ErrorIs(t, g.nc.Publish(Names{}.Event("thing", "default.a", "thing.made"), nil), nats.ErrReconnectBufExceeded)
+	a := g.appender(AppenderOptions{})
+	r := a.Append(g.ctx, []Write{{EventStream, event("a", "thing.made", "")}})[0]
+	require.Error(t, r.Err)
+	require.False(t, errors.Is(r.Err, ErrConflict) || Hopeless(r.Err))
+	require.Less(t, time.Since(started), 2*time.Second)
+	require.NoError(t, g.server.start())
+	require.Empty(t, g.held(EventStream, ">"))
+	require.NoError(t, a.Append(g.ctx, []Write{{EventStream, event("a", "thing.made", "")}})[0].Err)
+}
