@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -130,9 +131,14 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 		}
 	}
 	m.Header[HeaderID] = []string{fmt.Sprintf("redrive/%d/%d", l.Seq, l.Time.UnixNano())}
+	// Anybody with the permission to publish dead letters may have written it; that is no permission to write elsewhere.
 	stream := CommandStream
-	if _, err := d.Names.ParseEffect(l.Subject); err == nil {
+	switch {
+	case strings.HasPrefix(l.Subject, d.Names.join("in")+"."):
+	case strings.HasPrefix(l.Subject, d.Names.join("fx")+"."):
 		stream = EffectStream
+	default:
+		return fmt.Errorf("streams: dead letter %d does not say where it came from: subject %q is no stored command and no effect: %w", seq, l.Subject, ErrSubject)
 	}
 	if r := d.Appender.Append(ctx, []Write{{d.Names.Stream(stream), m}})[0]; r.Err != nil {
 		return fmt.Errorf("streams: cannot put dead letter %d back to %s: %w", seq, l.Subject, r.Err)

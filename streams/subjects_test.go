@@ -19,9 +19,9 @@ func TestSubjects(t *testing.T) {
 	t.Parallel()
 	own := Names{Prefix: "acme"}
 	for want, got := range map[string]string{
-		"instar.cmd.service.default.web.create":            Names{}.Command("service", "default.web", "create"),
-		"instar.in.13.service.default.web.create":          Names{}.Stored("service", "default.web", "create"),
-		"instar.in.7.>":                                    Names{}.StoredIn(7),
+		"instar.cmd.service.default.web.create":   Names{}.Command("service", "default.web", "create"),
+		"instar.in.13.service.default.web.create": Names{}.Stored("service", "default.web", "create"),
+		"instar.in.7.>": Names{}.StoredIn(7),
 		"instar.evt.service.default.web.service.ready":     Names{}.Event("service", "default.web", "service.ready"),
 		"instar.evt.service.default.web.>":                 Names{}.EventsOf("service", "default.web"),
 		"instar.evt.service.>":                             Names{}.EventsAll("service"),
