@@ -111,6 +111,9 @@ type part struct {
 var parts = []part{
 	{"kill", "kill -9 under load", 0, killed},
 	{"failpoints", "the program kills itself at every place of the protocol", 1, failpoints},
+	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, linearizable},
+	{"attached", "two instars on a NATS server of its own: kills of each", 1, attached},
+	{"paused", "the active of two instars stands still beyond its lease, and wakes up", 1, paused},
 }
 
 const lanes = 2
