@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -174,6 +175,14 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 func (s *slot) value() ([]byte, error) {
 	e := s.entity
 	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.ring, s.outbox
+	if s.dataOf != e.Data {
+		data, err := json.Marshal(e.Data)
+		if err != nil {
+			return nil, err
+		}
+		s.data, s.dataOf = data, e.Data
+	}
+	e.Data = s.data
 	return e.AppendJSON(make([]byte, 0, 4096))
 }
 

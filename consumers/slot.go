@@ -21,9 +21,11 @@ type slot struct {
 	key string
 
 	entity      machines.Entity
-	revision    uint64             // of its value in the bucket; 0 when there is none
-	lastEvent   uint64             // sequence of its last event
-	lastEventID string             // its id, as it was when the entity was loaded
+	revision    uint64          // of its value in the bucket; 0 when there is none
+	lastEvent   uint64          // sequence of its last event
+	lastEventID string          // its id, as it was when the entity was loaded
+	data        json.RawMessage // JSON of what dataOf points to: most commands of a busy entity leave its data as it is
+	dataOf      any
 	ring        []machines.Outcome // its last commands; ahead of the stored ones by refusals
 	stored      []machines.Message // the outbox of the stored value
 	confirmed   bool               // stored is known to be published

@@ -2,6 +2,8 @@ package machines
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -25,9 +27,7 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 	b = appendTime(b, `,"createdAt":`, e.CreatedAt)
 	b = appendTime(b, `,"updatedAt":`, e.UpdatedAt)
 	var err error
-	if b, err = appendAny(b, `,"labels":`, e.Labels, len(e.Labels) > 0); err != nil {
-		return nil, err
-	}
+	b = appendTexts(b, `,"labels":`, e.Labels)
 	if b, err = appendAny(b, `,"data":`, e.Data, e.Data != nil); err != nil {
 		return nil, err
 	}
@@ -141,8 +141,25 @@ func appendAny(b []byte, name string, v any, present bool) ([]byte, error) {
 	if !present {
 		return b, nil
 	}
+	if raw, ok := v.(json.RawMessage); ok { // written before, and unchanged
+		return append(append(b, name...), raw...), nil
+	}
 	raw, err := json.Marshal(v)
 	return append(append(b, name...), raw...), err
+}
+
+func appendTexts(b []byte, name string, m map[string]string) []byte {
+	if len(m) == 0 {
+		return b
+	}
+	b = append(append(b, name...), '{')
+	for i, k := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(append(appendText(b, k), ':'), m[k])
+	}
+	return append(b, '}')
 }
 
 func appendMember(b []byte, name, value string) []byte {

@@ -28,8 +28,9 @@ func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Ou
 	for _, e := range d.Effects {
 		payloads[e.Name] = e.Payload
 	}
+	comparable := reflect.TypeFor[D]().Comparable()
 	return func(m *Machine, e Entity, in *Input) (Entity, Output, error) {
-		s := &stepping[D]{m: m, def: d, states: states, payloads: payloads, before: e, in: in}
+		s := &stepping[D]{m: m, def: d, states: states, payloads: payloads, comparable: comparable, before: e, in: in}
 		return s.run()
 	}
 }
@@ -40,8 +41,10 @@ type stepping[D any] struct {
 	def      *Definition[D]
 	states   map[string]*State[D]
 	payloads map[string]func(*Tx[D]) any
-	before   Entity
-	in       *Input
+
+	comparable bool // D has no slices and maps of its own
+	before     Entity
+	in         *Input
 
 	next Entity
 	out  Output
@@ -60,6 +63,9 @@ func (s *stepping[D]) run() (Entity, Output, error) {
 	}
 	if s.out.Result != Applied {
 		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State, Edge: s.out.Edge}, nil
+	}
+	if s.comparable && any(data) == any(*s.before.Data.(*D)) {
+		s.next.Data = s.before.Data // the same pointer says that it is unchanged
 	}
 	return s.next, s.out, nil
 }

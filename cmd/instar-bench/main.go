@@ -44,7 +44,7 @@ func run() error {
 	start := flag.String("start", "", "only start on this directory and print how long it took (used by the million part)")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200) // as the program does
+		debug.SetGCPercent(300) // as the program does
 	}
 	if *start != "" {
 		return startFrom(context.Background(), *start)
