@@ -67,7 +67,9 @@ func (c Config) complete() (Config, error) {
 	if _, err := netip.ParseAddr(c.Host); err != nil {
 		return c, fmt.Errorf("process: host %q is not an IP address", c.Host)
 	}
-	c.Sites = cmp.Or(c.Sites, filepath.Join(dir, "sites"))
+	if c.Sites, err = filepath.Abs(cmp.Or(c.Sites, filepath.Join(dir, "sites"))); err != nil { // processes run elsewhere
+		return c, fmt.Errorf("process: sites: %w", err)
+	}
 	c.Grace, c.Settle = cmp.Or(c.Grace, 10*time.Second), cmp.Or(c.Settle, 200*time.Millisecond)
 	c.Backoff, c.BackoffCap = cmp.Or(c.Backoff, 250*time.Millisecond), cmp.Or(c.BackoffCap, 30*time.Second)
 	c.Crashes, c.LogBytes = cmp.Or(c.Crashes, 3), cmp.Or(c.LogBytes, 1<<20)

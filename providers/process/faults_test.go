@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -255,6 +256,14 @@ func TestConfigurationsAreChecked(t *testing.T) {
 		_, err := Open(c)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// Processes run in another directory than the control plane.
+func TestPathsAreAbsolute(t *testing.T) {
+	t.Parallel()
+	c, err := Config{Dir: "data/process", Sites: "data/sites"}.complete()
+	require.NoError(t, err)
+	require.True(t, filepath.IsAbs(c.Dir) && filepath.IsAbs(c.Sites), "%s %s", c.Dir, c.Sites)
 }
 
 func TestSecretsOfTheControlPlaneStayThere(t *testing.T) {
