@@ -275,6 +275,21 @@ func (s *Server) Restart() error {
 	return s.start()
 }
 
+// Health is why the server's store does not work, or nil. A stream that could not be written once, as on a full disk,
+// takes no writes any more until [Server.Restart], whatever the others do.
+func (s *Server) Health() error {
+	s.mu.Lock()
+	srv := s.srv
+	s.mu.Unlock()
+	if srv == nil {
+		return errors.New("streams: the embedded NATS server is restarting")
+	}
+	if h := srv.Healthz(nil); h.Error != "" {
+		return fmt.Errorf("streams: %s", h.Error)
+	}
+	return nil
+}
+
 func (s *Server) stop() {
 	s.mu.Lock()
 	srv := s.srv

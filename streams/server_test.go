@@ -304,3 +304,12 @@ func TestNothingIsBufferedWhileDisconnected(t *testing.T) {
 	require.Empty(t, g.held(EventStream, ">"))
 	require.NoError(t, a.Append(g.ctx, []Write{{EventStream, event("a", "thing.made", "")}})[0].Err)
 }
+
+func TestHealthTellsWhetherTheServerRuns(t *testing.T) {
+	t.Parallel()
+	s, err := StartServer(ServerOptions{Dir: t.TempDir(), Profile: OS})
+	require.NoError(t, err)
+	require.NoError(t, s.Health())
+	require.NoError(t, s.Shutdown(t.Context()))
+	require.Error(t, s.Health())
+}

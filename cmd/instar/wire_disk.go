@@ -51,13 +51,19 @@ func (d *disk) Run(ctx context.Context) error {
 			d.say(fmt.Sprintf("the disk of the data directory is full: %d KiB are left", free>>10))
 			continue
 		}
-		if err := d.probe(ctx); err == nil {
+		err := d.dead()
+		if err == nil {
+			err = d.probe(ctx)
+		}
+		if err == nil {
 			missed = 0
 			d.say("")
 			continue
-		} else if missed++; missed < 2 {
+		}
+		if missed++; missed < 2 {
 			continue
-		} else if ctx.Err() == nil {
+		}
+		if ctx.Err() == nil {
 			d.say("the stream store does not take writes: " + err.Error())
 		}
 		if d.server != nil && ctx.Err() == nil {
@@ -82,6 +88,14 @@ func (d *disk) short() (bool, uint64) {
 	size := uint64(s.Bsize) //nolint:gosec // a block size is positive
 	free, total := s.Bavail*size, s.Blocks*size
 	return free < min(total/50, 64<<20), free
+}
+
+// dead is why the embedded server's store does not work: each stream dies on its own, and the probe has only one.
+func (d *disk) dead() error {
+	if d.server == nil {
+		return nil
+	}
+	return d.server.Health()
 }
 
 func (d *disk) probe(ctx context.Context) error {
