@@ -114,6 +114,7 @@ var parts = []part{
 	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, linearizable},
 	{"attached", "two instars on a NATS server of its own: kills of each", 1, attached},
 	{"paused", "the active of two instars stands still beyond its lease, and wakes up", 1, paused},
+	{"disk", "the disk is full, and has room again", 1, diskFull},
 }
 
 const lanes = 2

@@ -87,7 +87,7 @@ func (c *Client) repeat(ctx context.Context, id string, cmd check.Command, expec
 }
 
 // tryWithin is the patience of a client with one try.
-const tryWithin = 4 * time.Second
+const tryWithin = 1500 * time.Millisecond
 
 func (c *Client) client() *http.Client {
 	if c.http == nil {

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,8 @@ func Build(ctx context.Context, dir string) (string, error) {
 // Instar is a server that can be started again and again on the same directory and ports.
 type Instar struct {
 	Bin  string
-	Dir  string // of its data; its log stands beside
+	Dir  string // of its data
+	Logs string // file with everything that it says; beside Dir when empty
 	HTTP string // host:port
 	NATS string // host:port of the embedded server, or empty when attached
 	URL  string // of the NATS server to attach to
@@ -50,7 +52,7 @@ func New(bin, dir, url string, args ...string) (*Instar, error) {
 }
 
 // Log is the file with everything that it said.
-func (i *Instar) Log() string { return i.Dir + ".log" }
+func (i *Instar) Log() string { return cmp.Or(i.Logs, i.Dir+".log") }
 
 // NATSURL is where clients of NATS connect.
 func (i *Instar) NATSURL() string {
