@@ -79,6 +79,9 @@ func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 // Hopeless reports whether a write was refused for a reason that lies in the message: neither a condition nor a lack
 // of room. The same write will be refused again.
 func Hopeless(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) { // refused before it was sent
+		return true
+	}
 	var r *RefusedError
 	return errors.As(err, &r) && !errors.Is(err, ErrConflict) && r.Code != codeNoRoom && r.Code != codeStreamStoreFailed && r.Code != codeDuplicateInBatch
 }

@@ -92,9 +92,9 @@ func (a *Appender) Close() {
 	a.closed = true
 	a.mu.Unlock()
 	close(a.done)
+	a.fail(ErrClosed, func(pending) bool { return true }) // first: a batch under way waits for its answer
 	a.workers.Wait()
 	_ = a.sub.Unsubscribe() // the connection may be gone already
-	a.fail(ErrClosed, func(pending) bool { return true })
 }
 
 // Go writes one message and calls done exactly once, from another goroutine or, when the message cannot even be

@@ -25,9 +25,11 @@ type unit struct {
 // grouping collects the units of one stream while a batch of it is under way.
 type grouping struct {
 	a      *Appender
+	wakeup chan struct{}
+
 	mu     sync.Mutex
 	queue  []unit
-	wakeup chan struct{}
+	closed bool // nobody takes from the queue any more
 }
 
 func (a *Appender) grouping(stream string) *grouping {
@@ -38,7 +40,9 @@ func (a *Appender) grouping(stream string) *grouping {
 	if !loaded {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if !a.closed {
+		if a.closed {
+			g.(*grouping).close()
+		} else {
 			a.workers.Go(g.(*grouping).run)
 		}
 	}
@@ -46,16 +50,16 @@ func (a *Appender) grouping(stream string) *grouping {
 }
 
 func (g *grouping) add(u unit) {
-	g.a.mu.Lock()
-	closed := g.a.closed
-	g.a.mu.Unlock()
+	g.mu.Lock()
+	closed := g.closed
+	if !closed {
+		g.queue = append(g.queue, u)
+	}
+	g.mu.Unlock()
 	if closed {
 		u.done(Result{Err: ErrClosed})
 		return
 	}
-	g.mu.Lock()
-	g.queue = append(g.queue, u)
-	g.mu.Unlock()
 	select {
 	case g.wakeup <- struct{}{}:
 	default:
@@ -76,11 +80,20 @@ func (g *grouping) take() []unit {
 	return units
 }
 
+// close takes no more units and returns what is left.
+func (g *grouping) close() []unit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	units := g.queue
+	g.queue, g.closed = nil, true
+	return units
+}
+
 func (g *grouping) run() {
 	for {
 		select {
 		case <-g.a.done:
-			for _, u := range g.take() {
+			for _, u := range g.close() {
 				u.done(Result{Err: ErrClosed})
 			}
 			return
@@ -104,7 +117,7 @@ func (g *grouping) commit(units []unit) {
 	}
 	r := g.batch(units, msgs)
 	var refused *RefusedError
-	if errors.As(r.Err, &refused) { // nothing of it was stored
+	if errors.As(r.Err, &refused) || errors.Is(r.Err, nats.ErrMaxPayload) { // nothing of it was stored
 		g.single(units)
 		return
 	}

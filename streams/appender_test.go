@@ -1,0 +1,301 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// inBoth runs a test with single publishes and with group commit.
+func inBoth(t *testing.T, test func(t *testing.T, g *ground, a *Appender)) {
+	t.Helper()
+	for _, group := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Group=%v", group), func(t *testing.T) {
+			t.Parallel()
+			g := setup(t, OS)
+			test(t, g, g.appender(AppenderOptions{Group: group}))
+		})
+	}
+}
+
+func TestResultsAreInOrder(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		require.Empty(t, a.Append(g.ctx, nil))
+		for _, n := range []int{1, 2, few, few + 1, 300, 2500} {
+			first := uint64(len(g.held(EventStream, ">"))) + 1
+			var writes []Write
+			for i := range n {
+				writes = append(writes, Write{EventStream, event(fmt.Sprintf("e-%d", i), "thing.made", fmt.Sprint(i))})
+			}
+			for i, r := range a.Append(g.ctx, writes) {
+				require.Equal(t, Result{Seq: first + uint64(i)}, r, "%d of %d", i, n)
+			}
+			held := g.held(EventStream, ">")
+			require.Len(t, held, int(first)-1+n)
+			for i, m := range held[first-1:] {
+				require.Equal(t, fmt.Sprint(i), string(m.Data))
+			}
+			require.Empty(t, held[len(held)-1].Header.Get("Instar-Nothing"))
+		}
+	})
+}
+
+func TestAConflictDoesNotFailNeighbours(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		for _, n := range []int{5, 200} {
+			var writes []Write
+			for i := range n {
+				m := event(fmt.Sprintf("e-%d-%d", n, i), "thing.made", "x")
+				Expect(m, uint64(i%2)*77) // every other one expects what is not there
+				writes = append(writes, Write{EventStream, m})
+			}
+			before := len(g.held(EventStream, ">"))
+			for i, r := range a.Append(g.ctx, writes) {
+				if i%2 == 0 {
+					require.NoError(t, r.Err)
+					continue
+				}
+				require.ErrorIs(t, r.Err, ErrConflict)
+				require.False(t, Hopeless(r.Err))
+			}
+			require.Len(t, g.held(EventStream, ">"), before+(n+1)/2)
+		}
+	})
+}
+
+func TestDuplicatesAreTold(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		for _, n := range []int{4, 300} {
+			var writes []Write
+			for i := range n {
+				m := event(fmt.Sprintf("e-%d-%d", n, i), "thing.made", "x")
+				m.Header[HeaderID] = []string{fmt.Sprintf("%d/%d", n, i/2)} // each id twice in one call
+				writes = append(writes, Write{EventStream, m})
+			}
+			results := a.Append(g.ctx, writes)
+			for i, r := range results {
+				require.NoError(t, r.Err)
+				require.Equal(t, i%2 == 1, r.Duplicate)
+				require.Equal(t, results[i/2*2].Seq, r.Seq, "the sequence of then")
+			}
+			for i, r := range a.Append(g.ctx, writes) {
+				require.Equal(t, Result{Seq: results[i].Seq, Duplicate: true}, r)
+			}
+		}
+	})
+}
+
+func TestWhatTheStreamNeverTakesIsHopeless(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		big := make([]byte, 1<<20) // the stream's limit, and headers
+		large := event("a", "thing.made", string(big))
+		tooLarge := event("a", "thing.made", string(big)+strings.Repeat("x", 1<<10))
+		lost := &nats.Msg{Subject: "no.stream.here", Header: nats.Header{}}
+		badTTL := event("a", "thing.made", "x")
+		badTTL.Header["Nats-TTL"] = []string{"10ms"}
+		fine := event("a", "thing.made", "x")
+		results := a.Append(g.ctx, []Write{{EventStream, large}, {EventStream, tooLarge}, {EventStream, lost}, {EventStream, badTTL}, {EventStream, fine}})
+		require.NoError(t, results[4].Err)
+		require.True(t, Hopeless(results[1].Err), "%v", results[1].Err)
+		require.ErrorIs(t, results[2].Err, ErrUnanswered)
+		require.False(t, Hopeless(results[2].Err))
+		require.True(t, Hopeless(results[3].Err), "%v", results[3].Err)
+		require.False(t, Hopeless(nil))
+		require.False(t, Hopeless(context.Canceled))
+		require.EqualError(t, results[3].Err, "the stream refused: invalid per-message TTL (10165)")
+
+		var writes []Write // one is too large, the last would be with the headers of a batch
+		for i := range 2 * few {
+			m := event("a", "thing.made", "x")
+			m.Header["Some"] = []string{"header"}
+			switch i {
+			case few:
+				m.Data = big
+			case 2*few - 1:
+				m.Data = big[:1<<20-40]
+			}
+			writes = append(writes, Write{EventStream, m})
+		}
+		for i, r := range a.Append(g.ctx, writes) {
+			require.Equal(t, i == few, Hopeless(r.Err), "%d: %v", i, r.Err)
+		}
+	})
+}
+
+// A schedule in a batch would fire with the headers of the batch.
+func TestSchedulesAreNeverInABatch(t *testing.T) {
+	t.Parallel()
+	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
+		due := time.Now().Add(time.Hour)
+		var writes []Write
+		for i := range 3 * few {
+			key := fmt.Sprintf("default.e-%d", i)
+			timer := &nats.Msg{Subject: Names{}.Timer("thing", key, "late"), Data: []byte("{}"), Header: nats.Header{}}
+			Schedule(timer, due, Names{}.Stored("thing", key, "elapsed"))
+			command := &nats.Msg{Subject: Names{}.Stored("thing", key, "add"), Data: []byte("{}"), Header: nats.Header{}}
+			writes = append(writes, Write{CommandStream, timer}, Write{CommandStream, command})
+		}
+		for _, r := range a.Append(g.ctx, writes) {
+			require.NoError(t, r.Err)
+		}
+		batched := 0
+		for _, m := range g.held(CommandStream, ">") {
+			if m.Header.Get(headerSchedule) == "" {
+				if m.Header.Get(headerBatchID) != "" {
+					batched++
+				}
+				continue
+			}
+			require.Equal(t, []string{"@at " + due.UTC().Format(time.RFC3339Nano)}, m.Header[headerSchedule])
+			require.Empty(t, m.Header.Get(headerBatchID))
+		}
+		require.Equal(t, a.group, batched > 0, "the commands beside them are")
+	})
+}
+
+func TestAScheduleFiresNotEarly(t *testing.T) {
+	t.Parallel()
+	g := setup(t, OS)
+	a := g.appender(AppenderOptions{Group: true})
+	due := time.Now().Add(300 * time.Millisecond)
+	m := &nats.Msg{Subject: Names{}.Timer("thing", "default.a", "late"), Data: []byte("body"), Header: nats.Header{}}
+	Schedule(m, due, Names{}.Stored("thing", "default.a", "elapsed"))
+	require.NoError(t, a.Append(g.ctx, []Write{{CommandStream, m}})[0].Err)
+	g.eventually("it fires", func() bool { return len(g.held(CommandStream, "instar.in.>")) == 1 })
+	fired := g.held(CommandStream, ">")
+	require.Len(t, fired, 1, "the schedule is gone")
+	require.Equal(t, "body", string(fired[0].Data))
+	require.False(t, fired[0].Time.Before(due), "%s before %s", fired[0].Time, due)
+}
+
+// The server stops and starts while many writes are under way: each is called back exactly once, and what was
+// acknowledged is stored.
+func TestEveryWriteIsCalledBackOnceThroughRestarts(t *testing.T) {
+	t.Parallel()
+	for _, group := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Group=%v", group), func(t *testing.T) {
+			t.Parallel()
+			g := setup(t, Interval)
+			a := g.appender(AppenderOptions{Group: group, Timeout: 2 * time.Second})
+			const n = 6000
+			calls := make([]atomic.Int32, n)
+			acked := make([]atomic.Uint64, n)
+			var all sync.WaitGroup
+			var stored atomic.Int32
+			all.Add(n)
+			sent, room := make(chan int), make(chan struct{}, 400)
+			go func() {
+				defer close(sent)
+				for i := range n {
+					room <- struct{}{}
+					a.Go(EventStream, event(fmt.Sprintf("e-%d", i), "thing.made", fmt.Sprint(i)), func(r Result) {
+						<-room
+						if calls[i].Add(1) > 1 {
+							t.Errorf("%d is called back again: %v", i, r)
+							return
+						}
+						if r.Err == nil {
+							acked[i].Store(r.Seq)
+							stored.Add(1)
+						} else if errors.Is(r.Err, ErrConflict) || Hopeless(r.Err) {
+							t.Errorf("%d: %v", i, r.Err)
+						}
+						all.Done()
+					})
+					if i%1000 == 500 {
+						sent <- i
+					}
+				}
+			}()
+			for i := range sent {
+				if i%3000 == 2500 {
+					require.NoError(t, g.server.Restart())
+					g.eventually("the connection is back", g.nc.IsConnected)
+				}
+			}
+			all.Wait()
+			bySeq := map[uint64]string{}
+			for _, m := range g.held(EventStream, ">") {
+				bySeq[m.Sequence] = string(m.Data)
+			}
+			for i := range n {
+				if seq := acked[i].Load(); seq != 0 {
+					require.Equal(t, fmt.Sprint(i), bySeq[seq])
+				}
+			}
+			require.NotZero(t, stored.Load())
+			require.Empty(t, a.pending)
+		})
+	}
+}
+
+// Close does not wait for a server that is away, and forgets nobody.
+func TestCloseFailsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	for _, group := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Group=%v", group), func(t *testing.T) {
+			t.Parallel()
+			g := setup(t, OS)
+			a, err := NewAppender(g.nc, AppenderOptions{Group: group, Timeout: time.Hour})
+			require.NoError(t, err)
+			// Nobody answers here: what is published stays under way.
+			_, err = g.nc.Subscribe("silent.>", func(*nats.Msg) {})
+			require.NoError(t, err)
+			const n = 5000
+			var closed, called atomic.Int32
+			var senders sync.WaitGroup
+			for s := range 4 {
+				senders.Go(func() {
+					for i := range n {
+						stream := fmt.Sprint("S", i%3)
+						a.Go(stream, &nats.Msg{Subject: fmt.Sprintf("silent.%d.%d", s, i), Header: nats.Header{}}, func(r Result) {
+							called.Add(1)
+							if errors.Is(r.Err, ErrClosed) {
+								closed.Add(1)
+							}
+						})
+						if s == 0 && i == n/2 {
+							senders.Go(a.Close)
+						}
+					}
+				})
+			}
+			senders.Wait()
+			a.Close() // again is nothing
+			require.EqualValues(t, 4*n, called.Load())
+			require.EqualValues(t, 4*n, closed.Load())
+			require.ErrorIs(t, a.Append(g.ctx, []Write{{"S9", event("a", "x", "")}})[0].Err, ErrClosed)
+		})
+	}
+}
+
+func TestUnansweredWithinItsTime(t *testing.T) {
+	t.Parallel()
+	g := setup(t, OS)
+	a := g.appender(AppenderOptions{Timeout: 300 * time.Millisecond})
+	_, err := g.nc.Subscribe("silent", func(*nats.Msg) {})
+	require.NoError(t, err)
+	silent := Write{"S", &nats.Msg{Subject: "silent", Header: nats.Header{}}}
+	r := a.Append(g.ctx, []Write{silent, {EventStream, event("a", "thing.made", "x")}})
+	require.ErrorIs(t, r[0].Err, ErrUnanswered)
+	require.EqualError(t, r[0].Err, "no answer from the stream within 300ms")
+	require.Equal(t, Result{Seq: 1}, r[1])
+
+	ctx, cancel := context.WithCancel(g.ctx)
+	cancel()
+	r = a.Append(ctx, []Write{silent})
+	require.ErrorIs(t, r[0].Err, ErrUnanswered)
+	require.ErrorIs(t, r[0].Err, context.Canceled)
+}
