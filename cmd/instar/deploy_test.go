@@ -53,7 +53,7 @@ func TestExamplesInTheExampleConfig(t *testing.T) {
 	require.Len(t, c.Auth.Tokens, 1)
 	require.Len(t, c.NATS.Users, 1)
 	require.Equal(t, Template{
-		Command: []string{"python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"}, Dir: "/srv/web", Socket: "port", Env: map[string]string{"PYTHONUNBUFFERED": "1"},
+		Command: []string{"sh", "-c", `exec python3 -m http.server --bind 127.0.0.1 "$PORT"`}, Dir: "/srv/web", Socket: "port", Env: map[string]string{"PYTHONUNBUFFERED": "1"},
 	}, c.Gateways.Process.Templates["web"])
 }
 
