@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,7 +23,12 @@ type Owner struct {
 	Node  string        // who asks: kept with the data directory, so that a restart takes its own lease back at once
 	Life  time.Duration // of a lease that is not renewed; 0 is 10 s, at least 1 s
 	Log   *slog.Logger
+
+	standby atomic.Bool
 }
+
+// StandingBy reports whether another node holds the lease.
+func (o *Owner) StandingBy() bool { return o.standby.Load() }
 
 // Run waits for the lease, calls work while it holds it, and gives it back when work ends. It returns what work
 // returns; a lost lease ends the context of work, and Run waits for the lease again.
@@ -31,6 +37,7 @@ func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error
 	waiting := false
 	for {
 		revision, holder, err := o.take(ctx)
+		o.standby.Store(errors.Is(err, errHeld))
 		switch {
 		case err == nil:
 			waiting = false

@@ -42,6 +42,7 @@ type app struct {
 	serving  providers.Serving
 	deps     consumers.Deps
 	engine   *consumers.Engine
+	owner    *consumers.Owner
 	registry *prometheus.Registry
 	disk     *disk
 	api      *api.Server
@@ -224,7 +225,7 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 func (a *app) startConsumers(ctx context.Context) error {
 	a.engine = &consumers.Engine{Deps: a.deps}
 	performers := map[string]consumers.Performer{"service": a.serving}
-	owner := &consumers.Owner{JS: a.deps.JS, Names: a.deps.Names, Node: a.node, Log: a.log}
+	a.owner = &consumers.Owner{JS: a.deps.JS, Names: a.deps.Names, Node: a.node, Log: a.log}
 	work := func(ctx context.Context) error {
 		parts := []func(context.Context) error{
 			a.engine.Run,
@@ -239,7 +240,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 		}
 		return together(ctx, parts)
 	}
-	a.goes(ctx, "the engine", func(ctx context.Context) error { return owner.Run(ctx, work) })
+	a.goes(ctx, "the engine", func(ctx context.Context) error { return a.owner.Run(ctx, work) })
 	return nil
 }
 

@@ -73,7 +73,12 @@ func (a *app) tokens() []api.Token {
 func (a *app) checks(context.Context) []api.Check {
 	list := []api.Check{
 		{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + orName(a.deps.NC.ConnectedServerName(), "nobody")},
-		{Name: "partitions", OK: a.engine.Live() == streams.Partitions, Detail: fmt.Sprintf("%d of %d take commands here", a.engine.Live(), streams.Partitions)},
+	}
+	if a.owner.StandingBy() {
+		list = append(list, api.Check{Name: "partitions", OK: true, Detail: "standing by: another node takes commands"})
+	} else {
+		live := a.engine.Live()
+		list = append(list, api.Check{Name: "partitions", OK: live == streams.Partitions, Detail: fmt.Sprintf("%d of %d take commands here", live, streams.Partitions)})
 	}
 	disk := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
 	if err := a.disk.err(); err != nil {
