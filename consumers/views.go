@@ -46,6 +46,7 @@ type folder struct {
 	view   machines.View
 	name   string
 	bucket *kv.Bucket[machines.Folded]
+	last   uint64 // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
 
 func (f *folder) run(ctx context.Context) {
@@ -71,13 +72,19 @@ func (f *folder) serve(ctx context.Context) error {
 	if f.bucket, err = kv.Open(ctx, f.v.JS, f.v.Names.Bucket(f.m.BucketOf(f.view)), kv.JSON[machines.Folded]()); err != nil {
 		return err
 	}
-	cons, err := f.v.JS.CreateOrUpdateConsumer(ctx, f.v.Names.Stream(streams.EventStream), jetstream.ConsumerConfig{
+	stream := f.v.Names.Stream(streams.EventStream)
+	cons, err := f.v.JS.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: f.name, Description: f.view.Doc, FilterSubjects: f.subjects(),
 		AckPolicy: jetstream.AckAllPolicy, AckWait: time.Minute, MaxAckPending: 4 * f.v.Batch, MaxDeliver: -1,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot open consumer %s: %w", f.name, err)
 	}
+	// What was taken and not folded comes first: a later event would let the view take it for folded.
+	if _, err := f.v.JS.ResetConsumer(ctx, stream, f.name); err != nil {
+		return fmt.Errorf("cannot reset consumer %s: %w", f.name, err)
+	}
+	f.last = 0
 	for ctx.Err() == nil {
 		if err := f.batch(ctx, cons); err != nil {
 			return err
@@ -110,15 +117,17 @@ func (f *folder) batch(ctx context.Context, cons jetstream.Consumer) error {
 		return fmt.Errorf("cannot take events: %w", err)
 	}
 	msgs := []jetstream.Msg{first}
-	more, err := cons.FetchNoWait(f.v.Batch - 1)
-	if err != nil {
-		return fmt.Errorf("cannot take events: %w", err)
-	}
-	for m := range more.Messages() {
-		msgs = append(msgs, m)
-	}
-	if err := more.Error(); err != nil {
-		return fmt.Errorf("cannot take events: %w", err)
+	if f.v.Batch > 1 {
+		more, err := cons.FetchNoWait(f.v.Batch - 1)
+		if err != nil {
+			return fmt.Errorf("cannot take events: %w", err)
+		}
+		for m := range more.Messages() {
+			msgs = append(msgs, m)
+		}
+		if err := more.Error(); err != nil {
+			return fmt.Errorf("cannot take events: %w", err)
+		}
 	}
 	changed := map[string]*folding{}
 	for _, m := range msgs {
@@ -150,6 +159,10 @@ func (f *folder) fold(ctx context.Context, m jetstream.Msg, changed map[string]*
 	if err != nil {
 		return err
 	}
+	if meta.Sequence.Consumer != f.last+1 {
+		return fmt.Errorf("delivery %d follows %d: another process takes the events of the view", meta.Sequence.Consumer, f.last)
+	}
+	f.last = meta.Sequence.Consumer
 	addr, err := f.v.Names.ParseEvent(m.Subject(), f.m.Parent != "")
 	if err != nil {
 		f.v.Log.Error("an event is left out of a view", "view", f.name, "seq", meta.Sequence.Stream, "error", err)
