@@ -17,7 +17,7 @@ import (
 
 // Bounds of a body. A client that sends slowly is given up.
 const (
-	maxBody  = 1 << 20
+	maxBody  = 256 << 10 // as the engine
 	maxDepth = 64
 	bodyWait = 10 * time.Second
 )

@@ -144,7 +144,7 @@ func TestBadInputStoresNothing(t *testing.T) {
 		{"NotUTF8", "/v1/gadgets/x/create", "{\"spec\":{\"name\":\"\xff\"},}", nil, 400, "malformed"},
 		{"TwoValues", "/v1/gadgets/x/create", good + good, nil, 400, "malformed"},
 		{"Deep", "/v1/gadgets/x/create", `{"spec":{"name":"a","free":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `}}`, nil, 400, "malformed"},
-		{"OpenBrackets", "/v1/gadgets/x/create", strings.Repeat("[", 1<<20-1), nil, 400, "malformed"},
+		{"OpenBrackets", "/v1/gadgets/x/create", strings.Repeat("[", 256<<10-1), nil, 400, "malformed"},
 		{"TooLarge", "/v1/gadgets/x/create", `{"spec":{"name":"` + strings.Repeat("a", 1<<20) + `"}}`, nil, 413, "payload-too-large"},
 		{"TooLargeWithItsHeaders", "/v1/gadgets/x/create", `{"spec":{"name":"a","free":"` + strings.Repeat("a", 1<<20-40) + `"}}`, nil, 413, "payload-too-large"},
 		{"UnknownField", "/v1/gadgets/x/create", `{"spec":{"name":"a","password":"s3cret"}}`, nil, 422, "validation"},

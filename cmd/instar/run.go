@@ -47,6 +47,7 @@ type app struct {
 	disk     *disk
 	api      *api.Server
 	url      string // of the HTTP listener
+	sample   string // how the sample service of dev is
 
 	stopping atomic.Bool
 	stops    []func(context.Context) error
@@ -277,7 +278,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
 		Tokens:      a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0,
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
-		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.cfg.Durability + ": survives " + streams.Profile(a.cfg.Durability).Survives(),
+		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
 	})
 	if err != nil {

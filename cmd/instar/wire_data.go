@@ -85,16 +85,6 @@ func (a *app) checks(context.Context) []api.Check {
 		disk.OK, disk.Detail = false, err.Error()
 	}
 	list = append(list, disk)
-	for _, m := range a.machines {
-		c := api.Check{Name: "index " + m.Plural, Detail: fmt.Sprintf("%d entities", a.indexes[m.Name].Len())}
-		select {
-		case <-a.indexes[m.Name].Ready():
-			c.OK = true
-		default:
-			c.Detail = "is being read"
-		}
-		list = append(list, c)
-	}
 	return list
 }
 

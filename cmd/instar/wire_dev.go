@@ -39,16 +39,23 @@ func (a *app) startSample(ctx context.Context) error {
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return err
 	}
+	a.sample = "is on its way to READY"
 	if r := answer.Refusal; r != nil && r.Code != machines.CodeExists {
 		a.log.Warn("the sample service was refused", "reason", r.Message)
+	}
+	if answer.Refusal != nil || answer.Duplicate {
+		a.sample = "was here before"
+		if e, ok := a.indexes["service"].Get(machines.Key("default", "", sampleID)); ok {
+			a.sample += " and is " + e.State
+		}
 	}
 	return nil
 }
 
 // banner tells a person where things are and what to try.
 func (a *app) banner() {
-	profile := streams.Profile(a.cfg.Durability)
-	a.log.Info("ready", "http", a.url, "nats", a.natsURL(), "data", a.cfg.Data, "durability", a.cfg.Durability, "survives", profile.Survives(), "node", a.node)
+	profile := a.profile()
+	a.log.Info("ready", "http", a.url, "nats", a.natsURL(), "data", a.cfg.Data, "durability", profile, "node", a.node)
 	if a.mode != ModeDev {
 		return
 	}
@@ -56,17 +63,25 @@ func (a *app) banner() {
 Instar is running.
   API and docs   %[1]s/docs
   NATS           %[2]s
-  Data           %[3]s   (durability %[4]s: survives %[5]s)
-  Sample         service "%[6]s" is on its way to READY
+  Data           %[3]s   (durability %[4]s)
+  Sample         service "%[5]s" %[7]s
 
 Try, in another terminal and the same directory:
-  %[7]s service watch
-  %[7]s service get %[6]s
-  %[7]s service update %[6]s --image hello --env GREETING=Again --wait
-  curl -s %[1]s/v1/services/%[6]s
+  %[6]s service watch
+  %[6]s service get %[5]s
+  %[6]s service update %[5]s --image hello --env GREETING=Again --wait
+  curl -s %[1]s/v1/services/%[5]s
 
 Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
-`, a.url, a.natsURL(), a.cfg.Data, profile, profile.Survives(), sampleID, os.Args[0])
+`, a.url, a.natsURL(), a.cfg.Data, profile, sampleID, os.Args[0], a.sample)
+}
+
+// profile is what an acknowledged write survives. Of a server that is not ours only its operator can tell.
+func (a *app) profile() string {
+	if a.cfg.NATS.Attached() {
+		return "attached: as that NATS server is configured (sync_interval)"
+	}
+	return a.cfg.Durability + ": survives " + streams.Profile(a.cfg.Durability).Survives()
 }
 
 func (a *app) natsURL() string {

@@ -36,7 +36,7 @@ type Template struct {
 type Config struct {
 	Dir        string              // state and logs; created, readable by the owner only
 	Host       string              // IP address of the public sockets; 127.0.0.1 when empty
-	Sites      string              // what the template static serves; <Dir>/sites when empty
+	Sites      string              // what the template static serves, by namespace; <Dir>/sites when empty
 	Templates  map[string]Template // besides, or instead of, hello and static
 	NoBuiltins bool                // leaves hello and static out
 	Self       []string            // runs builtin.Main in a new process; this executable with "run-template" when empty

@@ -3,6 +3,7 @@ package process
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func (u *unit) environment(t Template, r *revision, port int) []string {
 	maps.Copy(env, r.Spec.Env)
 	env["PORT"] = strconv.Itoa(port)
 	env["INSTAR_SERVICE"], env["INSTAR_NAMESPACE"] = u.state.Name, u.state.Namespace
-	env["INSTAR_REVISION"], env["INSTAR_SITES"] = r.Name, u.gateway.config.Sites
+	env["INSTAR_REVISION"], env["INSTAR_SITES"] = r.Name, filepath.Join(u.gateway.config.Sites, u.state.Namespace)
 	env[ownerVar] = u.gateway.owner
 	list := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {

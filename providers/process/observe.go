@@ -58,7 +58,10 @@ func (u *unit) observation() service.Observation {
 	o := service.Observation{ResourceVersion: strconv.FormatUint(s.Writes, 10), At: time.Now()}
 	o.Snapshot = service.Snapshot{
 		Exists: true, UID: s.UID, Generation: s.Generation, ObservedGeneration: s.Observed, SpecHash: s.Hash,
-		URL: u.url(), Serving: s.Serving, LatestReady: s.Serving,
+		Serving: s.Serving, LatestReady: s.Serving,
+	}
+	if s.Serving != "" { // before, connections are taken by the kernel and answered by nobody
+		o.URL = u.url()
 	}
 	for _, r := range s.Revisions {
 		v := u.revisionStatus(r)
@@ -94,9 +97,6 @@ func (u *unit) configurations(latest *revision) verdictOf {
 		return verdictOf{machines.Unknown, reasonStarting, "revision " + latest.Name + " is starting"}
 	case failed:
 		text := "revision " + latest.Name + " failed: " + latest.Reason + ": " + latest.Message
-		if u.state.Serving != "" {
-			text += "; " + u.state.Serving + " goes on serving"
-		}
 		return verdictOf{machines.False, service.ReasonRevisionFailed, text}
 	}
 	return verdictOf{status: machines.True}

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// static serves the directory INSTAR_SITES/$SITE, or the one named after the service.
+// static serves the directory INSTAR_SITES/$SITE, or the one named after the service. INSTAR_SITES is that of the
+// service's namespace.
 func static([]string) error {
 	root, err := openSite(os.Getenv("INSTAR_SITES"), cmp.Or(os.Getenv("SITE"), os.Getenv("INSTAR_SERVICE")))
 	if err != nil {
@@ -30,14 +31,18 @@ func openSite(sites, name string) (*os.Root, error) {
 	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return nil, fmt.Errorf("%q is not the name of a directory of sites", name)
 	}
+	missing := fmt.Errorf("there is no site %q: put its files into %s", name, filepath.Join(sites, name))
 	all, err := os.OpenRoot(sites)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the directory of sites: %w", err)
 	}
 	defer all.Close()
 	root, err := all.OpenRoot(name)
 	if err != nil {
-		return nil, fmt.Errorf("there is no site %q: put its files into a directory of that name below the sites", name)
+		return nil, missing
 	}
 	return root, nil
 }
