@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"syscall"
 	"time"
 
@@ -61,10 +60,7 @@ func (p *pair) active(most time.Duration) (*rig.Instar, error) {
 	var found *rig.Instar
 	err := rig.Until(p.ctx, most, "one of the two takes commands", func() bool {
 		for _, i := range p.instars {
-			if !i.Running() {
-				continue
-			}
-			if status, _ := i.Readyz(); status == http.StatusOK {
+			if i.Running() && i.Active() {
 				found = i
 			}
 		}
@@ -227,12 +223,12 @@ func paused(t *torture) error {
 // oneOwner waits until exactly one of the two takes commands.
 func (p *pair) oneOwner() error {
 	return rig.Until(p.ctx, 20*time.Second, "exactly one of the two takes commands", func() bool {
-		ready := 0
+		active := 0
 		for _, i := range p.instars {
-			if status, _ := i.Readyz(); status == http.StatusOK {
-				ready++
+			if i.Active() {
+				active++
 			}
 		}
-		return ready == 1
+		return active == 1
 	})
 }

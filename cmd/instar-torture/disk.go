@@ -81,9 +81,9 @@ func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast stri
 		return err
 	}
 	noticed := rig.Until(t.ctx, 30*time.Second, "readyz says that the disk is full", func() bool {
-		_, failing := i.Readyz()
-		_, full := failing["disk"]
-		return full
+		_, checks := i.Readyz()
+		disk, told := checks["disk"]
+		return told && !disk.OK
 	})
 	after := since(began)
 	refusal := t.refused503(i)

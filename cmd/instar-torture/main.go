@@ -115,6 +115,8 @@ var parts = []part{
 	{"attached", "two instars on a NATS server of its own: kills of each", 1, attached},
 	{"paused", "the active of two instars stands still beyond its lease, and wakes up", 1, paused},
 	{"disk", "the disk is full, and has room again", 1, diskFull},
+	{"strange", "messages again, late and forged, values written by hand", 1, strange},
+	{"clock", "a clock that jumps", 1, stepped},
 }
 
 const lanes = 2

@@ -16,7 +16,9 @@ const Machine = "service"
 func Check(h *History) []Violation {
 	c := &checking{h: h, stories: stories(h.Events), decided: map[string]map[string][]uint64{}}
 	for _, key := range slices.Sorted(maps.Keys(c.stories)) {
-		c.story(key, c.stories[key])
+		if !h.Foreign[key] {
+			c.story(key, c.stories[key])
+		}
 	}
 	c.values()
 	c.commands()
@@ -140,7 +142,6 @@ func (c *checking) transitions(key string, all []transition) {
 func (c *checking) last(key string, all []transition, labels map[string]string) {
 	v, ok := c.h.Values[key]
 	switch {
-	case c.h.Foreign[key]:
 	case len(all) == 0 && ok:
 		c.say("history", key, "a value of version %d is stored, and there is no event of any", v.Version)
 	case len(all) > 0 && !ok:

@@ -106,7 +106,7 @@ type History struct {
 	Read      time.Time                // when it was read
 	Deadlines map[string]time.Duration // entities that must have failed by their deadline, and which
 	Late      time.Duration            // how late a deadline may be noticed
-	Foreign   map[string]bool          // keys that were written by hand or sent nonsense: only their events are judged
+	Foreign   map[string]bool          // keys whose promises were broken on purpose: they are not judged
 	Buried    int                      // dead letters that were provoked
 }
 

@@ -86,6 +86,11 @@ func (c *Client) repeat(ctx context.Context, id string, cmd check.Command, expec
 	}
 }
 
+// Repeat sends a command again under the id that it had.
+func (c *Client) Repeat(ctx context.Context, id string, cmd check.Command) check.Command {
+	return c.repeat(ctx, id, check.Command{ID: cmd.ID, Key: cmd.Key, Name: cmd.Name, Body: cmd.Body}, 0)
+}
+
 // tryWithin is the patience of a client with one try.
 const tryWithin = 1500 * time.Millisecond
 

@@ -101,29 +101,34 @@ func (i *Instar) await(ctx context.Context, most time.Duration, what string, hol
 
 var quick = &http.Client{Timeout: 2 * time.Second}
 
-// Readyz is the status of /readyz and the checks that fail; 0 says that nobody answers.
-func (i *Instar) Readyz() (status int, failing map[string]string) {
+// Check is one row of /readyz.
+type Check struct {
+	Name, Detail string
+	OK           bool
+}
+
+// Readyz is the status of /readyz and its checks by name; 0 says that nobody answers.
+func (i *Instar) Readyz() (status int, checks map[string]Check) {
 	r, err := quick.Get("http://" + i.HTTP + "/readyz?verbose")
 	if err != nil {
 		return 0, nil
 	}
 	defer r.Body.Close()
-	var h struct {
-		Checks []struct {
-			Name, Detail string
-			OK           bool
-		}
-	}
+	var h struct{ Checks []Check }
 	if err := json.NewDecoder(r.Body).Decode(&h); err != nil {
 		return 0, nil
 	}
-	failing = map[string]string{}
+	checks = map[string]Check{}
 	for _, c := range h.Checks {
-		if !c.OK {
-			failing[c.Name] = c.Detail
-		}
+		checks[c.Name] = c
 	}
-	return r.StatusCode, failing
+	return r.StatusCode, checks
+}
+
+// Active reports whether it takes commands, in all partitions. A standby is ready, too, and does not.
+func (i *Instar) Active() bool {
+	status, checks := i.Readyz()
+	return status == http.StatusOK && checks["partitions"].OK && strings.HasSuffix(checks["partitions"].Detail, "take commands here")
 }
 
 func tail(log string) string {
