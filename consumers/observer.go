@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -108,15 +109,17 @@ func (o *Observer) transit() []string {
 // states are those with a poll; the shortest poll is the default period.
 func (o *Observer) states() []string {
 	var states []string
+	var shortest time.Duration
 	for _, s := range o.Machine.States {
 		if s.Poll == nil {
 			continue
 		}
 		states = append(states, s.Name)
-		if o.Every == 0 || o.Every > s.Poll.Every {
-			o.Every = orDefault(o.Every, s.Poll.Every)
+		if shortest == 0 || s.Poll.Every < shortest {
+			shortest = s.Poll.Every
 		}
 	}
+	o.Every = orDefault(o.Every, shortest)
 	return states
 }
 
@@ -187,6 +190,16 @@ func (o *Observer) look(ctx context.Context, l look) {
 	}
 }
 
+// see turns a panic of a looker into an error.
+func (o *Observer) see(ctx context.Context, e *machines.Entity, polled bool) (finding machines.Finding, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the looker panics: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return o.Looker.Look(ctx, e, polled)
+}
+
 func (o *Observer) once(ctx context.Context, l look) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -202,7 +215,7 @@ func (o *Observer) once(ctx context.Context, l look) error {
 	if s, ok := o.Machine.State(e.State); !ok || s.Poll == nil {
 		return nil
 	}
-	finding, err := o.Looker.Look(ctx, &e, l.polled)
+	finding, err := o.see(ctx, &e, l.polled)
 	if err != nil {
 		return err
 	}
