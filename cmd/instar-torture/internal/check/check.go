@@ -20,6 +20,11 @@ func Check(h *History) []Violation {
 			c.story(key, c.stories[key])
 		}
 	}
+	for _, key := range slices.Sorted(maps.Keys(h.Values)) {
+		if len(c.stories[key]) == 0 && !h.Foreign[key] {
+			c.last(key, nil, nil)
+		}
+	}
 	c.values()
 	c.commands()
 	c.order()
