@@ -30,7 +30,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 					return err
 				}
 			}
-			if s != nil && s.size > maxOutbox {
+			if s != nil && (s.size > maxOutbox || s.dirty && p.failures[items[n].seq] > 0) { // one that failed is tried alone
 				break
 			}
 			if s != nil {

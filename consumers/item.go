@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -207,7 +208,11 @@ func (p *partition) step(it *item, h nats.Header) {
 		it.settle(s)
 		s.remember(it.outcome())
 	default:
-		p.e.Meter.Transition(s.m.Name, out.From, out.To, it.addr.Last, next.UpdatedAt.Sub(s.entity.Since))
+		var stayed time.Duration
+		if !s.entity.Since.IsZero() { // zero at a birth
+			stayed = next.UpdatedAt.Sub(s.entity.Since)
+		}
+		p.e.Meter.Transition(s.m.Name, out.From, out.To, it.addr.Last, stayed)
 		s.entity = next
 		it.answer.Outcome = machines.Applied
 		p.commitLater(it, out.Messages)
@@ -307,7 +312,7 @@ func (p *partition) kill(it *item, err error) {
 	it.answer.Outcome = machines.Dead
 	it.answer.Refusal = &machines.Refusal{Code: machines.CodeDead, State: s.entity.State, Command: it.addr.Last, Message: "the command could not be processed; it lies in the dead letters"}
 	it.settle(s)
-	if !s.entity.Exists() {
+	if !s.entity.Exists() || p.failures[it.seq] > maxDeliveries { // there is no room even for the note
 		return
 	}
 	msg := it.event(machines.EventDead, nil)

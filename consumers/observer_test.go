@@ -97,14 +97,14 @@ func (k *looker) of(id string) []bool {
 }
 
 // observed runs an engine, an index and an observer.
-func observed(t *testing.T, k *looker, o Observer) (*world, *Observer) {
+func observed(t *testing.T, k *looker, o *Observer) *world {
 	t.Helper()
 	w := setup(t, streams.Interval, lampMachine).start()
 	index := kv.NewIndex(w.JS, "lamps", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
 	w.also(index.Run)
 	o.Deps, o.Machine, o.Looker, o.Index = w.Deps, lampMachine, k, index
 	w.also(o.Run)
-	return w, &o
+	return w
 }
 
 func (w *world) lamp(id string, commands ...string) {
@@ -129,7 +129,7 @@ func TestSweepsLookAtWhatHasAPoll(t *testing.T) {
 	k.see["quiet"] = func(context.Context) (machines.Finding, error) {
 		return machines.Finding{Until: time.Now().Add(time.Hour)}, nil
 	}
-	w, _ := observed(t, k, Observer{Every: 30 * time.Millisecond})
+	w := observed(t, k, &Observer{Every: 30 * time.Millisecond})
 	w.lamp("off", "create")
 	w.lamp("gone", "create", "light", "remove")
 	w.lamp("lit", "create", "light")
@@ -157,8 +157,10 @@ func TestFindingsBecomeCommands(t *testing.T) {
 		done = true
 		return machines.Finding{Input: "seen", Data: seenBody{"light"}}, nil
 	}
-	k.see["unfit"] = func(context.Context) (machines.Finding, error) { return machines.Finding{Input: "seen", Data: make(chan int)}, nil }
-	w, _ := observed(t, k, Observer{Every: 20 * time.Millisecond})
+	k.see["unfit"] = func(context.Context) (machines.Finding, error) {
+		return machines.Finding{Input: "seen", Data: make(chan int)}, nil
+	}
+	w := observed(t, k, &Observer{Every: 20 * time.Millisecond})
 	w.lamp("unfit", "create", "light")
 	w.lamp("a", "create", "light")
 	w.eventually("it is told", func() bool { return w.seen("a") == 1 })
@@ -176,7 +178,7 @@ func TestFindingsBecomeCommands(t *testing.T) {
 func TestAWatchTriggersLooks(t *testing.T) {
 	t.Parallel()
 	k := newLooker()
-	w, _ := observed(t, k, Observer{Every: time.Hour})
+	w := observed(t, k, &Observer{Every: time.Hour})
 	w.lamp("a", "create", "light")
 	w.lamp("off", "create")
 	notify := <-k.notify
@@ -205,7 +207,7 @@ func TestNeverTwoLooksAtATime(t *testing.T) {
 		}
 		return machines.Finding{}, nil
 	}
-	w, _ := observed(t, k, Observer{Every: time.Hour, Concurrency: 4})
+	w := observed(t, k, &Observer{Every: time.Hour, Concurrency: 4})
 	w.lamp("a", "create", "light")
 	w.lamp("b", "create", "light")
 	notify := <-k.notify
@@ -233,7 +235,7 @@ func TestABadLookerDoesNotStopOthers(t *testing.T) {
 		<-ctx.Done()
 		return machines.Finding{}, ctx.Err()
 	}
-	w, _ := observed(t, k, Observer{Every: 20 * time.Millisecond, Timeout: 200 * time.Millisecond, Concurrency: 2})
+	w := observed(t, k, &Observer{Every: 20 * time.Millisecond, Timeout: 200 * time.Millisecond, Concurrency: 2})
 	for _, id := range []string{"errs", "panics", "hangs", "well"} {
 		w.lamp(id, "create", "light")
 	}
@@ -247,10 +249,12 @@ func TestABadLookerDoesNotStopOthers(t *testing.T) {
 func TestTransitionalStatesAreSweptWithoutCounting(t *testing.T) {
 	t.Parallel()
 	k := newLooker()
-	w, _ := observed(t, k, Observer{Every: time.Hour})
+	w := observed(t, k, &Observer{Every: time.Hour})
 	w.lamp("warm", "create", "warm")
 	w.lamp("lit", "create", "light")
-	w.eventually("two looks", func() bool { return len(slices.DeleteFunc(k.of("warm"), func(polled bool) bool { return polled })) >= 2 })
+	w.eventually("two looks", func() bool {
+		return len(slices.DeleteFunc(k.of("warm"), func(polled bool) bool { return polled })) >= 2
+	})
 	require.NotContains(t, k.of("lit"), false)
 }
 

@@ -43,6 +43,9 @@ func (p *partition) run(ctx context.Context) {
 		if time.Since(started) > 10*time.Second {
 			try = 0
 		}
+		if streams.Hopeless(err) && len(p.failures) > 0 {
+			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
+		}
 		p.e.Meter.Restarted(p.name)
 		if errors.Is(err, streams.ErrConflict) {
 			p.e.Log.Warn("an entity was written by somebody else; the partition starts again from its ack floor", "partition", p.n, "error", err)

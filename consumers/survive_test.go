@@ -91,9 +91,12 @@ func TestUnreadableValueParksOneEntity(t *testing.T) {
 			w.start()
 			a := w.ask(toThing("a", "add", `{"n":1}`))
 			require.Equal(t, machines.CodeParked, a.Refusal.Code)
-			letters, err := w.dead().List(w.ctx, 0, 10)
-			require.NoError(t, err)
-			require.Len(t, letters, 1)
+			var letters []streams.DeadLetter // it is published beside the answer
+			w.eventually("a dead letter", func() bool {
+				var err error
+				letters, err = w.dead().List(w.ctx, 0, 10)
+				return err == nil && len(letters) == 1
+			})
 			require.Equal(t, "default.a", letters[0].Key)
 			got, err := bucket.Get(w.ctx, "default.a")
 			require.NoError(t, err)
