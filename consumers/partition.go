@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams"
@@ -64,6 +65,8 @@ func (p *partition) serve(ctx context.Context) error {
 	if p.failures == nil {
 		p.failures = map[uint64]int{}
 	}
+	moved := p.e.NC.StatusChanged(nats.CONNECTED)
+	defer p.e.NC.RemoveStatusListener(moved)
 	cons, err := p.open(ctx)
 	if err != nil {
 		return err
@@ -94,7 +97,7 @@ func (p *partition) serve(ctx context.Context) error {
 	defer p.e.live.Add(-1)
 	for err == nil {
 		var batch []delivery
-		if batch, err = p.next(ctx, incoming, broken); err == nil {
+		if batch, err = p.next(ctx, incoming, broken, moved); err == nil {
 			err = p.process(ctx, batch)
 		}
 	}
@@ -122,7 +125,7 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 }
 
 // next waits for a command and takes those that have arrived behind it.
-func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, broken <-chan error) ([]delivery, error) {
+func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, broken <-chan error, moved <-chan nats.Status) ([]delivery, error) {
 	var batch []delivery
 	for len(batch) == 0 {
 		var settled <-chan error
@@ -142,6 +145,8 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 			}
 		case err := <-broken:
 			return nil, fmt.Errorf("the consumer fails: %w", err)
+		case <-moved: // the consumer is gone with its server; missing heartbeats would tell that in seconds
+			return nil, errors.New("the connection was made anew")
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -330,3 +330,16 @@ func TestUnpublished(t *testing.T) {
 		require.Equal(t, want, unpublished("thing", "default.a", outbox, id, 72), id)
 	}
 }
+
+// The consumers are gone with the server. That is noticed by the new connection, not by missing heartbeats.
+func TestCommandsGoOnSoonAfterTheServerIsBack(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.eventually("all partitions", func() bool { return w.engine.Live() == streams.Partitions })
+	require.NoError(t, w.server.Restart())
+	w.eventually("the connection is back", w.NC.IsConnected)
+	began := time.Now()
+	w.persist(toThing("a", "add", `{"n":1}`), "after")
+	require.Less(t, time.Since(began), 3500*time.Millisecond)
+}
