@@ -110,6 +110,7 @@ type part struct {
 
 var parts = []part{
 	{"kill", "kill -9 under load", 0, killed},
+	{"wire", "the connection to NATS breaks, or is slow, at exact messages", 0, cutOff},
 	{"failpoints", "the program kills itself at every place of the protocol", 1, failpoints},
 	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, linearizable},
 	{"attached", "two instars on a NATS server of its own: kills of each", 1, attached},
