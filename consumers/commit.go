@@ -30,7 +30,8 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 					return err
 				}
 			}
-			if s != nil && (s.size > maxOutbox || s.dirty && p.failures[items[n].seq] > 0) { // one that failed is tried alone
+			// What one commit adds must be bounded, and be remembered whole: a command that comes again is answered from it.
+			if s != nil && (s.size > maxOutbox || s.fresh >= machines.RingSize || s.dirty && p.failures[items[n].seq] > 0) { // one that failed is tried alone
 				break
 			}
 			if s != nil {
@@ -53,6 +54,7 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	slots := touched(items)
 	failpoint("before-kv")
 	if err := p.write(ctx, slots); err != nil {
+		p.replyWritten(items)
 		return err
 	}
 	failpoint("after-kv")
@@ -186,6 +188,18 @@ func (s *slot) value() ([]byte, error) {
 	return e.AppendJSON(make([]byte, 0, 4096))
 }
 
+// replyWritten answers for those entities of a failed write that were written: their commands come again, too, and are
+// not answered twice by anybody who listens.
+func (p *partition) replyWritten(items []*item) {
+	for _, it := range items {
+		if it.slot != nil && !it.slot.dirty && it.letter == "" {
+			p.reply(it)
+		} else if it.end != nil {
+			it.end(streams.ErrUnanswered)
+		}
+	}
+}
+
 // reply answers the waiter of a command: the commit point has passed.
 func (p *partition) reply(it *item) {
 	if it.end != nil {
@@ -213,7 +227,7 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 	var writes []streams.Write
 	for _, s := range slots {
 		messages := append(s.outbox, s.loose...)
-		s.outbox, s.loose, s.size = nil, nil, 0
+		s.outbox, s.loose, s.size, s.fresh = nil, nil, 0, 0
 		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, slot: s}
 		for i := range messages {
 			w, err := p.e.message(s, &messages[i])
@@ -254,7 +268,7 @@ func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) e
 
 func (p *partition) letter(it *item) streams.Write {
 	m := p.e.dead().Message(streams.DeadLetter{
-		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: it.letter, Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
+		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: clip(it.letter, maxReason), Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
 	}, fmt.Sprintf("dead/%s/%d/%d", p.name, it.seq, it.time.UnixNano()))
 	return streams.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
 }

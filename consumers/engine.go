@@ -66,7 +66,6 @@ type Engine struct {
 	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
 
 	byName map[string]*machines.Machine
-	parts  []*partition
 	live   atomic.Int32 // partitions that take commands
 }
 
@@ -82,7 +81,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for n := range streams.Partitions {
 		p := &partition{e: e, n: n, name: fmt.Sprintf("p%02d", n)}
-		e.parts = append(e.parts, p)
 		all.Go(func() { p.run(ctx) })
 	}
 	all.Wait()

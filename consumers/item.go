@@ -37,6 +37,8 @@ type item struct {
 	hash    string
 	reply   string
 	trace   string
+	actor   string
+	reason  string
 	end     func(error)
 	answer  machines.Answer
 	letter  string // why it goes to DEAD_LETTERS, or empty
@@ -45,7 +47,10 @@ type item struct {
 // read makes an item of a delivery. One that cannot be addressed becomes a dead letter.
 func (p *partition) read(d delivery) *item {
 	h := d.msg.Headers()
-	it := &item{delivery: d, reply: streams.Header(h, streams.HeaderReply), trace: streams.Header(h, streams.HeaderTrace)}
+	it := &item{
+		delivery: d, reply: replyTo(streams.Header(h, streams.HeaderReply)), trace: traceparent(streams.Header(h, streams.HeaderTrace)),
+		actor: clip(streams.Header(h, streams.HeaderActor), maxActor), reason: clip(streams.Header(h, streams.HeaderReason), maxActor),
+	}
 	addr, err := p.e.Names.ParseStored(d.msg.Subject())
 	if err != nil {
 		it.refuse(&machines.Refusal{Code: machines.CodeValidation, Message: err.Error()})
@@ -66,7 +71,7 @@ func (p *partition) read(d delivery) *item {
 		return it
 	}
 	it.id = streams.UnscopeID(addr.Machine, addr.Key, streams.Header(h, streams.HeaderID))
-	if it.id == "" {
+	if it.id == "" || len(it.id) > maxCommand {
 		it.id = "seq-" + strconv.FormatUint(d.seq, 10)
 	}
 	it.answer.CommandID = it.id
@@ -83,24 +88,26 @@ func fingerprint(command string, body []byte) string {
 }
 
 func (it *item) refuse(r *machines.Refusal) {
-	it.answer.Outcome, it.answer.Refusal = machines.Refused, r
+	it.answer.Outcome, it.answer.Refusal = machines.Refused, clipRefusal(r)
 }
 
 // handle decides about one command in memory.
 func (p *partition) handle(it *item) {
 	s := it.slot
+	h := it.msg.Headers()
 	if s.parked != nil {
 		it.refuse(s.parked)
-		it.letter = s.parked.Message
+		if streams.Header(h, streams.HeaderLookup) == "" { // a question is not a command to keep
+			it.letter = s.parked.Message
+		}
 		return
 	}
-	if it.seq <= s.entity.Mark {
+	if s.took(it) {
 		p.takenBefore(it)
 		return
 	}
-	// Whatever the entity took before this one is acked, and was published before that.
+	// Whatever the entity took before this one was published: its ack was sent after that.
 	s.confirmed = true
-	h := it.msg.Headers()
 	if id := streams.Header(h, streams.HeaderLookup); id != "" {
 		p.lookup(it, streams.UnscopeID(it.addr.Machine, it.addr.Key, id))
 		return
@@ -117,7 +124,7 @@ func (p *partition) handle(it *item) {
 		p.kill(it, fmt.Errorf("given up after %d deliveries", max(it.delivered, uint64(p.failures[it.seq]))))
 		return
 	}
-	p.step(it, h)
+	p.step(it)
 }
 
 // takenBefore answers a command that came again: its transition has happened, what it emits may be missing.
@@ -128,13 +135,12 @@ func (p *partition) takenBefore(it *item) {
 		s.confirmed = true
 		failpoint("taken-before")
 	}
-	if o := s.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq }); o != nil {
+	if o := s.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq && o.ID == it.id }); o != nil {
 		it.asThen(o)
 		it.answer.Duplicate = false // the command came again, not its sender
 		return
 	}
-	it.answer.Outcome = machines.Ignored
-	it.settle(s)
+	p.forgotten(it, it.id)
 }
 
 func (p *partition) lookup(it *item, id string) {
@@ -142,6 +148,11 @@ func (p *partition) lookup(it *item, id string) {
 		it.asThen(o)
 		return
 	}
+	p.forgotten(it, id)
+}
+
+// forgotten answers for a command that was taken, but too long ago to remember how it ended.
+func (p *partition) forgotten(it *item, id string) {
 	it.answer.CommandID = id
 	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is no longer known; the entity remembers its last %d", id, machines.RingSize)})
 	it.settle(it.slot)
@@ -183,7 +194,7 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 }
 
 // step runs the machine and keeps what follows.
-func (p *partition) step(it *item, h nats.Header) {
+func (p *partition) step(it *item) {
 	s := it.slot
 	if len(it.msg.Data()) > maxBody {
 		p.refused(it, machines.Invalid(machines.FieldError{Field: "body", Message: fmt.Sprintf("is larger than %d bytes", maxBody)}))
@@ -192,7 +203,7 @@ func (p *partition) step(it *item, h nats.Header) {
 	it.trace, it.end = p.e.Trace("step "+s.m.Name+"."+it.addr.Last, it.trace, "instar.machine", s.m.Name, "instar.command", it.addr.Last)
 	in := machines.Input{
 		Command: it.addr.Last, ID: it.id, Seq: it.seq, Time: it.time.UTC(), Body: it.msg.Data(), Trace: it.trace,
-		Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason),
+		Actor: it.actor, Reason: it.reason,
 	}
 	next, out, err := safely(s.m, s.entity, in)
 	var refusal *machines.Refusal
@@ -202,7 +213,7 @@ func (p *partition) step(it *item, h nats.Header) {
 	case err != nil:
 		p.kill(it, err)
 	case out.Result != machines.Applied:
-		s.entity.Mark = it.seq
+		s.mark(it)
 		p.rearm(it)
 		it.answer.Outcome = out.Result
 		it.settle(s)
@@ -256,7 +267,8 @@ func safely(m *machines.Machine, e machines.Entity, in machines.Input) (next mac
 // commitLater keeps a command that changes the entity for the commit of the batch.
 func (p *partition) commitLater(it *item, messages []machines.Message) {
 	s := it.slot
-	s.entity.Mark, s.dirty = it.seq, true
+	s.mark(it)
+	s.dirty = true
 	s.outbox = append(append(s.outbox, s.loose...), messages...)
 	s.loose = nil
 	for _, m := range messages {
@@ -273,13 +285,16 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 	s := it.slot
 	it.refuse(r)
 	it.settle(s)
-	s.entity.Mark = it.seq
+	s.mark(it)
 	s.remember(it.outcome())
 	p.e.Meter.Refused(s.m.Name, r.Code)
 	if r.Code == machines.CodeStale {
 		return // a late or double result is expected, and nobody's mistake
 	}
-	msg := it.event(machines.EventRefused, map[string]any{"code": r.Code, "message": r.Message})
+	if told, ok := refusedOf(s.m.Name, s.key, s.lastEventID); ok && told >= it.seq {
+		return // the command came again after its event was published
+	}
+	msg := it.event(machines.EventRefused, map[string]any{"code": r.Code, "message": it.answer.Refusal.Message})
 	msg.Refusal = it.seq
 	if s.dirty {
 		s.outbox = append(s.outbox, msg)
@@ -292,10 +307,9 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 // event is an event that no transition belongs to.
 func (it *item) event(name string, data any) machines.Message {
 	e := &it.slot.entity
-	h := it.msg.Headers()
 	event := machines.Event{
 		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: it.time.UTC(), Command: it.addr.Last, CommandID: it.id,
-		Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason), Data: data,
+		Actor: it.actor, Reason: it.reason, Data: data,
 	}
 	body, err := event.AppendJSON(nil)
 	if err != nil {
@@ -308,7 +322,7 @@ func (it *item) event(name string, data any) machines.Message {
 func (p *partition) kill(it *item, err error) {
 	s := it.slot
 	p.e.Log.Error("a command cannot be processed; it goes to the dead letters", "machine", s.m.Name, "key", s.key, "command", it.addr.Last, "seq", it.seq, "error", err)
-	it.letter = err.Error()
+	it.letter = clip(err.Error(), maxReason)
 	it.answer.Outcome = machines.Dead
 	it.answer.Refusal = &machines.Refusal{Code: machines.CodeDead, State: s.entity.State, Command: it.addr.Last, Message: "the command could not be processed; it lies in the dead letters"}
 	it.settle(s)
@@ -322,5 +336,11 @@ func (p *partition) kill(it *item, err error) {
 
 func (it *item) outcome() machines.Outcome {
 	a := &it.answer
-	return machines.Outcome{ID: it.id, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Hash: it.hash, Refusal: a.Refusal}
+	o := machines.Outcome{ID: it.id, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Hash: it.hash}
+	if a.Refusal != nil {
+		short := *a.Refusal
+		short.Fields = nil // the message names them
+		o.Refusal = &short
+	}
+	return o
 }

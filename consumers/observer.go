@@ -136,6 +136,18 @@ func (o *Observer) watch(ctx context.Context) {
 	}
 }
 
+// forget drops what is known of entities that nobody looks at any more.
+func (o *Observer) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.quiet {
+		item, ok := o.Index.Get(key)
+		if s, known := o.Machine.State(item.State); !ok || !known || s.Poll == nil {
+			delete(o.quiet, key)
+		}
+	}
+}
+
 // sweep queues everything that is due.
 func (o *Observer) sweep(ctx context.Context, states []string, polled bool) {
 	if len(states) == 0 {
@@ -154,6 +166,7 @@ func (o *Observer) sweep(ctx context.Context, states []string, polled bool) {
 			o.enqueue(ctx, look{item.Key, polled})
 		}
 		if q.After = page.Next; q.After == "" {
+			o.forget()
 			return
 		}
 	}
@@ -170,7 +183,9 @@ func (o *Observer) enqueue(ctx context.Context, l look) {
 func (o *Observer) look(ctx context.Context, l look) {
 	o.mu.Lock()
 	if _, under := o.looking[l.key]; under {
-		o.looking[l.key] = true
+		if !l.polled { // what was noticed meanwhile may be new; a poll is not
+			o.looking[l.key] = true
+		}
 		o.mu.Unlock()
 		return
 	}

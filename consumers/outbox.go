@@ -33,6 +33,9 @@ func (e *Engine) message(s *slot, m *machines.Message) (streams.Write, error) {
 		if !ok {
 			t = machines.EventType{Subject: m.Name, Class: machines.ClassState} // of an older table
 		}
+		if len(m.Body) > maxEvent {
+			msg.Data = fmt.Appendf(nil, `{"version":%d,"truncated":%d}`, m.Version, len(m.Body))
+		}
 		msg.Subject = e.Names.Event(s.m.Name, s.key, t.Subject)
 		streams.CloudEvent(msg, id, "/instar/"+s.m.Name+"/"+s.key, m.Name, s.key, m.At)
 		streams.Keep(msg, streams.LifeOf(string(t.Class)))

@@ -53,7 +53,7 @@ func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error
 		case !errors.Is(err, errHeld):
 			o.Log.Warn("cannot ask for the lease", "error", err)
 		}
-		if !wait(ctx, o.Life/5) {
+		if !wait(ctx, min(o.Life/5, 500*time.Millisecond)) {
 			return nil
 		}
 	}
@@ -119,7 +119,7 @@ func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Con
 			if next, _, errTake := o.take(ctx); errTake == nil { // an answer was lost, or the lease had ended
 				revision, renewed = next, time.Now()
 				continue
-			} else if errors.Is(errTake, errHeld) || time.Since(renewed) > o.Life*3 {
+			} else if errors.Is(errTake, errHeld) || time.Since(renewed) > o.Life*3/4 {
 				o.Log.Error("cannot keep the lease", "error", err)
 				cancel()
 				return true, <-done

@@ -38,10 +38,25 @@ type slot struct {
 	outbox []machines.Message // emitted by transitions, to be committed
 	loose  []machines.Message // events of refusals without a commit
 	size   int                // bytes of outbox
+	fresh  int                // outcomes that no commit has stored yet
 	taken  []uint64           // sequences that a failed write would be blamed on
 }
 
+// took reports whether the entity took the command before. A sequence at or below the mark is not enough: where a power
+// loss has cost COMMANDS its last messages, sequences are given out again, to later commands.
+func (s *slot) took(it *item) bool {
+	return it.seq <= s.entity.Mark && (s.entity.MarkedAt.IsZero() || !it.time.After(s.entity.MarkedAt))
+}
+
+func (s *slot) mark(it *item) {
+	s.entity.Mark = it.seq
+	if it.time.After(s.entity.MarkedAt) {
+		s.entity.MarkedAt = it.time.UTC()
+	}
+}
+
 func (s *slot) remember(o machines.Outcome) {
+	s.fresh++
 	if len(s.ring) >= machines.RingSize {
 		copy(s.ring, s.ring[len(s.ring)-machines.RingSize+1:])
 		s.ring = s.ring[:machines.RingSize-1]
@@ -67,7 +82,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		}
 		id := it.machine.Name + "/" + it.addr.Key
 		s := p.slots[id]
-		if s == nil {
+		if s == nil || s.parked != nil { // a parked value may have been repaired
 			s = &slot{m: it.machine, key: it.addr.Key}
 			p.slots[id] = s
 			missing = append(missing, s)

@@ -56,9 +56,35 @@ type kind struct {
 	fx        machines.EffectInfo
 	performer Performer
 	name      string
+
+	gate  chan struct{} // one token per task under way
+	tasks sync.WaitGroup
+	mu    sync.Mutex
+	ended bool // no task starts any more
+}
+
+// begin starts a task, unless the worker has ended.
+func (k *kind) begin(task func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		<-k.gate
+		return
+	}
+	k.tasks.Go(task)
+}
+
+// end waits for the tasks under way.
+func (k *kind) end() {
+	k.mu.Lock()
+	k.ended = true
+	k.mu.Unlock()
+	k.tasks.Wait()
 }
 
 func (k *kind) run(ctx context.Context) {
+	k.gate = make(chan struct{}, k.w.Concurrency)
+	defer k.end()
 	for try := 0; ctx.Err() == nil; try++ {
 		started := time.Now()
 		err := k.serve(ctx)
@@ -86,17 +112,14 @@ func (k *kind) serve(ctx context.Context) error {
 		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)
 	}
 	broken := make(chan error, 1)
-	gate := make(chan struct{}, k.w.Concurrency)
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		select {
-		case gate <- struct{}{}:
+		case k.gate <- struct{}{}:
 		case <-ctx.Done():
 			return // comes again
 		}
-		tasks.Go(func() {
-			defer func() { <-gate }()
+		k.begin(func() {
+			defer func() { <-k.gate }()
 			if err := k.task(ctx, m); err != nil && ctx.Err() == nil {
 				k.w.Log.Warn("a task is left for its next delivery", "worker", k.name, "error", err)
 			}
@@ -175,14 +198,14 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 		Effects map[string]machines.Attempt `json:"effects"`
 	}
 	if err := json.Unmarshal(stored.Data, &e); err != nil {
-		return false, nil // parked: the engine has said so
+		return false, fmt.Errorf("the stored value of %s %s cannot be read; the task waits for its repair: %w", k.m.Name, t.Key(), err)
 	}
 	a, ok := e.Effects[t.Effect]
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
 }
 
-// perform runs the provider within the effect's time. A provider that does not return when its time is over is left
-// behind; its result would be stale.
+// perform runs the provider within the effect's time. A provider that does not return a second after that is left
+// behind, and what it returns is thrown away: the next try may begin while it still runs, with a newer fence.
 func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) machines.Result {
 	ctx, cancel := context.WithTimeout(ctx, k.fx.Timeout)
 	defer cancel()

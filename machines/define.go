@@ -251,8 +251,9 @@ func checkStates[D any](d *Definition[D]) error {
 		if !s.Terminal && !leaves {
 			return fmt.Errorf("state %s cannot be left and is not terminal", s.Name)
 		}
-		if t := s.Timeout; t != nil && !slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.On == t.Input }) {
-			return fmt.Errorf("state %s: no edge for its timeout %q", s.Name, t.Input)
+		// An edge that may be shut, or that does nothing, would leave the entity in the state without a deadline.
+		if t := s.Timeout; t != nil && !slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.On == t.Input && e.If == "" && !e.Noop }) {
+			return fmt.Errorf("state %s: no edge for its timeout %q that is always open", s.Name, t.Input)
 		}
 		if s.Terminal {
 			for _, e := range flat {

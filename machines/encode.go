@@ -42,6 +42,9 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	b = appendUint(b, `,"mark":`, e.Mark)
+	if !e.MarkedAt.IsZero() {
+		b = appendTime(b, `,"markedAt":`, e.MarkedAt)
+	}
 	b = appendUint(b, `,"lastEvent":`, e.LastEvent)
 	b = appendList(b, `,"commands":`, e.Commands, (*Outcome).append)
 	b = appendList(b, `,"outbox":`, e.Outbox, (*Message).append)

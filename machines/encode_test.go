@@ -47,7 +47,7 @@ func refusal(t *rapid.T) *Refusal {
 
 func drawEntity(t *rapid.T) Entity {
 	at := time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
-	e := Entity{Schema: 1, Machine: text(t), Namespace: text(t), ID: text(t), Parent: text(t), State: text(t), Version: rapid.Uint64().Draw(t, "v"), Since: at, UpdatedAt: at, Mark: 9}
+	e := Entity{Schema: 1, Machine: text(t), Namespace: text(t), ID: text(t), Parent: text(t), State: text(t), Version: rapid.Uint64().Draw(t, "v"), Since: at, UpdatedAt: at, Mark: 9, MarkedAt: at}
 	if rapid.Bool().Draw(t, "full") {
 		e.Labels = map[string]string{text(t): text(t)}
 		e.Data = map[string]any{"text": text(t)}

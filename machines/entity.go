@@ -41,6 +41,8 @@ type Entity struct {
 
 	// Mark is the stream sequence of the last command that the entity took: one at or below it was taken before.
 	Mark uint64 `json:"mark"`
+	// MarkedAt is the latest time at which the stream took a command that the entity took.
+	MarkedAt time.Time `json:"markedAt,omitzero"`
 	// LastEvent is the stream sequence of the entity's last event as far as it was known at this write: at least the
 	// last one before those of Outbox.
 	LastEvent uint64    `json:"lastEvent"`

@@ -20,7 +20,26 @@ const (
 	headerDeadFrom    = "Instar-Dead-Consumer"
 	headerDeadMachine = "Instar-Dead-Machine"
 	headerDeadKey     = "Instar-Dead-Key"
+
+	headerDeadTruncated = "Instar-Dead-Truncated" // bytes of the whole body, where a letter holds only its beginning
 )
+
+// kept are the headers of a message that its letter keeps, and that redrive puts back.
+var kept = []string{HeaderActor, HeaderReason, HeaderTrace, HeaderExpect}
+
+// A letter must fit where the message did not have to: into 1 MiB with the reason and the other headers.
+const (
+	maxLetter = 1<<20 - 32<<10
+	maxHeader = 2 << 10
+)
+
+// short bounds the value of a header.
+func short(s string) string {
+	if len(s) <= maxHeader {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxHeader], "") + "…"
+}
 
 // DeadLetter is a message that no code could handle.
 type DeadLetter struct {
@@ -51,17 +70,21 @@ func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
 		machine, key = "unknown", "unknown.unknown"
 	}
 	m := &nats.Msg{Subject: d.Names.Dead(l.Consumer, machine, key), Data: l.Body, Header: make(nats.Header, len(l.Header)+8)}
-	for k, v := range l.Header {
-		if k == HeaderActor || k == HeaderReason || k == HeaderTrace || k == HeaderID {
-			m.Header[k] = v
+	for _, k := range kept {
+		if v := l.Header[k]; len(v) > 0 {
+			m.Header[k] = []string{short(v[0])}
 		}
 	}
+	if len(l.Body) > maxLetter { // with its headers it would not fit
+		m.Data = l.Body[:maxLetter]
+		m.Header[headerDeadTruncated] = []string{strconv.Itoa(len(l.Body))}
+	}
 	if id := Header(l.Header, HeaderID); id != "" {
-		m.Header["Instar-Dead-Id"] = []string{id}
+		m.Header["Instar-Dead-Id"] = []string{short(id)}
 	}
 	m.Header[HeaderID] = []string{id}
 	for _, h := range [][2]string{
-		{headerDeadReason, l.Reason}, {headerDeadSubject, l.Subject}, {headerDeadFrom, l.Consumer},
+		{headerDeadReason, short(l.Reason)}, {headerDeadSubject, l.Subject}, {headerDeadFrom, l.Consumer},
 		{headerDeadTries, strconv.Itoa(l.Tries)}, {headerDeadMachine, machine}, {headerDeadKey, key},
 	} {
 		m.Header[h[0]] = []string{h[1]}
@@ -125,7 +148,10 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 		return err
 	}
 	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{}}
-	for _, k := range []string{HeaderActor, HeaderReason, HeaderTrace} {
+	if Header(l.Header, headerDeadTruncated) != "" {
+		return fmt.Errorf("streams: dead letter %d holds only the beginning of its message and cannot be put back: %w", seq, ErrSubject)
+	}
+	for _, k := range kept {
 		if v := l.Header[k]; len(v) > 0 {
 			m.Header[k] = v
 		}

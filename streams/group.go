@@ -41,7 +41,9 @@ func (a *Appender) grouping(stream string) *grouping {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.closed {
-			g.(*grouping).close()
+			for _, u := range g.(*grouping).close() { // somebody may have found it meanwhile
+				u.done(Result{Err: ErrClosed})
+			}
 		} else {
 			a.workers.Go(g.(*grouping).run)
 		}

@@ -174,6 +174,11 @@ func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	nc.SetClosedHandler(func(*nats.Conn) { // it reconnects for ever, unless the server has closed it for good
+		if !a.stopping.Load() {
+			a.broken <- fmt.Errorf("the connection %q to NATS was closed for good: %w", name, nc.LastError())
+		}
+	})
 	a.onStop(func(context.Context) error { nc.Close(); return nil })
 	js, err := streams.JetStream(nc)
 	return nc, js, err

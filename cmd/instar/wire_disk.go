@@ -41,6 +41,8 @@ func (d *disk) Run(ctx context.Context) error {
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
 	missed := 0
+	var pause time.Duration // before the next restart, so that a store that stays dead does not keep all others from working
+	var restarted time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,7 +58,7 @@ func (d *disk) Run(ctx context.Context) error {
 			err = d.probe(ctx)
 		}
 		if err == nil {
-			missed = 0
+			missed, pause = 0, 0
 			d.say("")
 			continue
 		}
@@ -66,7 +68,8 @@ func (d *disk) Run(ctx context.Context) error {
 		if ctx.Err() == nil {
 			d.say("the stream store does not take writes: " + err.Error())
 		}
-		if d.server != nil && ctx.Err() == nil {
+		if d.server != nil && ctx.Err() == nil && time.Since(restarted) >= pause {
+			restarted, pause = time.Now(), min(max(2*pause, 5*time.Second), 2*time.Minute)
 			d.log.Warn("restarting the embedded NATS server, whose store is dead")
 			if err := d.server.Restart(); err != nil {
 				d.log.Error("cannot restart the embedded NATS server; trying again", "error", err)

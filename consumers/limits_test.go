@@ -1,0 +1,136 @@
+package consumers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// bare publishes a command as anybody with the permission may, with whatever headers.
+func (w *world) bare(id, name, body string, headers ...string) {
+	w.t.Helper()
+	m := &nats.Msg{Subject: w.Names.Command("thing", "default."+id, name), Data: []byte(body), Header: nats.Header{}}
+	for i := 0; i+1 < len(headers); i += 2 {
+		m.Header[headers[i]] = []string{headers[i+1]}
+	}
+	_, err := w.JS.PublishMsg(w.ctx, m)
+	require.NoError(w.t, err)
+}
+
+// A sender that names another place than an inbox for its answer gets none, and the place is left alone.
+func TestAnswersGoToInboxesOnly(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	for _, reply := range []string{"$KV.things.default.a", "instar.evt.thing.default.a.thing.added", "$JS.API.STREAM.PURGE.EVENTS", strings.Repeat("x", 5000), "_INBOX.*", "_INBOX.>", "_INBOX. x", "_INBOX." + strings.Repeat("y", 4090)} {
+		w.bare("a", "add", `{"n":1}`, streams.HeaderReply, reply)
+	}
+	w.eventually("all are applied", func() bool { return w.sum("a") == 8 })
+	require.True(t, w.NC.IsConnected())
+	w.checkStory("a")
+}
+
+// Whatever is too large for an answer, an event or a letter is cut; the partition goes on.
+func TestWhatIsTooLargeIsCut(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	huge := strings.Repeat("‹", 60_000)
+	refused := w.ask(toThing("a", "add", `{"`+huge+`":1}`))
+	require.Equal(t, machines.CodeValidation, refused.Refusal.Code)
+	require.Less(t, len(refused.Refusal.Message), 2*maxWords)
+	w.bare("a", "add", `{"n":1}`, streams.HeaderTrace, strings.Repeat("a", 60_000))
+	w.bare("a", "add", `{"n":1}`, streams.HeaderActor, strings.Repeat("b", 60_000))
+	w.bare("a", "add", `{"n":1}`, streams.HeaderID, strings.Repeat("c", 60_000))
+	w.bare("a", "poison", "", streams.HeaderReason, strings.Repeat("d", 60_000))
+	_, err := w.JS.Publish(w.ctx, "instar.cmd.nope.default.a.add", []byte(strings.Repeat("e", 1<<20-200)))
+	require.NoError(t, err)
+	w.eventually("all are taken", func() bool { return w.sum("a") == 3 })
+	w.eventually("two letters", func() bool {
+		letters, err := w.dead().List(w.ctx, 0, 10)
+		return err == nil && len(letters) == 2
+	})
+	letters, err := w.dead().List(w.ctx, 0, 10)
+	require.NoError(t, err)
+	for _, l := range letters {
+		if l.Machine == "nope" {
+			require.ErrorIs(t, w.dead().Redrive(w.ctx, l.Seq), streams.ErrSubject, "only its beginning is there")
+		}
+	}
+	w.checkStory("a")
+}
+
+// A power loss may cost COMMANDS its last messages, and their sequences are given out again: what comes under them
+// was not taken before.
+func TestSequencesThatAreGivenOutAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	for range 5 {
+		w.ask(toThing("a", "add", `{"n":1}`))
+	}
+	w.stop()
+	s, err := w.JS.Stream(w.ctx, streams.CommandStream)
+	require.NoError(t, err)
+	config := s.CachedInfo().Config
+	require.NoError(t, w.JS.DeleteStream(w.ctx, streams.CommandStream))
+	_, err = w.JS.CreateStream(w.ctx, config)
+	require.NoError(t, err)
+	w.start()
+	for i := range 7 {
+		a := w.ask(toThing("a", "add", fmt.Sprintf(`{"n":%d}`, 10)))
+		require.Equal(t, machines.Applied, a.Outcome, i)
+	}
+	require.Equal(t, 75, w.sum("a"))
+	w.checkStory("a")
+}
+
+// More commands of one entity than it remembers arrive at once: each is answered for what it was.
+func TestMoreThanTheRingAtOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	_, err := w.Commands.Send(w.ctx, toThing("a", "create", ""))
+	require.NoError(t, err)
+	inbox := w.NC.NewInbox()
+	answers, err := w.NC.SubscribeSync(inbox)
+	require.NoError(t, err)
+	const n = 3 * machines.RingSize
+	for i := range n {
+		w.bare("a", "add", `{"n":1}`, streams.HeaderReply, inbox, streams.HeaderID, fmt.Sprint(i))
+	}
+	w.start()
+	for range n {
+		m, err := answers.NextMsg(10 * time.Second)
+		require.NoError(t, err)
+		require.Contains(t, string(m.Data), `"outcome":"applied"`)
+	}
+	require.Equal(t, n, w.sum("a"))
+	w.checkStory("a")
+}
+
+// A parked entity takes commands again as soon as its value is repaired.
+func TestARepairedValueIsTaken(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	bucket, err := w.JS.KeyValue(w.ctx, "things")
+	require.NoError(t, err)
+	good, err := bucket.Get(w.ctx, "default.a")
+	require.NoError(t, err)
+	w.stop()
+	_, err = bucket.Put(w.ctx, "default.a", []byte("{"))
+	require.NoError(t, err)
+	w.start()
+	require.Equal(t, machines.CodeParked, w.ask(toThing("a", "add", `{"n":1}`)).Refusal.Code)
+	_, err = bucket.Put(w.ctx, "default.a", good.Value())
+	require.NoError(t, err)
+	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":1}`)).Outcome)
+	w.checkStory("a")
+}
