@@ -21,7 +21,7 @@ type pair struct {
 
 // pair starts everything; one instar is active, the other stands by.
 func (t *torture) pair(profile string) (*pair, error) {
-	n, err := rig.NewNATS(t.dir+"-nats", profile)
+	n, err := rig.NewNATS(t.dir+"-"+profile+"-nats", profile)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (t *torture) pair(profile string) (*pair, error) {
 	p := &pair{torture: t, nats: n, journal: &load.Journal{}}
 	var bases []string
 	for _, name := range []string{"one", "two"} {
-		i, err := t.instar(name, n.URL(), append([]string{"--durability", profile}, restless...)...)
+		i, err := t.instar(profile+"-"+name, n.URL(), append([]string{"--durability", profile}, restless...)...)
 		if err != nil {
 			return nil, err
 		}

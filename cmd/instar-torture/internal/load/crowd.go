@@ -97,13 +97,23 @@ func (c *Crowd) command(ctx context.Context, cl *Client, id string) {
 		cl.Do(ctx, id, "rollback", nil, 0)
 	case n < 84:
 		cl.Do(ctx, id, "delete", nil, 0)
-	case n < 86 && cl.NC == nil:
-		cl.Do(ctx, id, "purge", map[string]any{"force": true}, 0)
+	case n < 85: // of a name that is not used again: what purge forgets stays in the gateway
+		id = fmt.Sprintf("%s-gone%d", cl.Name, cl.n)
+		cl.Do(ctx, id, "create", map[string]any{"spec": cl.spec(), "policy": cl.policy(c.Patience)}, 0)
+		cl.purge(ctx, id)
 	default:
 		if v, err := cl.Get(ctx, id); err == nil {
 			cl.Do(ctx, id, "label", map[string]any{"labels": cl.labels()}, v.Revision)
 		}
 	}
+}
+
+// purge is for administrators, who are not asked over NATS.
+func (c *Client) purge(ctx context.Context, id string) {
+	nc := c.NC
+	c.NC = nil
+	c.Do(ctx, id, "purge", map[string]any{"force": true}, 0)
+	c.NC = nc
 }
 
 // spec is something that becomes ready, soon or late, or fails, or cannot be applied at all.
