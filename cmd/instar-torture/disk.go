@@ -53,12 +53,12 @@ func diskFull(t *torture) error {
 	if err := crowd.Start(t.ctx); err != nil {
 		return err
 	}
-	for round := range t.amount(2, 6) {
+	for round := range t.amount(3, 9) {
 		left := int64(0)
-		if round%2 == 1 {
+		if round%3 == 1 {
 			left = 512 << 10 // too little, but not nothing
 		}
-		if err := t.fillAndFree(i, journal, filepath.Join(mount, "ballast"), left); err != nil {
+		if err := t.fillAndFree(i, journal, filepath.Join(mount, "ballast"), left, round%3 == 2); err != nil {
 			return err
 		}
 	}
@@ -71,8 +71,8 @@ func diskFull(t *torture) error {
 }
 
 // fillAndFree fills the disk but for some bytes, waits until the program says so, frees it, and waits until it serves
-// again by itself.
-func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast string, left int64) error {
+// again by itself. It may be killed and started in between, and has to start without room.
+func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
 	if !rig.Sleep(t.ctx, time.Second) {
 		return t.ctx.Err()
 	}
@@ -85,7 +85,14 @@ func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast stri
 		disk, told := checks["disk"]
 		return told && !disk.OK
 	})
-	after := since(began)
+	after, killed := since(began), ""
+	if kill {
+		i.Kill()
+		if err := i.Start(""); err != nil {
+			return err
+		}
+		noticed, killed = errors.Join(noticed, i.Alive(t.ctx, 30*time.Second)), ", killed and started"
+	}
 	refusal := t.refused503(i)
 	if err := os.Remove(ballast); err != nil {
 		return err
@@ -98,7 +105,7 @@ func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast stri
 	case <-time.After(20 * time.Second):
 		back = errors.Join(back, errors.New("no command was acknowledged within 20 s after it was ready"))
 	}
-	t.say("full but for %d KiB: noticed after %s; a command then: %s; ready again %s after there was room", left>>10, after, refusal, serving)
+	t.say("full but for %d KiB: noticed after %s%s; a command then: %s; ready again %s after there was room", left>>10, after, killed, refusal, serving)
 	if noticed != nil || back != nil || !strings.HasPrefix(refusal, "503, Retry-After") {
 		t.violations++
 		t.say("VIOLATION disk: %v", errors.Join(noticed, back, errors.New("a command was answered "+refusal)))

@@ -114,7 +114,7 @@ var parts = []part{
 	{"failpoints", "the program kills itself at every place of the protocol", 1, failpoints},
 	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, linearizable},
 	{"attached", "two instars on a NATS server of its own: kills of each", 1, attached},
-	{"paused", "the active of two instars stands still beyond its lease, and wakes up", 1, paused},
+	{"paused", "the active of two instars stands still beyond its lease, and wakes up", 0, paused},
 	{"disk", "the disk is full, and has room again", 1, diskFull},
 	{"strange", "messages again, late and forged, values written by hand", 1, strange},
 	{"clock", "a clock that jumps", 1, stepped},
