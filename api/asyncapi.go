@@ -76,8 +76,10 @@ func (a *async) machine(m *machines.Machine) {
 	for _, c := range m.Commands() {
 		a.channel(m.Name+"."+c.Name, "receive", c.Doc, names.Command(m.Name, key, c.Name), params,
 			doc{"name": c.Name, "title": c.Doc, "payload": a.payload(c.Body), "headers": commandHeaders()},
-			doc{"x-nats-stream": names.Stream(streams.CommandStream), "x-nats-stored-as": strings.Replace(names.Stored(m.Name, key, c.Name), ".in."+partitionOf(names, m, key)+".", ".in.{partition}.", 1),
-				"x-nats-answer": "to the message's reply subject, or to the header Instar-Reply"})
+			doc{
+				"x-nats-stream": names.Stream(streams.CommandStream), "x-nats-stored-as": strings.Replace(names.Stored(m.Name, key, c.Name), ".in."+partitionOf(names, m, key)+".", ".in.{partition}.", 1),
+				"x-nats-answer": "to the message's reply subject, or to the header Instar-Reply",
+			})
 	}
 	for _, e := range m.Events {
 		a.channel(m.Name+"."+e.Name, "send", e.Doc, names.Event(m.Name, key, e.Subject), params,

@@ -41,11 +41,13 @@ func (s *Server) healthRoutes() []*route {
 	}
 	metrics := &route{role: Read, open: s.o.Open, serve: (*request).scrape, op: huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: tags, Summary: "Read the metrics in the format of Prometheus", Responses: map[string]*huma.Response{
-			"200": {Description: "The metrics", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+			"200": {Description: "The metrics", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}},
+		},
 	}}
 	doc := func(id, path, contentType, summary string) *route {
 		return &route{open: true, serve: func(q *request) error { return q.file(path) }, op: huma.Operation{
-			OperationID: id, Method: http.MethodGet, Path: path, Tags: tags, Summary: summary, Responses: anything(contentType, "The document")}}
+			OperationID: id, Method: http.MethodGet, Path: path, Tags: tags, Summary: summary, Responses: anything(contentType, "The document"),
+		}}
 	}
 	routes := []*route{
 		{open: true, serve: (*request).live, op: huma.Operation{

@@ -67,11 +67,24 @@ func TestMicro(t *testing.T) {
 	t.Run("ErrorsAreOfTheService", func(t *testing.T) {
 		before := b.stored()
 		for _, c := range []struct{ subject, body, code string }{
-			{"instar.api.cmd.gadget.default.n.explode", "", "404"}, {"instar.api.cmd.gadget.default.n.made", "", "404"}, {"instar.api.cmd.gadget.default.n.purge", "", "404"},
-			{"instar.api.cmd.thing.default.n.create", "", "404"}, {"instar.api.cmd.gadget.default.UPPER.create", "", "422"}, {"instar.api.cmd.gadget.n.create", "", "422"},
-			{"instar.api.cmd.gadget.default.p.n.create", "", "422"}, {"instar.api.cmd.part.default.n.mount", "", "422"}, {"instar.api.cmd.x", "", "404"}, {"instar.api.cmd.gadget", "", "422"},
-			{"instar.api.get.gadget.default.nobody", "", "404"}, {"instar.api.get.gadget.n", "", "422"}, {"instar.api.get.thing.default.n", "", "404"},
-			{"instar.api.list.thing", "", "404"}, {"instar.api.list.gadget", "{", "400"}, {"instar.api.list.gadget", `{"label":"a b=c"}`, "422"}, {"instar.api.list.gadget", `{"cursor":"x"}`, "400"}, {"instar.api.list.gadget", `{"namespace":"a.b"}`, "422"},
+			{"instar.api.cmd.gadget.default.n.explode", "", "404"},
+			{"instar.api.cmd.gadget.default.n.made", "", "404"},
+			{"instar.api.cmd.gadget.default.n.purge", "", "404"},
+			{"instar.api.cmd.thing.default.n.create", "", "404"},
+			{"instar.api.cmd.gadget.default.UPPER.create", "", "422"},
+			{"instar.api.cmd.gadget.n.create", "", "422"},
+			{"instar.api.cmd.gadget.default.p.n.create", "", "422"},
+			{"instar.api.cmd.part.default.n.mount", "", "422"},
+			{"instar.api.cmd.x", "", "404"},
+			{"instar.api.cmd.gadget", "", "422"},
+			{"instar.api.get.gadget.default.nobody", "", "404"},
+			{"instar.api.get.gadget.n", "", "422"},
+			{"instar.api.get.thing.default.n", "", "404"},
+			{"instar.api.list.thing", "", "404"},
+			{"instar.api.list.gadget", "{", "400"},
+			{"instar.api.list.gadget", `{"label":"a b=c"}`, "422"},
+			{"instar.api.list.gadget", `{"cursor":"x"}`, "400"},
+			{"instar.api.list.gadget", `{"namespace":"a.b"}`, "422"},
 		} {
 			m := b.ask(c.subject, c.body)
 			require.Equal(t, c.code, m.Header.Get(micro.ErrorCodeHeader), c.subject)

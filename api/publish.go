@@ -26,8 +26,10 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; con
 func (s *Server) publish() error {
 	o := s.api.OpenAPI()
 	for _, tag := range []*huma.Tag{
-		{Name: "watch", Description: "Changes as they happen."}, {Name: "machines", Description: "The tables and how many entities are where."},
-		{Name: "dead letters", Description: "Messages that no code could handle."}, {Name: "server", Description: "The process itself."},
+		{Name: "watch", Description: "Changes as they happen."},
+		{Name: "machines", Description: "The tables and how many entities are where."},
+		{Name: "dead letters", Description: "Messages that no code could handle."},
+		{Name: "server", Description: "The process itself."},
 	} {
 		if tag.Name != "dead letters" || s.o.DeadLetters != nil {
 			o.Tags = append(o.Tags, tag)

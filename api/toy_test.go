@@ -43,7 +43,8 @@ var gadget = machines.Define(machines.Definition[gadgetData]{
 	Name: "gadget", Plural: "gadgets", Doc: "A thing for tests.",
 	States: []machines.State[gadgetData]{
 		{Name: "CREATING", Timeout: &machines.Timeout[gadgetData]{Input: "made", After: func(*gadgetData) time.Duration { return time.Hour }}},
-		{Name: "READY"}, {Name: "DELETED", Terminal: true},
+		{Name: "READY"},
+		{Name: "DELETED", Terminal: true},
 	},
 	Inputs: []machines.Command{
 		{Name: "create", Doc: "Begin a life.", Body: createGadget{}, Birth: true},

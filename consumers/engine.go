@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -118,4 +119,35 @@ func backoff(ctx context.Context, try int) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// keep runs serve again and again until ctx ends, with back-off while it fails soon.
+func (d *Deps) keep(ctx context.Context, name string, serve func(context.Context) error) {
+	for try := 0; ctx.Err() == nil; try++ {
+		started := time.Now()
+		err := serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > 10*time.Second {
+			try = 0
+		}
+		d.Meter.Restarted(name)
+		d.Log.Error("a consumer stopped; it starts again", "consumer", name, "error", err)
+		if !backoff(ctx, try) {
+			return
+		}
+	}
+}
+
+// gone tells broken when a pull finds its consumer gone, or its server.
+func gone(broken chan<- error) jetstream.PullConsumeOpt {
+	return jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+			select {
+			case broken <- err:
+			default:
+			}
+		}
+	})
 }

@@ -33,8 +33,12 @@ var lampMachine = machines.Define(machines.Definition[lamp]{
 		{Name: "gone", Terminal: true},
 	},
 	Inputs: []machines.Command{
-		{Name: "create", Birth: true}, {Name: "light"}, {Name: "warm"}, {Name: "remove"},
-		{Name: "seen", Report: true, Body: seenBody{}}, {Name: "late", Report: true},
+		{Name: "create", Birth: true},
+		{Name: "light"},
+		{Name: "warm"},
+		{Name: "remove"},
+		{Name: "seen", Report: true, Body: seenBody{}},
+		{Name: "late", Report: true},
 	},
 	Events: []machines.EventType{{Name: "lamp.changed", Class: machines.ClassState}},
 	Edges: []machines.Edge[lamp]{

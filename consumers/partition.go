@@ -81,14 +81,7 @@ func (p *partition) serve(ctx context.Context) error {
 		case <-stop:
 		}
 	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
-				select {
-				case broken <- err:
-				default:
-				}
-			}
-		}))
+		gone(broken))
 	if err != nil {
 		return fmt.Errorf("cannot take commands: %w", err)
 	}

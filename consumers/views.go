@@ -32,7 +32,7 @@ func (v *Views) Run(ctx context.Context) error {
 	for _, m := range v.Machines {
 		for _, view := range m.Views {
 			f := &folder{v: v, m: m, view: view, name: "view-" + m.Name + "-" + view.Name}
-			all.Go(func() { f.run(ctx) })
+			all.Go(func() { f.v.keep(ctx, f.name, f.serve) })
 		}
 	}
 	all.Wait()
@@ -47,24 +47,6 @@ type folder struct {
 	name   string
 	bucket *kv.Bucket[machines.Folded]
 	last   uint64 // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
-}
-
-func (f *folder) run(ctx context.Context) {
-	for try := 0; ctx.Err() == nil; try++ {
-		started := time.Now()
-		err := f.serve(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(started) > 10*time.Second {
-			try = 0
-		}
-		f.v.Meter.Restarted(f.name)
-		f.v.Log.Error("the view stopped; it starts again", "view", f.name, "error", err)
-		if !backoff(ctx, try) {
-			return
-		}
-	}
 }
 
 func (f *folder) serve(ctx context.Context) error {

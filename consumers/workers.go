@@ -3,7 +3,6 @@ package consumers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -85,21 +84,7 @@ func (k *kind) end() {
 func (k *kind) run(ctx context.Context) {
 	k.gate = make(chan struct{}, k.w.Concurrency)
 	defer k.end()
-	for try := 0; ctx.Err() == nil; try++ {
-		started := time.Now()
-		err := k.serve(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(started) > 10*time.Second {
-			try = 0
-		}
-		k.w.Meter.Restarted(k.name)
-		k.w.Log.Error("the worker stopped; it starts again", "worker", k.name, "error", err)
-		if !backoff(ctx, try) {
-			return
-		}
-	}
+	k.w.keep(ctx, k.name, k.serve)
 }
 
 func (k *kind) serve(ctx context.Context) error {
@@ -125,14 +110,7 @@ func (k *kind) serve(ctx context.Context) error {
 			}
 		})
 	}, jetstream.PullMaxMessages(k.w.Concurrency), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
-				select {
-				case broken <- err:
-				default:
-				}
-			}
-		}))
+		gone(broken))
 	if err != nil {
 		return fmt.Errorf("cannot take effects: %w", err)
 	}

@@ -165,8 +165,12 @@ func TestBadNamesAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	require.NoError(t, err)
 	for _, bad := range strange {
 		for _, cmd := range []Command{
-			{Machine: bad, Key: "default.a", Name: "create"}, {Machine: "thing", Key: "default.a", Name: bad}, {Machine: "thing", Key: bad, Name: "create"},
-			{Machine: "thing", Key: bad + ".a", Name: "create"}, {Machine: "thing", Key: "default." + bad, Name: "create"}, {Machine: "thing", Key: "default.p." + bad, Name: "create"},
+			{Machine: bad, Key: "default.a", Name: "create"},
+			{Machine: "thing", Key: "default.a", Name: bad},
+			{Machine: "thing", Key: bad, Name: "create"},
+			{Machine: "thing", Key: bad + ".a", Name: "create"},
+			{Machine: "thing", Key: "default." + bad, Name: "create"},
+			{Machine: "thing", Key: "default.p." + bad, Name: "create"},
 		} {
 			if cmd.Key == "default.a.b" || cmd.Key == "a.b" || cmd.Key == "a.b.a" { // keys of other entities; doors check ids one by one
 				continue

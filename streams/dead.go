@@ -84,8 +84,12 @@ func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
 	}
 	m.Header[HeaderID] = []string{id}
 	for _, h := range [][2]string{
-		{headerDeadReason, short(l.Reason)}, {headerDeadSubject, l.Subject}, {headerDeadFrom, l.Consumer},
-		{headerDeadTries, strconv.Itoa(l.Tries)}, {headerDeadMachine, machine}, {headerDeadKey, key},
+		{headerDeadReason, short(l.Reason)},
+		{headerDeadSubject, l.Subject},
+		{headerDeadFrom, l.Consumer},
+		{headerDeadTries, strconv.Itoa(l.Tries)},
+		{headerDeadMachine, machine},
+		{headerDeadKey, key},
 	} {
 		m.Header[h[0]] = []string{h[1]}
 	}
