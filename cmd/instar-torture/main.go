@@ -173,7 +173,7 @@ func one(ctx context.Context, p part, s session, out io.Writer) bool {
 	fmt.Fprintf(out, "\n%s: %s\n", p.name, p.doc)
 	err := p.run(t)
 	t.end()
-	if skip := (skipped)(""); errors.As(err, &skip) {
+	if skip := skipped(""); errors.As(err, &skip) {
 		t.say("skipped: %s", string(skip))
 		return true
 	}

@@ -38,7 +38,6 @@ type checking struct {
 	stories map[string][]Event
 	decided map[string]map[string][]uint64 // key, command id: the versions that it made
 	refused map[string]map[string]int
-	labels  map[string]map[string]string
 	found   []Violation
 }
 
