@@ -6,6 +6,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar-torture/internal/load"
 	"github.com/bcc94042/instar/cmd/instar-torture/internal/rig"
+	"github.com/bcc94042/instar/streams"
 )
 
 // points are the places of the commit protocol and of the workers where the program kills itself. A point that is only
@@ -50,6 +51,11 @@ func failpoints(t *torture) error {
 		}
 		crowd.Finish(30 * time.Second)
 	}
+	if t.long {
+		if err := t.awayLong(i, journal); err != nil {
+			return err
+		}
+	}
 	r, err := t.reader(i.NATSURL())
 	if err != nil {
 		return err
@@ -57,6 +63,28 @@ func failpoints(t *torture) error {
 	err = t.settleAndJudge(r, journal, 60*time.Second, nil)
 	t.say("%d deaths at %d places; from start to the first acknowledged command: %s", deaths, len(points), recoveries)
 	return err
+}
+
+// awayLong lets the program die with everything published and nothing acked, and starts it only when the stream has
+// forgotten the ids of those events: nothing but their guards and the entity's own account keep them from coming again.
+func (t *torture) awayLong(i *rig.Instar, journal *load.Journal) error {
+	for n := range 3 {
+		crowd := &load.Crowd{Name: fmt.Sprintf("away%dc", n), Clients: 16, Entities: 4, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Patience: 2, Journal: journal}
+		if err := crowd.Start(t.ctx); err != nil {
+			return err
+		}
+		if err := t.die(i, fmt.Sprintf("before-ack:%d", 20+t.rand.IntN(100)), 20*time.Second); err != nil {
+			return err
+		}
+		if !rig.Sleep(t.ctx, streams.EventWindow+5*time.Second) {
+			return t.ctx.Err()
+		}
+		if _, err := t.killAndWait(i, journal); err != nil {
+			return err
+		}
+		crowd.Finish(30 * time.Second)
+	}
+	return nil
 }
 
 // hits are when to die: the first time, the second, and later.
