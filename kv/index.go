@@ -18,6 +18,7 @@ type Item struct {
 	Since, CreatedAt, UpdatedAt   time.Time // UpdatedAt is when the revision was stored, if the value does not say
 	Version, Generation, Revision uint64
 	Problem                       string // why the value cannot be described; then only Key, UpdatedAt and Revision hold
+	Value                         any    // [Meta.Value] of the same revision; it is shared and must not be changed
 }
 
 // Options of an index. The zero value will do.

@@ -170,3 +170,30 @@ func TestIndexOfAThousandUnderWrites(t *testing.T) {
 	require.Equal(t, "default.k198", p.Items[0].Key)
 	require.EqualValues(t, 2000, p.Revision)
 }
+
+func TestItemsCarryWhatDescribeKeeps(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	ix := NewIndex(n.js, "things", func(_ string, value []byte) (Meta, error) {
+		m, err := DescribeJSON(value)
+		if m.State == "kept" {
+			m.Value = string(value)
+		}
+		return m, err
+	}, Options{})
+	start(t, ix)
+	<-ix.Ready()
+	s := ix.Subscribe(Filter{}, 10)
+	defer s.Close()
+	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"kept"}`)))
+	require.Equal(t, `{"state":"kept"}`, (<-s.C).Item.Value)
+	a, _ := ix.Get("ns.a")
+	require.Equal(t, `{"state":"kept"}`, a.Value)
+	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"other"}`)))
+	a, _ = ix.Get("ns.a")
+	require.Nil(t, a.Value)
+	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"kept"}`)))
+	require.NoError(t, ix.Wait(t.Context(), n.remove(t, "things", "ns.a")))
+	require.Empty(t, ix.table.values)
+}

@@ -18,6 +18,10 @@ type Meta struct {
 	CreatedAt           time.Time
 	UpdatedAt           time.Time
 	Labels              map[string]string
+
+	// Value is what the index is to keep beside the rest, for [Item.Value]: a describe of one's own may decode here what
+	// its readers need. It is shared by all of them and must not be changed afterwards. nil keeps nothing.
+	Value any
 }
 
 // DescribeJSON reads the members schema, state, version, generation, since, createdAt, updatedAt and labels of a JSON

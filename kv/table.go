@@ -18,6 +18,7 @@ type table struct {
 	labels   map[string]map[string]*label // by name, then value
 	combos   map[string]*labelSet         // by their canonical form
 	problems map[string]string            // what is wrong with the value, by key
+	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
 	buf      []byte
 	names    []string
 }
@@ -59,6 +60,7 @@ func newTable() *table {
 	return &table{
 		rows: make(map[string]*row), states: make(map[string]*state), spaces: make(map[string]*space),
 		labels: make(map[string]map[string]*label), combos: make(map[string]*labelSet), problems: make(map[string]string),
+		values: make(map[*row]any),
 	}
 }
 
@@ -94,6 +96,11 @@ func (t *table) fill(r *row, o *op) {
 		r.updated = o.at
 	}
 	r.version, r.generation, r.revision = m.Version, m.Generation, o.rev
+	if m.Value != nil {
+		t.values[r] = m.Value
+	} else if len(t.values) > 0 {
+		delete(t.values, r)
+	}
 	if o.problem != "" {
 		t.problems[r.key] = o.problem
 	} else if len(t.problems) > 0 {
@@ -104,6 +111,7 @@ func (t *table) fill(r *row, o *op) {
 func (t *table) drop(r *row) {
 	delete(t.rows, r.key)
 	delete(t.problems, r.key)
+	delete(t.values, r)
 	if t.sealed {
 		t.all.remove(r)
 		t.leave(r)
@@ -267,6 +275,9 @@ func (t *table) item(r *row) Item {
 	}
 	if len(t.problems) > 0 {
 		i.Problem = t.problems[r.key]
+	}
+	if len(t.values) > 0 {
+		i.Value = t.values[r]
 	}
 	if r.labels != nil {
 		i.Labels = make(map[string]string, len(r.labels.labels))

@@ -12,9 +12,9 @@ import (
 const maxBatch = 1000
 
 // few messages are cheaper one by one: a batch on a single-replica file stream makes a whole store for itself (3 fsyncs
-// and some 30 calls of the file system), as much as about so many single writes with their fsyncs cost. Measured with 3,
-// 16, 48 and 1000 at 32 and 256 clients; see docs/performance.md.
-const few = 48
+// and some 30 calls of the file system), as much as about so many single writes with their fsyncs cost. Measured with 16,
+// 32 and 48 at 32 and 256 clients on two disks; see docs/performance.md.
+const few = 16
 
 // unit is what must be stored together. Of several messages only the first may be conditional.
 type unit struct {

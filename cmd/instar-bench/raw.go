@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,7 +94,7 @@ func rawPartition(ctx context.Context, w *world, p int) error {
 
 func rawBatch(ctx context.Context, w *world, batch []jetstream.Msg, state map[string]*rawEntity, value, event []byte) error {
 	var writes []streams.Write
-	var entities []*rawEntity
+	var entities []*rawEntity // beside writes and chains: an entity is written once for all of its commands of a batch
 	var chains []*streams.Chain
 	for _, m := range batch {
 		addr, err := streams.Names{}.ParseStored(m.Subject())
@@ -105,13 +106,18 @@ func rawBatch(ctx context.Context, w *world, batch []jetstream.Msg, state map[st
 			e = &rawEntity{}
 			state[addr.Key] = e
 		}
-		kv := &nats.Msg{Subject: "$KV.services." + addr.Key, Data: value, Header: nats.Header{}}
-		streams.Expect(kv, e.revision)
-		writes, entities = append(writes, streams.Write{Stream: "KV_services", Msg: kv}), append(entities, e)
+		i := slices.Index(entities, e)
+		if i < 0 {
+			i = len(entities)
+			kv := &nats.Msg{Subject: "$KV.services." + addr.Key, Data: value, Header: nats.Header{}}
+			streams.Expect(kv, e.revision)
+			writes, entities = append(writes, streams.Write{Stream: "KV_services", Msg: kv}), append(entities, e)
+			chains = append(chains, &streams.Chain{Filter: streams.Names{}.EventsOf("service", addr.Key), Last: e.event})
+		}
 		ev := &nats.Msg{Subject: streams.Names{}.Event("service", addr.Key, "service.labels.updated"), Data: event, Header: nats.Header{}}
 		streams.CloudEvent(ev, streams.Header(m.Headers(), streams.HeaderID), "/instar", "service.labels.updated", addr.Key, time.Now())
 		streams.Keep(ev, 3*365*24*time.Hour)
-		chains = append(chains, &streams.Chain{Filter: streams.Names{}.EventsOf("service", addr.Key), Last: e.event, Msgs: []*nats.Msg{ev}})
+		chains[i].Msgs = append(chains[i].Msgs, ev)
 	}
 	for i, r := range w.appender.Append(ctx, writes) {
 		if r.Err != nil {

@@ -20,6 +20,9 @@ var (
 	otel    = "go.opentelemetry.io/otel"
 	metrics = "github.com/prometheus/client_golang"
 	uuid    = "github.com/google/uuid"
+	goose   = "github.com/pressly/goose/v3"
+	grpc    = "google.golang.org/grpc"
+	dns     = "github.com/miekg/dns"
 	xsys    = "golang.org/x/sys"
 )
 
@@ -36,28 +39,42 @@ var plan = []room{
 
 	{path: "streams", outside: []string{nats}},
 	{path: "streams/...", ours: []string{"streams/..."}, outside: []string{nats}},
-	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx}},
+	// The outbox has both ends: the tables of an application, and the stream.
+	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx, uuid, goose}, tests: []string{"internal/postgres"}},
 
 	{path: "kv/...", ours: []string{"kv/...", "streams"}, outside: []string{natsgo, "github.com/tidwall/btree"}},
 
 	{path: "providers/...", ours: []string{"machines/...", "providers/..."}, outside: []string{
-		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", "github.com/miekg/dns", "github.com/go-git", "github.com/go-enry", "google.golang.org/grpc",
+		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
 	}},
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
 
+	// A relay is something in the world that runs: what starts and stops it knows the outbox.
+	{path: "providers/relay", ours: []string{"machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
+
 	{path: "consumers/...", ours: []string{"consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/..."}},
+
+	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
+	{path: "consumers/prober", ours: []string{"consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
+	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
+	{path: "api/nameserver", ours: []string{"api/discovery"}, outside: []string{dns}},
+	{path: "api/xds", ours: []string{"api/discovery"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
 	{path: "api/...", ours: []string{"api/...", "machines", "streams", "kv"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,
 	}, tests: []string{"machines/..."}},
+
+	// What applications import: it speaks HTTP and needs nothing of the house.
+	{path: "client", tests: []string{"client/..."}},
+	{path: "client/...", ours: []string{"client"}, outside: []string{grpc}, tests: []string{"client/..."}},
 
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
 	// The documents are checked against the tables; their example is a machine with its provider.
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
-	{path: "docs/examples/...", ours: []string{"machines", "docs/examples/..."}, tests: []string{"machines/...", "streams", "kv", "consumers"}},
+	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers"}},
 
 	{path: "internal/...", outside: []string{testify}},
 }
@@ -65,7 +82,7 @@ var plan = []room{
 // workshop is what tests may import from outside, besides what their folder may.
 var workshop = []string{
 	testify, nats, pgx, "go.uber.org/goleak", "pgregory.net/rapid", "github.com/anishathalye/porcupine", "github.com/getkin/kin-openapi",
-	metrics, otel, xsys,
+	metrics, otel, xsys, grpc, dns, "google.golang.org/protobuf",
 }
 
 // documented are the folders whose contract is in a doc.go.

@@ -1,0 +1,96 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Message is one event of an aggregate on its way into the stream.
+type Message struct {
+	ID            uuid.UUID // version 7; the idempotency key, Nats-Msg-Id and ce-id
+	OccurredAt    time.Time
+	AggregateType string            // one token of a subject: letters, digits, - and _
+	AggregateID   string            // likewise, at most 128 bytes
+	EventType     string            // dotted, such as order.paid; never the name of a class
+	Payload       []byte            // at most 1 MiB less headers
+	ContentType   string            // application/json by default
+	Headers       map[string]string // trace (traceparent), tenant, schemaVersion, …: become headers of the message
+	NotBefore     time.Time         // not published earlier; zero is at once
+}
+
+// Mode is how a relay finds what is to be published.
+type Mode string
+
+// The modes.
+const (
+	Claim Mode = "claim" // rows with a state, claimed under a lease: the first design's table
+	Log   Mode = "log"   // the default: append-only partitions read behind a cursor
+	WAL   Mode = "wal"   // logical replication: emitted messages, or the table
+)
+
+// The states of a row, in the table (claim) or in the view outbox_event_status (log).
+const (
+	StateNew     = "NEW"
+	StateSending = "SENDING"
+	StateSent    = "SENT"
+	StateFailed  = "FAILED" // waits for its next try
+	StateDead    = "DEAD"   // tried often enough; an operator redrives or discards it
+)
+
+// Config is one database whose outbox is relayed. What is zero has the default that is named.
+type Config struct {
+	Name   string // a DNS label: of the entity, the lease, the consumer of wake-ups
+	DSN    string // secret
+	Schema string // public
+	Mode   Mode   // Log
+	Stream string // OUTBOX: the relay is the only publisher of its stream
+	Prefix string // outbox: first token of its subjects, <prefix>.<aggregateType>.<aggregateId>.<eventType>
+
+	Shards      int           // 4: by hash of the aggregate; each has one active relay. It cannot change while rows wait
+	Batch       int           // 100 for Claim, 1000 else
+	Poll        time.Duration // 1 s, when nothing wakes it
+	Lease       time.Duration // 30 s, of claimed rows and of a shard
+	Attempts    int           // 10
+	BaseBackoff time.Duration // 1 s; the n-th wait is Base*2^(n-1)
+	MaxBackoff  time.Duration // 300 s
+	Retention   time.Duration // 7 days, of what was sent
+	MaxLag      int64         // rows; beyond it the relay says so and Append may be refused by the application; 0 is no limit
+
+	Slot        string // WAL: name of the replication slot; instar_outbox_<name>
+	Publication string // WAL of the table; empty reads emitted messages
+}
+
+// Status is how a relay stands.
+type Status struct {
+	Mode      Mode             `json:"mode"`
+	Rows      map[string]int64 `json:"rows"`             // by state; SENT is an estimate for large tables
+	Oldest    float64          `json:"oldestSeconds"`    // age of the oldest row that is not sent
+	Lag       int64            `json:"lag"`              // rows behind
+	FenceWait float64          `json:"fenceWaitSeconds"` // how long the oldest open writer holds the cursor back
+	Parked    []Parked         `json:"parked,omitempty"` // aggregates whose first row failed; at most 100
+	Rate      float64          `json:"rate"`             // rows per second over the last minute
+	Shards    []Shard          `json:"shards"`
+	SlotBytes int64            `json:"slotBytes,omitempty"` // WAL kept for the slot
+	Problem   string           `json:"problem,omitempty"`   // why it stands still
+	At        time.Time        `json:"at"`
+}
+
+// Parked is an aggregate that waits behind a row that cannot be published.
+type Parked struct {
+	AggregateType string    `json:"aggregateType"`
+	AggregateID   string    `json:"aggregateId"`
+	EventID       string    `json:"eventId"`
+	State         string    `json:"state"` // FAILED or DEAD
+	Attempts      int       `json:"attempts"`
+	NextTry       time.Time `json:"nextTry,omitzero"`
+	Error         string    `json:"error"`
+	Waiting       int64     `json:"waiting"` // rows behind it
+}
+
+// Shard is a part of the aggregates, by hash.
+type Shard struct {
+	Number   int    `json:"number"`
+	Owner    string `json:"owner,omitempty"`    // node that relays it
+	Position string `json:"position,omitempty"` // of the last message in the stream: a sequence, or an LSN
+}
