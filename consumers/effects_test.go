@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"testing"
 
@@ -41,6 +42,8 @@ func (k *worker) Perform(ctx context.Context, t machines.Task) machines.Result {
 		<-context.WithoutCancel(ctx).Done() // for ever
 	case "panic":
 		panic("worker")
+	case "large":
+		return machines.Result{Data: workBody{How: strings.Repeat("x", 300<<10)}}
 	}
 	return machines.Result{Data: workBody{How: "worked"}}
 }
@@ -63,7 +66,7 @@ func TestEffects(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, thingMachine).start()
 	k := w.withWorkers()
-	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic"} {
+	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic", "large"} {
 		w.ask(toThing(how, "create", ""))
 		w.ask(toThing(how, "work", `{"how":"`+how+`"}`))
 	}
@@ -74,6 +77,7 @@ func TestEffects(t *testing.T) {
 	}, w.events("thing", "default.second"))
 	require.Equal(t, "no such work", w.reaches("invalid", "broken").LastError.Message)
 	require.Equal(t, "not today", w.reaches("never", "broken").LastError.Message)
+	require.Equal(t, "result-too-large", w.reaches("large", "broken").LastError.Code)
 	w.reaches("hang", "broken") // by its deadline
 	w.reaches("panic", "broken")
 	k.mu.Lock()

@@ -90,7 +90,8 @@ func (k *kind) run(ctx context.Context) {
 func (k *kind) serve(ctx context.Context) error {
 	cons, err := k.w.JS.CreateOrUpdateConsumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
 		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxAckPending: 4 * k.w.Concurrency, MaxDeliver: -1,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
+		MaxAckPending: k.w.Concurrency, // more would wait here, with nobody to tell the server that they are not lost
 		MemoryStorage: true, // what is acked is gone from a work queue
 	})
 	if err != nil {
@@ -215,6 +216,9 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) ma
 	}
 }
 
+// maxEnvelope is room for what a report has around its data.
+const maxEnvelope = 1 << 10
+
 // report makes the command that ends a task.
 func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
 	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
@@ -228,6 +232,9 @@ func (k *kind) report(t *machines.Task, r machines.Result, trace string) (stream
 		data, err := json.Marshal(r.Data)
 		if err != nil {
 			return cmd, fmt.Errorf("cannot write the result: %w", err)
+		}
+		if len(data) > maxBody-maxEnvelope { // the engine would refuse it, and the entity wait for its deadline
+			return k.report(t, machines.Result{Failure: &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), maxBody-maxEnvelope)}}, trace)
 		}
 		cmd.Name, cmd.ID = k.fx.Done, t.Attempt+"-done"
 		body = machines.Report{Attempt: t.Attempt, Data: data}
