@@ -170,11 +170,14 @@ func (f *Filter) match(key, before, after string, had, has bool) bool {
 type registry struct {
 	keys   map[string]map[*Subscription]struct{}
 	spaces map[string]map[*Subscription]struct{} // by namespace; "" for those that have none
+	drawn  map[*Subscription]struct{}            // those that are told when the revision moves on
 	n      int
 }
 
 func newRegistry() registry {
-	return registry{keys: make(map[string]map[*Subscription]struct{}), spaces: make(map[string]map[*Subscription]struct{})}
+	return registry{
+		keys: make(map[string]map[*Subscription]struct{}), spaces: make(map[string]map[*Subscription]struct{}), drawn: make(map[*Subscription]struct{}),
+	}
 }
 
 func (g *registry) len() int { return g.n }
@@ -207,6 +210,7 @@ func (g *registry) remove(s *Subscription) {
 	if delete(m[name], s); len(m[name]) == 0 {
 		delete(m, name)
 	}
+	delete(g.drawn, s)
 	g.n--
 }
 

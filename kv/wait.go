@@ -14,6 +14,9 @@ type waiter struct {
 // advance publishes that the index has reached rev. The lock is held.
 func (ix *Index) advance(rev uint64) {
 	ix.rev.Store(rev)
+	for s := range ix.subs.drawn {
+		s.signal()
+	}
 	if len(ix.waiters) == 0 {
 		return
 	}

@@ -1,0 +1,80 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	ix := memory()
+	ix.feed(put("ns.a", "new", 1))
+	b := ix.Batches(Filter{}, 2)
+	require.EqualValues(t, 1, b.Revision)
+	next := func() (all []string, revision uint64, err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		changes, revision, err := b.Next(ctx)
+		for _, c := range changes {
+			all = append(all, spoken(c))
+		}
+		return all, revision, err
+	}
+	_, _, err := next()
+	require.ErrorIs(t, err, context.DeadlineExceeded, "there is nothing yet")
+
+	ix.feed(put("ns.a", "old", 2), put("ns.b", "new", 3), put("ns.a", "gone", 4))
+	got, revision, err := next()
+	require.NoError(t, err)
+	require.Equal(t, []string{"ns.a@4 gone", "ns.b@3 new"}, got, "each key's newest")
+	require.EqualValues(t, 4, revision)
+
+	ix.feed(del("ns.never", 5))
+	got, revision, err = next()
+	require.NoError(t, err)
+	require.Empty(t, got)
+	require.EqualValues(t, 5, revision, "a write that changes nothing moves the revision on")
+
+	ix.feed(put("ns.a", "x", 6), put("ns.b", "x", 7), put("ns.c", "x", 8))
+	_, _, err = next()
+	require.ErrorIs(t, err, ErrLost, "three keys wait and two may")
+	b.Close()
+	b.Close()
+	require.Zero(t, ix.Stats().Subscriptions)
+	require.Empty(t, ix.subs.drawn)
+}
+
+// Whatever the writers do meanwhile: when a batch says a revision, every write up to it was given.
+func TestBatchesKnowWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	ix := memory()
+	b := ix.Batches(Filter{}, 1000)
+	defer b.Close()
+	const writes = 5000
+	go func() {
+		for rev := uint64(1); rev <= writes; rev += 5 {
+			ops := make([]op, 0, 5)
+			for n := range uint64(5) {
+				ops = append(ops, put(fmt.Sprintf("ns.k%d", (rev+n)%7), "s", rev+n))
+			}
+			ix.feed(ops...)
+		}
+	}()
+	have := map[string]uint64{}
+	for revision := uint64(0); revision < writes; {
+		changes, at, err := b.Next(t.Context())
+		require.NoError(t, err)
+		for _, c := range changes {
+			have[c.Item.Key] = c.Item.Revision
+		}
+		revision = at
+		for back := range min(revision, 7) { // the last seven writes are those of the seven keys
+			rev := revision - back
+			require.GreaterOrEqual(t, have[fmt.Sprintf("ns.k%d", rev%7)], rev)
+		}
+	}
+}
