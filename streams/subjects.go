@@ -24,6 +24,9 @@ const DefaultPrefix = "instar"
 //	instar.timer.<machine>.<key>.<name>       a message schedule
 //	instar.dead.<consumer>.<machine>.<key>    a dead letter
 //	instar.api.<verb>.<machine>...            requests to the micro service
+//	instar.hb.<namespace>.<service>.<id>      a heartbeat of an instance, never stored
+//	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
+//	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, never stored here
 //
 // A key is <namespace>.<id>, or <namespace>.<parent>.<id>.
 type Names struct{ Prefix string }
@@ -242,3 +245,20 @@ func Partition(machine, key string) int {
 
 // Probe is where the disk is probed.
 func (n Names) Probe() string { return n.join("probe") }
+
+// Heartbeat is where an instance says that it is alive.
+func (n Names) Heartbeat(namespace, service, id string) string {
+	return n.join("hb", namespace, service, id)
+}
+
+// Heartbeats matches the heartbeats of all instances.
+func (n Names) Heartbeats() string { return n.join("hb", "*", "*", "*") }
+
+// Acknowledge is where a watcher of a service says up to which index it acts on what it was told.
+func (n Names) Acknowledge(namespace, service string) string { return n.join("ack", namespace, service) }
+
+// Acknowledgements matches those of all services.
+func (n Names) Acknowledgements() string { return n.join("ack", "*", "*") }
+
+// Live is where the values of a bucket are told as they are stored; the key is one key, or > for all.
+func (n Names) Live(bucket, key string) string { return n.join("live", bucket, key) }
