@@ -59,7 +59,9 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	}
 	failpoint("after-kv")
 	for _, it := range items {
-		p.reply(it)
+		if !it.parked() {
+			p.reply(it)
+		}
 	}
 	if err := p.settled(); err != nil {
 		return err
@@ -88,11 +90,24 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 	}
 	failpoint("before-ack")
 	for _, it := range s.items {
-		if err := it.msg.Ack(); err != nil {
+		if err := p.ack(ctx, it); err != nil {
 			return fmt.Errorf("cannot ack command %d: %w", it.seq, err)
 		}
 		failpoint("between-acks")
 	}
+	return nil
+}
+
+// ack ends a command. What is refused because its entity is parked is answered only when it cannot come again: nothing
+// remembers the refusal, and somebody may repair the value meanwhile.
+func (p *partition) ack(ctx context.Context, it *item) error {
+	if !it.parked() {
+		return it.msg.Ack()
+	}
+	if err := it.msg.DoubleAck(ctx); err != nil {
+		return err
+	}
+	p.reply(it)
 	return nil
 }
 
@@ -192,7 +207,7 @@ func (s *slot) value() ([]byte, error) {
 // not answered twice by anybody who listens.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
-		if it.slot != nil && !it.slot.dirty && it.letter == "" {
+		if it.slot != nil && !it.slot.dirty && it.letter == "" && !it.parked() {
 			p.reply(it)
 		} else if it.end != nil {
 			it.end(streams.ErrUnanswered)

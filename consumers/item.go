@@ -44,6 +44,9 @@ type item struct {
 	letter  string // why it goes to DEAD_LETTERS, or empty
 }
 
+// parked reports whether the command was refused because nothing may be done to its entity.
+func (it *item) parked() bool { return it.slot != nil && it.slot.parked != nil }
+
 // read makes an item of a delivery. One that cannot be addressed becomes a dead letter.
 func (p *partition) read(d delivery) *item {
 	h := d.msg.Headers()

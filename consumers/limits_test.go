@@ -134,3 +134,39 @@ func TestARepairedValueIsTaken(t *testing.T) {
 	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":1}`)).Outcome)
 	w.checkStory("a")
 }
+
+// A refusal that nothing remembers is told when it cannot come again: until then it may be decided anew.
+func TestParkedIsAnsweredWhenItCannotComeAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	beside := "b"
+	for n := 0; streams.Partition("thing", "default."+beside) != streams.Partition("thing", "default.a"); n++ {
+		beside = fmt.Sprintf("b%d", n)
+	}
+	bucket, err := w.JS.KeyValue(w.ctx, "things")
+	require.NoError(t, err)
+	_, err = bucket.Put(w.ctx, "default."+beside, []byte("{"))
+	require.NoError(t, err)
+	for n := range 5 {
+		inbox := w.NC.NewInbox()
+		answers, err := w.NC.SubscribeSync(inbox)
+		require.NoError(t, err)
+		forged := nats.NewMsg(w.Names.Event("thing", "default.a", "thing.added"))
+		forged.Header.Set(streams.HeaderID, fmt.Sprintf("thing/default.a/%d/0", 9000+n))
+		_, err = w.JS.PublishMsg(w.ctx, forged) // the end of the next batch fails, after its commit point
+		require.NoError(t, err)
+		w.bare("a", "add", `{"n":1}`)
+		w.bare(beside, "add", `{"n":1}`, streams.HeaderReply, inbox, streams.HeaderID, fmt.Sprint("parked-", n))
+		m, err := answers.NextMsg(10 * time.Second)
+		require.NoError(t, err)
+		require.Contains(t, string(m.Data), machines.CodeParked)
+		w.ask(toThing("a", "add", `{"n":1}`)) // behind them: the batch is over
+		require.NoError(t, w.NC.Flush())
+		more, _, err := answers.Pending()
+		require.NoError(t, err)
+		require.Zero(t, more)
+		require.NoError(t, answers.Unsubscribe())
+	}
+	require.Equal(t, 10, w.sum("a"))
+}
