@@ -43,6 +43,7 @@ type app struct {
 	deps     consumers.Deps
 	engine   *consumers.Engine
 	owner    *consumers.Owner
+	shares   consumers.Shares // which partitions this node owns
 	registry *prometheus.Registry
 	disk     *disk
 	api      *api.Server
@@ -229,7 +230,7 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 
 // startConsumers runs what acts, for as long as this node holds the lease.
 func (a *app) startConsumers(ctx context.Context) error {
-	a.engine = &consumers.Engine{Deps: a.deps}
+	a.engine, a.shares = &consumers.Engine{Deps: a.deps}, consumers.Everything{}
 	performers := map[string]consumers.Performer{"service": a.serving}
 	a.owner = &consumers.Owner{JS: a.deps.JS, Names: a.deps.Names, Node: a.node, Log: a.log}
 	work := func(ctx context.Context) error {
