@@ -92,7 +92,7 @@ func (k *kind) serve(ctx context.Context) error {
 		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
 		MaxAckPending: k.w.Concurrency, // more would wait here, with nobody to tell the server that they are not lost
-		MemoryStorage: true, // what is acked is gone from a work queue
+		MemoryStorage: true,            // what is acked is gone from a work queue
 	})
 	if err != nil {
 		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)
