@@ -221,6 +221,9 @@ func checkEdges[D any](d *Definition[D], c *checker) error {
 				return fmt.Errorf("edge %d (%s): undefined effect %q", i, e.On, fx)
 			}
 		}
+		if e.Rearm && (e.To != Same || e.Reenter) {
+			return fmt.Errorf("edge %d (%s): sets the deadline anew, but enters a state, which does so too", i, e.On)
+		}
 		if e.If != nil && (e.If.Holds == nil || e.If.Name == "") {
 			return fmt.Errorf("edge %d (%s): guard without a name or a function", i, e.On)
 		}
@@ -250,6 +253,9 @@ func checkStates[D any](d *Definition[D]) error {
 		leaves := slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.To != s.Name })
 		if !s.Terminal && !leaves {
 			return fmt.Errorf("state %s cannot be left and is not terminal", s.Name)
+		}
+		if t := s.Timeout; t != nil && (t.After == nil) == (t.Until == nil) {
+			return fmt.Errorf("state %s: its timeout needs one of After and Until", s.Name)
 		}
 		// An edge that may be shut, or that does nothing, would leave the entity in the state without a deadline.
 		if t := s.Timeout; t != nil && !slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.On == t.Input && e.If == "" && !e.Noop }) {

@@ -62,10 +62,11 @@ type State[D any] struct {
 	Failed   bool // an operator should look at it
 }
 
-// Timeout gives a state its deadline.
+// Timeout gives a state its deadline: a time After it was entered, or the point in time Until which it may last.
 type Timeout[D any] struct {
 	Input string // fed to the table when the time is over
 	After func(*D) time.Duration
+	Until func(*Tx[D]) time.Time // instead of After; a zero time sets no deadline
 }
 
 // Poll says that the world is looked at while an entity is in the state.
@@ -108,7 +109,7 @@ type Command struct {
 	Name        string
 	Doc         string
 	Body        any  // a value of the struct type of its body, or nil for none
-	Birth       bool // creates the entity, and a new life of an ended one
+	Birth       bool // creates the entity, and a new life of an ended one; of a live one it is an input like others
 	Report      bool // not offered to users
 	Admin       bool // needs the role admin, not only operate
 	Destructive bool // a user is asked before it is sent
@@ -128,6 +129,7 @@ type Edge[D any] struct {
 	Emit    []string     // event types, in order
 	Effects []string     // started after Do
 	Reenter bool         // with To Same: as if the state were entered anew (deadline, effects)
+	Rearm   bool         // with To Same: the deadline is set anew, and nothing else
 	Noop    bool         // accepted, but nothing is to be done: no version, no event
 }
 

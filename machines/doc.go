@@ -11,7 +11,8 @@
 //     pointers and do not write through them.
 //   - A transition raises the version by exactly one and follows an edge of the table; looplab/fsm judges legality.
 //   - A refused input is a [*Refusal]: an answer with the state and what is allowed now, never an error to retry.
-//   - Every state with a timeout has its deadline among the entity's timers for as long as the entity stays in it.
+//   - Every state with a timeout has its deadline among the entity's timers for as long as the entity stays in it, unless
+//     its Until says that there is none.
 //
 // Sub-packages hold one lifecycle each; all lists them. Behaviour is read in the transcripts under testdata.
 package machines

@@ -215,10 +215,11 @@ func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
 		return fmt.Errorf("machines: %s: edge %d leads from %s to %s, not to %s: %w", s.m.Name, info.row, s.before.State, legal, to, errors.Join(err, errIllegal))
 	}
 	s.advance()
-	if s.m.inputs[edge.On].Birth {
+	born := s.m.inputs[edge.On].Birth && (s.before.State == None || s.states[s.before.State].Terminal)
+	if born {
 		s.rebirth()
 	}
-	enter := to != s.before.State || edge.Reenter || s.m.inputs[edge.On].Birth
+	enter := to != s.before.State || edge.Reenter || born
 	if enter {
 		s.next.State, s.next.Since = to, s.in.Time
 		s.next.Timers, s.next.Effects = nil, nil
@@ -233,7 +234,7 @@ func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
 	for _, fx := range edge.Effects {
 		s.start(fx, 1)
 	}
-	if enter {
+	if enter || edge.Rearm {
 		s.armTimeout()
 	}
 	return s.seal(edge.On)
@@ -286,11 +287,17 @@ func (s *stepping[D]) seal(command string) error {
 const timeoutTimer = "deadline"
 
 func (s *stepping[D]) armTimeout() {
-	state := s.states[s.next.State]
-	if state.Timeout == nil {
-		return
+	timeout := s.states[s.next.State].Timeout
+	switch {
+	case timeout == nil:
+	case timeout.Until == nil:
+		s.arm(timeoutTimer, s.in.Time.Add(timeout.After(s.tx.Data)))
+	default:
+		s.disarm(timeoutTimer)
+		if at := timeout.Until(s.tx); !at.IsZero() {
+			s.arm(timeoutTimer, at)
+		}
 	}
-	s.arm(timeoutTimer, s.in.Time.Add(state.Timeout.After(s.tx.Data)))
 }
 
 func (s *stepping[D]) arm(name string, at time.Time) {
