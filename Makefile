@@ -16,10 +16,16 @@ build: ## build bin/instar
 run: build ## build and start a server here, with a sample service: data in ./data, HTTP on 127.0.0.1:8080, NATS on 127.0.0.1:4222
 	./bin/instar dev
 
-test: vet ## all tests under the race detector, the import table, and a short torture
+test: vet postgres ## all tests under the race detector, the import table, and a short torture
 	$(GO) test -race -timeout 10m ./...
 	$(GO) test -count=1 ./internal/floorplan
 	$(MAKE) --no-print-directory torture-short
+
+postgres: ## install Postgres from Debian's packages where it is absent; the tests of the outbox need it
+	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
+	  command -v apt-get >/dev/null || { echo "Postgres is not here, and this is no Debian: install it (initdb and postgres on PATH)"; exit 1; }; \
+	  as=; [ "$$(id -u)" = 0 ] || as=sudo; command -v $$as true >/dev/null || { echo "Postgres is not here: install the package postgresql as root"; exit 1; }; \
+	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy postgresql; }
 
 race: ## the tests of the parts with goroutines, several times over
 	$(GO) test -race -count=3 -timeout 15m ./streams ./kv ./consumers ./providers/... ./api
@@ -63,4 +69,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: help build run test race vet lint fmt vuln bench torture torture-short update cover
+.PHONY: help build run test postgres race vet lint fmt vuln bench torture torture-short update cover

@@ -77,6 +77,7 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers"}},
 
 	{path: "internal/...", outside: []string{testify}},
+	{path: "internal/postgres", outside: []string{pgx}}, // asks its server whether it is there
 }
 
 // workshop is what tests may import from outside, besides what their folder may.
