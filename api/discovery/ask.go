@@ -1,0 +1,216 @@
+package discovery
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Snapshot is a service as it is now, or nil when it was never heard of.
+func (c *Catalog) Snapshot(namespace, service string) *Snapshot {
+	s := c.service(namespace, service)
+	if s == nil {
+		return nil
+	}
+	return s.snapshot(c.o.Now())
+}
+
+// Find answers from memory.
+func (c *Catalog) Find(q Query) Result {
+	c.finds.Add(1)
+	r := Result{Index: c.at.Load()} // before the service: what is in it may be newer, never older
+	sn := c.Snapshot(q.Namespace, q.Service)
+	if sn == nil {
+		return r
+	}
+	r.Changed, r.Protected, r.Known = sn.Changed, sn.Protected, true
+	r.Endpoints = q.pick(sn)
+	return r
+}
+
+// Watch returns a channel that is closed when the service's Changed moves beyond after. It is also closed when after is
+// ahead of the catalog and the service changes, so whoever wakes asks again.
+func (c *Catalog) Watch(namespace, service string, after uint64) <-chan struct{} {
+	if s := c.service(namespace, service); s != nil {
+		return s.watch(after)
+	}
+	name := namespace + "." + service
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.service(namespace, service); s != nil { // meanwhile; it is woken under the lock
+		return s.watch(after)
+	}
+	if len(c.strangers) >= maxStrangers {
+		for _, w := range c.strangers { // they ask again; those that have gone are forgotten
+			close(w)
+		}
+		clear(c.strangers)
+	}
+	w := c.strangers[name]
+	if w == nil {
+		w = make(chan struct{})
+		c.strangers[strings.Clone(name)] = w
+	}
+	return w
+}
+
+// Stir is Watch for those who show whether the service preserves itself, too: the channel is closed at the next change
+// of either after the snapshot, which is nil for one that was never heard of.
+func (c *Catalog) Stir(namespace, service string) (*Snapshot, <-chan struct{}) {
+	s := c.service(namespace, service)
+	if s == nil {
+		w := c.Watch(namespace, service, 0)
+		return c.Snapshot(namespace, service), w
+	}
+	s.mu.Lock()
+	if s.stir == nil {
+		s.stir = make(chan struct{})
+	}
+	w := s.stir
+	s.mu.Unlock()
+	return s.snapshot(c.o.Now()), w
+}
+
+// Services are the services of a namespace that have instances which have not ended, in the order of their names.
+func (c *Catalog) Services(namespace string) []string {
+	var names []string
+	for s := range c.each {
+		if s.namespace != namespace {
+			continue
+		}
+		s.mu.Lock()
+		if len(s.all) > 0 {
+			names = append(names, s.name)
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Summaries are the services of a namespace, or of all when it is empty, in the order of namespaces and names; those
+// whose instances have all ended as well.
+func (c *Catalog) Summaries(namespace string) []Summary {
+	all := []Summary{}
+	for s := range c.each {
+		if namespace == "" || s.namespace == namespace {
+			all = append(all, s.summary(c.o.Now()))
+		}
+	}
+	slices.SortFunc(all, func(a, b Summary) int {
+		return strings.Compare(a.Namespace+"."+a.Service, b.Namespace+"."+b.Service)
+	})
+	return all
+}
+
+// Plain reports whether the answer is simply all that is found.
+func (q Query) Plain() bool {
+	return !q.Draining && q.Choose == 0 && q.Zone == "" && q.Version == "" && q.Prefer == "" && len(q.Tags) == 0 && len(q.Meta) == 0
+}
+
+// pick is the answer from a snapshot; it is the caller's own.
+func (q Query) pick(sn *Snapshot) []Endpoint {
+	if q.Plain() {
+		return slices.Clone(sn.Found)
+	}
+	out := make([]Endpoint, 0, len(sn.Found))
+	add := func(list []Endpoint) {
+		for i := range list {
+			if q.match(&list[i]) {
+				out = append(out, list[i])
+			}
+		}
+	}
+	add(sn.Found)
+	if q.Draining {
+		add(sn.Draining)
+		slices.SortFunc(out, func(a, b Endpoint) int { return strings.Compare(a.InstanceID, b.InstanceID) })
+	}
+	if q.Prefer != "" {
+		out = prefer(out, q.Prefer)
+	}
+	if q.Choose > 0 {
+		out = choose(out, q.Choose, q.Key)
+	}
+	return out
+}
+
+func (q Query) match(e *Endpoint) bool {
+	if q.Zone != "" && q.Zone != e.Zone || q.Version != "" && q.Version != e.Version {
+		return false
+	}
+	for _, tag := range q.Tags {
+		if !slices.Contains(e.Tags, tag) {
+			return false
+		}
+	}
+	for k, want := range q.Meta {
+		if v, there := e.Payload[k]; !there || v != want {
+			return false
+		}
+	}
+	return true
+}
+
+// prefer keeps those of a zone if one of them may get traffic.
+func prefer(all []Endpoint, zone string) []Endpoint {
+	if !slices.ContainsFunc(all, func(e Endpoint) bool { return e.Zone == zone && e.Weight > 0 }) {
+		return all
+	}
+	return slices.DeleteFunc(all, func(e Endpoint) bool { return e.Zone != zone })
+}
+
+// choose takes n of them by weight, the best first. With a key the choice is by weighted rendezvous hashing: the same
+// for everybody who asks with the same key, and only the keys of an instance that goes are given to others. Without one
+// it is random: n draws without replacement.
+func choose(all []Endpoint, n int, key string) []Endpoint {
+	type scored struct {
+		at    int
+		score float64
+	}
+	scores := make([]scored, 0, len(all))
+	for i := range all {
+		if all[i].Weight <= 0 {
+			continue
+		}
+		u := rand.Float64()
+		if key != "" {
+			u = fraction(key, all[i].InstanceID)
+		}
+		// The largest of w/-ln(u) is one of weight w with the probability w/sum, of all draws the next one likewise
+		// (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006).
+		scores = append(scores, scored{i, float64(all[i].Weight) / -math.Log(max(u, math.SmallestNonzeroFloat64))})
+	}
+	slices.SortFunc(scores, func(a, b scored) int {
+		switch {
+		case a.score > b.score:
+			return -1
+		case a.score < b.score:
+			return 1
+		}
+		return strings.Compare(all[a.at].InstanceID, all[b.at].InstanceID)
+	})
+	out := make([]Endpoint, 0, min(n, len(scores)))
+	for _, s := range scores[:min(n, len(scores))] {
+		out = append(out, all[s.at])
+	}
+	return out
+}
+
+// fraction is a number in [0,1) that only key and id decide: FNV-1a, 64 bits, and the finalizer of MurmurHash3, whose
+// upper 53 bits are taken. Clients may compute it as well: it does not change.
+func fraction(key, id string) float64 {
+	h := fnv.New64a()
+	h.Write([]byte(key)) // never fails
+	h.Write([]byte{0})
+	h.Write([]byte(id))
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	x ^= x >> 33
+	return float64(x>>11) / (1 << 53)
+}

@@ -1,0 +1,319 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// Machine is the name of the machine whose entities are found.
+const Machine = "instance"
+
+// Options of a catalog. Instances is needed.
+type Options struct {
+	Instances     *kv.Index        // its items have an *instance.Record as Value
+	Preservations *kv.Index        // nil: no service is ever protected
+	Now           func() time.Time // nil is time.Now
+	Log           *slog.Logger     // nil discards
+}
+
+// Catalog is the [Finder] over the bucket of the instances. It is empty until it is Run.
+type Catalog struct {
+	o     Options
+	ready chan struct{}
+
+	services sync.Map // *service by <namespace>.<service>
+	at       atomic.Uint64
+	finds    atomic.Uint64
+	built    atomic.Uint64
+	lost     atomic.Uint64
+
+	mu        sync.RWMutex
+	ids       map[idKey][]*service     // where an id is, or was
+	strangers map[string]chan struct{} // watched, and not there yet
+	waiters   []waiter
+	guarded   map[string]map[string]struct{} // zones that preserve themselves, by <namespace>.<service>
+}
+
+var _ Finder = (*Catalog)(nil)
+
+type idKey struct{ namespace, id string }
+
+type waiter struct {
+	revision uint64
+	done     chan struct{}
+}
+
+// Bounds of what waits.
+const (
+	waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses
+	maxStrangers = 10_000  // watched services that do not exist
+	page         = 4096    // of a list
+)
+
+// New is a catalog that follows the indexes once it is Run.
+func New(o Options) *Catalog {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Catalog{
+		o: o, ready: make(chan struct{}), ids: map[idKey][]*service{}, strangers: map[string]chan struct{}{}, guarded: map[string]map[string]struct{}{},
+	}
+}
+
+// Ready is closed when everything that was in the bucket is in the catalog. Before, what is answered may lack instances.
+func (c *Catalog) Ready() <-chan struct{} { return c.ready }
+
+// Index is the revision of the bucket up to which all changes are in every answer.
+func (c *Catalog) Index() uint64 { return c.at.Load() }
+
+// Run follows the indexes until ctx ends, and returns nil then. It must be called once.
+func (c *Catalog) Run(ctx context.Context) error {
+	var guard sync.WaitGroup
+	defer guard.Wait()
+	if c.o.Preservations != nil {
+		guard.Go(func() { c.again(ctx, c.o.Preservations, c.followGuards) })
+	}
+	c.again(ctx, c.o.Instances, c.follow)
+	return nil
+}
+
+// again follows an index anew whenever changes were lost.
+func (c *Catalog) again(ctx context.Context, ix *kv.Index, follow func(context.Context, *kv.Index) error) {
+	select {
+	case <-ix.Ready(): // a subscription from before would be lost at once
+	case <-ctx.Done():
+		return
+	}
+	for ctx.Err() == nil {
+		if err := follow(ctx, ix); errors.Is(err, kv.ErrLost) {
+			c.lost.Add(1)
+			c.o.Log.Info("discovery: changes were missed, reading all again")
+		}
+	}
+}
+
+// follow takes what there is and then every change, until changes are lost.
+func (c *Catalog) follow(ctx context.Context, ix *kv.Index) error {
+	b := ix.Batches(kv.Filter{}, waiting)
+	defer b.Close()
+	c.fill(ix)
+	for {
+		changes, revision, err := b.Next(ctx)
+		if err != nil {
+			return err
+		}
+		touched := make(map[*service]struct{}, min(len(changes), 64))
+		for i := range changes {
+			if s := c.take(&changes[i].Item, changes[i].Deleted); s != nil {
+				touched[s] = struct{}{}
+			}
+		}
+		c.advance(revision, touched)
+	}
+}
+
+// fill takes everything that an index has, and drops what it has not.
+func (c *Catalog) fill(ix *kv.Index) {
+	seen, touched := map[string]struct{}{}, map[*service]struct{}{}
+	var revision uint64
+	for q := (kv.Query{Limit: page}); ; {
+		p := ix.List(q)
+		if revision == 0 {
+			revision = p.Revision
+		}
+		for i := range p.Items {
+			seen[p.Items[i].Key] = struct{}{}
+			if s := c.take(&p.Items[i], false); s != nil {
+				touched[s] = struct{}{}
+			}
+		}
+		if q.After = p.Next; q.After == "" {
+			break
+		}
+	}
+	for s := range c.each {
+		for _, id := range s.ids() {
+			if _, there := seen[s.key()+"."+id]; !there {
+				c.drop(s, id, revision)
+				touched[s] = struct{}{}
+			}
+		}
+	}
+	c.advance(revision, touched)
+	c.built.Add(1)
+	select {
+	case <-c.ready:
+	default:
+		close(c.ready)
+	}
+}
+
+// take applies one item and returns the service that it changed.
+func (c *Catalog) take(it *kv.Item, deleted bool) *service {
+	namespace, rest, _ := strings.Cut(it.Key, ".")
+	name, id, whole := strings.Cut(rest, ".")
+	if !whole {
+		return nil // not a key of ours
+	}
+	if deleted {
+		if s := c.service(namespace, name); s != nil {
+			c.drop(s, id, it.Revision)
+			return s
+		}
+		return nil
+	}
+	rec, ok := it.Value.(*instance.Record)
+	if !ok || it.Problem != "" {
+		return nil
+	}
+	s := c.service(namespace, name)
+	if s == nil {
+		s = c.open(rec.Namespace, rec.Service)
+	}
+	changed, born := s.put(&entry{rec, it.Revision})
+	if born {
+		at := idKey{rec.Namespace, rec.ID}
+		c.mu.Lock()
+		c.ids[at] = append(c.ids[at], s)
+		c.mu.Unlock()
+	}
+	if !changed {
+		return nil
+	}
+	return s
+}
+
+func (c *Catalog) drop(s *service, id string, revision uint64) {
+	if !s.drop(id, revision) {
+		return
+	}
+	at := idKey{s.namespace, id}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ids[at] = slices.DeleteFunc(c.ids[at], func(o *service) bool { return o == s }); len(c.ids[at]) == 0 {
+		delete(c.ids, at)
+	}
+}
+
+// open begins a service.
+func (c *Catalog) open(namespace, name string) *service {
+	s := &service{namespace: namespace, name: name}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.guarded = len(c.guarded[s.key()]) > 0
+	c.services.Store(s.key(), s)
+	return s
+}
+
+func (c *Catalog) service(namespace, name string) *service {
+	s, ok := c.services.Load(namespace + "." + name)
+	if !ok {
+		return nil
+	}
+	return s.(*service)
+}
+
+// each yields every service.
+func (c *Catalog) each(yield func(*service) bool) {
+	c.services.Range(func(_, s any) bool { return yield(s.(*service)) })
+}
+
+// advance publishes that everything up to the revision is there, and then wakes those who wait for it.
+func (c *Catalog) advance(revision uint64, touched map[*service]struct{}) {
+	if revision > c.at.Load() {
+		c.at.Store(revision)
+	}
+	for s := range touched {
+		s.wakeAll()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.strangers) > 0 {
+		for s := range touched {
+			if w := c.strangers[s.key()]; w != nil {
+				close(w)
+				delete(c.strangers, s.key())
+			}
+		}
+	}
+	if len(c.waiters) > 0 {
+		c.waiters = slices.DeleteFunc(c.waiters, func(w waiter) bool {
+			if w.revision > revision {
+				return false
+			}
+			close(w.done)
+			return true
+		})
+	}
+}
+
+// Wait blocks until every change up to the revision is in the answers. A revision that was never written is waited for
+// until ctx ends.
+func (c *Catalog) Wait(ctx context.Context, revision uint64) error {
+	c.mu.Lock()
+	if c.at.Load() >= revision {
+		c.mu.Unlock()
+		return nil
+	}
+	w := waiter{revision, make(chan struct{})}
+	c.waiters = append(c.waiters, w)
+	c.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiters = slices.DeleteFunc(c.waiters, func(o waiter) bool { return o.done == w.done })
+		return fmt.Errorf("discovery: at revision %d, not yet at %d: %w", c.at.Load(), revision, ctx.Err())
+	}
+}
+
+// Locate returns the services of a namespace that have, or had, an instance of that id.
+func (c *Catalog) Locate(namespace, id string) []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var names []string
+	for _, s := range c.ids[idKey{namespace, id}] {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Stats are counts; Services and Instances are of now, the others since the start.
+type Stats struct {
+	Services, Instances, Found, Draining, Protected int
+
+	Finds  uint64 // questions answered
+	Builds uint64 // times that everything was read
+	Lost   uint64 // times that changes were missed, so that everything was read again
+}
+
+// Stats returns the counts. It looks at every service.
+func (c *Catalog) Stats() Stats {
+	st := Stats{Finds: c.finds.Load(), Builds: c.built.Load(), Lost: c.lost.Load()}
+	for s := range c.each {
+		sum := s.summary(c.o.Now())
+		st.Services++
+		st.Instances += sum.Instances
+		st.Found += sum.Found
+		st.Draining += sum.Draining
+		if sum.Protected {
+			st.Protected++
+		}
+	}
+	return st
+}

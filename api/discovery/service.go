@@ -1,0 +1,190 @@
+package discovery
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// entry is one instance at one revision. It is never changed.
+type entry struct {
+	rec      *instance.Record
+	revision uint64
+}
+
+// service is what is known of one service. Only the catalog's Run changes it.
+type service struct {
+	namespace, name string
+	now             atomic.Pointer[Snapshot] // nil: it has changed since anybody asked
+
+	mu      sync.Mutex
+	all     []*entry            // by id; those that have not ended
+	ended   map[string]struct{} // ids of those that have
+	changed uint64
+	guarded bool
+	wake    chan struct{} // closed at the next change; nil when nobody waits
+	stir    chan struct{} // the same, also when only the protection changes
+}
+
+func (s *service) key() string { return s.namespace + "." + s.name }
+
+func (s *service) find(id string) (int, bool) {
+	return slices.BinarySearchFunc(s.all, id, func(e *entry, id string) int { return cmp.Compare(e.rec.ID, id) })
+}
+
+// put takes an instance. What is not newer than what is known changes nothing; born says that its id was not known.
+func (s *service) put(e *entry) (changed, born bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, there := s.find(e.rec.ID)
+	_, dead := s.ended[e.rec.ID]
+	switch over := e.rec.State == instance.Deregistered; {
+	case there && s.all[i].revision >= e.revision:
+		return false, false
+	case over && dead:
+		return false, false // found neither before nor after
+	case over:
+		if there {
+			s.all = slices.Delete(s.all, i, i+1)
+		}
+		if s.ended == nil {
+			s.ended = map[string]struct{}{}
+		}
+		s.ended[e.rec.ID] = struct{}{}
+	case there:
+		s.all[i] = e
+	default:
+		s.all = slices.Insert(s.all, i, e)
+		delete(s.ended, e.rec.ID)
+	}
+	s.change(e.revision)
+	return true, !there && !dead
+}
+
+// drop forgets an id.
+func (s *service) drop(id string, revision uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, there := s.find(id)
+	_, dead := s.ended[id]
+	if there && s.all[i].revision >= revision {
+		return false
+	}
+	delete(s.ended, id)
+	if there {
+		s.all = slices.Delete(s.all, i, i+1)
+		s.change(revision)
+	}
+	return there || dead
+}
+
+// change makes whoever asks next look again. The lock is held.
+func (s *service) change(revision uint64) {
+	s.changed = max(s.changed, revision)
+	s.now.Store(nil)
+}
+
+// ids are all that are known.
+func (s *service) ids() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.all)+len(s.ended))
+	for _, e := range s.all {
+		ids = append(ids, e.rec.ID)
+	}
+	for id := range s.ended {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func (s *service) guard(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.guarded == on {
+		return
+	}
+	s.guarded = on
+	s.now.Store(nil)
+	if s.stir != nil {
+		close(s.stir)
+		s.stir = nil
+	}
+}
+
+func (s *service) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range []*chan struct{}{&s.wake, &s.stir} {
+		if *w != nil {
+			close(*w)
+			*w = nil
+		}
+	}
+}
+
+// closed is a channel that is.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// watch returns a channel that is closed at the next change, or is closed when there was one since.
+func (s *service) watch(after uint64) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed > after {
+		return closed
+	}
+	if s.wake == nil {
+		s.wake = make(chan struct{})
+	}
+	return s.wake
+}
+
+// snapshot is the service as it is at a time.
+func (s *service) snapshot(at time.Time) *Snapshot {
+	if sn := s.now.Load(); sn != nil && sn.holds(at) {
+		return sn
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sn := s.now.Load(); sn != nil && sn.holds(at) {
+		return sn
+	}
+	sn := picture(s.namespace, s.name, s.all, at)
+	sn.Changed, sn.Protected = s.changed, s.guarded
+	s.now.Store(sn)
+	return sn
+}
+
+// Summary is how a service stands.
+type Summary struct {
+	Service   string         `json:"service"`
+	Namespace string         `json:"namespace"`
+	Instances int            `json:"instances" doc:"That have not ended"`
+	Found     int            `json:"found" doc:"That discovery answers with"`
+	Draining  int            `json:"draining"`
+	States    map[string]int `json:"states"`
+	Changed   uint64         `json:"changed" doc:"Revision of the last change"`
+	Protected bool           `json:"protected,omitempty" doc:"It preserves itself: what is found may be gone"`
+}
+
+func (s *service) summary(at time.Time) Summary {
+	sn := s.snapshot(at)
+	sum := Summary{
+		Service: s.name, Namespace: s.namespace, Found: len(sn.Found), Draining: len(sn.Draining), States: map[string]int{}, Changed: sn.Changed, Protected: sn.Protected,
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum.Instances = len(s.all)
+	for _, e := range s.all {
+		sum.States[e.rec.State]++
+	}
+	return sum
+}
