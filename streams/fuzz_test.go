@@ -82,6 +82,37 @@ func FuzzParseEffect(f *testing.F) {
 	})
 }
 
+func FuzzParseSignals(f *testing.F) {
+	n := Names{}
+	seed(f, n.Heartbeat("default", "web", "i-1"), n.Observation("default.web.i-1"), n.Acknowledge("default", "web"), n.Heartbeats(), n.Observations(), n.Acknowledgements())
+	f.Fuzz(func(t *testing.T, s string) {
+		heartbeat := func(key string) string {
+			namespace, service, id, _ := SplitKey(key)
+			return n.Heartbeat(namespace, service, id)
+		}
+		acknowledge := func(key string) string {
+			namespace, _, service, _ := SplitKey(key)
+			return n.Acknowledge(namespace, service)
+		}
+		for _, kind := range []struct {
+			parse func(string) (string, error)
+			build func(string) string
+			dots  int
+		}{{n.ParseHeartbeat, heartbeat, 2}, {n.ParseObservation, n.Observation, 2}, {n.ParseAcknowledge, acknowledge, 1}} {
+			key, err := kind.parse(s)
+			if err != nil {
+				require.ErrorIs(t, err, ErrSubject)
+				require.Empty(t, key)
+				continue
+			}
+			_, _, _, err = SplitKey(key)
+			require.NoError(t, err)
+			require.Equal(t, kind.dots, strings.Count(key, "."))
+			require.Equal(t, s, kind.build(key))
+		}
+	})
+}
+
 func FuzzSplitKey(f *testing.F) {
 	seed(f, "default.web", "default.web.i-1", "service.default")
 	f.Fuzz(func(t *testing.T, s string) {

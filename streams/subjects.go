@@ -25,6 +25,7 @@ const DefaultPrefix = "instar"
 //	instar.dead.<consumer>.<machine>.<key>    a dead letter
 //	instar.api.<verb>.<machine>...            requests to the micro service
 //	instar.hb.<namespace>.<service>.<id>      a heartbeat of an instance, never stored
+//	instar.obs.<namespace>.<service>.<id>     what a node saw of an instance, for its owner, never stored
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
 //	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, never stored here
 //
@@ -92,6 +93,52 @@ func (n Names) Bucket(name string) string {
 		return name
 	}
 	return n.Prefix + "_" + name
+}
+
+// Observation is the subject that a node tells the owner of an instance on what it saw of it.
+func (n Names) Observation(key string) string { return n.join("obs", key) }
+
+// Observations matches all observations.
+func (n Names) Observations() string { return n.join("obs", "*", "*", "*") }
+
+// ParseHeartbeat returns the key of the instance that a heartbeat is of.
+func (n Names) ParseHeartbeat(subject string) (string, error) {
+	return n.parseKey(subject, "hb", "heartbeat", 2)
+}
+
+// ParseObservation returns the key of the instance that was seen.
+func (n Names) ParseObservation(subject string) (string, error) {
+	return n.parseKey(subject, "obs", "observation", 2)
+}
+
+// ParseAcknowledge returns the service, <namespace>.<service>, that is confirmed.
+func (n Names) ParseAcknowledge(subject string) (string, error) {
+	return n.parseKey(subject, "ack", "confirmation", 1)
+}
+
+// parseKey returns what follows the first two tokens, a key with that many dots. It makes no copy: heartbeats are many.
+func (n Names) parseKey(subject, verb, what string, dots int) (string, error) {
+	prefix := n.Prefix
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	key, ok := strings.CutPrefix(subject, prefix)
+	if ok {
+		if key, ok = strings.CutPrefix(key, "."); ok {
+			if key, ok = strings.CutPrefix(key, verb); ok {
+				key, ok = strings.CutPrefix(key, ".")
+			}
+		}
+	}
+	if !ok || strings.Count(key, ".") != dots {
+		return "", fmt.Errorf("streams: subject %q is no %s: %w", subject, what, ErrSubject)
+	}
+	for t := range strings.SplitSeq(key, ".") {
+		if err := CheckLabel(t); err != nil {
+			return "", fmt.Errorf("streams: subject %q: %w", subject, err)
+		}
+	}
+	return key, nil
 }
 
 // ErrSubject is wrapped by every error about a name that does not belong in a subject.
@@ -255,7 +302,9 @@ func (n Names) Heartbeat(namespace, service, id string) string {
 func (n Names) Heartbeats() string { return n.join("hb", "*", "*", "*") }
 
 // Acknowledge is where a watcher of a service says up to which index it acts on what it was told.
-func (n Names) Acknowledge(namespace, service string) string { return n.join("ack", namespace, service) }
+func (n Names) Acknowledge(namespace, service string) string {
+	return n.join("ack", namespace, service)
+}
 
 // Acknowledgements matches those of all services.
 func (n Names) Acknowledgements() string { return n.join("ack", "*", "*") }

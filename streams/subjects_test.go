@@ -31,6 +31,10 @@ func TestSubjects(t *testing.T) {
 		"instar.dead.p12.service.default.web":              Names{}.Dead("p12", "service", "default.web"),
 		"instar.api.get.service":                           Names{}.API("get", "service"),
 		"instar.probe":                                     Names{}.Probe(),
+		"instar.hb.default.web.i-1":                        Names{}.Heartbeat("default", "web", "i-1"),
+		"instar.obs.default.web.i-1":                       Names{}.Observation("default.web.i-1"),
+		"instar.ack.default.web":                           Names{}.Acknowledge("default", "web"),
+		"acme.hb.*.*.*":                                    own.Heartbeats(),
 		"acme.cmd.service.default.web.create":              own.Command("service", "default.web", "create"),
 		"acme.evt.instance.default.web.i-1.instance.ready": own.Event("instance", "default.web.i-1", "instance.ready"),
 	} {
@@ -56,6 +60,19 @@ func TestParse(t *testing.T) {
 	got, err = n.ParseEvent("acme.evt.service.default.web.service.ready", false)
 	require.NoError(t, err)
 	require.Equal(t, Address{Machine: "service", Key: "default.web", Last: "service.ready"}, got)
+	for want, parse := range map[string]func() (string, error){
+		"default.web.i-1": func() (string, error) { return n.ParseHeartbeat("acme.hb.default.web.i-1") },
+		"default.web.i-2": func() (string, error) { return n.ParseObservation("acme.obs.default.web.i-2") },
+		"default.web":     func() (string, error) { return n.ParseAcknowledge("acme.ack.default.web") },
+	} {
+		key, err := parse()
+		require.NoError(t, err)
+		require.Equal(t, want, key)
+	}
+	for _, bad := range []string{"instar.hb.default.web.i-1", "acme.hb.default.web", "acme.hb.default.web.i.1", "acme.hb.default.web.I", "acme.hbx.default.web.i-1", "acme.hb"} {
+		_, err := n.ParseHeartbeat(bad)
+		require.ErrorIs(t, err, ErrSubject, bad)
+	}
 }
 
 func TestParseRefuses(t *testing.T) {
