@@ -28,6 +28,7 @@ type mischief struct {
 	heard   []*nats.Msg            // commands and results, as they were sent
 	effects []*nats.Msg            //
 	recent  map[string][]*nats.Msg // the last user commands of each entity
+	seen    map[string]bool        // the ids of all user commands
 
 	did     map[string]int
 	buried  int
@@ -50,7 +51,7 @@ func strange(t *torture) error {
 	if err != nil {
 		return err
 	}
-	m := &mischief{torture: t, instar: i, reader: r, journal: &load.Journal{}, recent: map[string][]*nats.Msg{}, did: map[string]int{}}
+	m := &mischief{torture: t, instar: i, reader: r, journal: &load.Journal{}, recent: map[string][]*nats.Msg{}, seen: map[string]bool{}, did: map[string]int{}}
 	m.client = &load.Client{Name: "m", Bases: []string{"http://" + i.HTTP}, Journal: m.journal, Rand: rand.New(rand.NewPCG(t.seed, 3))}
 	if err := m.listen(); err != nil {
 		return err
@@ -110,6 +111,11 @@ func (m *mischief) listen() error {
 		tokens := strings.Split(msg.Subject, ".")
 		switch tokens[5] {
 		case "create", "update", "label", "refresh", "delete", "rollback", "purge":
+			id := msg.Header.Get(nats.MsgIdHdr)
+			if m.seen[id] { // one that was repeated is not among the last ones again
+				break
+			}
+			m.seen[id] = true
 			key := tokens[3] + "." + tokens[4]
 			m.recent[key] = append(m.recent[key], msg)
 			m.recent[key] = m.recent[key][max(0, len(m.recent[key])-5):]
