@@ -1,0 +1,166 @@
+package discovery_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var plan = streams.Plan{States: []string{"instances", "preservations"}}
+
+// bundle is a catalog over real buckets, which the test writes.
+type bundle struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	ix      *kv.Index
+	catalog *discovery.Catalog
+}
+
+func setup(t testing.TB) *bundle {
+	b := &bundle{}
+	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
+	b.nc, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(b.nc.Close)
+	b.js, err = streams.JetStream(b.nc)
+	require.NoError(t, err)
+	_, err = streams.Ensure(t.Context(), b.js, plan)
+	require.NoError(t, err)
+	b.ix = kv.NewIndex(b.js, "instances", func(_ string, value []byte) (kv.Meta, error) {
+		meta, err := kv.DescribeJSON(value)
+		if err != nil {
+			return meta, err
+		}
+		meta.Value, err = instance.Decode(value)
+		return meta, err
+	}, kv.Options{})
+	guards := kv.NewIndex(b.js, "preservations", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+	b.catalog = discovery.New(discovery.Options{Instances: b.ix, Preservations: guards})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{b.ix.Run, guards.Run, b.catalog.Run} {
+		running.Go(func() { _ = run(ctx) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	<-b.catalog.Ready()
+	return b
+}
+
+func value(service, id, state string) []byte {
+	return fmt.Appendf(nil, `{"schema":1,"machine":"instance","namespace":"default","parent":%q,"id":%q,"state":%q,"version":1,"generation":1,"since":"2026-01-01T00:00:00Z",
+		"data":{"nodeAddress":"10.0.0.1:80","weight":100,"payload":{"region":"eu"},"check":{"type":"ttl","ttl":"10s"}}}`, service, id, state)
+}
+
+func (b *bundle) put(t testing.TB, service, id, state string) uint64 {
+	ack, err := b.js.Publish(t.Context(), "$KV.instances.default."+service+"."+id, value(service, id, state))
+	require.NoError(t, err)
+	return ack.Sequence
+}
+
+func (b *bundle) found(service string) (ids []string) {
+	for _, e := range b.catalog.Find(discovery.Query{Namespace: "default", Service: service}).Endpoints {
+		ids = append(ids, e.InstanceID)
+	}
+	return ids
+}
+
+func TestWhatIsWrittenIsFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.put(t, "web", "a", instance.Healthy)
+	revision := b.put(t, "web", "b", instance.Healthy)
+	require.NoError(t, b.catalog.Wait(t.Context(), revision))
+	require.Equal(t, []string{"a", "b"}, b.found("web"))
+	r := b.catalog.Find(discovery.Query{Namespace: "default", Service: "web"})
+	require.Equal(t, revision, r.Index)
+	require.Equal(t, revision, r.Changed)
+
+	t.Run("ChangeWakes", func(t *testing.T) {
+		w := b.catalog.Watch("default", "web", r.Changed)
+		revision = b.put(t, "web", "a", instance.Unhealthy)
+		<-w
+		r := b.catalog.Find(discovery.Query{Namespace: "default", Service: "web"})
+		require.Equal(t, revision, r.Changed)
+		require.GreaterOrEqual(t, r.Index, r.Changed)
+		require.Equal(t, []string{"b"}, b.found("web"))
+	})
+	t.Run("ServiceProtectsItself", func(t *testing.T) {
+		_, stir := b.catalog.Stir("default", "web")
+		_, err := b.js.Publish(t.Context(), "$KV.preservations.default.web.none", []byte(`{"schema":1,"state":"protected"}`))
+		require.NoError(t, err)
+		<-stir
+		require.True(t, b.catalog.Find(discovery.Query{Namespace: "default", Service: "web"}).Protected)
+	})
+	t.Run("WaitEnds", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, b.catalog.Wait(ctx, revision+1000), context.DeadlineExceeded)
+	})
+	t.Run("ALostSubscriptionLosesNothing", func(t *testing.T) {
+		w := b.catalog.Watch("default", "web", b.catalog.Find(discovery.Query{Namespace: "default", Service: "web"}).Changed)
+		require.NoError(t, b.js.DeleteStream(t.Context(), "KV_instances"))
+		_, err := streams.Ensure(t.Context(), b.js, plan)
+		require.NoError(t, err)
+		for i := range 20 { // past the revisions of before, or the index would be behind them
+			b.put(t, "web", fmt.Sprintf("n%d", i), instance.Deregistered)
+		}
+		b.put(t, "web", "c", instance.Healthy)
+		require.Eventually(t, func() bool { return fmt.Sprint(b.found("web")) == "[c]" }, 20*time.Second, 10*time.Millisecond, "b is gone and c is new")
+		require.EqualValues(t, 1, b.catalog.Stats().Lost)
+		<-w
+	})
+}
+
+// Whatever is written while it is followed is found once its revision is reached.
+func TestWritersAndReaders(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Go(func() {
+			service := fmt.Sprintf("s%d", n%2)
+			for i := range 50 {
+				id := fmt.Sprintf("w%d-%d", n, i)
+				revision := b.put(t, service, id, instance.Healthy)
+				if b.catalog.Wait(t.Context(), revision) != nil {
+					t.Error("not reached", revision)
+					return
+				}
+				if r := b.catalog.Find(discovery.Query{Namespace: "default", Service: service}); !has(r.Endpoints, id) || r.Index < revision {
+					t.Errorf("%s of revision %d is not found at index %d", id, revision, r.Index)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, b.found("s0"), 100)
+	require.Equal(t, discovery.Stats{Services: 2, Instances: 200, Found: 200, Finds: b.catalog.Stats().Finds, Builds: 1}, b.catalog.Stats())
+}
+
+func has(all []discovery.Endpoint, id string) bool {
+	for _, e := range all {
+		if e.InstanceID == id {
+			return true
+		}
+	}
+	return false
+}
