@@ -1,0 +1,139 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Leases decide which relay serves a shard. They save work, nothing more: two relays that both believe to hold a shard
+// cannot harm the stream, because only the one that opened it last can write.
+type Leases interface {
+	// Acquire takes the lease of a shard if it is free. lost is closed when it is no longer held; release gives it back
+	// and must be called once.
+	Acquire(ctx context.Context, shard int) (lost <-chan struct{}, release func(), ok bool)
+}
+
+// Alone is for one relay that has no others beside it.
+type Alone struct{}
+
+// Acquire always succeeds.
+func (Alone) Acquire(context.Context, int) (<-chan struct{}, func(), bool) {
+	return nil, func() {}, true
+}
+
+// NATSLeases are keys with a life in the bucket of owners, renewed by revision.
+type NATSLeases struct {
+	JS     jetstream.JetStream
+	Names  streams.Names
+	Source string
+	Node   string        // kept over restarts, so that a node takes its own lease back at once
+	Life   time.Duration // of a lease that is not renewed; 0 is 10 s, at least 1 s
+	Log    *slog.Logger
+}
+
+func (l *NATSLeases) life() time.Duration {
+	if l.Life == 0 {
+		return 10 * time.Second
+	}
+	return max(l.Life, time.Second)
+}
+
+var errHeld = errors.New("another node holds the lease")
+
+// Acquire takes the lease if it is free or this node's own, and renews it until it is released or lost.
+func (l *NATSLeases) Acquire(ctx context.Context, shard int) (<-chan struct{}, func(), bool) {
+	subject := "$KV." + l.Names.Bucket(streams.OwnersBucket) + ".outbox." + l.Source + "." + strconv.Itoa(shard)
+	revision, err := l.take(ctx, subject)
+	if err != nil {
+		if !errors.Is(err, errHeld) && ctx.Err() == nil {
+			l.log().Warn("cannot ask for the lease of a shard", "source", l.Source, "shard", shard, "error", err)
+		}
+		return nil, nil, false
+	}
+	lost, stop, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		l.hold(ctx, subject, revision, lost, stop)
+	}()
+	var once sync.Once
+	return lost, func() { once.Do(func() { close(stop); <-gone }) }, true
+}
+
+// take writes the lease.
+func (l *NATSLeases) take(ctx context.Context, subject string) (uint64, error) {
+	bucket, err := l.JS.Stream(ctx, "KV_"+l.Names.Bucket(streams.OwnersBucket))
+	if err != nil {
+		return 0, err
+	}
+	revision := uint64(0)
+	m, err := bucket.GetLastMsgForSubject(ctx, subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case err != nil:
+		return 0, err
+	default:
+		revision = m.Sequence
+		if holder := string(m.Data); holder != "" && holder != l.Node {
+			return 0, errHeld
+		}
+	}
+	return l.write(ctx, subject, revision, l.Node)
+}
+
+func (l *NATSLeases) write(ctx context.Context, subject string, revision uint64, node string) (uint64, error) {
+	m := &nats.Msg{Subject: subject, Data: []byte(node), Header: nats.Header{}}
+	streams.Expect(m, revision)
+	streams.Keep(m, l.life())
+	ctx, cancel := context.WithTimeout(ctx, l.life()/3)
+	defer cancel()
+	ack, err := l.JS.PublishMsg(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// hold renews the lease until stop is closed; it closes lost when it cannot.
+func (l *NATSLeases) hold(ctx context.Context, subject string, revision uint64, lost, stop chan struct{}) {
+	ctx = context.WithoutCancel(ctx) // it is released, not cut off
+	tick := time.NewTicker(l.life() / 4)
+	defer tick.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case <-stop:
+			_, _ = l.write(ctx, subject, revision, "") // given back; without an answer it ends by itself
+			return
+		case <-tick.C:
+		}
+		next, err := l.write(ctx, subject, revision, l.Node)
+		if err != nil { // an answer was lost, or the lease had ended
+			next, err = l.take(ctx, subject)
+		}
+		switch {
+		case err == nil:
+			revision, renewed = next, time.Now()
+		case errors.Is(err, errHeld) || time.Since(renewed) > l.life()*3/4:
+			l.log().Warn("lost the lease of a shard", "lease", subject, "error", err)
+			close(lost)
+			<-stop
+			return
+		}
+	}
+}
+
+func (l *NATSLeases) log() *slog.Logger {
+	if l.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l.Log
+}

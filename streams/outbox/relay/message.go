@@ -1,0 +1,214 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// Headers that a relay adds to those of CloudEvents.
+const (
+	HeaderSource   = "Outbox-Source"   // name of the database
+	HeaderShard    = "Outbox-Shard"    // number of the part of its aggregates
+	HeaderPosition = "Outbox-Pos"      // of the row: a sequence, or an LSN and the index in its transaction
+	HeaderLater    = "Outbox-Attempts" // tries that it took, when it was more than one
+)
+
+// maxHeaders is the server's limit of all headers of a message.
+const maxHeaders = 64<<10 - 1
+
+// maxName bounds a token of a subject.
+const maxName = 128
+
+// row is one event on its way, with its place in the source.
+type row struct {
+	outbox.Message
+	pos      position
+	shard    int
+	attempts int // before this one
+	created  time.Time
+}
+
+// key tells a row in the stream: its position, or its id where the source has no order.
+func (r *row) key() string {
+	if r.pos.zero() {
+		return r.ID.String()
+	}
+	return r.pos.String()
+}
+
+// aggregate is what order is kept for.
+type aggregate struct{ typ, id string }
+
+func (r *row) aggregate() aggregate { return aggregate{r.AggregateType, r.AggregateID} }
+
+// position is where a row stands in its source: a sequence number, or the LSN of a commit and the index of the message
+// within its transaction.
+type position struct {
+	at  uint64
+	nth uint32
+	lsn bool
+}
+
+func (p position) zero() bool { return p.at == 0 && p.nth == 0 }
+
+func (p position) after(q position) bool { return p.at > q.at || p.at == q.at && p.nth > q.nth }
+
+func (p position) String() string {
+	if !p.lsn {
+		return strconv.FormatUint(p.at, 10)
+	}
+	return fmt.Sprintf("%X/%X.%d", p.at>>32, uint32(p.at), p.nth)
+}
+
+func parsePosition(s string) (position, error) {
+	high, rest, lsn := strings.Cut(s, "/")
+	if !lsn {
+		at, err := strconv.ParseUint(s, 10, 64)
+		return position{at: at}, err
+	}
+	low, nth, _ := strings.Cut(rest, ".")
+	h, err1 := strconv.ParseUint(high, 16, 32)
+	l, err2 := strconv.ParseUint(low, 16, 32)
+	n, err3 := strconv.ParseUint(nth, 10, 32)
+	return position{at: h<<32 | l, nth: uint32(n), lsn: true}, errors.Join(err1, err2, err3)
+}
+
+// encoder writes rows into one message that is used again and again: a publish copies it before it returns.
+type encoder struct {
+	prefix string
+	limit  int
+	msg    nats.Msg
+	id     string
+	fixed  map[string][]string // slots of headers that every event has
+	extra  []string            // headers of the row that is in msg
+	buf    []byte
+}
+
+func newEncoder(prefix, source string, limit int) *encoder {
+	e := &encoder{prefix: prefix, limit: limit, fixed: map[string][]string{}, msg: nats.Msg{Header: nats.Header{}}}
+	for _, name := range []string{"ce-id", "ce-type", "ce-subject", "ce-time", "content-type", nats.MsgIdHdr, HeaderShard, HeaderPosition} {
+		slot := make([]string, 1)
+		e.fixed[name], e.msg.Header[name] = slot, slot
+	}
+	e.msg.Header["ce-specversion"] = []string{"1.0"}
+	e.msg.Header["ce-source"] = []string{"/outbox/" + source}
+	e.msg.Header[HeaderSource] = []string{source}
+	return e
+}
+
+// encode puts a row into the encoder's message. What it refuses can never be published.
+func (e *encoder) encode(r *row) (*nats.Msg, error) {
+	for _, name := range e.extra {
+		delete(e.msg.Header, name)
+	}
+	e.extra = e.extra[:0]
+	if err := check(r); err != nil {
+		return nil, err
+	}
+	e.id = r.ID.String()
+	e.buf = append(append(append(e.buf[:0], e.prefix...), '.'), r.AggregateType...)
+	e.buf = append(append(e.buf, '.'), r.AggregateID...)
+	e.buf = append(append(e.buf, '.'), r.EventType...)
+	e.msg.Subject = string(e.buf)
+	e.msg.Data = r.Payload
+	e.set("ce-id", e.id)
+	e.set(nats.MsgIdHdr, e.id)
+	e.set("ce-type", r.EventType)
+	e.buf = append(append(append(e.buf[:0], r.AggregateType...), '/'), r.AggregateID...)
+	e.set("ce-subject", string(e.buf))
+	e.buf = r.OccurredAt.UTC().AppendFormat(e.buf[:0], time.RFC3339Nano)
+	e.set("ce-time", string(e.buf))
+	e.set("content-type", r.ContentType)
+	if r.ContentType == "" {
+		e.set("content-type", "application/json")
+	}
+	e.set(HeaderShard, strconv.Itoa(r.shard))
+	e.set(HeaderPosition, r.key())
+	size := 0
+	for name, value := range r.Headers {
+		if !passes(name) {
+			continue
+		}
+		if strings.EqualFold(name, streams.HeaderTrace) {
+			name = streams.HeaderTrace // others look for it in this case
+		}
+		e.msg.Header[name] = []string{value}
+		e.extra = append(e.extra, name)
+		size += len(name) + len(value) + 4
+	}
+	if r.attempts > 0 {
+		e.msg.Header[HeaderLater] = []string{strconv.Itoa(r.attempts + 1)}
+		e.extra = append(e.extra, HeaderLater)
+	}
+	const ours = 1200 // of the fixed headers and those of guard and batch, at most, besides names
+	size += ours + 2*len(r.EventType) + 2*len(r.AggregateID) + 2*len(r.AggregateType) + len(r.ContentType)
+	if size > maxHeaders {
+		return nil, fmt.Errorf("headers of %d bytes are more than the %d that a message may have", size, maxHeaders)
+	}
+	if size+len(r.Payload) > e.limit {
+		return nil, fmt.Errorf("a payload of %d bytes with headers of %d is more than the %d that the stream takes", len(r.Payload), size, e.limit)
+	}
+	return &e.msg, nil
+}
+
+func (e *encoder) set(name, value string) { e.fixed[name][0] = value }
+
+// passes says whether a row's header becomes one of the message. Those that the server or the relay give a meaning to
+// are dropped: a row must not be able to switch off a guard or pretend to be another event.
+func passes(name string) bool {
+	if len(name) == 0 || len(name) > maxName {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; c <= ' ' || c >= 0x7f || c == ':' {
+			return false
+		}
+	}
+	for _, ours := range []string{"nats-", "ce-", "outbox-"} {
+		if len(name) >= len(ours) && strings.EqualFold(name[:len(ours)], ours) {
+			return false
+		}
+	}
+	return !strings.EqualFold(name, "content-type")
+}
+
+// check refuses a row whose names do not make a subject.
+func check(r *row) error {
+	if err := token("aggregate type", r.AggregateType); err != nil {
+		return err
+	}
+	if err := token("aggregate id", r.AggregateID); err != nil {
+		return err
+	}
+	if len(r.EventType) > maxName {
+		return fmt.Errorf("event type of %d bytes is longer than %d", len(r.EventType), maxName)
+	}
+	for t := range strings.SplitSeq(r.EventType, ".") {
+		if err := token("event type", t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func token(what, s string) error {
+	if s == "" || len(s) > maxName {
+		return fmt.Errorf("%s has %d characters, 1 to %d make a token of a subject", what, len(s), maxName)
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			continue
+		}
+		return fmt.Errorf("%s %q may hold letters, digits, - and _ to make a subject", what, s)
+	}
+	return nil
+}

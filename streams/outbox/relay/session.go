@@ -1,0 +1,203 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// marker is the body of the message that says how far a shard has come and who relays it. The last marker of a shard is
+// the only truth about both.
+type marker struct {
+	Session  string    `json:"session"` // of the relay that wrote it; new each time that a shard is opened
+	Node     string    `json:"node"`
+	Position string    `json:"position"`        // every row up to here is in the stream, or parked in the database
+	Cluster  string    `json:"cluster"`         // system_identifier and database of the Postgres that positions belong to
+	Since    uint64    `json:"since,omitempty"` // of an opening marker: where to read back from, because more is stored than Position says
+	Clean    bool      `json:"clean,omitempty"` // the session ended with it: there is nothing to read back
+	At       time.Time `json:"at"`
+}
+
+// When a marker is due.
+const (
+	markRows  = 4096
+	markAfter = 5 * time.Second
+)
+
+// opener opens shards of one source.
+type opener struct {
+	js      jetstream.JetStream
+	pub     *publisher
+	stream  Stream
+	source  string
+	mode    string
+	node    string
+	cluster string
+	clock   func() time.Time
+}
+
+// session is a shard that this relay has opened: it alone can write to it until somebody else opens it.
+type session struct {
+	o     *opener
+	shard int
+	id    string
+
+	pos       position            // every row up to here is stored or parked
+	seen      map[string]struct{} // keys of rows that were stored after the last marker of an earlier session
+	rows      int                 // stored since the last marker
+	written   time.Time           // of the last marker
+	last      position            // in the last marker
+	since     uint64              // what the next marker says
+	clean     bool                // likewise
+	guarded   uint64              // sequence of the last marker
+	guardText []string
+
+	subject     string
+	subjectSlot []string
+}
+
+func (o *opener) subject(shard int) string {
+	return o.stream.Prefix + "-pos." + o.source + "." + o.mode + "." + strconv.Itoa(shard)
+}
+
+// errForeign says that a position belongs to another database cluster.
+var errForeign = errors.New("the position in the stream belongs to another database")
+
+// open takes the shard over: it writes a marker on top of the last one, from which on nothing of an earlier session can
+// be stored any more, and then reads what that session stored after its own last marker. fallback is the position to go
+// on from when the stream has no marker.
+func (o *opener) open(ctx context.Context, shard int, fallback position) (*session, error) {
+	s := &session{o: o, shard: shard, id: nuid.Next(), subject: o.subject(shard), pos: fallback, seen: map[string]struct{}{}}
+	s.subjectSlot = []string{s.subject}
+	before, from, err := o.last(ctx, s.subject)
+	if err != nil {
+		return nil, err
+	}
+	if from > 0 {
+		if before.Cluster != o.cluster {
+			return nil, fmt.Errorf("%w: shard %d of %s stands at %s of %s, this is %s. If its tables were restored here on purpose, remove the position with: nats stream purge %s --subject %s", errForeign, shard, o.source, before.Position, before.Cluster, o.cluster, o.stream.Name, s.subject)
+		}
+		if s.pos, err = parsePosition(before.Position); err != nil {
+			return nil, fmt.Errorf("relay: cannot read the position %q of shard %d: %w", before.Position, shard, err)
+		}
+	}
+	s.guard(from)
+	if s.since = before.Since; s.since == 0 {
+		s.since = from
+	}
+	since := s.since
+	if _, err := o.pub.single(ctx, nil, []*session{s}); err != nil {
+		return nil, fmt.Errorf("relay: cannot take shard %d: %w", shard, err)
+	}
+	if before.Clean {
+		return s, nil
+	}
+	if err := o.scan(ctx, s, since); err != nil {
+		return nil, fmt.Errorf("relay: cannot read back shard %d: %w", shard, err)
+	}
+	return s, nil
+}
+
+// last is the last marker under the subject and its sequence; 0 for none.
+func (o *opener) last(ctx context.Context, subject string) (marker, uint64, error) {
+	var m marker
+	stream, err := o.js.Stream(ctx, o.stream.Name)
+	if err != nil {
+		return m, 0, fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
+	}
+	raw, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return m, 0, nil
+	}
+	if err != nil {
+		return m, 0, fmt.Errorf("relay: cannot read the position under %s: %w", subject, err)
+	}
+	if err := json.Unmarshal(raw.Data, &m); err != nil {
+		return m, 0, fmt.Errorf("relay: cannot read the position under %s: %w", subject, err)
+	}
+	return m, raw.Sequence, nil
+}
+
+// scan reads the headers of what lies between two markers: there are at most markRows rows and a batch of each shard,
+// unless this one stood still while others went on.
+func (o *opener) scan(ctx context.Context, s *session, from uint64) error {
+	if from+1 >= s.guarded {
+		return nil
+	}
+	c, err := o.js.OrderedConsumer(ctx, o.stream.Name, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1, HeadersOnly: true,
+	})
+	if err != nil {
+		return err
+	}
+	messages, err := c.Messages(jetstream.PullMaxMessages(2000))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	shard := strconv.Itoa(s.shard)
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		h := m.Headers()
+		if h.Get(HeaderSource) == o.source && h.Get(HeaderShard) == shard {
+			s.seen[h.Get(HeaderPosition)] = struct{}{}
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if meta.Sequence.Stream >= s.guarded {
+			return nil
+		}
+	}
+}
+
+// stored says whether an earlier session stored the row.
+func (s *session) stored(r *row) bool {
+	if len(s.seen) == 0 {
+		return false
+	}
+	_, ok := s.seen[r.key()]
+	return ok
+}
+
+func (s *session) guard(seq uint64) {
+	s.guarded, s.guardText = seq, []string{strconv.FormatUint(seq, 10)}
+}
+
+func (s *session) guardSlot() []string { return s.guardText }
+
+// due says that a marker should be written, so that the next session has little to read back.
+func (s *session) due(now time.Time, maxAge time.Duration) bool {
+	if s.rows >= markRows {
+		return true
+	}
+	since := now.Sub(s.written)
+	return s.pos.after(s.last) && since > markAfter || maxAge > 0 && since > maxAge/refresh
+}
+
+// message is the marker of now.
+func (s *session) message() *nats.Msg {
+	s.last = s.pos
+	data, _ := json.Marshal(marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Cluster: s.o.cluster, Clean: s.clean, At: s.o.clock().UTC()}) // strings and a time
+	return &nats.Msg{Subject: s.subject, Data: data, Header: nats.Header{nats.MsgRollup: {nats.MsgRollupSubject}, HeaderSource: {s.o.source}, streams.HeaderActor: {s.o.node}}}
+}
+
+// marked notes that the session's marker was stored.
+func (s *session) marked(seq uint64) {
+	s.guard(seq)
+	s.since = 0
+	s.rows, s.written = 0, s.o.clock()
+}
