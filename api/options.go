@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -29,7 +31,9 @@ type Options struct {
 	Names    streams.Names
 	Indexes  map[string]*kv.Index // by name of machine
 
-	DeadLetters DeadLetters // nil offers none
+	DeadLetters DeadLetters        // nil offers none
+	Discovery   *discovery.Catalog // nil offers none; it needs the machine of the instances
+	Outbox      Outbox      // nil offers none
 
 	Tokens []Token
 	Open   bool // requests without a token are of "anonymous", who may do everything
@@ -148,6 +152,9 @@ func (o *Options) check() error {
 		return errors.New("api: commands, connection and JetStream are needed")
 	case !o.Open && len(o.Tokens) == 0:
 		return errors.New("api: nobody could call it: it has no tokens and is not open")
+	}
+	if o.Discovery != nil && !slices.ContainsFunc(o.Machines, func(m *machines.Machine) bool { return m.Name == discovery.Machine }) {
+		return fmt.Errorf("api: discovery needs the machine %s", discovery.Machine)
 	}
 	for _, m := range o.Machines {
 		if o.Indexes[m.Name] == nil {

@@ -185,8 +185,10 @@ func (s *Server) machineRoutes(m *machines.Machine) []*route {
 
 func (s *Server) commonRoutes() []*route {
 	routes := []*route{s.watchRoute()}
+	routes = append(routes, s.discoverRoutes()...)
 	routes = append(routes, s.graphRoutes()...)
 	routes = append(routes, s.letterRoutes()...)
+	routes = append(routes, s.outboxRoutes()...)
 	return append(routes, s.healthRoutes()...)
 }
 
