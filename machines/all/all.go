@@ -3,6 +3,8 @@ package all
 
 import (
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/service"
 )
 
@@ -10,5 +12,7 @@ import (
 func Machines() []*machines.Machine {
 	return []*machines.Machine{
 		service.Machine,
+		instance.Machine,
+		preservation.Machine,
 	}
 }

@@ -22,6 +22,11 @@ type Data struct {
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Pinned      *int         `json:"pinned,omitempty"`    // an administrator's weight, instead of Weight
 	Protected   bool         `json:"protected,omitempty"` // nothing expires: its service preserves itself
+
+	RegisteredAt time.Time `json:"registeredAt,omitzero"`    // when this generation was registered
+	AdmitUntil   time.Time `json:"admitUntil,omitzero"`      // the deadline over all tries to persist; zero once it is admitted
+	WarmSince    time.Time `json:"warmSince,omitzero"`       // when the warm-up began that is not over yet
+	Reported     *int      `json:"reportedWeight,omitempty"` // the instance's own word, instead of Weight
 }
 
 // Check says how the health of an instance is learned. Durations are as in Go: 500ms, 5s, 2m.
@@ -101,6 +106,7 @@ type Drain struct {
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason,omitempty"`
 	Early  string    `json:"early,omitempty"` // why it ended before Until
+	From   string    `json:"from,omitempty"`  // the state in which it was asked to end
 }
 
 // Maintenance takes an instance out without ending it.
@@ -159,11 +165,19 @@ type FlapReport struct {
 
 // DrainReport says that nothing is sent to the instance any more.
 type DrainReport struct {
-	Watchers int    `json:"watchers"` // that had confirmed the revision in which it began to drain
-	Reason   string `json:"reason"`
+	Watchers   int    `json:"watchers"` // that had confirmed the revision in which it began to drain
+	Reason     string `json:"reason"`
+	Generation uint64 `json:"generation,omitempty"`
 }
 
 // RefusalReport says why a registration is not admitted.
 type RefusalReport struct {
-	Reason string `json:"reason"`
+	Reason     string `json:"reason"`
+	Generation uint64 `json:"generation,omitempty"`
+}
+
+// Admission says that the record of a registration was read back.
+type Admission struct {
+	Generation uint64 `json:"generation,omitempty"` // that was read; 0 is any
+	Revision   uint64 `json:"revision,omitempty"`   // of the value that was read
 }

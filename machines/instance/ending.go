@@ -1,0 +1,95 @@
+package instance
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// How long an instance that changes too often is held down: longer each time, as Envoy ejects.
+const (
+	FlapHold   = 30 * time.Second // times the number of holds in a row
+	FlapCap    = 5 * time.Minute
+	FlapForget = time.Hour // without a hold, the count begins anew
+)
+
+func holdDown(s *step) {
+	f := &Flap{Score: machines.Body[FlapReport](s).Score, Holds: 1}
+	if before := s.Data.Flap; before != nil && s.Now().Sub(before.Until) < FlapForget {
+		f.Holds = before.Holds + 1
+	}
+	f.Until = s.Now().Add(min(FlapHold*time.Duration(f.Holds), FlapCap))
+	s.Data.Flap, s.Data.Suspicion, s.Data.WarmSince = f, nil, time.Time{}
+	s.Detail(EventFlapping, f)
+}
+
+func calm(s *step) {
+	s.Data.Retries = 0
+	s.Detail(EventFlapCleared, map[string]any{"holds": s.Data.Flap.Holds})
+}
+
+func drainUntil(s *step) time.Time {
+	wait := s.Data.DrainTime()
+	if d := machines.Body[ShutdownBody](s).Drain; d != "" {
+		wait = duration(d, wait)
+	}
+	return s.Now().Add(wait)
+}
+
+func drain(s *step) {
+	s.Data.Drain = &Drain{Since: s.Now(), Until: drainUntil(s), Reason: s.In.Reason, From: s.State()}
+	s.Data.Suspicion, s.Data.WarmSince = nil, time.Time{}
+	s.Detail(EventDraining, s.Data.Drain)
+}
+
+func hurry(s *step) {
+	d := *s.Data.Drain
+	d.Until = drainUntil(s)
+	s.Data.Drain = &d
+	s.Detail(EventDrainShortened, &d)
+}
+
+// cancelDrain lets it be checked anew. One that was asked to end before it was admitted is admitted first.
+func cancelDrain(s *step) {
+	d := s.Data.Drain
+	s.Data.Drain, s.Data.Retries = nil, 0
+	s.Data.AdmitUntil = time.Time{}
+	if slices.Contains(registering, d.From) {
+		s.Data.AdmitUntil = s.Now().Add(AdmitWithin)
+	}
+	s.Fail(nil)
+	s.Detail(EventDrainCancelled, map[string]any{"drained": s.Now().Sub(d.Since).String(), "from": d.From})
+}
+
+func drained(s *step) {
+	b := machines.Body[DrainReport](s)
+	told := early(s, b.Reason)
+	told["watchers"] = b.Watchers
+	s.Detail(EventDrainCompleted, told)
+	end(s, "drained")
+}
+
+func drainOver(s *step) {
+	s.Detail(EventDrainExpired, map[string]any{"drain": s.Data.Drain})
+	end(s, TimeoutDrain)
+}
+
+func drainFailed(s *step) {
+	f := machines.Body[machines.Failure](s)
+	s.Fail(f)
+	told := early(s, ReportDrainFailed)
+	told["error"] = s.Entity().LastError
+	s.Detail(EventDrainFailed, told)
+	end(s, ReportDrainFailed)
+}
+
+// early keeps why a drain ended before its deadline.
+func early(s *step, why string) map[string]any {
+	d := *s.Data.Drain
+	d.Early = why
+	s.Data.Drain = &d
+	return map[string]any{"reason": why, "after": s.Now().Sub(d.Since).String()}
+}
+
+func force(s *step) { end(s, CommandForce) }

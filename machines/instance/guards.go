@@ -1,0 +1,141 @@
+package instance
+
+import (
+	"slices"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+type (
+	step  = machines.Tx[Data]
+	guard = machines.Guard[Data]
+)
+
+// fenced is why an input of another generation is refused. Every guard that looks at evidence says so, because each
+// state takes all evidence of its own generation: nothing else can be the reason of a refusal.
+const fenced = "it speaks of another generation than the one registered now: an old process has no say in what follows it"
+
+// generation is the one that a body speaks of; 0 is any.
+func generation(s *step) uint64 {
+	switch b := s.Body.(type) {
+	case *Evidence:
+		return b.Generation
+	case *ShutdownBody:
+		return b.Generation
+	case *ForceBody:
+		return b.Generation
+	case *FlapReport:
+		return b.Generation
+	case *DrainReport:
+		return b.Generation
+	case *RefusalReport:
+		return b.Generation
+	case *Admission:
+		return b.Generation
+	}
+	return 0
+}
+
+func spokenOf(s *step) bool {
+	g := generation(s)
+	return g == 0 || g == s.Entity().Generation
+}
+
+var current = &guard{Name: "of this generation", Doc: fenced, Holds: spokenOf}
+
+// fence is a guard that is shut for other generations.
+func fence(name string, holds func(*step) bool) *guard {
+	return &guard{Name: name, Doc: fenced, Holds: func(s *step) bool { return spokenOf(s) && holds(s) }}
+}
+
+func when(name string, holds func(*step) bool) *guard { return &guard{Name: name, Holds: holds} }
+
+// Registration.
+var (
+	lastTry       = when("last try", func(s *step) bool { return s.Data.Persists+1 >= PersistTries })
+	tooLate       = when("too late", func(s *step) bool { return !s.Now().Before(s.Data.AdmitUntil) })
+	unchecked     = fence("unchecked", func(s *step) bool { return s.Data.Check.Kind() == CheckNone })
+	uncheckedWarm = fence("unchecked, warms up", func(s *step) bool { return s.Data.Check.Kind() == CheckNone && s.Data.Warmup() > 0 })
+)
+
+// Passes.
+var (
+	risen     = fence("risen", func(s *step) bool { return machines.Body[Evidence](s).times() >= s.Data.Rise() })
+	risenWarm = fence("risen, warms up", func(s *step) bool { return risen.Holds(s) && s.Data.Warmup() > 0 })
+	stillWarm = fence("still warming up", func(s *step) bool {
+		return !s.Data.WarmSince.IsZero() && s.Now().Before(s.Data.WarmSince.Add(s.Data.Warmup()))
+	})
+	newWeight = fence("another weight", func(s *step) bool {
+		w := machines.Body[Evidence](s).Weight
+		return w != nil && (s.Data.Reported == nil || *s.Data.Reported != *w)
+	})
+)
+
+// Failures. Where several observers look, one that sees it fall makes it suspect, and the others decide.
+var (
+	fallen  = func(s *step) bool { return machines.Body[Evidence](s).times() >= s.Data.Fall() }
+	alone   = func(s *step) bool { return s.Data.Check.AgreeOf() <= 1 }
+	tooMany = fence("too many failures", func(s *step) bool {
+		d := s.Data
+		most := d.Policy.MaxFailures
+		if most == 0 || d.Protected || d.failures(machines.Body[Evidence](s)) < most {
+			return false
+		}
+		return s.State() == Unhealthy || fallen(s) && alone(s)
+	})
+	fallenAmongOthers = fence("fallen, others or protection decide", func(s *step) bool { return fallen(s) && (s.Data.Protected || !alone(s)) })
+	condemned         = fence("fallen", func(s *step) bool {
+		if !fallen(s) || s.Data.Protected {
+			return false
+		}
+		return s.State() != Suspect || s.Data.Suspicion.Of == 0 || convinced(s)
+	})
+	alsoFallen     = fence("fallen for another observer", func(s *step) bool { return fallen(s) && newcomer(s) })
+	anotherFailure = fence("another failure", func(s *step) bool { return s.Data.failures(machines.Body[Evidence](s)) > s.Data.Retries })
+	unsteady       = fence("unsteady", func(s *step) bool {
+		d := s.Data
+		return !d.Policy.NoFlap && !d.Protected && machines.Body[FlapReport](s).Score >= d.FlapHigh()
+	})
+)
+
+// newcomer: the evidence comes from an observer that has not said so yet.
+func newcomer(s *step) bool {
+	by, n := machines.Body[Evidence](s).Observer, s.Data.Suspicion
+	return by != "" && by != n.By && !slices.Contains(n.Confirmed, by)
+}
+
+// convinced: with this one, enough observers agree.
+func convinced(s *step) bool {
+	n := s.Data.Suspicion
+	return newcomer(s) && n.Of > 0 && len(n.Confirmed)+1 >= n.Of
+}
+
+// Silence, and protection from it.
+var (
+	mayExpire   = fence("not protected", func(s *step) bool { return !s.Data.Protected })
+	another     = fence("another observer", newcomer)
+	decides     = fence("enough observers", func(s *step) bool { return convinced(s) && !s.Data.Protected })
+	protected   = when("protected", func(s *step) bool { return s.Data.Protected })
+	unprotected = when("not protected", func(s *step) bool { return !s.Data.Protected })
+)
+
+// Ending, and flags.
+var (
+	sooner = fence("sooner", func(s *step) bool {
+		return machines.Body[ShutdownBody](s).Drain != "" && drainUntil(s).Before(s.Data.Drain.Until)
+	})
+	notAdmitted = when("was not admitted yet", func(s *step) bool { return slices.Contains(registering, s.Data.Drain.From) })
+	enables     = when("another maintenance", func(s *step) bool {
+		b, m := machines.Body[MaintenanceBody](s), s.Data.Maintenance
+		return b.Enabled && (m == nil || m.Reason != b.reason(s) || !m.Until.Equal(b.until(s.Now())))
+	})
+	disables        = when("ends the maintenance", func(s *step) bool { return !machines.Body[MaintenanceBody](s).Enabled && s.Data.Maintenance != nil })
+	maintenanceOver = when("over", func(s *step) bool {
+		m := s.Data.Maintenance
+		return m != nil && !m.Until.IsZero() && !s.Now().Before(m.Until)
+	})
+	repins = when("another weight", func(s *step) bool {
+		w := machines.Body[PinBody](s).Weight
+		return (w == nil) != (s.Data.Pinned == nil) || w != nil && *w != *s.Data.Pinned
+	})
+)

@@ -1,0 +1,245 @@
+package instance
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// maxOutput is how much of what a check said is kept.
+const maxOutput = 512
+
+// times is how often in a row it was seen.
+func (v *Evidence) times() int { return max(v.Consecutive, 1) }
+
+// failures is how many in a row the evidence makes. An observer counts for itself; evidence without a count is one more.
+func (d *Data) failures(v *Evidence) int {
+	if v.Consecutive > 0 {
+		return max(d.Retries, v.Consecutive)
+	}
+	return d.Retries + 1
+}
+
+// see keeps what a change was decided from.
+func see(s *step) *Evidence {
+	body, ok := s.Body.(*Evidence)
+	if !ok {
+		return nil
+	}
+	v := *body
+	if v.At.IsZero() {
+		v.At = s.Now()
+	}
+	if v.Observer == "" {
+		v.Observer = s.In.Actor
+	}
+	v.Output = clip(v.Output)
+	s.Data.Evidence = &v
+	if v.Weight != nil {
+		s.Data.Reported = v.Weight
+	}
+	return &v
+}
+
+// clip cuts between characters.
+func clip(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= maxOutput {
+		return text
+	}
+	cut := maxOutput
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut]
+}
+
+// pass forgets what spoke against it.
+func pass(s *step) map[string]any {
+	told := map[string]any{}
+	if v := see(s); v != nil {
+		told["evidence"] = v
+	}
+	if n := s.Data.Suspicion; n != nil {
+		told["suspicion"] = n
+	}
+	s.Data.Retries, s.Data.Suspicion = 0, nil
+	s.Fail(nil)
+	return told
+}
+
+func well(s *step) {
+	told := pass(s)
+	s.Data.WarmSince = time.Time{}
+	s.Detail(EventHealthy, told)
+}
+
+func warm(s *step) {
+	s.Data.WarmSince = s.Now()
+	resume(s)
+}
+
+// resume goes on with a warm-up that a suspicion interrupted.
+func resume(s *step) {
+	told := pass(s)
+	told["window"], told["since"] = s.Data.Warmup().String(), s.Data.WarmSince
+	s.Detail(EventWarming, told)
+}
+
+func warmedUp(s *step) {
+	s.Detail(EventHealthy, map[string]any{"warmSince": s.Data.WarmSince})
+	s.Data.WarmSince = time.Time{}
+}
+
+func weigh(s *step) {
+	v := see(s)
+	s.Detail(EventWeightReported, map[string]any{"weight": *v.Weight, "registered": s.Data.Weight, "evidence": v})
+}
+
+// ail: enough failures.
+func ail(s *step) {
+	v := see(s)
+	s.Data.Retries = s.Data.failures(v)
+	s.Fail(&machines.Failure{Code: FailureCheck, Message: v.words()})
+	down(s)
+}
+
+// neverHeard: it was registered, but said nothing.
+func neverHeard(s *step) {
+	v := see(s)
+	s.Fail(&machines.Failure{Code: FailureSilent, Message: "not heard since it was registered; " + v.words()})
+	down(s)
+}
+
+// down tells why it is not found any more, and ends what depended on its being found.
+func down(s *step) {
+	told := map[string]any{"error": s.Entity().LastError, "healthCheckRetries": s.Data.Retries}
+	if s.Data.Evidence != nil {
+		told["evidence"] = s.Data.Evidence
+	}
+	if n := s.Data.Suspicion; n != nil {
+		told["suspicion"] = n
+	}
+	s.Data.Suspicion, s.Data.WarmSince = nil, time.Time{}
+	s.Detail(EventUnhealthy, told)
+}
+
+// words says what was seen in a line.
+func (v *Evidence) words() string {
+	text := fmt.Sprintf("%d in a row", v.times())
+	if v.Kind != "" {
+		text = v.Kind + ", " + text
+	}
+	if v.Observer != "" {
+		text += ", seen by " + v.Observer
+	}
+	if v.Status != 0 {
+		text += fmt.Sprintf(", status %d", v.Status)
+	}
+	if v.Output != "" {
+		text += ": " + v.Output
+	}
+	return text
+}
+
+func count(s *step) {
+	v := see(s)
+	s.Data.Retries = s.Data.failures(v)
+	s.Fail(&machines.Failure{Code: FailureCheck, Message: v.words()})
+	s.Detail(EventFailureCounted, map[string]any{"healthCheckRetries": s.Data.Retries, "maxFailures": s.Data.Policy.MaxFailures, "evidence": v})
+}
+
+func giveUp(s *step) {
+	count(s)
+	s.Fail(&machines.Failure{Code: FailureTooMany, Message: fmt.Sprintf("failed %d times of at most %d: %s", s.Data.Retries, s.Data.Policy.MaxFailures, s.Data.Evidence.words())})
+	end(s, FailureTooMany)
+}
+
+// suspect begins a window in which it is still found. Others may confirm what one observer saw.
+func suspect(s *step) {
+	v := see(s)
+	n := &Suspicion{Since: s.Now(), Until: s.Now().Add(s.Data.SuspectWindow(0)), Reason: s.In.Command, Of: s.Data.Check.AgreeOf() - 1, By: v.Observer}
+	s.Data.Suspicion = n
+	s.Detail(EventSuspected, map[string]any{"suspicion": n, "evidence": v})
+}
+
+// confirm shortens the window: by the more, the fewer confirmations are missing.
+func confirm(s *step) {
+	v, n := see(s), *s.Data.Suspicion
+	n.Confirmed = append(slices.Clone(n.Confirmed), v.Observer)
+	n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed)))
+	if n.Until.Before(s.Now()) {
+		n.Until = s.Now()
+	}
+	s.Data.Suspicion = &n
+	s.Detail(EventSuspicionConfirmed, map[string]any{"by": v.Observer, "confirmations": len(n.Confirmed), "of": n.Of, "until": n.Until, "evidence": v})
+}
+
+// agree: the last confirmation that was needed.
+func agree(s *step) {
+	confirm(s)
+	n := s.Data.Suspicion
+	s.Fail(&machines.Failure{Code: FailureSuspect, Message: fmt.Sprintf("%s for %s; %s agree", n.Reason, n.By, strings.Join(n.Confirmed, ", "))})
+	down(s)
+}
+
+// expire: it was suspect for the whole window.
+func expire(s *step) {
+	n := s.Data.Suspicion
+	msg := fmt.Sprintf("%s for %s; suspect for %s without a sign of life", n.Reason, n.By, s.Now().Sub(n.Since).Round(time.Millisecond))
+	s.Fail(&machines.Failure{Code: FailureSuspect, Message: msg})
+	down(s)
+}
+
+// spare is what protection does: everything stays, with another window.
+func spare(s *step) {
+	s.Detail(EventSpared, map[string]any{"from": s.In.Command})
+	again(s)
+}
+
+// again gives a suspect instance a whole window from now on.
+func again(s *step) {
+	if s.Data.Suspicion == nil {
+		return
+	}
+	n := *s.Data.Suspicion
+	n.Until = s.Now().Add(s.Data.SuspectWindow(len(n.Confirmed)))
+	s.Data.Suspicion = &n
+}
+
+// SuspectWindow is how long an instance stays suspect after so many other observers confirmed it: the grace of a TTL;
+// else the longest window, which shrinks with the logarithm of the confirmations to the shortest one (as memberlist's
+// suspicion does). Where nobody else looks it is the shortest one.
+func (d *Data) SuspectWindow(confirmed int) time.Duration {
+	if d.Check.Kind() == CheckTTL {
+		return d.Check.GraceOf()
+	}
+	shortest, longest, k := d.SuspectMin(), d.SuspectMax(), d.Check.AgreeOf()-1
+	if confirmed >= k {
+		return shortest
+	}
+	part := math.Log(float64(confirmed)+1) / math.Log(float64(k)+1)
+	return longest - time.Duration(part*float64(longest-shortest))
+}
+
+func criticalUntil(s *step) time.Time {
+	after := s.Data.CriticalAfter()
+	if after == 0 {
+		return time.Time{} // never
+	}
+	return s.Now().Add(after)
+}
+
+func criticalTooLong(s *step) {
+	msg := fmt.Sprintf("unhealthy for %s", s.Data.CriticalAfter())
+	if last := s.Entity().LastError; last != nil {
+		msg += ": " + last.Message
+	}
+	s.Fail(&machines.Failure{Code: FailureCritical, Message: msg})
+	end(s, FailureCritical)
+}
