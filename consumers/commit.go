@@ -52,6 +52,9 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 // next batch, which waits for them before it touches the same entities and before it publishes anything itself.
 func (p *partition) commit(ctx context.Context, items []*item) error {
 	slots := touched(items)
+	if !p.e.may() {
+		return errLapsed
+	}
 	failpoint("before-kv")
 	if err := p.write(ctx, slots); err != nil {
 		p.replyWritten(items)

@@ -20,9 +20,10 @@
 // stops the partition; it drops its cache, resets its consumer to the ack floor and starts again with back-off. It
 // never skips and goes on, and nothing is decided from the text of an error.
 //
-// The engine is the one owner of its partitions: [Owner] holds the lease. [Workers] perform effects: they may perform
-// one twice, so providers are idempotent and results carry the attempt that they answer. [Observer] looks at what has a
-// poll. [Views] fold events into read models, each view on its own, so that no view waits for another.
+// The engine runs the partitions that its [Node] has: several nodes share them, each with a claim that it takes and gives
+// back by itself. [Workers] perform effects: they may perform one twice, so providers are idempotent and results carry
+// the attempt that they answer. [Observer] looks at what has a poll. [Views] fold events into read models, each view on
+// its own, so that no view waits for another. What is not divided by partitions is a role, and [Owner] holds its lease.
 //
 // Run of each blocks until its context ends and all its goroutines have gone.
 package consumers

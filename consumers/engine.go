@@ -65,12 +65,13 @@ type Engine struct {
 	Batch     int           // commands taken at once; 0 is 256
 	CacheSize int           // entities kept in memory per partition; 0 is 2048
 	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
+	Node      *Node         // whose partitions are run; nil runs all of them
 
 	byName map[string]*machines.Machine
 	live   atomic.Int32 // partitions that take commands
 }
 
-// Run takes commands until ctx ends.
+// Run takes commands until ctx ends: of all partitions, or of those that its node has.
 func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.withDefaults()
 	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
@@ -79,14 +80,26 @@ func (e *Engine) Run(ctx context.Context) error {
 	for _, m := range e.Machines {
 		e.byName[m.Name] = m
 	}
+	if e.Node != nil {
+		return e.Node.Run(ctx, e.work)
+	}
 	var all sync.WaitGroup
 	for n := range streams.Partitions {
-		p := &partition{e: e, n: n, name: fmt.Sprintf("p%02d", n)}
-		all.Go(func() { p.run(ctx) })
+		all.Go(func() { e.work(ctx, nil, n) })
 	}
 	all.Wait()
 	return nil
 }
+
+// work runs one partition until ctx ends, or until leave is closed and what is under way has ended.
+func (e *Engine) work(ctx context.Context, leave <-chan struct{}, n int) {
+	p := &partition{e: e, n: n, name: fmt.Sprintf("p%02d", n), leave: leave}
+	p.run(ctx)
+}
+
+// may reports whether this process may still take itself for the owner of its partitions. One that stood still finds out
+// here, before it decides anything from memory.
+func (e *Engine) may() bool { return e.Node == nil || e.Node.current() }
 
 // Live is how many of the [streams.Partitions] partitions take commands now.
 func (e *Engine) Live() int { return int(e.live.Load()) }

@@ -14,55 +14,90 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Owner holds the lease that lets one process, and no other, take commands. Losing it is not dangerous (the revision
-// checks make a zombie harmless, and a gap in deliveries stops a partition); holding it keeps two from hindering each
-// other.
+// Owner holds the lease of a role: what one process at a time does for all of them. Losing it is not dangerous (effects
+// are idempotent and fenced, views are written at a revision); holding it keeps two from hindering each other.
 type Owner struct {
 	JS    jetstream.JetStream
 	Names streams.Names
+	Role  string        // the key of the lease; empty is "engine"
 	Node  string        // who asks: kept with the data directory, so that a restart takes its own lease back at once
-	Life  time.Duration // of a lease that is not renewed; 0 is 10 s, at least 1 s
+	Life  time.Duration // of a lease that is not renewed; 0 is 3 s, at least 1 s
 	Log   *slog.Logger
+
+	// Stance says what this process may do: take the lease when it is live, keep it when it is cordoned, and neither when
+	// it is draining. Its channel is closed when that or a lease may have changed. See [Node.Stance]; nil may always.
+	Stance func() (NodeState, <-chan struct{})
 
 	standby atomic.Bool
 }
 
-// StandingBy reports whether another node holds the lease.
+// StandingBy reports whether this process does not hold the lease.
 func (o *Owner) StandingBy() bool { return o.standby.Load() }
+
+func (o *Owner) stance() (NodeState, <-chan struct{}) {
+	if o.Stance == nil {
+		return NodeLive, nil
+	}
+	return o.Stance()
+}
 
 // Run waits for the lease, calls work while it holds it, and gives it back when work ends. It returns what work
 // returns; a lost lease ends the context of work, and Run waits for the lease again.
 func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error {
-	o.Life = max(orDefault(o.Life, 10*time.Second), time.Second)
-	waiting := false
+	o.Life, o.Role = max(orDefault(o.Life, 3*time.Second), time.Second), orDefault(o.Role, "engine")
+	waiting, told := false, false
+	o.standby.Store(true)
 	for {
-		revision, holder, err := o.take(ctx)
-		o.standby.Store(errors.Is(err, errHeld))
-		switch {
-		case err == nil:
-			waiting = false
-			if again, err := o.hold(ctx, revision, work); !again {
-				return err
+		stance, changed := o.stance()
+		held := errHeld
+		if stance == NodeLive {
+			var revision uint64
+			var holder string
+			revision, holder, held = o.take(ctx)
+			switch {
+			case held == nil:
+				waiting = false
+				o.standby.Store(false)
+				again, err := o.hold(ctx, revision, work)
+				o.standby.Store(true)
+				if !again {
+					return err
+				}
+				continue
+			case ctx.Err() != nil:
+				return nil
+			case errors.Is(held, errHeld) && !waiting:
+				waiting = true
+				o.Log.Info("another node holds the lease; standing by", "role", o.Role, "holder", holder, "node", o.Node)
+			case !errors.Is(held, errHeld) && !told:
+				o.Log.Warn("cannot ask for the lease", "role", o.Role, "error", held)
 			}
-			o.Log.Warn("the lease was lost; waiting for it again", "node", o.Node)
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, errHeld) && !waiting:
-			waiting = true
-			o.Log.Info("another node holds the lease; standing by", "holder", holder, "node", o.Node)
-		case !errors.Is(err, errHeld):
-			o.Log.Warn("cannot ask for the lease", "error", err)
 		}
-		if !wait(ctx, min(o.Life/5, 500*time.Millisecond)) {
+		told = !errors.Is(held, errHeld)
+		if !o.await(ctx, changed) {
 			return nil
 		}
 	}
 }
 
+// await waits until the lease may be free: when somebody says so, and every now and then, because nobody says that a
+// lease has ended by itself.
+func (o *Owner) await(ctx context.Context, changed <-chan struct{}) bool {
+	t := time.NewTimer(min(o.Life/5, 500*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
 var errHeld = errors.New("the lease is held")
 
 func (o *Owner) stream() string  { return "KV_" + o.Names.Bucket(streams.OwnersBucket) }
-func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.OwnersBucket) + ".engine" }
+func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.OwnersBucket) + "." + o.Role }
 
 // take writes the lease if it is free or this node's own.
 func (o *Owner) take(ctx context.Context) (uint64, string, error) {
@@ -94,7 +129,8 @@ func (o *Owner) write(ctx context.Context, revision uint64, node string) (uint64
 	return ack.Sequence, nil
 }
 
-// hold runs work and renews the lease beside it. again says that the lease was lost.
+// hold runs work and renews the lease beside it. again says that the lease was lost, or given back because this process
+// may not keep it.
 func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Context) error) (again bool, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,13 +139,23 @@ func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Con
 	tick := time.NewTicker(o.Life / 4)
 	defer tick.Stop()
 	renewed := time.Now()
+	leaving := false
 	for {
+		stance, changed := o.stance()
+		if stance == NodeDraining && !leaving {
+			leaving = true
+			cancel()
+		}
+		if leaving {
+			changed = nil
+		}
 		select {
 		case err := <-done:
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			_, _ = o.write(stop, revision, "") // given back; without an answer it ends by itself
-			return false, err
+			return leaving && ctx.Err() == nil, err
+		case <-changed:
 		case <-tick.C:
 			next, err := o.write(ctx, revision, o.Node)
 			if err == nil {
@@ -120,7 +166,7 @@ func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Con
 				revision, renewed = next, time.Now()
 				continue
 			} else if errors.Is(errTake, errHeld) || time.Since(renewed) > o.Life*3/4 {
-				o.Log.Error("cannot keep the lease", "error", err)
+				o.Log.Error("cannot keep the lease", "role", o.Role, "error", err)
 				cancel()
 				return true, <-done
 			}

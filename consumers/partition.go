@@ -14,9 +14,10 @@ import (
 
 // partition is one loop over one durable consumer.
 type partition struct {
-	e    *Engine
-	n    int
-	name string
+	e     *Engine
+	n     int
+	name  string
+	leave <-chan struct{} // closed when no further batch is to be begun; nil never is
 
 	slots    map[string]*slot // by machine and key
 	settling *settlement      // the end of the batch before; nil when it has come
@@ -33,12 +34,18 @@ type delivery struct {
 	delivered uint64
 }
 
-// run restarts the partition until ctx ends.
+// The partition ends: it was told to, or its node's time is over.
+var (
+	errLeft   = errors.New("the partition is given up")
+	errLapsed = errors.New("this node's key was not renewed in time")
+)
+
+// run restarts the partition until ctx ends or it is to leave.
 func (p *partition) run(ctx context.Context) {
 	for try := 0; ctx.Err() == nil; try++ {
 		started := time.Now()
 		err := p.serve(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errLeft) {
 			return
 		}
 		if time.Since(started) > 10*time.Second {
@@ -53,10 +60,26 @@ func (p *partition) run(ctx context.Context) {
 		} else {
 			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)
 		}
-		if !backoff(ctx, try) {
+		if !p.rest(ctx, try) {
 			return
 		}
 	}
+}
+
+// rest waits before the next try, unless the partition is to leave.
+func (p *partition) rest(ctx context.Context, try int) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if p.leave != nil {
+		go func() {
+			select {
+			case <-p.leave:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return backoff(ctx, try)
 }
 
 // serve takes the partition from its ack floor and processes batches until something cannot be written.
@@ -74,18 +97,18 @@ func (p *partition) serve(ctx context.Context) error {
 	incoming := make(chan jetstream.Msg, 2*p.e.Batch)
 	broken := make(chan error, 1)
 	stop := make(chan struct{})
-	defer close(stop)
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		select {
 		case incoming <- m:
 		case <-stop:
 		}
-	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullExpiry/2),
 		gone(broken))
 	if err != nil {
 		return fmt.Errorf("cannot take commands: %w", err)
 	}
-	defer cc.Stop()
+	defer p.hangUp(ctx, cc)
+	defer close(stop)
 	p.e.live.Add(1)
 	defer p.e.live.Add(-1)
 	for err == nil {
@@ -97,10 +120,26 @@ func (p *partition) serve(ctx context.Context) error {
 	return errors.Join(err, p.settled())
 }
 
+// pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests
+// of one that stands still are gone when another one takes its partitions: what they took, the successor would miss.
+const pullExpiry = 2 * time.Second
+
+// hangUp ends the pull, and makes sure that the server knows: who takes the partition next should be alone.
+func (p *partition) hangUp(ctx context.Context, cc jetstream.ConsumeContext) {
+	cc.Stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
+	defer cancel()
+	select {
+	case <-cc.Closed():
+		_ = p.e.NC.FlushWithContext(ctx) // without a connection there is nothing to end
+	case <-ctx.Done():
+	}
+}
+
 // open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
 func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	stream := p.e.Names.Stream(streams.CommandStream)
-	cons, err := p.e.JS.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	cons, err := p.consumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: p.name, Description: "commands of one partition, for its owner", FilterSubject: p.e.Names.StoredIn(p.n),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.e.AckWait, MaxAckPending: 8 * p.e.Batch, MaxDeliver: -1,
 		// Where it stands is told by the stream itself: what is acked is gone from a work queue. A stored state would cost
@@ -115,6 +154,19 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	failpoint("after-reset")
 	return cons, nil
+}
+
+// consumer looks the consumer up and makes it when it is not there or not as it should be. Looking asks its own leader;
+// making one asks that of the cluster, which may be away for seconds when a node has died.
+func (p *partition) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	cons, err := p.e.JS.Consumer(ctx, stream, p.name)
+	if err == nil {
+		have := cons.CachedInfo().Config
+		if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending && have.MemoryStorage == want.MemoryStorage {
+			return cons, nil
+		}
+	}
+	return p.e.JS.CreateOrUpdateConsumer(ctx, stream, want)
 }
 
 // next waits for a command and takes those that have arrived behind it.
@@ -140,6 +192,8 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 			return nil, fmt.Errorf("the consumer fails: %w", err)
 		case <-moved: // the consumer is gone with its server; missing heartbeats would tell that in seconds
 			return nil, errors.New("the connection was made anew")
+		case <-p.leave:
+			return nil, errLeft
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -1,0 +1,326 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9-]{1,12}`), 1, 12, rapid.ID[string])
+	t.Run("ANodeThatComesTakesOnlyWhatIsItsOwn", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			nodes := names.Draw(t, "nodes")
+			joins, rest := nodes[0], nodes[1:]
+			for p := range streams.Partitions {
+				before, after := spread(p, rest), spread(p, nodes)
+				if after != joins && after != before {
+					t.Fatalf("partition %d moves from %s to %s when %s joins", p, before, after, joins)
+				}
+			}
+		})
+	})
+	t.Run("TheOrderOfNamesDoesNotMatter", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			nodes := names.Draw(t, "nodes")
+			other := rapid.Permutation(nodes).Draw(t, "other")
+			for p := range streams.Partitions {
+				if a, b := spread(p, nodes), spread(p, other); a != b || !slices.Contains(nodes, a) {
+					t.Fatalf("partition %d belongs to %s and to %s", p, a, b)
+				}
+			}
+		})
+	})
+	t.Run("NobodyHasFarMoreThanItsShare", func(t *testing.T) {
+		t.Parallel()
+		shares, many := map[string]int{}, 0
+		for set := range 200 {
+			nodes := []string{fmt.Sprintf("node-%d", 3*set), fmt.Sprintf("node-%d", 3*set+1), fmt.Sprintf("node-%d", 3*set+2)}
+			clear(shares)
+			for p := range streams.Partitions {
+				shares[spread(p, nodes)]++
+			}
+			for _, name := range nodes {
+				require.LessOrEqual(t, shares[name], 24, "%v", shares)
+				if shares[name] > 16 {
+					many++
+				}
+			}
+		}
+		require.Less(t, many, 60, "of 600")
+	})
+	t.Run("WithoutNodesThereIsNobody", func(t *testing.T) {
+		t.Parallel()
+		require.Empty(t, spread(1, nil))
+	})
+}
+
+// member is an engine on a connection of its own, as another process would be.
+type member struct {
+	*Node
+	t    *testing.T
+	deps Deps
+	stop context.CancelFunc
+	ends chan error
+}
+
+// join starts a node. Everything that it opened is closed when the test ends.
+func (w *world) join(name string, change ...func(*Node)) *member {
+	w.t.Helper()
+	nc, err := streams.Connect(streams.ConnectOptions{Server: w.server, Name: name, Log: w.Log})
+	require.NoError(w.t, err)
+	js, err := streams.JetStream(nc)
+	require.NoError(w.t, err)
+	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Timeout: 2 * time.Second})
+	require.NoError(w.t, err)
+	commands, err := streams.NewCommands(appender)
+	require.NoError(w.t, err)
+	m := &member{t: w.t, deps: w.Deps, ends: make(chan error, 1)}
+	m.deps.NC, m.deps.JS, m.deps.Appender, m.deps.Commands = nc, js, appender, commands
+	m.Node = &Node{JS: js, Appender: appender, Name: name, Life: 2 * time.Second, Log: w.Log.With("at", name)}
+	for _, f := range change {
+		f(m.Node)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	m.stop = cancel
+	w.running.Go(func() {
+		m.ends <- (&Engine{Deps: m.deps, Node: m.Node}).Run(ctx)
+		commands.Close()
+		appender.Close()
+		nc.Close()
+	})
+	return m
+}
+
+// die is kill -9 as far as others can tell: nothing is given back, and no more is said.
+func (m *member) die() { m.deps.NC.Close() }
+
+func (m *member) owns() Set {
+	s, _ := m.Owned()
+	return s
+}
+
+// shared waits until each partition has exactly one owner among the nodes and each node owns some.
+func (w *world) shared(nodes ...*member) {
+	w.t.Helper()
+	w.eventually("each partition has one owner", func() bool {
+		var counts []int
+		var all Set
+		total := 0
+		for _, m := range nodes {
+			s := m.owns()
+			all |= s
+			n := 0
+			for p := range streams.Partitions {
+				if s.Has(p) {
+					n++
+				}
+			}
+			counts = append(counts, n)
+			total += n
+		}
+		return all == All && total == streams.Partitions && slices.Min(counts) > 0
+	})
+}
+
+func TestOneNodeTakesEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	began := time.Now()
+	one := w.join("one")
+	w.shared(one)
+	require.Less(t, time.Since(began), 2*time.Second)
+	w.ask(toThing("a", "create", ""))
+	w.eventually("it stands", func() bool {
+		s := one.Standing()
+		return s == Standing{Member: true, State: NodeLive, Owned: 32, Due: 32, Nodes: 1}
+	})
+	one.stop()
+	require.NoError(t, <-one.ends)
+	require.Zero(t, one.owns())
+	m, err := lastMessage(w.ctx, w.JS, "KV_owners", "$KV.owners.partition.07")
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(m.Data), `{"node":""`), "it is given back: %s", m.Data)
+}
+
+// Commands go on while nodes come and go; no node is in the way of another for long.
+func TestNodesComeAndGoUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one := w.join("one")
+	w.shared(one)
+	ctx, stop := context.WithCancel(w.ctx)
+	var clients sync.WaitGroup
+	sent := make([]int, 6)
+	for n := range sent {
+		clients.Go(func() {
+			id := fmt.Sprintf("e-%d", n)
+			w.persist(toThing(id, "create", ""), "c")
+			for wait(ctx, 20*time.Millisecond) {
+				w.persist(toThing(id, "add", `{"n":1}`), fmt.Sprint(sent[n]))
+				sent[n]++
+			}
+		})
+	}
+	two, three := w.join("two"), w.join("three")
+	w.shared(one, two, three)
+
+	began := time.Now()
+	two.stop()
+	require.NoError(t, <-two.ends)
+	w.shared(one, three)
+	t.Logf("a clean leave: %s", time.Since(began))
+	require.Less(t, time.Since(began), 2*time.Second)
+
+	began = time.Now()
+	three.die()
+	w.shared(one)
+	t.Logf("a death: %s", time.Since(began))
+	require.Less(t, time.Since(began), 5*time.Second)
+	three.stop()
+
+	two = w.join("two")
+	w.shared(one, two)
+	stop()
+	clients.Wait()
+	for n := range sent {
+		require.Equal(t, sent[n], w.sum(fmt.Sprintf("e-%d", n)))
+		w.checkStory(fmt.Sprintf("e-%d", n))
+	}
+}
+
+func TestANodeThatCannotRenewStopsBeforeOthersBegin(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one, two := w.join("one"), w.join("two")
+	w.shared(one, two)
+	one.die()
+	for { // at no moment do both own a partition
+		mine, theirs := one.owns(), two.owns() // in this order: what one gives up, the other may have a moment later
+		require.Zero(t, mine&theirs)
+		if theirs == All {
+			break
+		}
+		require.NoError(t, w.ctx.Err())
+	}
+	require.Zero(t, one.owns())
+	require.False(t, one.Standing().Member)
+	one.stop()
+}
+
+func TestCordonAndDrain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one, two := w.join("one"), w.join("two")
+	w.shared(one, two)
+	had := one.owns()
+	require.ErrorIs(t, two.Want(w.ctx, "ghost", NodeCordoned), ErrNoNode)
+
+	require.NoError(t, two.Want(w.ctx, "one", NodeCordoned))
+	w.eventually("it is cordoned", func() bool { return state(two, "one") == NodeCordoned })
+	require.Equal(t, had, one.owns(), "it keeps what it has")
+	two.stop()
+	require.NoError(t, <-two.ends)
+	three := w.join("three")
+	w.shared(one, three)
+	require.Equal(t, had, one.owns(), "it takes nothing, and nothing is taken from it")
+
+	require.NoError(t, three.Want(w.ctx, "one", NodeDraining))
+	w.shared(three)
+	require.Zero(t, one.owns())
+	require.Equal(t, NodeDraining, state(three, "one"))
+	one.stop()
+	require.NoError(t, <-one.ends)
+
+	one = w.join("one") // an operator's wish outlives the process
+	w.eventually("it lives", func() bool { return state(three, "one") == NodeDraining })
+	require.Zero(t, one.owns())
+	require.NoError(t, one.Want(w.ctx, "one", NodeLive))
+	w.shared(one, three)
+}
+
+func state(m *member, name string) NodeState {
+	for _, n := range m.Nodes() {
+		if n.Name == name {
+			return n.State
+		}
+	}
+	return ""
+}
+
+func TestLeaveGivesEverythingBackAndStays(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one, two := w.join("one"), w.join("two")
+	w.shared(one, two)
+	began := time.Now()
+	require.NoError(t, one.Leave(w.ctx))
+	require.Zero(t, one.owns())
+	w.shared(two)
+	require.Less(t, time.Since(began), 2*time.Second)
+	w.eventually("it is there still", func() bool { return state(two, "one") == NodeDraining && len(two.Nodes()[1].Partitions) == 32 })
+}
+
+// The directory of a node was copied: two processes have one name.
+func TestTheSecondOfOneNameRefuses(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one := w.join("one", func(n *Node) { n.Nonce = "original" })
+	one.Announce("http://somewhere")
+	w.shared(one)
+	copied := w.join("one", func(n *Node) { n.Before = "earlier" })
+	select {
+	case err := <-copied.ends:
+		require.ErrorIs(t, err, ErrNameTaken)
+		require.ErrorContains(t, err, "http://somewhere")
+	case <-time.After(15 * time.Second):
+		t.Fatal("it does not refuse")
+	}
+	require.Equal(t, All, one.owns())
+}
+
+func TestARestartTakesItsNameBack(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one := w.join("one", func(n *Node) { n.Nonce = "first" })
+	w.shared(one)
+	one.die()
+	began := time.Now()
+	again := w.join("one", func(n *Node) { n.Before = "first" })
+	w.shared(again)
+	require.Less(t, time.Since(began), time.Second, "it knows that the process before it has ended")
+	one.stop()
+	again.die()
+	third := w.join("one") // it does not know, and waits for the end of the key
+	w.shared(third)
+	again.stop()
+}
+
+// The view of a node may be of before: it asks the leader before it takes anything from somebody.
+func TestNothingIsTakenFromWhoLives(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one := w.join("one")
+	w.shared(one)
+	n := &Node{JS: w.JS, Appender: w.Appender, Name: "two", Log: w.Log}
+	n.prepare()
+	raw, revision, err := n.read(w.ctx, keyOf(3))
+	require.NoError(t, err)
+	n.view.claims[3] = readClaim(raw, revision) // and it knows of no node
+	require.ErrorIs(t, n.take(w.ctx, 3), errHeld)
+	n.view.claims[3] = claim{revision: revision - 1} // nor that it was claimed
+	require.ErrorIs(t, n.take(w.ctx, 3), errHeld)
+	require.Equal(t, "one", n.view.claims[3].Node, "now it knows")
+}
