@@ -25,6 +25,7 @@ type Config struct {
 	Gateways     Gateways `koanf:"gateways"`
 	Observe      Observe  `koanf:"observe"`
 	Effects      Effects  `koanf:"effects"`
+	Outbox       Outbox   `koanf:"outbox"`
 	Log          Log      `koanf:"log"`
 	Insecure     bool     `koanf:"insecure"`
 	StopServices bool     `koanf:"stopServices"`
@@ -143,10 +144,12 @@ func Defaults(mode string) Config {
 		Gateways:   Gateways{Process: Process{Host: "127.0.0.1"}},
 		Observe:    Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
 		Effects:    Effects{Concurrency: 16},
+		Outbox:     Outbox{Postgres: PostgresOff},
 		Log:        Log{Level: "info", Format: "text"},
 	}
 	if mode == ModeDev {
 		c.Durability = string(streams.Interval)
+		c.Outbox.Postgres = PostgresAuto
 	}
 	return c
 }
@@ -180,6 +183,7 @@ func (c Config) Redacted() Config {
 		templates[name] = t
 	}
 	c.Gateways.Process.Templates = templates
+	c.Outbox = c.Outbox.redacted()
 	return c
 }
 

@@ -37,6 +37,7 @@ func TestLoadPrecedence(t *testing.T) {
 	want.Data, want.HTTP.Listen, want.Observe.Every, want.NATS.Listen, want.Insecure = "/file", "127.0.0.1:2", 7*time.Second, "", true
 
 	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []streams.User{}, []Token{}, map[string]Template{}
+	want.Outbox.Sources = []OutboxSource{}
 
 	got, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path, "--observe-every", "7s"), env)
 	require.NoError(t, err)

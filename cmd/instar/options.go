@@ -37,6 +37,8 @@ var options = []option{
 	{"observe-every", "observe.every", "time between looks at the world"},
 	{"ready-stale", "observe.readyStale", "how long a stable READY is believed without looking"},
 	{"effect-concurrency", "effects.concurrency", "effects of one kind that are performed at once"},
+	{"outbox-dsn", "outbox.dsn", "Postgres whose outbox is relayed, as a URL; more of them in the file"},
+	{"postgres", "outbox.postgres", "auto runs a private Postgres below the data directory when no other is named; off does not"},
 	{"log-level", "log.level", "debug, info, warn or error"},
 	{"log-format", "log.format", "text or json"},
 	{"insecure", "insecure", "listen beyond loopback without tokens and TLS"},

@@ -38,7 +38,7 @@ func (c Config) Validate() error {
 	check(c.Observe.Every >= time.Second, "observe.every: %s is less than 1s", c.Observe.Every)
 	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
-	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Auth.validate(), c.Gateways.Process.validate())
+	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Auth.validate(), c.Gateways.Process.validate(), c.Outbox.validate())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
 		return c.exposed() // only the addresses are known to be well formed now
 	}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// Outbox is the databases whose outbox is relayed. DSN is one for those who have no file.
+type Outbox struct {
+	DSN      string         `koanf:"dsn"`
+	Postgres string         `koanf:"postgres"` // auto or off
+	Sources  []OutboxSource `koanf:"sources"`
+}
+
+// The values of Outbox.Postgres.
+const (
+	PostgresAuto = "auto" // a private cluster below the data directory, where initdb and postgres are found
+	PostgresOff  = "off"
+)
+
+// OutboxSource is one database. What is empty has the default of the relay; DSN or DSNFile is needed.
+type OutboxSource struct {
+	Name        string        `koanf:"name"`
+	DSN         string        `koanf:"dsn"`
+	DSNFile     string        `koanf:"dsnFile"` // read at each start of the relay, so that a password can be changed
+	Schema      string        `koanf:"schema"`
+	Mode        string        `koanf:"mode"`
+	Stream      string        `koanf:"stream"`
+	Prefix      string        `koanf:"prefix"`
+	Shards      int           `koanf:"shards"`
+	Batch       int           `koanf:"batch"`
+	Poll        time.Duration `koanf:"poll"`
+	Lease       time.Duration `koanf:"lease"`
+	Attempts    int           `koanf:"attempts"`
+	BaseBackoff time.Duration `koanf:"baseBackoff"`
+	MaxBackoff  time.Duration `koanf:"maxBackoff"`
+	Retention   time.Duration `koanf:"retention"`
+	MaxLag      int64         `koanf:"maxLag"`
+	Slot        string        `koanf:"slot"`
+	Publication string        `koanf:"publication"`
+}
+
+// The names of sources that no file names.
+const (
+	sourceMain = "main" // of --outbox-dsn
+	sourceDev  = "dev"  // of the private cluster, and of --outbox-dsn in dev
+)
+
+// all are the sources of the file, and that of --outbox-dsn under its name.
+func (o Outbox) all(mode string) []OutboxSource {
+	list := slices.Clone(o.Sources)
+	if o.DSN != "" {
+		list = append(list, OutboxSource{Name: mainSource(mode), DSN: o.DSN})
+	}
+	return list
+}
+
+func mainSource(mode string) string {
+	if mode == ModeDev {
+		return sourceDev
+	}
+	return sourceMain
+}
+
+// config is what the relay of a source gets.
+func (s OutboxSource) config() (outbox.Config, error) {
+	dsn := s.DSN
+	if s.DSNFile != "" {
+		raw, err := os.ReadFile(s.DSNFile)
+		if err != nil {
+			return outbox.Config{}, fmt.Errorf("cannot read the DSN of source %s: %w", s.Name, err)
+		}
+		dsn = strings.TrimSpace(string(raw))
+	}
+	return outbox.Config{
+		Name: s.Name, DSN: dsn, Schema: s.Schema, Mode: outbox.Mode(cmp.Or(s.Mode, string(outbox.Log))), Stream: s.Stream, Prefix: s.Prefix,
+		Shards: s.Shards, Batch: s.Batch, Poll: s.Poll, Lease: s.Lease, Attempts: s.Attempts, BaseBackoff: s.BaseBackoff, MaxBackoff: s.MaxBackoff,
+		Retention: s.Retention, MaxLag: s.MaxLag, Slot: s.Slot, Publication: s.Publication,
+	}, nil
+}
+
+var (
+	sqlName      = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+	streamName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	outboxModes  = []string{"", string(outbox.Claim), string(outbox.Log), string(outbox.WAL)}
+	longestSteps = 24 * time.Hour
+)
+
+func (o Outbox) validate() error {
+	var errs []error
+	if !slices.Contains([]string{PostgresAuto, PostgresOff}, o.Postgres) {
+		errs = append(errs, fmt.Errorf("outbox.postgres: %q is none of auto, off", o.Postgres))
+	}
+	seen := map[string]bool{}
+	for i, s := range o.Sources {
+		at := fmt.Sprintf("outbox.sources[%d]", i)
+		if seen[s.Name] {
+			errs = append(errs, fmt.Errorf("%s.name: %q is there twice", at, s.Name))
+		}
+		seen[s.Name] = true
+		if err := s.validate(); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%w", at, err))
+		}
+	}
+	if o.DSN != "" && (seen[sourceMain] || seen[sourceDev]) {
+		errs = append(errs, fmt.Errorf("outbox.dsn: is the source %s (%s in dev), which outbox.sources has, too", sourceMain, sourceDev))
+	}
+	return errors.Join(errs...)
+}
+
+// validate tells the first thing that is wrong, after the name of its key.
+func (s OutboxSource) validate() error {
+	switch {
+	case !label.MatchString(s.Name):
+		return fmt.Errorf("name: %q is not a DNS label", s.Name)
+	case (s.DSN == "") == (s.DSNFile == ""):
+		return errors.New("dsn: needs either dsn or dsnFile")
+	case !slices.Contains(outboxModes, s.Mode):
+		return fmt.Errorf("mode: %q is none of claim, log, wal", s.Mode)
+	case s.Schema != "" && !sqlName.MatchString(s.Schema):
+		return fmt.Errorf("schema: %q is not a plain lower-case name", s.Schema)
+	case s.Slot != "" && !sqlName.MatchString(s.Slot):
+		return fmt.Errorf("slot: %q is not a plain lower-case name", s.Slot)
+	case s.Publication != "" && !sqlName.MatchString(s.Publication):
+		return fmt.Errorf("publication: %q is not a plain lower-case name", s.Publication)
+	case s.Stream != "" && !streamName.MatchString(s.Stream):
+		return fmt.Errorf("stream: %q is not a name of a stream", s.Stream)
+	case s.Prefix != "" && !label.MatchString(s.Prefix):
+		return fmt.Errorf("prefix: %q is not one lower-case token", s.Prefix)
+	case s.Shards < 0 || s.Shards > 64:
+		return fmt.Errorf("shards: %d is not between 1 and 64", s.Shards)
+	case s.Batch < 0 || s.Batch > 1000:
+		return fmt.Errorf("batch: %d is not between 1 and 1000", s.Batch)
+	case s.Attempts < 0 || s.Attempts > 1000:
+		return fmt.Errorf("attempts: %d is not between 1 and 1000", s.Attempts)
+	case s.MaxLag < 0:
+		return fmt.Errorf("maxLag: %d is negative", s.MaxLag)
+	}
+	for key, d := range map[string]time.Duration{"poll": s.Poll, "lease": s.Lease, "baseBackoff": s.BaseBackoff, "maxBackoff": s.MaxBackoff} {
+		if d < 0 || d > longestSteps {
+			return fmt.Errorf("%s: %s is not between 0s and %s", key, d, longestSteps)
+		}
+	}
+	if s.Retention < 0 {
+		return fmt.Errorf("retention: %s is negative", s.Retention)
+	}
+	return readable("dsnFile", s.DSNFile)
+}
+
+// redacted has *** in place of what may hold a password.
+func (o Outbox) redacted() Outbox {
+	o.DSN = hideDSN(o.DSN)
+	o.Sources = slices.Clone(o.Sources)
+	for i := range o.Sources {
+		o.Sources[i].DSN = hideDSN(o.Sources[i].DSN)
+	}
+	return o
+}
+
+// hideDSN keeps host and database of a URL; any other form is hidden whole.
+func hideDSN(dsn string) string {
+	if dsn == "" {
+		return ""
+	}
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return hidden
+	}
+	u.User, u.RawQuery = url.User(hidden), ""
+	return u.String()
+}

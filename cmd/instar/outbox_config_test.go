@@ -1,0 +1,65 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOutboxSourcesOfTheFile(t *testing.T) {
+	t.Parallel()
+	secret := write(t, "dsn", "postgres://relay:s3cret@db/orders\n")
+	path := write(t, "instar.yaml", "outbox:\n  dsn: postgres://u:pw@h/main\n  sources:\n    - {name: orders, dsnFile: "+secret+", mode: claim, shards: 2, poll: 5s}\n")
+	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path), nil)
+	require.NoError(t, err)
+	all := c.Outbox.all(ModeServe)
+	require.Len(t, all, 2)
+	got, err := all[0].config()
+	require.NoError(t, err)
+	require.Equal(t, "postgres://relay:s3cret@db/orders", got.DSN)
+	require.EqualValues(t, "claim", got.Mode)
+	got, err = all[1].config()
+	require.NoError(t, err)
+	require.Equal(t, "main", got.Name)
+	require.EqualValues(t, "log", got.Mode, "the default")
+	require.NotContains(t, c.String(), "pw@")
+	require.Contains(t, c.String(), "@h/main")
+}
+
+func TestWrongOutboxSourcesAreRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"{name: a_b, dsn: x}":                       `outbox.sources[0].name: "a_b" is not a DNS label`,
+		"{name: a}":                                 "outbox.sources[0].dsn: needs either dsn or dsnFile",
+		"{name: a, dsn: x, dsnFile: y}":             "outbox.sources[0].dsn: needs either",
+		"{name: a, dsn: x, mode: push}":             "none of claim, log, wal",
+		"{name: a, dsn: x, schema: 'x\"; drop'}":    "is not a plain lower-case name",
+		"{name: a, dsn: x, shards: 65}":             "not between 1 and 64",
+		"{name: a, dsn: x, lease: -3s}":             "lease: -3s is not between",
+		"{name: a, dsnFile: /nowhere/at/all}":       "dsnFile: open /nowhere/at/all",
+		"{name: a, dsn: x}, {name: a, dsn: y}":      `outbox.sources[1].name: "a" is there twice`,
+		"{name: a, dsn: x, colour: red}":            `unknown key "outbox.sources[0].colour"`,
+		"{name: a, dsn: x, stream: 'has a blank'}":  "is not a name of a stream",
+		"{name: a, dsn: x, prefix: 'a.b'}":          "is not one lower-case token",
+		"{name: a, dsn: x, retention: -1h}":         "retention: -1h0m0s is negative",
+		"{name: a, dsn: x, publication: Upper}":     "is not a plain lower-case name",
+		"{name: a, dsn: x, batch: 5000}":            "not between 1 and 1000",
+		"{name: a, dsn: x, slot: 'instar-outbox' }": "is not a plain lower-case name",
+	} {
+		_, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "instar.yaml", "outbox: {sources: ["+text+"]}\n")), nil)
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err := Load(ModeServe, flagSet(t, ModeServe, "--postgres", "yes"), nil)
+	require.ErrorContains(t, err, "none of auto, off")
+	_, err = Load(ModeServe, flagSet(t, ModeServe, "--outbox-dsn", "x", "--config", write(t, "i.yaml", "outbox: {sources: [{name: main, dsn: y}]}\n")), nil)
+	require.ErrorContains(t, err, "outbox.dsn")
+}
+
+func TestNoFormOfADSNShowsItsPassword(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"": "", "postgres://u:pw@h:5432/d?sslpassword=pw": "postgres://%2A%2A%2A@h:5432/d", "host=h password=pw": "***", "postgres://u:p%zz@h": "***", "postgresql://h/d": "postgresql://%2A%2A%2A@h/d",
+	} {
+		require.Equal(t, want, hideDSN(dsn))
+	}
+}
