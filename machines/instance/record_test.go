@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -23,4 +24,21 @@ func TestDecode(t *testing.T) {
 		_, err := Decode([]byte(bad))
 		require.Error(t, err, bad)
 	}
+}
+
+func TestInstanceID(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, address := range []string{"10.0.0.7:8080", "10-0-0-7:8080", "[2001:db8::1]:80", "WEB.example:80", "é:1", "x" + strings.Repeat("a", 300) + ":1", ":::", ""} {
+		id := InstanceID("default", "web", address)
+		require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, id, "a UUID of version 5")
+		require.Equal(t, id, InstanceID("default", "web", address))
+		require.NotEqual(t, id, InstanceID("default", "db", address))
+		require.NotEqual(t, id, InstanceID("acme", "web", address))
+		require.False(t, seen[id])
+		seen[id] = true
+	}
+	require.Equal(t, "31d7a40c-200b-57e2-a86b-d9afe8874a24", InstanceID("default", "web", "10.0.0.7:8080"), "it never changes")
+	require.Equal(t, InstanceID("default", "web", "web.example:80"), InstanceID("default", "web", "WEB.example:80"))
+	require.Equal(t, InstanceID("default", "web", "[2001:db8::1]:80"), InstanceID("default", "web", "[2001:DB8:0:0:0:0:0:1]:80"))
 }
