@@ -42,8 +42,11 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 		return p.observe(ctx, u), nil
 	}
 	wish := Relay
-	if gone {
+	switch {
+	case gone:
 		wish = Stand
+	case task.Effect == relay.EffectDrain:
+		wish = Drain
 	}
 	if !u.follow(wish, task.Fence) {
 		return nil, providers.Errorf(providers.Fenced, "a newer task of %s was seen", body.Source)
@@ -125,23 +128,32 @@ func (u *unit) stop(ctx context.Context) error {
 	}
 }
 
+// drain waits until the engine has ended by itself. What does not run now is tried again meanwhile: the deadline of the
+// entity ends the wait.
 func (p *Provider) drain(ctx context.Context, u *unit) (any, error) {
-	if err := u.awaitUp(ctx); err != nil {
-		return nil, err
-	}
-	engine, err := u.open(ctx)
-	if err != nil {
-		return nil, u.foreign(err)
-	}
-	if err := engine.Drain(ctx); err != nil {
-		return nil, u.foreign(err)
-	}
-	o := p.observe(ctx, u)
 	u.mu.Lock()
-	u.wish = Stand // the version stays: the entity says the same soon
+	version := u.version
 	u.mu.Unlock()
-	u.wake()
-	return o, u.stop(ctx)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		u.mu.Lock()
+		done, other, problem := u.drained == version && !u.running, u.version != version, u.problem
+		u.mu.Unlock()
+		switch {
+		case done:
+			return p.observe(ctx, u), nil
+		case other:
+			return nil, providers.Errorf(providers.Fenced, "a newer task of %s was seen", u.source.Name)
+		case u.fatal(problem):
+			return nil, u.foreign(problem)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func (u *unit) remove(ctx context.Context) error {
@@ -219,7 +231,7 @@ func (p *Provider) observe(ctx context.Context, u *unit) relay.Observation {
 		o.Problem, o.Fatal = err.Error(), u.fatal(err)
 	}
 	o.Problem = providers.Failure(providers.Errorf(providers.Internal, "%s", o.Problem)).Message
-	o.Still = u.still(&s, err != nil || o.Problem != "" || wish == Relay && !active).Seconds()
+	o.Still = u.still(&s, err != nil || o.Problem != "" || wish != Stand && !active).Seconds()
 	return o
 }
 

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,11 +14,11 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// Engine relays one source. It is used by one goroutine for Run or Drain, and by others for Status.
+// Engine relays one source. One goroutine at a time calls Run; the others may be called beside it.
 type Engine interface {
-	// Run relays until ctx ends, or until it cannot go on.
+	// Run relays until ctx ends, until it cannot go on, or until it is drained: then it returns [ErrDrained].
 	Run(ctx context.Context) error
-	// Drain publishes what is there when it is called, then returns. Run goes on meanwhile.
+	// Drain makes Run publish what is there now, and end. It returns when Run has ended.
 	Drain(ctx context.Context) error
 	// Status is how the source stands, on all nodes.
 	Status(ctx context.Context) (outbox.Status, error)
@@ -37,6 +38,9 @@ type Source struct {
 	Fatal func(error) bool
 }
 
+// ErrDrained is how the Run of an engine ends after Drain.
+var ErrDrained = errors.New("drained")
+
 // Wish is what an entity wants of its engine.
 type Wish int
 
@@ -44,13 +48,16 @@ type Wish int
 const (
 	Stand Wish = iota // do not relay
 	Relay             // relay
+	Drain             // publish what is there, then stand
 )
 
 // WishOf is what a state wants.
 func WishOf(state string) Wish {
 	switch state {
-	case relay.Starting, relay.Running, relay.Lagging, relay.Stalled, relay.Failed, relay.Draining:
+	case relay.Starting, relay.Running, relay.Lagging, relay.Stalled, relay.Failed:
 		return Relay
+	case relay.Draining:
+		return Drain
 	}
 	return Stand
 }

@@ -30,11 +30,12 @@ type database struct {
 	opened  int
 	removed bool
 	broke   chan struct{} // closed: Run ends with down
-	drained chan struct{}
+	empty   chan struct{} // closed when everything is published
+	drained chan struct{} // closed: Run ends
 }
 
 func newDatabase() *database {
-	return &database{broke: make(chan struct{}), drained: make(chan struct{}), status: outbox.Status{Mode: outbox.Log, Shards: []outbox.Shard{{Number: 0, Owner: "n1", Position: "1"}}}}
+	return &database{broke: make(chan struct{}), empty: make(chan struct{}), drained: make(chan struct{}), status: outbox.Status{Mode: outbox.Log, Shards: []outbox.Shard{{Number: 0, Owner: "n1", Position: "1"}}}}
 }
 
 func (d *database) open(context.Context) (relay.Engine, error) {
@@ -77,6 +78,8 @@ func (e engine) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
+	case <-e.drained:
+		return relay.ErrDrained
 	case <-broke:
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -86,7 +89,8 @@ func (e engine) Run(ctx context.Context) error {
 
 func (e engine) Drain(ctx context.Context) error {
 	select {
-	case <-e.drained:
+	case <-e.empty:
+		close(e.drained)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -238,8 +242,12 @@ func TestDrainPublishesWhatIsThereAndStands(t *testing.T) {
 	result := make(chan machines.Result, 1)
 	go func() { result <- perform(t, p, machine.EffectDrain, "orders", 2) }()
 	require.Never(t, func() bool { return d.running() == 0 }, 50*time.Millisecond, 10*time.Millisecond)
-	close(d.drained)
+	close(d.empty)
 	require.Nil(t, (<-result).Failure)
+	require.Zero(t, d.running())
+	p.Follow("orders", machine.Draining, 2) // the same, seen late
+	done(t, p, machine.EffectDrain, 2)      // the same, delivered again
+	require.Equal(t, 1, d.most)
 	require.Zero(t, d.running())
 	done(t, p, machine.EffectRemove, 3)
 	require.True(t, d.removed)

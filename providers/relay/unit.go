@@ -25,6 +25,7 @@ type unit struct {
 	mu      sync.Mutex
 	wish    Wish
 	version uint64 // of the entity whose wish it is
+	drained uint64 // the version that the last drain was for
 	engine  Engine // nil while there is none
 	running bool
 	idle    chan struct{} // closed when the engine does not run; nil before the first run
@@ -46,6 +47,9 @@ func (u *unit) follow(w Wish, version uint64) bool {
 	if version < u.version {
 		return false
 	}
+	if w == Drain && version == u.drained { // it was drained for this one
+		return true
+	}
 	u.version = version
 	if u.wish != w {
 		u.wish = w
@@ -65,7 +69,7 @@ func (u *unit) wake() {
 func (u *unit) wanted() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.wish == Relay
+	return u.wish != Stand
 }
 
 // maxBackoff bounds the wait before an engine that ended is started again.
@@ -84,6 +88,9 @@ func (u *unit) run(ctx context.Context) {
 		}
 		began := time.Now()
 		err := u.serve(ctx)
+		if errors.Is(err, ErrDrained) {
+			u.empty()
+		}
 		if ctx.Err() != nil || !u.wanted() {
 			u.settle(nil)
 			continue
@@ -104,6 +111,15 @@ func (u *unit) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		t.Stop()
+	}
+}
+
+// empty notes that a drain came to its end.
+func (u *unit) empty() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.wish == Drain {
+		u.wish, u.drained = Stand, u.version
 	}
 }
 
@@ -134,23 +150,42 @@ func (u *unit) serve(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	watching.Go(func() {
-		for u.wanted() {
-			select {
-			case <-u.poke:
-			case <-ctx.Done():
-				return
-			}
-		}
-		cancel()
-	})
+	opened := make(chan Engine, 1)
+	watching.Go(func() { u.watch(ctx, opened, cancel) })
 	engine, err := u.open(ctx)
 	if err != nil {
 		return err
 	}
+	opened <- engine
 	u.started()
 	defer u.ended()
 	return guarded(ctx, engine)
+}
+
+// watch tells a running engine of the wishes of its entity.
+func (u *unit) watch(ctx context.Context, opened <-chan Engine, cancel func()) {
+	var drains sync.WaitGroup
+	defer drains.Wait()
+	var engine Engine
+	for draining := false; ; {
+		u.mu.Lock()
+		wish := u.wish
+		u.mu.Unlock()
+		switch {
+		case wish == Stand, wish == Relay && draining: // a drain cannot be taken back: it starts anew
+			cancel()
+			return
+		case wish == Drain && engine != nil && !draining:
+			draining = true
+			drains.Go(func() { _ = engine.Drain(ctx) }) // Run says how it ended
+		}
+		select {
+		case engine = <-opened:
+		case <-u.poke:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // guarded turns a panic of an engine into an error.
