@@ -214,8 +214,8 @@ func (q *request) pathOfKey(m *machines.Machine, key string) string {
 	return q.pathOf(m, namespace, parent, id)
 }
 
-// answer answers with what the engine has decided.
-func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.Answer, settle time.Duration) error {
+// denied is the problem of an answer that is none of success.
+func denied(m *machines.Machine, a *machines.Answer) *Problem {
 	if a.Refusal != nil {
 		p := refused(a.Refusal)
 		if a.Refusal.State == "" {
@@ -228,6 +228,14 @@ func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.A
 	}
 	if a.Outcome == machines.Dead {
 		return problem(machines.CodeDead, "the command could not be processed; it lies among the dead letters")
+	}
+	return nil
+}
+
+// answer answers with what the engine has decided.
+func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.Answer, settle time.Duration) error {
+	if p := denied(m, a); p != nil {
+		return p
 	}
 	result := CommandResult{Outcome: a.Outcome, State: a.State, Version: a.Version, Revision: a.Revision, Generation: a.Generation, CommandID: cmd.ID, Duplicate: a.Duplicate}
 	if st, _ := m.State(a.State); settle > 0 && st.Transitional {

@@ -135,7 +135,7 @@ func saneID(id string) bool {
 // unmatched answers what no operation took: the path does not exist, or not for this method.
 func (s *Server) unmatched(w http.ResponseWriter, r *http.Request) {
 	var allow []string
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		if _, pattern := s.mux.Handler(probe); pattern != "/" {

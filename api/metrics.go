@@ -44,7 +44,7 @@ func newMetrics(s *Server) (*metrics, error) {
 var latencies = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
 func (m *metrics) request(route, method string, status int, took time.Duration) {
-	if method != http.MethodGet && method != http.MethodPost && method != http.MethodHead {
+	if method != http.MethodGet && method != http.MethodPost && method != http.MethodPut && method != http.MethodHead {
 		method = "other" // whatever a client makes up
 	}
 	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()

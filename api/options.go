@@ -33,7 +33,7 @@ type Options struct {
 
 	DeadLetters DeadLetters        // nil offers none
 	Discovery   *discovery.Catalog // nil offers none; it needs the machine of the instances
-	Outbox      Outbox      // nil offers none
+	Outbox      Outbox             // nil offers none
 
 	Tokens []Token
 	Open   bool // requests without a token are of "anonymous", who may do everything

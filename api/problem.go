@@ -44,6 +44,8 @@ type kind struct {
 // The codes that are not the engine's (see the Code constants of machines).
 const (
 	codeMalformed    = "malformed"
+	codeIncomplete   = "incomplete"
+	codeGone         = "gone"
 	codeTooLarge     = "payload-too-large"
 	codeMediaType    = "unsupported-media-type"
 	codeAcceptable   = "not-acceptable"
@@ -64,6 +66,8 @@ var kinds = []kind{
 	{machines.CodePrecondition, 412, "The entity has moved on", "If-Match names a revision that the entity is not at.", "Read the entity, decide again, and send the command with the new ETag."},
 	{machines.CodeValidation, 422, "The request is not valid", "A name, a parameter, a header or a value of the body is not as the document says. Nothing was stored.", "errors lists every wrong place. Values are not repeated there, because they may be secret."},
 	{codeMalformed, 400, "The request cannot be read", "The body is not JSON or is nested too deeply, or the cursor does not belong to this list.", "Send one JSON value. Use a cursor only with the filters of the page that it came from."},
+	{codeIncomplete, 400, "Something that is needed is missing", "A registration lacks serviceName or nodeAddress. Nothing was stored.", "Send both."},
+	{codeGone, 410, "The instance is deregistered", "A heartbeat came for an instance that is out of the registry. Its record stays, with the reason.", "Register again; that begins the next generation."},
 	{machines.CodeKeyReused, 422, "The idempotency key was used for something else", "A command with the same Idempotency-Key and another name or body was sent to this entity before.", "Use a new key for a new intention, and the same key only to repeat the same request."},
 	{machines.CodeUnknown, 409, "The outcome is no longer known", "A command with this Idempotency-Key was processed, but so long ago that the entity has forgotten its outcome.", "Read the entity and its events to see what happened."},
 	{machines.CodeStale, 409, "The result comes too late", "A result belongs to an attempt that is not under way any more.", "Nothing: a newer attempt is under way, or the entity has moved on."},

@@ -164,18 +164,11 @@ func (q *request) watch(all []*watched) error {
 	if p := q.resume(all); p != nil {
 		return p
 	}
-	select {
-	case q.seats <- struct{}{}:
-		defer func() { <-q.seats }()
-	default:
-		return problem(codeUnavailable, fmt.Sprintf("there are %d watches already", maxWatches)).with("Retry-After", "5")
+	leave, err := q.sit()
+	if err != nil {
+		return err
 	}
-	if !q.enter() {
-		return unavailable("the server is stopping")
-	}
-	defer q.watches.Done()
-	q.metrics.watches.Inc()
-	defer q.metrics.watches.Dec()
+	defer leave()
 	ctx, cancel := context.WithCancel(q.ctx())
 	defer cancel()
 	w := newEventWriter(q)
@@ -196,6 +189,25 @@ func (q *request) watch(all []*watched) error {
 		w.say("end", "the server stops; come back")
 	}
 	return nil
+}
+
+// sit takes one of the seats for those who wait; leave gives it back.
+func (s *Server) sit() (leave func(), err error) {
+	select {
+	case s.seats <- struct{}{}:
+	default:
+		return nil, problem(codeUnavailable, fmt.Sprintf("there are %d watches already", maxWatches)).with("Retry-After", "5")
+	}
+	if !s.enter() {
+		<-s.seats
+		return nil, unavailable("the server is stopping")
+	}
+	s.metrics.watches.Inc()
+	return func() {
+		s.metrics.watches.Dec()
+		s.watches.Done()
+		<-s.seats
+	}, nil
 }
 
 // enter counts a watch, unless the server is being closed.

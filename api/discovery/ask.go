@@ -1,11 +1,16 @@
 package discovery
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/bcc94042/instar/machines/instance"
 )
 
 // Snapshot is a service as it is now, or nil when it was never heard of.
@@ -213,4 +218,50 @@ func fraction(key, id string) float64 {
 	x *= 0xc4ceb9fe1a85ec53
 	x ^= x >> 33
 	return float64(x>>11) / (1 << 53)
+}
+
+// Whole is Snapshot with an empty one for a service that was never heard of. It counts as a question.
+func (c *Catalog) Whole(namespace, service string) *Snapshot {
+	c.finds.Add(1)
+	if sn := c.Snapshot(namespace, service); sn != nil {
+		return sn
+	}
+	return &Snapshot{Namespace: namespace, Service: service}
+}
+
+// At answers as at a moment of the past; see [History.At]. A few of these are put together at a time.
+func (c *Catalog) At(ctx context.Context, q Query, at Moment) (Result, AsOf, error) {
+	if c.o.History.JS == nil {
+		return Result{}, AsOf{}, errors.New("discovery: there is no history")
+	}
+	select {
+	case c.past <- struct{}{}:
+		defer func() { <-c.past }()
+	case <-ctx.Done():
+		return Result{}, AsOf{}, ctx.Err()
+	}
+	return c.o.History.At(ctx, q, at)
+}
+
+// Everyone are all instances that take part or end, whatever their health, of a namespace and a service; empty names
+// are all. They are in the order of namespaces, services and ids; the weight of one that gets no traffic is 0.
+func (c *Catalog) Everyone(namespace, service string) []Endpoint {
+	var all []Endpoint
+	now := c.o.Now()
+	for s := range c.each {
+		if namespace != "" && s.namespace != namespace || service != "" && s.name != service {
+			continue
+		}
+		s.mu.Lock()
+		for _, e := range s.all {
+			if r := e.rec; r.State != instance.Pending && r.State != instance.PersistFailed {
+				all = append(all, endpoint(e, max(instance.Weight(&r.Data, r.State, r.Since, now), 0)))
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Endpoint) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service), strings.Compare(a.InstanceID, b.InstanceID))
+	})
+	return all
 }

@@ -22,6 +22,7 @@ const Machine = "instance"
 type Options struct {
 	Instances     *kv.Index        // its items have an *instance.Record as Value
 	Preservations *kv.Index        // nil: no service is ever protected
+	History       History          // what [Catalog.At] reads; its zero value has none
 	Now           func() time.Time // nil is time.Now
 	Log           *slog.Logger     // nil discards
 }
@@ -30,6 +31,7 @@ type Options struct {
 type Catalog struct {
 	o     Options
 	ready chan struct{}
+	past  chan struct{} // one per answer about the past
 
 	services sync.Map // *service by <namespace>.<service>
 	at       atomic.Uint64
@@ -58,6 +60,7 @@ const (
 	waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses
 	maxStrangers = 10_000  // watched services that do not exist
 	page         = 4096    // of a list
+	maxPast      = 4       // answers about the past that are put together at a time
 )
 
 // New is a catalog that follows the indexes once it is Run.
@@ -69,7 +72,7 @@ func New(o Options) *Catalog {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Catalog{
-		o: o, ready: make(chan struct{}), ids: map[idKey][]*service{}, strangers: map[string]chan struct{}{}, guarded: map[string]map[string]struct{}{},
+		o: o, ready: make(chan struct{}), past: make(chan struct{}, maxPast), ids: map[idKey][]*service{}, strangers: map[string]chan struct{}{}, guarded: map[string]map[string]struct{}{},
 	}
 }
 

@@ -68,8 +68,8 @@ func (w *world) find(q Query, now time.Time) (found []Endpoint) {
 	for _, key := range slices.Sorted(maps.Keys(w.all)) {
 		e := w.all[key]
 		r := e.rec
-		n := weight(&r.Data, r.State, r.Since, now)
-		ok := n > 0 && routable(r.State, &r.Data, now) || q.Draining && r.State == instance.Draining
+		n := instance.Weight(&r.Data, r.State, r.Since, now)
+		ok := n > 0 && instance.Routable(r.State, &r.Data, now) || q.Draining && r.State == instance.Draining
 		ok = ok && r.Namespace == q.Namespace && r.Service == q.Service && (q.Zone == "" || r.Data.Zone == q.Zone) && (q.Version == "" || r.Data.Version == q.Version)
 		for _, tag := range q.Tags {
 			ok = ok && slices.Contains(r.Data.Tags, tag)

@@ -40,7 +40,9 @@ func (c *Catalog) followGuards(ctx context.Context, ix *kv.Index) error {
 }
 
 // guards reports whether what is found in a zone in that state may be gone.
-func guards(state string) bool { return state == preservation.Protected || state == preservation.Recovering }
+func guards(state string) bool {
+	return state == preservation.Protected || state == preservation.Recovering
+}
 
 func (c *Catalog) guards() (keys []string) {
 	c.mu.RLock()

@@ -34,11 +34,11 @@ func picture(namespace, service string, all []*entry, at time.Time) *Snapshot {
 	for _, e := range all {
 		r := e.rec
 		sn.hold(r, at)
-		w := weight(&r.Data, r.State, r.Since, at)
+		w := instance.Weight(&r.Data, r.State, r.Since, at)
 		switch {
 		case r.State == instance.Draining:
 			sn.Draining = append(sn.Draining, endpoint(e, max(w, 0)))
-		case w > 0 && routable(r.State, &r.Data, at):
+		case w > 0: // which says that it is routable
 			sn.Found = append(sn.Found, endpoint(e, w))
 		}
 	}
@@ -52,7 +52,7 @@ func (sn *Snapshot) hold(r *instance.Record, at time.Time) {
 			sn.until = t
 		}
 	}
-	if r.State == instance.Warming {
+	if r.State == instance.Warming || !r.Data.WarmSince.IsZero() {
 		bound(at.Add(ramp))
 	}
 	if m := r.Data.Maintenance; m != nil && !m.Until.IsZero() {

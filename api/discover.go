@@ -1,0 +1,317 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/machines"
+)
+
+// Discovered is the answer to "where is service X?".
+type Discovered struct {
+	Service   string               `json:"service"`
+	Namespace string               `json:"namespace"`
+	Index     uint64               `json:"index" doc:"Every change up to this revision is in the answer; pass it as ?index= to wait for the next one"`
+	Changed   uint64               `json:"changed" doc:"Revision of the last change of this service"`
+	Protected bool                 `json:"protected" doc:"The service preserves itself: what is answered may be gone"`
+	AsOf      *discovery.AsOf      `json:"asOf,omitempty" doc:"With ?at=: what the answer was built from"`
+	Instances []discovery.Endpoint `json:"instances"`
+}
+
+// DiscoveredServices lists the services of a namespace.
+type DiscoveredServices struct {
+	Services []discovery.Summary `json:"services"`
+	Index    uint64              `json:"index" doc:"Every change up to this revision is in the answer"`
+}
+
+const headerIndex = "X-Instar-Index"
+
+const discoverDoc = `Answers from memory with the instances that may get traffic, with their weights of this moment. A service that nobody knows has
+an empty list. With ?index= the answer waits until this service (no other one) has changed after that revision, or until ?wait= is over.
+With ?at= it is the answer as it would have been at a time, or after the event of that sequence, built from the stream of events.`
+
+// discoverRoutes are the operations on instances that are not generated; none without a catalog.
+func (s *Server) discoverRoutes() []*route {
+	if s.o.Discovery == nil {
+		return nil
+	}
+	tags := []string{"discovery"}
+	index := map[string]*huma.Param{headerIndex: {Schema: number(0)}}
+	one := &route{role: Read, serve: (*request).discover, op: huma.Operation{
+		OperationID: "discover", Method: http.MethodGet, Path: "/v1/discover/{service}", Tags: tags, Summary: "Find the instances of a service", Description: discoverDoc,
+		Errors: []int{404, 503, 504},
+		Parameters: append(filterParams(),
+			query("prefer", "A zone: instances of other zones only when it has none", text(63)),
+			query("choose", "So many, by weight: at random, or with key always the same ones", number(1)),
+			query("key", "With choose: weighted rendezvous hashing, so that only the keys of an instance that goes get another one", text(256)),
+			query("minRevision", "Wait until this revision is in the answer, up to 5 s", number(0)),
+			query("index", "Wait for a change of this service after this index", number(0)),
+			query("wait", "With index: so long at most; 5m by default, up to 10m, and a random part more", text(32)),
+			query("at", "As it was then: a time of RFC 3339, or a sequence of the stream of events", text(40)),
+		),
+		Responses: map[string]*huma.Response{"200": {Description: "What is found", Headers: index, Content: s.bodyOf(reflect.TypeFor[Discovered]())}},
+	}}
+	all := &route{role: Read, serve: (*request).discoverAll, op: huma.Operation{
+		OperationID: "discover-services", Method: http.MethodGet, Path: "/v1/discover", Tags: tags, Summary: "List the services that have instances", Errors: []int{404, 503, 504},
+		Description: "Services whose instances have all ended are in the list as well, with none.",
+		Parameters: []*huma.Param{
+			query("namespace", "The namespace, or * for all that the token may see", text(63)), query("minRevision", "Wait until this revision is in the answer, up to 5 s", number(0)),
+		},
+		Responses: map[string]*huma.Response{"200": {Description: "The services", Headers: index, Content: s.bodyOf(reflect.TypeFor[DiscoveredServices]())}},
+	}}
+	routes := []*route{one, all, s.discoverWatchRoute()}
+	routes = append(routes, s.registrationRoutes()...)
+	return append(routes, s.prometheusRoutes()...)
+}
+
+// filterParams are those that say which instances are meant.
+func filterParams() []*huma.Param {
+	list := func(name, doc string) *huma.Param {
+		return query(name, doc, &huma.Schema{Type: huma.TypeArray, Items: text(256)})
+	}
+	return []*huma.Param{
+		namespaceParam(), query("include", "draining: also those that end", &huma.Schema{Type: huma.TypeString, Enum: []any{"draining"}}),
+		query("zone", "Only of this zone", text(63)), query("version", "Only of this version", text(128)),
+		list("tag", "Only with this tag; repeated, all must be there"), list("meta", "Only with this in the payload: k=v; repeated, all must hold"),
+	}
+}
+
+// maxFilters bounds the repeated parameters.
+const maxFilters = 16
+
+// filter reads which instances are meant.
+func (q *request) filter() (discovery.Query, *Problem) {
+	ns, p := q.who.in(q.query.Get("namespace"), false)
+	dq := discovery.Query{
+		Namespace: ns, Service: q.path("service"), Draining: q.query.Get("include") == "draining", Zone: q.query.Get("zone"), Version: q.query.Get("version"),
+		Tags: q.query["tag"], Prefer: q.query.Get("prefer"), Choose: int(min(q.number("choose"), 1<<20)), Key: q.query.Get("key"), //nolint:gosec // bounded
+	}
+	switch {
+	case p != nil:
+		return dq, p
+	case len(dq.Tags) > maxFilters:
+		return dq, invalid("query.tag", fmt.Sprintf("must be up to %d", maxFilters))
+	case len(q.query["meta"]) > maxFilters:
+		return dq, invalid("query.meta", fmt.Sprintf("must be up to %d", maxFilters))
+	case dq.Key != "" && dq.Choose == 0:
+		return dq, invalid("query.key", "needs choose")
+	}
+	for _, pair := range q.query["meta"] {
+		k, v, ok := strings.Cut(pair, "=")
+		if old, twice := dq.Meta[k]; !ok || k == "" || twice && old != v {
+			return dq, invalid("query.meta", "must be k=v, each k once")
+		}
+		if dq.Meta == nil {
+			dq.Meta = map[string]string{}
+		}
+		dq.Meta[k] = v
+	}
+	return dq, nil
+}
+
+func (q *request) discover() error {
+	dq, p := q.filter()
+	if p != nil {
+		return p
+	}
+	if at := q.query.Get("at"); at != "" {
+		return q.discoverAt(dq, at)
+	}
+	if err := q.caughtUp(); err != nil {
+		return err
+	}
+	if err := q.nextChange(dq); err != nil {
+		return err
+	}
+	return q.found(dq)
+}
+
+// caughtUp waits until the catalog has what minRevision asks for; before it is complete nothing is answered, because
+// a list that lacks instances would be believed.
+func (q *request) caughtUp() error {
+	select {
+	case <-q.o.Discovery.Ready():
+	default:
+		return unavailable("the instances are still being read")
+	}
+	rev := q.number("minRevision")
+	if rev <= q.o.Discovery.Index() {
+		return nil
+	}
+	if err := q.waitIndex(q.instances()); err != nil {
+		return err
+	}
+	return q.reachCatalog(rev)
+}
+
+func (q *request) reachCatalog(rev uint64) error {
+	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
+	defer cancel()
+	if err := q.o.Discovery.Wait(ctx, rev); err != nil {
+		if q.ctx().Err() != nil {
+			return q.ctx().Err()
+		}
+		return problem(codeTimeout, "discovery has not reached minRevision yet").with("Retry-After", "1")
+	}
+	return nil
+}
+
+// instances is the machine whose entities are found; New has seen to it that it is there.
+func (s *Server) instances() *machines.Machine {
+	i := slices.IndexFunc(s.o.Machines, func(m *machines.Machine) bool { return m.Name == discovery.Machine })
+	return s.o.Machines[i]
+}
+
+// How long a blocking read waits.
+const (
+	blockDefault = 5 * time.Minute
+	blockMost    = 10 * time.Minute
+)
+
+// nextChange blocks a read that asks for it until its service has changed. It takes a seat, as a watch does.
+func (q *request) nextChange(dq discovery.Query) error {
+	index, most := q.number("index"), blockDefault
+	if text := q.query.Get("wait"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return invalid("query.wait", "must be a duration such as 30s")
+		}
+		if !q.query.Has("index") {
+			return invalid("query.wait", "needs index")
+		}
+		most = min(d, blockMost)
+	}
+	if index == 0 || most == 0 || q.r.Method == http.MethodHead {
+		return nil
+	}
+	leave, err := q.sit()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	most += time.Duration(rand.Int64N(int64(most)/16 + 1)) // those who began together do not come back together
+	ctx, cancel := context.WithTimeout(q.ctx(), most)
+	defer cancel()
+	defer context.AfterFunc(q.closing, cancel)()
+	if index > q.o.Discovery.Index() { // of another node that is ahead, or of another store: then it is answered soon
+		soon, cancel := context.WithTimeout(ctx, minRevisionWait)
+		defer cancel()
+		if q.o.Discovery.Wait(soon, index) != nil {
+			return q.ctx().Err()
+		}
+	}
+	for {
+		woken := q.o.Discovery.Watch(dq.Namespace, dq.Service, index)
+		if sn := q.o.Discovery.Snapshot(dq.Namespace, dq.Service); sn != nil && sn.Changed > index {
+			return nil
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return q.ctx().Err() // the client's end; else what there is is answered
+		}
+	}
+}
+
+// found answers with what is found now. A whole answer is put together from a list that was written before.
+func (q *request) found(dq discovery.Query) error {
+	if !dq.Plain() {
+		r := q.o.Discovery.Find(dq)
+		return q.writeFound(head(dq, r.Index, r.Changed, r.Protected), discovery.List(r.Endpoints), r.Index)
+	}
+	index := q.o.Discovery.Index()
+	sn := q.o.Discovery.Whole(dq.Namespace, dq.Service)
+	return q.writeFound(head(dq, index, sn.Changed, sn.Protected), sn.Instances(), index)
+}
+
+// head is an answer up to its list.
+func head(dq discovery.Query, index, changed uint64, protected bool) []byte {
+	b := make([]byte, 0, 256)
+	b = append(append(b, `{"service":"`...), dq.Service...) // names are labels: nothing is to be escaped
+	b = append(append(b, `","namespace":"`...), dq.Namespace...)
+	b = strconv.AppendUint(append(b, `","index":`...), index, 10)
+	b = strconv.AppendUint(append(b, `,"changed":`...), changed, 10)
+	b = strconv.AppendBool(append(b, `,"protected":`...), protected)
+	return append(b, `,"instances":`...)
+}
+
+func (q *request) writeFound(head, list []byte, index uint64) error {
+	h := q.w.Header()
+	h[headerIndex] = []string{strconv.FormatUint(index, 10)}
+	h["Content-Type"] = []string{"application/json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(head) + len(list) + 2)}
+	q.w.WriteHeader(http.StatusOK)
+	if q.r.Method != http.MethodHead {
+		_, _ = q.w.Write(append(append(append(make([]byte, 0, len(head)+len(list)+2), head...), list...), "}\n"...)) // the client may be gone
+	}
+	return nil
+}
+
+func (q *request) discoverAll() error {
+	ns, p := q.who.in(q.query.Get("namespace"), true)
+	if p != nil {
+		return p
+	}
+	if ns == anyNamespace {
+		ns = ""
+	}
+	if err := q.caughtUp(); err != nil {
+		return err
+	}
+	index := q.o.Discovery.Index()
+	q.w.Header()[headerIndex] = []string{strconv.FormatUint(index, 10)}
+	return q.json(http.StatusOK, DiscoveredServices{q.o.Discovery.Summaries(ns), index})
+}
+
+// historyWait is how long an answer about the past may take.
+const historyWait = 30 * time.Second
+
+// discoverAt answers from the stream of events.
+func (q *request) discoverAt(dq discovery.Query, text string) error {
+	for _, name := range slices.Sorted(maps.Keys(q.query)) {
+		if name == "index" || name == "wait" || name == "minRevision" {
+			return invalid("query."+name, "goes without at")
+		}
+	}
+	at, p := readMoment(text)
+	if p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(q.ctx(), historyWait)
+	defer cancel()
+	r, asOf, err := q.o.Discovery.At(ctx, dq, at)
+	if errors.Is(err, discovery.ErrTooLong) {
+		return invalid("query.at", "too much has happened to this service to tell it again")
+	}
+	if err != nil {
+		return err
+	}
+	if r.Endpoints == nil {
+		r.Endpoints = []discovery.Endpoint{}
+	}
+	return q.json(http.StatusOK, Discovered{Service: dq.Service, Namespace: dq.Namespace, Protected: r.Protected, AsOf: &asOf, Instances: r.Endpoints})
+}
+
+// readMoment reads a time or a sequence.
+func readMoment(text string) (discovery.Moment, *Problem) {
+	if seq, err := strconv.ParseUint(text, 10, 64); err == nil && seq > 0 {
+		return discovery.Moment{Sequence: seq}, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || t.Year() < 1970 || t.Year() > 2200 {
+		return discovery.Moment{}, invalid("query.at", "must be a date-time of RFC 3339 between 1970 and 2200, or a sequence above 0")
+	}
+	return discovery.Moment{Time: t}, nil
+}

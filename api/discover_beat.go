@@ -1,0 +1,123 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+)
+
+// beatRoutes are what instances and watchers say all the time: it goes over core NATS to whoever owns the service, and
+// is never stored.
+func (s *Server) beatRoutes() []*route {
+	tags := []string{"discovery"}
+	beats := s.registry().Schema(reflect.TypeFor[discovery.Heartbeat](), true, "")
+	acks := s.registry().Schema(reflect.TypeFor[discovery.Acknowledgement](), true, "")
+	taken := map[string]*huma.Response{"204": {Description: "It is passed on"}}
+	beat := &route{role: Operate, serve: func(q *request) error { return q.beat(beats) }, op: huma.Operation{
+		OperationID: "heartbeat", Method: http.MethodPut, Path: "/v1/services/{service}/instances/{instanceId}/heartbeat", Tags: tags, Summary: "Say that an instance is alive",
+		Description: "For instances whose check is ttl. It is passed on and not stored: only what changes something becomes a transition. 409 says that the instance was registered again by somebody else, 410 that it is deregistered: register again.",
+		Errors:      []int{400, 404, 409, 410, 413, 415, 422, 503}, Parameters: []*huma.Param{namespaceParam()}, Responses: taken,
+		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: beats}}},
+	}}
+	// Whoever may look may say what it has seen.
+	ack := &route{role: Read, serve: func(q *request) error { return q.acknowledge(acks) }, op: huma.Operation{
+		OperationID: "acknowledge", Method: http.MethodPost, Path: "/v1/services/{service}/watchers/{watcher}", Tags: tags, Summary: "Say what a watcher has acted on",
+		Description: "A watcher that does so lets instances end as soon as nobody sends to them any more: a drain is over when all watchers of the last while have acted on it.",
+		Errors:      []int{400, 404, 413, 415, 422, 503}, Parameters: []*huma.Param{namespaceParam()}, Responses: taken,
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: acks}}},
+	}}
+	return []*route{beat, ack}
+}
+
+func (q *request) beat(schema *huma.Schema) error {
+	ns, p := q.who.in(q.query.Get("namespace"), false)
+	if p != nil {
+		return p
+	}
+	raw, p := q.body(schema)
+	if p != nil {
+		return p
+	}
+	var b discovery.Heartbeat
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return invalid("body", "has a value of another type")
+		}
+	}
+	service, id := q.path("service"), q.path("instanceId")
+	state, generation, err := q.standing(machines.Key(ns, service, id))
+	switch {
+	case err != nil:
+		return err
+	case state == discovery.Deregistered:
+		p := problem(codeGone, "the instance is deregistered; register again to go on")
+		p.CurrentState = state
+		return p
+	case b.Generation != 0 && b.Generation < generation:
+		p := problem(machines.CodeGuard, fmt.Sprintf("the heartbeat is of generation %d, and the instance of generation %d", b.Generation, generation))
+		p.CurrentState = state
+		return p
+	}
+	return q.pass204(q.o.Names.Heartbeat(ns, service, id), b)
+}
+
+// standing is how an instance stands. The index may not have one yet that was registered a moment ago.
+func (q *request) standing(key string) (state string, generation uint64, err error) {
+	if it, ok := q.o.Indexes[discovery.Machine].Get(key); ok && it.Problem == "" {
+		return it.State, it.Generation, nil
+	}
+	e, err := q.buckets[discovery.Machine].Get(q.ctx(), key)
+	if errors.Is(err, kv.ErrNotFound) {
+		return "", 0, notFound(q.instances())
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	meta, err := kv.DescribeJSON(e.Value)
+	if err != nil {
+		return "", 0, problem(machines.CodeParked, "the stored value of this instance cannot be read by this version of the program")
+	}
+	return meta.State, meta.Generation, nil
+}
+
+func (q *request) acknowledge(schema *huma.Schema) error {
+	ns, p := q.who.in(q.query.Get("namespace"), false)
+	if p != nil {
+		return p
+	}
+	raw, p := q.body(schema)
+	if p != nil {
+		return p
+	}
+	var a discovery.Acknowledgement
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return invalid("body", "has a value of another type")
+	}
+	if watcher := q.path("watcher"); a.Watcher != "" && a.Watcher != watcher {
+		return invalid("body.watcher", "is not that of the path")
+	} else {
+		a.Watcher = watcher
+	}
+	return q.pass204(q.o.Names.Acknowledge(ns, q.path("service")), a)
+}
+
+// pass204 publishes over core NATS.
+func (q *request) pass204(subject string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := q.o.NC.Publish(subject, body); err != nil {
+		return err
+	}
+	q.w.WriteHeader(http.StatusNoContent)
+	return nil
+}

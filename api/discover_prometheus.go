@@ -1,0 +1,82 @@
+package api
+
+import (
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/discovery"
+)
+
+// TargetGroup is what Prometheus' HTTP service discovery reads.
+type TargetGroup struct {
+	Targets []string          `json:"targets" doc:"host:port"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// prometheusRoutes are for http_sd_configs of Prometheus.
+func (s *Server) prometheusRoutes() []*route {
+	rt := func(id, path, summary string) *route {
+		return &route{role: Read, serve: (*request).targets, op: huma.Operation{
+			OperationID: id, Method: http.MethodGet, Path: path, Tags: []string{"discovery"}, Summary: summary, Errors: []int{404, 503},
+			Description: "For http_sd_configs. All instances that take part or end, whatever their health, because one that fails must be seen as well: __meta_instar_state tells. Always the whole list; empty when there are none.",
+			Parameters:  []*huma.Param{query("namespace", "The namespace, or * for all that the token may see", text(63))},
+			Responses: map[string]*huma.Response{"200": {Description: "The targets, one group each", Content: map[string]*huma.MediaType{"application/json": {
+				Schema: &huma.Schema{Type: huma.TypeArray, Items: s.registry().Schema(reflect.TypeFor[TargetGroup](), true, "")},
+			}}}},
+		}}
+	}
+	return []*route{
+		rt("prometheus-targets", "/v1/prometheus/targets", "List all instances as targets for Prometheus"),
+		rt("prometheus-targets-of", "/v1/prometheus/targets/{service}", "List the instances of a service as targets for Prometheus"),
+	}
+}
+
+func (q *request) targets() error {
+	ns, p := q.who.in(q.query.Get("namespace"), true)
+	if p != nil {
+		return p
+	}
+	if ns == anyNamespace {
+		ns = ""
+	}
+	if err := q.caughtUp(); err != nil { // on an error Prometheus keeps the list that it has
+		return err
+	}
+	groups := []TargetGroup{}
+	for _, e := range q.o.Discovery.Everyone(ns, q.path("service")) {
+		groups = append(groups, TargetGroup{[]string{e.NodeAddress}, targetLabels(&e)})
+	}
+	return q.json(http.StatusOK, groups)
+}
+
+// metaPrefix begins the labels that Prometheus drops after relabelling.
+const metaPrefix = "__meta_instar_"
+
+func targetLabels(e *discovery.Endpoint) map[string]string {
+	labels := map[string]string{
+		metaPrefix + "namespace": e.Namespace, metaPrefix + "service": e.Service, metaPrefix + "instance_id": e.InstanceID, metaPrefix + "state": e.State,
+		metaPrefix + "weight": strconv.Itoa(e.Weight), metaPrefix + "generation": strconv.FormatUint(e.Generation, 10),
+		metaPrefix + "zone": e.Zone, metaPrefix + "version": e.Version, metaPrefix + "tags": "",
+	}
+	if len(e.Tags) > 0 {
+		labels[metaPrefix+"tags"] = "," + strings.Join(e.Tags, ",") + "," // so that ",x," matches one of them
+	}
+	for k, v := range e.Payload {
+		labels[metaPrefix+"payload_"+labelName(k)] = strings.ToValidUTF8(v, "�")
+	}
+	return labels
+}
+
+// labelName makes the end of a label's name of any text, as Prometheus itself does: what it does not take becomes _.
+func labelName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {
+			return r
+		}
+		return '_'
+	}, s)
+}

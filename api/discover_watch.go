@@ -1,0 +1,203 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/discovery"
+)
+
+const discoverWatchDoc = `Server-sent events about the instances of one service. First "snapshot", the same as GET /v1/discover/{service} answers; then "delta"
+{index, changed, protected, put, remove} for each change: put holds instances that are new or different, remove ids. Changes of
+other services are not told. A weight that grows by itself is told once a second. A comment comes every 10 s.
+"id" is the index. A reconnect with it (Last-Event-ID or ?after=) goes on without a snapshot when nothing of the service has changed
+since, and begins with a new one when something has. "end" says that the server stops.`
+
+// Delta is what has changed since the event before.
+type Delta struct {
+	Index     uint64               `json:"index"`
+	Changed   uint64               `json:"changed"`
+	Protected bool                 `json:"protected"`
+	Put       []discovery.Endpoint `json:"put"`
+	Remove    []string             `json:"remove"`
+}
+
+func (s *Server) discoverWatchRoute() *route {
+	return &route{role: Read, serve: (*request).discoverWatch, op: huma.Operation{
+		OperationID: "watch-discover", Method: http.MethodGet, Path: "/v1/discover/{service}/watch", Tags: []string{"discovery"},
+		Summary: "Watch the instances of a service", Description: discoverWatchDoc, Errors: []int{404, 503},
+		Parameters: append(filterParams(),
+			query("prefer", "A zone: instances of other zones only when it has none", text(63)),
+			query("after", "Go on behind this id", number(0)), header("Last-Event-ID", "The same, as browsers send it", "42")),
+		Responses: map[string]*huma.Response{"200": {Description: "Events until the client or the server ends it", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+	}}
+}
+
+// Paces of a watch of instances.
+const (
+	growth = time.Second          // between looks at weights that change by themselves
+	pace   = 5 * time.Millisecond // between two deltas: what changes meanwhile is told together
+)
+
+func (q *request) discoverWatch() error {
+	dq, p := q.filter()
+	if p != nil {
+		return p
+	}
+	after := q.number("after")
+	if text := q.r.Header.Get("Last-Event-ID"); after == 0 && text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return invalid("header.Last-Event-ID", "is not an id of this watch")
+		}
+		after = n
+	}
+	if err := q.caughtUp(); err != nil {
+		return err
+	}
+	leave, err := q.sit()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	w := newEventWriter(q)
+	if q.r.Method == http.MethodHead {
+		return nil
+	}
+	(&discoverFeed{request: q, dq: dq, w: w}).run(after)
+	if q.closing.Err() != nil {
+		w.say("end", "the server stops; come back")
+	}
+	return nil
+}
+
+// discoverFeed is one watch of the instances of a service.
+type discoverFeed struct {
+	*request
+	dq discovery.Query
+	w  *eventWriter
+
+	told      []discovery.Endpoint // what the client has
+	protected bool
+	mark      uint64 // index up to which it has everything
+}
+
+func (f *discoverFeed) run(after uint64) {
+	ctx, cancel := context.WithCancel(f.ctx())
+	defer cancel()
+	defer context.AfterFunc(f.closing, cancel)()
+	if after > f.o.Discovery.Index() { // seen at another node that is ahead, or of another store: then a snapshot says so
+		soon, stop := context.WithTimeout(ctx, minRevisionWait)
+		_ = f.o.Discovery.Wait(soon, after)
+		stop()
+	}
+	sn, stirred := f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
+	r := f.o.Discovery.Find(f.dq)
+	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
+	if after != 0 && after <= r.Index && r.Changed <= after && !r.Protected && (sn == nil || sn.Until().IsZero()) {
+		f.w.id(strconv.FormatUint(r.Index, 10))
+	} else {
+		f.snapshot(r)
+	}
+	f.follow(ctx, sn, stirred)
+}
+
+// snapshot says what there is.
+func (f *discoverFeed) snapshot(r discovery.Result) {
+	if r.Endpoints == nil {
+		r.Endpoints = []discovery.Endpoint{}
+	}
+	f.w.send("snapshot", strconv.FormatUint(r.Index, 10), Discovered{
+		Service: f.dq.Service, Namespace: f.dq.Namespace, Index: r.Index, Changed: r.Changed, Protected: r.Protected, Instances: r.Endpoints,
+	})
+	f.w.flush()
+}
+
+func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirred <-chan struct{}) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	grow := time.NewTimer(time.Hour)
+	defer grow.Stop()
+	breath := time.NewTimer(0)
+	defer breath.Stop()
+	<-breath.C
+	for f.w.err == nil {
+		grow.Stop()
+		if sn != nil && !sn.Until().IsZero() {
+			grow.Reset(max(time.Until(sn.Until()), growth))
+		}
+		select {
+		case <-stirred:
+		case <-grow.C:
+		case <-beat.C:
+			f.tick()
+			continue
+		case <-ctx.Done():
+			return
+		}
+		sn, stirred = f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
+		f.delta(f.o.Discovery.Find(f.dq))
+		breath.Reset(pace)
+		select {
+		case <-breath.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tick says that the watch is there, and up to where it has everything.
+func (f *discoverFeed) tick() {
+	index := f.o.Discovery.Index() // before the look: nothing that comes later is below it
+	if sn := f.o.Discovery.Snapshot(f.dq.Namespace, f.dq.Service); index > f.mark && (sn == nil || sn.Changed <= f.mark) {
+		f.mark = index
+		f.w.id(strconv.FormatUint(index, 10))
+	}
+	f.w.comment()
+}
+
+// delta says what is different now.
+func (f *discoverFeed) delta(r discovery.Result) {
+	d := Delta{Index: r.Index, Changed: r.Changed, Protected: r.Protected, Put: []discovery.Endpoint{}, Remove: []string{}}
+	i, j := 0, 0
+	for i < len(f.told) || j < len(r.Endpoints) {
+		switch order := compare(f.told, i, r.Endpoints, j); {
+		case order < 0:
+			d.Remove = append(d.Remove, f.told[i].InstanceID)
+			i++
+		case order > 0:
+			d.Put = append(d.Put, r.Endpoints[j])
+			j++
+		default:
+			if was, is := &f.told[i], &r.Endpoints[j]; was.Revision != is.Revision || was.Weight != is.Weight {
+				d.Put = append(d.Put, *is)
+			}
+			i, j = i+1, j+1
+		}
+	}
+	index := strconv.FormatUint(r.Index, 10)
+	switch same := len(d.Put) == 0 && len(d.Remove) == 0 && f.protected == r.Protected; {
+	case !same:
+		f.w.send("delta", index, d)
+		f.w.flush()
+	case r.Index > f.mark:
+		f.w.id(index) // something changed that this client does not see
+	}
+	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
+}
+
+// compare orders the next of two lists; what is at its end comes last.
+func compare(a []discovery.Endpoint, i int, b []discovery.Endpoint, j int) int {
+	switch {
+	case i == len(a):
+		return 1
+	case j == len(b):
+		return -1
+	}
+	return strings.Compare(a[i].InstanceID, b[j].InstanceID)
+}
