@@ -1,0 +1,102 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+)
+
+// errForbidden is wrapped when an address may not be probed.
+var errForbidden = errors.New("may not be probed")
+
+// forbidden are the ranges that no service has its place in. In brackets whose metadata is served there.
+var forbidden = prefixes(
+	"0.0.0.0/8", "::/128", // unspecified
+	"169.254.0.0/16", "fe80::/10", // link-local [AWS, Azure, Google and others]
+	"100.100.100.200/32",                            // [Alibaba]
+	"168.63.129.16/32",                              // [Azure]
+	"192.0.0.192/32",                                // [Oracle]
+	"fd00:ec2::254/128",                             // [AWS]
+	"fd20:ce::254/128",                              // [Google]
+	"224.0.0.0/4", "ff00::/8", "255.255.255.255/32", // multicast, broadcast
+)
+
+func prefixes(list ...string) []netip.Prefix {
+	ps := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		ps[i] = netip.MustParsePrefix(s)
+	}
+	return ps
+}
+
+// Ranges in which an IPv6 address stands for the IPv4 one in some of its bytes.
+var (
+	nat64  = netip.MustParsePrefix("64:ff9b::/96")
+	sixto4 = netip.MustParsePrefix("2002::/16")
+)
+
+// meant are the addresses that one stands for: itself, and the IPv4 address inside it.
+func meant(a netip.Addr) []netip.Addr {
+	a = a.Unmap().WithZone("")
+	list := []netip.Addr{a}
+	switch b := a.As16(); {
+	case a.Is4():
+	case nat64.Contains(a):
+		list = append(list, netip.AddrFrom4([4]byte(b[12:16])))
+	case sixto4.Contains(a):
+		list = append(list, netip.AddrFrom4([4]byte(b[2:6])))
+	}
+	return list
+}
+
+func within(a netip.Addr, ps []netip.Prefix) bool {
+	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// admit says whether an address may be connected to.
+func (p *Prober) admit(to netip.AddrPort) error {
+	for _, a := range meant(to.Addr()) {
+		if within(a, p.Deny) || within(a, forbidden) && !within(a, p.Allow) {
+			return fmt.Errorf("%s %w: allow its range in the configuration if it is meant", to, errForbidden)
+		}
+	}
+	for _, own := range p.Own {
+		if own.Port() == to.Port() && local(to.Addr().Unmap()) {
+			return fmt.Errorf("%s %w: it is this program's own", to, errForbidden)
+		}
+	}
+	return nil
+}
+
+// local says whether an address is one of this host.
+func local(a netip.Addr) bool {
+	if a.IsLoopback() || a.IsUnspecified() {
+		return true
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // not known to be another's
+	}
+	for _, i := range addrs {
+		if n, ok := i.(*net.IPNet); ok {
+			if mine, ok := netip.AddrFromSlice(n.IP); ok && mine.Unmap() == a.WithZone("") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// control is asked with the resolved address before anything is sent to it.
+func (p *Prober) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%s %w: it is no address", address, errForbidden)
+	}
+	return p.admit(to)
+}
+
+func (p *Prober) dialer() *net.Dialer { return &net.Dialer{Control: p.control, KeepAlive: -1} }

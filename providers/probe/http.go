@@ -1,0 +1,171 @@
+package probe
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// maxRedirects is how far a probe is led.
+const maxRedirects = 3
+
+// maxWire bounds what is read of one answer after its headers, chunks and all.
+const maxWire = 512 << 10
+
+// target is the URL of a check.
+func target(c *instance.Check, address string) (*url.URL, error) {
+	scheme := "http"
+	if c.TLS {
+		scheme = "https"
+	}
+	return url.Parse(scheme + "://" + address + cmp.Or(c.Path, "/"))
+}
+
+// http asks, and follows redirects unless their status is asked for.
+func (p *Prober) http(ctx context.Context, t *instance.Target, address string) (sight, error) {
+	at, err := target(&t.Check, address)
+	if err != nil {
+		return sight{}, fail(instance.FailedConfig, "path %q: %v", t.Check.Path, err)
+	}
+	first, method, body := at.Host, cmp.Or(t.Check.Method, http.MethodGet), t.Check.Body
+	for range maxRedirects + 1 {
+		req, err := http.NewRequestWithContext(ctx, method, at.String(), strings.NewReader(body))
+		if err != nil {
+			return sight{}, fail(instance.FailedConfig, "%v", err)
+		}
+		if req.Close = true; at.Host == first { // what is for one host, such as a password, is not told to another
+			headers(req, t.Check.Headers)
+		}
+		s, next, err := p.exchange(req, t, at.Host == first)
+		if err != nil || next == "" {
+			return s, err
+		}
+		to, err := at.Parse(next)
+		if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
+			return sight{}, fail(instance.FailedProtocol, "redirected to %q", next)
+		}
+		if s.status != http.StatusTemporaryRedirect && s.status != http.StatusPermanentRedirect && method != http.MethodHead {
+			method, body = http.MethodGet, ""
+		}
+		at = to
+	}
+	return sight{}, fail(instance.FailedProtocol, "redirected more than %d times", maxRedirects)
+}
+
+func headers(req *http.Request, list map[string]string) {
+	req.Header.Set("User-Agent", "instar-probe")
+	for name, value := range list {
+		if strings.EqualFold(name, "Host") {
+			req.Host = value
+			continue
+		}
+		req.Header.Set(name, value)
+	}
+}
+
+// exchange sends one request on a connection of its own. next is where it is redirected to.
+func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s sight, next string, err error) {
+	ctx, at := req.Context(), req.URL
+	address := at.Host
+	if at.Port() == "" {
+		address = net.JoinHostPort(at.Hostname(), map[string]string{"http": "80", "https": "443"}[at.Scheme])
+	}
+	conn, err := p.connect(ctx, "tcp", address)
+	if err != nil {
+		return sight{}, "", err
+	}
+	defer conn.Close()
+	if at.Scheme == "https" {
+		config := tlsConfig(&t.Check, at.Hostname(), own)
+		config.NextProtos = []string{"http/1.1"}
+		if conn, err = handshake(ctx, conn, config); err != nil {
+			return sight{}, "", err
+		}
+	}
+	if err := req.Write(conn); err != nil {
+		return sight{}, "", err
+	}
+	wire := &io.LimitedReader{R: conn, N: maxBody}
+	resp, err := response(bufio.NewReader(wire), req)
+	if err != nil {
+		if wire.N <= 0 {
+			return sight{}, "", fail(instance.FailedProtocol, "the headers are longer than %d bytes", maxBody)
+		}
+		return sight{}, "", malformed(err)
+	}
+	wire.N = maxWire
+	passes := resp.StatusCode/100 == 2
+	if len(t.Check.Status) > 0 {
+		passes = slices.Contains(t.Check.Status, resp.StatusCode)
+	}
+	if location := resp.Header.Get("Location"); !passes && resp.StatusCode/100 == 3 && location != "" && resp.StatusCode != http.StatusNotModified {
+		return sight{status: resp.StatusCode}, location, nil
+	}
+	return p.judge(ctx, conn, resp, t, passes)
+}
+
+func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target, passes bool) (sight, string, error) {
+	if !passes {
+		_ = conn.SetReadDeadline(soon(ctx)) // the status decides; what the body says is a courtesy
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
+		said := resp.Status
+		if len(text) > 0 {
+			said += ": " + string(text)
+		}
+		return sight{}, "", &failure{class: instance.FailedStatus, status: resp.StatusCode, text: said}
+	}
+	if t.Check.Match != "" {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+		if err != nil && len(body) == 0 {
+			return sight{}, "", err
+		}
+		if err := p.match(t.Check.Match, body); err != nil {
+			var f *failure
+			if errors.As(err, &f) {
+				f.status = resp.StatusCode
+			}
+			return sight{}, "", err
+		}
+	}
+	return sight{status: resp.StatusCode, output: resp.Status}, "", nil
+}
+
+// soon is a moment from now, and not after ctx ends.
+func soon(ctx context.Context) time.Time {
+	at := time.Now().Add(50 * time.Millisecond)
+	if end, ok := ctx.Deadline(); ok && end.Before(at) {
+		return end
+	}
+	return at
+}
+
+// response reads an answer and skips interim ones.
+func response(r *bufio.Reader, req *http.Request) (*http.Response, error) {
+	for range 5 {
+		resp, err := http.ReadResponse(r, req)
+		if err != nil || resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, err
+		}
+	}
+	return nil, fail(instance.FailedProtocol, "interim answers only")
+}
+
+// malformed tells what is no HTTP from what is no answer.
+func malformed(err error) error {
+	var op net.Error
+	if errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return fail(instance.FailedProtocol, "%v", fmt.Errorf("the answer is no HTTP: %w", err))
+}

@@ -1,0 +1,281 @@
+package probe
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// Options say where probes may go and what they may do.
+type Options struct {
+	Deny    []netip.Prefix   // refused, besides what always is
+	Allow   []netip.Prefix   // allowed, although it would be refused; Deny is stronger
+	Own     []netip.AddrPort // listeners of this program; refused on every address of this host
+	Scripts bool             // allow script: whoever may register runs programs as this user
+}
+
+// Prober probes. Its zero value is ready; it may be used by many goroutines.
+type Prober struct {
+	Options
+
+	mu       sync.Mutex
+	patterns map[string]*regexp.Regexp
+}
+
+// MaxOutput bounds the output of a result, in bytes.
+const MaxOutput = 512
+
+// maxBody is what is read of an answer.
+const maxBody = 64 << 10
+
+// defaultTimeout is that of a check that names none.
+const defaultTimeout = 2 * time.Second
+
+// failure is a probe that did not pass.
+type failure struct {
+	class  string
+	status int
+	text   string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func fail(class, format string, args ...any) error {
+	return &failure{class: class, text: fmt.Sprintf(format, args...)}
+}
+
+// sight is a probe that passed.
+type sight struct {
+	status int
+	output string
+}
+
+// Check probes once and returns when it is decided, at the latest at the timeout. It never panics on what the other side
+// sends.
+func (p *Prober) Check(ctx context.Context, t instance.Target) instance.Result {
+	timeout := t.Timeout
+	if timeout <= 0 {
+		if d, err := time.ParseDuration(t.Check.Timeout); err == nil {
+			timeout = d
+		}
+		timeout = cmp.Or(max(timeout, 0), defaultTimeout)
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s, err := p.look(ctx, &t)
+	r := instance.Result{OK: err == nil, Status: s.status, Output: s.output, Latency: time.Since(start)}
+	if err != nil {
+		r.Class, r.Output = classify(ctx, err)
+		var f *failure
+		if errors.As(err, &f) {
+			r.Status = f.status
+		}
+		if r.Class == instance.FailedTimeout {
+			r.Output = fmt.Sprintf("no answer within %s", timeout)
+		}
+		r.Output = cmp.Or(r.Output, r.Class)
+	}
+	r.Output = clean(r.Output)
+	return r
+}
+
+func (p *Prober) look(ctx context.Context, t *instance.Target) (sight, error) {
+	address, err := where(&t.Check, t.Address)
+	if err != nil {
+		return sight{}, fail(instance.FailedConfig, "%v", err)
+	}
+	switch t.Check.Type {
+	case instance.CheckHTTP:
+		return p.http(ctx, t, address)
+	case instance.CheckTCP:
+		return p.tcp(ctx, t, address)
+	case instance.CheckGRPC:
+		return p.grpc(ctx, t, address)
+	case instance.CheckUDP:
+		return p.udp(ctx, t, address)
+	case instance.CheckScript:
+		return p.script(ctx, t, address)
+	}
+	return sight{}, fail(instance.FailedConfig, "check type %q is no probe", t.Check.Type)
+}
+
+// where is the address to probe: that of the instance, with the check's own port if it has one.
+func where(c *instance.Check, address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("address %q is not host:port", address)
+	}
+	if c.Port != 0 {
+		port = strconv.Itoa(c.Port)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return "", fmt.Errorf("address %q is not host:port", address)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// Admit says why a check of that address could never be carried out, or nil. Names are not resolved: where they lead is
+// checked by each probe.
+func (p *Prober) Admit(c instance.Check, address string) error {
+	if !slices.Contains([]string{instance.CheckHTTP, instance.CheckTCP, instance.CheckGRPC, instance.CheckUDP, instance.CheckScript}, c.Type) {
+		return nil
+	}
+	to, err := where(&c, address)
+	if err != nil {
+		return err
+	}
+	if c.Type == instance.CheckScript {
+		if !p.Scripts {
+			return errors.New("checks of type script are not enabled in the configuration")
+		}
+		if len(c.Command) == 0 || c.Command[0] == "" {
+			return errors.New("a check of type script needs a command")
+		}
+		return nil
+	}
+	if ap, err := netip.ParseAddrPort(to); err == nil {
+		if err := p.admit(ap); err != nil {
+			return err
+		}
+	}
+	if _, err := p.pattern(c.Match); err != nil {
+		return err
+	}
+	if c.Type == instance.CheckHTTP {
+		return admitHTTP(&c)
+	}
+	return nil
+}
+
+func admitHTTP(c *instance.Check) error {
+	if c.Path != "" && !strings.HasPrefix(c.Path, "/") {
+		return fmt.Errorf("path %q does not begin with /", c.Path)
+	}
+	if _, err := target(c, "host:1"); err != nil {
+		return fmt.Errorf("path %q: %w", c.Path, err)
+	}
+	for name, value := range c.Headers {
+		if name == "" || strings.ContainsFunc(name, notToken) || strings.ContainsFunc(value, unicode.IsControl) {
+			return fmt.Errorf("header %q: %q is not valid", name, value)
+		}
+		if strings.EqualFold(name, "Host") && strings.ContainsAny(value, " /\\?#@") {
+			return fmt.Errorf("header Host: %q is not valid", value)
+		}
+	}
+	return nil
+}
+
+// notToken says of a character that it belongs in no name of a header (RFC 9110, 5.6.2).
+func notToken(r rune) bool {
+	return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
+}
+
+// pattern compiles an expression; nil matches everything. The few that are in use are kept.
+func (p *Prober) pattern(expr string) (*regexp.Regexp, error) {
+	if expr == "" {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if re := p.patterns[expr]; re != nil {
+		return re, nil
+	}
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return nil, fmt.Errorf("match %q: %w", expr, err)
+	}
+	if len(p.patterns) >= 256 || p.patterns == nil {
+		p.patterns = map[string]*regexp.Regexp{}
+	}
+	p.patterns[expr] = re
+	return re, nil
+}
+
+// match says whether an answer is as asked for.
+func (p *Prober) match(expr string, answer []byte) error {
+	re, err := p.pattern(expr)
+	if err != nil {
+		return fail(instance.FailedConfig, "%v", err)
+	}
+	if re != nil && !re.Match(answer) {
+		return fail(instance.FailedMatch, "the answer does not match %q: %s", expr, head(answer))
+	}
+	return nil
+}
+
+func head(b []byte) string { return string(b[:min(len(b), 256)]) }
+
+// classify names the kind of an error and says it without what differs from try to try.
+func classify(ctx context.Context, err error) (class, text string) {
+	var (
+		f    *failure
+		name *net.DNSError
+		sys  syscall.Errno
+		cert *tls.CertificateVerificationError
+		rec  tls.RecordHeaderError
+		warn tls.AlertError
+		op   *net.OpError
+	)
+	switch {
+	case errors.As(err, &f):
+		return f.class, f.text
+	case errors.Is(err, errForbidden):
+		for errors.As(err, &op) && op.Err != err {
+			err = op.Err
+		}
+		return instance.FailedForbidden, err.Error()
+	case errors.As(err, &name):
+		return instance.FailedResolve, fmt.Sprintf("cannot resolve %s", name.Name)
+	case ctx.Err() != nil, errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return instance.FailedTimeout, "no answer in time"
+	case errors.As(err, &cert), errors.As(err, &rec), errors.As(err, &warn):
+		return instance.FailedTLS, err.Error()
+	case errors.As(err, &sys):
+		switch sys {
+		case syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE:
+			return instance.FailedRefused, sys.Error()
+		}
+		return instance.FailedUnreachable, sys.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return instance.FailedRefused, "the connection was closed before an answer"
+	case strings.HasPrefix(err.Error(), "tls: "):
+		return instance.FailedTLS, err.Error()
+	}
+	return instance.FailedProtocol, err.Error()
+}
+
+// clean makes an output that is safe to store and to print.
+func clean(s string) string {
+	s = s[:min(len(s), 4*MaxOutput)]
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r' || r == '\u2028' || r == '\u2029':
+			return ' '
+		case r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	s = strings.TrimSpace(s)
+	for len(s) > MaxOutput {
+		s = strings.ToValidUTF8(s[:MaxOutput], "")
+	}
+	return s
+}
