@@ -50,6 +50,16 @@ func register(s *step) {
 	s.Label(b.Labels)
 	s.Fail(nil)
 	told := map[string]any{"nodeAddress": b.NodeAddress, "weight": s.Data.Weight, "check": s.Data.Check.Type, "zone": b.Zone, "version": b.Version, "labels": b.Labels}
+	// What decides who is found is told as well: discovery as of a time is built from the events alone.
+	if len(b.Payload) > 0 {
+		told["payload"] = b.Payload
+	}
+	if len(b.Tags) > 0 {
+		told["tags"] = b.Tags
+	}
+	if b.Policy != (Policy{}) {
+		told["policy"] = b.Policy
+	}
 	if replaced > 0 {
 		told["replaces"] = replaced
 	}
