@@ -33,6 +33,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/jackc/puddle/v2 v2.2.3 // indirect
+
 require (
 	cel.dev/expr v0.25.3 // indirect
 	github.com/anishathalye/porcupine v1.3.1 // indirect
