@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
@@ -88,7 +88,7 @@ func (n *Node) prepare() {
 	}
 	n.Life = max(orDefault(n.Life, 3*time.Second), time.Second)
 	if n.Nonce == "" {
-		n.Nonce = nuid.Next()
+		n.Nonce = rand.Text()
 	}
 	if n.Log == nil {
 		n.Log = slog.New(slog.DiscardHandler)

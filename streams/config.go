@@ -115,19 +115,33 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	var diffs []Difference
 	for _, want := range p.Configs() {
-		s, err := js.Stream(ctx, want.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			if _, err = js.CreateStream(ctx, want); err != nil {
-				return diffs, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
-			}
-			continue
-		}
+		have, err := ensure(ctx, js, want)
 		if err != nil {
-			return diffs, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
+			return diffs, err
 		}
-		diffs = append(diffs, compare(want, s.CachedInfo().Config)...)
+		diffs = append(diffs, compare(want, have)...)
 	}
 	return diffs, nil
+}
+
+// ensure creates one stream, or gives its configuration. A replicated one that has no leader yet does not answer.
+func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+	if want.Replicas > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+	}
+	s, err := js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err = js.CreateStream(ctx, want); err != nil {
+			return want, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
+		}
+		return want, nil
+	}
+	if err != nil {
+		return want, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
+	}
+	return s.CachedInfo().Config, nil
 }
 
 func compare(want, have jetstream.StreamConfig) []Difference {

@@ -62,6 +62,7 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 		if o.Server.user != "" {
 			opts = append(opts, nats.UserInfo(o.Server.user, o.Server.password))
 		}
+		opts = append(opts, nats.IgnoreDiscoveredServers()) // a process whose own server is away is away
 	}
 	if o.Server == nil && o.Creds != "" {
 		opts = append(opts, nats.UserCredentials(o.Creds))

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,9 @@ type ServerOptions struct {
 	Users    []User // who may use Listen; none: everybody
 	TLSCert  string // files, both or none
 	TLSKey   string
-	MaxStore int64 // bytes; 0 leaves it to the server (three quarters of the free disk)
+	MaxStore int64           // bytes; 0 leaves it to the server (three quarters of the free disk)
+	Name     string          // of the server; empty is "instar". A member of a cluster keeps it for ever
+	Cluster  *ClusterOptions // nil is a single server
 	Log      *slog.Logger
 }
 
@@ -97,7 +100,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if len(o.Users) > 0 {
 		s.user, s.password = "instar-"+nuid.Next(), nuid.Next()+nuid.Next()
 	}
-	if err := checkMode(o.Dir); err != nil {
+	if err := checkMode(o.Dir, o.modeOf()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	if err := s.start(); err != nil {
@@ -127,19 +130,19 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func checkMode(dir string) error {
+func checkMode(dir, mode string) error {
 	path := filepath.Join(dir, "mode")
 	have, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && len(have) == 0: // empty: the disk was full when it was made
-		if err := os.WriteFile(path, []byte(modeStandalone), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(mode), 0o600); err != nil {
 			return fmt.Errorf("streams: cannot mark the data directory: %w", err)
 		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("streams: cannot read the mode of the data directory: %w", err)
-	case string(have) != modeStandalone:
-		return fmt.Errorf("streams: data directory %s was written in mode %q, this is a standalone start: a server in another mode would delete its streams", dir, strings.TrimSpace(string(have)))
+	case string(have) != mode:
+		return wrongMode(dir, string(have), mode)
 	}
 	return nil
 }
@@ -180,7 +183,7 @@ func (s *Server) start() error {
 func (s *Server) options() (*server.Options, error) {
 	listen := s.listener()
 	opts := &server.Options{
-		ServerName: "instar", StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
+		ServerName: cmp.Or(s.o.Name, "instar"), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
 		DontListen: listen == "", JetStreamMaxStore: s.o.MaxStore, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
@@ -219,6 +222,9 @@ func (s *Server) options() (*server.Options, error) {
 	}
 	if s.user != "" {
 		opts.Users = append(opts.Users, &server.User{Username: s.user, Password: s.password})
+	}
+	if s.o.Cluster != nil {
+		return opts, s.o.Cluster.apply(opts)
 	}
 	return opts, nil
 }
@@ -284,7 +290,8 @@ func (s *Server) Health() error {
 	if srv == nil {
 		return errors.New("streams: the embedded NATS server is restarting")
 	}
-	if h := srv.Healthz(nil); h.Error != "" {
+	// Of a member only its own store is looked at: streams that lack a leader are no reason to restart a server.
+	if h := srv.Healthz(&server.HealthzOptions{JSServerOnly: s.o.Cluster != nil}); h.Error != "" {
 		return fmt.Errorf("streams: %s", h.Error)
 	}
 	return nil
@@ -295,10 +302,14 @@ func (s *Server) stop() {
 	srv := s.srv
 	s.srv = nil
 	s.mu.Unlock()
-	if srv != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
+	if srv == nil {
+		return
 	}
+	if s.o.Cluster != nil {
+		srv.LameDuckShutdown() // does nothing for a server that does not listen
+	}
+	srv.Shutdown()
+	srv.WaitForShutdown()
 }
 
 // Shutdown stops the server and gives the directory free.

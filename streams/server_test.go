@@ -55,12 +55,12 @@ func TestADirectoryHasOneServer(t *testing.T) {
 func TestAnotherModeIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "mode"), []byte("clustered\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mode"), []byte("cluster blue\n"), 0o600))
 	_, err := StartServer(ServerOptions{Dir: dir, Profile: OS})
-	require.EqualError(t, err, "streams: data directory "+dir+` was written in mode "clustered", this is a standalone start: a server in another mode would delete its streams`)
+	require.EqualError(t, err, "streams: data directory "+dir+` was written by a member of the cluster blue, and this is the start of a single server: a server in another mode would delete its streams within half a minute. Start it as it was, or use an empty directory and bring the data over with nats stream backup and restore`)
 	require.NoDirExists(t, filepath.Join(dir, "nats"))
 	_, err = StartServer(ServerOptions{Dir: dir, Profile: OS})
-	require.ErrorContains(t, err, "clustered", "the lock was given back")
+	require.ErrorContains(t, err, "cluster blue", "the lock was given back")
 
 	// A disk that was full at the first start leaves an empty file.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mode"), nil, 0o600))

@@ -1,0 +1,167 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// freePort is one that nobody listens on now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// threeMembers starts a cluster on loopback.
+func threeMembers(t *testing.T, change ...func(*ServerOptions)) []*Server {
+	t.Helper()
+	dir := t.TempDir()
+	var routes []string
+	for range 3 {
+		routes = append(routes, "nats://"+freePort(t))
+	}
+	members := make([]*Server, 3)
+	for i := range members {
+		o := ServerOptions{
+			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Profile: Interval, Name: fmt.Sprintf("node-%d", i), Log: slog.New(slog.DiscardHandler),
+			Cluster: &ClusterOptions{Name: "test", Listen: routes[i][len("nats://"):], Routes: routes, User: "member", Password: "secret"},
+		}
+		for _, f := range change {
+			f(&o)
+		}
+		var err error
+		members[i], err = StartServer(o)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = members[i].Shutdown(context.Background()) })
+	}
+	return members
+}
+
+func TestClusterKeepsWhatItTookWhenAMemberDies(t *testing.T) {
+	t.Parallel()
+	members := threeMembers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	plan := Plan{Replicas: 3, States: []string{"things"}}
+	var all sync.WaitGroup
+	for _, m := range members { // each node makes sure of the streams when it starts
+		all.Go(func() {
+			nc, err := Connect(ConnectOptions{Server: m, Name: "test"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			js, err := JetStream(nc)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := AwaitCluster(ctx, nc, js, plan, slog.New(slog.DiscardHandler)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.False(t, t.Failed())
+	streams, _, _, err := members[0].Leads()
+	require.NoError(t, err)
+	other, _, _, err := members[1].Leads()
+	require.NoError(t, err)
+	require.Less(t, streams+other, 8, "leaders are spread")
+
+	nc, err := Connect(ConnectOptions{Server: members[2], Name: "test"})
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := JetStream(nc)
+	require.NoError(t, err)
+	a, err := NewAppender(nc, AppenderOptions{})
+	require.NoError(t, err)
+	defer a.Close()
+	put := func(value string, revision uint64) Result {
+		m := &nats.Msg{Subject: "$KV.things.default.a", Data: []byte(value), Header: nats.Header{}}
+		Expect(m, revision)
+		return a.Append(ctx, []Write{{"KV_things", m}})[0]
+	}
+	first := put("one", 0)
+	require.NoError(t, first.Err)
+	require.ErrorIs(t, put("other", 0).Err, ErrConflict)
+
+	began := time.Now()
+	require.NoError(t, members[0].Shutdown(ctx))
+	t.Logf("a member leaves in %s", time.Since(began))
+	var second Result
+	require.Eventually(t, func() bool {
+		second = put("two", first.Seq)
+		return second.Err == nil || second.Seq != 0
+	}, 20*time.Second, 50*time.Millisecond)
+	t.Logf("the next write after %s", time.Since(began))
+	s, err := js.Stream(ctx, "KV_things")
+	require.NoError(t, err)
+	m, err := s.GetLastMsgForSubject(ctx, "$KV.things.default.a")
+	require.NoError(t, err)
+	require.Equal(t, "two", string(m.Data))
+}
+
+func TestTheModeOfADirectoryIsKept(t *testing.T) {
+	t.Parallel()
+	o := ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS}
+	s, err := StartServer(o)
+	require.NoError(t, err)
+	require.NoError(t, s.Shutdown(t.Context()))
+	member := o
+	member.Cluster = &ClusterOptions{Name: "blue", Listen: freePort(t), Routes: []string{"nats://" + freePort(t)}}
+	_, err = StartServer(member)
+	require.ErrorContains(t, err, `was written by a single server, and this is the start of a member of the cluster blue`)
+
+	member.Dir = t.TempDir()
+	s, err = StartServer(member)
+	require.NoError(t, err)
+	require.NoError(t, s.Shutdown(t.Context()))
+	o.Dir = member.Dir
+	_, err = StartServer(o)
+	require.ErrorContains(t, err, `was written by a member of the cluster blue, and this is the start of a single server`)
+	member.Cluster = &ClusterOptions{Name: "green", Listen: freePort(t)}
+	_, err = StartServer(member)
+	require.ErrorContains(t, err, "a member of the cluster green")
+}
+
+func TestAMemberAloneSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	s, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, Cluster: &ClusterOptions{Name: "test", Listen: freePort(t), Routes: []string{"nats://" + freePort(t)}}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Shutdown(t.Context())) }()
+	nc, err := Connect(ConnectOptions{Server: s, Name: "test"})
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := JetStream(nc)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = AwaitCluster(ctx, nc, js, Plan{Replicas: 3}, slog.New(slog.DiscardHandler))
+	require.ErrorContains(t, err, "the cluster is not there")
+}
+
+func TestWrongRoutesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]ClusterOptions{
+		"is not host:port":         {Name: "a", Listen: "nowhere"},
+		"has no port":              {Name: "a", Listen: "127.0.0.1:x"},
+		"is not nats://host:port":  {Name: "a", Listen: "127.0.0.1:1", Routes: []string{"nats://host"}},
+		"cannot load the certific": {Name: "a", Listen: "127.0.0.1:1", TLSCert: "absent", TLSKey: "absent"},
+	} {
+		_, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, Cluster: &c})
+		require.ErrorContains(t, err, name)
+	}
+}
