@@ -1,0 +1,176 @@
+package nameserver
+
+import (
+	"net/netip"
+
+	"github.com/miekg/dns"
+
+	"github.com/bcc94042/instar/api/discovery"
+)
+
+// handler answers questions. It holds nothing between them.
+type handler struct {
+	domain    string // lower case, with the last dot
+	depth     int    // labels of domain
+	namespace string
+	ttl       uint32
+	finder    discovery.Finder
+	fresh     func() bool
+	addresses []netip.Addr
+}
+
+// answer is one answer being made.
+type answer struct {
+	*dns.Msg
+	name string // as it was asked, case and all
+	ttl  uint32
+}
+
+func (a *answer) header(name string, rrtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: a.ttl}
+}
+
+// ServeDNS implements [dns.Handler].
+func (h *handler) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
+	size := dns.MaxMsgSize
+	if w.LocalAddr().Network() == "udp" {
+		size = dns.MinMsgSize
+		if opt := question.IsEdns0(); opt != nil {
+			size = min(max(int(opt.UDPSize()), dns.MinMsgSize), maxUDP)
+		}
+	}
+	_ = w.WriteMsg(h.reply(question, size)) // the client asks again
+}
+
+// reply is the whole answer, of at most size bytes.
+func (h *handler) reply(question *dns.Msg, size int) *dns.Msg {
+	a := &answer{Msg: new(dns.Msg), ttl: h.ttl}
+	a.SetReply(question)
+	a.RecursionAvailable, a.Compress = false, true
+	a.Extra = nil
+	opt := question.IsEdns0()
+	if opt != nil {
+		a.SetEdns0(maxUDP, opt.Do())
+	}
+	if len(question.Question) != 1 {
+		a.Rcode, a.Question = dns.RcodeFormatError, nil
+		return a.Msg
+	}
+	q := question.Question[0]
+	a.name = q.Name
+	labels, ours := h.below(q.Name)
+	switch {
+	case opt != nil && opt.Version() != 0:
+		a.Rcode = dns.RcodeBadVers
+	case question.Opcode != dns.OpcodeQuery:
+		a.Rcode = dns.RcodeNotImplemented
+	case q.Qclass != dns.ClassINET || q.Qtype == dns.TypeANY || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR || !ours:
+		a.Rcode = dns.RcodeRefused
+	default:
+		h.answer(a, q.Qtype, read(labels, h.namespace), size)
+	}
+	a.Truncate(size)
+	a.Compress = true
+	return a.Msg
+}
+
+// answer fills in what is known under the name.
+func (h *handler) answer(a *answer, qtype uint16, w wanted, size int) {
+	a.Authoritative = true
+	fresh := h.fresh()
+	if !fresh {
+		a.ttl = min(a.ttl, staleTTL)
+	}
+	known := true
+	var glue []dns.RR
+	switch w.kind {
+	case isApex:
+		glue = h.apex(a, qtype)
+	case isServer:
+		for _, ip := range h.addresses {
+			if rr := a.address(a.name, ip.Unmap()); rr.Header().Rrtype == qtype {
+				a.Answer = append(a.Answer, rr)
+			}
+		}
+	case isService, isInstance:
+		var places []place
+		places, known = h.find(w)
+		glue = h.fill(a, qtype, w, places)
+	default:
+		known = false
+	}
+	switch {
+	case !known && !fresh:
+		a.Rcode, a.Authoritative = dns.RcodeServerFailure, false
+		a.explain(dns.ExtendedErrorCodeNotReady)
+		return
+	case !fresh:
+		a.explain(dns.ExtendedErrorCodeStaleAnswer)
+	case !known:
+		a.Rcode = dns.RcodeNameError
+	}
+	if len(a.Answer) == 0 {
+		a.Ns = []dns.RR{h.soa(a, h.domain)}
+	}
+	a.squeeze(glue, size)
+}
+
+// fill adds the records of places.
+func (h *handler) fill(a *answer, qtype uint16, w wanted, places []place) (glue []dns.RR) {
+	if w.kind == isService {
+		places = routable(places)
+	}
+	switch {
+	case qtype == dns.TypeSRV:
+		a.Answer, glue = a.services(places, h.domain)
+	case w.port != "": // a name of a port has nothing but SRV
+	case qtype == dns.TypeA || qtype == dns.TypeAAAA:
+		a.Answer = a.addresses(places, qtype)
+	case qtype == dns.TypeTXT:
+		a.Answer = a.texts(places)
+	}
+	return glue
+}
+
+// apex answers for the domain itself.
+func (h *handler) apex(a *answer, qtype uint16) (glue []dns.RR) {
+	switch qtype {
+	case dns.TypeSOA:
+		a.Answer = []dns.RR{h.soa(a, a.name)}
+	case dns.TypeNS:
+		a.Answer = []dns.RR{&dns.NS{Hdr: a.header(a.name, dns.TypeNS), Ns: h.host()}}
+		for _, ip := range h.addresses {
+			glue = append(glue, a.address(h.host(), ip.Unmap()))
+		}
+	}
+	return glue
+}
+
+func (h *handler) host() string { return "ns.dns." + h.domain }
+
+// soa says how long "not there" may be remembered: as long as anything else. Its serial is the catalog's revision.
+func (h *handler) soa(a *answer, name string) dns.RR {
+	serial := uint32(h.finder.Find(discovery.Query{Namespace: h.namespace}).Index) // wraps around, as serials do
+	return &dns.SOA{
+		Hdr: a.header(name, dns.TypeSOA), Ns: h.host(), Mbox: "hostmaster." + h.domain,
+		Serial: serial, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: a.ttl,
+	}
+}
+
+// explain adds an extended error for clients that speak EDNS.
+func (a *answer) explain(code uint16) {
+	if opt := a.IsEdns0(); opt != nil {
+		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code})
+	}
+}
+
+// squeeze adds as much of what may be missing as there is room for; it is no reason for TC.
+func (a *answer) squeeze(glue []dns.RR, size int) {
+	room := size - a.Len()
+	for _, rr := range glue {
+		if room -= dns.Len(rr); room < 0 {
+			return
+		}
+		a.Extra = append(a.Extra, rr)
+	}
+}
