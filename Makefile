@@ -24,7 +24,7 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 postgres: ## install Postgres from Debian's packages where it is absent; the tests of the outbox need it
 	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
 	  command -v apt-get >/dev/null || { echo "Postgres is not here, and this is no Debian: install it (initdb and postgres on PATH)"; exit 1; }; \
-	  as=; [ "$$(id -u)" = 0 ] || as=sudo; command -v $$as true >/dev/null || { echo "Postgres is not here: install the package postgresql as root"; exit 1; }; \
+	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "Postgres is not here: install the package postgresql as root"; exit 1; }; \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy postgresql; }
 
 race: ## the tests of the parts with goroutines, several times over

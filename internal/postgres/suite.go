@@ -86,7 +86,7 @@ func (s *Suite) start() {
 		return
 	}
 	config := map[string]string{
-		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "logical", "max_prepared_transactions": "10",
+		"fsync": "off", "full_page_writes": "off", "wal_level": "logical", "max_prepared_transactions": "10",
 		"max_connections": "200", "shared_buffers": "64MB", "max_replication_slots": "20", "max_wal_senders": "20",
 	}
 	maps.Copy(config, s.Config)

@@ -1,3 +1,44 @@
 // Package outbox is the transactional outbox: an application writes its events into its own Postgres in the transaction
 // that changes its data, and a relay brings each of them into a stream exactly once, in order per aggregate.
+//
+// # For an application
+//
+//   - [Init] creates the tables (or instar outbox init does). The mode is a setting of the database, so that applications
+//     need not know it.
+//   - [Appender] appends [Message]s inside a pgx.Tx or an sql.Tx, in one round trip for any number. Every other language
+//     calls the SQL function outbox_append(aggregate_type, aggregate_id, event_type, payload [, headers, event_id,
+//     occurred_at, not_before]), or outbox_append_bytes for what is not JSON.
+//   - [Recorder] is what an aggregate embeds: Raise in its methods, PullDomainEvents once when it was saved.
+//   - [Inbox] makes a handler of events take each of them once, in the transaction of its effect.
+//   - [Waker] tells relays that something was committed. It is a hint: they poll, too.
+//
+// Nothing in the transaction of the application takes a lock that others wait for; in particular nothing notifies.
+//
+// # For a relay
+//
+// What is in the schema, by mode. All times are those of the database.
+//
+//   - outbox_settings: one row: mode, shards, retention, max_lag, wal_prefix.
+//   - claim: table outbox_event; [Store].ClaimNextBatch, Renew, MarkSent, MarkFailed, Release, ReleaseExpired.
+//   - log: table outbox_log (seq, day, shard, event_id, occurred_at, created_at, aggregate_type, aggregate_id, event_type,
+//     content_type, not_before, headers, payload), index outbox_log_seq (seq). outbox_fence() gives (mark, writers, lsn):
+//     rows up to mark may be read when outbox_writers() has none of those writers any more, by a statement that begins
+//     afterwards, and published when pg_current_wal_flush_lsn() >= lsn: a number that a crash forgets is given out again.
+//     outbox_oldest_writer() says since when somebody holds the fence back. [ShardOf] is outbox_shard().
+//   - wal: the emitted messages have the prefix outbox_settings.wal_prefix; their content is one line of JSON (event_id,
+//     occurred_at, aggregate_type, aggregate_id, event_type, content_type, headers, not_before, shard, created_at), a
+//     line feed, and the payload as it is.
+//   - outbox_cursor (source, shard, seq, reading, system_identifier, owner, updated_at): how far a shard has come. The
+//     truth is in the stream, this is for the view, the lag, and retention: what is not written here is not dropped.
+//   - outbox_parked (shard, seq, event_id, day, …, state, attempts, next_retry_at, not_before, last_error, redrives,
+//     message): rows behind the cursor that are not published. The first of an aggregate has next_retry_at, when it is due
+//     (infinity when DEAD); those that wait behind it are NEW and have none. Operators change it at any time: Redrive makes
+//     a row NEW, due now, with attempts 0 and one more redrive, Discard deletes it and makes the next one due. So a relay
+//     looks here for what is due, and keeps no copy of the states.
+//   - outbox_pressure (source, lag, at): what the relay says, for the limit of outbox_append; [Store].Publish writes it.
+//   - outbox_maintain(): makes the days to come, drops the old ones; call it once an hour.
+//
+// # For operators
+//
+// [Store] has, for all modes, with who did it in outbox_audit: Status, Redrive, Discard, Purge, Tail.
 package outbox

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"crypto/sha256"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,4 +94,10 @@ type Shard struct {
 	Number   int    `json:"number"`
 	Owner    string `json:"owner,omitempty"`    // node that relays it
 	Position string `json:"position,omitempty"` // of the last message in the stream: a sequence, or an LSN
+}
+
+// ShardOf is the shard of an aggregate, as outbox_shard says it in the database.
+func ShardOf(aggregateType, aggregateID string, shards int) int {
+	h := sha256.Sum256([]byte(aggregateType + "/" + aggregateID))
+	return (int(h[0])<<16 | int(h[1])<<8 | int(h[2])) % shards
 }

@@ -1,0 +1,149 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations are the steps that [Init] applies, in order, for those who run migrations with a tool of their own. They
+// create everything in the first schema of the search path.
+func Migrations() fs.FS {
+	sub, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return sub
+}
+
+// versions is the table of the steps that were applied; it is not goose's usual one, which may be the application's.
+const versions = "outbox_schema_version"
+
+// Settings are what holds for the whole outbox of a database. What is zero stays as it is; a new outbox has the defaults.
+type Settings struct {
+	Mode      Mode          // Log; it cannot change while rows wait
+	Shards    int           // 4, at most 64; likewise
+	Retention time.Duration // 7 days, of what was sent
+	MaxLag    int64         // no limit; negative removes it. Beyond it outbox_append refuses, if a relay says how far it is
+}
+
+// ErrRowsWait says that rows wait to be published, so that their mode or shards cannot change.
+var ErrRowsWait = errors.New("rows wait to be published: let a relay drain them, or discard them, before the mode or the number of shards changes")
+
+var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+
+// Init creates the outbox in a schema (public when empty; it is created), or brings it up to date, and stores the settings. It may
+// be called at any time and by several at once.
+func Init(ctx context.Context, dsn, schema string, set Settings) error {
+	db, err := connect(dsn, schema)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if schema != "" {
+		if _, err := db.ExecContext(ctx, "create schema if not exists "+pgx.Identifier{schema}.Sanitize()); err != nil {
+			return fmt.Errorf("outbox: schema %s: %w", schema, err)
+		}
+	}
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60))
+	if err != nil {
+		return err
+	}
+	steps, err := goose.NewProvider(goose.DialectPostgres, db, Migrations(), goose.WithTableName(versions), goose.WithSessionLocker(locker),
+		goose.WithSlog(slog.New(slog.DiscardHandler)), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("outbox: migrations: %w", err)
+	}
+	if _, err := steps.Up(ctx); err != nil {
+		return fmt.Errorf("outbox: migrations: %w", err)
+	}
+	return set.store(ctx, db, schema)
+}
+
+// connect opens a database with the schema as its search path.
+func connect(dsn, schema string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("outbox: cannot read the DSN") // the error may show its password
+	}
+	if err := searchPath(config, schema); err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config), nil
+}
+
+// searchPath makes names without a schema mean those of the outbox. Temporary tables come last, so that they hide none.
+func searchPath(config *pgx.ConnConfig, schema string) error {
+	if schema == "" {
+		schema = "public"
+	}
+	if !schemaName.MatchString(schema) {
+		return fmt.Errorf("outbox: %q is no name of a schema: letters, digits and _", schema)
+	}
+	config.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() + ", pg_temp"
+	return nil
+}
+
+// store writes the settings. Appending takes the row's old version or its new one; the lock makes sure that nobody who
+// has taken the old one is still at it when rows are looked for.
+func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	var mode string
+	var shards int
+	if err := tx.QueryRowContext(ctx, `select mode, shards from outbox_settings`).Scan(&mode, &shards); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	changes := s.Mode != "" && string(s.Mode) != mode || s.Shards != 0 && s.Shards != shards
+	if changes {
+		var waits bool
+		if _, err := tx.ExecContext(ctx, `lock table outbox_event, outbox_log in share row exclusive mode`); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
+		}
+		if err := tx.QueryRowContext(ctx, anyWaiting).Scan(&waits); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
+		}
+		if waits {
+			return fmt.Errorf("outbox: mode %s with %d shards: %w", mode, shards, ErrRowsWait)
+		}
+	}
+	prefix := "instar.outbox"
+	if schema != "" && schema != "public" {
+		prefix += "." + schema // two outboxes of a database are told apart
+	}
+	if _, err := tx.ExecContext(ctx, `
+		update outbox_settings set mode = coalesce(nullif($1, ''), mode), shards = coalesce(nullif($2::int, 0), shards),
+			retention = case when $3::float8 > 0 then make_interval(secs => $3) else retention end,
+			max_lag = case when $4::bigint < 0 then 0 when $4 > 0 then $4 else max_lag end, wal_prefix = $5, updated_at = now()`,
+		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, prefix); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	return tx.Commit()
+}
+
+// anyWaiting looks for a row that is not published.
+const anyWaiting = `
+	select exists (select 1 from outbox_event where status in ('NEW', 'FAILED'))
+		or exists (select 1 from outbox_event where status = 'SENDING') or exists (select 1 from outbox_event where status in ('FAILED', 'DEAD'))
+		or exists (select 1 from outbox_parked)
+		or exists (
+			select 1 from outbox_settings s, generate_series(0, s.shards - 1) as n
+			left join (select shard, min(seq) as seq from outbox_cursor group by shard) c on c.shard = n
+			where exists (select 1 from outbox_log l where l.shard = n and l.seq > coalesce(c.seq, 0)))`
