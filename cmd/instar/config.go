@@ -16,19 +16,20 @@ import (
 // Config is everything that a server can be told. [Load] fills and checks it; fields that stay empty mean what the
 // rows of options say.
 type Config struct {
-	Data         string   `koanf:"data"`
-	Durability   string   `koanf:"durability"`
-	HTTP         HTTP     `koanf:"http"`
-	NATS         NATS     `koanf:"nats"`
-	Auth         Auth     `koanf:"auth"`
-	Gateway      string   `koanf:"gateway"`
-	Gateways     Gateways `koanf:"gateways"`
-	Observe      Observe  `koanf:"observe"`
-	Effects      Effects  `koanf:"effects"`
-	Outbox       Outbox   `koanf:"outbox"`
-	Log          Log      `koanf:"log"`
-	Insecure     bool     `koanf:"insecure"`
-	StopServices bool     `koanf:"stopServices"`
+	Data         string    `koanf:"data"`
+	Durability   string    `koanf:"durability"`
+	HTTP         HTTP      `koanf:"http"`
+	NATS         NATS      `koanf:"nats"`
+	Auth         Auth      `koanf:"auth"`
+	Gateway      string    `koanf:"gateway"`
+	Gateways     Gateways  `koanf:"gateways"`
+	Observe      Observe   `koanf:"observe"`
+	Effects      Effects   `koanf:"effects"`
+	Outbox       Outbox    `koanf:"outbox"`
+	Discovery    Discovery `koanf:"discovery"`
+	Log          Log       `koanf:"log"`
+	Insecure     bool      `koanf:"insecure"`
+	StopServices bool      `koanf:"stopServices"`
 }
 
 // HTTP is the listener of API and console.

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -46,6 +47,7 @@ type app struct {
 	shares   consumers.Shares // which partitions this node owns
 	registry *prometheus.Registry
 	disk     *disk
+	catalog  *discovery.Catalog
 	api      *api.Server
 	url      string // of the HTTP listener
 	sample   string // how the sample service of dev is
@@ -115,7 +117,7 @@ func (a *app) start(ctx context.Context) error {
 	a.log.Info("configuration", "mode", a.mode, "config", a.cfg.String())
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startConsumers, a.startAPI, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startDiscovery, a.startConsumers, a.startAPI, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -207,7 +209,7 @@ func (a *app) startIndexes(ctx context.Context) error {
 		return err
 	}
 	for _, m := range a.machines {
-		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), describe, kv.Options{Log: a.log})
+		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), describer(m), kv.Options{Log: a.log})
 		a.indexes[m.Name] = ix
 		a.goes(ctx, "index of "+m.Plural, ix.Run)
 	}
@@ -282,6 +284,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	a.api, err = api.New(api.Options{
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
+		Discovery:   a.catalog,
 		Tokens:      a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0,
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),

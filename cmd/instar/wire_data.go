@@ -85,7 +85,7 @@ func (a *app) checks(context.Context) []api.Check {
 		disk.OK, disk.Detail = false, err.Error()
 	}
 	list = append(list, disk)
-	return list
+	return append(list, a.discoveryChecks()...)
 }
 
 func orName(s, otherwise string) string {
