@@ -32,6 +32,8 @@ type Options struct {
 	Indexes  map[string]*kv.Index // by name of machine
 
 	DeadLetters DeadLetters        // nil offers none
+	Nodes       Nodes              // nil offers none
+	NodeLeads   func() *NodeLeads  // of the embedded NATS server; nil, or what it returns, tells none
 	Discovery   *discovery.Catalog // nil offers none; it needs the machine of the instances
 	Outbox      Outbox             // nil offers none
 

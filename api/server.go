@@ -188,6 +188,7 @@ func (s *Server) commonRoutes() []*route {
 	routes = append(routes, s.discoverRoutes()...)
 	routes = append(routes, s.graphRoutes()...)
 	routes = append(routes, s.letterRoutes()...)
+	routes = append(routes, s.nodeRoutes()...)
 	routes = append(routes, s.outboxRoutes()...)
 	return append(routes, s.healthRoutes()...)
 }

@@ -19,6 +19,8 @@ type Config struct {
 	Data         string    `koanf:"data"`
 	Durability   string    `koanf:"durability"`
 	HTTP         HTTP      `koanf:"http"`
+	Node         string    `koanf:"node"`
+	Cluster      Cluster   `koanf:"cluster"`
 	NATS         NATS      `koanf:"nats"`
 	Auth         Auth      `koanf:"auth"`
 	Gateway      string    `koanf:"gateway"`
@@ -141,6 +143,7 @@ func Defaults(mode string) Config {
 		Durability: string(streams.Fsync),
 		HTTP:       HTTP{Listen: "127.0.0.1:8080"},
 		NATS:       NATS{Listen: "127.0.0.1:4222", Prefix: streams.DefaultPrefix, Replicas: 1},
+		Cluster:    Cluster{Replicas: 3},
 		Gateway:    GatewayProcess,
 		Gateways:   Gateways{Process: Process{Host: "127.0.0.1"}},
 		Observe:    Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
@@ -166,6 +169,7 @@ func (c Config) Redacted() Config {
 	} else if err != nil {
 		c.NATS.URL = hidden
 	}
+	c.Cluster = c.Cluster.redacted()
 	c.NATS.Users = slices.Clone(c.NATS.Users)
 	for i := range c.NATS.Users {
 		c.NATS.Users[i].Password = hidden

@@ -37,13 +37,15 @@ type app struct {
 	out  io.Writer
 
 	node     string
+	nonce    string          // of this process
+	before   string          // of the one before it, which has ended
 	server   *streams.Server // nil when attached
 	machines []*machines.Machine
 	indexes  map[string]*kv.Index
 	serving  providers.Serving
 	deps     consumers.Deps
 	engine   *consumers.Engine
-	owner    *consumers.Owner
+	member   *consumers.Node  // this process among those that share the work
 	shares   consumers.Shares // which partitions this node owns
 	registry *prometheus.Registry
 	disk     *disk
@@ -53,6 +55,7 @@ type app struct {
 	sample   string // how the sample service of dev is
 
 	stopping atomic.Bool
+	stopped  <-chan struct{} // closed when the process is told to stop
 	stops    []func(context.Context) error
 	running  sync.WaitGroup
 	broken   chan error // what ended although it should not
@@ -84,6 +87,7 @@ func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
 	log.Info("stopping")
 	stop, end := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer end()
+	a.leave(stop)
 	for i := len(a.stops) - 1; i >= 0; i-- {
 		err = errors.Join(err, a.stops[i](stop))
 	}
@@ -116,8 +120,9 @@ func (a *app) goes(ctx context.Context, what string, f func(context.Context) err
 func (a *app) start(ctx context.Context) error {
 	a.log.Info("configuration", "mode", a.mode, "config", a.cfg.String())
 	// The parts outlive ctx until they are stopped one by one, in reverse.
+	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startDiscovery, a.startConsumers, a.startAPI, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startDiscovery, a.startConsumers, a.startAPI, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -127,16 +132,16 @@ func (a *app) start(ctx context.Context) error {
 
 // startNATS brings up the streams: in the embedded server, or in the one attached to.
 func (a *app) startNATS(ctx context.Context) error {
-	dir, err := claimData(a.cfg.Data)
+	dir, err := claimData(a.cfg.Data, a.cfg.Node)
 	if err != nil {
 		return err
 	}
-	a.node = dir.node
+	a.node, a.nonce, a.before = dir.node, dir.nonce, dir.before
 	a.onStop(func(context.Context) error { return dir.close() })
 	if !a.cfg.NATS.Attached() {
 		a.server, err = streams.StartServer(streams.ServerOptions{
 			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users,
-			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Log: a.log,
+			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Name: a.node, Cluster: a.cfg.Cluster.options(), Log: a.log,
 		})
 		if err != nil {
 			return err
@@ -155,9 +160,7 @@ func (a *app) startNATS(ctx context.Context) error {
 			plan.Views = append(plan.Views, m.BucketOf(v))
 		}
 	}
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	diffs, err := streams.Ensure(ready, js, plan)
+	diffs, err := a.ensure(ctx, nc, js, plan)
 	if err != nil {
 		return err
 	}
@@ -189,7 +192,7 @@ func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 
 // writers are an appender and the way in for commands on one connection.
 func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *streams.Commands, error) {
-	group := streams.Profile(a.cfg.Durability) == streams.Fsync
+	group := streams.Profile(a.cfg.Durability) == streams.Fsync && !a.cfg.Cluster.On() // members group in their log
 	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Names: names, Group: group})
 	if err != nil {
 		return nil, nil, err
@@ -230,26 +233,22 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 	return meta, nil
 }
 
-// startConsumers runs what acts, for as long as this node holds the lease.
+// startConsumers runs what acts: the partitions that this node has, and the roles that it holds.
 func (a *app) startConsumers(ctx context.Context) error {
-	a.engine, a.shares = &consumers.Engine{Deps: a.deps}, consumers.Everything{}
+	a.engine = &consumers.Engine{Deps: a.deps, Node: a.member}
+	a.goes(ctx, "the engine", a.engine.Run)
 	performers := map[string]consumers.Performer{"service": a.serving}
-	a.owner = &consumers.Owner{JS: a.deps.JS, Names: a.deps.Names, Node: a.node, Log: a.log}
-	work := func(ctx context.Context) error {
-		parts := []func(context.Context) error{
-			a.engine.Run,
-			(&consumers.Workers{Deps: a.deps, Performers: performers, Concurrency: a.cfg.Effects.Concurrency}).Run,
-			(&consumers.Views{Deps: a.deps}).Run,
-		}
-		for _, m := range a.machines {
-			if m.Name == "service" {
-				o := &consumers.Observer{Deps: a.deps, Machine: m, Looker: a.serving, Index: a.indexes[m.Name], Every: a.cfg.Observe.Every}
-				parts = append(parts, o.Run)
-			}
-		}
-		return together(ctx, parts)
+	gateway := []func(context.Context) error{
+		(&consumers.Workers{Deps: a.deps, Performers: performers, Concurrency: a.cfg.Effects.Concurrency}).Run,
 	}
-	a.goes(ctx, "the engine", func(ctx context.Context) error { return a.owner.Run(ctx, work) })
+	for _, m := range a.machines {
+		if m.Name == "service" {
+			o := &consumers.Observer{Deps: a.deps, Machine: m, Looker: a.serving, Index: a.indexes[m.Name], Every: a.cfg.Observe.Every}
+			gateway = append(gateway, o.Run)
+		}
+	}
+	a.role(ctx, roleGateway, gateway)
+	a.role(ctx, roleViews, []func(context.Context) error{(&consumers.Views{Deps: a.deps}).Run})
 	return nil
 }
 
@@ -285,7 +284,8 @@ func (a *app) startAPI(ctx context.Context) error {
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
 		Discovery:   a.catalog,
-		Tokens:      a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0,
+		Nodes:       nodes{a.member}, NodeLeads: a.leads,
+		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0,
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
@@ -313,6 +313,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		listener = tls.NewListener(listener, tlsConfig)
 		a.url = "https://" + listener.Addr().String()
 	}
+	a.member.Announce(a.url)
 	srv := a.api.HTTPServer(a.cfg.HTTP.Listen, tlsConfig)
 	a.running.Go(func() {
 		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -38,7 +38,8 @@ func (c Config) Validate() error {
 	check(c.Observe.Every >= time.Second, "observe.every: %s is less than 1s", c.Observe.Every)
 	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
-	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Auth.validate(), c.Gateways.Process.validate(), c.Outbox.validate(), c.Discovery.validate())
+	check(c.Node == "" || label.MatchString(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
+	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Outbox.validate(), c.Discovery.validate())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
 		return c.exposed() // only the addresses are known to be well formed now
 	}
@@ -134,6 +135,9 @@ func (c Config) exposed() error {
 		}
 	}
 	refuse("http.listen", c.HTTP.Listen, len(c.Auth.Tokens) > 0 && c.HTTP.TLS.Cert != "", "auth.tokens and http.tls")
+	if c.Cluster.On() {
+		refuse("cluster.listen", c.Cluster.Listen, c.Cluster.Password != "" && c.Cluster.TLS.Cert != "", "cluster.user, cluster.password and cluster.tls")
+	}
 	if c.NATS.Listen != "" && !c.NATS.Attached() {
 		refuse("nats.listen", c.NATS.Listen, len(c.NATS.Users) > 0 && c.NATS.TLS.Cert != "", "nats.users and nats.tls")
 	}

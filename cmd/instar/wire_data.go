@@ -18,12 +18,15 @@ import (
 
 // data is the data directory, held by this process.
 type data struct {
-	lock *os.File
-	node string // the name of this node, kept with its data
+	lock   *os.File
+	node   string // the name of this node, kept with its data
+	nonce  string // of this process
+	before string // of the process before it in this directory, which has ended
 }
 
-// claimData makes the directory, locks it and reads or chooses the name of the node.
-func claimData(dir string) (data, error) {
+// claimData makes the directory, locks it and reads or chooses the name of the node. A name that is asked for must be the
+// one that is there: NATS takes a member of another name for another member.
+func claimData(dir, name string) (data, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return data{}, fmt.Errorf("cannot make the data directory: %w", err)
 	}
@@ -37,13 +40,22 @@ func claimData(dir string) (data, error) {
 	path := filepath.Join(dir, "node")
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(strings.TrimSpace(string(raw))) == 0 {
-		raw = []byte("node-" + strings.ToLower(nuid.Next()))
+		if raw = []byte(name); name == "" {
+			raw = []byte("node-" + strings.ToLower(nuid.Next()))
+		}
 		err = os.WriteFile(path, append(raw, '\n'), 0o600)
 	}
 	if err != nil {
 		return data{}, errors.Join(fmt.Errorf("cannot read the name of the node: %w", err), lock.Close())
 	}
-	return data{lock, strings.TrimSpace(string(raw))}, nil
+	d := data{lock: lock, node: strings.TrimSpace(string(raw))}
+	if name != "" && name != d.node {
+		return data{}, errors.Join(fmt.Errorf("the data directory %s is that of node %q, and --node says %q: use another directory, or the name that it has", dir, d.node, name), lock.Close())
+	}
+	if d.nonce, d.before, err = incarnate(dir, lock); err != nil {
+		return data{}, errors.Join(err, lock.Close())
+	}
+	return d, nil
 }
 
 func (d data) close() error { return d.lock.Close() }
@@ -74,12 +86,7 @@ func (a *app) checks(context.Context) []api.Check {
 	list := []api.Check{
 		{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + orName(a.deps.NC.ConnectedServerName(), "nobody")},
 	}
-	if a.owner.StandingBy() {
-		list = append(list, api.Check{Name: "partitions", OK: true, Detail: "standing by: another node takes commands"})
-	} else {
-		live := a.engine.Live()
-		list = append(list, api.Check{Name: "partitions", OK: live == streams.Partitions, Detail: fmt.Sprintf("%d of %d take commands here", live, streams.Partitions)})
-	}
+	list = append(list, a.nodeChecks()...)
 	disk := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
 	if err := a.disk.err(); err != nil {
 		disk.OK, disk.Detail = false, err.Error()

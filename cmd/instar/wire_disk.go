@@ -20,6 +20,7 @@ import (
 type disk struct {
 	dir     string
 	server  *streams.Server // nil when attached: somebody else's server is not restarted
+	member  bool            // of a cluster: a stream that has no leader for a while is none that is dead
 	nc      *nats.Conn
 	subject string
 	every   time.Duration
@@ -51,6 +52,10 @@ func (d *disk) Run(ctx context.Context) error {
 		}
 		if short, free := d.short(); short {
 			d.say(fmt.Sprintf("the disk of the data directory is full: %d KiB are left", free>>10))
+			continue
+		}
+		if d.member {
+			d.say("")
 			continue
 		}
 		err := d.dead()

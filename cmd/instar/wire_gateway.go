@@ -40,7 +40,7 @@ func (a *app) startDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.disk = &disk{dir: a.cfg.Data, server: a.server, nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	a.disk = &disk{dir: a.cfg.Data, server: a.server, member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
 }

@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Nodes are the processes that share the work.
+type Nodes interface {
+	// List returns the nodes that live, by name.
+	List(ctx context.Context) ([]Node, error)
+	// Want makes a node "live", "cordoned" or "draining", now and after a restart, or returns an error that is [ErrNoNode].
+	Want(ctx context.Context, name, state string) error
+}
+
+// ErrNoNode says that there is no node of that name.
+var ErrNoNode = errors.New("there is no such node")
+
+// Node is one process that shares the work, as the one that answers sees it.
+type Node struct {
+	Name       string    `json:"name"`
+	State      string    `json:"state" enum:"live,cordoned,draining" doc:"live: takes its share. cordoned: keeps what it has and takes nothing. draining: has given everything away, or does so, and serves the API only"`
+	Want       string    `json:"want" enum:"live,cordoned,draining" doc:"What an operator wants it to be"`
+	Started    time.Time `json:"started"`
+	Version    string    `json:"version,omitempty"`
+	URL        string    `json:"url,omitempty" doc:"Of its API"`
+	Partitions []int     `json:"partitions" doc:"Whose commands it takes"`
+	Roles      []string  `json:"roles" doc:"What it does for all nodes"`
+	Self       bool      `json:"self,omitempty" doc:"It is the one that answers"`
+}
+
+// NodeLeads counts what the NATS server of a node leads.
+type NodeLeads struct {
+	Streams   int  `json:"streams"`
+	Consumers int  `json:"consumers"`
+	Meta      bool `json:"meta" doc:"It leads the cluster itself"`
+}
+
+// NodeList are the nodes.
+type NodeList struct {
+	Items      []Node     `json:"items"`
+	Partitions int        `json:"partitions" doc:"How many there are"`
+	Leads      *NodeLeads `json:"leads,omitempty" doc:"What the embedded NATS server of the node that answers leads"`
+}
+
+// wishes are the last part of the path, and the state that is wanted.
+var wishes = []struct{ verb, state, doc string }{
+	{"cordon", "cordoned", "Let a node keep what it has and take nothing"},
+	{"uncordon", "live", "Let a node take its share again"},
+	{"drain", "draining", "Move everything away from a node, which then serves the API only"},
+}
+
+func (s *Server) nodeRoutes() []*route {
+	if s.o.Nodes == nil {
+		return nil
+	}
+	tags := []string{"nodes"}
+	routes := []*route{{role: Read, serve: (*request).nodes, op: huma.Operation{
+		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: tags, Summary: "List the nodes that share the work", Errors: []int{503},
+		Responses: map[string]*huma.Response{"200": {Description: "Those that live", Content: s.bodyOf(reflect.TypeFor[NodeList]())}},
+	}}}
+	for _, w := range wishes {
+		routes = append(routes, &route{role: Admin, serve: func(q *request) error { return q.wantNode(w.state) }, op: huma.Operation{
+			OperationID: w.verb + "-node", Method: http.MethodPost, Path: "/v1/nodes/{name}/" + w.verb, Tags: tags, Summary: w.doc, Errors: []int{404, 503},
+			Description: "It is written down, and lasts over restarts; the node follows within a second.",
+			Responses:   map[string]*huma.Response{"202": {Description: "The nodes as they are now", Content: s.bodyOf(reflect.TypeFor[NodeList]())}},
+		}})
+	}
+	return routes
+}
+
+func (q *request) nodes() error { return q.nodeList(http.StatusOK) }
+
+func (q *request) nodeList(status int) error {
+	list, err := q.o.Nodes.List(q.ctx())
+	if err != nil {
+		return err
+	}
+	out := NodeList{Items: list, Partitions: streams.Partitions}
+	if q.o.NodeLeads != nil {
+		out.Leads = q.o.NodeLeads()
+	}
+	return q.json(status, out)
+}
+
+func (q *request) wantNode(state string) error {
+	if q.who.namespace != anyNamespace { // nodes belong to no namespace
+		return problem(codeForbidden, "a token of one namespace may not move nodes")
+	}
+	if _, err := q.body(nil); err != nil {
+		return err
+	}
+	name := q.path("name")
+	err := q.o.Nodes.Want(q.ctx(), name, state)
+	if errors.Is(err, ErrNoNode) {
+		return problem(machines.CodeNotFound, "there is no node "+name)
+	}
+	if err != nil {
+		return err
+	}
+	q.o.Log.Info("a node is to change", "request", q.id, "actor", q.who.name, "node", name, "wanted", state)
+	return q.nodeList(http.StatusAccepted)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/streams"
+)
+
+// The roles: what one node at a time does for all of them.
+const (
+	roleGateway = "gateway" // effects, and looks at the world
+	roleViews   = "views"
+)
+
+// incarnate chooses the nonce of this process and finds that of the one before it, which has ended: the directory is
+// locked. In a copy of a directory there is none before it, and the original may live.
+func incarnate(dir string, lock *os.File) (nonce, before string, err error) {
+	info, err := lock.Stat()
+	if err != nil {
+		return "", "", fmt.Errorf("cannot look at the data directory: %w", err)
+	}
+	place := "0"
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		place = fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+	}
+	path := filepath.Join(dir, "nonce")
+	if raw, err := os.ReadFile(path); err == nil {
+		if old, at, ok := strings.Cut(strings.TrimSpace(string(raw)), " "); ok && at == place {
+			before = old
+		}
+	}
+	nonce = nuid.Next()
+	err = os.WriteFile(path, []byte(nonce+" "+place+"\n"), 0o600)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) { // on a full disk the next start waits for the end of this one's key
+		return "", "", fmt.Errorf("cannot write the nonce of the node: %w", err)
+	}
+	return nonce, before, nil
+}
+
+// ensure brings the streams about. In a cluster it waits for the other members until the process is told to stop.
+func (a *app) ensure(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, plan streams.Plan) ([]streams.Difference, error) {
+	if !a.cfg.Cluster.On() {
+		ready, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		return streams.Ensure(ready, js, plan)
+	}
+	ready, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.stopped:
+			cancel()
+		case <-ready.Done():
+		}
+	}()
+	plan.Replicas = a.cfg.Cluster.Replicas
+	return streams.AwaitCluster(ready, nc, js, plan, a.log)
+}
+
+// startNode makes this process one of the nodes. It takes its share as soon as the engine runs.
+func (a *app) startNode(context.Context) error {
+	nc, js, err := a.connect("node") // of its own: what keeps a node alive must not wait behind its work
+	if err != nil {
+		return err
+	}
+	appender, _, err := a.writers(nc, a.deps.Names)
+	if err != nil {
+		return err
+	}
+	a.member = &consumers.Node{
+		JS: js, Names: a.deps.Names, Appender: appender, Name: a.node, Nonce: a.nonce, Before: a.before, Version: thisBuild().Version, Log: a.log,
+	}
+	a.shares = a.member
+	return nil
+}
+
+// role runs parts for as long as this node holds the lease of the role.
+func (a *app) role(ctx context.Context, name string, parts []func(context.Context) error) {
+	o := &consumers.Owner{JS: a.member.JS, Names: a.deps.Names, Role: name, Node: a.node, Stance: a.member.Stance, Log: a.log}
+	a.goes(ctx, "the role "+name, func(ctx context.Context) error {
+		return o.Run(ctx, func(ctx context.Context) error { return together(ctx, parts) })
+	})
+}
+
+// leave gives everything to the other nodes before anything is stopped, so that commands are answered all the while. A
+// node that is alone has nobody to give it to.
+func (a *app) leave(ctx context.Context) {
+	if a.member == nil || a.member.Standing().Nodes < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := a.member.Leave(ctx); err != nil {
+		a.log.Warn("not everything was given to the other nodes; they take it in a few seconds", "error", err)
+		return
+	}
+	a.log.Info("everything was given to the other nodes", "took", time.Since(began).Round(time.Millisecond))
+}
+
+// nodeChecks tell how this node stands among the others.
+func (a *app) nodeChecks() []api.Check {
+	s, live := a.member.Standing(), a.engine.Live()
+	node := api.Check{Name: "node", OK: s.Member, Detail: fmt.Sprintf("%s is %s, one of %d", a.node, s.State, s.Nodes)}
+	if !s.Member {
+		node.Detail = a.node + " could not renew its key in time"
+	}
+	part := api.Check{Name: "partitions", OK: s.Member && live >= s.Due, Detail: fmt.Sprintf("%d of %d take commands here", live, streams.Partitions)}
+	if live < s.Due {
+		part.Detail += fmt.Sprintf("; %d should", s.Due)
+	}
+	return []api.Check{node, part}
+}
+
+// leads counts what this node's NATS server leads; it is not told of servers that are not ours.
+func (a *app) leads() *api.NodeLeads {
+	if a.server == nil {
+		return nil
+	}
+	streams, consumers, meta, err := a.server.Leads()
+	if err != nil {
+		return nil
+	}
+	return &api.NodeLeads{Streams: streams, Consumers: consumers, Meta: meta}
+}
+
+// nodes shows the nodes to the API.
+type nodes struct{ *consumers.Node }
+
+func (n nodes) List(context.Context) ([]api.Node, error) {
+	list := []api.Node{}
+	for _, i := range n.Nodes() {
+		list = append(list, api.Node{
+			Name: i.Name, State: string(i.State), Want: string(i.Want), Started: i.Started, Version: i.Version, URL: i.HTTP, Partitions: i.Partitions, Roles: i.Roles, Self: i.Name == n.Name,
+		})
+	}
+	return list, nil
+}
+
+func (n nodes) Want(ctx context.Context, name, state string) error {
+	err := n.Node.Want(ctx, name, consumers.NodeState(state))
+	if errors.Is(err, consumers.ErrNoNode) {
+		return fmt.Errorf("%w: %w", api.ErrNoNode, err)
+	}
+	return err
+}
