@@ -24,19 +24,27 @@ const (
 // maxHeaders is the server's limit of all headers of a message.
 const maxHeaders = 64<<10 - 1
 
-// maxName bounds a token of a subject.
-const maxName = 128
+// Bounds of a token of a subject, and of a whole event type.
+const (
+	maxName = 128
+	maxType = 256
+)
 
 // row is one event on its way, with its place in the source.
 type row struct {
 	outbox.Message
 	pos      position
 	shard    int
-	attempts int // before this one
-	created  time.Time
+	attempts int    // before this one
+	later    bool   // not before a time that has not come
+	redrives int    // by operators
+	message  []byte // as emitted into the WAL; nil for a row of a table
+	gone     bool   // parked, and no longer in its table
 }
 
 // key tells a row in the stream: its position, or its id where the source has no order.
+func (r *row) reread() error { return nil }
+
 func (r *row) key() string {
 	if r.pos.zero() {
 		return r.ID.String()
@@ -104,15 +112,34 @@ func newEncoder(prefix, source string, limit int) *encoder {
 	return e
 }
 
-// encode puts a row into the encoder's message. What it refuses can never be published.
-func (e *encoder) encode(r *row) (*nats.Msg, error) {
+// fits refuses what can never be published.
+func (e *encoder) fits(r *row) error {
+	if r.gone {
+		return errors.New("the row is gone from outbox_log")
+	}
+	if err := check(r); err != nil {
+		return err
+	}
+	const ours = 1200 // of the fixed headers and those of guard and batch, at most, besides names
+	size := ours + 2*len(r.EventType) + 2*len(r.AggregateID) + 2*len(r.AggregateType) + len(r.ContentType)
+	for name, value := range r.Headers {
+		size += len(name) + len(value) + 4
+	}
+	if size > maxHeaders {
+		return fmt.Errorf("headers of %d bytes are more than the %d that a message may have", size, maxHeaders)
+	}
+	if size+len(r.Payload) > e.limit {
+		return fmt.Errorf("a payload of %d bytes with headers of %d is more than the %d that the stream takes", len(r.Payload), size, e.limit)
+	}
+	return nil
+}
+
+// encode puts a row that fits into the encoder's message.
+func (e *encoder) encode(r *row) *nats.Msg {
 	for _, name := range e.extra {
 		delete(e.msg.Header, name)
 	}
 	e.extra = e.extra[:0]
-	if err := check(r); err != nil {
-		return nil, err
-	}
 	e.id = r.ID.String()
 	e.buf = append(append(append(e.buf[:0], e.prefix...), '.'), r.AggregateType...)
 	e.buf = append(append(e.buf, '.'), r.AggregateID...)
@@ -121,6 +148,9 @@ func (e *encoder) encode(r *row) (*nats.Msg, error) {
 	e.msg.Data = r.Payload
 	e.set("ce-id", e.id)
 	e.set(nats.MsgIdHdr, e.id)
+	if r.redrives > 0 { // so that it is not taken for a duplicate of an earlier life
+		e.set(nats.MsgIdHdr, e.id+"."+strconv.Itoa(r.redrives))
+	}
 	e.set("ce-type", r.EventType)
 	e.buf = append(append(append(e.buf[:0], r.AggregateType...), '/'), r.AggregateID...)
 	e.set("ce-subject", string(e.buf))
@@ -132,7 +162,6 @@ func (e *encoder) encode(r *row) (*nats.Msg, error) {
 	}
 	e.set(HeaderShard, strconv.Itoa(r.shard))
 	e.set(HeaderPosition, r.key())
-	size := 0
 	for name, value := range r.Headers {
 		if !passes(name) {
 			continue
@@ -142,21 +171,12 @@ func (e *encoder) encode(r *row) (*nats.Msg, error) {
 		}
 		e.msg.Header[name] = []string{value}
 		e.extra = append(e.extra, name)
-		size += len(name) + len(value) + 4
 	}
-	if r.attempts > 0 {
-		e.msg.Header[HeaderLater] = []string{strconv.Itoa(r.attempts + 1)}
+	if r.attempts > 1 {
+		e.msg.Header[HeaderLater] = []string{strconv.Itoa(r.attempts)}
 		e.extra = append(e.extra, HeaderLater)
 	}
-	const ours = 1200 // of the fixed headers and those of guard and batch, at most, besides names
-	size += ours + 2*len(r.EventType) + 2*len(r.AggregateID) + 2*len(r.AggregateType) + len(r.ContentType)
-	if size > maxHeaders {
-		return nil, fmt.Errorf("headers of %d bytes are more than the %d that a message may have", size, maxHeaders)
-	}
-	if size+len(r.Payload) > e.limit {
-		return nil, fmt.Errorf("a payload of %d bytes with headers of %d is more than the %d that the stream takes", len(r.Payload), size, e.limit)
-	}
-	return &e.msg, nil
+	return &e.msg
 }
 
 func (e *encoder) set(name, value string) { e.fixed[name][0] = value }
@@ -188,8 +208,8 @@ func check(r *row) error {
 	if err := token("aggregate id", r.AggregateID); err != nil {
 		return err
 	}
-	if len(r.EventType) > maxName {
-		return fmt.Errorf("event type of %d bytes is longer than %d", len(r.EventType), maxName)
+	if len(r.EventType) > maxType {
+		return fmt.Errorf("event type of %d bytes is longer than %d", len(r.EventType), maxType)
 	}
 	for t := range strings.SplitSeq(r.EventType, ".") {
 		if err := token("event type", t); err != nil {

@@ -157,13 +157,12 @@ func outcome(err error) error {
 }
 
 // message is the i-th message of a batch: a row or, after the rows, a marker.
-func (p *publisher) message(items []item, marks []*session, i int) (*nats.Msg, *session, error) {
+func (p *publisher) message(items []item, marks []*session, i int) (*nats.Msg, *session) {
 	if i < len(items) {
-		m, err := p.enc.encode(items[i].row)
-		return m, items[i].s, err
+		return p.enc.encode(items[i].row), items[i].s
 	}
 	s := marks[i-len(items)]
-	return s.message(), s, nil
+	return s.message(), s
 }
 
 func guard(m *nats.Msg, s *session) {
@@ -179,10 +178,7 @@ func (p *publisher) fast(ctx context.Context, items []item, marks []*session) (i
 	var s0 *session
 	buf := make([]byte, 0, len(base)+16)
 	for i := range n {
-		m, s, err := p.message(items, marks, i)
-		if err != nil { // checked before: cannot happen
-			return 0, fmt.Errorf("%w: %w", errDoubt, err)
-		}
+		m, s := p.message(items, marks, i)
 		guard(m, s)
 		s0 = s
 		op := ".1.$FI"
@@ -313,10 +309,7 @@ func (p *publisher) atomic(ctx context.Context, items []item, marks []*session) 
 	guarded := map[*session]bool{}
 	batchID, batchSeq := []string{id}, make([]string, 1)
 	for i := range n {
-		m, s, err := p.message(items, marks, i)
-		if err != nil {
-			return 0, err
-		}
+		m, s := p.message(items, marks, i)
 		delete(m.Header, headerGuard)
 		delete(m.Header, headerGuardSubject)
 		if !guarded[s] {
@@ -330,7 +323,7 @@ func (p *publisher) atomic(ctx context.Context, items []item, marks []*session) 
 			m.Header[headerBatchCommit] = []string{"1"}
 			m.Reply = p.inbox + "." + id + ".end"
 		}
-		err = p.nc.PublishMsg(m)
+		err := p.nc.PublishMsg(m)
 		delete(m.Header, headerBatchID)
 		delete(m.Header, headerBatchSeq)
 		delete(m.Header, headerBatchCommit)
@@ -356,10 +349,7 @@ func (p *publisher) atomic(ctx context.Context, items []item, marks []*session) 
 // single sends messages one by one, each after the answer to the one before it: slow, and understood by every server.
 func (p *publisher) single(ctx context.Context, items []item, marks []*session) (int, error) {
 	for i := range len(items) + len(marks) {
-		m, s, err := p.message(items, marks, i)
-		if err != nil {
-			return i, &refusedError{i, err}
-		}
+		m, s := p.message(items, marks, i)
 		guard(m, s)
 		e, err := p.one(ctx, m)
 		if err == nil && e.Error != nil {

@@ -205,11 +205,9 @@ func TestWhatCannotBecomeAMessageIsRefusedAtOnce(t *testing.T) {
 		"headers":        func(r *row) { r.Headers = map[string]string{"big": strings.Repeat("x", 70_000)} },
 	} {
 		r := example(1)
-		_, err := e.encode(r)
-		require.NoError(t, err)
+		require.NoError(t, e.fits(r))
 		spoil(r)
-		_, err = e.encode(r)
-		require.ErrorContains(t, err, reason)
+		require.ErrorContains(t, e.fits(r), reason)
 	}
 }
 

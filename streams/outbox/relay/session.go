@@ -53,6 +53,7 @@ type session struct {
 
 	pos       position            // every row up to here is stored or parked
 	seen      map[string]struct{} // keys of rows that were stored after the last marker of an earlier session
+	seenTo    position            // the last of them
 	rows      int                 // stored since the last marker
 	written   time.Time           // of the last marker
 	last      position            // in the last marker
@@ -152,7 +153,11 @@ func (o *opener) scan(ctx context.Context, s *session, from uint64) error {
 		}
 		h := m.Headers()
 		if h.Get(HeaderSource) == o.source && h.Get(HeaderShard) == shard {
-			s.seen[h.Get(HeaderPosition)] = struct{}{}
+			key := h.Get(HeaderPosition)
+			s.seen[key] = struct{}{}
+			if p, err := parsePosition(key); err == nil && p.after(s.seenTo) {
+				s.seenTo = p
+			}
 		}
 		meta, err := m.Metadata()
 		if err != nil {
@@ -166,7 +171,7 @@ func (o *opener) scan(ctx context.Context, s *session, from uint64) error {
 
 // stored says whether an earlier session stored the row.
 func (s *session) stored(r *row) bool {
-	if len(s.seen) == 0 {
+	if len(s.seen) == 0 || r.pos.after(s.seenTo) {
 		return false
 	}
 	_, ok := s.seen[r.key()]

@@ -81,22 +81,22 @@ func (s Stream) ensure(ctx context.Context, js jetstream.JetStream) (abilities, 
 	c := have.CachedInfo().Config
 	for _, subject := range []string{s.Prefix + ".>", s.markers()} {
 		if !slices.Contains(c.Subjects, subject) {
-			return abilities{}, fmt.Errorf("relay: stream %s does not take %s: add the subject, or choose another stream", s.Name, subject)
+			return abilities{}, unfit("stream %s does not take %s: add the subject, or choose another stream", s.Name, subject)
 		}
 	}
 	switch {
 	case c.Retention != jetstream.LimitsPolicy:
-		return abilities{}, fmt.Errorf("relay: stream %s has retention %s, only limits keeps the position of the relay", s.Name, c.Retention)
+		return abilities{}, unfit("stream %s has retention %s, only limits keeps the position of the relay", s.Name, c.Retention)
 	case c.Storage != jetstream.FileStorage:
-		return abilities{}, fmt.Errorf("relay: stream %s is in memory: events that are marked as sent would be lost with the server", s.Name)
+		return abilities{}, unfit("stream %s is in memory: events that are marked as sent would be lost with the server", s.Name)
 	case !c.AllowRollup:
-		return abilities{}, fmt.Errorf("relay: stream %s takes no rollups, the relay keeps its position with them: set allow_rollup_hdrs", s.Name)
+		return abilities{}, unfit("stream %s takes no rollups, the relay keeps its position with them: set allow_rollup_hdrs", s.Name)
 	case c.MaxMsgsPerSubject > 0:
-		return abilities{}, fmt.Errorf("relay: stream %s keeps only %d messages per subject, an aggregate may have more events of one type", s.Name, c.MaxMsgsPerSubject)
+		return abilities{}, unfit("stream %s keeps only %d messages per subject, an aggregate may have more events of one type", s.Name, c.MaxMsgsPerSubject)
 	case c.Discard == jetstream.DiscardOld && (c.MaxMsgs > 0 || c.MaxBytes > 0):
-		return abilities{}, fmt.Errorf("relay: stream %s drops the oldest messages at its limit, read or not: set discard to new, then the relay waits, or no limit", s.Name)
+		return abilities{}, unfit("stream %s drops the oldest messages at its limit, read or not: set discard to new, then the relay waits, or no limit", s.Name)
 	case c.NoAck || c.PersistMode == jetstream.AsyncPersistMode:
-		return abilities{}, fmt.Errorf("relay: stream %s answers before a message is stored: events that are marked as sent could be lost", s.Name)
+		return abilities{}, unfit("stream %s answers before a message is stored: events that are marked as sent could be lost", s.Name)
 	}
 	a := abilities{fast: c.AllowBatchPublish, atomic: c.AllowAtomicPublish, replicas: c.Replicas, maxAge: c.MaxAge, maxBytes: int(js.Conn().MaxPayload())}
 	if c.MaxMsgSize > 0 {
@@ -104,3 +104,10 @@ func (s Stream) ensure(ctx context.Context, js jetstream.JetStream) (abilities, 
 	}
 	return a, nil
 }
+
+// unfitError says that a stream cannot carry an outbox as it is configured.
+type unfitError struct{ text string }
+
+func (e *unfitError) Error() string { return "relay: " + e.text }
+
+func unfit(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }

@@ -1,0 +1,48 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// BenchmarkPublish stores batches of 1000 rows of 256 bytes, as each profile does it.
+func BenchmarkPublish(b *testing.B) {
+	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
+		b.Run(string(profile), func(b *testing.B) {
+			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0"})
+			require.NoError(b, err)
+			defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
+			nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
+			require.NoError(b, err)
+			defer nc.Close()
+			js, err := streams.JetStream(nc)
+			require.NoError(b, err)
+			stream := Stream{}.withDefaults()
+			can, err := stream.ensure(b.Context(), js)
+			require.NoError(b, err)
+			p := &publisher{nc: nc, can: can, fsync: profile == streams.Fsync, wait: 5e9, enc: newEncoder("outbox", "shop", can.maxBytes)}
+			require.NoError(b, p.start())
+			defer p.close()
+			o := &opener{js: js, pub: p, stream: stream, source: "shop", mode: "log", node: "a", cluster: "1", clock: time.Now}
+			s, err := o.open(b.Context(), 0, position{})
+			require.NoError(b, err)
+			payload := make([]byte, 256)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; n += 1000 {
+				b.StopTimer()
+				batch := items(s, span(n+1, n+999)...)
+				for _, i := range batch {
+					i.row.Payload = payload
+				}
+				b.StartTimer()
+				_, err := p.publish(b.Context(), batch, []*session{s})
+				require.NoError(b, err)
+			}
+		})
+	}
+}

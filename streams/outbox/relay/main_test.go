@@ -1,0 +1,185 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+var pg postgres.Suite
+
+// A server that stops while it commits an atomic batch leaves the goroutines of the batch behind (nats-server 2.15.2).
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(pg.Around(m),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
+}
+
+// shop is a database with an outbox, beside the ground.
+type shop struct {
+	*ground
+	dsn  string
+	pool *pgxpool.Pool
+}
+
+func openShop(t *testing.T, mode outbox.Mode) *shop {
+	t.Helper()
+	return shopAt(t, setup(t, streams.OS), pg.Database(t), mode)
+}
+
+func shopAt(t *testing.T, g *ground, dsn string, mode outbox.Mode) *shop {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
+	require.NoError(t, err)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("../migrations"))
+	require.NoError(t, err)
+	_, err = p.Up(t.Context())
+	require.NoError(t, err)
+	_, err = db.Exec(`update outbox_settings set mode = $1`, string(mode))
+	require.NoError(t, err)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return &shop{g, dsn, pool}
+}
+
+// relay makes a relay of the shop on a connection of its own.
+func (s *shop) relay(mode outbox.Mode, change ...func(*Relay)) *Relay {
+	s.t.Helper()
+	nc := s.connect()
+	js, err := streams.JetStream(nc)
+	require.NoError(s.t, err)
+	r := &Relay{NC: nc, JS: js, Node: "a", Config: outbox.Config{
+		Name: "shop", DSN: s.dsn, Mode: mode, Poll: 20 * time.Millisecond, BaseBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond,
+	}}
+	for _, f := range change {
+		f(r)
+	}
+	return r
+}
+
+// run runs a relay until the test ends or stop is called; stop returns what Run returned.
+func (s *shop) run(r *Relay) (stop func() error) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	var stopped atomic.Bool
+	stop = func() error {
+		if stopped.Swap(true) {
+			return nil
+		}
+		cancel()
+		return <-done
+	}
+	s.t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// add appends an event and commits it.
+func (s *shop) add(id string, n int) {
+	s.t.Helper()
+	_, err := s.pool.Exec(s.ctx, `select outbox_append('order', $1, 'order.paid', $2::jsonb)`, id, fmt.Sprintf(`{"n": %d}`, n))
+	require.NoError(s.t, err)
+}
+
+func (s *shop) exec(query string, args ...any) {
+	s.t.Helper()
+	_, err := s.pool.Exec(s.ctx, query, args...)
+	require.NoError(s.t, err)
+}
+
+func (s *shop) count(query string, args ...any) int {
+	s.t.Helper()
+	var n int
+	require.NoError(s.t, s.pool.QueryRow(s.ctx, query, args...).Scan(&n))
+	return n
+}
+
+// stored is how many events the stream holds.
+func (s *shop) stored() int {
+	js, err := s.js.Stream(s.ctx, "OUTBOX")
+	if err != nil {
+		return -1
+	}
+	info, err := js.Info(s.ctx, jetstream.WithSubjectFilter("outbox.>"))
+	if err != nil {
+		return -1
+	}
+	n := 0
+	for _, c := range info.State.Subjects {
+		n += int(c)
+	}
+	return n
+}
+
+func (s *shop) eventually(n int) {
+	s.t.Helper()
+	ok := func() bool { return s.stored() >= n }
+	if !waits(ok) {
+		require.Equal(s.t, n, s.stored(), "events in the stream")
+	}
+}
+
+func waits(ok func() bool) bool {
+	for end := time.Now().Add(waitFor); time.Now().Before(end); {
+		if ok() {
+			return true
+		}
+		<-time.After(tick)
+	}
+	return false
+}
+
+// check compares the table with the stream: every row once, in order per aggregate, nothing else.
+func (s *shop) check() {
+	s.t.Helper()
+	want := map[string][]string{}
+	rows, err := s.pool.Query(s.ctx, `select aggregate_type || '/' || aggregate_id, event_id::text from outbox_log order by seq`)
+	require.NoError(s.t, err)
+	var agg, id string
+	_, err = pgx.ForEachRow(rows, []any{&agg, &id}, func() error { want[agg] = append(want[agg], id); return nil })
+	require.NoError(s.t, err)
+	total := 0
+	for _, l := range want {
+		total += len(l)
+	}
+	s.eventually(total)
+	compare(s.t, want, s.events())
+}
+
+func compare(t *testing.T, want map[string][]string, events []*nats.Msg) {
+	t.Helper()
+	have := map[string][]string{}
+	for _, m := range events {
+		have[m.Header.Get("ce-subject")] = append(have[m.Header.Get("ce-subject")], m.Header.Get("ce-id"))
+	}
+	for agg, ids := range want {
+		if !slices.Equal(ids, have[agg]) {
+			require.Equal(t, strings.Join(ids, "\n"), strings.Join(have[agg], "\n"), "events of "+agg)
+		}
+		delete(have, agg)
+	}
+	require.Empty(t, have, "events of no row")
+}

@@ -1,0 +1,125 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// read is a batch of rows, in order.
+type read struct {
+	rows []*row
+	full bool          // there may be more at once
+	wait time.Duration // open writers hold the cursor back: ask again after this
+	err  error
+}
+
+// reader reads batches of the log behind the fence.
+//
+// A sequence gives numbers in another order than transactions commit in, so a cursor that follows what it sees loses
+// rows. The fence: take the sequence's last value M, then look which transactions hold the lock that every insert takes
+// before it takes a number, and wait until those have gone. From then on every row up to M is visible or will never be.
+// Only writers of this table are waited for; transactions elsewhere, in other databases too, hold nothing back.
+type reader struct {
+	pool *pgxpool.Pool
+	r    *Relay
+	conn *pgxpool.Conn
+
+	safe    int64     // every row up to here is visible
+	dry     int64     // there is nothing between here and safe
+	mark    int64     // becomes safe when
+	writers []string  // these have gone
+	since   time.Time // of the wait for them
+	polls   int
+}
+
+func newReader(ctx context.Context, pool *pgxpool.Pool, r *Relay) (*reader, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot connect to the database of %s: %w", r.Config.Name, err)
+	}
+	return &reader{pool: pool, r: r, conn: conn, dry: -1}, nil
+}
+
+func (d *reader) close() { d.conn.Release() }
+
+// read is the next batch. It asks everything in one round trip: the sequence, the writers, the rows; each statement
+// sees what was committed before it began.
+func (d *reader) read(ctx context.Context, q request, list []int, all int) read {
+	got := d.ask(ctx, q, list, all, q.from >= d.safe || q.from == d.dry)
+	if len(got.rows) == 0 && got.err == nil && q.from < d.safe && d.dry != q.from { // only numbers of what was rolled back
+		d.dry = q.from
+		return d.ask(ctx, q, list, all, true)
+	}
+	return got
+}
+
+func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced bool) read {
+	batch := &pgx.Batch{}
+	var last int64
+	var now []string
+	if fenced {
+		batch.Queue(sqlFence).QueryRow(func(r pgx.Row) error { return r.Scan(&last, &now) })
+	}
+	var got []*row
+	limit := d.r.Config.Batch
+	query, args := sqlRead, []any{q.from, limit}
+	if len(list) < all {
+		query, args = sqlReadShards, []any{q.from, limit, list}
+	}
+	batch.Queue(query, args...).Query(func(rows pgx.Rows) error {
+		var err error
+		got, err = scan(rows, limit)
+		return err
+	})
+	if err := d.conn.SendBatch(ctx, batch).Close(); err != nil {
+		return read{err: fmt.Errorf("relay: cannot read the outbox of %s: %w", d.r.Config.Name, err)}
+	}
+	if fenced {
+		d.fence(last, now)
+	}
+	upto := d.safe
+	if q.upto > 0 {
+		upto = min(upto, q.upto)
+	}
+	full := len(got) == limit
+	for len(got) > 0 && int64(got[len(got)-1].pos.at) > upto {
+		got, full = got[:len(got)-1], true
+	}
+	out := read{rows: got, full: full && len(got) > 0}
+	if len(got) == 0 && d.writers != nil && q.upto == 0 {
+		out.wait = min(time.Millisecond<<min(d.polls, 5), 20*time.Millisecond)
+		d.polls++
+	}
+	return out
+}
+
+// fence takes in what the sequence and the writers are now.
+func (d *reader) fence(last int64, now []string) {
+	if d.writers != nil {
+		d.writers = slices.DeleteFunc(d.writers, func(w string) bool { return !slices.Contains(now, w) })
+		if len(d.writers) > 0 {
+			d.r.fenceWait(time.Since(d.since))
+			return
+		}
+		d.safe, d.writers = max(d.safe, d.mark), nil // the rows of this round trip were read after the last of them
+		d.r.fenceWait(0)
+	}
+	if last <= d.safe {
+		return
+	}
+	if len(now) == 0 {
+		d.safe = last
+		return
+	}
+	d.mark, d.writers, d.since, d.polls = last, now, time.Now(), 0
+}
+
+// behind says that the sequence has gone back: the database is an older copy of the one that the position is from.
+func behind(source string, s *session, last int64) error {
+	return fmt.Errorf("relay: shard %d of %s stands at %s, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, s.pos, last, s.o.stream.Name, s.subject)
+}

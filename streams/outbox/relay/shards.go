@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// shard is a part of the aggregates that this relay holds the lease of.
+type shard struct {
+	number  int
+	lost    <-chan struct{}
+	release func()
+	s       *session // nil until it is opened
+	parked  map[aggregate]*parking
+}
+
+// shards are those that a relay holds. Leases outlive faults, sessions do not.
+type shards struct {
+	r     *Relay
+	o     *opener
+	held  map[int]*shard
+	count int               // of all, held or not
+	rest  map[int]time.Time // when a shard that was taken away may be asked for again
+
+	asked time.Time
+}
+
+// tend gives up what was lost and asks for what is free, at most once a second. It reports whether shards have come.
+func (l *shards) tend(ctx context.Context) bool {
+	for n, h := range l.held {
+		select {
+		case <-h.lost:
+			l.r.Log.Info("a shard has gone to another relay", "shard", n)
+			h.release()
+			delete(l.held, n)
+		default:
+		}
+	}
+	if len(l.held) == l.count || time.Since(l.asked) < time.Second && !l.asked.IsZero() {
+		return false
+	}
+	l.asked = time.Now()
+	came := false
+	for n := range l.count {
+		if l.held[n] != nil || time.Now().Before(l.rest[n]) {
+			continue
+		}
+		if lost, release, ok := l.r.Leases.Acquire(ctx, n); ok {
+			l.held[n] = &shard{number: n, lost: lost, release: release, parked: map[aggregate]*parking{}}
+			came = true
+		}
+	}
+	return came
+}
+
+// yield gives up the shards that somebody else has opened, and leaves them alone for a while.
+func (l *shards) yield(ctx context.Context) {
+	for n, h := range l.held {
+		if h.s == nil {
+			continue
+		}
+		m, _, err := l.o.last(ctx, h.s.subject)
+		if err == nil && m.Session != h.s.id {
+			l.r.Log.Warn("a shard was opened by another relay", "shard", n, "by", m.Node)
+			h.release()
+			delete(l.held, n)
+			l.rest[n] = time.Now().Add(l.r.Config.Lease / 3)
+		}
+	}
+}
+
+// close forgets the sessions; leases are kept.
+func (l *shards) close() {
+	for _, h := range l.held {
+		h.s = nil
+	}
+}
+
+func (l *shards) releaseAll() {
+	for n, h := range l.held {
+		h.release()
+		delete(l.held, n)
+	}
+}
+
+// finish writes markers that say that there is nothing to read back. It is called when a relay stops; without it the
+// next session only has more to read.
+func (l *shards) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	var all []error
+	for _, h := range l.held {
+		if h.s == nil {
+			continue
+		}
+		h.s.clean = true
+		if _, err := l.o.pub.single(ctx, nil, []*session{h.s}); err != nil {
+			all = append(all, fmt.Errorf("relay: cannot leave shard %d: %w", h.number, err))
+		}
+		h.s = nil
+	}
+	return errors.Join(all...)
+}
+
+// due are the sessions that should write a marker.
+func (l *shards) due(now time.Time, maxAge time.Duration) []*session {
+	var list []*session
+	for _, h := range l.held {
+		if h.s != nil && h.s.due(now, maxAge) {
+			list = append(list, h.s)
+		}
+	}
+	return list
+}

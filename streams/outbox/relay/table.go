@@ -1,0 +1,273 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// settings are what the database says of its outbox.
+type settings struct {
+	mode      outbox.Mode
+	shards    int
+	walPrefix string
+	last      int64 // of the sequence of the log
+}
+
+func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
+	var s settings
+	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix, coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix, &s.last)
+	if err != nil {
+		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
+	}
+	return s, nil
+}
+
+const (
+	sqlFence = `select mark, writers from outbox_fence()`
+
+	columns       = `seq, shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, payload, content_type, headers, coalesce(not_before > now(), false)`
+	sqlRead       = `select ` + columns + ` from outbox_log where seq > $1 order by seq limit $2`
+	sqlReadShards = `select ` + columns + ` from outbox_log where seq > $1 and shard = any ($3) order by seq limit $2`
+)
+
+// scan reads rows of a query over the log.
+func scan(rows pgx.Rows, capacity int) ([]*row, error) {
+	list := make([]*row, 0, min(capacity, 64))
+	var block []row
+	for rows.Next() {
+		if len(block) == 0 {
+			block = make([]row, 64)
+		}
+		r := &block[0]
+		block = block[1:]
+		var headers []byte
+		var seq int64
+		if err := rows.Scan(&seq, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.later); err != nil {
+			return nil, err
+		}
+		r.pos = position{at: uint64(seq)}
+		r.Headers = readHeaders(headers)
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+// readHeaders takes any object of JSON: what is not a string is passed on as it is written.
+func readHeaders(data []byte) map[string]string {
+	if len(data) <= len("{}") {
+		return nil
+	}
+	var headers map[string]string
+	if json.Unmarshal(data, &headers) == nil {
+		return headers
+	}
+	var mixed map[string]json.RawMessage
+	if json.Unmarshal(data, &mixed) != nil {
+		return nil // the table takes objects only
+	}
+	headers = make(map[string]string, len(mixed))
+	for name, raw := range mixed {
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			s = string(raw)
+		}
+		headers[name] = s
+	}
+	return headers
+}
+
+// savedPosition is what outbox_cursor says, for a stream that has no position.
+func savedPosition(ctx context.Context, pool *pgxpool.Pool, source string, shard int) (position, error) {
+	var seq int64
+	err := pool.QueryRow(ctx, `select seq from outbox_cursor where source = $1 and shard = $2`, source, shard).Scan(&seq)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return position{}, nil
+	}
+	if err != nil {
+		return position{}, fmt.Errorf("relay: cannot read outbox_cursor: %w", err)
+	}
+	return position{at: uint64(seq)}, nil
+}
+
+// savePositions tells those who look into the database how far the shards are.
+func savePositions(ctx context.Context, pool *pgxpool.Pool, o *opener, positions map[int]position) error {
+	batch := &pgx.Batch{}
+	for shard, p := range positions {
+		batch.Queue(`insert into outbox_cursor as c (source, shard, seq, reading, system_identifier, owner) values ($1, $2, $3, $3, $4, $5)
+			on conflict (source, shard) do update set seq = excluded.seq, reading = excluded.reading, system_identifier = excluded.system_identifier, owner = excluded.owner, updated_at = now()
+			where (c.seq, c.owner, c.system_identifier) <> (excluded.seq, excluded.owner, excluded.system_identifier)`,
+			o.source, shard, int64(min(p.at, math.MaxInt64)), o.cluster, o.node)
+	}
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_cursor: %w", err)
+	}
+	return nil
+}
+
+// seconds is an interval for SQL.
+func seconds(d time.Duration) float64 { return d.Seconds() }
+
+// insertParked puts the first row of an aggregate aside and returns how long it waits.
+func insertParked(ctx context.Context, pool *pgxpool.Pool, p *parking, r *row, wait time.Duration, why string) (time.Duration, error) {
+	var left float64
+	state := p.state
+	if r.later {
+		state, why = outbox.StateNew, ""
+	}
+	from, args := `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = $1`, []any{int64(r.pos.at)}
+	if r.message != nil {
+		from = `select $6::smallint, $1::bigint, $7::uuid, null::date, $8, $9, $10, $11::timestamptz, $12::bytea`
+	}
+	args = append(args, state, p.attempts, seconds(wait), clip(why))
+	if r.message != nil {
+		args = append(args, p.shard, r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.message)
+	}
+	err := pool.QueryRow(ctx, `insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
+		select r.*, $2, $3, case when $2 = 'NEW' then coalesce(r.not_before, now()) else now() + $4 * interval '1 second' end, nullif($5, '') from (`+from+`) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
+		on conflict (shard, seq) do update set updated_at = now(), next_retry_at = coalesce(p.next_retry_at, excluded.next_retry_at)
+		returning case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`, args...).Scan(&left)
+	if err != nil {
+		return 0, fmt.Errorf("relay: cannot park %s/%s: %w", r.AggregateType, r.AggregateID, err)
+	}
+	return time.Duration(left * float64(time.Second)), nil
+}
+
+func notBefore(r *row) *time.Time {
+	if r.NotBefore.IsZero() {
+		return nil
+	}
+	return &r.NotBefore
+}
+
+// insertWaiting puts rows aside that follow a parked one.
+func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
+	batch := &pgx.Batch{}
+	var seqs []int64
+	for _, r := range rows {
+		if r.message == nil {
+			seqs = append(seqs, int64(r.pos.at))
+			continue
+		}
+		batch.Queue(`insert into outbox_parked (shard, seq, event_id, aggregate_type, aggregate_id, event_type, state, not_before, message)
+			values ($1, $2, $3, $4, $5, $6, 'NEW', $7, $8) on conflict (shard, seq) do nothing`, r.shard, parkedSeq(r.pos), r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.message)
+	}
+	if len(seqs) > 0 {
+		batch.Queue(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, not_before)
+			select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW', not_before from outbox_log where seq = any ($1) on conflict (shard, seq) do nothing`, seqs)
+	}
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("relay: cannot park rows behind others: %w", err)
+	}
+	return nil
+}
+
+// parkedSeq is the number that a parked row has in the table.
+func parkedSeq(p position) int64 { return int64(p.at) }
+
+// promoteParked gives each aggregate whose first row was discarded or published its next one as the first.
+func promoteParked(ctx context.Context, pool *pgxpool.Pool, shards []int) error {
+	_, err := pool.Exec(ctx, `update outbox_parked p set next_retry_at = greatest(now(), coalesce(p.not_before, now())), updated_at = now()
+		where p.shard = any ($1) and p.next_retry_at is null
+		and not exists (select 1 from outbox_parked q where q.aggregate_id = p.aggregate_id and q.aggregate_type = p.aggregate_type and (q.seq < p.seq or q.next_retry_at is not null))`, shards)
+	if err != nil {
+		return fmt.Errorf("relay: cannot go on with parked aggregates: %w", err)
+	}
+	return nil
+}
+
+// selectParked reads the first rows of the parked aggregates.
+func selectParked(ctx context.Context, pool *pgxpool.Pool, shards []int) ([]*parking, error) {
+	rows, err := pool.Query(ctx, `select shard, seq, event_id, aggregate_type, aggregate_id, state, attempts,
+			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end
+		from outbox_parked where shard = any ($1) and next_retry_at is not null`, shards)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*parking, error) {
+		p := &parking{}
+		var seq int64
+		var left float64
+		err := c.Scan(&p.shard, &seq, &p.event, &p.agg.typ, &p.agg.id, &p.state, &p.attempts, &left)
+		p.pos = position{at: uint64(seq)}
+		p.due = time.Now().Add(time.Duration(left * float64(time.Second)))
+		return p, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return list, nil
+}
+
+// countTry counts a try before it is made, so that a row that ends the relay is counted as well.
+func countTry(ctx context.Context, pool *pgxpool.Pool, p *parking, wait time.Duration) error {
+	_, err := pool.Exec(ctx, `update outbox_parked set attempts = attempts + 1, next_retry_at = now() + $3 * interval '1 second', updated_at = now() where shard = $1 and seq = $2`, p.shard, parkedSeq(p.pos), seconds(wait))
+	if err != nil {
+		return fmt.Errorf("relay: cannot count a try: %w", err)
+	}
+	return nil
+}
+
+// selectWaiting reads the rows of a parked aggregate, in order.
+func selectWaiting(ctx context.Context, pool *pgxpool.Pool, p *parking) ([]*row, error) {
+	rows, err := pool.Query(ctx, `select p.seq, p.shard, p.event_id, coalesce(l.occurred_at, p.parked_at), p.aggregate_type, p.aggregate_id, p.event_type, coalesce(l.payload, ''), coalesce(l.content_type, ''), coalesce(l.headers, '{}'),
+			coalesce(p.not_before > now(), false), p.attempts, p.redrives, p.message, l.seq is null and p.message is null
+		from outbox_parked p left join outbox_log l on l.seq = p.seq and l.day = p.day
+		where p.shard = $1 and p.aggregate_type = $2 and p.aggregate_id = $3 order by p.seq limit 100`, p.shard, p.agg.typ, p.agg.id)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read parked rows: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*row, error) {
+		r := &row{}
+		var headers []byte
+		var seq int64
+		err := c.Scan(&seq, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.later, &r.attempts, &r.redrives, &r.message, &r.gone)
+		r.pos = position{at: uint64(seq)}
+		r.Headers = readHeaders(headers)
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read parked rows: %w", err)
+	}
+	return list, nil
+}
+
+// advanceParked takes out the rows that were published and, if one was refused, leaves the aggregate parked at it.
+func advanceParked(ctx context.Context, pool *pgxpool.Pool, done, left []*row, state string, wait time.Duration, why string) error {
+	batch := &pgx.Batch{}
+	if len(done) > 0 {
+		var seqs []int64
+		for _, r := range done {
+			seqs = append(seqs, parkedSeq(r.pos))
+		}
+		batch.Queue(`delete from outbox_parked where shard = $1 and seq = any ($2)`, done[0].shard, seqs)
+	}
+	if len(left) > 0 {
+		r := left[0]
+		batch.Queue(`update outbox_parked set state = $3, attempts = $4, last_error = nullif($5, ''), updated_at = now(),
+			next_retry_at = case $3 when 'DEAD' then 'infinity' when 'NEW' then coalesce(not_before, now()) else now() + $6 * interval '1 second' end
+			where shard = $1 and seq = $2`, r.shard, parkedSeq(r.pos), state, r.attempts, clip(why), seconds(wait))
+	}
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("relay: cannot move a parked aggregate on: %w", err)
+	}
+	return nil
+}
+
+// clip keeps a reason short enough for a table and free of what text cannot hold.
+func clip(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "?")
+	if len(s) > 500 {
+		s = strings.ToValidUTF8(s[:500], "") + "…"
+	}
+	return s
+}
