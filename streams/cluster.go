@@ -37,6 +37,13 @@ func (o *ServerOptions) modeOf() string {
 	return "cluster " + o.Cluster.Name + "\n"
 }
 
+func (o *ServerOptions) name() string {
+	if o.Cluster == nil || o.Name == "" {
+		return "instar"
+	}
+	return o.Name
+}
+
 // wrongMode says why a server must not start on a directory that bears another mark.
 func wrongMode(dir, have, want string) error {
 	have, want = strings.TrimSpace(have), strings.TrimSpace(want)

@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ type ServerOptions struct {
 	TLSCert  string // files, both or none
 	TLSKey   string
 	MaxStore int64           // bytes; 0 leaves it to the server (three quarters of the free disk)
-	Name     string          // of the server; empty is "instar". A member of a cluster keeps it for ever
+	Name     string          // of a member of a cluster, which keeps it for ever; a single server is called instar
 	Cluster  *ClusterOptions // nil is a single server
 	Log      *slog.Logger
 }
@@ -183,7 +182,7 @@ func (s *Server) start() error {
 func (s *Server) options() (*server.Options, error) {
 	listen := s.listener()
 	opts := &server.Options{
-		ServerName: cmp.Or(s.o.Name, "instar"), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
+		ServerName: s.o.name(), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
 		DontListen: listen == "", JetStreamMaxStore: s.o.MaxStore, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
