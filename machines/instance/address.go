@@ -27,8 +27,8 @@ func InstanceID(namespace, service, nodeAddress string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// Target is the address that its checks go to: the check's port, if it has one, in place of that of the instance.
-func (d *Data) Target() string {
+// ProbeAddress is the address that its checks go to: the check's port, if it has one, in place of that of the instance.
+func (d *Data) ProbeAddress() string {
 	host, _, err := SplitAddress(d.NodeAddress)
 	if d.Check.Port == 0 || err != nil {
 		return d.NodeAddress

@@ -26,6 +26,8 @@ type Data struct {
 	RegisteredAt time.Time `json:"registeredAt,omitzero"`    // when this generation was registered
 	AdmitUntil   time.Time `json:"admitUntil,omitzero"`      // the deadline over all tries to persist; zero once it is admitted
 	WarmSince    time.Time `json:"warmSince,omitzero"`       // when the warm-up began that is not over yet
+	Failing      []string  `json:"failing,omitempty"`        // of several observers, those that see it fall
+	Passing      []string  `json:"passing,omitempty"`        // of several observers, those that see it rise while it is unhealthy
 	Reported     *int      `json:"reportedWeight,omitempty"` // the instance's own word, instead of Weight
 }
 

@@ -21,6 +21,7 @@ func holdDown(s *step) {
 	}
 	f.Until = s.Now().Add(min(FlapHold*time.Duration(f.Holds), FlapCap))
 	s.Data.Flap, s.Data.Suspicion, s.Data.WarmSince = f, nil, time.Time{}
+	votes(s, nil, nil)
 	s.Detail(EventFlapping, f)
 }
 
@@ -40,6 +41,7 @@ func drainUntil(s *step) time.Time {
 func drain(s *step) {
 	s.Data.Drain = &Drain{Since: s.Now(), Until: drainUntil(s), Reason: s.In.Reason, From: s.State()}
 	s.Data.Suspicion, s.Data.WarmSince = nil, time.Time{}
+	votes(s, nil, nil)
 	s.Detail(EventDraining, s.Data.Drain)
 }
 

@@ -58,9 +58,15 @@ var (
 	uncheckedWarm = fence("unchecked, warms up", func(s *step) bool { return s.Data.Check.Kind() == CheckNone && s.Data.Warmup() > 0 })
 )
 
-// Passes.
+// Passes. Where several observers look, enough of them must see an unhealthy instance rise: so many that those who see
+// it fall cannot be enough any more.
 var (
-	risen     = fence("risen", func(s *step) bool { return machines.Body[Evidence](s).times() >= s.Data.Rise() })
+	rose  = func(s *step) bool { return machines.Body[Evidence](s).times() >= s.Data.Rise() }
+	risen = fence("risen", func(s *step) bool {
+		return rose(s) && (s.State() == Unknown || len(with(s.Data.Passing, observer(s))) >= s.Data.Check.RiseOf())
+	})
+	oneRose   = fence("risen for one of several observers", func(s *step) bool { return rose(s) && !slices.Contains(s.Data.Passing, observer(s)) })
+	relented  = fence("risen for one that saw it fall", func(s *step) bool { return rose(s) && slices.Contains(s.Data.Failing, observer(s)) })
 	risenWarm = fence("risen, warms up", func(s *step) bool { return risen.Holds(s) && s.Data.Warmup() > 0 })
 	stillWarm = fence("still warming up", func(s *step) bool {
 		return !s.Data.WarmSince.IsZero() && s.Now().Before(s.Data.WarmSince.Add(s.Data.Warmup()))
@@ -83,25 +89,43 @@ var (
 		}
 		return s.State() == Unhealthy || fallen(s) && alone(s)
 	})
-	fallenAmongOthers = fence("fallen, others or protection decide", func(s *step) bool { return fallen(s) && (s.Data.Protected || !alone(s)) })
-	condemned         = fence("fallen", func(s *step) bool {
-		if !fallen(s) || s.Data.Protected {
+	fallenAmongOthers = fence("fallen, others or protection decide", func(s *step) bool {
+		return fallen(s) && !overruled(s) && (s.Data.Protected || !outvoted(s))
+	})
+	condemned = fence("fallen", func(s *step) bool {
+		switch {
+		case !fallen(s) || s.Data.Protected:
 			return false
+		case s.State() == Suspect:
+			return s.Data.Suspicion.Of == 0 || convinced(s)
 		}
-		return s.State() != Suspect || s.Data.Suspicion.Of == 0 || convinced(s)
+		return s.State() == Unknown || outvoted(s) && !overruled(s)
 	})
 	alsoFallen     = fence("fallen for another observer", func(s *step) bool { return fallen(s) && newcomer(s) })
-	anotherFailure = fence("another failure", func(s *step) bool { return s.Data.failures(machines.Body[Evidence](s)) > s.Data.Retries })
-	unsteady       = fence("unsteady", func(s *step) bool {
+	anotherFailure = fence("another failure", func(s *step) bool {
+		return s.Data.failures(machines.Body[Evidence](s)) > s.Data.Retries || slices.Contains(s.Data.Passing, observer(s))
+	})
+	unsteady = fence("unsteady", func(s *step) bool {
 		d := s.Data
 		return !d.Policy.NoFlap && !d.Protected && machines.Body[FlapReport](s).Score >= d.FlapHigh()
 	})
 )
 
+// observer is the one who says so.
+func observer(s *step) string { return machines.Body[Evidence](s).by(s) }
+
+// outvoted: with this one, enough observers see it fall.
+func outvoted(s *step) bool {
+	return alone(s) || len(with(s.Data.Failing, observer(s))) >= s.Data.Check.AgreeOf()
+}
+
+// overruled: it said so before, and another observer saw it pass.
+func overruled(s *step) bool { return !alone(s) && slices.Contains(s.Data.Failing, observer(s)) }
+
 // newcomer: the evidence comes from an observer that has not said so yet.
 func newcomer(s *step) bool {
-	by, n := machines.Body[Evidence](s).Observer, s.Data.Suspicion
-	return by != "" && by != n.By && !slices.Contains(n.Confirmed, by)
+	by, n := observer(s), s.Data.Suspicion
+	return by != n.By && !slices.Contains(n.Confirmed, by)
 }
 
 // convinced: with this one, enough observers agree.

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,6 +26,29 @@ func (d *Data) failures(v *Evidence) int {
 	return d.Retries + 1
 }
 
+// by is who saw it: the observer, else who sent it.
+func (v *Evidence) by(s *step) string { return cmp.Or(v.Observer, s.In.Actor, "unknown") }
+
+// with and without are copies of a list of observers.
+func with(list []string, observer string) []string {
+	if slices.Contains(list, observer) {
+		return list
+	}
+	return append(slices.Clone(list), observer)
+}
+
+func without(list []string, observer string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(o string) bool { return o == observer })
+}
+
+// votes are kept only where there are several observers.
+func votes(s *step, failing, passing []string) {
+	if s.Data.Check.ObserversOf() == 1 {
+		failing, passing = nil, nil
+	}
+	s.Data.Failing, s.Data.Passing = failing, passing
+}
+
 // see keeps what a change was decided from.
 func see(s *step) *Evidence {
 	body, ok := s.Body.(*Evidence)
@@ -35,9 +59,7 @@ func see(s *step) *Evidence {
 	if v.At.IsZero() {
 		v.At = s.Now()
 	}
-	if v.Observer == "" {
-		v.Observer = s.In.Actor
-	}
+	v.Observer = v.by(s)
 	v.Output = clip(v.Output)
 	s.Data.Evidence = &v
 	if v.Weight != nil {
@@ -59,12 +81,17 @@ func clip(text string) string {
 	return text[:cut]
 }
 
-// pass forgets what spoke against it.
+// pass forgets what spoke against it. A suspicion that one observer overrules is no reason to forget who else sees it
+// fall: else the two would take turns.
 func pass(s *step) map[string]any {
-	told := map[string]any{}
+	told, failing := map[string]any{}, []string(nil)
 	if v := see(s); v != nil {
 		told["evidence"] = v
+		if s.State() == Suspect {
+			failing = without(s.Data.Failing, v.Observer)
+		}
 	}
+	votes(s, failing, nil)
 	if n := s.Data.Suspicion; n != nil {
 		told["suspicion"] = n
 	}
@@ -96,6 +123,19 @@ func warmedUp(s *step) {
 	s.Data.WarmSince = time.Time{}
 }
 
+// rise is the word of one observer that does not suffice; relent that of one that saw it fall before.
+func rise(s *step) {
+	v := see(s)
+	votes(s, without(s.Data.Failing, v.Observer), with(s.Data.Passing, v.Observer))
+	s.Detail(EventVoted, map[string]any{"failing": s.Data.Failing, "passing": s.Data.Passing, "of": s.Data.Check.RiseOf(), "evidence": v})
+}
+
+func relent(s *step) {
+	v := see(s)
+	votes(s, without(s.Data.Failing, v.Observer), nil)
+	s.Detail(EventVoted, map[string]any{"failing": s.Data.Failing, "of": s.Data.Check.AgreeOf(), "evidence": v})
+}
+
 func weigh(s *step) {
 	v := see(s)
 	s.Detail(EventWeightReported, map[string]any{"weight": *v.Weight, "registered": s.Data.Weight, "evidence": v})
@@ -105,6 +145,7 @@ func weigh(s *step) {
 func ail(s *step) {
 	v := see(s)
 	s.Data.Retries = s.Data.failures(v)
+	votes(s, with(s.Data.Failing, v.Observer), nil)
 	s.Fail(&machines.Failure{Code: FailureCheck, Message: v.words()})
 	down(s)
 }
@@ -125,7 +166,10 @@ func down(s *step) {
 	if n := s.Data.Suspicion; n != nil {
 		told["suspicion"] = n
 	}
-	s.Data.Suspicion, s.Data.WarmSince = nil, time.Time{}
+	if len(s.Data.Failing) > 0 {
+		told["failing"] = s.Data.Failing
+	}
+	s.Data.Suspicion, s.Data.WarmSince, s.Data.Passing = nil, time.Time{}, nil
 	s.Detail(EventUnhealthy, told)
 }
 
@@ -150,6 +194,7 @@ func (v *Evidence) words() string {
 func count(s *step) {
 	v := see(s)
 	s.Data.Retries = s.Data.failures(v)
+	votes(s, with(s.Data.Failing, v.Observer), without(s.Data.Passing, v.Observer))
 	s.Fail(&machines.Failure{Code: FailureCheck, Message: v.words()})
 	s.Detail(EventFailureCounted, map[string]any{"healthCheckRetries": s.Data.Retries, "maxFailures": s.Data.Policy.MaxFailures, "evidence": v})
 }
@@ -164,6 +209,11 @@ func giveUp(s *step) {
 func suspect(s *step) {
 	v := see(s)
 	n := &Suspicion{Since: s.Now(), Until: s.Now().Add(s.Data.SuspectWindow(0)), Reason: s.In.Command, Of: s.Data.Check.AgreeOf() - 1, By: v.Observer}
+	if s.In.Command == ReportFailed {
+		n.Confirmed = without(s.Data.Failing, v.Observer) // who was overruled before says so still
+		n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed)))
+		votes(s, with(s.Data.Failing, v.Observer), nil)
+	}
 	s.Data.Suspicion = n
 	s.Detail(EventSuspected, map[string]any{"suspicion": n, "evidence": v})
 }
@@ -171,7 +221,8 @@ func suspect(s *step) {
 // confirm shortens the window: by the more, the fewer confirmations are missing.
 func confirm(s *step) {
 	v, n := see(s), *s.Data.Suspicion
-	n.Confirmed = append(slices.Clone(n.Confirmed), v.Observer)
+	n.Confirmed = with(n.Confirmed, v.Observer)
+	votes(s, with(s.Data.Failing, v.Observer), nil)
 	n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed)))
 	if n.Until.Before(s.Now()) {
 		n.Until = s.Now()
@@ -184,14 +235,14 @@ func confirm(s *step) {
 func agree(s *step) {
 	confirm(s)
 	n := s.Data.Suspicion
-	s.Fail(&machines.Failure{Code: FailureSuspect, Message: fmt.Sprintf("%s for %s; %s agree", n.Reason, n.By, strings.Join(n.Confirmed, ", "))})
+	s.Fail(&machines.Failure{Code: FailureSuspect, Message: fmt.Sprintf("%s says %s, and so do %s", n.Reason, n.By, strings.Join(n.Confirmed, ", "))})
 	down(s)
 }
 
 // expire: it was suspect for the whole window.
 func expire(s *step) {
 	n := s.Data.Suspicion
-	msg := fmt.Sprintf("%s for %s; suspect for %s without a sign of life", n.Reason, n.By, s.Now().Sub(n.Since).Round(time.Millisecond))
+	msg := fmt.Sprintf("%s says %s; suspect for %s without a sign of life", n.Reason, n.By, s.Now().Sub(n.Since).Round(time.Millisecond))
 	s.Fail(&machines.Failure{Code: FailureSuspect, Message: msg})
 	down(s)
 }

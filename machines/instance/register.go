@@ -1,8 +1,10 @@
 package instance
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"hash/fnv"
+	"reflect"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -49,19 +51,12 @@ func register(s *step) {
 	}
 	s.Label(b.Labels)
 	s.Fail(nil)
-	told := map[string]any{"nodeAddress": b.NodeAddress, "weight": s.Data.Weight, "check": s.Data.Check.Type, "zone": b.Zone, "version": b.Version, "labels": b.Labels}
-	// What decides who is found is told as well: discovery as of a time is built from the events alone.
-	if len(b.Payload) > 0 {
-		told["payload"] = b.Payload
-	}
-	if len(b.Tags) > 0 {
-		told["tags"] = b.Tags
-	}
-	if b.Policy != (Policy{}) {
-		told["policy"] = b.Policy
-	}
-	if replaced > 0 {
-		told["replaces"] = replaced
+	// What decides who is found is told whole: discovery as of a time is built from the events alone.
+	told := map[string]any{"nodeAddress": b.NodeAddress, "weight": s.Data.Weight, "check": s.Data.Check.Type}
+	for name, v := range map[string]any{"payload": b.Payload, "zone": b.Zone, "version": b.Version, "tags": b.Tags, "labels": b.Labels, "policy": b.Policy, "replaces": replaced} {
+		if !reflect.ValueOf(v).IsZero() {
+			told[name] = v
+		}
 	}
 	s.Detail(EventRegistered, told)
 }
@@ -85,9 +80,8 @@ func persistFailed(s *step) {
 // instances which failed together do not come again together, and does not go beyond the deadline over all tries.
 func nextTry(s *step) time.Time {
 	wait := PersistWait << min(max(s.Data.Persists-1, 0), 10)
-	h := fnv.New64a()
-	h.Write([]byte(s.Entity().Key() + s.In.ID)) // never fails
-	part := float64(h.Sum64()>>11)/(1<<53)/2 + 0.75
+	h := sha256.Sum256([]byte(s.Entity().Key() + s.In.ID))
+	part := float64(binary.BigEndian.Uint64(h[:])>>11)/(1<<53)/2 + 0.75
 	at := s.Now().Add(time.Duration(float64(wait) * part))
 	if at.After(s.Data.AdmitUntil) {
 		return s.Data.AdmitUntil

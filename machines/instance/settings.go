@@ -58,6 +58,10 @@ func (c *Check) AgreeOf() int {
 	return c.ObserversOf()/2 + 1
 }
 
+// RiseOf is how many of the observers must see an unhealthy instance pass: so many that those left cannot agree that it
+// fails.
+func (c *Check) RiseOf() int { return c.ObserversOf() - c.AgreeOf() + 1 }
+
 // Every is the time until the next probe: a second at most until it is known, half the interval while it is suspect or
 // the last result speaks against its state, twice the interval while it is unhealthy and stays so.
 func (c *Check) Every(state string, changing bool) time.Duration {

@@ -38,7 +38,9 @@ var registration = slices.Concat([]edge{
 	{From: only(PersistFailed), On: CommandRetry, To: Pending, Do: retryPersist, Emit: emit(EventPersistRetried)},
 	{From: only(Pending), On: TimeoutRegistration, To: Deregistered, Do: registrationLate, Emit: emit(EventRegistrationFailed, EventDeregistered)},
 	{From: registering, On: ReportRefused, If: current, To: Deregistered, Do: registrationRefused, Emit: emit(EventRegistrationFailed, EventDeregistered)},
-}, begin(Pending, ReportPersisted, admit, EventAdmitted))
+}, begin(Pending, ReportPersisted, admit, EventAdmitted), []edge{
+	{From: but(live, Pending), On: ReportPersisted, If: current, To: machines.Same, Noop: true}, // told twice
+})
 
 // begin is how an instance becomes active: what is not checked goes on at once, all else waits for its first results.
 func begin(from, on string, do func(*step), told string) []edge {
@@ -54,6 +56,8 @@ var results = []edge{
 	{From: []string{Unknown, Unhealthy}, On: ReportPassed, If: risen, To: Healthy, Do: well, Emit: emit(EventHealthy)},
 	{From: only(Suspect), On: ReportPassed, If: stillWarm, To: Warming, Do: resume, Emit: emit(EventWarming)},
 	{From: only(Suspect), On: ReportPassed, If: current, To: Healthy, Do: well, Emit: emit(EventHealthy)},
+	{From: only(Unhealthy), On: ReportPassed, If: oneRose, To: machines.Same, Do: rise, Emit: emit(EventVoted)},
+	{From: found, On: ReportPassed, If: relented, To: machines.Same, Do: relent, Emit: emit(EventVoted)},
 	{From: found, On: ReportPassed, If: newWeight, To: machines.Same, Do: weigh, Emit: emit(EventWeightReported)},
 	{From: but(live, Suspect), On: ReportPassed, If: current, To: machines.Same, Noop: true},
 	{From: only(Warming), On: TimeoutWarmup, To: Healthy, Do: warmedUp, Emit: emit(EventHealthy)},

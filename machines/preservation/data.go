@@ -14,7 +14,7 @@ const (
 	MinExpiring  = 3                // and at least so many: one or two that die are dead
 	DecayAfter   = 30 * time.Minute // protected for longer, what is silent is dead
 	SettleAfter  = time.Minute      // recovering for so long without new losses, it is normal
-	ReleaseFor   = 10 * time.Minute // after a release nothing is protected, unless the release says another time
+	ReleaseFor   = 10 * time.Minute // after a release or a decay nothing is protected; a release may say another time
 )
 
 // Data is what the self-preservation of a service in a zone keeps.
@@ -23,7 +23,7 @@ type Data struct {
 	Worst         Losses    `json:"worst,omitzero"`         // while it was protected, or the last time it was
 	ProtectedAt   time.Time `json:"protectedAt,omitzero"`   // since when nothing expires, or the last time it began
 	Hold          *Hold     `json:"hold,omitempty"`         // an operator's: no deadline and no report ends it
-	ReleasedUntil time.Time `json:"releasedUntil,omitzero"` // an operator's: nothing is protected before that
+	ReleasedUntil time.Time `json:"releasedUntil,omitzero"` // an operator's, or after a decay: nothing is protected before that
 	Ended         string    `json:"ended,omitempty"`        // why it ended the last time
 	Times         int       `json:"times,omitempty"`        // how often it was protected
 }

@@ -138,6 +138,9 @@ func end(s *step) {
 		s.Data.Losses = *b
 	}
 	s.Data.Hold, s.Data.Ended = nil, s.In.Command
+	if s.In.Command == TimeoutDecay { // else those that are silent still would protect it again at once
+		s.Data.ReleasedUntil = s.Now().Add(ReleaseFor)
+	}
 	told := map[string]any{"reason": s.Data.Ended, "losses": s.Data.Losses, "worst": s.Data.Worst}
 	if !s.Data.ProtectedAt.IsZero() {
 		told["protected"] = s.Now().Sub(s.Data.ProtectedAt).String()
@@ -151,7 +154,7 @@ func hold(s *step) {
 }
 
 func holdNew(s *step) {
-	s.Data.ReleasedUntil = time.Time{}
+	s.Data.Worst, s.Data.ReleasedUntil = Losses{}, time.Time{}
 	hold(s)
 	protected(s, map[string]any{"hold": s.Data.Hold})
 }
