@@ -1,0 +1,105 @@
+package prober
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+// beat is the body of a heartbeat.
+type beat struct {
+	Generation uint64 `json:"generation"`
+	Status     string `json:"status"`
+	Output     string `json:"output"`
+	InFlight   *int   `json:"inFlight"`
+	Weight     *int   `json:"weight"`
+}
+
+const (
+	maxBeat   = 4 << 10
+	maxOutput = 512
+	maxWeight = 65535
+)
+
+// hear takes what has come, up to a bound, so that the loop chooses less often.
+func (l *loop) hear(m *nats.Msg) {
+	now := l.now()
+	for range 256 {
+		l.beat(m, now)
+		select {
+		case m = <-l.beats:
+		default:
+			return
+		}
+	}
+}
+
+func (l *loop) beat(m *nats.Msg, now time.Duration) {
+	key, err := l.Names.ParseHeartbeat(m.Subject)
+	if err != nil {
+		l.malformed++
+		return
+	}
+	t := l.tracked[key]
+	if t == nil || !t.owned {
+		if l.owned.Has(streams.Partition(instance.Machine.Name, key)) {
+			l.unknown++
+		}
+		return
+	}
+	var b beat
+	if len(m.Data) > 0 {
+		if len(m.Data) > maxBeat || json.Unmarshal(m.Data, &b) != nil || !b.valid() {
+			l.malformed++
+			return
+		}
+	}
+	if b.Generation != 0 && b.Generation != t.rec.Generation {
+		if l.outdated++; !t.stale {
+			t.stale = true
+			l.log.Warn("heartbeats of another generation are dropped", "instance", key, "theirs", b.Generation, "registered", t.rec.Generation)
+		}
+		return
+	}
+	l.taken++
+	l.lives(t, &b, now)
+}
+
+func (b *beat) valid() bool {
+	switch b.Status {
+	case "", "passing", "warning", "critical":
+	default:
+		return false
+	}
+	return (b.InFlight == nil || *b.InFlight >= 0) && (b.Weight == nil || *b.Weight >= 0 && *b.Weight <= maxWeight)
+}
+
+// lives is what a heartbeat says. That of an instance which is well touches nothing but a few numbers.
+func (l *loop) lives(t *tracked, b *beat, now time.Duration) {
+	critical := b.Status == "critical"
+	if b.InFlight != nil {
+		t.idle = t.state == instance.Draining && *b.InFlight == 0
+	}
+	if b.Weight != nil {
+		t.weight = *b.Weight
+	}
+	if t.kind == instance.CheckTTL {
+		t.seen = now
+		r := instance.Result{OK: !critical}
+		if critical {
+			r.Output = b.Output[:min(len(b.Output), maxOutput)]
+		}
+		if l.count(t, r); critical {
+			t.fails = max(t.fails, t.rec.Data.Fall()) // its own word needs no repetition
+		}
+	}
+	if t.found() && !critical && b.Weight == nil {
+		return
+	}
+	l.decide(t, now)
+	l.plan(t, now)
+}

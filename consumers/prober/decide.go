@@ -1,0 +1,160 @@
+package prober
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// decide sends what is to be said of an instance, if anything. It looks at how things stand, not at what happened: it
+// may be called at any time, and again.
+func (l *loop) decide(t *tracked, now time.Duration) {
+	if !t.owned || t.gone() || t.asking || t.await > t.revision && now < t.until {
+		return
+	}
+	switch {
+	case t.state == instance.Pending || t.state == instance.PersistFailed:
+	case l.maintained(t, now):
+	case t.state == instance.Draining:
+		l.drained(t, now)
+	case !t.active():
+	case l.shielded(t, now), l.flaps(t, now), l.weighs(t, now):
+	case l.passed(t, now), l.ailing(t, now):
+	default:
+		l.silence(t, now)
+	}
+}
+
+// maintained ends a maintenance whose time is over.
+func (l *loop) maintained(t *tracked, now time.Duration) bool {
+	m := t.rec.Data.Maintenance
+	return m != nil && !m.Until.IsZero() && !time.Now().Before(m.Until) && l.ask(t, now, instance.ReportMaintenanceEnd, nil)
+}
+
+func (l *loop) flaps(t *tracked, now time.Duration) bool {
+	d := &t.rec.Data
+	if d.Policy.NoFlap || d.Protected || t.state == instance.Flapping {
+		return false
+	}
+	score := t.flaps.Score()
+	if score < d.FlapHigh() || !l.trusted(now) {
+		return false
+	}
+	return l.ask(t, now, instance.ReportFlap, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
+}
+
+// Changes of an instance's own weight are told at most so often, and only when they are of a tenth at least.
+const weighEvery = 5 * time.Second
+
+func (l *loop) weighs(t *tracked, now time.Duration) bool {
+	if t.weight < 0 || !t.found() || t.weighed != 0 && now-t.weighed < weighEvery {
+		return false
+	}
+	if told := t.rec.Data.Reported; told != nil && t.weight != 0 && *told != 0 && 10*abs(t.weight-*told) < *told || told != nil && *told == t.weight {
+		return false
+	}
+	v := l.evidence(t)
+	v.Consecutive, v.Weight = max(t.passes, 1), &t.weight
+	t.weighed = now
+	return l.ask(t, now, instance.ReportPassed, v)
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// passed reports that it is well again.
+func (l *loop) passed(t *tracked, now time.Duration) bool {
+	switch t.state {
+	case instance.Unknown, instance.Unhealthy:
+		if t.passes < t.rec.Data.Rise() {
+			return false
+		}
+	case instance.Suspect:
+		if t.passes < t.rec.Data.Rise() && (t.kind != instance.CheckTTL || t.passes == 0) {
+			return false
+		}
+	default:
+		return false
+	}
+	if several(t) && len(l.failing(t, now)) >= t.rec.Data.Check.AgreeOf() {
+		return false
+	}
+	v := l.evidence(t)
+	v.Consecutive = t.passes
+	return l.ask(t, now, instance.ReportPassed, v)
+}
+
+// ailing reports that it is not.
+func (l *loop) ailing(t *tracked, now time.Duration) bool {
+	if t.kind != instance.CheckTTL && !l.trusted(now) { // of heartbeats it is the instance's own word
+		return false
+	}
+	d := &t.rec.Data
+	if several(t) && t.state != instance.Unhealthy {
+		return l.severalFailed(t, now)
+	}
+	fallen := t.fails >= d.Fall()
+	if t.state == instance.Unhealthy {
+		fallen = d.Policy.MaxFailures > 0 && t.fails > d.Retries
+	}
+	if !fallen || t.state == instance.Flapping {
+		return false
+	}
+	return l.ask(t, now, instance.ReportFailed, l.failure(t))
+}
+
+func (l *loop) evidence(t *tracked) instance.Evidence {
+	return instance.Evidence{Observer: l.Node, Kind: t.kind, At: time.Now().UTC().Truncate(time.Millisecond), Generation: t.rec.Generation}
+}
+
+// failure is the evidence of what failed last.
+func (l *loop) failure(t *tracked) instance.Evidence {
+	v := l.evidence(t)
+	v.Consecutive = t.fails
+	if r := t.last; r != nil {
+		v.Status, v.Output, v.Latency = r.Status, r.Output, float64(r.Latency.Microseconds())/1000
+	}
+	return v
+}
+
+// silentAt is when an instance that sends heartbeats will have been silent for its TTL, or for that and the grace when
+// it was never heard. Of others, and of those that are known to be silent, it is never.
+func (l *loop) silentAt(t *tracked) time.Duration {
+	if t.kind != instance.CheckTTL {
+		return never
+	}
+	c := &t.rec.Data.Check
+	switch t.state {
+	case instance.Warming, instance.Healthy:
+		return max(t.seen, l.floor) + c.TTLOf()
+	case instance.Unknown:
+		return max(t.seen, l.floor) + c.TTLOf() + c.GraceOf()
+	}
+	return never
+}
+
+// silence reports that nothing was heard for too long, unless it is this node that is deaf, or too many are silent.
+func (l *loop) silence(t *tracked, now time.Duration) {
+	at := l.silentAt(t)
+	if at > now || now < t.retryAt {
+		return
+	}
+	if at = at + time.Duration(l.doubt(now))*t.rec.Data.Check.TTLOf(); at > now || !l.trusted(now) {
+		return
+	}
+	if t.rec.Data.Protected || t.found() && l.preserves(t, now) {
+		t.retryAt = now + sweepEvery
+		return
+	}
+	if !t.service.mayExpire(now) {
+		t.retryAt = now + spread(expirySweep)
+		return
+	}
+	v := l.evidence(t)
+	v.Output = fmt.Sprintf("silent for %s", (now - max(t.seen, l.floor)).Round(time.Millisecond))
+	if l.ask(t, now, instance.ReportMissed, v) {
+		t.passes = 0
+		t.flaps.Add(false)
+	}
+}

@@ -1,0 +1,40 @@
+// Package prober is what the owner of an instance does beside its transitions: it admits registrations, probes, listens
+// for heartbeats, and says what follows from them. It decides nothing about states; it sends the reports that the tables
+// of machines/instance and machines/preservation take.
+//
+// [Prober] has fields only; Run works until its context ends:
+//
+//	p := &prober.Prober{Deps: deps, Shares: shares, Instances: ix, Preservations: px, Checker: &probe.Prober{}, Node: node}
+//	err := p.Run(ctx)
+//
+// Instances is an index over the bucket of machines/instance whose describe keeps the [*instance.Record] of
+// [instance.Decode] in [kv.Meta.Value]; an item without one is not looked after. Preservations is an index over the bucket
+// of machines/preservation; nil turns self-preservation off. Commands must have a connection whose inbox lives as long as
+// Run. One Run at a time may use a Prober.
+//
+// What is guaranteed:
+//   - One goroutine holds everything that is known; per instance it costs one struct of some hundred bytes and a place in
+//     a heap, no goroutine, no timer and no connection. Probes run in a bounded pool.
+//   - Only what changes something becomes a command, one at a time per instance: the next decision starts from the
+//     revision that the last one made. A refusal says that somebody else was faster, and is no error.
+//   - Heartbeats (core NATS, instar.hb.<namespace>.<service>.<instanceId>) touch neither a stream nor a bucket nor the
+//     heap. The body is empty, which is passing, or {"generation", "status": passing|warning|critical, "output",
+//     "inFlight", "weight"}. A beat of another generation changes nothing.
+//   - Silent for its TTL, an instance becomes suspect; the machine's timer makes it unhealthy after the grace. One that was
+//     never heard becomes unhealthy after TTL and grace.
+//   - With a partition that is gained, at the start, when the connection to NATS comes back, and when this process was
+//     stopped for longer than a second, every instance has one whole TTL, and results in a row are counted anew.
+//   - Whoever misses its own timers, or sees many of its probes fail in ways that can be its own fault while none passes,
+//     doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by that factor, and above 2 it neither reports
+//     silence nor failures nor confirmations. Doubt of the second kind ends after 30 s: then it is believed.
+//   - When more than 15 % of the instances of a service in a zone that send heartbeats, and at least three, fall silent
+//     within a window (the longest TTL and grace, at least 30 s), none of them expires: preservation gets losses, and they
+//     get protect. It ends as the table of machines/preservation says. Below that, at most 15 % of a service, but two in
+//     any case, expire in five seconds, in random order. Failing probes are no silence: they speak for themselves.
+//   - A drain is completed early when the instance has said since it began that nothing is in flight (inFlight 0, in a
+//     heartbeat; instances of any check may send them), and every watcher that was heard in the last 30 s has confirmed
+//     the revision (instar.ack.<namespace>.<service>, {"watcher", "index"}, at least every 10 s). An instance that never
+//     says what is in flight waits for its deadline: nobody else knows.
+//   - Where several nodes observe (check.observers), the ones that rank highest for an instance probe it, and tell its
+//     owner on instar.obs.<namespace>.<service>.<instanceId>; the owner reports what enough of them agree on.
+package prober

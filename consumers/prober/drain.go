@@ -1,0 +1,123 @@
+package prober
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+const (
+	watcherLife  = 30 * time.Second // without a confirmation it is gone
+	watcherEvery = 10 * time.Second // watchers confirm at least so often: who listened for so long has heard them all
+	maxWatchers  = 10000            // of one service
+	maxWatcher   = 128              // bytes of a name
+)
+
+// service is what instances of one have in common.
+type service struct {
+	name     string // <namespace>.<service>
+	members  map[*tracked]struct{}
+	watchers map[string]watcher
+	zones    map[string]*zone
+
+	sweepAt time.Duration // when this sweep of expiry began
+	expired int           // in it
+}
+
+// watcher is somebody who confirms the revisions of a service that it acts on.
+type watcher struct {
+	index uint64
+	at    time.Duration
+}
+
+func (l *loop) service(name string) *service {
+	s := l.services[name]
+	if s == nil {
+		s = &service{name: name, members: map[*tracked]struct{}{}}
+		l.services[name] = s
+	}
+	return s
+}
+
+// unused: nothing is known of it that could not be known anew.
+func (s *service) unused() bool {
+	for _, z := range s.zones {
+		if z.protects() {
+			return false
+		}
+	}
+	return len(s.members) == 0 && len(s.watchers) == 0
+}
+
+func (s *service) prune(now time.Duration) {
+	for name, w := range s.watchers {
+		if now-w.at > watcherLife {
+			delete(s.watchers, name)
+		}
+	}
+}
+
+func (l *loop) acknowledged(m *nats.Msg) {
+	name, err := l.Names.ParseAcknowledge(m.Subject)
+	if err != nil || !l.owned.Has(streams.Partition(instance.Machine.Name, name)) {
+		return
+	}
+	var b struct {
+		Watcher string `json:"watcher"`
+		Index   uint64 `json:"index"`
+	}
+	if len(m.Data) > maxBeat || json.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > maxWatcher {
+		return
+	}
+	s := l.service(name)
+	if s.watchers == nil {
+		s.watchers = map[string]watcher{}
+	}
+	before, known := s.watchers[b.Watcher]
+	if !known && len(s.watchers) >= maxWatchers {
+		return
+	}
+	now := l.now()
+	s.watchers[b.Watcher] = watcher{max(b.Index, before.index), now}
+	if known && b.Index <= before.index {
+		return
+	}
+	for t := range s.members {
+		if t.state == instance.Draining {
+			l.decide(t, now)
+			l.plan(t, now)
+		}
+	}
+}
+
+// drained completes a drain when nothing is in flight and everybody knows. Without a watcher it must have been listened
+// for long enough to know that there is none.
+func (l *loop) drained(t *tracked, now time.Duration) {
+	if !t.idle {
+		return
+	}
+	watchers := t.service.watchers
+	if len(watchers) == 0 && now-max(l.gained[streams.Partition(instance.Machine.Name, t.key)], l.floor) < watcherEvery {
+		return
+	}
+	n := 0
+	for _, w := range watchers {
+		if now-w.at > watcherLife {
+			continue
+		}
+		if w.index < t.drainAt {
+			return
+		}
+		n++
+	}
+	reason := fmt.Sprintf("nothing in flight, %d watchers confirmed revision %d", n, t.drainAt)
+	if n == 0 {
+		reason = "nothing in flight, nobody watches"
+	}
+	l.ask(t, now, instance.ReportDrained, instance.DrainReport{Watchers: n, Reason: reason, Generation: t.rec.Generation})
+}

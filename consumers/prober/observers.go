@@ -1,0 +1,142 @@
+package prober
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// observation is what a node tells the owner of an instance.
+type observation struct {
+	instance.Evidence
+	OK bool `json:"ok"`
+}
+
+// view is the last observation of another node.
+type view struct {
+	observation
+	at time.Duration
+}
+
+func several(t *tracked) bool {
+	return t.rec.Data.Check.ObserversOf() > 1 && t.kind != instance.CheckTTL
+}
+
+// observes reports whether this node probes an instance of another owner: it is among the n that rank highest for it.
+func (l *loop) observes(key string, rec *instance.Record) bool {
+	if rec == nil || len(l.nodes) < 2 {
+		return false
+	}
+	n := rec.Data.Check.ObserversOf()
+	if n < 2 {
+		return false
+	}
+	mine, better := rank(l.Node, key), 0
+	for _, node := range l.nodes {
+		if node != l.Node && rank(node, key) > mine {
+			better++
+		}
+	}
+	return better < n
+}
+
+// rank is the place of a node for a key, by rendezvous.
+func rank(node, key string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(node + "\x00" + key)) // never fails
+	x := h.Sum64()
+	x ^= x >> 33 // FNV's last bytes hardly reach its first bits
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
+
+// share tells the owner what this node saw.
+func (l *loop) share(t *tracked, r *instance.Result) {
+	if t.owned || !l.trusted(l.now()) {
+		return
+	}
+	o := observation{Evidence: l.evidence(t), OK: r.OK}
+	o.Consecutive, o.Status, o.Output, o.Latency = max(t.passes, t.fails), r.Status, r.Output, float64(r.Latency.Microseconds())/1000
+	body, err := json.Marshal(o)
+	if err == nil {
+		err = l.NC.Publish(l.Names.Observation(t.key), body)
+	}
+	if err != nil {
+		l.log.Debug("cannot tell what was observed", "instance", t.key, "error", err)
+	}
+}
+
+// told keeps what another node saw.
+func (l *loop) told(m *nats.Msg) {
+	key, err := l.Names.ParseObservation(m.Subject)
+	if err != nil || len(m.Data) > maxBeat {
+		return
+	}
+	t := l.tracked[key]
+	var o observation
+	if t == nil || !t.owned || !several(t) || json.Unmarshal(m.Data, &o) != nil {
+		return
+	}
+	if o.Generation != t.rec.Generation || o.Observer == l.Node || !slices.Contains(l.nodes, o.Observer) {
+		return
+	}
+	if t.views == nil || len(t.views) > 16 {
+		t.views = map[string]view{}
+	}
+	now := l.now()
+	t.views[o.Observer] = view{o, now}
+	l.decide(t, now)
+	l.plan(t, now)
+}
+
+// failing are the fresh observations, this node's own first, of an instance that has fallen.
+func (l *loop) failing(t *tracked, now time.Duration) []instance.Evidence {
+	var list []instance.Evidence
+	d := &t.rec.Data
+	if t.fails >= d.Fall() {
+		list = append(list, l.failure(t))
+	}
+	fresh := 3*(2*d.Check.IntervalOf()) + d.Check.TimeoutOf()
+	for name, v := range t.views {
+		if now-v.at > fresh || !slices.Contains(l.nodes, name) {
+			delete(t.views, name)
+			continue
+		}
+		if !v.OK && v.Consecutive >= d.Fall() {
+			list = append(list, v.Evidence)
+		}
+	}
+	return list
+}
+
+// severalFailed: this node's own failures, or those of enough others, make it suspect; then each of the others confirms.
+func (l *loop) severalFailed(t *tracked, now time.Duration) bool {
+	list := l.failing(t, now)
+	if len(list) == 0 || t.state == instance.Flapping {
+		return false
+	}
+	if n := t.rec.Data.Suspicion; t.state == instance.Suspect && n != nil {
+		for _, v := range list {
+			if v.Observer != n.By && !slices.Contains(n.Confirmed, v.Observer) {
+				return l.ask(t, now, instance.ReportConfirmed, v)
+			}
+		}
+		return false
+	}
+	if t.fails < t.rec.Data.Fall() && len(list) < t.rec.Data.Check.AgreeOf() {
+		return false
+	}
+	return l.ask(t, now, instance.ReportFailed, list[0])
+}
+
+func equal(a, b []string) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}

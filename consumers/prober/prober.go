@@ -1,0 +1,257 @@
+package prober
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Checker probes.
+type Checker interface {
+	// Check probes once, and returns at the timeout at the latest.
+	Check(ctx context.Context, t instance.Target) instance.Result
+	// Admit says why a check of that address could never be carried out, or nil.
+	Admit(check instance.Check, address string) error
+}
+
+// Peers says which nodes may observe.
+type Peers interface {
+	Nodes() []string // that are live, this one included; in any order
+}
+
+// Prober looks after the instances of the partitions that this node owns.
+type Prober struct {
+	consumers.Deps
+	Shares        consumers.Shares
+	Instances     *kv.Index
+	Preservations *kv.Index // nil preserves nothing
+	Checker       Checker
+	Peers         Peers  // nil is this node only
+	Node          string // this node's name, as Peers has it
+	Workers       int    // probes at a time; 0 is 64
+	Metrics       Meter  // nil measures nothing
+
+	clock func() time.Duration // nil is the monotonic clock; for tests
+}
+
+// Sizes of what may wait.
+const (
+	beatBuffer   = 1 << 16
+	changeBuffer = 1 << 17
+	tick         = 100 * time.Millisecond
+	sweepEvery   = time.Second
+)
+
+// Run looks after instances until ctx ends, and returns nil then. All its goroutines have ended when it returns.
+func (p *Prober) Run(ctx context.Context) error {
+	for _, ready := range p.ready() {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	l := p.newLoop(ctx)
+	defer l.background.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.ctx = ctx
+	if err := l.listen(); err != nil {
+		return err
+	}
+	defer l.hush()
+	for range cmp.Or(p.Workers, 64) {
+		l.background.Go(l.work)
+	}
+	for ctx.Err() == nil {
+		l.follow()
+	}
+	return nil
+}
+
+func (p *Prober) ready() []<-chan struct{} {
+	list := []<-chan struct{}{p.Instances.Ready()}
+	if p.Preservations != nil {
+		list = append(list, p.Preservations.Ready())
+	}
+	return list
+}
+
+// loop is one run: what its goroutine knows. Nothing of it is used by another one but the channels.
+type loop struct {
+	*Prober
+	ctx        context.Context //nolint:containedctx // of this run, whose life the loop has
+	log        *slog.Logger
+	metrics    Meter
+	now        func() time.Duration
+	background sync.WaitGroup
+
+	owned    consumers.Set
+	gained   [streams.Partitions]time.Duration // when a partition was gained
+	tracked  map[string]*tracked
+	services map[string]*service
+	aliases  map[string]map[*tracked]struct{} // by the key of the instance that they follow
+	due      heap
+
+	health
+	counts
+	nodes  []string // live ones, when several observe
+	asking asking
+	admits admits
+
+	jobs    chan job
+	results chan seen
+	answers chan answer
+	beats   chan *nats.Msg
+	views   chan *nats.Msg // of other observers
+	acks    chan *nats.Msg
+	status  chan nats.Status
+	subs    []*nats.Subscription
+}
+
+func (p *Prober) newLoop(ctx context.Context) *loop {
+	start := time.Now()
+	l := &loop{
+		Prober: p, ctx: ctx, log: p.Log, metrics: p.Metrics, now: p.clock,
+		tracked: map[string]*tracked{}, services: map[string]*service{}, aliases: map[string]map[*tracked]struct{}{},
+		jobs: make(chan job, 256), results: make(chan seen, 256), answers: make(chan answer, 256),
+		beats: make(chan *nats.Msg, beatBuffer), views: make(chan *nats.Msg, beatBuffer), acks: make(chan *nats.Msg, beatBuffer),
+	}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
+	if l.metrics == nil {
+		l.metrics = noMeter{}
+	}
+	if l.now == nil {
+		l.now = func() time.Duration { return time.Since(start) }
+	}
+	return l
+}
+
+func (l *loop) listen() error {
+	l.status = l.NC.StatusChanged(nats.CONNECTED)
+	for subject, c := range map[string]chan *nats.Msg{
+		l.Names.Heartbeats(): l.beats, l.Names.Observations(): l.views, l.Names.Acknowledgements(): l.acks,
+	} {
+		s, err := l.NC.ChanSubscribe(subject, c)
+		if err != nil {
+			l.hush()
+			return err
+		}
+		l.subs = append(l.subs, s)
+	}
+	return nil
+}
+
+func (l *loop) hush() {
+	for _, s := range l.subs {
+		_ = s.Unsubscribe() // the connection may be gone already
+	}
+	l.NC.RemoveStatusListener(l.status)
+}
+
+// follow reads the indexes and everything else until a subscription is lost or the context ends.
+func (l *loop) follow() {
+	changes := l.Instances.Subscribe(kv.Filter{}, changeBuffer)
+	defer changes.Close()
+	var preserved <-chan kv.Change
+	if l.Preservations != nil {
+		s := l.Preservations.Subscribe(kv.Filter{}, changeBuffer)
+		defer s.Close()
+		preserved = s.C
+		l.loadPreservations()
+	}
+	if l.Peers != nil {
+		l.nodes = l.Peers.Nodes()
+	}
+	owned, moved := l.Shares.Owned()
+	l.load(owned)
+	timer, ticker, sweep := time.NewTimer(0), time.NewTicker(tick), time.NewTicker(sweepEvery)
+	defer timer.Stop()
+	defer ticker.Stop()
+	defer sweep.Stop()
+	l.lastTick = l.now()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case c, ok := <-changes.C:
+			if !ok {
+				return
+			}
+			l.changed(&c)
+		case c, ok := <-preserved:
+			if !ok {
+				return
+			}
+			l.preservation(c.Item.Key, c.Item.State)
+		case <-moved:
+			owned, moved = l.Shares.Owned()
+			l.load(owned)
+		case m := <-l.beats:
+			l.hear(m)
+		case r := <-l.results:
+			l.saw(&r)
+		case a := <-l.answers:
+			l.answered(&a)
+		case m := <-l.views:
+			l.told(m)
+		case m := <-l.acks:
+			l.acknowledged(m)
+		case <-l.status:
+			l.amnesty("the connection to NATS is back")
+		case <-ticker.C:
+			l.tick()
+		case <-sweep.C:
+			l.sweep()
+		case <-timer.C:
+		}
+		timer.Reset(l.run())
+	}
+}
+
+// run visits what is due and returns how long nothing is.
+func (l *loop) run() time.Duration {
+	for range 1024 { // then others have a turn
+		now := l.now()
+		if len(l.due) == 0 {
+			return time.Hour
+		}
+		t := l.due[0]
+		if t.due > now {
+			return t.due - now
+		}
+		l.visit(t, now)
+	}
+	return 0
+}
+
+// sweep is what is done every second.
+func (l *loop) sweep() {
+	if l.Peers != nil {
+		if nodes := l.Peers.Nodes(); !equal(nodes, l.nodes) {
+			l.nodes = nodes
+			l.load(l.owned) // others may have to observe now
+		}
+	}
+	now := l.now()
+	for name, s := range l.services {
+		s.prune(now)
+		if s.unused() {
+			delete(l.services, name)
+			continue
+		}
+		l.renew(s, now)
+	}
+	l.flush()
+}

@@ -1,0 +1,144 @@
+package prober
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// maxTimeout bounds the timeout of a probe, however much this node doubts itself.
+const maxTimeout = time.Minute
+
+type job struct {
+	t      *tracked
+	target instance.Target
+	gen    uint64
+	epoch  uint64
+}
+
+type seen struct {
+	job
+	result instance.Result
+}
+
+// probe hands a probe to the pool. When all of it is busy, it is late, which is not held against the instance.
+func (l *loop) probe(t *tracked, now time.Duration) {
+	c := t.rec.Data.Check
+	timeout := min(c.TimeoutOf()*time.Duration(l.doubt(now)+1), maxTimeout)
+	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epoch}
+	select {
+	case l.jobs <- j:
+		t.probing = true
+	default:
+		t.probeAt = now + 20*time.Millisecond
+	}
+}
+
+// work is one of the pool.
+func (l *loop) work() {
+	for {
+		select {
+		case j := <-l.jobs:
+			select {
+			case l.results <- seen{j, l.look(j.target)}:
+			case <-l.ctx.Done():
+				return
+			}
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *loop) look(target instance.Target) (r instance.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("a probe panics", "instance", target.Key, "panic", p, "stack", string(debug.Stack()))
+			r = instance.Result{Class: instance.FailedConfig, Output: fmt.Sprintf("the probe panics: %v", p)}
+		}
+		outcome := r.Class
+		if r.OK {
+			outcome = "passed"
+		}
+		l.metrics.Probed(target.Check.Kind(), outcome, r.Latency)
+	}()
+	return l.Checker.Check(l.ctx, target)
+}
+
+// saw takes the result of a probe.
+func (l *loop) saw(r *seen) {
+	t, now := r.t, l.now()
+	t.probing = false
+	if t.gone() || l.ctx.Err() != nil {
+		return
+	}
+	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epoch) { // what began before a standstill may have failed by it
+		l.weighDoubt(t, &r.result, now)
+		l.count(t, r.result)
+		l.share(t, &r.result)
+		l.decide(t, now)
+	}
+	changing := r.result.OK == (t.state == instance.Unhealthy)
+	every := t.rec.Data.Check.Every(t.state, changing)
+	t.probeAt = now + time.Duration(float64(every)*(0.95+0.1*rand.Float64())) //nolint:gosec // no secret
+	l.plan(t, now)
+}
+
+// count keeps how often in a row, and how often it changes.
+func (l *loop) count(t *tracked, r instance.Result) {
+	if t.epoch != l.epoch {
+		t.epoch, t.passes, t.fails = l.epoch, 0, 0
+	}
+	if t.state != instance.Flapping {
+		t.flaps.Add(r.OK)
+	}
+	if r.OK {
+		t.passes, t.fails, t.last = t.passes+1, 0, nil
+		return
+	}
+	t.passes, t.fails, t.last = 0, t.fails+1, &r
+}
+
+// aliasKey is the key of the instance that an alias follows.
+func aliasKey(rec *instance.Record) string {
+	service, id, _ := strings.Cut(rec.Data.Check.Alias, "/")
+	return rec.Namespace + "." + service + "." + id
+}
+
+func (l *loop) unfollow(t *tracked) {
+	if followers := l.aliases[t.follows]; t.follows != "" {
+		if delete(followers, t); len(followers) == 0 {
+			delete(l.aliases, t.follows)
+		}
+		t.follows = ""
+	}
+}
+
+// mirror makes an alias as healthy as what it follows, at once: that one's own thresholds were applied already.
+func (l *loop) mirror(t *tracked) {
+	now := l.now()
+	if t.gone() || !t.active() {
+		return
+	}
+	t.probeAt = now + t.rec.Data.Check.IntervalOf()
+	item, ok := l.Instances.Get(t.follows)
+	r := instance.Result{Output: t.rec.Data.Check.Alias + " is " + strings.TrimPrefix(item.State, "active.")}
+	switch {
+	case !ok:
+		r.Output = t.rec.Data.Check.Alias + " is not registered"
+	case item.State == instance.Healthy || item.State == instance.Warming || item.State == instance.Suspect:
+		r.OK = true
+	}
+	l.count(t, r)
+	if r.OK {
+		t.passes = max(t.passes, t.rec.Data.Rise())
+	} else {
+		t.fails = max(t.fails, t.rec.Data.Fall())
+	}
+	l.decide(t, now)
+	l.plan(t, now)
+}

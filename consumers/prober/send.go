@@ -1,0 +1,167 @@
+package prober
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Bounds of what is on its way.
+const (
+	maxAsking   = 256
+	maxAdmits   = 4096
+	askTimeout  = 10 * time.Second
+	admitAgain  = 5 * time.Second  // the state did not move
+	sameAgain   = 10 * time.Second // it was said before and changed nothing
+	awaitWithin = 5 * time.Second  // for the revision of an answer to arrive
+	actor       = "prober"
+)
+
+// ask is a command whose answer is awaited: of an instance, or of a zone's preservation.
+type ask struct {
+	t     *tracked
+	z     *zone
+	cmd   streams.Command
+	epoch uint64
+}
+
+type answer struct {
+	ask
+	answer machines.Answer
+	err    error
+}
+
+// asking are the commands that are asked, and those that wait for their turn.
+type asking struct {
+	running int
+	waiting []ask
+}
+
+// ask sends a report of an instance. The same one is not sent twice of one revision within a while: it was said.
+func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
+	if t.sent == input && t.sentAt == t.revision && now < t.again {
+		return false
+	}
+	body, ok := l.report(data)
+	if !ok {
+		return false
+	}
+	t.asking, t.sent, t.sentAt, t.again = true, input, t.revision, now+sameAgain
+	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
+	return true
+}
+
+func (l *loop) report(data any) ([]byte, bool) {
+	var r machines.Report
+	var err error
+	if data != nil {
+		r.Data, err = json.Marshal(data)
+	}
+	body, err2 := json.Marshal(r)
+	if err != nil || err2 != nil { // none of the types can
+		l.log.Error("cannot write a report", "error", err, "report", err2)
+		return nil, false
+	}
+	return body, true
+}
+
+func (l *loop) enqueue(a ask) {
+	l.asking.waiting = append(l.asking.waiting, a)
+	l.pump()
+}
+
+func (l *loop) pump() {
+	for l.asking.running < maxAsking && len(l.asking.waiting) > 0 {
+		a := l.asking.waiting[0]
+		l.asking.waiting[0] = ask{}
+		l.asking.waiting = l.asking.waiting[1:]
+		l.asking.running++
+		l.background.Go(func() { l.await(a) })
+	}
+}
+
+// await asks and hands the answer to the loop.
+func (l *loop) await(a ask) {
+	ctx, cancel := context.WithTimeout(l.ctx, askTimeout)
+	defer cancel()
+	raw, err := l.Commands.Ask(ctx, a.cmd)
+	r := answer{ask: a, err: err}
+	if err == nil {
+		r.err = json.Unmarshal(raw, &r.answer)
+	}
+	outcome := r.answer.Outcome
+	if r.err != nil {
+		outcome = "unanswered"
+	}
+	l.metrics.Reported(a.cmd.Name, outcome)
+	select {
+	case l.answers <- r:
+	case <-l.ctx.Done():
+	}
+}
+
+// answered goes on from what was decided.
+func (l *loop) answered(a *answer) {
+	l.asking.running--
+	l.pump()
+	now := l.now()
+	if a.z != nil {
+		l.zoneAnswered(a, now)
+		return
+	}
+	t := a.t
+	if t.asking = false; t.gone() {
+		return
+	}
+	switch {
+	case a.err != nil:
+		l.log.Debug("a report was not answered", "instance", t.key, "report", a.cmd.Name, "error", a.err)
+		t.sent, t.retryAt = "", now+time.Second
+	case a.answer.Outcome == machines.Applied:
+		t.await, t.until = a.answer.Revision, now+awaitWithin
+	default: // somebody was faster, or there was nothing to change
+		l.log.Debug("a report changed nothing", "instance", t.key, "report", a.cmd.Name, "outcome", a.answer.Outcome, "refusal", a.answer.Refusal)
+	}
+	l.decide(t, now)
+	l.plan(t, now)
+}
+
+// admits counts the admissions that are on their way: they are many at once, and are not awaited one by one.
+type admits struct{ running atomic.Int64 }
+
+// admit confirms that a registration was read back, or says why it cannot be.
+func (l *loop) admit(t *tracked, now time.Duration) {
+	if l.admits.running.Load() >= maxAdmits {
+		t.retryAt = now + 5*time.Millisecond
+		return
+	}
+	t.retryAt = now + admitAgain
+	cmd := streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: instance.ReportPersisted, Actor: actor}
+	var data any = instance.Admission{Generation: t.rec.Generation, Revision: t.revision}
+	if err := l.Checker.Admit(t.rec.Data.Check, t.rec.Data.NodeAddress); err != nil {
+		cmd.Name, data = instance.ReportRefused, instance.RefusalReport{Reason: err.Error(), Generation: t.rec.Generation}
+	}
+	body, ok := l.report(data)
+	if !ok {
+		return
+	}
+	cmd.Body = body
+	l.admits.running.Add(1)
+	err := l.Commands.Start(cmd, "", func(r streams.Result) {
+		l.admits.running.Add(-1)
+		outcome := "stored"
+		if r.Err != nil {
+			outcome = "unanswered"
+		}
+		l.metrics.Reported(cmd.Name, outcome)
+	})
+	if err != nil {
+		l.admits.running.Add(-1)
+		t.retryAt = now + time.Second
+	}
+}

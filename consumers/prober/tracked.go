@@ -1,0 +1,292 @@
+package prober
+
+import (
+	stdheap "container/heap"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+const never = time.Duration(1<<63 - 1)
+
+// tracked is what is known of one instance.
+type tracked struct {
+	key      string
+	state    string
+	rec      *instance.Record // shared with the index
+	kind     string
+	revision uint64
+	service  *service
+	owned    bool // else it is only observed, for its owner
+
+	due   time.Duration
+	place int // in the heap
+
+	probeAt time.Duration
+	probing bool
+	passes  int // results in a row, since epoch
+	fails   int
+	epoch   uint64
+	flaps   instance.Flaps
+	last    *instance.Result // the last one that failed
+	views   map[string]view  // of other observers
+
+	seen    time.Duration // last heard, or since when it is listened to
+	zone    *zone
+	follows string        // key of the instance that an alias follows
+	weight  int           // its own word; -1 is none
+	weighed time.Duration // when that was reported
+	stale   bool          // beats of another generation were told of in the log
+
+	drainAt uint64 // revision in which it began to drain
+	idle    bool   // it has said since that nothing is in flight
+
+	asking  bool
+	await   uint64        // revision that the last answer told of; nothing is decided before it is here
+	until   time.Duration // or before this time
+	retryAt time.Duration // nothing is due before then but probes
+	sent    string        // input that was sent last, at the revision sentAt; not again before again
+	sentAt  uint64
+	again   time.Duration
+}
+
+func (t *tracked) probed() bool {
+	switch t.kind {
+	case instance.CheckHTTP, instance.CheckTCP, instance.CheckGRPC, instance.CheckUDP, instance.CheckScript:
+		return t.active()
+	}
+	return false
+}
+
+func (t *tracked) active() bool { return strings.HasPrefix(t.state, "active.") }
+
+func (t *tracked) found() bool { return t.state == instance.Healthy || t.state == instance.Warming }
+
+// load makes what is tracked that which this node owns or observes.
+func (l *loop) load(owned consumers.Set) {
+	now := l.now()
+	for p := range streams.Partitions {
+		if owned.Has(p) && !l.owned.Has(p) {
+			l.gained[p] = now
+		}
+	}
+	l.owned = owned
+	there := make(map[string]bool, len(l.tracked))
+	for q := (kv.Query{Limit: 1000}); ; {
+		page := l.Instances.List(q)
+		for i := range page.Items {
+			l.take(&page.Items[i])
+			there[page.Items[i].Key] = true
+		}
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	for key, t := range l.tracked {
+		if !there[key] {
+			l.drop(t)
+		}
+	}
+}
+
+func (l *loop) changed(c *kv.Change) {
+	if c.Deleted {
+		if t := l.tracked[c.Item.Key]; t != nil {
+			l.drop(t)
+		}
+	} else {
+		l.take(&c.Item)
+	}
+	for f := range l.aliases[c.Item.Key] {
+		l.mirror(f)
+	}
+}
+
+// take keeps what the index says of an instance, if this node has to do with it.
+func (l *loop) take(item *kv.Item) {
+	t := l.tracked[item.Key]
+	rec, ok := item.Value.(*instance.Record)
+	owned := l.owned.Has(streams.Partition(instance.Machine.Name, item.Key))
+	if !ok || item.State == instance.Deregistered || !owned && !l.observes(item.Key, rec) {
+		if t != nil {
+			l.drop(t)
+		}
+		return
+	}
+	now := l.now()
+	if t != nil && t.owned != owned {
+		l.drop(t)
+		t = nil
+	}
+	switch {
+	case t == nil:
+		t = l.track(item, rec, owned, now)
+	case item.Revision <= t.revision:
+		return
+	}
+	l.update(t, item, rec, now)
+	l.decide(t, now)
+	l.plan(t, now)
+}
+
+func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.Duration) *tracked {
+	t := &tracked{key: item.Key, owned: owned, place: -1, weight: -1, seen: now, epoch: l.epoch, probeAt: never}
+	l.tracked[t.key] = t
+	t.service = l.service(rec.Namespace + "." + rec.Service)
+	t.service.members[t] = struct{}{}
+	return t
+}
+
+// update is the news of an instance.
+func (l *loop) update(t *tracked, item *kv.Item, rec *instance.Record, now time.Duration) {
+	before, old := t.rec, t.state
+	t.rec, t.state, t.revision = rec, item.State, item.Revision
+	born := before == nil || before.Generation != rec.Generation
+	if born {
+		l.born(t, now)
+	}
+	if born || old != t.state {
+		l.entered(t, old, now)
+	}
+}
+
+// born begins a generation: nothing that was seen of another one counts.
+func (l *loop) born(t *tracked, now time.Duration) {
+	l.unfollow(t)
+	t.kind, t.zone = t.rec.Data.Check.Kind(), t.service.zone(t.rec.Data.Zone)
+	t.passes, t.fails, t.flaps, t.last, t.views = 0, 0, instance.Flaps{}, nil, nil
+	t.seen, t.weight, t.stale, t.sent, t.retryAt, t.probeAt = now, -1, false, "", 0, never
+	if t.kind == instance.CheckAlias {
+		t.follows, t.probeAt = aliasKey(t.rec), now
+		if l.aliases[t.follows] == nil {
+			l.aliases[t.follows] = map[*tracked]struct{}{}
+		}
+		l.aliases[t.follows][t] = struct{}{}
+	}
+}
+
+func (l *loop) entered(t *tracked, from string, now time.Duration) {
+	if from == instance.Flapping || from == instance.Draining {
+		t.passes, t.fails = 0, 0
+	}
+	t.retryAt = 0
+	switch t.state {
+	case instance.Unknown:
+		t.seen = max(t.seen, now)
+	case instance.Flapping:
+		t.flaps = instance.Flaps{}
+	case instance.Draining:
+		t.drainAt, t.idle = t.revision, false
+	}
+	if t.probed() && t.probeAt == never {
+		t.probeAt = now + spread(t.rec.Data.Check.Every(t.state, false))
+	}
+	if t.kind == instance.CheckAlias {
+		t.probeAt = now
+	}
+}
+
+// spread is a random part of a duration.
+func spread(d time.Duration) time.Duration { return rand.N(max(d, 1)) } //nolint:gosec // no secret
+
+func (l *loop) drop(t *tracked) {
+	l.unfollow(t)
+	delete(t.service.members, t)
+	delete(l.tracked, t.key)
+	if t.place >= 0 {
+		stdheap.Remove(&l.due, t.place)
+	}
+	t.place, t.rec = -1, nil // whatever is on its way for it is not for it any more
+}
+
+func (t *tracked) gone() bool { return t.rec == nil }
+
+// plan puts the instance where it is due next.
+func (l *loop) plan(t *tracked, now time.Duration) {
+	if t.gone() {
+		return
+	}
+	t.due = max(l.next(t, now), now)
+	if t.place < 0 {
+		stdheap.Push(&l.due, t)
+		return
+	}
+	stdheap.Fix(&l.due, t.place)
+}
+
+// next is when something is to be done: it may be asked too early, never too late.
+func (l *loop) next(t *tracked, now time.Duration) time.Duration {
+	at := never
+	if t.probed() && !t.probing || t.kind == instance.CheckAlias && t.active() {
+		at = t.probeAt
+	}
+	switch {
+	case !t.owned, t.asking:
+		return at
+	case t.await > t.revision && now < t.until:
+		return min(at, t.until)
+	case t.state == instance.Pending:
+		return min(at, t.retryAt)
+	case t.state == instance.Draining:
+		return min(at, now+sweepEvery)
+	}
+	due := l.silentAt(t)
+	if due <= now { // doubt or protection moved it
+		due = now + tick
+	}
+	if m := t.rec.Data.Maintenance; m != nil && !m.Until.IsZero() {
+		due = min(due, now+time.Until(m.Until)+time.Millisecond)
+	}
+	return min(at, max(due, t.retryAt))
+}
+
+// visit does what is due.
+func (l *loop) visit(t *tracked, now time.Duration) {
+	if t.state == instance.Pending && t.owned && now >= t.retryAt {
+		l.admit(t, now)
+	}
+	if t.kind == instance.CheckAlias && now >= t.probeAt {
+		l.mirror(t)
+	}
+	if t.probed() && !t.probing && now >= t.probeAt {
+		l.probe(t, now)
+	}
+	l.decide(t, now)
+	l.plan(t, now)
+	if !t.gone() && t.due <= now { // whatever it is, it cannot be done now
+		t.due = now + tick
+		stdheap.Fix(&l.due, t.place)
+	}
+}
+
+// heap orders instances by when they are due.
+type heap []*tracked
+
+func (h heap) Len() int           { return len(h) }
+func (h heap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h heap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push and Pop are called by container/heap only.
+func (h *heap) Push(x any) {
+	t := x.(*tracked)
+	t.place = len(*h)
+	*h = append(*h, t)
+}
+
+// Pop takes the last one.
+func (h *heap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.place = -1
+	return t
+}
