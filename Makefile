@@ -47,6 +47,9 @@ vuln: $(GOVULNCHECK)
 bench: ## measure this machine: transitions per second beside the raw ceiling of JetStream, one million entities
 	$(GO) run ./cmd/instar-bench
 
+bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarder; needs Postgres
+	cd bench/outbox && $(GO) run .
+
 torture: ## kill, cut and fill for ten minutes, and print what held
 	$(GO) run ./cmd/instar-torture -long
 
@@ -69,4 +72,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: help build run test postgres race vet lint fmt vuln bench torture torture-short update cover
+.PHONY: help build run test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
