@@ -1,0 +1,203 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// streamID is unique in a server: both protocols count their streams from 1.
+type streamID struct {
+	delta bool
+	n     int64
+}
+
+// stream is what one stream asks for and has.
+type stream struct {
+	id      streamID
+	watcher string
+	names   map[string]bool              // followed for it
+	sent    map[string]map[string]string // by nonce: the contents sent, by name
+	has     map[string]string            // acknowledged contents, by name
+}
+
+const maxWatcher = 128 // bytes of a node id
+
+// wholeCalls is what the server of the state of the world tells.
+type wholeCalls struct{ *feed }
+
+func (c wholeCalls) OnStreamOpen(_ context.Context, n int64, _ string) error {
+	c.open(streamID{n: n})
+	return nil
+}
+
+func (c wholeCalls) OnStreamClosed(n int64, _ *corepb.Node) { c.closed(streamID{n: n}) }
+
+func (c wholeCalls) OnStreamRequest(n int64, r *discoverypb.DiscoveryRequest) error {
+	if r.GetTypeUrl() == resource.EndpointType {
+		c.asked(streamID{n: n}, asking{node: r.GetNode(), nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil, all: true, add: r.GetResourceNames()})
+	}
+	return nil
+}
+
+func (c wholeCalls) OnStreamResponse(_ context.Context, n int64, _ *discoverypb.DiscoveryRequest, r *discoverypb.DiscoveryResponse) {
+	c.answered(streamID{n: n}, r.GetNonce(), r.GetResources())
+}
+
+// deltaCalls is what the server of deltas tells.
+type deltaCalls struct{ *feed }
+
+func (c deltaCalls) OnDeltaStreamOpen(_ context.Context, n int64, _ string) error {
+	c.open(streamID{true, n})
+	return nil
+}
+
+func (c deltaCalls) OnDeltaStreamClosed(n int64, _ *corepb.Node) { c.closed(streamID{true, n}) }
+
+func (c deltaCalls) OnStreamDeltaRequest(n int64, r *discoverypb.DeltaDiscoveryRequest) error {
+	if t := r.GetTypeUrl(); t == resource.EndpointType || t == "" {
+		c.asked(streamID{true, n}, asking{
+			node: r.GetNode(), nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil,
+			add: r.GetResourceNamesSubscribe(), remove: r.GetResourceNamesUnsubscribe(),
+		})
+	}
+	return nil
+}
+
+func (c deltaCalls) OnStreamDeltaResponse(n int64, _ *discoverypb.DeltaDiscoveryRequest, r *discoverypb.DeltaDiscoveryResponse) {
+	var all []*anypb.Any
+	for _, one := range r.GetResources() {
+		all = append(all, one.GetResource())
+	}
+	c.answered(streamID{true, n}, r.GetNonce(), all)
+}
+
+func (f *feed) open(id streamID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.streams[id] = &stream{id: id, watcher: fmt.Sprintf("xds:stream-%d", id.n), names: map[string]bool{}, sent: map[string]map[string]string{}, has: map[string]string{}}
+}
+
+func (f *feed) closed(id streamID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.streams[id]; one != nil {
+		for name := range one.names {
+			f.leave(name)
+		}
+		delete(f.streams, id)
+	}
+}
+
+// asking is what a request says.
+type asking struct {
+	node   *corepb.Node
+	nonce  string
+	bad    bool // a NACK
+	all    bool // add is everything that is wanted
+	add    []string
+	remove []string
+}
+
+func (f *feed) asked(id streamID, a asking) {
+	f.mu.Lock()
+	one := f.streams[id]
+	if one == nil {
+		f.mu.Unlock()
+		return
+	}
+	if node := a.node.GetId(); node != "" {
+		one.watcher = "xds:" + node[:min(len(node), maxWatcher)]
+	}
+	f.subscribe(one, a)
+	got := one.sent[a.nonce]
+	delete(one.sent, a.nonce)
+	if a.bad {
+		got = nil
+	}
+	for name, content := range got {
+		if one.names[name] {
+			one.has[name] = content
+		}
+	}
+	f.mu.Unlock()
+	for name := range got {
+		f.confirm(name)
+	}
+}
+
+// subscribe changes what a stream asks for. The lock is held.
+func (f *feed) subscribe(one *stream, a asking) {
+	wanted := map[string]bool{}
+	for _, name := range a.add {
+		wanted[name] = true
+		if !one.names[name] && f.follow(name) {
+			one.names[name] = true
+		}
+	}
+	gone := a.remove
+	if a.all {
+		for name := range one.names {
+			if !wanted[name] {
+				gone = append(gone, name)
+			}
+		}
+	}
+	for _, name := range gone {
+		if one.names[name] {
+			delete(one.names, name)
+			delete(one.has, name)
+			f.leave(name)
+		}
+	}
+}
+
+// answered remembers what is being sent under a nonce.
+func (f *feed) answered(id streamID, nonce string, all []*anypb.Any) {
+	contents := map[string]string{}
+	for _, raw := range all {
+		var it endpointpb.ClusterLoadAssignment
+		if proto.Unmarshal(raw.GetValue(), &it) == nil {
+			contents[it.GetClusterName()] = string(raw.GetValue())
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.streams[id]; one != nil {
+		one.sent[nonce] = contents
+		if len(one.sent) > remembered {
+			clear(one.sent) // a client that never acknowledges
+		}
+	}
+}
+
+// confirm says what each watcher of a service has: of its streams and their names for the service, what is behind.
+func (f *feed) confirm(name string) {
+	if f.Acked == nil {
+		return
+	}
+	namespace, service, _ := f.parse(name)
+	least := map[string]uint64{}
+	f.mu.Lock()
+	for _, one := range []*followed{f.followed[service+"."+namespace], f.followed[service]} {
+		if one == nil || one.namespace != namespace {
+			continue
+		}
+		for _, st := range f.streams {
+			index, ok := one.built[st.has[one.name]]
+			if before, seen := least[st.watcher]; ok && (!seen || index < before) {
+				least[st.watcher] = index
+			}
+		}
+	}
+	f.mu.Unlock()
+	for watcher, index := range least {
+		f.Acked(namespace, service, watcher, index)
+	}
+}

@@ -1,0 +1,237 @@
+package xds_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	edspb "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// book is a catalog for tests, of one service: default/web.
+type book struct {
+	mu    sync.Mutex
+	all   []discovery.Endpoint
+	index uint64
+	woken chan struct{}
+}
+
+func (b *book) Find(q discovery.Query) discovery.Result {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q.Namespace != "default" || q.Service != "web" {
+		return discovery.Result{Index: b.index}
+	}
+	return discovery.Result{Endpoints: b.all, Index: b.index, Changed: b.index, Known: true}
+}
+
+func (b *book) Watch(_, service string, after uint64) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if service != "web" {
+		return nil
+	}
+	if b.index > after {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return b.woken
+}
+
+func (b *book) Services(string) []string { return []string{"web"} }
+
+func (b *book) set(index uint64, all ...discovery.Endpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all, b.index = all, index
+	if b.woken != nil {
+		close(b.woken)
+	}
+	b.woken = make(chan struct{})
+}
+
+func web(id, address, zone, state string, weight int) discovery.Endpoint {
+	return discovery.Endpoint{Namespace: "default", Service: "web", InstanceID: id, NodeAddress: address, Zone: zone, State: state, Weight: weight, Version: "1"}
+}
+
+type ack struct {
+	service, watcher string
+	index            uint64
+}
+
+func setup(t *testing.T) (*book, *grpc.ClientConn, chan ack) {
+	t.Helper()
+	b, acks, started, done := &book{}, make(chan ack, 100), make(chan string, 1), make(chan error, 1)
+	b.set(7, web("i1", "10.0.0.1:80", "b", "active.healthy", 100), web("i2", "[::1]:81", "a", "active.suspect", 25),
+		web("i3", "10.0.0.3:80", "a", "draining", 100), web("i4", "host.example:80", "a", "active.healthy", 100))
+	s := &xds.Server{
+		Address: "127.0.0.1:0", Finder: b, Started: func(a string) { started <- a },
+		Acked: func(ns, service, watcher string, index uint64) { acks <- ack{ns + "/" + service, watcher, index} },
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { done <- s.Run(ctx) }()
+	conn, err := grpc.NewClient(<-started, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		stop()
+		require.NoError(t, <-done)
+	})
+	return b, conn, acks
+}
+
+func node(id string) *corepb.Node { return &corepb.Node{Id: id} }
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+const whole = `{"clusterName":"web.default","endpoints":[
+ {"locality":{"zone":"a"},"loadBalancingWeight":125,"lbEndpoints":[
+  {"endpoint":{"address":{"socketAddress":{"address":"::1","portValue":81}}},"healthStatus":"DEGRADED","metadata":{"filterMetadata":{"envoy.lb":{"instanceId":"i2","version":"1"}}},"loadBalancingWeight":25},
+  {"endpoint":{"address":{"socketAddress":{"address":"10.0.0.3","portValue":80}}},"healthStatus":"DRAINING","metadata":{"filterMetadata":{"envoy.lb":{"instanceId":"i3","version":"1"}}},"loadBalancingWeight":100}]},
+ {"locality":{"zone":"b"},"loadBalancingWeight":100,"lbEndpoints":[
+  {"endpoint":{"address":{"socketAddress":{"address":"10.0.0.1","portValue":80}}},"healthStatus":"HEALTHY","metadata":{"filterMetadata":{"envoy.lb":{"instanceId":"i1","version":"1"}}},"loadBalancingWeight":100}]}]}`
+
+// assigned are the endpoints of each assignment of a response, by name.
+func assigned(t *testing.T, r *discoverypb.DiscoveryResponse) map[string]*endpointpb.ClusterLoadAssignment {
+	t.Helper()
+	all := map[string]*endpointpb.ClusterLoadAssignment{}
+	for _, raw := range r.GetResources() {
+		var one endpointpb.ClusterLoadAssignment
+		require.NoError(t, raw.UnmarshalTo(&one))
+		require.NoError(t, one.ValidateAll(), "what Envoy itself checks")
+		all[one.GetClusterName()] = &one
+	}
+	return all
+}
+
+func TestStateOfTheWorldOverADS(t *testing.T) {
+	t.Parallel()
+	b, conn, acks := setup(t)
+	st, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(within(t))
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{Node: node("proxy-1"), TypeUrl: resource.ClusterType}), "not served, and no reason to end")
+	names := []string{"web.default", "web", "nobody.default", "Not a name"}
+	ask := &discoverypb.DiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNames: names}
+	require.NoError(t, st.Send(ask))
+	r, err := st.Recv()
+	require.NoError(t, err)
+	all := assigned(t, r)
+	require.Len(t, all, 3)
+	var want endpointpb.ClusterLoadAssignment
+	require.NoError(t, protojson.Unmarshal([]byte(whole), &want))
+	require.Equal(t, protojson.Format(&want), protojson.Format(all["web.default"]))
+	require.Len(t, all["web"].GetEndpoints(), 2)
+	require.Empty(t, all["nobody.default"].GetEndpoints(), "no proxy waits for what nobody knows")
+
+	reply := func(r *discoverypb.DiscoveryResponse) {
+		require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNames: names, VersionInfo: r.GetVersionInfo(), ResponseNonce: r.GetNonce()}))
+	}
+	reply(r)
+	got := map[ack]bool{}
+	for range 3 {
+		got[<-acks] = true
+	}
+	require.Equal(t, map[ack]bool{{"default/web", "xds:proxy-1", 7}: true, {"default/nobody", "xds:proxy-1", 7}: true}, got, "web and web.default are one")
+
+	b.set(9, web("i1", "10.0.0.1:80", "b", "draining", 100))
+	for seen := map[string]bool{}; len(seen) < 2; { // one response for each name, or one for both
+		r, err = st.Recv()
+		require.NoError(t, err)
+		for name, one := range assigned(t, r) {
+			require.Equal(t, corepb.HealthStatus_DRAINING, one.GetEndpoints()[0].GetLbEndpoints()[0].GetHealthStatus(), name)
+			seen[name] = true
+		}
+		reply(r)
+	}
+	await(acks, ack{"default/web", "xds:proxy-1", 9})
+}
+
+// await reads until it comes: what was acknowledged before is repeated meanwhile.
+func await(acks chan ack, want ack) {
+	for a := range acks {
+		if a == want {
+			return
+		}
+	}
+}
+
+func TestNackAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
+	_, conn, acks := setup(t)
+	st, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(within(t))
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{Node: node("p"), ResourceNames: []string{"web"}}))
+	r, err := st.Recv()
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{ResourceNames: []string{"web"}, ResponseNonce: r.GetNonce(), ErrorDetail: status.New(codes.InvalidArgument, "bad").Proto()}))
+	// What comes next on the same stream is answered, so the NACK has been read by then.
+	require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{ResourceNames: []string{"web", "other"}, ResponseNonce: r.GetNonce()}))
+	_, err = st.Recv()
+	require.NoError(t, err)
+	require.Empty(t, acks)
+}
+
+func TestDeltas(t *testing.T) {
+	t.Parallel()
+	b, conn, acks := setup(t)
+	st, err := edspb.NewEndpointDiscoveryServiceClient(conn).DeltaEndpoints(within(t))
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&discoverypb.DeltaDiscoveryRequest{Node: node("proxy-2"), ResourceNamesSubscribe: []string{"web.default"}}))
+	receive := func() (*discoverypb.DeltaDiscoveryResponse, *endpointpb.ClusterLoadAssignment) {
+		r, err := st.Recv()
+		require.NoError(t, err)
+		for len(r.GetResources()) == 0 { // only says what is gone
+			require.NoError(t, st.Send(&discoverypb.DeltaDiscoveryRequest{ResponseNonce: r.GetNonce()}))
+			r, err = st.Recv()
+			require.NoError(t, err)
+		}
+		var one endpointpb.ClusterLoadAssignment
+		require.NoError(t, r.GetResources()[0].GetResource().UnmarshalTo(&one))
+		require.NoError(t, st.Send(&discoverypb.DeltaDiscoveryRequest{ResponseNonce: r.GetNonce()}))
+		return r, &one
+	}
+	_, one := receive()
+	require.Len(t, one.GetEndpoints(), 2)
+	require.Equal(t, ack{"default/web", "xds:proxy-2", 7}, <-acks)
+
+	b.set(8, web("i9", "10.0.0.9:80", "", "active.healthy", 0))
+	_, one = receive()
+	require.Equal(t, corepb.HealthStatus_DRAINING, one.GetEndpoints()[0].GetLbEndpoints()[0].GetHealthStatus(), "no weight, no traffic")
+	await(acks, ack{"default/web", "xds:proxy-2", 8})
+
+	// Nothing that the proxy sees has changed: it has the new index without being told.
+	b.set(9, web("i9", "10.0.0.9:80", "", "active.healthy", 0))
+	await(acks, ack{"default/web", "xds:proxy-2", 9})
+
+	require.NoError(t, st.Send(&discoverypb.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"web.default"}, ResourceNamesSubscribe: []string{"empty"}}))
+	receive()
+	await(acks, ack{"default/empty", "xds:proxy-2", 9})
+}
+
+func TestBadFields(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, (&xds.Server{}).Run(context.Background()), "Finder")
+	require.ErrorContains(t, (&xds.Server{Finder: &book{}, Address: "127.0.0.1:-1"}).Run(context.Background()), "127.0.0.1:-1")
+}
