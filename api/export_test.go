@@ -1,6 +1,15 @@
 package api
 
-import "github.com/danielgtaylor/huma/v2"
+import (
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/bcc94042/instar/api/discovery"
+)
 
 // TakeSeats takes all places of watches until it is undone.
 func (s *Server) TakeSeats() func() {
@@ -43,4 +52,33 @@ func (s *Server) RegisterPanic() error {
 		}
 	}
 	return nil
+}
+
+var discoverRoute = sync.OnceValue(func() *request {
+	mux := http.NewServeMux()
+	s := &Server{mux: mux, patterns: map[string]bool{}, api: humago.New(mux, humaConfig(Version{})), o: Options{Discovery: discovery.New(discovery.Options{})}}
+	rt := s.discoverRoutes()[0]
+	if err := s.register(rt); err != nil {
+		panic(err)
+	}
+	return &request{Server: s, rt: rt, who: anonymous}
+})
+
+// ReadDiscoverQuery reads the query of GET /v1/discover/web as the operation does; false refuses it.
+func ReadDiscoverQuery(values url.Values) (discovery.Query, bool) {
+	r, err := http.NewRequest(http.MethodGet, "/v1/discover/web?"+values.Encode(), nil)
+	if err != nil {
+		return discovery.Query{}, false
+	}
+	r.SetPathValue("service", "web")
+	q := *discoverRoute()
+	q.r, q.query = r, nil
+	if q.parse() != nil {
+		return discovery.Query{}, false
+	}
+	dq, p := q.filter()
+	if p == nil && q.query.Get("at") != "" {
+		_, p = readMoment(q.query.Get("at"))
+	}
+	return dq, p == nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -149,8 +150,11 @@ func (e *engine) take(msg jetstream.Msg) {
 		return
 	}
 	m := gadget
-	if addr.Machine == part.Name {
+	switch addr.Machine {
+	case part.Name:
 		m = part
+	case instance.Machine.Name:
+		m = instance.Machine
 	}
 	if e.mute != nil && e.mute(addr.Last) {
 		return
