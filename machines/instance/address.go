@@ -134,8 +134,8 @@ func ipv6(text string) (groups [8]uint16, ok bool) {
 		return groups, false
 	}
 	head, tail, short := strings.Cut(text, "::")
-	front, ok1 := hextets(head)
-	back, ok2 := hextets(tail)
+	front, ok1 := hextets(head, !short)
+	back, ok2 := hextets(tail, true)
 	n := len(front) + len(back)
 	if !ok1 || !ok2 || short && n > 7 || !short && n != 8 {
 		return groups, false
@@ -145,15 +145,15 @@ func ipv6(text string) (groups [8]uint16, ok bool) {
 	return groups, true
 }
 
-// hextets reads groups of hexadecimal digits; the last one may be an IPv4 address.
-func hextets(text string) ([]uint16, bool) {
+// hextets reads groups of hexadecimal digits. The last group of an address may be an IPv4 address.
+func hextets(text string, ends bool) ([]uint16, bool) {
 	if text == "" {
 		return nil, true
 	}
 	var groups []uint16
 	parts := strings.Split(text, ":")
 	for i, p := range parts {
-		if quad, ok := ipv4(p); ok && i == len(parts)-1 {
+		if quad, ok := ipv4(p); ok && ends && i == len(parts)-1 {
 			groups = append(groups, uint16(quad[0])<<8|uint16(quad[1]), uint16(quad[2])<<8|uint16(quad[3]))
 			continue
 		}

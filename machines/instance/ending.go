@@ -40,7 +40,7 @@ func drainUntil(s *step) time.Time {
 
 func drain(s *step) {
 	s.Data.Drain = &Drain{Since: s.Now(), Until: drainUntil(s), Reason: s.In.Reason, From: s.State()}
-	s.Data.Suspicion, s.Data.WarmSince = nil, time.Time{}
+	s.Data.Suspicion, s.Data.WarmSince, s.Data.AdmitUntil = nil, time.Time{}, time.Time{}
 	votes(s, nil, nil)
 	s.Detail(EventDraining, s.Data.Drain)
 }

@@ -9,14 +9,12 @@ import (
 
 func protect(s *step) {
 	s.Data.Protected = true
-	s.Detail(EventProtected, map[string]any{"zone": s.Data.Zone})
 }
 
 // unprotect: what fell silent meanwhile gets a whole window before it is taken for dead.
 func unprotect(s *step) {
 	s.Data.Protected = false
 	again(s)
-	s.Detail(EventUnprotected, map[string]any{"zone": s.Data.Zone})
 }
 
 func (b *MaintenanceBody) reason(s *step) string { return cmp.Or(b.Reason, s.In.Reason) }

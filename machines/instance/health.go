@@ -12,6 +12,10 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
+// SpareFor is the least time after which a protected instance that is suspect is looked at again: a short window would
+// be nothing but work while nothing may expire.
+const SpareFor = time.Minute
+
 // maxOutput is how much of what a check said is kept.
 const maxOutput = 512
 
@@ -235,14 +239,14 @@ func confirm(s *step) {
 func agree(s *step) {
 	confirm(s)
 	n := s.Data.Suspicion
-	s.Fail(&machines.Failure{Code: FailureSuspect, Message: fmt.Sprintf("%s says %s, and so do %s", n.Reason, n.By, strings.Join(n.Confirmed, ", "))})
+	s.Fail(&machines.Failure{Code: FailureSuspect, Message: fmt.Sprintf("%s, seen by %s and %s", n.Reason, n.By, strings.Join(n.Confirmed, ", "))})
 	down(s)
 }
 
 // expire: it was suspect for the whole window.
 func expire(s *step) {
 	n := s.Data.Suspicion
-	msg := fmt.Sprintf("%s says %s; suspect for %s without a sign of life", n.Reason, n.By, s.Now().Sub(n.Since).Round(time.Millisecond))
+	msg := fmt.Sprintf("%s, seen by %s and not refuted within %s", n.Reason, n.By, s.Now().Sub(n.Since).Round(time.Millisecond))
 	s.Fail(&machines.Failure{Code: FailureSuspect, Message: msg})
 	down(s)
 }
@@ -250,17 +254,20 @@ func expire(s *step) {
 // spare is what protection does: everything stays, with another window.
 func spare(s *step) {
 	s.Detail(EventSpared, map[string]any{"from": s.In.Command})
-	again(s)
+	if n := again(s); n != nil && n.Until.Before(s.Now().Add(SpareFor)) {
+		n.Until = s.Now().Add(SpareFor)
+	}
 }
 
 // again gives a suspect instance a whole window from now on.
-func again(s *step) {
+func again(s *step) *Suspicion {
 	if s.Data.Suspicion == nil {
-		return
+		return nil
 	}
 	n := *s.Data.Suspicion
 	n.Until = s.Now().Add(s.Data.SuspectWindow(len(n.Confirmed)))
 	s.Data.Suspicion = &n
+	return &n
 }
 
 // SuspectWindow is how long an instance stays suspect after so many other observers confirmed it: the grace of a TTL;

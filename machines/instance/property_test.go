@@ -1,0 +1,276 @@
+package instance_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// The table again, written by hand from the specification and not from the code: where each input may lead from each
+// state. What keeps the state and leaves no version is not in it.
+const (
+	pending   = "registering.pending_persistence"
+	notKept   = "registering.persistence_failed"
+	unknown   = "active.unknown"
+	warming   = "active.warming"
+	healthy   = "active.healthy"
+	suspect   = "active.suspect"
+	unhealthy = "active.unhealthy"
+	flapping  = "active.flapping"
+	draining  = "draining"
+	gone      = "deregistered"
+)
+
+var lawful = map[string]map[string][]string{
+	"": {"register": {pending}},
+	pending: {
+		"persistence-success": {unknown, warming, healthy}, "persistence-failure": {notKept, gone},
+		"registration-failed": {gone}, "registration-deadline": {gone}, "graceful-shutdown": {draining},
+	},
+	notKept: {"retry-persist": {pending, gone}, "registration-failed": {gone}, "graceful-shutdown": {draining}},
+	unknown: {
+		"health-check-passed": {warming, healthy}, "health-check-failed": {unhealthy, gone}, "heartbeat-missed": {unhealthy},
+		"flap-detected": {flapping}, "graceful-shutdown": {draining},
+	},
+	warming: {
+		"health-check-passed": {warming}, "warmup-complete": {healthy}, "health-check-failed": {suspect, unhealthy, gone},
+		"heartbeat-missed": {suspect}, "observer-lost": {suspect}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+	},
+	healthy: {
+		"health-check-passed": {healthy}, "health-check-failed": {suspect, unhealthy, gone},
+		"heartbeat-missed": {suspect}, "observer-lost": {suspect}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+	},
+	suspect: {
+		"health-check-passed": {warming, healthy}, "health-check-failed": {suspect, unhealthy}, "suspicion-confirmed": {suspect, unhealthy},
+		"suspect-timeout": {suspect, unhealthy}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+	},
+	unhealthy: {
+		"health-check-passed": {unhealthy, warming, healthy}, "health-check-failed": {unhealthy, gone},
+		"deregister-critical-after": {unhealthy, gone}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+	},
+	flapping: {"flap-cleared": {unknown}, "graceful-shutdown": {draining}},
+	draining: {
+		"graceful-shutdown": {draining}, "drain-complete": {gone}, "drain-failed": {gone}, "drain-timeout": {gone},
+		"cancel-drain": {pending, unknown, warming, healthy},
+	},
+	gone: {"register": {pending}},
+}
+
+func init() {
+	for state, inputs := range lawful {
+		if state == "" || state == gone {
+			continue
+		}
+		inputs["register"], inputs["force-deregister"] = []string{pending}, []string{gone}
+		for _, flag := range []string{"protect", "unprotect", "maintenance", "maintenance-expired", "pin", "label"} {
+			inputs[flag] = []string{state}
+		}
+	}
+}
+
+func TestTheTableIsTheSpecification(t *testing.T) {
+	t.Parallel()
+	table := map[string]map[string][]string{}
+	for _, e := range instance.Machine.Edges {
+		if e.Noop {
+			continue
+		}
+		if table[e.From] == nil {
+			table[e.From] = map[string][]string{}
+		}
+		if !slices.Contains(table[e.From][e.On], e.To) {
+			table[e.From][e.On] = append(table[e.From][e.On], e.To)
+		}
+	}
+	for from, inputs := range lawful {
+		for on, to := range inputs {
+			require.ElementsMatch(t, to, table[from][on], "%s on %s", from, on)
+		}
+		require.ElementsMatch(t, slices.Collect(maps.Keys(inputs)), slices.Collect(maps.Keys(table[from])), from)
+	}
+	require.Len(t, table, len(lawful))
+}
+
+// world is one run: an instance, the time, and what was seen of them.
+type world struct {
+	t      *rapid.T
+	e      machines.Entity
+	now    time.Time
+	seq    uint64
+	passed bool // in this generation
+}
+
+func TestAnySequenceOfInputsKeepsThePromises(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, e: instance.Machine.New("default", "web", "a"), now: time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)}
+		w.step(w.register())
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			w.now = w.now.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "pause")))
+			w.step(w.input())
+		}
+	})
+}
+
+func (w *world) step(in machines.Input) {
+	t, before := w.t, encode(w.t, w.e)
+	w.seq++
+	in.Seq, in.ID, in.Time, in.Actor = w.seq, fmt.Sprint("c", w.seq), w.now, "somebody"
+	next, out, err := instance.Machine.Step(w.e, in)
+	require.Equal(t, before, encode(t, w.e), "the given entity was changed")
+	again, _, _ := instance.Machine.Step(w.e, in)
+	require.Equal(t, encode(t, next), encode(t, again), "the same input gives the same entity")
+	if err != nil || out.Result != machines.Applied {
+		require.Equal(t, before, encode(t, next), "an input that was not applied changed the entity")
+		require.Empty(t, out.Messages)
+		var refusal *machines.Refusal
+		if err != nil {
+			require.True(t, errors.As(err, &refusal), "%v", err)
+			require.NotEmpty(t, refusal.Message)
+		}
+		return
+	}
+	w.lawfully(in, next, out)
+	w.fenced(in, out)
+	w.told(out)
+	w.whole(next)
+	w.spared(next, out)
+	w.e = decode(t, next)
+}
+
+// lawfully: one version more, along an edge of the specification; only a registration leads out of the end, and only a
+// registration raises the generation, by one.
+func (w *world) lawfully(in machines.Input, next machines.Entity, out machines.Output) {
+	t := w.t
+	require.Equal(t, w.e.Version+1, next.Version)
+	require.NotNil(t, out.Edge)
+	require.Contains(t, lawful[out.From][out.Edge.On], out.To, "%s on %s", out.From, out.Edge.On)
+	want := w.e.Generation
+	if in.Command == "register" {
+		want++
+		w.passed = false
+	}
+	require.Equal(t, want, next.Generation)
+	if out.From == gone {
+		require.Equal(t, "register", in.Command)
+	}
+	if in.Command == "health-check-passed" && (out.To == healthy || out.To == warming) {
+		w.passed = true
+	}
+}
+
+// fenced: nothing that speaks of another generation changes anything.
+func (w *world) fenced(in machines.Input, out machines.Output) {
+	var body struct {
+		Generation uint64 `json:"generation"`
+		Data       struct {
+			Generation uint64 `json:"generation"`
+		} `json:"data"`
+	}
+	_ = json.Unmarshal(in.Body, &body) // no body, no generation
+	g := max(body.Generation, body.Data.Generation)
+	require.True(w.t, g == 0 || g == w.e.Generation, "%s of generation %d at %d: %s", in.Command, g, w.e.Generation, out.To)
+}
+
+func (w *world) told(out machines.Output) {
+	events := 0
+	for i, m := range out.Messages {
+		require.Equal(w.t, i, m.N)
+		require.Equal(w.t, w.e.Version+1, m.Version)
+		if m.Kind == machines.KindEvent {
+			events++
+		}
+		require.True(w.t, json.Valid(m.Body))
+	}
+	require.Positive(w.t, events, "a transition without an event")
+}
+
+// whole: what holds of every instance, whatever happened to it.
+func (w *world) whole(e machines.Entity) {
+	t, d := w.t, e.Data.(*instance.Data)
+	deadline, armed := e.Timers["deadline"]
+	switch e.State {
+	case pending, notKept, warming, suspect, flapping, draining:
+		require.True(t, armed, "no deadline while %s", e.State)
+	case unhealthy:
+		require.Equal(t, d.CriticalAfter() > 0, armed)
+	default:
+		require.False(t, armed, "a deadline while %s", e.State)
+	}
+	require.LessOrEqual(t, deadline.Armed, e.Version)
+	require.Equal(t, e.State == suspect, d.Suspicion != nil)
+	require.Equal(t, e.State == pending || e.State == notKept, !d.AdmitUntil.IsZero())
+	require.Equal(t, e.State == draining, d.Drain != nil && e.State != gone)
+	if e.State == suspect {
+		require.Equal(t, d.Suspicion.Until, deadline.At)
+	}
+	if e.State == warming {
+		require.Equal(t, d.WarmSince.Add(d.Warmup()), deadline.At)
+	}
+	if d.Check.ObserversOf() == 1 {
+		require.Empty(t, d.Failing)
+		require.Empty(t, d.Passing)
+	}
+	if e.State == unhealthy || e.State == notKept {
+		require.NotNil(t, e.LastError, "%s without a reason", e.State)
+	}
+	w.found(e, d)
+}
+
+// found: never before it passed, unless it is not checked; and its weight follows.
+func (w *world) found(e machines.Entity, d *instance.Data) {
+	routable := instance.Routable(e.State, d, w.now)
+	if routable {
+		require.True(w.t, w.passed || d.Check.Kind() == instance.CheckNone, "found while %s, and never passed", e.State)
+		require.Contains(w.t, []string{warming, healthy, suspect}, e.State)
+	}
+	weight := instance.Weight(d, e.State, e.Since, w.now)
+	whole := d.Weight
+	if d.Reported != nil {
+		whole = *d.Reported
+	}
+	if d.Pinned != nil {
+		whole = *d.Pinned
+	}
+	require.LessOrEqual(w.t, weight, whole)
+	require.Equal(w.t, routable && whole > 0, weight > 0)
+	if routable && e.State == healthy {
+		require.Equal(w.t, whole, weight)
+	}
+}
+
+// spared: while it is protected, nothing but people and registrations takes it out.
+func (w *world) spared(next machines.Entity, out machines.Output) {
+	d := w.e.Data.(*instance.Data)
+	if !d.Protected || out.From == draining || out.From == pending || out.From == notKept {
+		return
+	}
+	if slices.Contains([]string{unhealthy, gone, flapping}, out.To) && out.From != out.To {
+		require.Contains(w.t, []string{"force-deregister", "graceful-shutdown"}, out.Edge.On, "%s -> %s", out.From, out.To)
+	}
+}
+
+func encode(t require.TestingT, v any) string {
+	raw, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// decode stores the entity and reads it again, as the engine does between two steps on different nodes.
+func decode(t require.TestingT, e machines.Entity) machines.Entity {
+	stored := encode(t, e)
+	read, err := instance.Machine.Decode([]byte(stored))
+	require.NoError(t, err)
+	require.Equal(t, stored, encode(t, read))
+	return read
+}
