@@ -13,6 +13,9 @@ help: ## show the targets
 build: ## build bin/instar
 	$(GO) build -trimpath -o bin/instar ./cmd/instar
 
+cluster: build ## build and start three nodes here, with a table of how they stand: data in ./data, HTTP on 127.0.0.1:8080 to 8082
+	./bin/instar cluster dev
+
 run: build ## build and start a server here, with a sample service: data in ./data, HTTP on 127.0.0.1:8080, NATS on 127.0.0.1:4222
 	./bin/instar dev
 
@@ -72,4 +75,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: help build run test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -33,6 +33,7 @@ func (n *Node) reconcile(ctx context.Context, loops *sync.WaitGroup, work Work) 
 			loops.Go(func() { n.release(ctx, p) })
 		case h != nil && !want && !h.left:
 			h.left = true
+			n.Log.Debug("a partition is to come to an end", "partition", p)
 			owned &^= 1 << p
 			close(h.leave)
 		}
@@ -113,12 +114,14 @@ func (n *Node) hold(ctx context.Context, p int, h *holding, work Work) {
 		}()
 		work(ctx, h.leave, p)
 		close(ended)
+		n.Log.Debug("a partition has come to an end", "partition", p)
 	}
 	n.mu.Lock()
 	lost := h.lost
 	n.mu.Unlock()
 	if !lost {
 		n.release(context.WithoutCancel(ctx), p)
+		n.Log.Debug("a partition was given back", "partition", p)
 	}
 }
 

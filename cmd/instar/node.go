@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
+)
+
+// nodeCommand is about the processes that share the work.
+func nodeCommand() *cobra.Command {
+	g := clientFlags(group("node", "The nodes that share the work: see, cordon, drain"))
+	g.GroupID = groupLook
+	drain := nodeWish("drain", "draining", "Move everything away from one, which then serves the API only, until it is uncordoned")
+	drain.Flags().Duration("timeout", 30*time.Second, "wait at most so long until it has given everything away; 0 does not wait")
+	g.AddCommand(
+		&cobra.Command{Use: "ls", Short: "List them", Args: arguments(), RunE: asking(nodeLs)},
+		&cobra.Command{Use: "show NAME", Short: "Show one with its partitions", Args: arguments("NAME"), RunE: asking(nodeShow)},
+		drain,
+		nodeWish("cordon", "cordoned", "Let one keep what it has and take nothing"),
+		nodeWish("uncordon", "live", "Let one take its share again"),
+	)
+	return g
+}
+
+// clusterNode is a node as the API shows it.
+type clusterNode struct {
+	Name       string    `json:"name"`
+	State      string    `json:"state"`
+	Want       string    `json:"want"`
+	Started    time.Time `json:"started"`
+	Version    string    `json:"version"`
+	URL        string    `json:"url"`
+	Partitions []int     `json:"partitions"`
+	Roles      []string  `json:"roles"`
+
+	raw json.RawMessage
+}
+
+func (n *clusterNode) state() string {
+	if n.State != n.Want {
+		return n.State + " (wanted: " + n.Want + ")"
+	}
+	return n.State
+}
+
+func readNodes(body []byte) ([]clusterNode, error) {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	err := json.Unmarshal(body, &list)
+	nodes := make([]clusterNode, len(list.Items))
+	for i, raw := range list.Items {
+		err = errors.Join(err, json.Unmarshal(raw, &nodes[i]))
+		nodes[i].raw = raw
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the server's nodes are not as expected: %w", err)
+	}
+	return nodes, nil
+}
+
+func (s *session) nodes(ctx context.Context) ([]clusterNode, error) {
+	resp, err := s.Do(ctx, client.Request{Path: "/v1/nodes"})
+	if err != nil {
+		return nil, err
+	}
+	return readNodes(resp.Body)
+}
+
+func nodeLs(s *session, _ *cobra.Command, _ []string) error {
+	list, err := s.nodes(s.ctx)
+	if err != nil {
+		return err
+	}
+	return s.printNodes(list)
+}
+
+func (s *session) printNodes(list []clusterNode) error {
+	switch {
+	case s.format == output.Name:
+		for _, n := range list {
+			fmt.Fprintln(s.out, n.Name)
+		}
+		return nil
+	case s.format.Human():
+		g := output.Grid{Titles: []string{"NODE", "STATE", "PARTITIONS", "ROLES", "AGE", "VERSION", "URL"}}
+		for _, n := range list {
+			g.Add(n.Name, n.state(), fmt.Sprint(len(n.Partitions)), strings.Join(n.Roles, ","), output.Age(n.Started, time.Now()), n.Version, n.URL)
+		}
+		return g.Write(s.out)
+	}
+	var raws []json.RawMessage
+	for _, n := range list {
+		raws = append(raws, n.raw)
+	}
+	return s.format.List(s.out, raws)
+}
+
+func nodeShow(s *session, _ *cobra.Command, args []string) error {
+	list, err := s.nodes(s.ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(n clusterNode) bool { return n.Name == args[0] })
+	if i < 0 {
+		return &exitError{code: exitNotFound, err: fmt.Errorf("there is no node %q", args[0]), try: "instar node ls"}
+	}
+	format := s.format
+	if format.Human() {
+		format = output.YAML
+	}
+	return format.Value(s.out, list[i].raw)
+}
+
+// nodeWish is a command that tells a node what is wanted of it.
+func nodeWish(verb, state, short string) *cobra.Command {
+	return &cobra.Command{Use: verb + " NAME", Short: short, Args: arguments("NAME"), RunE: asking(func(s *session, cmd *cobra.Command, args []string) error {
+		if !label.MatchString(args[0]) {
+			return usagef("%q is no name of a node", args[0])
+		}
+		if _, err := s.Do(s.ctx, client.Request{Method: http.MethodPost, Path: "/v1/nodes/" + args[0] + "/" + verb}); err != nil {
+			return try(err, "instar node ls")
+		}
+		most := 5 * time.Second
+		if cmd.Flags().Lookup("timeout") != nil {
+			most, _ = cmd.Flags().GetDuration("timeout") // declared by nodeCommand
+		}
+		if most <= 0 {
+			return nil
+		}
+		n, err := s.awaitNode(args[0], state, most)
+		if err != nil {
+			return err
+		}
+		return s.printNodes([]clusterNode{n})
+	})}
+}
+
+// awaitNode waits until a node is as wanted, and has given everything away if that is meant.
+func (s *session) awaitNode(name, state string, most time.Duration) (clusterNode, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, most)
+	defer cancel()
+	for {
+		list, err := s.nodes(ctx)
+		if err == nil {
+			i := slices.IndexFunc(list, func(n clusterNode) bool { return n.Name == name })
+			if i < 0 { // it is not running; it will be so when it starts
+				s.say("%s is not running; it will be %s when it starts", name, state)
+				return clusterNode{Name: name, State: "(not running)", Want: state}, nil
+			}
+			if n := list[i]; n.State == state && (state != "draining" || len(n.Partitions)+len(n.Roles) == 0) {
+				return n, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return clusterNode{}, &exitError{code: exitTimeout, err: fmt.Errorf("%s is not %s after %s; it goes on", name, state, most), try: "instar node ls"}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
