@@ -29,6 +29,7 @@ create table outbox_event (
     locked_until timestamptz,
     lease_token uuid,                                       -- of the claim that holds the row
     last_error text,
+    redrives integer not null default 0,
     created_at timestamptz not null default clock_timestamp(),
     updated_at timestamptz not null default clock_timestamp(),
     content_type text not null default 'application/json',
