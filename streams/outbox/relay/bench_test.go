@@ -1,12 +1,15 @@
 package relay
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // BenchmarkPublish stores batches of 1000 rows of 256 bytes, as each profile does it.
@@ -43,6 +46,39 @@ func BenchmarkPublish(b *testing.B) {
 				_, err := p.publish(b.Context(), batch, []*session{s})
 				require.NoError(b, err)
 			}
+		})
+	}
+}
+
+// BenchmarkLog relays b.N rows that wait, from the first read to the last answer.
+func BenchmarkLog(b *testing.B) {
+	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
+		b.Run(string(profile), func(b *testing.B) {
+			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0"})
+			require.NoError(b, err)
+			defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
+			nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
+			require.NoError(b, err)
+			defer nc.Close()
+			js, err := streams.JetStream(nc)
+			require.NoError(b, err)
+			dsn := migrate(b, pg.Database(b), outbox.Log)
+			conn, err := pgx.Connect(b.Context(), dsn)
+			require.NoError(b, err)
+			defer conn.Close(context.Background())
+			_, err = conn.Exec(b.Context(), `insert into outbox_log (shard, event_id, aggregate_type, aggregate_id, event_type, payload, headers)
+				select outbox_shard('order', 'o-' || n % 5000, 4), outbox_uuid_v7(), 'order', 'o-' || n % 5000, 'order.paid', convert_to(repeat('x', 256), 'UTF8'), '{"tenant": "t1"}'
+				from generate_series(1, $1::int) as n`, b.N)
+			require.NoError(b, err)
+			_, err = conn.Exec(b.Context(), `analyze outbox_log`)
+			require.NoError(b, err)
+			r := &Relay{NC: nc, JS: js, Node: "a", Fsync: profile == streams.Fsync, Config: outbox.Config{Name: "shop", DSN: dsn}}
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() { require.ErrorIs(b, r.Drain(b.Context()), nil) }()
+			require.ErrorIs(b, r.Run(b.Context()), ErrDrained)
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 		})
 	}
 }

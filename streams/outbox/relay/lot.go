@@ -25,16 +25,19 @@ type lot struct {
 
 	items  []item
 	loaded time.Time
+	later  time.Time // when the next row is due that is not to be published before; zero for none
+	number int64     // of the row that was parked last, where rows have no numbers of their own
 }
 
 // parking is an aggregate that waits behind one of its rows.
 type parking struct {
 	agg      aggregate
 	shard    int
-	event    [16]byte
-	pos      position
+	key      string // of its first row
+	num      int64  // that this row is parked under
 	state    string
 	attempts int
+	later    bool      // not before its time: it holds back nobody
 	due      time.Time // by this machine's monotonic clock, from an interval of the database's
 }
 
@@ -51,15 +54,17 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 		if h.s.stored(r) {
 			continue
 		}
+		if r.later { // it asked to be overtaken
+			if err := l.park(ctx, h, r, errNotYet); err != nil {
+				return err
+			}
+			continue
+		}
 		if len(h.parked) > 0 && h.parked[r.aggregate()] != nil {
 			waiting = append(waiting, r)
 			continue
 		}
-		why := l.pub.enc.fits(r)
-		if r.later {
-			why = errNotYet
-		}
-		if why != nil {
+		if why := l.pub.enc.fits(r); why != nil {
 			if follows(l.items, r.aggregate()) { // what is before it goes first
 				if err := l.send(ctx, l.items, nil); err != nil {
 					return err
@@ -76,10 +81,8 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 		l.items = append(l.items, item{r, h.s})
 		counts[h]++
 	}
-	if len(waiting) > 0 {
-		if err := insertWaiting(ctx, l.pool, waiting); err != nil {
-			return err
-		}
+	if err := l.wait(ctx, waiting); err != nil {
+		return err
 	}
 	for _, n := range list {
 		h := l.shards.held[n]
@@ -112,10 +115,8 @@ func (l *lot) send(ctx context.Context, items []item, marks []*session) error {
 			}
 			var behind []*row
 			items, behind = without(items[refused.index+1:], bad.row.aggregate())
-			if len(behind) > 0 {
-				if err := insertWaiting(ctx, l.pool, behind); err != nil {
-					return err
-				}
+			if err := l.wait(ctx, behind); err != nil {
+				return err
 			}
 			continue
 		case err != nil:
@@ -160,7 +161,8 @@ var errNotYet = errors.New("not before its time")
 
 // park keeps an aggregate aside, in the database first.
 func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
-	p := &parking{agg: r.aggregate(), shard: h.number, event: r.ID, pos: r.pos, state: outbox.StateFailed, attempts: 1}
+	l.enumerate(r)
+	p := &parking{agg: r.aggregate(), shard: h.number, key: r.key(), num: r.num, state: outbox.StateFailed, attempts: 1}
 	wait := l.backoff(1)
 	if errors.Is(why, errNotYet) {
 		p.attempts, wait = 0, 0
@@ -174,8 +176,50 @@ func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
 		return err
 	}
 	p.due = time.Now().Add(left)
-	h.parked[p.agg] = p
+	if r.later {
+		l.postpone(p.due)
+	} else {
+		h.parked[p.agg] = p
+	}
 	return nil
+}
+
+func (l *lot) postpone(until time.Time) {
+	if l.later.IsZero() || until.Before(l.later) {
+		l.later = until
+	}
+}
+
+// take puts what was read from outbox_parked in its place: the first row of an aggregate stands for it.
+func (l *lot) take(list []*parking) {
+	for _, p := range list {
+		h := l.shards.held[p.shard]
+		switch first := h.parked[p.agg]; {
+		case p.later:
+			l.postpone(p.due)
+		case first == nil || p.num < first.num:
+			h.parked[p.agg] = p
+		}
+	}
+}
+
+// wait keeps rows aside that follow a parked one.
+func (l *lot) wait(ctx context.Context, rows []*row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	l.enumerate(rows...)
+	return insertWaiting(ctx, l.pool, rows)
+}
+
+// enumerate gives rows from the WAL numbers to be parked under, in the order of their commits.
+func (l *lot) enumerate(rows ...*row) {
+	for _, r := range rows {
+		if r.num == 0 {
+			l.number++
+			r.num = l.number
+		}
+	}
 }
 
 // backoff is the wait after the n-th try.
@@ -195,18 +239,22 @@ func (l *lot) load(ctx context.Context, h *shard) error {
 	if err := promoteParked(ctx, l.pool, []int{h.number}); err != nil {
 		return err
 	}
+	var err error
+	if l.number, err = lastParked(ctx, l.pool); err != nil {
+		return err
+	}
 	list, err := selectParked(ctx, l.pool, []int{h.number})
 	if err != nil {
 		return err
 	}
 	h.parked = map[aggregate]*parking{}
 	for _, p := range list {
-		if _, ok := h.s.seen[p.pos.String()]; ok {
+		if _, ok := h.s.seen[p.key]; ok {
 			p.due = time.Now()
 			p.state = outbox.StateFailed
 		}
-		h.parked[p.agg] = p
 	}
+	l.take(list)
 	return nil
 }
 
@@ -219,9 +267,11 @@ func (l *lot) reload(ctx context.Context) error {
 		list = append(list, n)
 		parked += len(h.parked)
 	}
-	if parked == 0 {
+	due := !l.later.IsZero() && !time.Now().Before(l.later)
+	if parked == 0 && !due {
 		return nil
 	}
+	l.later = time.Time{}
 	if err := promoteParked(ctx, l.pool, list); err != nil {
 		return err
 	}
@@ -232,20 +282,21 @@ func (l *lot) reload(ctx context.Context) error {
 	for _, h := range l.shards.held {
 		h.parked = make(map[aggregate]*parking, len(h.parked))
 	}
-	for _, p := range all {
-		l.shards.held[p.shard].parked[p.agg] = p
-	}
+	l.take(all)
 	return nil
 }
 
 // retry tries what is due again and returns how long until the next is.
 func (l *lot) retry(ctx context.Context) (time.Duration, error) {
-	if time.Since(l.loaded) >= l.r.Config.Poll {
+	if time.Since(l.loaded) >= l.r.Config.Poll || !l.later.IsZero() && !time.Now().Before(l.later) {
 		if err := l.reload(ctx); err != nil {
 			return 0, err
 		}
 	}
 	wait := l.r.Config.Poll
+	if !l.later.IsZero() {
+		wait = min(wait, max(time.Until(l.later), time.Millisecond))
+	}
 	for _, h := range l.shards.held {
 		for _, p := range h.parked {
 			if p.state == outbox.StateDead {
@@ -297,14 +348,6 @@ func (l *lot) try(ctx context.Context, h *shard, rows []*row) (done int, why, er
 		if h.s.stored(r) {
 			continue
 		}
-		if r.message != nil {
-			if why := r.reread(); why != nil {
-				return i, why, nil
-			}
-		}
-		if r.later {
-			return i, errNotYet, nil
-		}
 		if why := l.pub.enc.fits(r); why != nil {
 			return i, why, nil
 		}
@@ -326,21 +369,15 @@ func (l *lot) try(ctx context.Context, h *shard, rows []*row) (done int, why, er
 // keep leaves an aggregate parked at the row that was refused.
 func (l *lot) keep(ctx context.Context, p *parking, done, left []*row, why error) error {
 	r := left[0]
-	if r.pos != p.pos { // its first try
+	if r.num != p.num { // its first try
 		r.attempts++
 	}
 	state := outbox.StateFailed
-	switch {
-	case errors.Is(why, errNotYet):
-		state, r.attempts, why = outbox.StateNew, 0, errors.New("")
-	case r.attempts >= l.r.Config.Attempts:
+	if r.attempts >= l.r.Config.Attempts {
 		state = outbox.StateDead
 		l.r.Log.Error("a row was tried often enough; its aggregate waits for an operator", "event", r.ID, "aggregate", r.AggregateType+"/"+r.AggregateID, "tries", r.attempts, "error", why)
 	}
 	wait := l.backoff(max(r.attempts, 1))
-	p.event, p.pos, p.state, p.attempts, p.due = r.ID, r.pos, state, r.attempts, time.Now().Add(wait)
-	if state == outbox.StateNew {
-		p.due = time.Now().Add(min(wait, l.r.Config.Poll)) // the database says when; it is read again by then
-	}
+	p.key, p.num, p.state, p.attempts, p.due = r.key(), r.num, state, r.attempts, time.Now().Add(wait)
 	return advanceParked(ctx, l.pool, done, left, state, wait, why.Error())
 }

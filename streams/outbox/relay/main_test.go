@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,15 @@ func openShop(t *testing.T, mode outbox.Mode) *shop {
 
 func shopAt(t *testing.T, g *ground, dsn string, mode outbox.Mode) *shop {
 	t.Helper()
+	pool, err := pgxpool.New(t.Context(), migrate(t, dsn, mode))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return &shop{g, dsn, pool}
+}
+
+// migrate makes the tables.
+func migrate(t testing.TB, dsn string, mode outbox.Mode) string {
+	t.Helper()
 	db, err := sql.Open("pgx", dsn)
 	require.NoError(t, err)
 	defer db.Close()
@@ -58,10 +68,7 @@ func shopAt(t *testing.T, g *ground, dsn string, mode outbox.Mode) *shop {
 	require.NoError(t, err)
 	_, err = db.Exec(`update outbox_settings set mode = $1`, string(mode))
 	require.NoError(t, err)
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return &shop{g, dsn, pool}
+	return dsn
 }
 
 // relay makes a relay of the shop on a connection of its own.
@@ -70,7 +77,7 @@ func (s *shop) relay(mode outbox.Mode, change ...func(*Relay)) *Relay {
 	nc := s.connect()
 	js, err := streams.JetStream(nc)
 	require.NoError(s.t, err)
-	r := &Relay{NC: nc, JS: js, Node: "a", Config: outbox.Config{
+	r := &Relay{NC: nc, JS: js, Node: "a", Log: testLog(s.t), Config: outbox.Config{
 		Name: "shop", DSN: s.dsn, Mode: mode, Poll: 20 * time.Millisecond, BaseBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond,
 	}}
 	for _, f := range change {
@@ -182,4 +189,9 @@ func compare(t *testing.T, want map[string][]string, events []*nats.Msg) {
 		delete(have, agg)
 	}
 	require.Empty(t, have, "events of no row")
+}
+
+// testLog shows what a relay says when a test fails, or with -v.
+func testLog(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }

@@ -34,17 +34,16 @@ const (
 type row struct {
 	outbox.Message
 	pos      position
+	num      int64 // that it is parked under; its sequence number for a row of the log
 	shard    int
-	attempts int    // before this one
-	later    bool   // not before a time that has not come
-	redrives int    // by operators
-	message  []byte // as emitted into the WAL; nil for a row of a table
-	gone     bool   // parked, and no longer in its table
+	attempts int       // before this one
+	later    bool      // not before a time that has not come
+	redrives int       // by operators
+	line     *envelope // of a row from the WAL; nil for a row of a table
+	gone     bool      // parked, and no longer in its table
 }
 
 // key tells a row in the stream: its position, or its id where the source has no order.
-func (r *row) reread() error { return nil }
-
 func (r *row) key() string {
 	if r.pos.zero() {
 		return r.ID.String()

@@ -297,6 +297,8 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	switch r.Config.Mode {
 	case outbox.Log:
 		e = &logEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
+	case outbox.WAL:
+		e = &walEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	default:
 		return permanent(fmt.Errorf("relay: mode %q of %s is none of log, claim, wal", r.Config.Mode, r.Config.Name))
 	}

@@ -11,6 +11,7 @@ import (
 type status struct {
 	problem   string
 	fenceWait time.Duration
+	slotBytes int64
 	rate      meter
 	shards    map[int]string // positions of those that are open
 }
@@ -81,4 +82,10 @@ func (r *Relay) Status(ctx context.Context) (outbox.Status, error) {
 	defer r.mu.Unlock()
 	now := time.Now()
 	return outbox.Status{Mode: r.Config.Mode, FenceWait: r.state.fenceWait.Seconds(), Rate: r.state.rate.rate(now), Problem: r.state.problem, At: now}, nil
+}
+
+func (r *Relay) slotBytes(n int64) {
+	r.mu.Lock()
+	r.state.slotBytes = n
+	r.mu.Unlock()
 }

@@ -55,7 +55,7 @@ func scan(rows pgx.Rows, capacity int) ([]*row, error) {
 		if err := rows.Scan(&seq, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.later); err != nil {
 			return nil, err
 		}
-		r.pos = position{at: uint64(seq)}
+		r.pos, r.num = position{at: uint64(seq)}, seq
 		r.Headers = readHeaders(headers)
 		list = append(list, r)
 	}
@@ -124,13 +124,13 @@ func insertParked(ctx context.Context, pool *pgxpool.Pool, p *parking, r *row, w
 	if r.later {
 		state, why = outbox.StateNew, ""
 	}
-	from, args := `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = $1`, []any{int64(r.pos.at)}
-	if r.message != nil {
-		from = `select $6::smallint, $1::bigint, $7::uuid, null::date, $8, $9, $10, $11::timestamptz, $12::bytea`
+	from, args := `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = $1`, []any{r.num}
+	if r.line != nil {
+		from = `select $6::smallint, $1::bigint, $7::uuid, null::date, $8::text, $9::text, $10::text, $11::timestamptz, $12::bytea`
 	}
 	args = append(args, state, p.attempts, seconds(wait), clip(why))
-	if r.message != nil {
-		args = append(args, p.shard, r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.message)
+	if r.line != nil {
+		args = append(args, p.shard, r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.parkable())
 	}
 	err := pool.QueryRow(ctx, `insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
 		select r.*, $2, $3, case when $2 = 'NEW' then coalesce(r.not_before, now()) else now() + $4 * interval '1 second' end, nullif($5, '') from (`+from+`) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
@@ -154,12 +154,12 @@ func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
 	batch := &pgx.Batch{}
 	var seqs []int64
 	for _, r := range rows {
-		if r.message == nil {
-			seqs = append(seqs, int64(r.pos.at))
+		if r.line == nil {
+			seqs = append(seqs, r.num)
 			continue
 		}
 		batch.Queue(`insert into outbox_parked (shard, seq, event_id, aggregate_type, aggregate_id, event_type, state, not_before, message)
-			values ($1, $2, $3, $4, $5, $6, 'NEW', $7, $8) on conflict (shard, seq) do nothing`, r.shard, parkedSeq(r.pos), r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.message)
+			select $1::smallint, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, 'NEW', $7::timestamptz, $8::bytea where not exists (select 1 from outbox_parked where event_id = $3)`, r.shard, r.num, r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.parkable())
 	}
 	if len(seqs) > 0 {
 		batch.Queue(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, not_before)
@@ -171,14 +171,11 @@ func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
 	return nil
 }
 
-// parkedSeq is the number that a parked row has in the table.
-func parkedSeq(p position) int64 { return int64(p.at) }
-
 // promoteParked gives each aggregate whose first row was discarded or published its next one as the first.
 func promoteParked(ctx context.Context, pool *pgxpool.Pool, shards []int) error {
 	_, err := pool.Exec(ctx, `update outbox_parked p set next_retry_at = greatest(now(), coalesce(p.not_before, now())), updated_at = now()
 		where p.shard = any ($1) and p.next_retry_at is null
-		and not exists (select 1 from outbox_parked q where q.aggregate_id = p.aggregate_id and q.aggregate_type = p.aggregate_type and (q.seq < p.seq or q.next_retry_at is not null))`, shards)
+		and not exists (select 1 from outbox_parked q where q.aggregate_id = p.aggregate_id and q.aggregate_type = p.aggregate_type and not coalesce(q.not_before > now(), false) and (q.seq < p.seq or q.next_retry_at is not null))`, shards)
 	if err != nil {
 		return fmt.Errorf("relay: cannot go on with parked aggregates: %w", err)
 	}
@@ -187,7 +184,7 @@ func promoteParked(ctx context.Context, pool *pgxpool.Pool, shards []int) error 
 
 // selectParked reads the first rows of the parked aggregates.
 func selectParked(ctx context.Context, pool *pgxpool.Pool, shards []int) ([]*parking, error) {
-	rows, err := pool.Query(ctx, `select shard, seq, event_id, aggregate_type, aggregate_id, state, attempts,
+	rows, err := pool.Query(ctx, `select shard, seq, coalesce(convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb ->> 'pos', seq::text), aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
 			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end
 		from outbox_parked where shard = any ($1) and next_retry_at is not null`, shards)
 	if err != nil {
@@ -195,10 +192,8 @@ func selectParked(ctx context.Context, pool *pgxpool.Pool, shards []int) ([]*par
 	}
 	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*parking, error) {
 		p := &parking{}
-		var seq int64
 		var left float64
-		err := c.Scan(&p.shard, &seq, &p.event, &p.agg.typ, &p.agg.id, &p.state, &p.attempts, &left)
-		p.pos = position{at: uint64(seq)}
+		err := c.Scan(&p.shard, &p.num, &p.key, &p.agg.typ, &p.agg.id, &p.state, &p.attempts, &p.later, &left)
 		p.due = time.Now().Add(time.Duration(left * float64(time.Second)))
 		return p, err
 	})
@@ -210,7 +205,7 @@ func selectParked(ctx context.Context, pool *pgxpool.Pool, shards []int) ([]*par
 
 // countTry counts a try before it is made, so that a row that ends the relay is counted as well.
 func countTry(ctx context.Context, pool *pgxpool.Pool, p *parking, wait time.Duration) error {
-	_, err := pool.Exec(ctx, `update outbox_parked set attempts = attempts + 1, next_retry_at = now() + $3 * interval '1 second', updated_at = now() where shard = $1 and seq = $2`, p.shard, parkedSeq(p.pos), seconds(wait))
+	_, err := pool.Exec(ctx, `update outbox_parked set attempts = attempts + 1, next_retry_at = now() + $3 * interval '1 second', updated_at = now() where shard = $1 and seq = $2`, p.shard, p.num, seconds(wait))
 	if err != nil {
 		return fmt.Errorf("relay: cannot count a try: %w", err)
 	}
@@ -220,19 +215,21 @@ func countTry(ctx context.Context, pool *pgxpool.Pool, p *parking, wait time.Dur
 // selectWaiting reads the rows of a parked aggregate, in order.
 func selectWaiting(ctx context.Context, pool *pgxpool.Pool, p *parking) ([]*row, error) {
 	rows, err := pool.Query(ctx, `select p.seq, p.shard, p.event_id, coalesce(l.occurred_at, p.parked_at), p.aggregate_type, p.aggregate_id, p.event_type, coalesce(l.payload, ''), coalesce(l.content_type, ''), coalesce(l.headers, '{}'),
-			coalesce(p.not_before > now(), false), p.attempts, p.redrives, p.message, l.seq is null and p.message is null
+			p.attempts, p.redrives, p.message, l.seq is null and p.message is null
 		from outbox_parked p left join outbox_log l on l.seq = p.seq and l.day = p.day
-		where p.shard = $1 and p.aggregate_type = $2 and p.aggregate_id = $3 order by p.seq limit 100`, p.shard, p.agg.typ, p.agg.id)
+		where p.shard = $1 and p.aggregate_type = $2 and p.aggregate_id = $3 and not coalesce(p.not_before > now(), false) order by p.seq limit 100`, p.shard, p.agg.typ, p.agg.id)
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot read parked rows: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*row, error) {
 		r := &row{}
-		var headers []byte
-		var seq int64
-		err := c.Scan(&seq, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.later, &r.attempts, &r.redrives, &r.message, &r.gone)
-		r.pos = position{at: uint64(seq)}
+		var headers, message []byte
+		err := c.Scan(&r.num, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.attempts, &r.redrives, &message, &r.gone)
+		r.pos = position{at: uint64(r.num)}
 		r.Headers = readHeaders(headers)
+		if err == nil && message != nil {
+			err = r.emitted(message, position{})
+		}
 		return r, err
 	})
 	if err != nil {
@@ -247,15 +244,15 @@ func advanceParked(ctx context.Context, pool *pgxpool.Pool, done, left []*row, s
 	if len(done) > 0 {
 		var seqs []int64
 		for _, r := range done {
-			seqs = append(seqs, parkedSeq(r.pos))
+			seqs = append(seqs, r.num)
 		}
 		batch.Queue(`delete from outbox_parked where shard = $1 and seq = any ($2)`, done[0].shard, seqs)
 	}
 	if len(left) > 0 {
 		r := left[0]
 		batch.Queue(`update outbox_parked set state = $3, attempts = $4, last_error = nullif($5, ''), updated_at = now(),
-			next_retry_at = case $3 when 'DEAD' then 'infinity' when 'NEW' then coalesce(not_before, now()) else now() + $6 * interval '1 second' end
-			where shard = $1 and seq = $2`, r.shard, parkedSeq(r.pos), state, r.attempts, clip(why), seconds(wait))
+			next_retry_at = case $3 when 'DEAD' then 'infinity' else now() + $6 * interval '1 second' end
+			where shard = $1 and seq = $2`, r.shard, r.num, state, r.attempts, clip(why), seconds(wait))
 	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("relay: cannot move a parked aggregate on: %w", err)
@@ -270,4 +267,13 @@ func clip(s string) string {
 		s = strings.ToValidUTF8(s[:500], "") + "…"
 	}
 	return s
+}
+
+// lastParked is the greatest number that something is parked under.
+func lastParked(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	var n int64
+	if err := pool.QueryRow(ctx, `select coalesce(max(seq), 0) from outbox_parked`).Scan(&n); err != nil {
+		return 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return n, nil
 }

@@ -1,0 +1,223 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// publication is what pgoutput is asked for: that of the table, or one of nothing when events are emitted.
+func publication(c outbox.Config) string {
+	if c.Publication != "" {
+		return c.Publication
+	}
+	return c.Slot + "_none"
+}
+
+// errLostSlot says that Postgres no longer has the WAL that was not read.
+var errLostSlot = errors.New("the replication slot was lost")
+
+// slot checks the slot, or makes it when nothing was ever read from it, and returns where it begins.
+func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
+	c := e.r.Config
+	var level string
+	if err := e.pool.QueryRow(ctx, `show wal_level`).Scan(&level); err != nil {
+		return 0, fmt.Errorf("relay: cannot ask for wal_level: %w", err)
+	}
+	if level != "logical" {
+		return 0, permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log", c.Name, level))
+	}
+	if err := e.publish0(ctx, c); err != nil {
+		return 0, err
+	}
+	var plugin, database, status string
+	var start int64
+	err := e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database, ''), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &database, &status, &start)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && !pos.zero():
+		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, remove the position: nats stream purge %s --subject %s", errLostSlot, c.Name, pos, c.Slot, e.shards.o.stream.Name, e.shards.o.subject(0)))
+	case errors.Is(err, pgx.ErrNoRows):
+		if err := e.pool.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, c.Slot).Scan(&start); err != nil {
+			return 0, fmt.Errorf("relay: cannot make the replication slot %s: %w", c.Slot, err)
+		}
+		e.r.Log.Info("made a replication slot", "slot", c.Slot)
+		return uint64(start), nil
+	case err != nil:
+		return 0, fmt.Errorf("relay: cannot look at the replication slot %s: %w", c.Slot, err)
+	case plugin != "pgoutput":
+		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of %s, not of pgoutput: choose another name", c.Slot, plugin))
+	case status == "lost":
+		return 0, permanent(lost(c, e.shards.o))
+	}
+	return uint64(start), nil
+}
+
+func lost(c outbox.Config, o *opener) error {
+	return fmt.Errorf("%w: Postgres dropped WAL that slot %s of %s had not read (max_slot_wal_keep_size). What was committed meanwhile is missing in the stream. To go on from now: drop the slot, then nats stream purge %s --subject %s", errLostSlot, c.Slot, c.Name, o.stream.Name, o.subject(0))
+}
+
+// publish0 makes the publication when it is missing.
+func (e *walEngine) publish0(ctx context.Context, c outbox.Config) error {
+	name := publication(c)
+	var there bool
+	if err := e.pool.QueryRow(ctx, `select exists (select 1 from pg_publication where pubname = $1)`, name).Scan(&there); err != nil {
+		return fmt.Errorf("relay: cannot look for the publication %s: %w", name, err)
+	}
+	if there {
+		return nil
+	}
+	sql := `create publication ` + pgx.Identifier{name}.Sanitize()
+	if c.Publication != "" {
+		sql += ` for table outbox_log with (publish = 'insert', publish_via_partition_root = true)`
+	}
+	if _, err := e.pool.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("relay: cannot make the publication %s: %w", name, err)
+	}
+	return nil
+}
+
+// Periods of what is done beside the reading.
+const (
+	slotEvery  = 5 * time.Second
+	beatEvery  = 10 * time.Second
+	slotAlarm  = 1 << 30 // bytes of WAL that a slot keeps, where Postgres has no limit
+	slotShare  = 0.8     // of the limit
+	statusTime = 2000    // 2000-01-01 is where Postgres counts from
+)
+
+// care looks at the slot, and lets the heart beat: a database whose other tables are busy would otherwise keep its WAL
+// for an outbox that is idle.
+func (e *walEngine) care(ctx context.Context) error {
+	if time.Since(e.looked) < slotEvery {
+		return nil
+	}
+	e.looked = time.Now()
+	if time.Since(e.beat) >= beatEvery {
+		e.beat = time.Now()
+		if _, err := e.pool.Exec(ctx, `select pg_logical_emit_message(false, $1, '')`, e.walPrefix+".heartbeat"); err != nil {
+			return fmt.Errorf("relay: cannot write a heartbeat: %w", err)
+		}
+	}
+	var status string
+	var kept, limit int64
+	err := e.pool.QueryRow(ctx, `select coalesce(wal_status, ''), coalesce(pg_current_wal_lsn() - restart_lsn, 0)::bigint, (select setting::bigint from pg_settings where name = 'max_slot_wal_keep_size') from pg_replication_slots where slot_name = $1`, e.r.Config.Slot).Scan(&status, &kept, &limit)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && status == "lost" {
+		return permanent(lost(e.r.Config, e.shards.o))
+	}
+	if err != nil {
+		return fmt.Errorf("relay: cannot look at the replication slot: %w", err)
+	}
+	e.r.slotBytes(kept)
+	switch {
+	case limit >= 0 && float64(kept) > slotShare*float64(limit<<20):
+		e.r.Log.Error("the replication slot is about to be lost: it keeps most of what max_slot_wal_keep_size allows", "slot", e.r.Config.Slot, "bytes", kept, "limit", limit<<20)
+	case limit < 0 && kept > slotAlarm:
+		e.r.Log.Error("the replication slot keeps much WAL and nothing bounds it: set max_slot_wal_keep_size", "slot", e.r.Config.Slot, "bytes", kept)
+	}
+	return nil
+}
+
+// walConn is a replication connection.
+type walConn struct{ conn *pgconn.PgConn }
+
+func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
+	config, err := pgconn.ParseConfig(c.DSN)
+	if err != nil {
+		return nil, permanent(fmt.Errorf("relay: cannot read the DSN of %s: %w", c.Name, err))
+	}
+	config.RuntimeParams["replication"] = "database"
+	config.RuntimeParams["application_name"] = "instar relay " + c.Name
+	config.ConnectTimeout = 5 * time.Second
+	conn, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot connect to the WAL of %s: %w", c.Name, err)
+	}
+	w := &walConn{conn}
+	sql := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL 0/0 (proto_version '1', publication_names '%s', messages 'true')`, pgx.Identifier{c.Slot}.Sanitize(), pgx.Identifier{publication(c)}.Sanitize())
+	if err := w.start(ctx, sql); err != nil {
+		w.close()
+		return nil, fmt.Errorf("relay: cannot read the WAL of %s: %w", c.Name, err)
+	}
+	return w, nil
+}
+
+func (w *walConn) start(ctx context.Context, sql string) error {
+	w.conn.Frontend().SendQuery(&pgproto3.Query{String: sql})
+	if err := w.conn.Frontend().Flush(); err != nil {
+		return err
+	}
+	for {
+		m, err := w.conn.ReceiveMessage(ctx)
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case *pgproto3.CopyBothResponse:
+			return nil
+		case *pgproto3.ErrorResponse:
+			return pgconn.ErrorResponseToPgError(m)
+		}
+	}
+}
+
+// next is the next message of pgoutput, which is only good until the next call; nil with Postgres's word on how far it
+// is.
+func (w *walConn) next(ctx context.Context) (data []byte, sent uint64, err error) {
+	for {
+		m, err := w.conn.ReceiveMessage(ctx)
+		if err != nil {
+			return nil, 0, fmt.Errorf("relay: the WAL broke off: %w", err)
+		}
+		switch m := m.(type) {
+		case *pgproto3.CopyData:
+			switch {
+			case len(m.Data) > 25 && m.Data[0] == 'w':
+				return m.Data[25:], 0, nil
+			case len(m.Data) >= 18 && m.Data[0] == 'k':
+				return nil, binary.BigEndian.Uint64(m.Data[1:]), nil
+			}
+		case *pgproto3.ErrorResponse:
+			return nil, 0, fmt.Errorf("relay: the WAL broke off: %w", pgconn.ErrorResponseToPgError(m))
+		case *pgproto3.CopyDone:
+			return nil, 0, errors.New("relay: Postgres ended the stream of changes")
+		}
+	}
+}
+
+// confirm says what is stored. It is called by one goroutine, beside the one that reads.
+func (w *walConn) confirm(lsn uint64, answer bool) error {
+	b := make([]byte, 0, 34)
+	b = append(b, 'r')
+	for range 3 { // written, flushed, applied
+		b = binary.BigEndian.AppendUint64(b, lsn)
+	}
+	epoch := time.Date(statusTime, 1, 1, 0, 0, 0, 0, time.UTC)
+	b = binary.BigEndian.AppendUint64(b, uint64(time.Since(epoch).Microseconds()))
+	if answer {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	message, err := (&pgproto3.CopyData{Data: b}).Encode(nil)
+	if err == nil {
+		err = w.conn.Frontend().SendUnbufferedEncodedCopyData(message)
+	}
+	if err != nil {
+		return fmt.Errorf("relay: cannot confirm the WAL: %w", err)
+	}
+	return nil
+}
+
+func (w *walConn) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = w.conn.Close(ctx) // it may have gone
+}

@@ -1,0 +1,322 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// walEngine reads the WAL through a replication slot: what applications emit into it, or the rows of the log.
+type walEngine struct {
+	r      *Relay
+	pool   *pgxpool.Pool
+	shards *shards
+	pub    *publisher
+	settings
+	lot  *lot
+	feed *feed
+
+	settled uint64    // everything that was committed before this is stored
+	told    time.Time // when Postgres was told so
+	looked  time.Time // at the slot
+	beat    time.Time // of the heart
+	until   uint64    // draining: how far
+}
+
+// serve waits for the one shard, then publishes what the slot sends.
+func (e *walEngine) serve(ctx context.Context) error {
+	e.lot = &lot{r: e.r, pool: e.pool, shards: e.shards, pub: e.pub}
+	for {
+		e.shards.tend(ctx)
+		if e.shards.held[0] != nil {
+			break
+		}
+		if !sleep(ctx, min(e.r.Config.Poll, time.Second)) {
+			return ctx.Err()
+		}
+	}
+	err := e.open(ctx)
+	if e.feed != nil {
+		defer e.feed.close()
+	}
+	for err == nil {
+		err = e.step(ctx)
+	}
+	switch {
+	case errors.Is(err, ErrDrained), ctx.Err() != nil && !errors.Is(err, errDoubt):
+		return e.leave(ctx, err)
+	case errors.Is(err, errFenced):
+		e.shards.yield(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// open takes the shard over and starts the stream of changes.
+func (e *walEngine) open(ctx context.Context) error {
+	h := e.shards.held[0]
+	s, err := e.shards.o.open(ctx, 0, position{lsn: true})
+	switch {
+	case errors.Is(err, errForeign):
+		return permanent(err)
+	case err != nil:
+		return err
+	}
+	h.s = s
+	if err := e.lot.load(ctx, h); err != nil {
+		return err
+	}
+	start, err := e.slot(ctx, s.pos)
+	if err != nil {
+		return err
+	}
+	if s.pos.zero() { // a slot that is missing later was lost
+		s.pos = position{at: start, lsn: true}
+		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
+			return err
+		}
+	}
+	e.r.Log.Info("reads the WAL", "slot", e.r.Config.Slot, "position", s.pos.String(), "readBack", len(s.seen))
+	e.feed, err = startFeed(ctx, e.r, e.walPrefix)
+	return err
+}
+
+// step publishes what has come, or waits for it.
+func (e *walEngine) step(ctx context.Context) error {
+	e.shards.tend(ctx)
+	h := e.shards.held[0]
+	if h == nil || h.s == nil {
+		return fmt.Errorf("%w: the lease was lost", errFenced)
+	}
+	paused, draining, changed := e.r.switches()
+	if err := e.care(ctx); err != nil {
+		return err
+	}
+	rest := e.r.Config.Poll
+	if !paused {
+		wait, err := e.lot.retry(ctx)
+		if err != nil {
+			return err
+		}
+		rest = min(rest, wait)
+		got := e.feed.take(e.r.Config.Batch)
+		if err := e.publish(ctx, h, got); err != nil {
+			return err
+		}
+		if draining {
+			if err := e.drained(ctx, len(got.rows) == 0); err != nil {
+				return err
+			}
+		}
+		if len(got.rows) > 0 {
+			return ctx.Err()
+		}
+	}
+	if due := e.shards.due(time.Now(), e.pub.can.maxAge); len(due) > 0 {
+		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, due); err != nil {
+			return err
+		}
+	}
+	t := time.NewTimer(rest)
+	defer t.Stop()
+	came := e.feed.came
+	if paused {
+		came = nil
+	}
+	select {
+	case <-came:
+	case <-e.r.wake:
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// publish stores rows and tells Postgres how far it can forget.
+func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
+	if got.err != nil {
+		return got.err
+	}
+	rows := got.rows
+	for len(rows) > 0 && !rows[0].pos.after(h.s.pos) { // sent again since the slot was confirmed last
+		rows = rows[1:]
+	}
+	if len(rows) > 0 {
+		e.r.at("read")
+		if err := e.lot.deliver(ctx, rows, []int{0}, rows[len(rows)-1].pos); err != nil {
+			return err
+		}
+	}
+	e.settled = max(e.settled, got.upto)
+	if len(got.rows) > 0 && time.Since(e.told) < 100*time.Millisecond {
+		return nil
+	}
+	return e.tell(false)
+}
+
+// tell confirms what is stored: Postgres may drop the WAL before it.
+func (e *walEngine) tell(answer bool) error {
+	e.told = time.Now()
+	return e.feed.confirm(e.settled, answer)
+}
+
+// drained ends the relay when all that was committed when draining began is stored.
+func (e *walEngine) drained(ctx context.Context, empty bool) error {
+	if e.until == 0 {
+		if err := e.pool.QueryRow(ctx, `select (pg_current_wal_lsn() - '0/0')::bigint`).Scan(&e.until); err != nil {
+			return fmt.Errorf("relay: cannot ask how far the WAL is: %w", err)
+		}
+	}
+	if empty && e.settled >= e.until {
+		return ErrDrained
+	}
+	return e.tell(true)
+}
+
+// leave ends with a marker that says that nothing is under way.
+func (e *walEngine) leave(ctx context.Context, why error) error {
+	if e.feed != nil {
+		_ = e.tell(false) // it would be sent again, and passed over
+	}
+	if err := e.shards.finish(ctx); err != nil {
+		e.r.Log.Warn("the next relay has to read back", "error", err)
+	}
+	return why
+}
+
+// portion is what a feed has brought.
+type portion struct {
+	rows []*row
+	upto uint64 // everything that was committed before this has been taken
+	err  error
+}
+
+// feed reads the slot beside the publishing, up to a bound of rows and bytes ahead.
+type feed struct {
+	came chan struct{} // something is there
+
+	mu    sync.Mutex
+	room  *sync.Cond
+	rows  []*row
+	bytes int
+	marks []mark // ends of transactions, and what Postgres says it has sent
+	upto  uint64
+	err   error
+	done  bool
+
+	conn   *walConn
+	cancel context.CancelFunc
+	gone   chan struct{}
+}
+
+// mark is a point that is reached when so many rows have been taken.
+type mark struct {
+	rows int // of those that are there
+	lsn  uint64
+}
+
+// Bounds of what a feed holds.
+const (
+	feedRows  = 4096
+	feedBytes = 2 * maxBytes
+)
+
+func startFeed(ctx context.Context, r *Relay, prefix string) (*feed, error) {
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	conn, err := connectWAL(inner, r.Config)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	f := &feed{came: make(chan struct{}, 1), conn: conn, cancel: cancel, gone: make(chan struct{})}
+	f.room = sync.NewCond(&f.mu)
+	go func() {
+		defer close(f.gone)
+		f.run(inner, &decoder{prefix: prefix, table: r.Config.Publication != ""}, r)
+	}()
+	return f, nil
+}
+
+func (f *feed) run(ctx context.Context, d *decoder, r *Relay) {
+	for {
+		data, sent, err := f.conn.next(ctx)
+		var c change
+		if err == nil && data != nil {
+			c, err = d.decode(data)
+		}
+		if c.kind == '?' {
+			r.Log.Error("an emitted message is no event; it is passed over", "prefix", d.prefix, "so far", d.unknown)
+		}
+		if !f.put(c, data == nil, sent, err) {
+			return
+		}
+	}
+}
+
+// put adds what was decoded, and waits while there is too much. idle says that it was Postgres's word on how far it is.
+func (f *feed) put(c change, idle bool, sent uint64, err error) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err != nil:
+		f.err = err
+	case c.row != nil:
+		f.rows = append(f.rows, c.row)
+		f.bytes += len(c.row.Payload) + 512
+	case c.kind == 'C':
+		f.marks = append(f.marks, mark{len(f.rows), c.end})
+	case idle && (len(f.marks) == 0 || f.marks[len(f.marks)-1].rows == len(f.rows)):
+		f.marks = append(f.marks[:max(0, len(f.marks)-1)], mark{len(f.rows), sent})
+	default:
+		return !f.done
+	}
+	select {
+	case f.came <- struct{}{}:
+	default:
+	}
+	for !f.done && f.err == nil && (len(f.rows) >= feedRows || f.bytes >= feedBytes) {
+		f.room.Wait()
+	}
+	return !f.done && f.err == nil
+}
+
+// take removes up to n rows.
+func (f *feed) take(n int) portion {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n = min(n, len(f.rows))
+	p := portion{rows: f.rows[:n:n]}
+	for _, r := range p.rows {
+		f.bytes -= len(r.Payload) + 512
+	}
+	f.rows = append([]*row(nil), f.rows[n:]...)
+	i := 0
+	for ; i < len(f.marks) && f.marks[i].rows <= n; i++ {
+		f.upto = f.marks[i].lsn
+	}
+	f.marks = append(f.marks[:0:0], f.marks[i:]...)
+	for i := range f.marks {
+		f.marks[i].rows -= n
+	}
+	if p.upto = f.upto; len(f.rows) == 0 {
+		p.err = f.err
+	}
+	f.room.Signal()
+	return p
+}
+
+func (f *feed) confirm(lsn uint64, answer bool) error { return f.conn.confirm(lsn, answer) }
+
+func (f *feed) close() {
+	f.mu.Lock()
+	f.done = true
+	f.room.Signal()
+	f.mu.Unlock()
+	f.cancel()
+	<-f.gone
+	f.conn.close()
+}
