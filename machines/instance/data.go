@@ -82,6 +82,7 @@ type Evidence struct {
 	Output      string    `json:"output,omitempty"` // at most 512 bytes
 	At          time.Time `json:"at,omitzero"`
 	Generation  uint64    `json:"generation,omitempty"` // of the registration that was looked at; 0 is any
+	Observers   int       `json:"observers,omitempty"`  // that look at it now, when there are fewer than its check asks for; 0 is as many
 	Weight      *int      `json:"weight,omitempty"`     // the instance's own word on its capacity
 }
 

@@ -44,6 +44,7 @@ func (w *world) evidence() instance.Evidence {
 	v := instance.Evidence{
 		Observer:    rapid.SampledFrom([]string{"node-1", "node-1", "node-2", "node-3", "node-4", ""}).Draw(t, "observer"),
 		Consecutive: rapid.IntRange(0, 4).Draw(t, "consecutive"), Status: 200, Generation: w.generation(),
+		Observers: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "observers"),
 	}
 	if rapid.IntRange(0, 4).Draw(t, "weighs") == 0 {
 		weight := rapid.IntRange(0, 100).Draw(t, "weight")

@@ -63,7 +63,7 @@ var (
 var (
 	rose  = func(s *step) bool { return machines.Body[Evidence](s).times() >= s.Data.Rise() }
 	risen = fence("risen", func(s *step) bool {
-		return rose(s) && (s.State() == Unknown || len(with(s.Data.Passing, observer(s))) >= s.Data.Check.RiseOf())
+		return rose(s) && (s.State() == Unknown || len(with(s.Data.Passing, observer(s))) >= looking(s).RiseOf())
 	})
 	oneRose   = fence("risen for one of several observers", func(s *step) bool { return rose(s) && !slices.Contains(s.Data.Passing, observer(s)) })
 	relented  = fence("risen for one that saw it fall", func(s *step) bool { return rose(s) && slices.Contains(s.Data.Failing, observer(s)) })
@@ -80,7 +80,7 @@ var (
 // Failures. Where several observers look, one that sees it fall makes it suspect, and the others decide.
 var (
 	fallen  = func(s *step) bool { return machines.Body[Evidence](s).times() >= s.Data.Fall() }
-	alone   = func(s *step) bool { return s.Data.Check.AgreeOf() <= 1 }
+	alone   = func(s *step) bool { return looking(s).AgreeOf() <= 1 }
 	tooMany = fence("too many failures", func(s *step) bool {
 		d := s.Data
 		most := d.Policy.MaxFailures
@@ -111,12 +111,22 @@ var (
 	})
 )
 
+// looking is the check with as many observers as there are: a cluster may have fewer nodes than it asks for, and what
+// nobody looks at cannot be agreed on.
+func looking(s *step) *Check {
+	c := s.Data.Check
+	if v, ok := s.Body.(*Evidence); ok && v.Observers > 0 {
+		c.Observers = min(c.ObserversOf(), v.Observers)
+	}
+	return &c
+}
+
 // observer is the one who says so.
 func observer(s *step) string { return machines.Body[Evidence](s).by(s) }
 
 // outvoted: with this one, enough observers see it fall.
 func outvoted(s *step) bool {
-	return alone(s) || len(with(s.Data.Failing, observer(s))) >= s.Data.Check.AgreeOf()
+	return alone(s) || len(with(s.Data.Failing, observer(s))) >= looking(s).AgreeOf()
 }
 
 // overruled: it said so before, and another observer saw it pass.

@@ -47,7 +47,7 @@ func without(list []string, observer string) []string {
 
 // votes are kept only where there are several observers.
 func votes(s *step, failing, passing []string) {
-	if s.Data.Check.ObserversOf() == 1 {
+	if looking(s).ObserversOf() == 1 {
 		failing, passing = nil, nil
 	}
 	s.Data.Failing, s.Data.Passing = failing, passing
@@ -131,13 +131,13 @@ func warmedUp(s *step) {
 func rise(s *step) {
 	v := see(s)
 	votes(s, without(s.Data.Failing, v.Observer), with(s.Data.Passing, v.Observer))
-	s.Detail(EventVoted, map[string]any{"failing": s.Data.Failing, "passing": s.Data.Passing, "of": s.Data.Check.RiseOf(), "evidence": v})
+	s.Detail(EventVoted, map[string]any{"failing": s.Data.Failing, "passing": s.Data.Passing, "of": looking(s).RiseOf(), "evidence": v})
 }
 
 func relent(s *step) {
 	v := see(s)
 	votes(s, without(s.Data.Failing, v.Observer), nil)
-	s.Detail(EventVoted, map[string]any{"failing": s.Data.Failing, "of": s.Data.Check.AgreeOf(), "evidence": v})
+	s.Detail(EventVoted, map[string]any{"failing": s.Data.Failing, "of": looking(s).AgreeOf(), "evidence": v})
 }
 
 func weigh(s *step) {
@@ -212,12 +212,12 @@ func giveUp(s *step) {
 // suspect begins a window in which it is still found. Others may confirm what one observer saw.
 func suspect(s *step) {
 	v := see(s)
-	n := &Suspicion{Since: s.Now(), Until: s.Now().Add(s.Data.SuspectWindow(0)), Reason: s.In.Command, Of: s.Data.Check.AgreeOf() - 1, By: v.Observer}
+	n := &Suspicion{Since: s.Now(), Reason: s.In.Command, Of: looking(s).AgreeOf() - 1, By: v.Observer}
 	if s.In.Command == ReportFailed {
 		n.Confirmed = without(s.Data.Failing, v.Observer) // who was overruled before says so still
-		n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed)))
 		votes(s, with(s.Data.Failing, v.Observer), nil)
 	}
+	n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed), n.Of))
 	s.Data.Suspicion = n
 	s.Detail(EventSuspected, map[string]any{"suspicion": n, "evidence": v})
 }
@@ -227,7 +227,7 @@ func confirm(s *step) {
 	v, n := see(s), *s.Data.Suspicion
 	n.Confirmed = with(n.Confirmed, v.Observer)
 	votes(s, with(s.Data.Failing, v.Observer), nil)
-	n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed)))
+	n.Until = n.Since.Add(s.Data.SuspectWindow(len(n.Confirmed), n.Of))
 	if n.Until.Before(s.Now()) {
 		n.Until = s.Now()
 	}
@@ -265,23 +265,23 @@ func again(s *step) *Suspicion {
 		return nil
 	}
 	n := *s.Data.Suspicion
-	n.Until = s.Now().Add(s.Data.SuspectWindow(len(n.Confirmed)))
+	n.Until = s.Now().Add(s.Data.SuspectWindow(len(n.Confirmed), n.Of))
 	s.Data.Suspicion = &n
 	return &n
 }
 
-// SuspectWindow is how long an instance stays suspect after so many other observers confirmed it: the grace of a TTL;
-// else the longest window, which shrinks with the logarithm of the confirmations to the shortest one (as memberlist's
-// suspicion does). Where nobody else looks it is the shortest one.
-func (d *Data) SuspectWindow(confirmed int) time.Duration {
+// SuspectWindow is how long an instance stays suspect after so many of the other observers that decide confirmed it: the
+// grace of a TTL; else the longest window, which shrinks with the logarithm of the confirmations to the shortest one (as
+// memberlist's suspicion does). Where nobody else looks it is the shortest one.
+func (d *Data) SuspectWindow(confirmed, of int) time.Duration {
 	if d.Check.Kind() == CheckTTL {
 		return d.Check.GraceOf()
 	}
-	shortest, longest, k := d.SuspectMin(), d.SuspectMax(), d.Check.AgreeOf()-1
-	if confirmed >= k {
+	shortest, longest := d.SuspectMin(), d.SuspectMax()
+	if confirmed >= of {
 		return shortest
 	}
-	part := math.Log(float64(confirmed)+1) / math.Log(float64(k)+1)
+	part := math.Log(float64(confirmed)+1) / math.Log(float64(of)+1)
 	return longest - time.Duration(part*float64(longest-shortest))
 }
 

@@ -76,7 +76,7 @@ func TestRoutable(t *testing.T) {
 func TestSuspectWindow(t *testing.T) {
 	t.Parallel()
 	window := func(c instance.Check, p instance.Policy, confirmed int) time.Duration {
-		return (&instance.Data{Check: c, Policy: p}).SuspectWindow(confirmed)
+		return (&instance.Data{Check: c, Policy: p}).SuspectWindow(confirmed, c.AgreeOf()-1)
 	}
 	http := instance.Check{Type: "http", Interval: "4s", Observers: 9, Agree: 4} // k is 3
 	require.Equal(t, 48*time.Second, window(http, instance.Policy{}, 0))

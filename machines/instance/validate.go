@@ -195,6 +195,9 @@ func (v *Evidence) Validate() *machines.Refusal {
 	if v.Consecutive < 0 {
 		f.add("consecutive", "is negative")
 	}
+	if v.Observers < 0 {
+		f.add("observers", "is negative")
+	}
 	f.text("observer", v.Observer, 128)
 	f.text("kind", v.Kind, 64)
 	f.weight("weight", v.Weight)
