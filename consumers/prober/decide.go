@@ -14,6 +14,7 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 	if !t.owned || t.gone() || t.asking || t.await > t.revision && now < t.until {
 		return
 	}
+	l.renewed(t)
 	switch {
 	case t.state == instance.Pending || t.state == instance.PersistFailed:
 	case l.maintained(t, now):
@@ -21,6 +22,8 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 		l.drained(t, now)
 	case !t.active():
 	case l.shielded(t, now), l.flaps(t, now), l.weighs(t, now):
+	case several(t):
+		l.voted(t, now)
 	case l.passed(t, now), l.ailing(t, now):
 	default:
 		l.silence(t, now)
@@ -77,9 +80,6 @@ func (l *loop) passed(t *tracked, now time.Duration) bool {
 	default:
 		return false
 	}
-	if several(t) && len(l.failing(t, now)) >= t.rec.Data.Check.AgreeOf() {
-		return false
-	}
 	v := l.evidence(t)
 	v.Consecutive = t.passes
 	return l.ask(t, now, instance.ReportPassed, v)
@@ -91,9 +91,6 @@ func (l *loop) ailing(t *tracked, now time.Duration) bool {
 		return false
 	}
 	d := &t.rec.Data
-	if several(t) && t.state != instance.Unhealthy {
-		return l.severalFailed(t, now)
-	}
 	fallen := t.fails >= d.Fall()
 	if t.state == instance.Unhealthy {
 		fallen = d.Policy.MaxFailures > 0 && t.fails > d.Retries

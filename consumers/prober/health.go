@@ -74,6 +74,10 @@ func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
 	switch r.Class {
 	case instance.FailedTimeout, instance.FailedUnreachable, instance.FailedResolve:
 	default:
+		if l.blinded(now) { // what failed meanwhile may have failed by that
+			l.epoch++
+			t.epoch = l.epoch
+		}
 		l.blind = false
 		clear(l.failed)
 		return

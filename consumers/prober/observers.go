@@ -94,44 +94,77 @@ func (l *loop) told(m *nats.Msg) {
 	l.plan(t, now)
 }
 
-// failing are the fresh observations, this node's own first, of an instance that has fallen.
-func (l *loop) failing(t *tracked, now time.Duration) []instance.Evidence {
-	var list []instance.Evidence
-	d := &t.rec.Data
-	if t.fails >= d.Fall() {
-		list = append(list, l.failure(t))
+// opinions are what the observers see, this node's own first, as far as it is fresh.
+func (l *loop) opinions(t *tracked, now time.Duration) []view {
+	var list []view
+	if t.passes > 0 || t.fails > 0 && l.trusted(now) {
+		o := observation{Evidence: l.failure(t), OK: t.passes > 0}
+		o.Consecutive = max(t.passes, t.fails)
+		list = append(list, view{o, now})
 	}
-	fresh := 3*(2*d.Check.IntervalOf()) + d.Check.TimeoutOf()
+	c := &t.rec.Data.Check
+	fresh := 6*c.IntervalOf() + c.TimeoutOf() // while it is unhealthy it is probed half as often
 	for name, v := range t.views {
 		if now-v.at > fresh || !slices.Contains(l.nodes, name) {
 			delete(t.views, name)
 			continue
 		}
-		if !v.OK && v.Consecutive >= d.Fall() {
-			list = append(list, v.Evidence)
-		}
+		list = append(list, v)
 	}
 	return list
 }
 
-// severalFailed: this node's own failures, or those of enough others, make it suspect; then each of the others confirms.
-func (l *loop) severalFailed(t *tracked, now time.Duration) bool {
-	list := l.failing(t, now)
-	if len(list) == 0 || t.state == instance.Flapping {
+// voted tells the machine of an observer that sees something else than it is known for. The machine counts.
+func (l *loop) voted(t *tracked, now time.Duration) bool {
+	if t.state == instance.Flapping {
 		return false
 	}
-	if n := t.rec.Data.Suspicion; t.state == instance.Suspect && n != nil {
-		for _, v := range list {
-			if v.Observer != n.By && !slices.Contains(n.Confirmed, v.Observer) {
-				return l.ask(t, now, instance.ReportConfirmed, v)
-			}
+	for _, v := range l.opinions(t, now) {
+		if input := report(t, &v); input != "" && l.ask(t, now, input, v.Evidence) {
+			return true
 		}
-		return false
 	}
-	if t.fails < t.rec.Data.Fall() && len(list) < t.rec.Data.Check.AgreeOf() {
-		return false
+	return false
+}
+
+// report is what an opinion changes, or empty.
+func report(t *tracked, v *view) string {
+	d := &t.rec.Data
+	fallen, risen := !v.OK && v.Consecutive >= d.Fall(), v.OK && v.Consecutive >= d.Rise()
+	switch t.state {
+	case instance.Unknown:
+		if risen {
+			return instance.ReportPassed
+		}
+		if fallen {
+			return instance.ReportFailed
+		}
+	case instance.Warming, instance.Healthy:
+		known := slices.Contains(d.Failing, v.Observer)
+		if fallen && !known {
+			return instance.ReportFailed
+		}
+		if risen && known {
+			return instance.ReportPassed
+		}
+	case instance.Suspect:
+		n := d.Suspicion
+		if fallen && n != nil && v.Observer != n.By && !slices.Contains(n.Confirmed, v.Observer) {
+			return instance.ReportConfirmed
+		}
+		if risen && v.at > t.entered {
+			return instance.ReportPassed
+		}
+	case instance.Unhealthy:
+		known := slices.Contains(d.Passing, v.Observer)
+		if risen && !known {
+			return instance.ReportPassed
+		}
+		if fallen && (known || d.Policy.MaxFailures > 0 && v.Consecutive > d.Retries) {
+			return instance.ReportFailed
+		}
 	}
-	return l.ask(t, now, instance.ReportFailed, list[0])
+	return ""
 }
 
 func equal(a, b []string) bool {

@@ -90,9 +90,7 @@ func (l *loop) saw(r *seen) {
 
 // count keeps how often in a row, and how often it changes.
 func (l *loop) count(t *tracked, r instance.Result) {
-	if t.epoch != l.epoch {
-		t.epoch, t.passes, t.fails = l.epoch, 0, 0
-	}
+	l.renewed(t)
 	if t.state != instance.Flapping {
 		t.flaps.Add(r.OK)
 	}
@@ -101,6 +99,13 @@ func (l *loop) count(t *tracked, r instance.Result) {
 		return
 	}
 	t.passes, t.fails, t.last = 0, t.fails+1, &r
+}
+
+// renewed lets results in a row begin anew when those before do not count any more.
+func (l *loop) renewed(t *tracked) {
+	if t.epoch != l.epoch {
+		t.epoch, t.passes, t.fails = l.epoch, 0, 0
+	}
 }
 
 // aliasKey is the key of the instance that an alias follows.

@@ -44,14 +44,18 @@ type asking struct {
 
 // ask sends a report of an instance. The same one is not sent twice of one revision within a while: it was said.
 func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
-	if t.sent == input && t.sentAt == t.revision && now < t.again {
+	said := input
+	if v, ok := data.(instance.Evidence); ok {
+		said += " " + v.Observer
+	}
+	if t.sent == said && t.sentAt == t.revision && now < t.again {
 		return false
 	}
 	body, ok := l.report(data)
 	if !ok {
 		return false
 	}
-	t.asking, t.sent, t.sentAt, t.again = true, input, t.revision, now+sameAgain
+	t.asking, t.sent, t.sentAt, t.again = true, said, t.revision, now+sameAgain
 	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true
 }

@@ -21,6 +21,7 @@ type tracked struct {
 	rec      *instance.Record // shared with the index
 	kind     string
 	revision uint64
+	entered  time.Duration // its state
 	service  *service
 	owned    bool // else it is only observed, for its owner
 
@@ -50,7 +51,7 @@ type tracked struct {
 	await   uint64        // revision that the last answer told of; nothing is decided before it is here
 	until   time.Duration // or before this time
 	retryAt time.Duration // nothing is due before then but probes
-	sent    string        // input that was sent last, at the revision sentAt; not again before again
+	sent    string        // what was said last, and by whom, at the revision sentAt; not again before again
 	sentAt  uint64
 	again   time.Duration
 }
@@ -174,7 +175,7 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 	if from == instance.Flapping || from == instance.Draining {
 		t.passes, t.fails = 0, 0
 	}
-	t.retryAt = 0
+	t.retryAt, t.entered = 0, now
 	switch t.state {
 	case instance.Unknown:
 		t.seen = max(t.seen, now)

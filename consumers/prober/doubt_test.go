@@ -1,0 +1,177 @@
+package prober
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/preservation"
+)
+
+// standings keeps what was told last.
+type standings struct {
+	noMeter
+	mu   sync.Mutex
+	last Standing
+	most int
+}
+
+func (s *standings) Standing(v Standing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.most = v, max(s.most, v.Doubt)
+}
+
+func (s *standings) worst() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
+// A process that was stopped finds on waking that everybody is silent, and says so of nobody.
+func TestStandstill(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var ahead atomic.Int64
+	start, told := time.Now(), &standings{}
+	p := w.prober(&script{})
+	p.Metrics, p.clock = told, func() time.Duration { return time.Since(start) + time.Duration(ahead.Load()) }
+	w.start(p)
+	// One of each service, so that it is not self-preservation that keeps them.
+	var all []string
+	for i := range 10 {
+		key := fmt.Sprintf("default.still-%d.a", i)
+		all = append(all, key)
+		w.register(t, key, instance.RegisterBody{Check: ttl("3s", "1s")})
+	}
+	stop := w.beating(t, 500*time.Millisecond, "", all...)
+	for _, key := range all {
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	ahead.Store(int64(time.Hour))
+	require.Eventually(t, func() bool { return told.worst() >= silentFrom }, patience, 10*time.Millisecond)
+	stop() // what was lost while it stood still: for a part of the TTL nothing is heard
+	require.Never(t, func() bool {
+		for _, key := range all {
+			if w.state(key) != instance.Healthy {
+				return true
+			}
+		}
+		return false
+	}, 2*time.Second, 20*time.Millisecond)
+	w.beating(t, 500*time.Millisecond, "", all[1:]...)
+	w.becomes(t, all[0], instance.Unhealthy, patience)
+	for _, key := range all[1:] {
+		require.Equal(t, instance.Healthy, w.state(key))
+		require.NotContains(t, w.events(t, key), "suspected")
+	}
+}
+
+// When every probe times out at once, it may be this node's network. Refusals come from somewhere.
+func TestBlindness(t *testing.T) {
+	t.Parallel()
+	w, checker, told := setup(t), &script{}, &standings{}
+	p := w.prober(checker)
+	p.Metrics = told
+	w.start(p)
+	all := keys("blind", 8)
+	for _, key := range all {
+		w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{NoFlap: true}})
+	}
+	for _, key := range all {
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	for _, key := range all {
+		checker.set(key, timedOut)
+	}
+	require.Eventually(t, func() bool { return told.worst() == maxDoubt }, patience, 10*time.Millisecond)
+	require.Never(t, func() bool { return w.instances.Counts("")[instance.Healthy] != len(all) }, 3*time.Second, 50*time.Millisecond)
+	for _, key := range all[1:] {
+		checker.set(key, instance.Result{OK: true})
+	}
+	w.becomes(t, all[0], instance.Unhealthy, patience)
+	require.Equal(t, len(all)-1, w.instances.Counts("")[instance.Healthy])
+}
+
+// Of twenty instances one dies, and is gone; then all fall silent at once, and none is.
+func TestPreservation(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.start(w.prober(&script{}))
+	all := keys("kept", 20)
+	for _, key := range all {
+		w.register(t, key, instance.RegisterBody{Check: ttl("2s", "1s"), Zone: "eu-west-1a"})
+	}
+	for _, key := range all {
+		w.becomes(t, key, instance.Unknown, patience)
+	}
+	stop := w.beating(t, 300*time.Millisecond, "", all...)
+	for _, key := range all {
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	stop()
+	stop = w.beating(t, 300*time.Millisecond, "", all[1:]...)
+	w.becomes(t, all[0], instance.Unhealthy, patience)
+	stop()
+	kept := all[1:]
+	zone := func() string { i, _ := w.preservations.Get("default.kept.eu-west-1a"); return i.State }
+	require.Empty(t, zone())
+	require.Eventually(t, func() bool { return zone() == preservation.Protected }, patience, 5*time.Millisecond)
+	all19 := func(holds func(key string) bool) bool {
+		for _, key := range kept {
+			if !holds(key) {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(t, func() bool { return all19(func(k string) bool { return w.data(k).Protected }) }, patience, 10*time.Millisecond)
+	routable := func(k string) bool { s := w.state(k); return s == instance.Healthy || s == instance.Suspect }
+	require.Never(t, func() bool { return !all19(routable) }, 4*time.Second, 50*time.Millisecond)
+
+	stop = w.beating(t, 300*time.Millisecond, "", kept...)
+	require.Eventually(t, func() bool { return zone() == preservation.Recovering }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return all19(func(k string) bool { return !w.data(k).Protected && w.state(k) == instance.Healthy })
+	}, patience, 10*time.Millisecond)
+	for _, key := range kept {
+		require.NotContains(t, w.events(t, key), "unhealthy")
+	}
+
+	// Silent again, and an operator says that they are dead: they expire, a few at a time.
+	stop()
+	require.Eventually(t, func() bool { return zone() == preservation.Protected }, patience, 10*time.Millisecond)
+	w.tell(t, "preservation", "default.kept.eu-west-1a", preservation.CommandRelease, preservation.ReleaseBody{})
+	require.Eventually(t, func() bool { return w.instances.Counts("")[instance.Unhealthy] > 1 }, patience, 10*time.Millisecond)
+	require.Less(t, w.instances.Counts("")[instance.Unhealthy], 12, "not all at once")
+	require.Equal(t, preservation.Normal, zone())
+}
+
+// An operator's hold keeps what is silent, however few they are.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.start(w.prober(&script{}))
+	key, zone := "default.held.a", "default.held.none"
+	w.tell(t, "preservation", zone, preservation.CommandHold, struct{}{})
+	w.register(t, key, instance.RegisterBody{Check: ttl("1s", "500ms")})
+	w.becomes(t, key, instance.Unknown, patience)
+	w.beat(t, key, "")
+	w.becomes(t, key, instance.Healthy, patience)
+	require.Eventually(t, func() bool { return w.data(key).Protected }, patience, 10*time.Millisecond)
+	require.Never(t, func() bool { return w.state(key) != instance.Healthy }, 3*time.Second, 50*time.Millisecond)
+	w.tell(t, "preservation", zone, preservation.CommandRelease, preservation.ReleaseBody{})
+	w.becomes(t, key, instance.Unhealthy, patience)
+}
+
+func TestZoneLabel(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"": "none", "a": "a", "EU West 1": "eu-west-1", "eu_west": "eu-west", "..": "none", "é": "none"} {
+		require.Equal(t, want, zoneLabel(name), name)
+	}
+}
