@@ -20,6 +20,7 @@ func (s *Server) asyncAPI() doc {
 		a.machine(m)
 	}
 	a.requests()
+	a.discovery()
 	a.letters()
 	schemas := doc{}
 	for name, schema := range s.registry().Map() {

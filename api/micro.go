@@ -41,14 +41,19 @@ func (s *Server) Micro(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("api: cannot start the micro service: %w", err)
 	}
-	for _, e := range []struct {
+	type endpoint struct {
 		name, tail, request, response string
 		handle                        func(micro.Request)
-	}{
+	}
+	endpoints := []endpoint{
 		{"cmd", ">", "the body of the command", "machines.Answer", s.microCommand},
 		{"get", ">", "none", "Entity", s.beside(s.microGet)},
 		{"list", "*", "ListRequest", "Page", s.beside(s.microList)},
-	} {
+	}
+	if s.o.Discovery != nil {
+		endpoints = append(endpoints, endpoint{"discover", "*.*", "DiscoverRequest", "Discovered", s.beside(s.microDiscover)})
+	}
+	for _, e := range endpoints {
 		if err = svc.AddEndpoint(e.name, micro.HandlerFunc(e.handle), micro.WithEndpointSubject(s.o.Names.API(e.name, e.tail)), micro.WithEndpointMetadata(map[string]string{
 			"request": e.request, "response": e.response, "schema": "/asyncapi.json#/channels/api." + e.name,
 		})); err != nil {

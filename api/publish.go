@@ -27,11 +27,12 @@ func (s *Server) publish() error {
 	o := s.api.OpenAPI()
 	for _, tag := range []*huma.Tag{
 		{Name: "watch", Description: "Changes as they happen."},
+		{Name: "discovery", Description: "Where the instances of services are."},
 		{Name: "machines", Description: "The tables and how many entities are where."},
 		{Name: "dead letters", Description: "Messages that no code could handle."},
 		{Name: "server", Description: "The process itself."},
 	} {
-		if tag.Name != "dead letters" || s.o.DeadLetters != nil {
+		if (tag.Name != "dead letters" || s.o.DeadLetters != nil) && (tag.Name != "discovery" || s.o.Discovery != nil) {
 			o.Tags = append(o.Tags, tag)
 		}
 	}

@@ -52,6 +52,7 @@ type Plan struct {
 	Replicas int      // 1 or 3
 	States   []string // buckets of entities, by plain name
 	Views    []string // buckets of read models, by plain name
+	Live     []string // those of States whose values are told on core NATS as they are stored (see [Names.Live])
 }
 
 // Difference is a setting of an existing stream that is not as planned.
@@ -89,7 +90,11 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	probe.MaxMsgs, probe.Duplicates = 1, CommandWindow
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
 	for _, b := range p.States {
-		configs = append(configs, bucketConfig(n.Bucket(b), "Entities of a machine, by key", replicas))
+		c := bucketConfig(n.Bucket(b), "Entities of a machine, by key", replicas)
+		if slices.Contains(p.Live, b) { // a subscriber costs the server no consumer, so there may be thousands
+			c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: n.Live(n.Bucket(b), ">")}
+		}
+		configs = append(configs, c)
 	}
 	owners := bucketConfig(n.Bucket(OwnersBucket), "Who takes commands: leases that end by themselves", replicas)
 	owners.AllowMsgTTL = true
@@ -174,6 +179,9 @@ func compare(want, have jetstream.StreamConfig) []Difference {
 	field("denied purges", want.DenyPurge, have.DenyPurge)
 	field("publishes without answer", want.NoAck, have.NoAck)
 	field("persistence", want.PersistMode, have.PersistMode)
+	if want.RePublish != nil || have.RePublish != nil {
+		field("republishing", republishing(want), republishing(have))
+	}
 	if want.SubjectTransform != nil || have.SubjectTransform != nil {
 		field("subject transform", transform(want), transform(have))
 	}
@@ -188,4 +196,11 @@ func transform(c jetstream.StreamConfig) string {
 		return "none"
 	}
 	return c.SubjectTransform.Source + " to " + c.SubjectTransform.Destination
+}
+
+func republishing(c jetstream.StreamConfig) string {
+	if c.RePublish == nil {
+		return "none"
+	}
+	return c.RePublish.Source + " to " + c.RePublish.Destination
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/bcc94042/instar/machines/preservation"
 )
 
+// live are the buckets whose values are told on core NATS as they are stored: who follows a service there costs nothing.
+var live = []string{instance.Machine.Plural}
+
 // describer is how the index of a machine reads its values: those of instances are kept decoded, because discovery and
 // probes need all of them all the time.
 func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, error) {

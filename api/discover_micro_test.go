@@ -1,0 +1,41 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDiscoverOverNATS(t *testing.T) {
+	r := discovering(t)
+	require.NoError(t, r.server.Micro(t.Context()))
+	r.healthy("web", "a", `,"zone":"north"`)
+	revision := r.healthy("web", "b", "")
+	answer := func(m *nats.Msg) map[string]any {
+		require.Empty(t, m.Header.Get(micro.ErrorCodeHeader), string(m.Data))
+		var v map[string]any
+		require.NoError(t, json.Unmarshal(m.Data, &v))
+		return v
+	}
+	all := answer(r.ask("instar.api.discover.default.web", fmt.Sprintf(`{"minRevision":%d}`, revision)))
+	require.Equal(t, r.get("/v1/discover/web").json(t), all, "the same as over HTTP")
+	require.Equal(t, []string{"a"}, listed(answer(r.ask("instar.api.discover.default.web", `{"zone":"north","choose":1,"key":"k"}`))["instances"]))
+	require.Empty(t, answer(r.ask("instar.api.discover.default.nobody", ""))["instances"])
+	for body, code := range map[string]string{`{`: "400", `{"choose":-1}`: "422", `{"key":"k"}`: "422"} {
+		require.Equal(t, code, r.ask("instar.api.discover.default.web", body).Header.Get(micro.ErrorCodeHeader), body)
+	}
+	require.Equal(t, "422", r.ask("instar.api.discover.Default.web", "").Header.Get(micro.ErrorCodeHeader))
+
+	var doc struct{ Channels map[string]struct{ Address string } }
+	require.NoError(t, json.Unmarshal(r.server.AsyncAPI(), &doc))
+	for name, address := range map[string]string{
+		"api.discover": "instar.api.discover.{namespace}.{service}", "heartbeat": "instar.hb.{namespace}.{service}.{instanceId}",
+		"acknowledgement": "instar.ack.{namespace}.{service}", "live": "instar.live.instances.{namespace}.{service}.{instanceId}",
+	} {
+		require.Equal(t, address, doc.Channels[name].Address)
+	}
+}
