@@ -40,7 +40,7 @@ var ackStart = []byte(`{"stream":"`)
 // parseAck reads the answer to a publish. The usual one is read by hand: there is one for every message.
 func parseAck(m *nats.Msg) Result {
 	if len(m.Data) == 0 { // a "no responders" status: no stream listens on the subject
-		return Result{Err: fmt.Errorf("%w: no stream takes it", ErrUnanswered)}
+		return Result{Err: fmt.Errorf("%w: %w", ErrUnanswered, errNoStream)}
 	}
 	if rest, ok := bytes.CutPrefix(m.Data, ackStart); ok {
 		if i := bytes.Index(rest, []byte(`"seq":`)); i >= 0 {

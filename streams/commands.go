@@ -2,14 +2,19 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 )
+
+// errNoStream says that nobody listens on the subject: for certain, nothing was stored.
+var errNoStream = errors.New("no stream takes it")
 
 // Command is what is asked of one entity.
 type Command struct {
@@ -93,7 +98,7 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 			return fmt.Errorf("%w: %w", ErrUnanswered, err)
 		}
 	}
-	c.a.Go(c.a.names.Stream(CommandStream), m, func(r Result) {
+	c.send(m, time.Now(), func(r Result) {
 		if r.Err == nil && r.Duplicate && reply != "" {
 			c.lookup(m)
 		}
@@ -102,6 +107,20 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 		}
 	})
 	return nil
+}
+
+// moves is how long a stream may be without a leader that moves from one server of a cluster to another.
+const moves = time.Second
+
+// send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
+func (c *Commands) send(m *nats.Msg, began time.Time, done func(Result)) {
+	c.a.Go(c.a.names.Stream(CommandStream), m, func(r Result) {
+		if errors.Is(r.Err, errNoStream) && time.Since(began) < moves {
+			time.AfterFunc(20*time.Millisecond, func() { c.send(m, began, done) })
+			return
+		}
+		done(r)
+	})
 }
 
 // lookup asks for the outcome of a command that the stream has seen before. It is processed after that one.
