@@ -56,6 +56,7 @@ type Config struct {
 	BaseBackoff time.Duration // 1 s; the n-th wait is Base*2^(n-1)
 	MaxBackoff  time.Duration // 300 s
 	Retention   time.Duration // 7 days, of what was sent
+	Types       *Types        // which events there are; nil knows all
 	MaxLag      int64         // rows; beyond it the relay says so and Append may be refused by the application; 0 is no limit
 
 	Slot        string // WAL: name of the replication slot; instar_outbox_<name>

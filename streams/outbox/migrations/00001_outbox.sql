@@ -20,7 +20,7 @@ create table outbox_event (
     aggregate_id text not null constraint outbox_aggregate_id check (aggregate_id ~ '^[A-Za-z0-9_-]{1,128}$'),
     event_type text not null constraint outbox_event_type check (length(event_type) <= 256 and event_type ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'),
     payload bytea not null constraint outbox_payload check (octet_length(payload) <= 1044480), -- 1 MiB less 4 KiB for headers
-    headers jsonb not null default '{}' constraint outbox_headers check (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 16384),
+    headers jsonb not null default '{}' constraint outbox_headers check (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 3072),
     status text not null default 'NEW' check (status in ('NEW', 'SENDING', 'SENT', 'FAILED', 'DEAD')),
     attempts integer not null default 0,                    -- counted when a row is claimed
     next_retry_at timestamptz not null default now(),       -- infinity: DEAD, or waits behind one that is
@@ -57,7 +57,7 @@ create table outbox_log (
     event_type text not null constraint outbox_event_type check (length(event_type) <= 256 and event_type ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'),
     content_type text not null default 'application/json',
     not_before timestamptz,
-    headers jsonb not null default '{}' constraint outbox_headers check (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 16384),
+    headers jsonb not null default '{}' constraint outbox_headers check (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 3072),
     payload bytea not null constraint outbox_payload check (octet_length(payload) <= 1044480)
 ) partition by range (day);
 create index outbox_log_seq on outbox_log (seq);

@@ -54,11 +54,11 @@ begin
         from unnest(aggregate_types, aggregate_ids, event_types, payloads, headers) as m (type, id, event, payload, headers)
         where not coalesce(m.type ~ '^[A-Za-z0-9_-]{1,128}$' and m.id ~ '^[A-Za-z0-9_-]{1,128}$'
             and length(m.event) <= 256 and m.event ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' and octet_length(m.payload) <= 1044480
-            and (m.headers is null or jsonb_typeof(m.headers) = 'object' and pg_column_size(m.headers) <= 16384), false)
+            and (m.headers is null or jsonb_typeof(m.headers) = 'object' and pg_column_size(m.headers) <= 3072), false)
         limit 1;
         if bad is not null then
             raise exception 'not an event of an outbox: %', bad using errcode = 'check_violation',
-                hint = 'Types and ids are letters, digits, - and _; event types may have dots; a payload has at most 1044480 bytes.';
+                hint = 'Types and ids are letters, digits, - and _; event types may have dots; a payload has at most 1044480 bytes, headers 3072.';
         end if;
         -- One line of JSON, a line feed, and the payload as it is.
         perform pg_logical_emit_message(true, how.wal_prefix, convert_to(jsonb_build_object(
