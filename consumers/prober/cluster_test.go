@@ -122,6 +122,25 @@ func TestObservers(t *testing.T) {
 	require.NotContains(t, w.data(key).Failing, "node-b")
 }
 
+// A check may ask for more observers than there are nodes: those that are there decide.
+func TestObserversThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	check := &script{}
+	p := w.prober(check)
+	p.Node, p.Peers = "node-a", nodes{"node-a"}
+	w.start(p)
+	key := "default.lonely.a"
+	c := quick
+	c.Observers = 3
+	w.register(t, key, instance.RegisterBody{Check: c, Policy: instance.Policy{NoFlap: true, SuspectMin: "20s"}})
+	w.becomes(t, key, instance.Healthy, patience)
+	check.set(key, refused)
+	w.becomes(t, key, instance.Unhealthy, patience)
+	check.set(key, instance.Result{OK: true})
+	w.becomes(t, key, instance.Healthy, patience)
+}
+
 // The nodes that observe are as many as asked for, the same from every point of view, and spread.
 func TestRank(t *testing.T) {
 	t.Parallel()
