@@ -1,0 +1,205 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Client knows where the registry is. Its fields are not changed once it is used. It must not be copied then.
+type Client struct {
+	URLs      []string     // of the nodes of one registry, tried in turn; http://127.0.0.1:8080 by default
+	Token     string       // bearer token; none by default
+	Namespace string       // "default" by default
+	HTTP      *http.Client // must have no Timeout, for watches have no end; one of its own by default
+
+	preferred atomic.Uint32 // the URL that answered last
+}
+
+const (
+	defaultURL  = "http://127.0.0.1:8080"
+	callTimeout = 5 * time.Second // of one try at one URL
+	maxAnswer   = 1 << 20         // bytes of an answer that is no list of instances
+)
+
+// Error is an answer of the registry that is no success.
+type Error struct {
+	Status       int    `json:"status"`
+	Code         string `json:"code"`
+	Title        string `json:"title"`
+	Detail       string `json:"detail"`
+	CurrentState string `json:"currentState"` // of the instance, if the registry told it
+	Errors       []struct {
+		Location string `json:"location"`
+		Message  string `json:"message"`
+	} `json:"errors"`
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("the registry answered %d", e.Status)
+	for _, more := range []string{e.Code, e.Detail} {
+		if more != "" {
+			text += ": " + more
+		}
+	}
+	for _, one := range e.Errors {
+		text += "; " + one.Location + " " + one.Message
+	}
+	return text
+}
+
+// status is the HTTP status of an error, or 0.
+func status(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Status
+	}
+	return 0
+}
+
+// request is one call to the registry.
+type request struct {
+	method, path string
+	query        url.Values
+	in, out      any
+	key          string // idempotency key
+}
+
+// do asks one node after the other until one answers something else than that it cannot answer now.
+func (c *Client) do(ctx context.Context, r request) error {
+	var body []byte
+	if r.in != nil {
+		var err error
+		if body, err = json.Marshal(r.in); err != nil {
+			return err
+		}
+	}
+	urls := c.urls()
+	first := c.preferred.Load()
+	var last error
+	for i := range urls {
+		n := (int(first) + i) % len(urls)
+		err := c.try(ctx, urls[n], r, body)
+		if err == nil || !elsewhere(err) || ctx.Err() != nil {
+			c.preferred.Store(uint32(n)) //nolint:gosec // an index
+			return err
+		}
+		last = err
+	}
+	return last
+}
+
+func (c *Client) try(ctx context.Context, base string, r request, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	req, err := c.request(ctx, base, r, body)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return problem(resp.StatusCode, raw)
+	}
+	if r.out != nil && len(raw) > 0 {
+		if err := json.Unmarshal(raw, r.out); err != nil {
+			return fmt.Errorf("cannot read the answer of %s %s: %w", r.method, r.path, err)
+		}
+	}
+	return nil
+}
+
+func problem(code int, raw []byte) *Error {
+	e := &Error{}
+	if json.Unmarshal(raw, e) != nil {
+		e = &Error{Detail: strings.TrimSpace(string(raw[:min(len(raw), 200)]))}
+	}
+	e.Status = code
+	return e
+}
+
+// request makes the request, with what is common to all.
+func (c *Client) request(ctx context.Context, base string, r request, body []byte) (*http.Request, error) {
+	q := url.Values{"namespace": {c.namespace()}}
+	for k, v := range r.query {
+		q[k] = v
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, strings.TrimSuffix(base, "/")+r.path+"?"+q.Encode(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	if r.key != "" {
+		req.Header.Set("Idempotency-Key", r.key)
+	}
+	return req, nil
+}
+
+// elsewhere says whether another node may know better.
+func elsewhere(err error) bool {
+	switch s := status(err); s {
+	case 0: // no answer
+		return true
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *Client) urls() []string {
+	if len(c.URLs) == 0 {
+		return []string{defaultURL}
+	}
+	return c.URLs
+}
+
+func (c *Client) namespace() string {
+	if c.Namespace == "" {
+		return "default"
+	}
+	return c.Namespace
+}
+
+func (c *Client) http() *http.Client {
+	if c.HTTP == nil {
+		return http.DefaultClient
+	}
+	return c.HTTP
+}
+
+// wait lets time pass; false when ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// fresh is an id that nobody else has.
+func fresh() string { return strings.ToLower(rand.Text()) }

@@ -1,0 +1,235 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ErrReplaced says that another process has registered the same instance: this one is the older.
+var ErrReplaced = errors.New("another process has registered this instance")
+
+// Lease is a registration that is kept alive until Drain or Close, or until it is replaced.
+type Lease struct {
+	InstanceID string
+	Service    string
+
+	client *Client
+	reg    Registration
+	stop   context.CancelFunc
+	nudge  chan struct{} // send a heartbeat now
+	done   chan struct{} // closed when no heartbeat will be sent any more
+
+	mu         sync.Mutex
+	generation uint64
+	revision   uint64
+	inFlight   func() int
+	weight     *int
+	status     string
+	output     string
+	draining   bool
+	err        error
+}
+
+// registered is the answer to a registration.
+type registered struct {
+	InstanceID string `json:"instanceId"`
+	Generation uint64 `json:"generation"`
+	Revision   uint64 `json:"revision"`
+	Outcome    string `json:"outcome"`
+}
+
+const (
+	registerTries = 5                      // until the generation is known
+	drainBeat     = 200 * time.Millisecond // between heartbeats and looks while it drains
+	leastBeat     = 50 * time.Millisecond
+)
+
+// Register registers an instance and keeps it alive. It returns when the registry has accepted it; the first heartbeat
+// follows at once. ctx bounds the registration only. The instance is found by others as soon as its check says so.
+func (c *Client) Register(ctx context.Context, reg Registration) (*Lease, error) {
+	a, err := c.register(ctx, &reg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot register %s at %s: %w", reg.Service, reg.NodeAddress, err)
+	}
+	reg.InstanceID = a.InstanceID
+	beats, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l := &Lease{
+		InstanceID: a.InstanceID, Service: reg.Service, client: c, reg: reg, stop: stop, status: "passing",
+		generation: a.Generation, revision: a.Revision, nudge: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	go func() {
+		defer close(l.done)
+		l.keep(beats)
+	}()
+	return l, nil
+}
+
+// register sends the registration until its generation is known: a registry that has stored it may answer before it has
+// processed it. The same key makes it one registration.
+func (c *Client) register(ctx context.Context, reg *Registration) (registered, error) {
+	key, body := fresh(), reg.wire(c.namespace())
+	for try := 1; ; try++ {
+		var a registered
+		err := c.do(ctx, request{method: http.MethodPost, path: "/v1/register", in: body, out: &a, key: key})
+		switch {
+		case err == nil && (a.Generation > 0 || try == registerTries):
+			return a, nil
+		case err != nil && !elsewhere(err), try == registerTries:
+			return a, err
+		}
+		if !wait(ctx, time.Duration(try)*100*time.Millisecond) {
+			return a, errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// Generation is the one of the registration; it rises when the instance had to be registered again.
+func (l *Lease) Generation() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.generation
+}
+
+// Revision is the one of the registration: asked for with it as minRevision, discovery knows the instance.
+func (l *Lease) Revision() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.revision
+}
+
+// Done is closed when the lease has ended; Err says why.
+func (l *Lease) Done() <-chan struct{} { return l.done }
+
+// Err is ErrReplaced if that ended the lease.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// InFlight sets what counts the requests under way. A drain ends early only when it says 0; see also [Lease.Handler].
+func (l *Lease) InFlight(count func() int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inFlight = count
+}
+
+// Report says how the instance feels, and why, with a heartbeat at once: one that is not well is not found after a while.
+func (l *Lease) Report(well bool, output string) {
+	l.mu.Lock()
+	l.status, l.output = "passing", output
+	if !well {
+		l.status = "failing"
+	}
+	l.mu.Unlock()
+	l.hurry()
+}
+
+// Weight says what part of the traffic the instance can take now, with a heartbeat at once.
+func (l *Lease) Weight(weight int) {
+	l.mu.Lock()
+	l.weight = &weight
+	l.mu.Unlock()
+	l.hurry()
+}
+
+// Close stops the heartbeats and says nothing to the registry, as if the process had died.
+func (l *Lease) Close() {
+	l.stop()
+	<-l.done
+}
+
+func (l *Lease) hurry() {
+	select {
+	case l.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// heartbeat is the body of one.
+type heartbeat struct {
+	Generation uint64 `json:"generation,omitempty"`
+	Status     string `json:"status"`
+	Output     string `json:"output,omitempty"`
+	InFlight   *int   `json:"inFlight,omitempty"`
+	Weight     *int   `json:"weight,omitempty"`
+}
+
+const maxOutput = 500 // bytes of Output
+
+// keep sends heartbeats until ctx ends or the instance is somebody else's.
+func (l *Lease) keep(ctx context.Context) {
+	for {
+		pause := max(l.reg.ttl()/3, leastBeat)
+		err := l.beat(ctx)
+		switch code := status(err); {
+		case err == nil:
+		case code == http.StatusConflict:
+			l.mu.Lock()
+			l.err = ErrReplaced
+			l.mu.Unlock()
+			return
+		case code == http.StatusNotFound || code == http.StatusGone:
+			if l.isDraining() {
+				return
+			}
+			l.again(ctx)
+		default: // nobody answers: sooner than usual
+			pause = min(pause, time.Second)
+		}
+		if l.isDraining() {
+			pause = min(pause, drainBeat)
+		}
+		t := time.NewTimer(time.Duration(float64(pause) * (0.9 + 0.2*rand.Float64())))
+		select {
+		case <-t.C:
+		case <-l.nudge:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		t.Stop()
+	}
+}
+
+func (l *Lease) beat(ctx context.Context) error {
+	l.mu.Lock()
+	b := heartbeat{Generation: l.generation, Status: l.status, Output: l.output[:min(len(l.output), maxOutput)], Weight: l.weight}
+	count := l.inFlight
+	l.mu.Unlock()
+	if count != nil {
+		n := max(count(), 0)
+		b.InFlight = &n
+	}
+	return l.client.do(ctx, request{method: http.MethodPut, path: l.path("heartbeat"), in: b})
+}
+
+// again registers anew after somebody else deregistered the instance.
+func (l *Lease) again(ctx context.Context) {
+	a, err := l.client.register(ctx, &l.reg)
+	if err != nil {
+		return // the next heartbeat finds out again
+	}
+	l.mu.Lock()
+	l.generation, l.revision = a.Generation, a.Revision
+	l.mu.Unlock()
+}
+
+func (l *Lease) isDraining() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.draining
+}
+
+func (l *Lease) path(end string) string {
+	p := "/v1/services/" + l.Service + "/instances/" + l.InstanceID
+	if end != "" {
+		p += "/" + end
+	}
+	return p
+}

@@ -1,0 +1,198 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Endpoint is an instance that may be called.
+type Endpoint struct {
+	InstanceID  string            `json:"instanceId"`
+	NodeAddress string            `json:"nodeAddress"` // host:port
+	Payload     map[string]string `json:"payload"`
+	Zone        string            `json:"zone"`
+	Version     string            `json:"version"`
+	Tags        []string          `json:"tags"`
+	Weight      int               `json:"weight"` // effective: warm-up, suspicion and an administrator's word included
+	State       string            `json:"state"`
+	Generation  uint64            `json:"generation"`
+	Revision    uint64            `json:"revision"`
+	Since       time.Time         `json:"since"`
+}
+
+// Balance is how a choice is made.
+type Balance int
+
+// Ways to choose.
+const (
+	Smooth        Balance = iota // in turn, by weight, as evenly as weights allow; the default
+	LeastInFlight                // of two chosen by weight the one with less under way
+)
+
+// Options of a Resolver. What is set of Version, Tags and Meta must match.
+type Options struct {
+	Zone    string // instances of other zones are chosen only when this one has none
+	Version string
+	Tags    []string
+	Meta    map[string]string // of the payload
+	Balance Balance
+	Watcher string // under which changes are confirmed; unique, by default a random one
+}
+
+// Resolver holds the instances of one service.
+type Resolver struct {
+	service string
+	client  *Client
+	opts    Options
+	query   url.Values
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	ready   chan struct{} // closed by the first snapshot
+	dirty   chan struct{} // an index to confirm
+
+	mu        sync.Mutex
+	targets   map[string]*target
+	order     []*target // by id
+	list      []Endpoint
+	index     uint64
+	protected bool
+	connected bool
+	heard     time.Time // when the registry was last heard
+	lastErr   error
+	leaving   []*target // gone, with calls under way that were begun before
+	subs      map[int]func([]Endpoint)
+	nextSub   int
+
+	telling sync.Mutex // subscribers are told one change after the other
+}
+
+const (
+	ackEvery   = 10 * time.Second       // acknowledgements live three times as long
+	ackHold    = time.Second            // for calls to instances that have gone
+	silence    = 25 * time.Second       // the registry comments every 10 s
+	firstRetry = 100 * time.Millisecond // and doubled up to lastRetry
+	lastRetry  = 3 * time.Second
+)
+
+// Resolve begins to follow a service and returns when it has the first list, which may be empty. ctx bounds that only.
+func (c *Client) Resolve(ctx context.Context, service string, opts Options) (*Resolver, error) {
+	r := c.follow(ctx, service, opts)
+	if err := r.first(ctx); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// follow begins to follow a service.
+func (c *Client) follow(ctx context.Context, service string, opts Options) *Resolver {
+	if opts.Watcher == "" {
+		opts.Watcher = "go-" + fresh()
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r := &Resolver{
+		service: service, client: c, opts: opts, query: url.Values{}, stop: stop,
+		ready: make(chan struct{}), dirty: make(chan struct{}, 1), targets: map[string]*target{}, subs: map[int]func([]Endpoint){}, heard: time.Now(),
+	}
+	if opts.Version != "" {
+		r.query.Set("version", opts.Version)
+	}
+	r.query["tag"] = opts.Tags
+	for k, v := range opts.Meta {
+		r.query.Add("meta", k+"="+v)
+	}
+	r.running.Go(func() { r.watch(life) })
+	r.running.Go(func() { r.confirm(life) })
+	return r
+}
+
+// first waits for the first list.
+func (r *Resolver) first(ctx context.Context) error {
+	select {
+	case <-r.ready:
+		return nil
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.lastErr != nil {
+			return fmt.Errorf("cannot learn the instances of %s: %w (%w)", r.service, ctx.Err(), r.lastErr)
+		}
+		return fmt.Errorf("cannot learn the instances of %s: %w", r.service, ctx.Err())
+	}
+}
+
+// Close ends the watch. What is known stays readable.
+func (r *Resolver) Close() {
+	r.stop()
+	r.running.Wait()
+}
+
+// Endpoints are the instances that may be called, in the order of their ids. The slice is the caller's.
+func (r *Resolver) Endpoints() []Endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
+// Index is the registry's index up to which every change is applied.
+func (r *Resolver) Index() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.index
+}
+
+// Protected says that the registry keeps instances of the service that it would remove otherwise: some may be gone.
+func (r *Resolver) Protected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.protected
+}
+
+// Staleness is 0 while a registry is connected, else the time since one was last heard.
+func (r *Resolver) Staleness() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connected {
+		return 0
+	}
+	return time.Since(r.heard)
+}
+
+// Subscribe calls f with the instances now, and after every change, until cancel is called. Calls come one after the
+// other; f must not block for long, for later changes wait for it, and must not call back into Subscribe or Close.
+func (r *Resolver) Subscribe(f func([]Endpoint)) (cancel func()) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.mu.Lock()
+	n := r.nextSub
+	r.nextSub++
+	r.subs[n] = f
+	list := slices.Clone(r.list)
+	r.mu.Unlock()
+	f(list)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.subs, n)
+	}
+}
+
+// tell calls the subscribers.
+func (r *Resolver) tell() {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.mu.Lock()
+	subs := make([]func([]Endpoint), 0, len(r.subs))
+	for _, f := range r.subs {
+		subs = append(subs, f)
+	}
+	list := r.list
+	r.mu.Unlock()
+	for _, f := range subs {
+		f(slices.Clone(list))
+	}
+}

@@ -1,0 +1,228 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// change is a snapshot or a delta.
+type change struct {
+	Index     uint64     `json:"index"`
+	Protected bool       `json:"protected"`
+	Instances []Endpoint `json:"instances"`
+	Put       []Endpoint `json:"put"`
+	Remove    []string   `json:"remove"`
+}
+
+// watch follows the service until ctx ends, at one node after the other.
+func (r *Resolver) watch(ctx context.Context) {
+	urls := r.client.urls()
+	next := int(r.client.preferred.Load())
+	for failed := 0; ctx.Err() == nil; next++ {
+		before := r.Index()
+		err := r.stream(ctx, urls[next%len(urls)])
+		r.mu.Lock()
+		r.connected, r.lastErr = false, err
+		r.mu.Unlock()
+		if failed++; r.Index() != before || errors.Is(err, errEnded) {
+			failed = 0
+		}
+		pause := firstRetry << min(max(failed-len(urls), 0), 5) // every node is tried once at once
+		wait(ctx, min(time.Duration(float64(pause)*(0.5+rand.Float64())), lastRetry))
+	}
+}
+
+var (
+	errEnded  = errors.New("the registry ended the watch")
+	errSilent = errors.New("the registry says nothing any more")
+)
+
+// stream is one connection: it goes on where the last one ended.
+func (r *Resolver) stream(ctx context.Context, base string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
+	defer quiet.Stop()
+	req, err := r.client.request(ctx, base, request{method: http.MethodGet, path: "/v1/discover/" + r.service + "/watch", query: r.query}, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if index := r.Index(); index > 0 {
+		req.Header.Set("Last-Event-ID", strconv.FormatUint(index, 10))
+	}
+	resp, err := r.client.http().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		return problem(resp.StatusCode, raw)
+	}
+	alive := func() {
+		quiet.Reset(silence)
+		r.mu.Lock()
+		r.connected, r.heard = true, time.Now()
+		r.mu.Unlock()
+	}
+	if r.isReady() { // else a list comes first
+		alive()
+	}
+	err = readEvents(resp.Body, alive, r.take)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (r *Resolver) isReady() bool {
+	select {
+	case <-r.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// take applies one event. An event that cannot be read ends the connection, and the next one begins with a snapshot.
+func (r *Resolver) take(ev event) error {
+	var c change
+	switch ev.name {
+	case "end":
+		return errEnded
+	case "snapshot", "delta":
+		if err := json.Unmarshal(ev.data, &c); err != nil {
+			r.mu.Lock()
+			r.index = 0
+			r.mu.Unlock()
+			return fmt.Errorf("cannot read a %s of %s: %w", ev.name, r.service, err)
+		}
+		r.apply(c, ev.name == "snapshot")
+		if ev.name == "snapshot" && !r.isReady() {
+			close(r.ready)
+		}
+		r.tell()
+	}
+	if id, err := strconv.ParseUint(ev.id, 10, 64); err == nil {
+		r.mu.Lock()
+		r.index = id
+		r.mu.Unlock()
+	}
+	r.confirmSoon()
+	return nil
+}
+
+// apply changes the list. Targets that stay keep what is known of them.
+func (r *Resolver) apply(c change, whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	put := c.Put
+	if whole {
+		put = c.Instances
+		keep := make(map[string]bool, len(put))
+		for _, e := range put {
+			keep[e.InstanceID] = true
+		}
+		for id := range r.targets {
+			if !keep[id] {
+				c.Remove = append(c.Remove, id)
+			}
+		}
+	}
+	for _, id := range c.Remove {
+		if t := r.targets[id]; t != nil {
+			delete(r.targets, id)
+			r.retire(t)
+		}
+	}
+	for _, e := range put {
+		if old := r.targets[e.InstanceID]; old == nil || old.NodeAddress != e.NodeAddress || old.Generation != e.Generation {
+			if old != nil {
+				r.retire(old)
+			}
+			r.targets[e.InstanceID] = &target{Endpoint: e}
+		} else {
+			old.Endpoint = e
+		}
+	}
+	r.order, r.list = r.order[:0:0], r.list[:0:0]
+	for _, t := range r.targets {
+		r.order = append(r.order, t)
+	}
+	slices.SortFunc(r.order, func(a, b *target) int { return cmp.Compare(a.InstanceID, b.InstanceID) })
+	for _, t := range r.order {
+		r.list = append(r.list, t.Endpoint)
+	}
+	r.index, r.protected = c.Index, c.Protected
+}
+
+// retire remembers a target that has gone while calls to it are under way.
+func (r *Resolver) retire(t *target) {
+	if t.inFlight > 0 {
+		r.leaving = append(r.leaving, t)
+	}
+}
+
+func (r *Resolver) confirmSoon() {
+	select {
+	case r.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// confirm tells the registry what is applied: at once, and again before it forgets.
+func (r *Resolver) confirm(ctx context.Context) {
+	again := time.NewTicker(ackEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.dirty:
+			r.settle(ctx)
+		case <-again.C:
+		}
+		index := r.Index()
+		if index == 0 {
+			continue
+		}
+		err := r.client.do(ctx, request{
+			method: http.MethodPost, path: "/v1/services/" + r.service + "/watchers/" + r.opts.Watcher, in: map[string]uint64{"index": index},
+		})
+		if err != nil && elsewhere(err) && wait(ctx, firstRetry) && r.connectedNow() {
+			r.confirmSoon()
+		}
+	}
+}
+
+func (r *Resolver) connectedNow() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connected
+}
+
+// settle waits until the calls to what has gone are over, but not for long: those that take longer have reached it.
+func (r *Resolver) settle(ctx context.Context) {
+	for end := time.Now().Add(ackHold); time.Now().Before(end); {
+		r.mu.Lock()
+		r.leaving = slices.DeleteFunc(r.leaving, func(t *target) bool { return t.inFlight == 0 })
+		left := len(r.leaving)
+		r.mu.Unlock()
+		if left == 0 || !wait(ctx, 5*time.Millisecond) {
+			return
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = nil
+}
