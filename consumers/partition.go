@@ -42,6 +42,7 @@ var (
 
 // run restarts the partition until ctx ends or it is to leave.
 func (p *partition) run(ctx context.Context) {
+	failing := time.Now() // since then
 	for try := 0; ctx.Err() == nil; try++ {
 		started := time.Now()
 		err := p.serve(ctx)
@@ -49,7 +50,7 @@ func (p *partition) run(ctx context.Context) {
 			return
 		}
 		if time.Since(started) > 10*time.Second {
-			try = 0
+			try, failing = 0, time.Now()
 		}
 		if streams.Hopeless(err) && len(p.failures) > 0 {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
@@ -59,6 +60,9 @@ func (p *partition) run(ctx context.Context) {
 			p.e.Log.Warn("an entity was written by somebody else; the partition starts again from its ack floor", "partition", p.n, "error", err)
 		} else {
 			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)
+		}
+		if time.Since(failing) < 20*time.Second {
+			try = min(try, 3) // a leader that died has a successor in a few seconds, which should not be waited for twice
 		}
 		if !p.rest(ctx, try) {
 			return
@@ -149,6 +153,8 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
 	if _, err := p.e.JS.ResetConsumer(ctx, stream, p.name); err != nil {
 		return nil, fmt.Errorf("cannot reset consumer %s: %w", p.name, err)
 	}
@@ -159,12 +165,17 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 // consumer looks the consumer up and makes it when it is not there or not as it should be. Looking asks its own leader;
 // making one asks that of the cluster, which may be away for seconds when a node has died.
 func (p *partition) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	cons, err := p.e.JS.Consumer(ctx, stream, p.name)
+	look, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	cons, err := p.e.JS.Consumer(look, stream, p.name)
 	if err == nil {
 		have := cons.CachedInfo().Config
 		if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending && have.MemoryStorage == want.MemoryStorage {
 			return cons, nil
 		}
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, err
 	}
 	return p.e.JS.CreateOrUpdateConsumer(ctx, stream, want)
 }

@@ -156,6 +156,10 @@ func (e *Engine) lastEvent(ctx context.Context, s *slot) (uint64, string, error)
 	return m.Sequence, streams.Header(h, streams.HeaderID), nil
 }
 
+// readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads,
+// and who waits for long then waits for too long.
+const readWithin = 1500 * time.Millisecond
+
 // lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
 // is none.
 func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
@@ -163,7 +167,7 @@ func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject st
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	answer, err := js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
 	if err != nil {

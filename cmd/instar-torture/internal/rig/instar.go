@@ -32,6 +32,9 @@ type Instar struct {
 	NATS string // host:port of the embedded server, or empty when attached
 	URL  string // of the NATS server to attach to
 	Args []string
+	Name string   // of the node, in a cluster
+	In   []string // what the program is started through, such as ip netns exec NAME
+	Away bool     // it is stopped or cut off, and counts for nobody
 
 	*Process
 }
@@ -73,8 +76,9 @@ func (i *Instar) Start(failpoint string) error {
 	} else {
 		args = append(args, "--nats", i.NATS)
 	}
+	line := append(append(append([]string{}, i.In...), i.Bin), append(args, i.Args...)...)
 	var err error
-	i.Process, err = start(i.Log(), []string{"INSTAR_FAILPOINT=" + failpoint}, i.Bin, append(args, i.Args...)...)
+	i.Process, err = start(i.Log(), []string{"INSTAR_FAILPOINT=" + failpoint}, line[0], line[1:]...)
 	return err
 }
 
@@ -125,12 +129,6 @@ func (i *Instar) Readyz() (status int, checks map[string]Check) {
 	return r.StatusCode, checks
 }
 
-// Active reports whether it takes commands, in all partitions. A standby is ready, too, and does not.
-func (i *Instar) Active() bool {
-	status, checks := i.Readyz()
-	return status == http.StatusOK && checks["partitions"].OK && strings.HasSuffix(checks["partitions"].Detail, "take commands here")
-}
-
 func tail(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {
@@ -139,3 +137,6 @@ func tail(log string) string {
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")
 }
+
+// Tail is the end of what it said.
+func (i *Instar) Tail() string { return tail(i.Log()) }
