@@ -30,7 +30,9 @@ func TestDiscoverOverNATS(t *testing.T) {
 	}
 	require.Equal(t, "422", r.ask("instar.api.discover.Default.web", "").Header.Get(micro.ErrorCodeHeader))
 
-	var doc struct{ Channels map[string]struct{ Address string } }
+	var doc struct {
+		Channels map[string]struct{ Address string }
+	}
 	require.NoError(t, json.Unmarshal(r.server.AsyncAPI(), &doc))
 	for name, address := range map[string]string{
 		"api.discover": "instar.api.discover.{namespace}.{service}", "heartbeat": "instar.hb.{namespace}.{service}.{instanceId}",

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bcc94042/instar/machines/instance"
 )
@@ -265,3 +266,17 @@ func (c *Catalog) Everyone(namespace, service string) []Endpoint {
 	})
 	return all
 }
+
+// Fresh reports whether the catalog is complete and hears from the bucket: while it is not, what is answered is what was
+// known last.
+func (c *Catalog) Fresh() bool {
+	select {
+	case <-c.ready:
+		return c.o.Instances.Lag().Quiet < maxQuiet
+	default:
+		return false
+	}
+}
+
+// maxQuiet is how long the bucket may say nothing; it does so every second.
+const maxQuiet = 5 * time.Second

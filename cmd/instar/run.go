@@ -122,7 +122,7 @@ func (a *app) start(ctx context.Context) error {
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startDiscovery, a.startConsumers, a.startAPI, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startDiscovery, a.startConsumers, a.startAPI, a.startProbes, a.startNames, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (a *app) startNATS(ctx context.Context) error {
 		return err
 	}
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
-	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas}
+	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live}
 	for _, m := range a.machines {
 		plan.States = append(plan.States, m.Plural)
 		for _, v := range m.Views {

@@ -2,16 +2,25 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/netip"
+	"net/url"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/nameserver"
+	"github.com/bcc94042/instar/api/xds"
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/prober"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/providers/probe"
 )
 
 // live are the buckets whose values are told on core NATS as they are stored: who follows a service there costs nothing.
@@ -54,6 +63,98 @@ func (a *app) startDiscovery(ctx context.Context) error {
 	return nil
 }
 
+// startProbes looks after the instances of the partitions that this node owns.
+func (a *app) startProbes(ctx context.Context) error {
+	checker := &probe.Prober{Options: probe.Options{Scripts: a.cfg.Discovery.Scripts, Own: a.listeners()}}
+	var err error
+	if checker.Allow, err = prefixes(a.cfg.Discovery.Probe.Allow); err != nil {
+		return fmt.Errorf("discovery.probe.allow: %w", err)
+	}
+	if checker.Deny, err = prefixes(a.cfg.Discovery.Probe.Deny); err != nil {
+		return fmt.Errorf("discovery.probe.deny: %w", err)
+	}
+	meter := newProbeMeter()
+	for _, c := range meter.all() {
+		if err := a.registry.Register(c); err != nil {
+			return fmt.Errorf("cannot register metrics: %w", err)
+		}
+	}
+	p := &prober.Prober{
+		Deps: a.deps, Shares: a.shares, Instances: a.indexes[instance.Machine.Name], Preservations: a.indexes[preservation.Machine.Name],
+		Checker: checker, Peers: peers{a.member}, Node: a.node, Metrics: meter,
+	}
+	a.goes(ctx, "the prober", p.Run)
+	return nil
+}
+
+// listeners are the addresses that this process listens on, as far as they are its own: a probe must not speak to them.
+func (a *app) listeners() []netip.AddrPort {
+	var own []netip.AddrPort
+	urls := []string{a.url}
+	if a.server != nil {
+		urls = append(urls, a.server.ClientURL())
+	}
+	for _, text := range urls {
+		if u, err := url.Parse(text); err == nil {
+			if at, err := netip.ParseAddrPort(u.Host); err == nil {
+				own = append(own, at)
+			}
+		}
+	}
+	return own
+}
+
+// peers are the nodes that may observe.
+type peers struct{ *consumers.Node }
+
+func (p peers) Nodes() []string {
+	var names []string
+	for _, n := range p.Node.Nodes() {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// startNames serves what is found over DNS and xDS, where the configuration says so. What knows nothing yet would deny
+// that services exist, so both wait until the catalog is complete.
+func (a *app) startNames(ctx context.Context) error {
+	said := func(what string) func(string) {
+		return func(addr string) { a.log.Info(what+" listens", "address", addr) }
+	}
+	if addr := a.cfg.Discovery.DNS; addr != "" {
+		s := &nameserver.Server{Address: addr, Finder: a.catalog, Fresh: a.catalog.Fresh, Started: said("the name server")}
+		a.goes(ctx, "the name server", a.complete(s.Run))
+	}
+	if addr := a.cfg.Discovery.XDS; addr != "" {
+		s := &xds.Server{Address: addr, Finder: a.catalog, Acked: a.acked, Started: said("the endpoint discovery service")}
+		a.goes(ctx, "the endpoint discovery service", a.complete(s.Run))
+	}
+	return nil
+}
+
+// complete begins when the catalog is complete.
+func (a *app) complete(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-a.catalog.Ready():
+			return run(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// acked passes on what a proxy has acted on, as any watcher would say it.
+func (a *app) acked(namespace, service, watcher string, index uint64) {
+	body, err := json.Marshal(discovery.Acknowledgement{Watcher: watcher, Index: index})
+	if err == nil {
+		err = a.deps.NC.Publish(a.deps.Names.Acknowledge(namespace, service), body)
+	}
+	if err != nil {
+		a.log.Debug("cannot pass on an acknowledgement; it comes again", "service", service, "error", err)
+	}
+}
+
 // discoveryChecks are what readiness is made of here.
 func (a *app) discoveryChecks() []api.Check {
 	c := api.Check{Name: "discovery", Detail: "the instances are still being read"}
@@ -94,4 +195,64 @@ func (d discoveryCounts) Collect(ch chan<- prometheus.Metric) {
 	gauge(discoveryProtected, s.Protected)
 	ch <- prometheus.MustNewConstMetric(discoveryQuestions, prometheus.CounterValue, float64(s.Finds))
 	ch <- prometheus.MustNewConstMetric(discoveryRereads, prometheus.CounterValue, float64(s.Lost))
+}
+
+// probeMeter is what the prober measures, for Prometheus.
+type probeMeter struct {
+	probes  *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+	beats   *prometheus.CounterVec
+	reports *prometheus.CounterVec
+	tracked prometheus.Gauge
+	doubt   prometheus.Gauge
+	lag     prometheus.Gauge
+	asking  prometheus.Gauge
+	watches prometheus.Gauge
+}
+
+var _ prober.Meter = (*probeMeter)(nil)
+
+func newProbeMeter() *probeMeter {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return &probeMeter{
+		probes: counter("instar_probes_total", "Probes by kind and outcome.", "kind", "outcome"),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "instar_probe_seconds", Help: "Time of a probe, by kind.", Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 2, 5, 10},
+		}, []string{"kind"}),
+		beats:   counter("instar_heartbeats_total", "Heartbeats heard, by what became of them.", "outcome"),
+		reports: counter("instar_probe_reports_total", "Reports sent to instances, and what became of them.", "input", "outcome"),
+		tracked: gauge("instar_probe_tracked", "Instances that this node looks after."),
+		doubt:   gauge("instar_probe_doubt", "How much this node doubts itself: 0 is well, above 2 it judges nobody."),
+		lag:     gauge("instar_probe_lag_seconds", "The most that this node was late with its own timers in the last second."),
+		asking:  gauge("instar_probe_reports_pending", "Reports on their way, or waiting to be sent."),
+		watches: gauge("instar_discovery_watchers", "Watchers that confirm what they are told."),
+	}
+}
+
+func (m *probeMeter) all() []prometheus.Collector {
+	return []prometheus.Collector{m.probes, m.seconds, m.beats, m.reports, m.tracked, m.doubt, m.lag, m.asking, m.watches}
+}
+
+func (m *probeMeter) Probed(kind, outcome string, latency time.Duration) {
+	m.probes.WithLabelValues(kind, outcome).Inc()
+	m.seconds.WithLabelValues(kind).Observe(latency.Seconds())
+}
+
+func (m *probeMeter) Beats(outcome string, n int) { m.beats.WithLabelValues(outcome).Add(float64(n)) }
+
+func (m *probeMeter) Reported(input, outcome string) {
+	m.reports.WithLabelValues(input, outcome).Inc()
+}
+
+func (m *probeMeter) Standing(s prober.Standing) {
+	m.tracked.Set(float64(s.Tracked))
+	m.doubt.Set(float64(s.Doubt))
+	m.lag.Set(s.Lag.Seconds())
+	m.asking.Set(float64(s.Asking))
+	m.watches.Set(float64(s.Watchers))
 }
