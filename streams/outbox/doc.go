@@ -33,7 +33,8 @@
 //   - outbox_parked (shard, seq, event_id, day, …, state, attempts, next_retry_at, not_before, last_error, redrives,
 //     message): rows behind the cursor that are not published. The first of an aggregate has next_retry_at, when it is due
 //     (infinity when DEAD); those that wait behind it are NEW and have none. Operators change it at any time: Redrive makes
-//     a row NEW, due now, with attempts 0 and one more redrive, Discard deletes it and makes the next one due. So a relay
+//     a row NEW, due now, with attempts 0 and one more redrive, Discard deletes it (a relay finds the one that is the
+//     first then). So a relay
 //     looks here for what is due, and keeps no copy of the states.
 //   - outbox_pressure (source, lag, at): what the relay says, for the limit of outbox_append; [Store].Publish writes it.
 //   - outbox_maintain(): makes the days to come, drops the old ones; call it once an hour.
