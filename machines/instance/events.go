@@ -60,7 +60,7 @@ var events = []machines.EventType{
 	{Name: EventDrainFailed, Class: machines.ClassError, Doc: "It could not end well, and why."},
 	{Name: EventDeregistered, Class: machines.ClassState, Doc: "It is out of the registry: why, and what was seen last. Its record stays."},
 	{Name: EventProtected, Class: machines.ClassState, Doc: "Its service and zone preserve themselves: nothing expires."},
-	{Name: EventUnprotected, Class: machines.ClassState, Doc: "Expiry goes on, with a whole suspect window."},
+	{Name: EventUnprotected, Class: machines.ClassState, Doc: "Expiry goes on: what is suspect or unhealthy has its whole time from now on."},
 	{Name: EventMaintenanceBegun, Class: machines.ClassState, Doc: "It is taken out, and why and until when."},
 	{Name: EventMaintenanceEnded, Class: machines.ClassState, Doc: "It is no longer taken out."},
 	{Name: EventWeightPinned, Class: machines.ClassState, Doc: "An administrator set its weight, or took that back."},

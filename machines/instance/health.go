@@ -12,9 +12,9 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// SpareFor is the least time after which a protected instance that is suspect is looked at again: a short window would
-// be nothing but work while nothing may expire.
-const SpareFor = time.Minute
+// SpareFor is the least time after which a protected instance that would expire is looked at again: a short window would
+// be nothing but work while nothing may expire, and the end of the protection begins another one anyway.
+const SpareFor = 5 * time.Minute
 
 // maxOutput is how much of what a check said is kept.
 const maxOutput = 512
@@ -289,6 +289,9 @@ func criticalUntil(s *step) time.Time {
 	after := s.Data.CriticalAfter()
 	if after == 0 {
 		return time.Time{} // never
+	}
+	if s.Data.Protected {
+		after = max(after, SpareFor)
 	}
 	return s.Now().Add(after)
 }

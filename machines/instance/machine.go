@@ -64,7 +64,7 @@ var inputs = []machines.Command{
 var columns = []machines.Column{
 	{Title: "ADDRESS", Path: "data.nodeAddress"},
 	{Title: "ZONE", Path: "data.zone"},
-	{Title: "VERSION", Path: "data.version"},
+	{Title: "RELEASE", Path: "data.version"},
 	{Title: "WEIGHT", Path: "data.weight"},
 	{Title: "CHECK", Path: "data.check.type"},
 }

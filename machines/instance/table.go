@@ -104,8 +104,8 @@ var ending = slices.Concat([]edge{
 var flags = []edge{
 	{From: live, On: ReportProtect, If: unprotected, To: machines.Same, Do: protect, Emit: emit(EventProtected)},
 	{From: live, On: ReportProtect, To: machines.Same, Noop: true},
-	{From: only(Suspect), On: ReportUnprotect, If: protected, To: machines.Same, Rearm: true, Do: unprotect, Emit: emit(EventUnprotected)},
-	{From: live, On: ReportUnprotect, If: protected, To: machines.Same, Do: unprotect, Emit: emit(EventUnprotected)},
+	{From: []string{Suspect, Unhealthy}, On: ReportUnprotect, If: protected, To: machines.Same, Rearm: true, Do: unprotect, Emit: emit(EventUnprotected)},
+	{From: but(live, Suspect, Unhealthy), On: ReportUnprotect, If: protected, To: machines.Same, Do: unprotect, Emit: emit(EventUnprotected)},
 	{From: live, On: ReportUnprotect, To: machines.Same, Noop: true},
 	{From: live, On: CommandMaintenance, If: enables, To: machines.Same, Do: maintain, Emit: emit(EventMaintenanceBegun)},
 	{From: live, On: CommandMaintenance, If: disables, To: machines.Same, Do: maintained, Emit: emit(EventMaintenanceEnded)},
