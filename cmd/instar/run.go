@@ -49,6 +49,7 @@ type app struct {
 	shares   consumers.Shares // which partitions this node owns
 	registry *prometheus.Registry
 	disk     *disk
+	outbox   *outboxes
 	catalog  *discovery.Catalog
 	api      *api.Server
 	url      string // of the HTTP listener
@@ -122,7 +123,7 @@ func (a *app) start(ctx context.Context) error {
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startDiscovery, a.startConsumers, a.startAPI, a.startProbes, a.startNames, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startDiscovery, a.startOutbox, a.startConsumers, a.startAPI, a.startProbes, a.startNames, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -237,13 +238,17 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 func (a *app) startConsumers(ctx context.Context) error {
 	a.engine = &consumers.Engine{Deps: a.deps, Node: a.member}
 	a.goes(ctx, "the engine", a.engine.Run)
-	performers := map[string]consumers.Performer{"service": a.serving}
+	performers := map[string]consumers.Performer{"service": a.serving, "relay": a.outbox.provider}
+	lookers := map[string]consumers.Looker{"service": a.serving, "relay": a.outbox.provider}
 	gateway := []func(context.Context) error{
 		(&consumers.Workers{Deps: a.deps, Performers: performers, Concurrency: a.cfg.Effects.Concurrency}).Run,
 	}
 	for _, m := range a.machines {
-		if m.Name == "service" {
-			o := &consumers.Observer{Deps: a.deps, Machine: m, Looker: a.serving, Index: a.indexes[m.Name], Every: a.cfg.Observe.Every}
+		if looker := lookers[m.Name]; looker != nil {
+			o := &consumers.Observer{Deps: a.deps, Machine: m, Looker: looker, Index: a.indexes[m.Name]}
+			if m.Name == "service" {
+				o.Every = a.cfg.Observe.Every
+			}
 			gateway = append(gateway, o.Run)
 		}
 	}
@@ -283,6 +288,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	a.api, err = api.New(api.Options{
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
+		Outbox:      a.outbox,
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0,

@@ -68,6 +68,7 @@ func startWhole(t *testing.T, dir string, change func(*Config)) *whole {
 	t.Helper()
 	cfg := Defaults(ModeDev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level, cfg.StopServices = dir, "127.0.0.1:0", "127.0.0.1:0", "error", true
+	cfg.Outbox.Postgres = PostgresOff
 	if change != nil {
 		change(&cfg)
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/machines/relay"
 	"github.com/bcc94042/instar/machines/service"
 )
 
@@ -14,5 +15,6 @@ func Machines() []*machines.Machine {
 		service.Machine,
 		instance.Machine,
 		preservation.Machine,
+		relay.Machine,
 	}
 }

@@ -110,6 +110,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		all.Go(func() { u.run(ctx) })
 	}
 	all.Wait()
+	<-ctx.Done() // also with nothing to run
 	return nil
 }
 

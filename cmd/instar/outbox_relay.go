@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox/relay"
+)
+
+// outboxRelayCommand relays one database without a server: for applications that want nothing else.
+func outboxRelayCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "relay", Short: "Relay one database into NATS, without a server", Args: arguments(), RunE: outboxRelay,
+		Long: `Runs a relay alone, attached to any NATS server from 2.14 on with JetStream. Several of them may serve one database:
+each shard has one active relay at a time. It ends at the first interrupt, after what is under way.`,
+		Example: "  INSTAR_OUTBOX_DSN=postgres://relay@db/orders instar outbox relay --nats-url nats://nats:4222 --source orders",
+	}
+	fs := cmd.Flags()
+	fs.String("nats-url", "nats://127.0.0.1:4222", "NATS server; INSTAR_NATS_URL")
+	fs.String("nats-creds", "", "credentials file; INSTAR_NATS_CREDS")
+	fs.String("nats-ca", "", "file of the certificate authority; INSTAR_NATS_CA")
+	fs.String("nats-prefix", streams.DefaultPrefix, "first token of the subjects of wake-ups and leases")
+	fs.String("source", "main", "name of the source: part of positions in the stream, of leases and of wake-ups")
+	fs.String("node", "", "name of this relay (default: the host's)")
+	fs.String("mode", "", "claim, log or wal (default: what the database says)")
+	fs.String("stream", "", "stream (default OUTBOX); it is created when it is missing")
+	fs.String("prefix", "", "first token of the events' subjects (default outbox)")
+	fs.Int("shards", 0, "parts of the aggregates (default: what the database says)")
+	fs.Int("batch", 0, "rows at a time (default 1000, of claim 100)")
+	fs.Int("replicas", 1, "replicas of a stream that is created")
+	fs.Bool("fsync", false, "the NATS server syncs every write (sync_interval: always): publish in atomic batches")
+	fs.String("log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func outboxRelay(cmd *cobra.Command, _ []string) error {
+	text := func(flag, env string) string {
+		v, _ := cmd.Flags().GetString(flag) // declared above
+		if env != "" && !cmd.Flags().Changed(flag) {
+			v = cmp.Or(os.Getenv(env), v)
+		}
+		return v
+	}
+	number := func(flag string) int {
+		v, _ := cmd.Flags().GetInt(flag) // declared above
+		return v
+	}
+	dsn, err := outboxDSN(cmd)
+	if err != nil {
+		return err
+	}
+	schema, _ := cmd.Flags().GetString("schema") // of the group
+	s := OutboxSource{
+		Name: text("source", ""), DSN: dsn, Schema: schema, Mode: text("mode", ""), Stream: text("stream", ""), Prefix: text("prefix", ""),
+		Shards: number("shards"), Batch: number("batch"),
+	}
+	if err := s.validate(); err != nil {
+		return usagef("--%w", err)
+	}
+	log, err := newLog(Config{Log: Log{Level: text("log-level", ""), Format: "text"}})
+	if err != nil {
+		return usage(err)
+	}
+	nc, err := streams.Connect(streams.ConnectOptions{URL: text("nats-url", "INSTAR_NATS_URL"), Creds: text("nats-creds", "INSTAR_NATS_CREDS"), CA: text("nats-ca", "INSTAR_NATS_CA"), Name: "outbox relay " + s.Name, Log: log})
+	if err != nil {
+		return &exitError{code: exitUnreachable, err: err}
+	}
+	defer nc.Close()
+	js, err := streams.JetStream(nc)
+	if err != nil {
+		return err
+	}
+	config, err := s.config()
+	if err != nil {
+		return err
+	}
+	if s.Mode == "" || s.Shards == 0 {
+		if err := settingsOf(cmd.Context(), &config, s); err != nil {
+			return err
+		}
+	}
+	host, _ := os.Hostname() // a relay without a name is still one
+	fsync, _ := cmd.Flags().GetBool("fsync")
+	r := &relay.Relay{
+		Config: config, NC: nc, JS: js, Names: streams.Names{Prefix: text("nats-prefix", "")}, Replicas: number("replicas"), Fsync: fsync,
+		Node: cmp.Or(text("node", ""), host, "relay"), Log: log,
+	}
+	r.Leases = leasesFor(cmd, js, r, log)
+	log.Info("relaying", "source", config.Name, "mode", config.Mode, "database", hideDSN(dsn), "nats", nc.ConnectedUrlRedacted())
+	err = r.Run(cmd.Context())
+	var permanent *relay.PermanentError
+	switch {
+	case errors.Is(err, relay.ErrDrained):
+		return nil
+	case errors.As(err, &permanent):
+		return &exitError{code: exitFailed, err: err}
+	}
+	return err
+}
+
+// leasesFor shares the shards with other relays through the bucket of owners, where there is one.
+func leasesFor(cmd *cobra.Command, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) relay.Leases {
+	if _, err := js.Stream(cmd.Context(), "KV_"+r.Names.Bucket(streams.OwnersBucket)); err != nil {
+		log.Info("no leases: this NATS has no bucket of owners; another relay of the same source takes over only when it opens a shard", "reason", err)
+		return relay.Alone{}
+	}
+	return &relay.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Log: log}
+}
+
+// wakeSubject is where applications wake the relay of a source of a server with the default prefix.
+func wakeSubject(source string) string { return relay.WakeSubject(streams.Names{}, source) }

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	provider "github.com/bcc94042/instar/providers/relay"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay"
+)
+
+// relayEngine is the relay of one source for the provider. A relay runs once, so each run has one of its own; DSN and
+// settings are read again for it.
+type relayEngine struct {
+	make func(context.Context) (*relay.Relay, error)
+
+	mu  sync.Mutex
+	r   *relay.Relay // of this run or the last one
+	ran bool
+}
+
+// open makes the engine of a source with its first relay, so that it can be looked at before it runs.
+func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, error) {
+	e := &relayEngine{make: func(ctx context.Context) (*relay.Relay, error) {
+		config, err := o.config(s)
+		if err != nil {
+			return nil, err
+		}
+		if s.Mode == "" || s.Shards == 0 {
+			if err := settingsOf(ctx, &config, s); err != nil {
+				return nil, err
+			}
+		}
+		return &relay.Relay{
+			Config: config, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.a.cfg.NATS.Replicas,
+			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Log: o.a.log,
+			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Log: o.a.log},
+		}, nil
+	}}
+	r, err := e.make(ctx)
+	e.r = r
+	return e, err
+}
+
+func (e *relayEngine) current() *relay.Relay {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.r
+}
+
+// next is the relay of the next run.
+func (e *relayEngine) next(ctx context.Context) (*relay.Relay, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ran {
+		r, err := e.make(ctx)
+		if err != nil {
+			return nil, err
+		}
+		e.r = r
+	}
+	e.ran = true
+	return e.r, nil
+}
+
+func (e *relayEngine) Run(ctx context.Context) error {
+	r, err := e.next(ctx)
+	if err != nil {
+		return err
+	}
+	if err = r.Run(ctx); errors.Is(err, relay.ErrDrained) {
+		return provider.ErrDrained
+	}
+	return err
+}
+
+func (e *relayEngine) Drain(ctx context.Context) error { return e.current().Drain(ctx) }
+
+func (e *relayEngine) Status(ctx context.Context) (outbox.Status, error) {
+	return e.current().Status(ctx)
+}
+
+// Remove drops the replication slot, which would keep the log of the database for ever. Leases end by themselves.
+func (e *relayEngine) Remove(ctx context.Context) error {
+	config := e.current().Config
+	if config.Mode != outbox.WAL {
+		return nil
+	}
+	conn, err := pgx.Connect(ctx, config.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }() // nothing is lost with it
+	if _, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1", config.Slot); err != nil {
+		return fmt.Errorf("cannot drop the replication slot %s: %w", config.Slot, err)
+	}
+	return nil
+}
+
+func (e *relayEngine) Close() {}
+
+// sentRows counts what the relay of a source does here.
+type sentRows struct{ rows, parked, restarts atomic.Int64 }
+
+var _ relay.Meter = (*sentRows)(nil)
+
+func (s *sentRows) Sent(rows int, _ time.Duration) { s.rows.Add(int64(rows)) }
+func (s *sentRows) Parked(string)                  { s.parked.Add(1) }
+func (s *sentRows) Restarted(string)               { s.restarts.Add(1) }
+func (s *sentRows) FenceWait(time.Duration)        {}
+func (s *sentRows) Lag(int64)                      {}
+
+var (
+	outboxRows      = prometheus.NewDesc("instar_outbox_rows", "Rows of an outbox by state, as seen at the last look.", []string{"source", "state"}, nil)
+	outboxOldest    = prometheus.NewDesc("instar_outbox_oldest_seconds", "Age of the oldest row that is not sent.", []string{"source"}, nil)
+	outboxLag       = prometheus.NewDesc("instar_outbox_lag", "Rows behind.", []string{"source"}, nil)
+	outboxFence     = prometheus.NewDesc("instar_outbox_fence_wait_seconds", "How long the oldest open writer holds the relay back.", []string{"source"}, nil)
+	outboxParked    = prometheus.NewDesc("instar_outbox_parked", "Aggregates that wait behind a row that cannot be published; counted up to 100.", []string{"source"}, nil)
+	outboxSlot      = prometheus.NewDesc("instar_outbox_slot_bytes", "Log that the database keeps for the replication slot.", []string{"source"}, nil)
+	outboxPublished = prometheus.NewDesc("instar_outbox_published_total", "Rows that this node has brought into the stream.", []string{"source"}, nil)
+	outboxRestarts  = prometheus.NewDesc("instar_outbox_restarts_total", "How often the relay opened its shards again after a fault.", []string{"source"}, nil)
+)
+
+// Describe is that of a prometheus.Collector.
+func (o *outboxes) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxPublished, outboxRestarts} {
+		ch <- d
+	}
+}
+
+// Collect shows what was seen last: scraping asks no database.
+func (o *outboxes) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, name := range o.provider.Sources() {
+		count := o.sent[name]
+		ch <- prometheus.MustNewConstMetric(outboxPublished, prometheus.CounterValue, float64(count.rows.Load()), name)
+		ch <- prometheus.MustNewConstMetric(outboxRestarts, prometheus.CounterValue, float64(count.restarts.Load()), name)
+		s, at := o.provider.Last(name)
+		if at.IsZero() {
+			continue
+		}
+		for state, n := range s.Rows {
+			gauge(outboxRows, float64(n), name, state)
+		}
+		gauge(outboxOldest, s.Oldest, name)
+		gauge(outboxLag, float64(s.Lag), name)
+		gauge(outboxFence, s.FenceWait, name)
+		gauge(outboxParked, float64(len(s.Parked)), name)
+		gauge(outboxSlot, float64(s.SlotBytes), name)
+	}
+}
