@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -247,6 +248,9 @@ func head(dq discovery.Query, index, changed uint64, protected bool) []byte {
 	return append(b, `,"instances":`...)
 }
 
+// bodies are buffers for answers.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
 func (q *request) writeFound(head, list []byte, index uint64) error {
 	h := q.w.Header()
 	h[headerIndex] = []string{strconv.FormatUint(index, 10)}
@@ -254,7 +258,10 @@ func (q *request) writeFound(head, list []byte, index uint64) error {
 	h["Content-Length"] = []string{strconv.Itoa(len(head) + len(list) + 2)}
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method != http.MethodHead {
-		_, _ = q.w.Write(append(append(append(make([]byte, 0, len(head)+len(list)+2), head...), list...), "}\n"...)) // the client may be gone
+		whole := bodies.Get().(*[]byte) // one write: several would be several packets
+		*whole = append(append(append((*whole)[:0], head...), list...), "}\n"...)
+		_, _ = q.w.Write(*whole) // the client may be gone
+		bodies.Put(whole)
 	}
 	return nil
 }
