@@ -39,7 +39,7 @@ func (s *Store) ClaimNextBatch(ctx context.Context, worker string, shards []int,
 		small[i] = int16(shard) //nolint:gosec // there are at most 64
 	}
 	var q pgx.Batch                                  // one transaction, one round trip
-	q.Queue(`select set_config('jit', 'off', true)`) // the pool may be of somebody else; see searchPath
+	q.Queue(`select set_config('jit', 'off', true)`) // the pool may be of somebody else; see Prepare
 	q.Queue(sqlReleaseExpired, s.attempts())
 	q.Queue(sqlClaim, small, n, worker, s.lease(), b.Token).Query(func(rows pgx.Rows) error {
 		return b.read(rows)

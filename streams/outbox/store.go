@@ -28,7 +28,7 @@ func Open(ctx context.Context, dsn, schema string) (*Store, error) {
 	if err != nil {
 		return nil, errors.New("outbox: cannot read the DSN") // the error may show its password
 	}
-	if err := searchPath(config.ConnConfig, schema); err != nil {
+	if err := Prepare(config.ConnConfig, schema); err != nil {
 		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)

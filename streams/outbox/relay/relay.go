@@ -266,7 +266,9 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	config.MaxConns, config.MinConns = 3, 0
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ConnConfig.RuntimeParams["application_name"] = "instar relay " + r.Config.Name
-	config.ConnConfig.RuntimeParams["search_path"] = r.Config.Schema
+	if err := outbox.Prepare(config.ConnConfig, r.Config.Schema); err != nil {
+		return permanent(err)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("relay: cannot connect to the database of %s: %w", r.Config.Name, err)
