@@ -28,10 +28,11 @@ const (
 // hear takes what has come, up to a bound, so that the loop chooses less often.
 func (l *loop) hear(m *nats.Msg) {
 	now := l.now()
-	for range 256 {
-		l.beat(m, now)
+	l.beat(m, now)
+	for range 255 {
 		select {
 		case m = <-l.beats:
+			l.beat(m, now)
 		default:
 			return
 		}
@@ -51,9 +52,9 @@ func (l *loop) beat(m *nats.Msg, now time.Duration) {
 		}
 		return
 	}
-	var b beat
+	b := &plain
 	if len(m.Data) > 0 {
-		if len(m.Data) > maxBeat || json.Unmarshal(m.Data, &b) != nil || !b.valid() {
+		if b = read(m.Data); b == nil {
 			l.malformed++
 			return
 		}
@@ -66,7 +67,19 @@ func (l *loop) beat(m *nats.Msg, now time.Duration) {
 		return
 	}
 	l.taken++
-	l.lives(t, &b, now)
+	l.lives(t, b, now)
+}
+
+// plain is the heartbeat without a body; it is not changed.
+var plain beat
+
+// read returns nil for a body that is none of a heartbeat.
+func read(body []byte) *beat {
+	var b beat
+	if len(body) > maxBeat || json.Unmarshal(body, &b) != nil || !b.valid() {
+		return nil
+	}
+	return &b
 }
 
 func (b *beat) valid() bool {

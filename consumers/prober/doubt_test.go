@@ -72,6 +72,24 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
+// What was sent while the connection was away is lost.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.start(w.prober(&script{}))
+	key := "default.back.a"
+	w.register(t, key, instance.RegisterBody{Check: ttl("2s", "500ms")})
+	w.becomes(t, key, instance.Unknown, patience)
+	w.beat(t, key, "")
+	w.becomes(t, key, instance.Healthy, patience)
+	require.Never(t, func() bool { return w.state(key) != instance.Healthy }, 1500*time.Millisecond, 50*time.Millisecond)
+	require.NoError(t, w.NC.ForceReconnect())
+	require.Eventually(t, w.NC.IsConnected, patience, time.Millisecond)
+	back := time.Now()
+	w.becomes(t, key, instance.Suspect, patience)
+	require.Greater(t, time.Since(back), 1800*time.Millisecond)
+}
+
 // When every probe times out at once, it may be this node's network. Refusals come from somewhere.
 func TestBlindness(t *testing.T) {
 	t.Parallel()

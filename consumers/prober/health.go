@@ -45,6 +45,13 @@ func (l *loop) trusted(now time.Duration) bool {
 	return l.doubt(now) < silentFrom && l.NC.IsConnected()
 }
 
+// wake comes before anything that may be decided: after a standstill the ticker is not always the first to tell of it.
+func (l *loop) wake() {
+	if l.now()-l.lastTick > tick+late {
+		l.tick()
+	}
+}
+
 // tick measures how late the loop is.
 func (l *loop) tick() {
 	now := l.now()
@@ -76,7 +83,6 @@ func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
 	default:
 		if l.blinded(now) { // what failed meanwhile may have failed by that
 			l.epoch++
-			t.epoch = l.epoch
 		}
 		l.blind = false
 		clear(l.failed)

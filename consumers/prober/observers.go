@@ -23,13 +23,11 @@ type view struct {
 	at time.Duration
 }
 
-func several(t *tracked) bool {
-	return t.rec.Data.Check.ObserversOf() > 1 && t.kind != instance.CheckTTL
-}
+func several(t *tracked) bool { return probing(t.kind) && t.rec.Data.Check.ObserversOf() > 1 }
 
 // observes reports whether this node probes an instance of another owner: it is among the n that rank highest for it.
 func (l *loop) observes(key string, rec *instance.Record) bool {
-	if rec == nil || len(l.nodes) < 2 {
+	if rec == nil || len(l.nodes) < 2 || !probing(rec.Data.Check.Kind()) {
 		return false
 	}
 	n := rec.Data.Check.ObserversOf()

@@ -189,32 +189,41 @@ func (l *loop) follow() {
 			if !ok {
 				return
 			}
+			l.wake()
 			l.changed(&c)
 		case c, ok := <-preserved:
 			if !ok {
 				return
 			}
+			l.wake()
 			l.preservation(c.Item.Key, c.Item.State)
 		case <-moved:
 			owned, moved = l.Shares.Owned()
 			l.load(owned)
 		case m := <-l.beats:
+			l.wake()
 			l.hear(m)
 		case r := <-l.results:
+			l.wake()
 			l.saw(&r)
 		case a := <-l.answers:
+			l.wake()
 			l.answered(&a)
 		case m := <-l.views:
+			l.wake()
 			l.told(m)
 		case m := <-l.acks:
+			l.wake()
 			l.acknowledged(m)
 		case <-l.status:
 			l.amnesty("the connection to NATS is back")
 		case <-ticker.C:
 			l.tick()
 		case <-sweep.C:
+			l.wake()
 			l.sweep()
 		case <-timer.C:
+			l.wake()
 		}
 		timer.Reset(l.run())
 	}

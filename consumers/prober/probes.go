@@ -101,10 +101,10 @@ func (l *loop) count(t *tracked, r instance.Result) {
 	t.passes, t.fails, t.last = 0, t.fails+1, &r
 }
 
-// renewed lets results in a row begin anew when those before do not count any more.
+// renewed forgets failures that do not count any more. A pass is one, whatever this node went through.
 func (l *loop) renewed(t *tracked) {
 	if t.epoch != l.epoch {
-		t.epoch, t.passes, t.fails = l.epoch, 0, 0
+		t.epoch, t.fails = l.epoch, 0
 	}
 }
 

@@ -55,6 +55,7 @@ func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
 	if !ok {
 		return false
 	}
+	t.unsaid = false
 	t.asking, t.sent, t.sentAt, t.again = true, said, t.revision, now+sameAgain
 	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true
@@ -122,10 +123,11 @@ func (l *loop) answered(a *answer) {
 	if t.asking = false; t.gone() {
 		return
 	}
+	t.unsaid = false
 	switch {
 	case a.err != nil:
 		l.log.Debug("a report was not answered", "instance", t.key, "report", a.cmd.Name, "error", a.err)
-		t.sent, t.retryAt = "", now+time.Second
+		t.sent, t.unsaid, t.retryAt = "", true, now+time.Second
 	case a.answer.Outcome == machines.Applied:
 		t.await, t.until = a.answer.Revision, now+awaitWithin
 	default: // somebody was faster, or there was nothing to change

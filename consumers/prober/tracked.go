@@ -48,6 +48,7 @@ type tracked struct {
 	idle    bool   // it has said since that nothing is in flight
 
 	asking  bool
+	unsaid  bool          // the last report was not answered: it is to be said again
 	await   uint64        // revision that the last answer told of; nothing is decided before it is here
 	until   time.Duration // or before this time
 	retryAt time.Duration // nothing is due before then but probes
@@ -56,10 +57,13 @@ type tracked struct {
 	again   time.Duration
 }
 
-func (t *tracked) probed() bool {
-	switch t.kind {
+func (t *tracked) probed() bool { return probing(t.kind) && t.active() }
+
+// probing says whether a check of that kind is a probe.
+func probing(kind string) bool {
+	switch kind {
 	case instance.CheckHTTP, instance.CheckTCP, instance.CheckGRPC, instance.CheckUDP, instance.CheckScript:
-		return t.active()
+		return true
 	}
 	return false
 }
@@ -242,6 +246,9 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 	}
 	if m := t.rec.Data.Maintenance; m != nil && !m.Until.IsZero() {
 		due = min(due, now+time.Until(m.Until)+time.Millisecond)
+	}
+	if t.unsaid {
+		due = now
 	}
 	return min(at, max(due, t.retryAt))
 }
