@@ -83,6 +83,7 @@ func (s *shop) relay(mode outbox.Mode, change ...func(*Relay)) *Relay {
 	for _, f := range change {
 		f(r)
 	}
+	r.init()
 	return r
 }
 

@@ -29,6 +29,14 @@ func openWAL(t *testing.T) (*shop, func(*Relay)) {
 	return s, func(r *Relay) { r.Config.Slot = slot }
 }
 
+// reads waits until a relay has made its slot and reads from it: a slot sees only what is committed after that.
+func (s *shop) reads(r *Relay) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		return s.count(`select count(*) from pg_replication_slots join pg_stat_replication on pid = active_pid where slot_name = $1`, r.Config.Slot) == 1
+	}, waitFor, tick)
+}
+
 // numbered are the n of the payloads of an aggregate, in the order of the stream.
 func (s *shop) numbered(id string) string {
 	s.t.Helper()
@@ -46,9 +54,7 @@ func TestWALOfEmittedMessages(t *testing.T) {
 	s, named := openWAL(t)
 	r := s.relay(outbox.WAL, named)
 	stop := s.run(r)
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_replication_slots where slot_name = $1 and active`, r.Config.Slot) == 1
-	}, waitFor, tick)
+	s.reads(r)
 	for n := range 60 {
 		s.add(fmt.Sprint("o-", n%3), n)
 	}
@@ -74,9 +80,7 @@ func TestWALStartsAgainWhereItWas(t *testing.T) {
 	s, named := openWAL(t)
 	r := s.relay(outbox.WAL, named)
 	stop := s.run(r)
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_replication_slots where slot_name = $1 and active`, r.Config.Slot) == 1
-	}, waitFor, tick)
+	s.reads(r)
 	go func() {
 		for n := range 400 {
 			_, _ = s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', $1::jsonb)`, fmt.Sprintf(`{"n": %d}`, n))
@@ -99,9 +103,7 @@ func TestWALOfTheTable(t *testing.T) {
 	s, named := openWAL(t)
 	r := s.relay(outbox.WAL, named, func(r *Relay) { r.Config.Publication = "shop_events" })
 	s.run(r)
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_replication_slots where slot_name = $1 and active`, r.Config.Slot) == 1
-	}, waitFor, tick)
+	s.reads(r)
 	s.exec(`create table other (x int primary key)`)
 	s.exec(`insert into other values (1)`)
 	s.exec(`insert into outbox_log (shard, event_id, aggregate_type, aggregate_id, event_type, payload, headers)
@@ -122,9 +124,7 @@ func TestWALParksAnAggregate(t *testing.T) {
 	require.NoError(t, err)
 	r := s.relay(outbox.WAL, named, func(r *Relay) { r.Config.Attempts = 2 })
 	stop := s.run(r)
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_replication_slots where slot_name = $1 and active`, r.Config.Slot) == 1
-	}, waitFor, tick)
+	s.reads(r)
 	s.add("o-1", 1)
 	s.exec(`select outbox_append('order', 'o-1', 'order.paid', jsonb_build_object('n', repeat('2', 5000)))`)
 	s.add("o-1", 3)
@@ -148,9 +148,7 @@ func TestWALDrains(t *testing.T) {
 	r := s.relay(outbox.WAL, named)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(s.ctx) }()
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_replication_slots where slot_name = $1 and active`, r.Config.Slot) == 1
-	}, waitFor, tick)
+	s.reads(r)
 	for n := range 300 {
 		s.add("o-1", n)
 	}
@@ -165,9 +163,7 @@ func TestWALLostSlot(t *testing.T) {
 	s, named := openWAL(t)
 	r := s.relay(outbox.WAL, named)
 	stop := s.run(r)
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_replication_slots where slot_name = $1 and active`, r.Config.Slot) == 1
-	}, waitFor, tick)
+	s.reads(r)
 	s.add("o-1", 1)
 	s.eventually(1)
 	require.NoError(t, stop())
