@@ -74,7 +74,7 @@ var plan = []room{
 
 	// The documents are checked against the tables; their example is a machine with its provider.
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
-	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers"}},
+	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
 	{path: "internal/postgres", outside: []string{pgx}}, // asks its server whether it is there
