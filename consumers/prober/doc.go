@@ -7,6 +7,9 @@
 //	p := &prober.Prober{Deps: deps, Shares: shares, Instances: ix, Preservations: px, Checker: &probe.Prober{}, Node: node}
 //	err := p.Run(ctx)
 //
+// Checker is usually a providers/probe.Prober, whose Options say where probes may go: the configuration's ranges, whether
+// scripts are enabled, and the listeners of this program. Metrics takes what a program shows of it.
+//
 // Instances is an index over the bucket of machines/instance whose describe keeps the [*instance.Record] of
 // [instance.Decode] in [kv.Meta.Value]; an item without one is not looked after. Preservations is an index over the bucket
 // of machines/preservation; nil turns self-preservation off. Commands must have a connection whose inbox lives as long as
@@ -35,6 +38,8 @@
 //     heartbeat; instances of any check may send them), and every watcher that was heard in the last 30 s has confirmed
 //     the revision (instar.ack.<namespace>.<service>, {"watcher", "index"}, at least every 10 s). An instance that never
 //     says what is in flight waits for its deadline: nobody else knows.
-//   - Where several nodes observe (check.observers), the ones that rank highest for an instance probe it, and tell its
-//     owner on instar.obs.<namespace>.<service>.<instanceId>; the owner reports what enough of them agree on.
+//   - Where several nodes observe (check.observers), the ones that rank highest for an instance probe it, beside its owner,
+//     and tell the owner on instar.obs.<namespace>.<service>.<instanceId>. The owner reports each observer that sees
+//     something else than it is known for; the table counts them. Observer-lost is never sent: a node that goes is not the
+//     instance's fault, and its place is taken by the next one.
 package prober
