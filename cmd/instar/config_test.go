@@ -88,7 +88,7 @@ func TestLoadRefuses(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"AnUnknownKey":             {file: "data: /x\nhtpp: {}", want: `instar.yaml:2: unknown key "htpp"; known here: auth, data`},
+		"AnUnknownKey":             {file: "data: /x\nhtpp: {}", want: `instar.yaml:2: unknown key "htpp"; known here: auth, cluster, data`},
 		"AnUnknownNestedKey":       {file: "nats:\n  usrs: []", want: `instar.yaml:2: unknown key "nats.usrs"; known here: creds, listen`},
 		"AnUnknownKeyInAList":      {file: "auth:\n  tokens:\n    - nme: x", want: `instar.yaml:3: unknown key "auth.tokens[0].nme"`},
 		"AnUnknownKeyOfATemplate":  {file: "gateways: {process: {templates: {a: {cmd: [x]}}}}", want: `unknown key "gateways.process.templates.a.cmd"`},
@@ -116,6 +116,12 @@ func TestLoadRefuses(t *testing.T) {
 		"HTTPWithTLSButNoTokens":   {args: []string{"--http", "0.0.0.0:8080", "--http-cert", cert, "--http-key", key}, want: "set auth.tokens and http.tls"},
 		"NATSForEverybody":         {args: []string{"--nats", "[::]:4222"}, want: "nats.listen: [::]:4222 can be reached from other machines: set nats.users and nats.tls"},
 		"ASecondMistakeIsToldToo":  {args: []string{"--gateway", "x", "--log-level", "loud"}, want: `log.level: "loud"`},
+		"AClusterWithoutRoutes":    {args: []string{"--cluster", "blue", "--cluster-listen", "127.0.0.1:6222"}, want: "cluster.routes: needs nats://host:port of the other members"},
+		"RoutesWithoutACluster":    {args: []string{"--cluster-routes", "nats://a:1"}, want: "give it a name with --cluster"},
+		"AClusterAndAnotherServer": {args: []string{"--cluster", "blue", "--cluster-listen", "127.0.0.1:6222", "--cluster-routes", "nats://a:1", "--nats-url", "nats://b:1"}, want: "cluster.name is for the embedded server"},
+		"AClusterForEverybody":     {args: []string{"--cluster", "blue", "--cluster-listen", "0.0.0.0:6222", "--cluster-routes", "nats://a:1"}, want: "cluster.listen: 0.0.0.0:6222 can be reached from other machines"},
+		"APasswordWithoutAUser":    {args: []string{"--cluster", "blue", "--cluster-listen", "127.0.0.1:6222", "--cluster-routes", "nats://a:1", "--cluster-password", "x"}, want: "cluster.user and cluster.password belong together"},
+		"ANodeOfNoName":            {args: []string{"--node", "Node 1"}, want: `node: "Node 1" is no name`},
 		"CredentialsWithoutServer": {args: []string{"--nats-creds", key}, want: "for nats.url, which is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
