@@ -165,3 +165,49 @@ func TestWrongRoutesAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 }
+
+// awaits reports whether a member finds a cluster with a leader in that time.
+func awaits(t *testing.T, s *Server, most time.Duration) error {
+	t.Helper()
+	nc, err := Connect(ConnectOptions{Server: s, Name: "test"})
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := JetStream(nc)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	defer cancel()
+	for {
+		ask, end := context.WithTimeout(ctx, 500*time.Millisecond)
+		_, err = js.AccountInfo(ask)
+		end()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func TestMembersProveWhoTheyAre(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	members := threeMembers(t, func(o *ServerOptions) { o.Cluster.TLSCert, o.Cluster.TLSKey, o.Cluster.TLSCA = cert, key, cert })
+	require.NoError(t, awaits(t, members[0], 30*time.Second))
+
+	for name, change := range map[string]func(*ClusterOptions){
+		"AWrongPassword": func(o *ClusterOptions) { o.Password = "wrong" },
+		"AnotherAuthority": func(o *ClusterOptions) {
+			o.TLSCert, o.TLSKey = certificate(t)
+			o.TLSCA = o.TLSCert
+		},
+		"NoCertificate": func(o *ClusterOptions) { o.TLSCert, o.TLSKey, o.TLSCA = "", "", "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := ClusterOptions{Name: "test", Listen: freePort(t), Routes: members[0].o.Cluster.Routes, User: "member", Password: "secret", TLSCert: cert, TLSKey: key, TLSCA: cert}
+			change(&o)
+			s, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, Name: "stranger", Cluster: &o, Log: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Shutdown(context.Background())) }()
+			require.Error(t, awaits(t, s, 3*time.Second))
+		})
+	}
+}
