@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -94,6 +96,8 @@ type OutboxChanged struct {
 	Rows int64 `json:"rows" doc:"Rows that were changed"`
 }
 
+var eventID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
 func (f *OutboxFilter) check() *Problem {
 	aggregate := f.AggregateType != ""
 	given := 0
@@ -105,6 +109,8 @@ func (f *OutboxFilter) check() *Problem {
 	switch {
 	case f.AggregateID != "" && !aggregate:
 		return invalid("body.aggregateId", "needs aggregateType")
+	case slices.ContainsFunc(f.IDs, func(id string) bool { return !eventID.MatchString(id) }):
+		return invalid("body.ids", "must be ids of events (UUIDs)")
 	case given == 0:
 		return invalid("body", "must have ids, aggregateType, eventType or all")
 	case f.All && given > 1, len(f.IDs) > 0 && given > 1:

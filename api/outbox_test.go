@@ -57,7 +57,7 @@ func TestOutbox(t *testing.T) {
 	b.post("/v1/outbox/orders/redrive", `{"all":true}`, "Authorization", "Bearer operate-token").problem(t, 403, "forbidden")
 	b.post("/v1/outbox/orders/redrive", `{"all":true}`, "Authorization", "Bearer tenant-token").problem(t, 404, machines.CodeNotFound)
 	b.post("/v1/outbox/invoices/redrive", `{"all":true}`).problem(t, 404, machines.CodeNotFound)
-	for _, body := range []string{``, `{}`, `{"aggregateId":"7"}`, `{"all":true,"ids":["a"]}`, `{"all":"yes"}`, `{"some":1}`} {
+	for _, body := range []string{``, `{}`, `{"aggregateId":"7"}`, `{"all":true,"ids":["a"]}`, `{"all":"yes"}`, `{"some":1}`, `{"ids":["7"]}`} {
 		b.post("/v1/outbox/orders/discard", body).problem(t, 422, machines.CodeValidation)
 	}
 	require.Len(t, o.asked, 2)

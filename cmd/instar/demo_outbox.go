@@ -43,7 +43,7 @@ and postgres, and leaves nothing behind. The exit code is 1 when anything is los
 	}
 	box.Flags().Bool("fast", false, "about 15 seconds instead of a minute")
 	server := &cobra.Command{Use: "nats-server DIR LISTEN", Short: "The NATS server of a demo", Hidden: true, Args: arguments("DIR", "LISTEN"), RunE: demoServer}
-	g.AddCommand(box, server)
+	g.AddCommand(box, demoDiscoveryCommand(), server)
 	return g
 }
 

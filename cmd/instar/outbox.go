@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay"
 )
 
 // outboxCommand is about the outboxes of databases: some verbs talk to a Postgres, some to a server.
@@ -126,7 +127,8 @@ func outboxDSNCommand() *cobra.Command {
 	}
 }
 
-// settingsOf fills in what the database itself says of mode and shards, where the configuration does not.
+// settingsOf fills in what the database itself says of mode and shards; a configuration that says something else would
+// relay nothing, or in another order.
 func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -141,12 +143,11 @@ func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error
 	if err := conn.QueryRow(ctx, "select mode, shards from "+table).Scan(&mode, &shards); err != nil {
 		return fmt.Errorf("cannot read the settings of the outbox (was it made, by instar outbox init?): %w", err)
 	}
-	if given.Mode == "" {
-		c.Mode = outbox.Mode(mode)
+	if given.Mode != "" && given.Mode != mode || given.Shards != 0 && given.Shards != shards {
+		return &relay.PermanentError{Err: fmt.Errorf("source %s is configured with mode %s and %d shards, its database has mode %s and %d: change one of them (instar outbox init --mode --shards)",
+			c.Name, cmp.Or(given.Mode, mode), cmp.Or(given.Shards, shards), mode, shards)}
 	}
-	if given.Shards == 0 {
-		c.Shards = shards
-	}
+	c.Mode, c.Shards = outbox.Mode(mode), shards
 	return nil
 }
 
@@ -163,7 +164,7 @@ func outboxStatus(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if dsn, _ := cmd.Flags().GetString("dsn"); dsn != "" {
+	if dsn := directDSN(cmd); dsn != "" {
 		return s.databaseStatus(cmd, dsn)
 	}
 	resp, err := s.Do(s.ctx, client.Request{Path: "/v1/outbox"})

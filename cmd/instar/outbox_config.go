@@ -176,5 +176,5 @@ func hideDSN(dsn string) string {
 		return hidden
 	}
 	u.User, u.RawQuery = url.User(hidden), ""
-	return u.String()
+	return strings.Replace(u.String(), url.PathEscape(hidden), hidden, 1)
 }

@@ -80,10 +80,8 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if s.Mode == "" || s.Shards == 0 {
-		if err := settingsOf(cmd.Context(), &config, s); err != nil {
-			return err
-		}
+	if err := settingsOf(cmd.Context(), &config, s); err != nil {
+		return ofDatabase(err)
 	}
 	host, _ := os.Hostname() // a relay without a name is still one
 	fsync, _ := cmd.Flags().GetBool("fsync")

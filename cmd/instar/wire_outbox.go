@@ -151,6 +151,15 @@ func (o *outboxes) register(ctx context.Context) error {
 }
 
 func (o *outboxes) registered(ctx context.Context, name string) bool {
+	ix := o.a.indexes[machine.Machine.Name]
+	select {
+	case <-ix.Ready():
+		if item, ok := ix.Get(machines.Key(relayNamespace, "", name)); ok && item.State != machine.Deleted {
+			return true // a refusal would be an event of every start
+		}
+	case <-ctx.Done():
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	raw, err := o.a.deps.Commands.Ask(ctx, streams.Command{
@@ -167,6 +176,11 @@ func (o *outboxes) registered(ctx context.Context, name string) bool {
 		o.a.log.Warn("a relay was refused", "source", name, "reason", r.Message)
 	}
 	return true
+}
+
+// wake tells the relays of a source, on all nodes, that there is something to do.
+func (o *outboxes) wake(source string) {
+	_ = o.nc.Publish(relay.WakeSubject(o.a.deps.Names, source), nil) // lossy is fine: they poll
 }
 
 // why is the reason that there is no outbox here, or empty.

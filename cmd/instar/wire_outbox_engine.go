@@ -20,7 +20,8 @@ import (
 // relayEngine is the relay of one source for the provider. A relay runs once, so each run has one of its own; DSN and
 // settings are read again for it.
 type relayEngine struct {
-	make func(context.Context) (*relay.Relay, error)
+	make  func(context.Context) (*relay.Relay, error)
+	store *outbox.Store
 
 	mu  sync.Mutex
 	r   *relay.Relay // of this run or the last one
@@ -34,10 +35,8 @@ func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, e
 		if err != nil {
 			return nil, err
 		}
-		if s.Mode == "" || s.Shards == 0 {
-			if err := settingsOf(ctx, &config, s); err != nil {
-				return nil, err
-			}
+		if err := settingsOf(ctx, &config, s); err != nil {
+			return nil, err
 		}
 		return &relay.Relay{
 			Config: config, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.a.cfg.NATS.Replicas,
@@ -46,7 +45,11 @@ func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, e
 		}, nil
 	}}
 	r, err := e.make(ctx)
+	if err != nil {
+		return nil, err
+	}
 	e.r = r
+	e.store, err = outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
 	return e, err
 }
 
@@ -84,8 +87,21 @@ func (e *relayEngine) Run(ctx context.Context) error {
 
 func (e *relayEngine) Drain(ctx context.Context) error { return e.current().Drain(ctx) }
 
+// Status is what the database says, and what only the relay knows.
 func (e *relayEngine) Status(ctx context.Context) (outbox.Status, error) {
-	return e.current().Status(ctx)
+	own, err := e.current().Status(ctx)
+	if err != nil {
+		return own, err
+	}
+	st, err := e.store.Status(ctx)
+	if err != nil {
+		return own, err
+	}
+	if own.Problem == relay.ErrDrained.Error() { // it was meant
+		own.Problem = ""
+	}
+	st.Problem, st.Rate, st.SlotBytes, st.FenceWait = own.Problem, own.Rate, own.SlotBytes, max(own.FenceWait, st.FenceWait)
+	return st, nil
 }
 
 // Remove drops the replication slot, which would keep the log of the database for ever. Leases end by themselves.
@@ -105,7 +121,7 @@ func (e *relayEngine) Remove(ctx context.Context) error {
 	return nil
 }
 
-func (e *relayEngine) Close() {}
+func (e *relayEngine) Close() { e.store.Pool.Close() }
 
 // sentRows counts what the relay of a source does here.
 type sentRows struct{ rows, parked, restarts atomic.Int64 }
