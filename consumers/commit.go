@@ -176,7 +176,7 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 	for i, r := range p.e.Appender.Append(ctx, writes) {
 		s := owners[i]
 		if r.Err == nil {
-			s.revision, s.dirty, s.taken = r.Seq, false, nil
+			s.revision, s.dirty, s.taken, s.unstored = r.Seq, false, nil, false
 			continue
 		}
 		if errors.Is(r.Err, streams.ErrConflict) {

@@ -3,6 +3,8 @@ package consumers
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
@@ -82,4 +84,21 @@ func TestManyClientsManyEntities(t *testing.T) {
 		key := fmt.Sprintf("default.e%d", n)
 		w.eventually("all events", func() bool { return len(w.events("service", key)) == 3+each })
 	}
+}
+
+// Entities without commands leave the memory; a refusal that only memory holds stays for as long as the stream knows its id.
+func TestIdleEntitiesAreForgotten(t *testing.T) {
+	t.Parallel()
+	p := &partition{slots: map[string]*slot{"stored": {}, "refused": {unstored: true}, "busy": {settling: true}}}
+	left := func() []string { return slices.Sorted(maps.Keys(p.slots)) }
+	p.forget()
+	require.Equal(t, []string{"busy", "refused", "stored"}, left()) // not a whole round yet
+	p.forget()
+	require.Equal(t, []string{"busy", "refused"}, left())
+	for range streams.CommandWindow / idleRound {
+		require.Contains(t, p.slots, "refused")
+		p.forget()
+	}
+	p.forget()
+	require.Equal(t, []string{"busy"}, left())
 }

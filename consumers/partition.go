@@ -12,6 +12,9 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+// idleRound is how long an entity without commands stays in memory, at least.
+const idleRound = 30 * time.Second
+
 // partition is one loop over one durable consumer.
 type partition struct {
 	e     *Engine
@@ -20,9 +23,11 @@ type partition struct {
 	leave <-chan struct{} // closed when no further batch is to be begun; nil never is
 
 	slots    map[string]*slot // by machine and key
-	settling *settlement      // the end of the batch before; nil when it has come
-	failures map[uint64]int   // writes that the stream refused for good, by command
-	last     uint64           // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+	round    uint64           // counts the times that idle entities were forgotten
+	idle     *time.Ticker
+	settling *settlement    // the end of the batch before; nil when it has come
+	failures map[uint64]int // writes that the stream refused for good, by command
+	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
 
 // delivery is one command as it arrived.
@@ -89,6 +94,8 @@ func (p *partition) rest(ctx context.Context, try int) bool {
 // serve takes the partition from its ack floor and processes batches until something cannot be written.
 func (p *partition) serve(ctx context.Context) error {
 	p.slots, p.last = map[string]*slot{}, 0
+	p.idle = time.NewTicker(idleRound)
+	defer p.idle.Stop()
 	if p.failures == nil {
 		p.failures = map[uint64]int{}
 	}
@@ -195,6 +202,8 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 				return nil, err
 			}
 			batch = append(make([]delivery, 0, 16), d)
+		case <-p.idle.C:
+			p.forget()
 		case err := <-settled:
 			if err := p.ended(err); err != nil {
 				return nil, err

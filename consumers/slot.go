@@ -31,7 +31,9 @@ type slot struct {
 	confirmed   bool               // stored is known to be published
 	parked      *machines.Refusal  // why nothing may be done to it
 
-	settling bool // what it emitted in the batch before is being published
+	settling bool   // what it emitted in the batch before is being published
+	round    uint64 // of the partition, when it had its last command
+	unstored bool   // the ring holds outcomes that no commit has stored
 
 	// Of the batch under way:
 	dirty  bool
@@ -57,6 +59,7 @@ func (s *slot) mark(it *item) {
 
 func (s *slot) remember(o machines.Outcome) {
 	s.fresh++
+	s.unstored = true
 	if len(s.ring) >= machines.RingSize {
 		copy(s.ring, s.ring[len(s.ring)-machines.RingSize+1:])
 		s.ring = s.ring[:machines.RingSize-1]
@@ -87,7 +90,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 			p.slots[id] = s
 			missing = append(missing, s)
 		}
-		it.slot = s
+		it.slot, s.round = s, p.round
 	}
 	if len(missing) == 0 {
 		return nil
@@ -210,4 +213,16 @@ func (p *partition) evict() {
 			delete(p.slots, id)
 		}
 	}
+}
+
+// forget drops entities that have had no command for one round: most are created and then left alone for long. A refusal
+// that only memory holds is kept until the stream has forgotten the id as well: its sender may ask again.
+func (p *partition) forget() {
+	const rounds = uint64(streams.CommandWindow/idleRound) + 1
+	for id, s := range p.slots {
+		if age := p.round - s.round; !s.settling && (age > rounds || age > 0 && !s.unstored) {
+			delete(p.slots, id)
+		}
+	}
+	p.round++
 }
