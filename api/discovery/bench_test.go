@@ -72,7 +72,7 @@ func TestMemoryPerInstance(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	for _, n := range []int{1_000, 10_000, 40_000} {
+	for _, n := range []int{1_000, 5_000, 20_000} {
 		before, start := heap(), time.Now()
 		c := crowd(n)
 		took := time.Since(start)

@@ -130,21 +130,15 @@ func (c *Catalog) follow(ctx context.Context, ix *kv.Index) error {
 
 // fill takes everything that an index has, and drops what it has not.
 func (c *Catalog) fill(ix *kv.Index) {
-	seen, touched := map[string]struct{}{}, map[*service]struct{}{}
-	var revision uint64
-	for q := (kv.Query{Limit: page}); ; {
-		p := ix.List(q)
-		if revision == 0 {
-			revision = p.Revision
-		}
-		for i := range p.Items {
-			seen[p.Items[i].Key] = struct{}{}
-			if s := c.take(&p.Items[i], false); s != nil {
-				touched[s] = struct{}{}
-			}
-		}
-		if q.After = p.Next; q.After == "" {
-			break
+	items, revision := everything(ix)
+	if revision < c.at.Load() {
+		c.renew(items, revision)
+	}
+	seen, touched := make(map[string]struct{}, len(items)), map[*service]struct{}{}
+	for i := range items {
+		seen[items[i].Key] = struct{}{}
+		if s := c.take(&items[i], false); s != nil {
+			touched[s] = struct{}{}
 		}
 	}
 	for s := range c.each {
@@ -161,6 +155,45 @@ func (c *Catalog) fill(ix *kv.Index) {
 	case <-c.ready:
 	default:
 		close(c.ready)
+	}
+}
+
+// everything is all that an index has; the revision is the one up to which that is complete.
+func everything(ix *kv.Index) (items []kv.Item, revision uint64) {
+	for q := (kv.Query{Limit: page}); ; {
+		p := ix.List(q)
+		if items = append(items, p.Items...); revision == 0 {
+			revision = p.Revision
+		}
+		if q.After = p.Next; q.After == "" {
+			return items, revision
+		}
+	}
+}
+
+// renew begins anew with another store, whose revisions are lower: what was known of the one before cannot be compared
+// with what is in it. Each service goes from its old instances to its new ones at once.
+func (c *Catalog) renew(items []kv.Item, revision uint64) {
+	c.o.Log.Warn("discovery: the bucket of the instances is another one now", "revision", revision, "before", c.at.Load())
+	fresh := map[string][]*entry{}
+	for i := range items {
+		if rec, ok := items[i].Value.(*instance.Record); ok && items[i].Problem == "" {
+			name := rec.Namespace + "." + rec.Service
+			fresh[name] = append(fresh[name], &entry{rec, items[i].Revision})
+		}
+	}
+	c.mu.Lock()
+	clear(c.ids)
+	c.mu.Unlock()
+	c.at.Store(revision)
+	for s := range c.each {
+		s.renew(fresh[s.key()])
+		for _, id := range s.ids() {
+			c.mu.Lock()
+			c.ids[idKey{s.namespace, id}] = append(c.ids[idKey{s.namespace, id}], s)
+			c.mu.Unlock()
+		}
+		s.wakeAll()
 	}
 }
 

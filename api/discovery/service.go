@@ -65,6 +65,24 @@ func (s *service) put(e *entry) (changed, born bool) {
 	return true, !there && !dead
 }
 
+// renew replaces everything by instances of another store, which come in the order of their ids.
+func (s *service) renew(all []*entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all, s.ended, s.changed = nil, nil, 0
+	for _, e := range all {
+		if s.changed = max(s.changed, e.revision); e.rec.State != instance.Deregistered {
+			s.all = append(s.all, e)
+			continue
+		}
+		if s.ended == nil {
+			s.ended = map[string]struct{}{}
+		}
+		s.ended[e.rec.ID] = struct{}{}
+	}
+	s.now.Store(nil)
+}
+
 // drop forgets an id.
 func (s *service) drop(id string, revision uint64) bool {
 	s.mu.Lock()
