@@ -82,3 +82,31 @@ func BenchmarkLog(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkClaim relays b.N rows that wait, in batches of 100.
+func BenchmarkClaim(b *testing.B) {
+	server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: streams.OS, Listen: "127.0.0.1:0"})
+	require.NoError(b, err)
+	defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
+	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
+	require.NoError(b, err)
+	defer nc.Close()
+	js, err := streams.JetStream(nc)
+	require.NoError(b, err)
+	dsn := migrate(b, pg.Database(b), outbox.Claim)
+	conn, err := pgx.Connect(b.Context(), dsn)
+	require.NoError(b, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(b.Context(), `insert into outbox_event (shard, event_id, aggregate_type, aggregate_id, event_type, payload, headers)
+		select outbox_shard('order', 'o-' || n % 5000, 4), outbox_uuid_v7(), 'order', 'o-' || n % 5000, 'order.paid', convert_to(repeat('x', 256), 'UTF8'), '{"tenant": "t1"}'
+		from generate_series(1, $1::int) as n`, b.N)
+	require.NoError(b, err)
+	_, err = conn.Exec(b.Context(), `analyze outbox_event`)
+	require.NoError(b, err)
+	r := &Relay{NC: nc, JS: js, Node: "a", Config: outbox.Config{Name: "shop", DSN: dsn, Mode: outbox.Claim}}
+	b.ResetTimer()
+	go func() { require.ErrorIs(b, r.Drain(b.Context()), nil) }()
+	require.ErrorIs(b, r.Run(b.Context()), ErrDrained)
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}

@@ -40,6 +40,7 @@ func (e *logEngine) serve(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return e.leave(ctx, ctx.Err())
 		}
+		e.r.stands(e.shards)
 		busy := false
 		rest := e.r.Config.Poll
 		if !paused {

@@ -64,7 +64,7 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 			waiting = append(waiting, r)
 			continue
 		}
-		if why := l.pub.enc.fits(r); why != nil {
+		if why := l.r.fits(l.pub.enc, r); why != nil {
 			if follows(l.items, r.aggregate()) { // what is before it goes first
 				if err := l.send(ctx, l.items, nil); err != nil {
 					return err
@@ -348,7 +348,7 @@ func (l *lot) try(ctx context.Context, h *shard, rows []*row) (done int, why, er
 		if h.s.stored(r) {
 			continue
 		}
-		if why := l.pub.enc.fits(r); why != nil {
+		if why := l.r.fits(l.pub.enc, r); why != nil {
 			return i, why, nil
 		}
 		began := time.Now()

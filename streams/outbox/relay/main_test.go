@@ -2,10 +2,8 @@ package relay
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,10 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -59,15 +55,7 @@ func shopAt(t *testing.T, g *ground, dsn string, mode outbox.Mode) *shop {
 // migrate makes the tables.
 func migrate(t testing.TB, dsn string, mode outbox.Mode) string {
 	t.Helper()
-	db, err := sql.Open("pgx", dsn)
-	require.NoError(t, err)
-	defer db.Close()
-	p, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("../migrations"))
-	require.NoError(t, err)
-	_, err = p.Up(t.Context())
-	require.NoError(t, err)
-	_, err = db.Exec(`update outbox_settings set mode = $1`, string(mode))
-	require.NoError(t, err)
+	require.NoError(t, outbox.Init(t.Context(), dsn, "", outbox.Settings{Mode: mode}))
 	return dsn
 }
 

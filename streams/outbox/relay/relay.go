@@ -26,6 +26,7 @@ type Relay struct {
 	Replicas int           // of the stream, when it has to be made; 1
 	MaxAge   time.Duration // likewise; 7 days
 	Fsync    bool          // the NATS server syncs every write: batches are atomic then, one sync for each
+	Types    *outbox.Types // events of other types are parked, if their policy says so; nil knows all
 	Leases   Leases        // nil is Alone
 	Node     string        // shown as the owner of its shards
 	Meter    Meter         // nil measures nothing
@@ -259,21 +260,13 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		}
 		return err
 	}
-	config, err := pgxpool.ParseConfig(r.Config.DSN)
+	store, err := outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
 	if err != nil {
-		return permanent(fmt.Errorf("relay: cannot read the DSN of %s: %w", r.Config.Name, err))
+		return permanent(fmt.Errorf("relay: %s: %w", r.Config.Name, err))
 	}
-	config.MaxConns, config.MinConns = 3, 0
-	config.ConnConfig.ConnectTimeout = 5 * time.Second
-	config.ConnConfig.RuntimeParams["application_name"] = "instar relay " + r.Config.Name
-	if err := outbox.Prepare(config.ConnConfig, r.Config.Schema); err != nil {
-		return permanent(err)
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return fmt.Errorf("relay: cannot connect to the database of %s: %w", r.Config.Name, err)
-	}
+	pool := store.Pool
 	defer pool.Close()
+	store.Lease, store.Attempts, store.BaseBackoff, store.MaxBackoff = r.Config.Lease, r.Config.Attempts, r.Config.BaseBackoff, r.Config.MaxBackoff
 	cluster, err := identify(ctx, pool)
 	if err != nil {
 		return err
@@ -299,12 +292,69 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	switch r.Config.Mode {
 	case outbox.Log:
 		e = &logEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
+	case outbox.Claim:
+		e = &claimEngine{r: r, store: store, shards: s, pub: pub}
 	case outbox.WAL:
 		e = &walEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	default:
 		return permanent(fmt.Errorf("relay: mode %q of %s is none of log, claim, wal", r.Config.Mode, r.Config.Name))
 	}
+	care, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); r.housekeep(care, store) }()
+	defer func() { cancel(); <-done }()
 	return e.serve(ctx)
+}
+
+// housekeep does beside the relaying what may take a while: partitions come and go, and applications hear of the lag.
+func (r *Relay) housekeep(ctx context.Context, store *outbox.Store) {
+	maintained := time.Time{}
+	for {
+		if time.Since(maintained) > time.Hour {
+			maintained = time.Now()
+			if _, err := store.Purge(ctx, "relay "+r.Node); err != nil && ctx.Err() == nil {
+				r.Log.Warn("cannot drop what is old", "error", err)
+			}
+			if _, err := store.Maintain(ctx); err != nil && ctx.Err() == nil {
+				r.Log.Warn("cannot make the partitions to come", "error", err)
+			}
+		}
+		if lag, err := r.lag(ctx, store); err == nil {
+			r.Meter.Lag(lag)
+			if err := store.Publish(ctx, r.Config.Name, lag); err != nil && ctx.Err() == nil {
+				r.Log.Warn("cannot tell applications how far the relay is", "error", err)
+			}
+		}
+		if !sleep(ctx, lagEvery) {
+			return
+		}
+	}
+}
+
+// lagEvery is how often the lag is looked at.
+const lagEvery = 2 * time.Second
+
+// lag is how many rows wait; in mode log it is what the sequence says, which counts rolled back ones, too.
+func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
+	if r.Config.Mode != outbox.Log {
+		st, err := store.Status(ctx)
+		return st.Lag, err
+	}
+	at, open := r.position()
+	if !open {
+		return 0, errors.New("no shard")
+	}
+	var last int64
+	err := store.Pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).Scan(&last)
+	return max(0, last-at), err
+}
+
+// fits refuses what can never be published, and what the application does not know.
+func (r *Relay) fits(e *encoder, w *row) error {
+	if r.Types.Park(w.EventType) {
+		return fmt.Errorf("event type %q: %w", w.EventType, outbox.ErrUnknownType)
+	}
+	return e.fits(w)
 }
 
 // identify names the cluster and the database that positions belong to. It refuses a standby: rows appear there in

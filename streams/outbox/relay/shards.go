@@ -24,11 +24,26 @@ type shards struct {
 	count int               // of all, held or not
 	rest  map[int]time.Time // when a shard that was taken away may be asked for again
 
-	asked time.Time
+	asked  time.Time
+	looked time.Time // at the stream
+}
+
+// lookEvery is how often the stream's configuration is looked at: somebody may change its limits and replicas.
+const lookEvery = 5 * time.Second
+
+func (l *shards) look(ctx context.Context) {
+	if time.Since(l.looked) < lookEvery {
+		return
+	}
+	l.looked = time.Now()
+	if can, err := l.o.stream.ensure(ctx, l.o.js); err == nil { // if not, publishing will tell
+		l.o.pub.can, l.o.pub.enc.limit = can, can.maxBytes
+	}
 }
 
 // tend gives up what was lost and asks for what is free, at most once a second. It reports whether shards have come.
 func (l *shards) tend(ctx context.Context) bool {
+	l.look(ctx)
 	for n, h := range l.held {
 		select {
 		case <-h.lost:
@@ -76,6 +91,7 @@ func (l *shards) close() {
 	for _, h := range l.held {
 		h.s = nil
 	}
+	l.r.stands(l)
 }
 
 func (l *shards) releaseAll() {

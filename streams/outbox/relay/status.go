@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -13,7 +14,7 @@ type status struct {
 	fenceWait time.Duration
 	slotBytes int64
 	rate      meter
-	shards    map[int]string // positions of those that are open
+	shards    map[int]position // of those that are open
 }
 
 // meter counts rows per second over the last minute.
@@ -75,13 +76,49 @@ func (r *Relay) fenceWait(d time.Duration) {
 	r.mu.Unlock()
 }
 
-// Status is how the relay stands, as far as it knows itself, and what the database counts.
-func (r *Relay) Status(ctx context.Context) (outbox.Status, error) {
+// Status is how the relay itself stands; [outbox.Store.Status] adds what the database counts. Shards are those that this
+// relay holds, with the positions of their last rows in the stream.
+func (r *Relay) Status(context.Context) (outbox.Status, error) {
 	r.init()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	return outbox.Status{Mode: r.Config.Mode, FenceWait: r.state.fenceWait.Seconds(), Rate: r.state.rate.rate(now), Problem: r.state.problem, At: now}, nil
+	st := outbox.Status{
+		Mode: r.Config.Mode, FenceWait: r.state.fenceWait.Seconds(), Rate: r.state.rate.rate(now), SlotBytes: r.state.slotBytes,
+		Problem: r.state.problem, At: now,
+	}
+	for n, p := range r.state.shards {
+		st.Shards = append(st.Shards, outbox.Shard{Number: n, Owner: r.Node, Position: p.String()})
+	}
+	slices.SortFunc(st.Shards, func(a, b outbox.Shard) int { return a.Number - b.Number })
+	return st, nil
+}
+
+// stands notes where the shards stand.
+func (r *Relay) stands(l *shards) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state.shards == nil {
+		r.state.shards = map[int]position{}
+	}
+	clear(r.state.shards)
+	for n, h := range l.held {
+		if h.s != nil {
+			r.state.shards[n] = h.s.pos
+		}
+	}
+}
+
+// position is that of the shard that is furthest behind.
+func (r *Relay) position() (at int64, open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.state.shards {
+		if !open || int64(p.at) < at {
+			at, open = int64(p.at), true
+		}
+	}
+	return at, open
 }
 
 func (r *Relay) slotBytes(n int64) {

@@ -91,6 +91,7 @@ func (e *walEngine) step(ctx context.Context) error {
 	if h == nil || h.s == nil {
 		return fmt.Errorf("%w: the lease was lost", errFenced)
 	}
+	e.r.stands(e.shards)
 	paused, draining, changed := e.r.switches()
 	if err := e.care(ctx); err != nil {
 		return err
