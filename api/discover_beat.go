@@ -53,7 +53,7 @@ func (q *request) beat(schema *huma.Schema) error {
 		}
 	}
 	service, id := q.path("service"), q.path("instanceId")
-	state, generation, err := q.standing(machines.Key(ns, service, id))
+	state, generation, err := q.standing(machines.Key(ns, service, id), b.Generation)
 	switch {
 	case err != nil:
 		return err
@@ -69,9 +69,10 @@ func (q *request) beat(schema *huma.Schema) error {
 	return q.pass204(q.o.Names.Heartbeat(ns, service, id), b)
 }
 
-// standing is how an instance stands. The index may not have one yet that was registered a moment ago.
-func (q *request) standing(key string) (state string, generation uint64, err error) {
-	if it, ok := q.o.Indexes[discovery.Machine].Get(key); ok && it.Problem == "" {
+// standing is how an instance stands. The index may not have one yet that was registered a moment ago, or still the life
+// before that of the one who asks.
+func (q *request) standing(key string, asks uint64) (state string, generation uint64, err error) {
+	if it, ok := q.o.Indexes[discovery.Machine].Get(key); ok && it.Problem == "" && (asks <= it.Generation || it.State != discovery.Deregistered) {
 		return it.State, it.Generation, nil
 	}
 	e, err := q.buckets[discovery.Machine].Get(q.ctx(), key)
