@@ -134,3 +134,5 @@ const (
 	waitFor = 20 * time.Second
 	tick    = 5 * time.Millisecond
 )
+
+var withSubject = jetstream.WithPurgeSubject
