@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/consumers"
@@ -84,6 +85,12 @@ func (a *app) startNode(context.Context) error {
 		JS: js, Names: a.deps.Names, Appender: appender, Name: a.node, Nonce: a.nonce, Before: a.before, Version: thisBuild().Version, Log: a.log,
 	}
 	a.shares = a.member
+	owned := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_owned", Help: "Partitions whose commands this node takes."}, func() float64 {
+		return float64(a.member.Standing().Owned)
+	})
+	if err := a.registry.Register(owned); err != nil {
+		return fmt.Errorf("cannot register metrics: %w", err)
+	}
 	return nil
 }
 
