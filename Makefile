@@ -8,10 +8,13 @@ GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
 .DEFAULT_GOAL := help
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/instar
 	$(GO) build -trimpath -o bin/instar ./cmd/instar
+
+cluster: build ## build and start three nodes here, with a table of how they stand: data in ./data, HTTP on 127.0.0.1:8080 to 8082
+	./bin/instar cluster dev
 
 cluster: build ## build and start three nodes here, with a table of how they stand: data in ./data, HTTP on 127.0.0.1:8080 to 8082
 	./bin/instar cluster dev
@@ -53,6 +56,9 @@ bench: ## measure this machine: transitions per second beside the raw ceiling of
 bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarder; needs Postgres
 	cd bench/outbox && $(GO) run .
 
+bench-discovery: ## measure discovery on this machine: registration, heartbeats, finding, watching, memory, rolling restarts, a cluster
+	$(GO) run ./cmd/instar-bench-discovery
+
 torture: ## kill, cut and fill for ten minutes, and print what held
 	$(GO) run ./cmd/instar-torture -long
 
@@ -75,4 +81,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: bench-discovery help build run cluster cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

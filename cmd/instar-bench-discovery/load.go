@@ -1,0 +1,374 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// web is one client of the HTTP API with enough connections.
+var web = &http.Client{Transport: &http.Transport{MaxIdleConns: 512, MaxIdleConnsPerHost: 512}, Timeout: 30 * time.Second}
+
+// fleet is what was registered.
+type fleet struct {
+	s    *server
+	size int
+	per  int
+	ids  []string // of instance i
+	name string   // of the one service, when there is only one
+}
+
+func (f *fleet) service(i int) string {
+	if f.name != "" {
+		return f.name
+	}
+	return fmt.Sprintf("svc-%d", i/f.per)
+}
+
+// register registers size instances with a TTL over HTTP and returns how many per second were accepted.
+func register(ctx context.Context, s *server, size, per int, ttl, grace string) (*fleet, float64, error) {
+	f := &fleet{s: s, size: size, per: per, ids: make([]string, size)}
+	started := time.Now()
+	err := parallel(ctx, 64, size, func(i int) error {
+		var answer struct {
+			InstanceID string `json:"instanceId"`
+		}
+		body := map[string]any{
+			"serviceName": f.service(i), "nodeAddress": fmt.Sprintf("10.%d.%d.%d:8080", i>>16&255, i>>8&255, i&255), "zone": fmt.Sprintf("z%d", i%3),
+			"payload": map[string]string{"region": "eu", "version": "1.0"}, "check": map[string]any{"type": "ttl", "ttl": ttl, "grace": grace},
+		}
+		if err := call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer); err != nil {
+			return err
+		}
+		f.ids[i] = answer.InstanceID
+		return nil
+	})
+	return f, float64(size) / time.Since(started).Seconds(), err
+}
+
+// parallel calls do for 0 to n-1 from so many goroutines; the first error ends it.
+func parallel(ctx context.Context, workers, n int, do func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(workers, n) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// call makes one request and reads its answer into out, if there is one.
+func call(ctx context.Context, method, url string, in any, want int, out any) error {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := web.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != want {
+		return fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, raw)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, out)
+}
+
+// beat sends each instance's heartbeat once per period over core NATS, evenly spread, until ctx ends.
+func (f *fleet) beat(ctx context.Context, nc *nats.Conn, period time.Duration) {
+	const slice = 10 * time.Millisecond
+	tick := time.NewTicker(slice)
+	defer tick.Stop()
+	started, sent := time.Now(), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for due := int(float64(f.size) * float64(time.Since(started)) / float64(period)); sent < due; sent++ {
+			i := sent % f.size
+			_ = nc.Publish("instar.hb.default."+f.service(i)+"."+f.ids[i], nil) // a lost beat is a beat lost
+		}
+		_ = nc.Flush()
+	}
+}
+
+// found waits until discovery finds all instances, and returns how long that took.
+func (f *fleet) found(ctx context.Context) (time.Duration, error) {
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	for i := 0; i < f.size; i += f.per {
+		for {
+			var a struct {
+				Instances []json.RawMessage `json:"instances"`
+				Changed   uint64            `json:"changed"`
+			}
+			if err := call(ctx, http.MethodGet, f.s.url("/v1/discover/"+f.service(i)), nil, http.StatusOK, &a); err != nil {
+				return 0, err
+			}
+			if len(a.Instances) == min(f.per, f.size-i) {
+				break
+			}
+			wait := fmt.Sprintf("/v1/discover/%s?index=%d&wait=5s", f.service(i), a.Changed)
+			if err := call(ctx, http.MethodGet, f.s.url(wait), nil, http.StatusOK, &a); err != nil {
+				return 0, fmt.Errorf("only %d instances of %s are found: %w", len(a.Instances), f.service(i), err)
+			}
+		}
+	}
+	return time.Since(started), nil
+}
+
+// reads measures discovery of one service in a closed loop.
+func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) (rate float64, lats []time.Duration, err error) {
+	var mu sync.Mutex
+	stop := time.Now().Add(duration)
+	started := time.Now()
+	err = parallel(ctx, clients, clients, func(c int) error {
+		var own []time.Duration
+		for n := c; time.Now().Before(stop); n++ {
+			began := time.Now()
+			if err := call(ctx, http.MethodGet, f.s.url("/v1/discover/"+f.service(n*f.per%f.size)), nil, http.StatusOK, nil); err != nil {
+				return err
+			}
+			own = append(own, time.Since(began))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		lats = append(lats, own...)
+		return nil
+	})
+	slices.Sort(lats)
+	return float64(len(lats)) / time.Since(started).Seconds(), lats, err
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].Round(10 * time.Microsecond)
+}
+
+// share is the CPU time of the server while do runs, as percent of one core.
+func share(s *server, duration time.Duration) (float64, error) {
+	before, err := s.cpu()
+	if err != nil {
+		return 0, err
+	}
+	started := time.Now()
+	time.Sleep(duration) // what is measured goes on beside
+	after, err := s.cpu()
+	return 100 * float64(after-before) / float64(time.Since(started)), err
+}
+
+// stage is everything that is measured with a number of instances.
+type stage struct {
+	size                 int
+	registered, complete float64 // per second
+	idle, beats          float64 // percent of one core
+	perSecond            float64 // beats
+	resident             int     // bytes per instance
+	value                int     // bytes of a stored value
+	reads                float64
+	p50, p99             time.Duration
+}
+
+func measure(ctx context.Context, o *options, size int) (*stage, error) {
+	s, err := start(ctx, o.binary)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	empty, err := s.memory()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	began := time.Now()
+	f, rate, err := register(ctx, s, size, o.perOne, "60s", "30s")
+	if err != nil {
+		return nil, err
+	}
+	st := &stage{size: size, registered: rate, perSecond: float64(size) / 10}
+	beating, cancel := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	defer beats.Wait()
+	defer cancel()
+	beats.Go(func() { f.beat(beating, nc, 10*time.Second) })
+	if _, err := f.found(ctx); err != nil {
+		return nil, err
+	}
+	st.complete = float64(size) / time.Since(began).Seconds()
+	if st.beats, err = share(s, o.duration); err != nil {
+		return nil, err
+	}
+	full, err := s.memory()
+	if err != nil {
+		return nil, err
+	}
+	st.resident = (full - empty) / size
+	if st.value, err = f.valueSize(ctx, nc); err != nil {
+		return nil, err
+	}
+	rate, lats, err := f.reads(ctx, 16, o.duration)
+	if err != nil {
+		return nil, err
+	}
+	st.reads, st.p50, st.p99 = rate, quantile(lats, 0.5), quantile(lats, 0.99)
+	cancel()
+	beats.Wait()
+	if st.idle, err = share(s, min(o.duration, 5*time.Second)); err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// valueSize is the size of one stored value.
+func (f *fleet) valueSize(ctx context.Context, nc *nats.Conn) (int, error) {
+	m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_instances", []byte(`{"last_by_subj":"$KV.instances.default.`+f.service(0)+"."+f.ids[0]+`"}`))
+	if err != nil {
+		return 0, err
+	}
+	var a struct {
+		Message struct {
+			Data []byte `json:"data"`
+		} `json:"message"`
+	}
+	err = json.Unmarshal(m.Data, &a)
+	return len(a.Message.Data), err
+}
+
+func load(ctx context.Context, o *options) error {
+	fmt.Printf("\n%d instances of %d services\n", o.instances, o.instances/o.perOne)
+	st, err := measure(ctx, o, o.instances)
+	if err != nil {
+		return err
+	}
+	row("registrations accepted over HTTP", fmt.Sprintf("%.0f/s", st.registered), "3,000/s")
+	row("registered, persisted, heard and found", fmt.Sprintf("%.0f/s", st.complete), "")
+	row(fmt.Sprintf("CPU at %.0f heartbeats/s", st.perSecond), fmt.Sprintf("%.1f %% of one core (%.1f %% without them)", st.beats, st.idle), "under 10 %")
+	row(fmt.Sprintf("discover %d of %d over HTTP", o.perOne, o.instances), fmt.Sprintf("%.0f/s, p50 %s, p99 %s", st.reads, st.p50, st.p99), "10,000/s, p99 under 5 ms")
+	row("resident memory per instance under this load", fmt.Sprintf("%d bytes", st.resident), "")
+	return nil
+}
+
+// memory measures what an instance costs when nothing happens: the growth of the process from a fifth of the instances
+// to all of them, each time after it has come to rest. The collector is told to keep little in reserve (GOGC=10), so that
+// the figure is of what is used; what the server keeps for any load is there with the first fifth.
+func memory(ctx context.Context, o *options) error {
+	fmt.Printf("\nmemory, from %d to %d instances at rest\n", o.instances/5, o.instances)
+	s, err := startWith(ctx, []string{"GOGC=10"}, o.binary)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	nc, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	var at [2]int
+	var f *fleet
+	for i, n := range []int{o.instances / 5, o.instances} {
+		if f, _, err = register(ctx, s, n, o.perOne, "30m", "10m"); err != nil { // those that are there begin anew
+			return err
+		}
+		beating, cancel := context.WithCancel(ctx)
+		go f.beat(beating, nc, 3*time.Second)
+		_, err := f.found(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if at[i], err = s.rest(ctx); err != nil {
+			return err
+		}
+	}
+	value, err := f.valueSize(ctx, nc)
+	if err != nil {
+		return err
+	}
+	per := (at[1] - at[0]) / (o.instances - o.instances/5)
+	row("memory per instance", fmt.Sprintf("%d bytes, its stored value has %d", per, value), "under 4,096 beyond the stored value")
+	return nil
+}
+
+// rest waits until the memory of the process does not fall any more, and returns it.
+func (s *server) rest(ctx context.Context) (int, error) {
+	least, since := math.MaxInt, time.Now()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		now, err := s.memory()
+		if err != nil {
+			return 0, err
+		}
+		if now < least-least/100 {
+			least, since = now, time.Now()
+		}
+		if time.Since(began) > 75*time.Second && (time.Since(since) > 20*time.Second || time.Since(began) > 3*time.Minute) {
+			return now, nil // longer than idle entities stay, and caches
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// curveOf prints how the costs grow with the number of instances.
+func curveOf(ctx context.Context, o *options) error {
+	if len(o.curve) == 0 {
+		return nil
+	}
+	fmt.Printf("\n%12s %14s %14s %18s %16s %14s %10s\n", "instances", "registered/s", "found/s", "CPU per beat", "bytes/instance", "discover/s", "p99")
+	for _, n := range o.curve {
+		st, err := measure(ctx, o, n)
+		if err != nil {
+			return err
+		}
+		perBeat := time.Duration((st.beats - st.idle) / 100 * float64(time.Second) / st.perSecond)
+		fmt.Printf("%12d %14.0f %14.0f %18s %16d %14.0f %10s\n", n, st.registered, st.complete, perBeat.Round(100*time.Nanosecond), st.resident, st.reads, st.p99)
+	}
+	return nil
+}

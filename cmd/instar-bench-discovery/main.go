@@ -1,0 +1,80 @@
+// Command instar-bench-discovery measures service discovery on this machine: the program as a process of its own, over
+// HTTP and NATS, with its CPU time and memory read from the system. It prints figures, and what they should be.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	instances int
+	perOne    int // instances of one service
+	duration  time.Duration
+	only      string
+	curve     []int
+	binary    string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "instar-bench-discovery:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var o options
+	curve := flag.String("curve", "1000,10000,100000", "numbers of instances of the curve; empty leaves it out")
+	flag.IntVar(&o.instances, "instances", 10_000, "instances of the single figures")
+	flag.IntVar(&o.perOne, "per-service", 50, "instances of one service")
+	flag.DurationVar(&o.duration, "duration", 10*time.Second, "measured time of each load")
+	flag.StringVar(&o.only, "only", "", "run only this part: load, memory, curve, watch, death, rolling, cluster")
+	flag.Parse()
+	for _, c := range strings.FieldsFunc(*curve, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(c)
+		if err != nil || n < o.perOne {
+			return fmt.Errorf("-curve: %q is no number of instances from %d on", c, o.perOne)
+		}
+		o.curve = append(o.curve, n)
+	}
+	dir, err := os.MkdirTemp("", "instar-bench-discovery")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if o.binary, err = build(ctx, dir); err != nil {
+		return err
+	}
+	fmt.Printf("instar-bench-discovery: %s, %d CPUs; the server is a process of its own, the load generator shares the machine\n", runtime.Version(), runtime.NumCPU())
+	for _, part := range []struct {
+		name string
+		run  func(context.Context, *options) error
+	}{{"load", load}, {"memory", memory}, {"curve", curveOf}, {"watch", watch}, {"death", death}, {"rolling", rolling}, {"cluster", takeover}} {
+		if o.only != "" && o.only != part.name {
+			continue
+		}
+		if err := part.run(ctx, &o); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
+
+// row prints one figure beside its aim.
+func row(what, figure, aim string) {
+	if aim != "" {
+		aim = "  aim: " + aim
+	}
+	fmt.Printf("  %-44s %s%s\n", what, figure, aim)
+}

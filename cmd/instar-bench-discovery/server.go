@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// server is the program as a process.
+type server struct {
+	cmd  *exec.Cmd
+	http string // address
+	nats string
+	args []string
+	env  []string
+	log  *bytes.Buffer
+	gone chan struct{}
+}
+
+// build makes the program as a user would.
+func build(ctx context.Context, dir string) (string, error) {
+	bin := filepath.Join(dir, "instar")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "github.com/bcc94042/instar/cmd/instar")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build the program: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// start runs a server on a new directory and waits until it is ready.
+func start(ctx context.Context, binary string, args ...string) (*server, error) {
+	return startWith(ctx, nil, binary, args...)
+}
+
+func startWith(ctx context.Context, env []string, binary string, args ...string) (*server, error) {
+	s, err := launch(env, binary, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ready(ctx); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func launch(env []string, binary string, args ...string) (*server, error) {
+	s := &server{env: env, log: &bytes.Buffer{}, gone: make(chan struct{})}
+	var err error
+	if s.http, err = free(); err != nil {
+		return nil, err
+	}
+	if s.nats, err = free(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(binary), "data")
+	if err != nil {
+		return nil, err
+	}
+	args = append([]string{"serve", "--data", dir, "--http", s.http, "--nats", s.nats, "--durability", "interval", "--gateway", "simulated"}, args...)
+	s.args = args
+	return s, s.run(binary)
+}
+
+// again runs a server that was stopped on the data that it had.
+func (s *server) again() (*server, error) {
+	next := &server{http: s.http, nats: s.nats, args: s.args, env: s.env, log: s.log, gone: make(chan struct{})}
+	return next, next.run(s.cmd.Path)
+}
+
+func (s *server) run(binary string) error {
+	s.cmd = exec.Command(binary, s.args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.gone)
+	}()
+	return nil
+}
+
+func free() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func (s *server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		resp, err := http.Get(s.url("/readyz"))
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-s.gone:
+			return fmt.Errorf("the server has ended:\n%s", s.log)
+		case <-ctx.Done():
+			return fmt.Errorf("the server is not ready within a minute:\n%s", s.log)
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *server) url(path string) string { return "http://" + s.http + path }
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Kill() // its data is thrown away
+	<-s.gone
+}
+
+func (s *server) connect() (*nats.Conn, error) { return nats.Connect("nats://" + s.nats) }
+
+// cpu is the user and system time of the process so far. The kernel counts in hundredths of a second (proc(5), stat).
+func (s *server) cpu() (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("cannot read %q", raw)
+	}
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	if err1 != nil || err2 != nil {
+		return 0, fmt.Errorf("cannot read %q", raw)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond, nil
+}
+
+// memory is what the process has resident, in bytes.
+func (s *server) memory() (int, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.Atoi(strings.Fields(rest)[0])
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmRSS", s.cmd.Process.Pid)
+}
