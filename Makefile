@@ -16,9 +16,6 @@ build: ## build bin/instar
 cluster: build ## build and start three nodes here, with a table of how they stand: data in ./data, HTTP on 127.0.0.1:8080 to 8082
 	./bin/instar cluster dev
 
-cluster: build ## build and start three nodes here, with a table of how they stand: data in ./data, HTTP on 127.0.0.1:8080 to 8082
-	./bin/instar cluster dev
-
 run: build ## build and start a server here, with a sample service: data in ./data, HTTP on 127.0.0.1:8080, NATS on 127.0.0.1:4222
 	./bin/instar dev
 
@@ -81,4 +78,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: bench-discovery help build run cluster cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
