@@ -21,9 +21,9 @@
 //   - outbox_settings: one row: mode, shards, retention, max_lag, wal_prefix.
 //   - claim: table outbox_event; [Store].ClaimNextBatch, Renew, MarkSent, MarkFailed, Release, ReleaseExpired.
 //   - log: table outbox_log (seq, day, shard, event_id, occurred_at, created_at, aggregate_type, aggregate_id, event_type,
-//     content_type, not_before, headers, payload), index outbox_log_seq (seq). outbox_fence() gives (mark, writers, lsn):
+//     content_type, not_before, headers, payload), index outbox_log_seq (seq). outbox_fence() gives (mark, writers):
 //     rows up to mark may be read when outbox_writers() has none of those writers any more, by a statement that begins
-//     afterwards, and published when pg_current_wal_flush_lsn() >= lsn: a number that a crash forgets is given out again.
+//     afterwards; and published when the transaction of outbox_fence() has ended: numbers up to mark survive a crash then.
 //     outbox_oldest_writer() says since when somebody holds the fence back. [ShardOf] is outbox_shard().
 //   - wal: the emitted messages have the prefix outbox_settings.wal_prefix; their content is one line of JSON (event_id,
 //     occurred_at, aggregate_type, aggregate_id, event_type, content_type, headers, not_before, shard, created_at), a

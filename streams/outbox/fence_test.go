@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/postgres"
 )
 
 // A reader behind the fence sees every row that is committed, although transactions commit in another order than they take
@@ -120,4 +123,39 @@ func (r *reader) once(ctx context.Context) error {
 		r.at = mark
 	}
 	return nil
+}
+
+// Numbers up to the mark are not given out again after a crash, also when writers do not wait for the disk.
+func TestACrashForgetsNoNumberUpToTheMark(t *testing.T) {
+	t.Parallel()
+	pg.Cluster(t) // skips without Postgres
+	dir, err := os.MkdirTemp("", "instar-pg-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	c, err := postgres.Start(t.Context(), postgres.Options{Dir: dir, Config: map[string]string{"synchronous_commit": "off", "wal_writer_delay": "10s"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	dsn := c.DSN("postgres")
+	require.NoError(t, Init(t.Context(), dsn, "", Settings{}))
+	forgot := false
+	for n := range 6 {
+		conn := dial(t, dsn)
+		for range 200 {
+			run(t, conn, `select outbox_append('order', '1', 'order.paid', '{}')`)
+		}
+		last := one[int64](t, conn, `select max(seq) from outbox_log`)
+		fenced := n%2 == 0
+		if fenced {
+			require.Equal(t, last, one[int64](t, conn, `select mark from outbox_fence()`))
+		}
+		require.NoError(t, c.Kill())
+		require.NoError(t, c.Restart(t.Context()))
+		run(t, dial(t, dsn), `select outbox_append('order', '1', 'order.paid', '{}')`)
+		next := one[int64](t, dial(t, dsn), `select max(seq) from outbox_log`)
+		if fenced {
+			require.Greater(t, next, last)
+		}
+		forgot = forgot || next <= last
+	}
+	require.True(t, forgot, "the crashes forgot nothing: this test cannot fail")
 }

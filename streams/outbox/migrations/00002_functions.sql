@@ -116,14 +116,17 @@ create function outbox_writers() returns text[] language sql volatile set search
 $$;
 -- +goose StatementEnd
 
--- The first half of a fence: rows up to mark are complete when those writers have ended, and are safe from a crash when
--- the log was flushed up to lsn (numbers that a crash forgets are given out again). The order of the statements matters.
+-- The first half of a fence: rows up to mark are complete when those writers have ended. The order of the statements
+-- matters. A crash of the server forgets numbers of which it had not written the log, and gives them out again; what has not
+-- been written is written by the commit of the statement that calls this.
 -- +goose StatementBegin
-create function outbox_fence(out mark bigint, out writers text[], out lsn pg_lsn) language plpgsql volatile set search_path from current as $$
+create function outbox_fence(out mark bigint, out writers text[]) language plpgsql volatile set search_path from current as $$
 begin
     mark := coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')::regclass), 0);
     writers := outbox_writers();
-    lsn := pg_current_wal_insert_lsn();
+    if pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() then
+        perform set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'instar.flush', '');
+    end if;
 end
 $$;
 -- +goose StatementEnd
