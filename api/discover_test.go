@@ -77,12 +77,13 @@ func (r *registry) tell(service, id, name, body string) uint64 {
 	require.NoError(r.t, err)
 	var ack struct{ Seq uint64 }
 	require.NoError(r.t, json.Unmarshal(m.Data, &ack)) // the stream's; the engine's answer goes to Instar-Reply only
-	var revision uint64
-	require.Eventually(r.t, func() bool {
-		it, ok := r.instance(service, id)
-		revision = it.Revision
-		return ok && it.Version > 0 && r.settled(ack.Seq)
-	}, soon, 2*time.Millisecond)
+	require.Eventually(r.t, func() bool { return r.settled(ack.Seq) }, soon, 2*time.Millisecond)
+	r.engine.mu.Lock()
+	revision := r.engine.revision["instance/default."+service+"."+id]
+	r.engine.mu.Unlock()
+	ctx, cancel := context.WithTimeout(r.t.Context(), soon)
+	defer cancel()
+	require.NoError(r.t, r.catalog.Wait(ctx, revision))
 	return revision
 }
 
@@ -95,16 +96,6 @@ func (r *registry) settled(seq uint64) bool {
 	}
 	meta, err := r.engine.last.Metadata()
 	return err == nil && meta.Sequence.Stream >= seq
-}
-
-func (r *registry) instance(service, id string) (kv.Item, bool) {
-	r.engine.mu.Lock()
-	revision := r.engine.revision["instance/default."+service+"."+id]
-	r.engine.mu.Unlock()
-	ctx, cancel := context.WithTimeout(r.t.Context(), soon)
-	defer cancel()
-	require.NoError(r.t, r.catalog.Wait(ctx, revision))
-	return kv.Item{Revision: revision, Version: 1}, revision > 0
 }
 
 // healthy registers an instance that is found.
