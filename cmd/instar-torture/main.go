@@ -120,6 +120,7 @@ var parts = []part{
 	{"disk", "the disk is full, and has room again", 1, diskFull},
 	{"strange", "messages again, late and forged, values written by hand", 1, strange},
 	{"clock", "a clock that jumps", 1, stepped},
+	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, outboxes},
 }
 
 const lanes = 2
