@@ -52,7 +52,9 @@ func (e *Error) Error() string {
 		}
 	}
 	for _, one := range e.Errors {
-		text += "; " + one.Location + " " + one.Message
+		if !strings.Contains(text, one.Message) {
+			text += "; " + one.Location + " " + one.Message
+		}
 	}
 	return text
 }

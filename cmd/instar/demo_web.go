@@ -18,7 +18,7 @@ import (
 
 const (
 	demoService = "web"
-	demoTimeout = time.Second // of a call
+	demoTimeout = 2 * time.Second // of a call
 )
 
 // demoWeb is a server of the demo. It can be started again after it has ended.
@@ -77,7 +77,7 @@ func (s *demoWeb) start(ctx context.Context) error {
 }
 
 func (s *demoWeb) work(w http.ResponseWriter, r *http.Request) {
-	time.Sleep(time.Duration(s.delay.Load())) // this is the work
+	_ = rest(r.Context(), time.Duration(s.delay.Load())) // this is the work
 	_, _ = io.Copy(io.Discard, r.Body)
 	_, _ = fmt.Fprintf(w, "%s", s.name)
 }
