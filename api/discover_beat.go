@@ -52,6 +52,9 @@ func (q *request) beat(schema *huma.Schema) error {
 			return invalid("body", "has a value of another type")
 		}
 	}
+	if b.Status == "failing" { // what owners listen to has one word for it
+		b.Status = "critical"
+	}
 	service, id := q.path("service"), q.path("instanceId")
 	state, generation, err := q.standing(machines.Key(ns, service, id), b.Generation)
 	switch {

@@ -340,6 +340,11 @@ func TestHeartbeats(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{}`, string(m.Data))
 
+	require.Equal(t, 204, put("/v1/services/web/instances/a/heartbeat", `{"status":"failing"}`).StatusCode)
+	m, err = sub.NextMsg(soon)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"status":"critical"}`, string(m.Data))
+
 	put("/v1/services/web/instances/never/heartbeat", "").problem(t, 404, "not-found")
 	put("/v1/services/web/instances/a/heartbeat", `{"status":"great"}`).problem(t, 422, "validation")
 	put("/v1/services/web/instances/a/heartbeat", `{"weight":-1}`).problem(t, 422, "validation")

@@ -13,7 +13,7 @@ type Registration struct {
 // Heartbeat is what an instance says of itself between its registrations.
 type Heartbeat struct {
 	Generation uint64 `json:"generation,omitempty" doc:"Of its registration; a heartbeat of an older one is refused"`
-	Status     string `json:"status,omitempty" enum:"passing,warning,critical" doc:"How it feels; passing by default"`
+	Status     string `json:"status,omitempty" enum:"passing,warning,critical,failing" doc:"How it feels; passing by default. failing is another word for critical"`
 	Output     string `json:"output,omitempty" maxLength:"512" doc:"Why"`
 	InFlight   *int   `json:"inFlight,omitempty" minimum:"0" doc:"Requests under way; while it drains, 0 ends the drain early"`
 	Weight     *int   `json:"weight,omitempty" minimum:"0" maximum:"65535" doc:"Its own word on its capacity"`
