@@ -306,49 +306,6 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	return e.serve(ctx)
 }
 
-// housekeep does beside the relaying what may take a while: partitions come and go, and applications hear of the lag.
-func (r *Relay) housekeep(ctx context.Context, store *outbox.Store) {
-	maintained := time.Time{}
-	for {
-		if time.Since(maintained) > time.Hour {
-			maintained = time.Now()
-			if _, err := store.Purge(ctx, "relay "+r.Node); err != nil && ctx.Err() == nil {
-				r.Log.Warn("cannot drop what is old", "error", err)
-			}
-			if _, err := store.Maintain(ctx); err != nil && ctx.Err() == nil {
-				r.Log.Warn("cannot make the partitions to come", "error", err)
-			}
-		}
-		if lag, err := r.lag(ctx, store); err == nil {
-			r.Meter.Lag(lag)
-			if err := store.Publish(ctx, r.Config.Name, lag); err != nil && ctx.Err() == nil {
-				r.Log.Warn("cannot tell applications how far the relay is", "error", err)
-			}
-		}
-		if !sleep(ctx, lagEvery) {
-			return
-		}
-	}
-}
-
-// lagEvery is how often the lag is looked at.
-const lagEvery = 2 * time.Second
-
-// lag is how many rows wait; in mode log it is what the sequence says, which counts rolled back ones, too.
-func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
-	if r.Config.Mode != outbox.Log {
-		st, err := store.Status(ctx)
-		return st.Lag, err
-	}
-	at, open := r.position()
-	if !open {
-		return 0, errors.New("no shard")
-	}
-	var last int64
-	err := store.Pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).Scan(&last)
-	return max(0, last-at), err
-}
-
 // fits refuses what can never be published, and what the application does not know.
 func (r *Relay) fits(e *encoder, w *row) error {
 	if r.Types.Park(w.EventType) {
