@@ -40,6 +40,7 @@ func (t *torture) end() {
 	for _, f := range slices.Backward(t.ends) {
 		f()
 	}
+	t.ends = nil
 }
 
 // between is a random time.
