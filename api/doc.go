@@ -1,5 +1,6 @@
-// Package api is the door: HTTP, server-sent events and the NATS micro service. All of it is generated from the machine
-// tables, in one loop over them; no lifecycle is named here, and nothing about states is decided here: the engine answers.
+// Package api is the door: HTTP, server-sent events and the NATS micro service. It is generated from the machine tables,
+// in one loop over them; no lifecycle is named here, and nothing about states is decided here: the engine answers. What
+// is not generated stands in files of its own: discover*.go, whose answers come from [discovery.Catalog], and outbox.go.
 //
 // Writing.
 //   - A command is checked for what can be known without the entity (names, namespace, role, media type, size, depth,
@@ -16,6 +17,9 @@
 //   - A watch gives the newest state of each entity, in the order of revisions per entity, and may skip states that were
 //     replaced meanwhile. When it cannot go on without a gap it says "reset" and sends a new snapshot.
 //   - The bookkeeping of the commit protocol is never shown.
+//   - Discovery answers from memory; until the catalog is complete it is 503, because a list that lacks instances would
+//     be believed. A blocking read and a watch of a service are woken by that service only. Heartbeats and
+//     acknowledgements go over core NATS and are not stored.
 //
 // Errors are problems of RFC 9457, whatever went wrong and wherever. The type of a problem is the place in /docs that
 // explains it. No text of an infrastructure error leaves the process: it is logged under the request's id.
