@@ -35,6 +35,8 @@ type reader struct {
 	writers []string  // these have gone
 	since   time.Time // of the wait for them
 	polls   int
+
+	limit int // rows of the next batch: fewer when they are large
 }
 
 func newReader(ctx context.Context, pool *pgxpool.Pool, r *Relay) (*reader, error) {
@@ -42,7 +44,7 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, r *Relay) (*reader, erro
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot connect to the database of %s: %w", r.Config.Name, err)
 	}
-	return &reader{pool: pool, r: r, conn: conn, dry: -1}, nil
+	return &reader{pool: pool, r: r, conn: conn, dry: -1, limit: min(64, r.Config.Batch)}, nil
 }
 
 func (d *reader) close() { d.conn.Release() }
@@ -66,16 +68,18 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced
 		batch.Queue(sqlFence).QueryRow(func(r pgx.Row) error { return r.Scan(&last, &now) })
 	}
 	var got []*row
-	limit := d.r.Config.Batch
+	limit, cut := d.limit, false
 	query, args := sqlRead, []any{q.from, limit}
 	if len(list) < all {
 		query, args = sqlReadShards, []any{q.from, limit, list}
 	}
 	batch.Queue(query, args...).Query(func(rows pgx.Rows) error {
 		var err error
-		got, err = scan(rows, limit)
+		got, cut, err = scan(rows, limit)
 		return err
 	})
+	ctx, cancel := context.WithTimeout(ctx, patience) // a database that is cut off does not say so
+	defer cancel()
 	if err := d.conn.SendBatch(ctx, batch).Close(); err != nil {
 		return read{err: fmt.Errorf("relay: cannot read the outbox of %s: %w", d.r.Config.Name, err)}
 	}
@@ -86,7 +90,10 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced
 	if q.upto > 0 {
 		upto = min(upto, q.upto)
 	}
-	full := len(got) == limit
+	full := len(got) == limit || cut
+	if d.limit = min(2*limit, d.r.Config.Batch); cut {
+		d.limit = max(1, len(got))
+	}
 	for len(got) > 0 && int64(got[len(got)-1].pos.at) > upto {
 		got, full = got[:len(got)-1], true
 	}
@@ -97,6 +104,9 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced
 	}
 	return out
 }
+
+// patience is how long a query may take.
+const patience = 30 * time.Second
 
 // fence takes in what the sequence and the writers are now.
 func (d *reader) fence(last int64, now []string) {

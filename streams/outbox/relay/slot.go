@@ -100,6 +100,12 @@ func (e *walEngine) care(ctx context.Context) error {
 		return nil
 	}
 	e.looked = time.Now()
+	if err := e.tell(true); err != nil { // Postgres answers, if it is there
+		return err
+	}
+	if silent := time.Since(time.Unix(0, e.feed.heard.Load())); silent > patience && e.feed.waits() {
+		return fmt.Errorf("relay: nothing came from the WAL for %s", silent.Round(time.Second))
+	}
 	if time.Since(e.beat) >= beatEvery {
 		e.beat = time.Now()
 		if _, err := e.pool.Exec(ctx, `select pg_logical_emit_message(false, $1, '')`, e.walPrefix+".heartbeat"); err != nil {

@@ -40,11 +40,16 @@ const (
 	sqlReadShards = `select ` + columns + ` from outbox_log where seq > $1 and shard = any ($3) order by seq limit $2`
 )
 
-// scan reads rows of a query over the log.
-func scan(rows pgx.Rows, capacity int) ([]*row, error) {
-	list := make([]*row, 0, min(capacity, 64))
+// scan reads rows of a query over the log, up to so many bytes: what is cut is read again, and not held in memory.
+func scan(rows pgx.Rows, capacity int) (list []*row, cut bool, err error) {
+	list = make([]*row, 0, min(capacity, 64))
 	var block []row
+	bytes := 0
 	for rows.Next() {
+		if bytes > maxBytes {
+			cut = true
+			continue
+		}
 		if len(block) == 0 {
 			block = make([]row, 64)
 		}
@@ -53,13 +58,14 @@ func scan(rows pgx.Rows, capacity int) ([]*row, error) {
 		var headers []byte
 		var seq int64
 		if err := rows.Scan(&seq, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.later); err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		bytes += len(r.Payload) + len(headers)
 		r.pos, r.num = position{at: uint64(seq)}, seq
 		r.Headers = readHeaders(headers)
 		list = append(list, r)
 	}
-	return list, rows.Err()
+	return list, cut, rows.Err()
 }
 
 // readHeaders takes any object of JSON: what is not a string is passed on as it is written.
@@ -182,11 +188,13 @@ func promoteParked(ctx context.Context, pool *pgxpool.Pool, shards []int) error 
 	return nil
 }
 
+const sqlHeads = `select shard, seq, coalesce(convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb ->> 'pos', seq::text), aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
+			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end
+		from outbox_parked where shard = any ($1) and next_retry_at is not null`
+
 // selectParked reads the first rows of the parked aggregates.
 func selectParked(ctx context.Context, pool *pgxpool.Pool, shards []int) ([]*parking, error) {
-	rows, err := pool.Query(ctx, `select shard, seq, coalesce(convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb ->> 'pos', seq::text), aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
-			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end
-		from outbox_parked where shard = any ($1) and next_retry_at is not null`, shards)
+	rows, err := pool.Query(ctx, sqlHeads, shards)
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
@@ -212,12 +220,14 @@ func countTry(ctx context.Context, pool *pgxpool.Pool, p *parking, wait time.Dur
 	return nil
 }
 
+const sqlWaiting = `select p.seq, p.shard, p.event_id, coalesce(l.occurred_at, p.parked_at), p.aggregate_type, p.aggregate_id, p.event_type, coalesce(l.payload, ''), coalesce(l.content_type, ''), coalesce(l.headers, '{}'),
+		p.attempts, p.redrives, p.message, l.seq is null and p.message is null
+		from outbox_parked p left join outbox_log l on l.seq = p.seq and l.day = p.day
+		where p.shard = $1 and p.aggregate_type = $2 and p.aggregate_id = $3 and not coalesce(p.not_before > now(), false) order by p.seq limit 100`
+
 // selectWaiting reads the rows of a parked aggregate, in order.
 func selectWaiting(ctx context.Context, pool *pgxpool.Pool, p *parking) ([]*row, error) {
-	rows, err := pool.Query(ctx, `select p.seq, p.shard, p.event_id, coalesce(l.occurred_at, p.parked_at), p.aggregate_type, p.aggregate_id, p.event_type, coalesce(l.payload, ''), coalesce(l.content_type, ''), coalesce(l.headers, '{}'),
-			p.attempts, p.redrives, p.message, l.seq is null and p.message is null
-		from outbox_parked p left join outbox_log l on l.seq = p.seq and l.day = p.day
-		where p.shard = $1 and p.aggregate_type = $2 and p.aggregate_id = $3 and not coalesce(p.not_before > now(), false) order by p.seq limit 100`, p.shard, p.agg.typ, p.agg.id)
+	rows, err := pool.Query(ctx, sqlWaiting, p.shard, p.agg.typ, p.agg.id)
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot read parked rows: %w", err)
 	}

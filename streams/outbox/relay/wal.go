@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -209,6 +210,7 @@ type feed struct {
 	err   error
 	done  bool
 
+	heard  atomic.Int64 // when anything came, in nanoseconds
 	conn   *walConn
 	cancel context.CancelFunc
 	gone   chan struct{}
@@ -235,6 +237,7 @@ func startFeed(ctx context.Context, r *Relay, prefix string) (*feed, error) {
 	}
 	f := &feed{came: make(chan struct{}, 1), conn: conn, cancel: cancel, gone: make(chan struct{})}
 	f.room = sync.NewCond(&f.mu)
+	f.heard.Store(time.Now().UnixNano())
 	go func() {
 		defer close(f.gone)
 		f.run(inner, &decoder{prefix: prefix, table: r.Config.Publication != ""}, r)
@@ -245,6 +248,7 @@ func startFeed(ctx context.Context, r *Relay, prefix string) (*feed, error) {
 func (f *feed) run(ctx context.Context, d *decoder, r *Relay) {
 	for {
 		data, sent, err := f.conn.next(ctx)
+		f.heard.Store(time.Now().UnixNano())
 		var c change
 		if err == nil && data != nil {
 			c, err = d.decode(data)
@@ -308,6 +312,13 @@ func (f *feed) take(n int) portion {
 	}
 	f.room.Signal()
 	return p
+}
+
+// waits says that the feed is not full: if nothing comes, nothing was sent.
+func (f *feed) waits() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.rows) < feedRows && f.bytes < feedBytes
 }
 
 func (f *feed) confirm(lsn uint64, answer bool) error { return f.conn.confirm(lsn, answer) }

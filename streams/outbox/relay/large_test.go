@@ -1,0 +1,77 @@
+package relay
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// Rows of nearly 1 MiB, in all modes.
+func TestLargePayloads(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			var s *shop
+			named := func(*Relay) {}
+			if mode == outbox.WAL {
+				s, named = openWAL(t)
+			} else {
+				s = openShop(t, mode)
+			}
+			r := s.relay(mode, named)
+			s.run(r)
+			if mode == outbox.WAL {
+				s.reads(r)
+			}
+			s.exec(`select outbox_append_bytes('order', 'o-' || n % 2, 'order.paid', convert_to(repeat(chr(64 + n), $1::int), 'UTF8'), 'text/plain') from generate_series(1, 24) as n`, outbox.MaxPayload)
+			s.eventually(24)
+			last := map[string]byte{}
+			for _, m := range s.events() {
+				require.Len(t, m.Data, outbox.MaxPayload)
+				require.Equal(t, "text/plain", m.Header.Get("content-type"))
+				require.Greater(t, m.Data[0], last[m.Subject])
+				last[m.Subject] = m.Data[0]
+			}
+			require.Len(t, last, 2)
+		})
+	}
+}
+
+// No query of a relay reads a whole table.
+func TestQueriesUseIndexes(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	s.exec(`insert into outbox_log (day, shard, event_id, aggregate_type, aggregate_id, event_type, payload)
+		select current_date + (n % 3)::int, n % 4, outbox_uuid_v7(), 'order', 'o-' || n % 5000, 'order.paid', '{}' from generate_series(1, 100000) as n`)
+	s.exec(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at)
+		select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW', case when seq % 100 = 0 then now() end from outbox_log where seq <= 20000`)
+	store, err := outbox.Open(s.ctx, s.dsn, "")
+	require.NoError(t, err)
+	defer store.Pool.Close()
+	for _, statistics := range []string{"without", "with"} {
+		for query, args := range map[string][]any{
+			sqlRead:       {50000, 1000},
+			sqlReadShards: {50000, 1000, []int{1, 2}},
+			sqlWaiting:    {1, "order", "o-17"},
+			sqlHeads:      {[]int{0, 1, 2, 3}},
+		} {
+			rows, err := store.Pool.Query(s.ctx, "explain (costs off) "+query, args...)
+			require.NoError(t, err)
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			plan := strings.Join(lines, "\n")
+			require.NotContains(t, plan, "Seq Scan on outbox_", statistics+" statistics: "+query+"\n"+plan)
+			if strings.Contains(query, "from outbox_log where") {
+				require.NotContains(t, plan, "Sort Key: outbox_log.seq\n  ->  Sort", plan)
+			}
+		}
+		_, err := store.Pool.Exec(context.WithoutCancel(s.ctx), `analyze`)
+		require.NoError(t, err)
+	}
+}
