@@ -40,6 +40,10 @@ type Deps struct {
 	Log      *slog.Logger
 	Meter    Meter  // nil measures nothing
 	Trace    Tracer // nil traces nothing
+
+	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
+	// everybody begins with an empty log, and without all of its members it elects no leader.
+	Replicated bool
 }
 
 func (d Deps) withDefaults() Deps {
@@ -112,6 +116,31 @@ func (noMeter) Conflict(string)                                          {}
 func (noMeter) Attempt(string, string)                                   {}
 func (noMeter) DeadLetter(string)                                        {}
 func (noMeter) Restarted(string)                                         {}
+
+// consumer looks a consumer of a work queue up, and makes it when it is not there or not as it should be. Looking asks its
+// own leader; making one asks that of the cluster, which may be away for seconds when a node has died.
+//
+// Where a single server's stands is told by the stream itself: what is acked is gone from a work queue. A stored state
+// would cost a file written and renamed ten times a second for each of them, and be no truer.
+func (d *Deps) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	look, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	cons, err := d.JS.Consumer(look, stream, want.Durable)
+	if err == nil {
+		have := cons.CachedInfo().Config
+		if have.MemoryStorage != want.MemoryStorage { // that cannot be changed; what is not acked stays in the stream
+			if err := d.JS.DeleteConsumer(ctx, stream, want.Durable); err != nil {
+				return nil, err
+			}
+		} else if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending && have.Description == want.Description {
+			return cons, nil
+		}
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, err
+	}
+	return d.JS.CreateOrUpdateConsumer(ctx, stream, want)
+}
 
 func orDefault[T comparable](v, def T) T {
 	var zero T

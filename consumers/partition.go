@@ -150,12 +150,10 @@ func (p *partition) hangUp(ctx context.Context, cc jetstream.ConsumeContext) {
 // open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
 func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	stream := p.e.Names.Stream(streams.CommandStream)
-	cons, err := p.consumer(ctx, stream, jetstream.ConsumerConfig{
+	cons, err := p.e.consumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: p.name, Description: "commands of one partition, for its owner", FilterSubject: p.e.Names.StoredIn(p.n),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.e.AckWait, MaxAckPending: 8 * p.e.Batch, MaxDeliver: -1,
-		// Where it stands is told by the stream itself: what is acked is gone from a work queue. A stored state would cost
-		// a file written and renamed ten times a second for each partition, and be no truer.
-		MemoryStorage: true,
+		MemoryStorage: !p.e.Replicated,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
@@ -167,24 +165,6 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	failpoint("after-reset")
 	return cons, nil
-}
-
-// consumer looks the consumer up and makes it when it is not there or not as it should be. Looking asks its own leader;
-// making one asks that of the cluster, which may be away for seconds when a node has died.
-func (p *partition) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	look, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	cons, err := p.e.JS.Consumer(look, stream, p.name)
-	if err == nil {
-		have := cons.CachedInfo().Config
-		if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending && have.MemoryStorage == want.MemoryStorage {
-			return cons, nil
-		}
-	}
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, err
-	}
-	return p.e.JS.CreateOrUpdateConsumer(ctx, stream, want)
 }
 
 // next waits for a command and takes those that have arrived behind it.

@@ -88,11 +88,11 @@ func (k *kind) run(ctx context.Context) {
 }
 
 func (k *kind) serve(ctx context.Context) error {
-	cons, err := k.w.JS.CreateOrUpdateConsumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
+	cons, err := k.w.consumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
 		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
 		MaxAckPending: k.w.Concurrency, // more would wait here, with nobody to tell the server that they are not lost
-		MemoryStorage: true,            // what is acked is gone from a work queue
+		MemoryStorage: !k.w.Replicated,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)

@@ -129,6 +129,22 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 	return diffs, nil
 }
 
+// Replicated reports whether the stream of commands has replicas: a server of one's own may hold other streams than
+// planned.
+func Replicated(ctx context.Context, js jetstream.JetStream, names Names) (bool, error) {
+	for try := 0; ; try++ {
+		ask, cancel := context.WithTimeout(ctx, 2*time.Second)
+		s, err := js.Stream(ask, names.Stream(CommandStream))
+		cancel()
+		if err == nil {
+			return s.CachedInfo().Config.Replicas > 1, nil
+		}
+		if try == 10 || ctx.Err() != nil {
+			return false, fmt.Errorf("streams: cannot look at stream %s: %w", names.Stream(CommandStream), err)
+		}
+	}
+}
+
 // ensure creates one stream, or gives its configuration. A replicated one that has no leader yet does not answer.
 func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	if want.Replicas > 1 {

@@ -169,6 +169,9 @@ func (a *app) startNATS(ctx context.Context) error {
 		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
 	}
 	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
+	if a.deps.Replicated, err = streams.Replicated(ctx, js, names); err != nil {
+		return err
+	}
 	a.deps.Appender, a.deps.Commands, err = a.writers(nc, names)
 	return err
 }
