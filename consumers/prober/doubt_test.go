@@ -116,6 +116,31 @@ func TestBlindness(t *testing.T) {
 	require.Equal(t, len(all)-1, w.instances.Counts("")[instance.Healthy])
 }
 
+// What is doubted once is not doubted again until it has passed: one instance that answers now and then does not keep
+// alive those that are dead.
+func TestBlindnessEnds(t *testing.T) {
+	t.Parallel()
+	w, checker := setup(t), &script{}
+	w.start(w.prober(checker))
+	dead, alive := keys("dead", 5), "default.alive.a"
+	for _, key := range dead {
+		w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{NoFlap: true}})
+	}
+	slow := quick
+	slow.Interval = "1s"
+	w.register(t, alive, instance.RegisterBody{Check: slow})
+	for _, key := range append(dead, alive) {
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	for _, key := range dead {
+		checker.set(key, timedOut)
+	}
+	for _, key := range dead {
+		w.becomes(t, key, instance.Unhealthy, 10*time.Second)
+	}
+	require.Equal(t, instance.Healthy, w.state(alive))
+}
+
 // Of twenty instances one dies, and is gone; then all fall silent at once, and none is.
 func TestPreservation(t *testing.T) {
 	t.Parallel()

@@ -84,13 +84,14 @@ func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
 		if l.blinded(now) { // what failed meanwhile may have failed by that
 			l.epoch++
 		}
-		l.blind = false
+		l.blind, t.doubted = false, false
 		clear(l.failed)
 		return
 	}
-	if !t.found() && t.state != instance.Suspect {
-		return
+	if _, counts := l.failed[t.key]; !t.found() && t.state != instance.Suspect || t.doubted && !counts {
+		return // it was looked at in this light before: what is dead would be doubted each time that another one passes
 	}
+	t.doubted = true
 	if l.failed == nil {
 		l.failed = map[string]time.Duration{}
 	}

@@ -35,6 +35,7 @@ type tracked struct {
 	epoch   uint64
 	flaps   instance.Flaps
 	last    *instance.Result // the last one that failed
+	doubted bool             // that it fails was counted as this node's fault, and it has not answered since
 	views   map[string]view  // of other observers
 
 	seen    time.Duration // last heard, or since when it is listened to
@@ -165,7 +166,7 @@ func (l *loop) born(t *tracked, now time.Duration) {
 	l.unfollow(t)
 	t.kind, t.zone = t.rec.Data.Check.Kind(), t.service.zone(t.rec.Data.Zone)
 	t.passes, t.fails, t.flaps, t.last, t.views = 0, 0, instance.Flaps{}, nil, nil
-	t.seen, t.weight, t.stale, t.sent, t.retryAt, t.probeAt = now, -1, false, "", 0, never
+	t.seen, t.weight, t.stale, t.doubted, t.sent, t.retryAt, t.probeAt = now, -1, false, false, "", 0, never
 	if t.kind == instance.CheckAlias {
 		t.follows, t.probeAt = aliasKey(t.rec), now
 		if l.aliases[t.follows] == nil {
