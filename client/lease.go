@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 )
@@ -112,7 +113,8 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// InFlight sets what counts the requests under way. A drain ends early only when it says 0; see also [Lease.Handler].
+// InFlight sets what counts the requests under way; see also [Lease.Handler]. A drain ends early only when it says 0: of an
+// instance that never says anything the registry waits for the deadline.
 func (l *Lease) InFlight(count func() int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +229,7 @@ func (l *Lease) isDraining() bool {
 }
 
 func (l *Lease) path(end string) string {
-	p := "/v1/services/" + l.Service + "/instances/" + l.InstanceID
+	p := "/v1/services/" + url.PathEscape(l.Service) + "/instances/" + url.PathEscape(l.InstanceID)
 	if end != "" {
 		p += "/" + end
 	}

@@ -48,6 +48,7 @@ type Resolver struct {
 	service string
 	client  *Client
 	opts    Options
+	named   bool // the watcher's name was given, so another process may use it next
 	query   url.Values
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -90,12 +91,13 @@ func (c *Client) Resolve(ctx context.Context, service string, opts Options) (*Re
 
 // follow begins to follow a service.
 func (c *Client) follow(ctx context.Context, service string, opts Options) *Resolver {
-	if opts.Watcher == "" {
+	named := opts.Watcher != ""
+	if !named {
 		opts.Watcher = "go-" + fresh()
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Resolver{
-		service: service, client: c, opts: opts, query: url.Values{}, stop: stop,
+		service: service, client: c, opts: opts, named: named, query: url.Values{}, stop: stop,
 		ready: make(chan struct{}), dirty: make(chan struct{}, 1), targets: map[string]*target{}, subs: map[int]func([]Endpoint){}, heard: time.Now(),
 	}
 	if opts.Version != "" {
@@ -125,7 +127,8 @@ func (r *Resolver) first(ctx context.Context) error {
 	}
 }
 
-// Close ends the watch. What is known stays readable.
+// Close ends the watch, and tells the registry that no drain needs to wait for this watcher any more, unless its name was
+// given in the options: then the next one of this name goes on. What is known stays readable.
 func (r *Resolver) Close() {
 	r.stop()
 	r.running.Wait()

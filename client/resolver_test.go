@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,6 +53,20 @@ func TestResolverFollowsAndConfirms(t *testing.T) {
 	f.remove("web", "i2")
 	confirmed(6)
 	require.Empty(t, told)
+}
+
+func TestClosedResolverHoldsUpNoDrain(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.put("web", "i1", "10.0.0.1:80", 100)
+	r := resolve(t, f, client.Options{})
+	named := resolve(t, f, client.Options{Watcher: "me"})
+	eventually(t, func() bool { return look(f, func() bool { return len(f.watchers) == 2 }) })
+	r.Close()
+	named.Close()
+	for name, index := range look(f, func() map[string]uint64 { return maps.Clone(f.watchers) }) {
+		require.Equal(t, name == "web/me", index < 1000, name)
+	}
 }
 
 func TestCutWatchGoesOnWithoutASnapshot(t *testing.T) {
@@ -178,8 +193,10 @@ func TestEjection(t *testing.T) {
 
 func TestSilentWatchIsGivenUp(t *testing.T) {
 	t.Parallel()
-	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	over := make(chan struct{})
+	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	defer hung.Close()
+	defer close(over)
 	f := newRegistry(t)
 	f.put("web", "i1", "10.0.0.1:80", 100)
 	c := f.client(t)

@@ -17,8 +17,11 @@ import (
 // suffix is of the host names that a Transport resolves.
 const suffix = ".instar"
 
-// maxTries is how many instances one request is sent to.
-const maxTries = 4
+const (
+	maxTries    = 4                // instances that one request is sent to
+	maxServices = 1000             // that one transport follows: host names may come from outside
+	firstList   = 10 * time.Second // that a request waits for when nothing is known of its service yet
+)
 
 // Transport is an [http.RoundTripper] for URLs such as http://web.instar/path (namespace of the client),
 // http://web.shop.instar/path (namespace shop) and instar://web/path. Others go to Base as they are.
@@ -70,6 +73,9 @@ func (t *Transport) resolver(ctx context.Context, name string) (*Resolver, error
 	if r := t.known[name]; r != nil {
 		return r, nil
 	}
+	if len(t.known) == maxServices {
+		return nil, fmt.Errorf("cannot follow %s: %d services are followed already", name, maxServices)
+	}
 	service, namespace, ok := strings.Cut(name, ".")
 	c := t.client
 	if ok {
@@ -107,7 +113,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.Base.RoundTrip(req)
 	}
 	b := &body{req: req, first: req.Body}
-	r, err := t.Resolver(req.Context(), name)
+	first, cancel := context.WithTimeout(req.Context(), firstList)
+	r, err := t.Resolver(first, name)
+	cancel()
 	if err != nil {
 		b.close()
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -29,7 +30,7 @@ func (r *Resolver) watch(ctx context.Context) {
 	next := int(r.client.preferred.Load())
 	for failed := 0; ctx.Err() == nil; next++ {
 		before := r.Index()
-		err := r.stream(ctx, urls[next%len(urls)])
+		err := r.stream(ctx, next%len(urls))
 		r.mu.Lock()
 		r.connected, r.lastErr = false, err
 		r.mu.Unlock()
@@ -47,16 +48,17 @@ var (
 )
 
 // stream is one connection: it goes on where the last one ended.
-func (r *Resolver) stream(ctx context.Context, base string) error {
+func (r *Resolver) stream(ctx context.Context, node int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	quiet := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
 	defer quiet.Stop()
-	req, err := r.client.request(ctx, base, request{method: http.MethodGet, path: "/v1/discover/" + r.service + "/watch", query: r.query}, nil)
+	req, err := r.client.request(ctx, r.client.urls()[node], request{method: http.MethodGet, path: "/v1/discover/" + url.PathEscape(r.service) + "/watch", query: r.query}, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Accept-Encoding", "identity") // a compressor may hold back what is small
 	if index := r.Index(); index > 0 {
 		req.Header.Set("Last-Event-ID", strconv.FormatUint(index, 10))
 	}
@@ -69,6 +71,7 @@ func (r *Resolver) stream(ctx context.Context, base string) error {
 		raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		return problem(resp.StatusCode, raw)
 	}
+	r.client.preferred.Store(uint32(node)) //nolint:gosec // an index
 	alive := func() {
 		quiet.Reset(silence)
 		r.mu.Lock()
@@ -187,6 +190,7 @@ func (r *Resolver) confirm(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			r.leave(ctx)
 			return
 		case <-r.dirty:
 			r.settle(ctx)
@@ -196,13 +200,31 @@ func (r *Resolver) confirm(ctx context.Context) {
 		if index == 0 {
 			continue
 		}
-		err := r.client.do(ctx, request{
-			method: http.MethodPost, path: "/v1/services/" + r.service + "/watchers/" + r.opts.Watcher, in: map[string]uint64{"index": index},
-		})
+		err := r.say(ctx, index)
 		if err != nil && elsewhere(err) && wait(ctx, firstRetry) && r.connectedNow() {
 			r.confirmSoon()
 		}
 	}
+}
+
+func (r *Resolver) say(ctx context.Context, index uint64) error {
+	path := "/v1/services/" + url.PathEscape(r.service) + "/watchers/" + url.PathEscape(r.opts.Watcher)
+	return r.client.do(ctx, request{method: http.MethodPost, path: path, in: map[string]uint64{"index": index}})
+}
+
+const (
+	everything  = 1<<53 - 1 // an index beyond all: nothing will be sent to anybody
+	leaveWithin = 500 * time.Millisecond
+)
+
+// leave confirms all that is to come, so that drains do not wait until the registry forgets this watcher.
+func (r *Resolver) leave(ctx context.Context) {
+	if r.named || r.Index() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	_ = r.say(ctx, everything) // it is forgotten by itself
 }
 
 func (r *Resolver) connectedNow() bool {
