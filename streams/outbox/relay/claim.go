@@ -111,6 +111,7 @@ func (e *claimEngine) step(ctx context.Context) error {
 			return err
 		}
 	}
+	e.r.well()
 	t := time.NewTimer(e.r.Config.Poll)
 	defer t.Stop()
 	select {

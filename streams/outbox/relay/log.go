@@ -58,6 +58,7 @@ func (e *logEngine) serve(ctx context.Context) error {
 		if err := e.settle(ctx); err != nil {
 			return e.broken(ctx, err)
 		}
+		e.r.well()
 		e.rest(ctx, rest, changed)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -106,6 +107,9 @@ func (e *walEngine) care(ctx context.Context) error {
 	if silent := time.Since(time.Unix(0, e.feed.heard.Load())); silent > patience && e.feed.waits() {
 		return fmt.Errorf("relay: nothing came from the WAL for %s", silent.Round(time.Second))
 	}
+	if err := e.account(ctx); err != nil {
+		return err
+	}
 	if time.Since(e.beat) >= beatEvery {
 		e.beat = time.Now()
 		if _, err := e.pool.Exec(ctx, `select pg_logical_emit_message(false, $1, '')`, e.walPrefix+".heartbeat"); err != nil {
@@ -129,6 +133,46 @@ func (e *walEngine) care(ctx context.Context) error {
 		e.r.Log.Error("the replication slot keeps much WAL and nothing bounds it: set max_slot_wal_keep_size", "slot", e.r.Config.Slot, "bytes", kept)
 	}
 	return nil
+}
+
+// account tells those who look into the database how far the relay is. Of emitted messages that is an LSN. Of the table it
+// is a number below which every row was published, for which the WAL has to be read beyond the end of all who might have
+// taken a lower one; the days below it can be dropped.
+func (e *walEngine) account(ctx context.Context) error {
+	save := func(seq uint64, shards int) error {
+		all := map[int]position{}
+		for n := range shards {
+			all[n] = position{at: seq}
+		}
+		return savePositions(ctx, e.pool, e.shards.o, all)
+	}
+	f := &e.below
+	switch {
+	case e.r.Config.Publication == "":
+		return save(e.shards.held[0].s.pos.at, 1)
+	case f.mark == 0:
+		return e.pool.QueryRow(ctx, sqlFence).Scan(&f.mark, &f.writers)
+	case f.lsn == 0:
+		var now []string
+		var lsn uint64
+		err := e.pool.QueryRow(ctx, `select outbox_writers(), (pg_current_wal_insert_lsn() - '0/0')::bigint`).Scan(&now, &lsn)
+		if err == nil && !slices.ContainsFunc(f.writers, func(w string) bool { return slices.Contains(now, w) }) {
+			f.lsn = lsn
+		}
+		return err
+	case e.settled >= f.lsn:
+		mark := f.mark
+		*f = below{}
+		return save(uint64(mark), e.settings.shards)
+	}
+	return nil
+}
+
+// below is a number of the sequence that is about to be passed.
+type below struct {
+	mark    int64
+	writers []string // who might have taken a lower one, and have not ended
+	lsn     uint64   // of a time when they had
 }
 
 // walConn is a replication connection.

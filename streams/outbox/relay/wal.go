@@ -25,6 +25,7 @@ type walEngine struct {
 	told    time.Time // when Postgres was told so
 	looked  time.Time // at the slot
 	beat    time.Time // of the heart
+	below   below     // of the table
 	until   uint64    // draining: how far
 }
 
@@ -122,6 +123,7 @@ func (e *walEngine) step(ctx context.Context) error {
 			return err
 		}
 	}
+	e.r.well()
 	t := time.NewTimer(rest)
 	defer t.Stop()
 	came := e.feed.came

@@ -13,9 +13,9 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-func openWAL(t *testing.T) (*shop, func(*Relay)) {
+func openWAL(t *testing.T, mode outbox.Mode) (*shop, func(*Relay)) {
 	t.Helper()
-	s := openShop(t, outbox.WAL)
+	s := openShop(t, mode)
 	slot := "slot_" + strings.ReplaceAll(s.dsn[strings.LastIndex(s.dsn, "/")+1:][:13], "?", "")
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), s.dsn)
@@ -51,7 +51,7 @@ func (s *shop) numbered(id string) string {
 
 func TestWALOfEmittedMessages(t *testing.T) {
 	t.Parallel()
-	s, named := openWAL(t)
+	s, named := openWAL(t, outbox.WAL)
 	r := s.relay(outbox.WAL, named)
 	stop := s.run(r)
 	s.reads(r)
@@ -77,7 +77,7 @@ func TestWALOfEmittedMessages(t *testing.T) {
 // Whatever the answers that are lost and the relays that die, each event is stored once.
 func TestWALStartsAgainWhereItWas(t *testing.T) {
 	t.Parallel()
-	s, named := openWAL(t)
+	s, named := openWAL(t, outbox.WAL)
 	r := s.relay(outbox.WAL, named)
 	stop := s.run(r)
 	s.reads(r)
@@ -100,7 +100,7 @@ func TestWALStartsAgainWhereItWas(t *testing.T) {
 
 func TestWALOfTheTable(t *testing.T) {
 	t.Parallel()
-	s, named := openWAL(t)
+	s, named := openWAL(t, outbox.Log)
 	r := s.relay(outbox.WAL, named, func(r *Relay) { r.Config.Publication = "shop_events" })
 	s.run(r)
 	s.reads(r)
@@ -112,12 +112,13 @@ func TestWALOfTheTable(t *testing.T) {
 	m := s.events()[7]
 	require.Equal(t, []byte{0, 0xff, 0x0a, 'A'}, m.Data)
 	require.Equal(t, "t1", m.Header.Get("tenant"))
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor where seq = 3000`) == 4 }, 2*waitFor, 10*tick, "days can be dropped")
 	require.Regexp(t, `^[0-9A-F]+/[0-9A-F]+\.8$`, m.Header.Get(HeaderPosition))
 }
 
 func TestWALParksAnAggregate(t *testing.T) {
 	t.Parallel()
-	s, named := openWAL(t)
+	s, named := openWAL(t, outbox.WAL)
 	c := s.stream.Config()
 	c.MaxMsgSize = 4096
 	_, err := s.js.UpdateStream(s.ctx, c)
@@ -144,7 +145,7 @@ func TestWALParksAnAggregate(t *testing.T) {
 
 func TestWALDrains(t *testing.T) {
 	t.Parallel()
-	s, named := openWAL(t)
+	s, named := openWAL(t, outbox.WAL)
 	r := s.relay(outbox.WAL, named)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(s.ctx) }()
@@ -160,7 +161,7 @@ func TestWALDrains(t *testing.T) {
 // Without its slot a relay does not know what it has missed: it says so and does nothing.
 func TestWALLostSlot(t *testing.T) {
 	t.Parallel()
-	s, named := openWAL(t)
+	s, named := openWAL(t, outbox.WAL)
 	r := s.relay(outbox.WAL, named)
 	stop := s.run(r)
 	s.reads(r)
