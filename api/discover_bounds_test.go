@@ -1,0 +1,67 @@
+package api_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/kv"
+)
+
+func TestDiscoveryIsDocumented(t *testing.T) {
+	r := discovering(t)
+	doc, err := openapi3.NewLoader().LoadFromData(r.server.OpenAPI())
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context()))
+	roles := map[string]api.Role{}
+	for _, op := range r.server.Operations() {
+		roles[op.Method+" "+op.Path] = op.Role
+	}
+	for at, role := range map[string]api.Role{
+		"POST /v1/register": api.Operate, "POST /v1/deregister/{instanceId}": api.Operate, "GET /v1/discover": api.Read, "GET /v1/discover/{service}": api.Read,
+		"GET /v1/discover/{service}/watch": api.Read, "PUT /v1/services/{service}/instances/{instanceId}/heartbeat": api.Operate,
+		"POST /v1/services/{service}/watchers/{watcher}": api.Read, "GET /v1/prometheus/targets": api.Read, "GET /v1/prometheus/targets/{service}": api.Read,
+	} {
+		require.Equal(t, role, roles[at], at)
+	}
+	a := r.do("HEAD", "/v1/discover/web", "")
+	require.Equal(t, 200, a.StatusCode)
+	require.Empty(t, a.body)
+	require.NotEmpty(t, a.Header.Get("X-Instar-Index"))
+}
+
+// Without a catalog there is nothing to find, and nothing says so.
+func TestNoCatalogNoDiscovery(t *testing.T) {
+	b := setup(t)
+	b.get("/v1/discover/web").problem(t, 404, "not-found")
+	require.False(t, slices.ContainsFunc(b.server.Operations(), func(op api.Operation) bool { return op.ID == "register" }))
+}
+
+// Those who wait take seats, and there are so many.
+func TestWaitingForAServiceTakesASeat(t *testing.T) {
+	r := discovering(t)
+	index := r.healthy("web", "a", "")
+	give := r.server.TakeSeats()
+	require.Equal(t, "5", r.get("/v1/discover/web/watch").Header.Get("Retry-After"))
+	r.get("/v1/discover/web/watch").problem(t, 503, "unavailable")
+	r.get("/v1/discover/web?index=99999999&wait=20s").problem(t, 503, "unavailable")
+	require.Equal(t, []string{"a"}, found(t, r.get("/v1/discover/web")), "who does not wait needs none")
+	give()
+	require.Equal(t, []string{"a"}, found(t, r.get("/v1/discover/web?wait=1ms&index="+r.get("/v1/discover/web").Header.Get("X-Instar-Index"))))
+	require.Positive(t, index)
+}
+
+// A catalog that is not complete yet would deny that services exist.
+func TestNothingIsAnsweredBeforeAllWasRead(t *testing.T) {
+	r := discovering(t, func(o *api.Options) {
+		o.Discovery = discovery.New(discovery.Options{Instances: kv.NewIndex(o.JS, "instances", func(string, []byte) (kv.Meta, error) { return kv.Meta{}, nil }, kv.Options{})})
+	})
+	for _, path := range []string{"/v1/discover/web", "/v1/discover", "/v1/discover/web/watch", "/v1/prometheus/targets"} {
+		require.Equal(t, "1", r.get(path).Header.Get("Retry-After"))
+		r.get(path).problem(t, 503, "unavailable")
+	}
+}
