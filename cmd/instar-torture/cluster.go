@@ -188,7 +188,7 @@ func (x *trio) standStill() error {
 	if err := x.others("stands still, until the others had all", i, 60*time.Second); err != nil {
 		return err
 	}
-	rig.Sleep(x.ctx, 20*time.Second-time.Since(began))
+	rig.Sleep(x.ctx, time.Duration(x.amount(10, 20))*time.Second-time.Since(began))
 	return x.back("goes on, until it had its share", i, func() error { i.Signal(syscall.SIGCONT); return nil })
 }
 
