@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -17,8 +18,8 @@ import (
 func outboxRelayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "relay", Short: "Relay one database into NATS, without a server", Args: arguments(), RunE: outboxRelay,
-		Long: `Runs a relay alone, attached to any NATS server from 2.14 on with JetStream. Several of them may serve one database:
-each shard has one active relay at a time. It ends at the first interrupt, after what is under way.`,
+		Long: `Runs a relay alone, attached to any NATS server from 2.14 on with JetStream. Several of them, each with a --node of its own,
+may serve one database: each shard has one active relay at a time. It ends at the first interrupt, after what is under way.`,
 		Example: "  INSTAR_OUTBOX_DSN=postgres://relay@db/orders instar outbox relay --nats-url nats://nats:4222 --source orders",
 	}
 	fs := cmd.Flags()
@@ -89,7 +90,9 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 		Config: config, NC: nc, JS: js, Names: streams.Names{Prefix: text("nats-prefix", "")}, Replicas: number("replicas"), Fsync: fsync,
 		Node: cmp.Or(text("node", ""), host, "relay"), Log: log,
 	}
-	r.Leases = leasesFor(cmd, js, r, log)
+	if r.Leases, err = leasesFor(cmd, js, r, log); err != nil {
+		return err
+	}
 	log.Info("relaying", "source", config.Name, "mode", config.Mode, "database", hideDSN(dsn), "nats", nc.ConnectedUrlRedacted())
 	err = r.Run(cmd.Context())
 	var permanent *relay.PermanentError
@@ -102,13 +105,23 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
-// leasesFor shares the shards with other relays through the bucket of owners, where there is one.
-func leasesFor(cmd *cobra.Command, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) relay.Leases {
-	if _, err := js.Stream(cmd.Context(), "KV_"+r.Names.Bucket(streams.OwnersBucket)); err != nil {
-		log.Info("no leases: this NATS has no bucket of owners; another relay of the same source takes over only when it opens a shard", "reason", err)
-		return relay.Alone{}
+// leasesFor shares the shards with other relays through the bucket of owners, which is made where there is no server.
+// Without it two relays would take the shards from each other again and again: harmless, but slow.
+func leasesFor(cmd *cobra.Command, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (relay.Leases, error) {
+	bucket := "KV_" + r.Names.Bucket(streams.OwnersBucket)
+	for _, config := range (streams.Plan{Names: r.Names, Replicas: r.Replicas}).Configs() {
+		if config.Name != bucket {
+			continue
+		}
+		_, err := js.Stream(cmd.Context(), bucket)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = js.CreateStream(cmd.Context(), config)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot open the bucket of leases: %w", err)
+		}
 	}
-	return &relay.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Log: log}
+	return &relay.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Log: log}, nil
 }
 
 // wakeSubject is where applications wake the relay of a source of a server with the default prefix.
