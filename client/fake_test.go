@@ -32,7 +32,7 @@ type registry struct {
 	down      bool
 	snapshots int
 	resumes   []string
-	clears    int // registrations
+	lazy      int // registrations that are answered before they are processed
 
 	server *httptest.Server
 }
@@ -144,13 +144,16 @@ func (f *registry) register(w http.ResponseWriter, r *http.Request) {
 		it := f.instances[service+"/"+id]
 		if f.keys[key]++; f.keys[key] == 1 {
 			f.index++
-			f.clears++
 			var generation uint64 = 1
 			if it != nil {
 				generation = it.Generation + 1
 			}
 			it = &instance{service: service, body: body, Endpoint: client.Endpoint{InstanceID: id, NodeAddress: address, Weight: 100, State: "active.healthy", Generation: generation, Revision: f.index}}
 			f.instances[service+"/"+id] = it
+		}
+		if f.lazy--; f.lazy >= 0 {
+			out = map[string]any{"instanceId": id, "outcome": "stored"}
+			return
 		}
 		out = map[string]any{"instanceId": id, "generation": it.Generation, "revision": it.Revision, "state": it.State, "outcome": "applied"}
 	})

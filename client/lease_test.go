@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -44,6 +45,18 @@ func TestRegistrationIsSentWhole(t *testing.T) {
 		"payload": map[string]any{"k": "v"}, "check": map[string]any{"type": "ttl", "ttl": "1.5s"}, "policy": map[string]any{"drain": "5s", "rise": 2.0},
 	}, look(f, func() map[string]any { return f.instances["web/"+l.InstanceID].body }))
 	require.Equal(t, uint64(1), l.Generation())
+}
+
+// A registry that has stored a registration, but not processed it in time, is asked again under the same key.
+func TestRegistrationIsAskedForUntilItIsProcessed(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.lazy = 2
+	l, err := f.client(t).Register(within(t), reg(time.Second))
+	require.NoError(t, err)
+	defer l.Close()
+	require.Equal(t, uint64(1), l.Generation(), "once, although it was sent three times")
+	require.Len(t, look(f, func() map[string]int { return maps.Clone(f.keys) }), 1)
 }
 
 func TestBadRegistrationFailsAtOnce(t *testing.T) {

@@ -14,7 +14,7 @@
 //   - A node address must have an IP: EDS knows no names. Instances with a host name are left out.
 //
 // A service is followed from the first stream that asks for it to the last; names that are no service names are ignored.
-// A proxy gets a change as soon as the catalog has it. When it has acknowledged a version (its ACK of the response), the
+// A proxy gets a change as soon as the catalog has it; a weight that grows by itself, every 10 s. When it has acknowledged a version (its ACK of the response), the
 // server calls Acked with the index that the version was built from, at once and then every 10 s as long as the stream
 // lives, so that a drain can end as soon as all proxies know. A NACK acknowledges nothing. The watcher is
 // "xds:<node id>"; of several streams of one node the slowest counts.
