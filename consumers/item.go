@@ -220,7 +220,9 @@ func (p *partition) step(it *item) {
 		p.rearm(it)
 		it.answer.Outcome = out.Result
 		it.settle(s)
-		s.remember(it.outcome())
+		if it.addr.Last != machines.CommandElapsed { // nobody asks again how an outdated timer ended
+			s.remember(it.outcome())
+		}
 	default:
 		var stayed time.Duration
 		if !s.entity.Since.IsZero() { // zero at a birth

@@ -345,8 +345,8 @@ func (s *server) rest(ctx context.Context) (int, error) {
 		if now < least-least/100 {
 			least, since = now, time.Now()
 		}
-		if time.Since(began) > 75*time.Second && (time.Since(since) > 20*time.Second || time.Since(began) > 3*time.Minute) {
-			return now, nil // longer than idle entities stay, and caches
+		if time.Since(began) > 150*time.Second && (time.Since(since) > 20*time.Second || time.Since(began) > 4*time.Minute) {
+			return now, nil // longer than a registration's timer lives, than idle entities stay, and caches
 		}
 		select {
 		case <-tick.C:
