@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	metricName  = regexp.MustCompile(`\b(?:instar|process|go)_[a-z_]*[a-z]\b`)
+	labelNames  = regexp.MustCompile(`by \(([a-z_, ]+)\)|[{,]\s*([a-z_]+)(?:=~|!=|!~|=)"`)
+	metricRow   = regexp.MustCompile("(?m)^\\| `(instar_[a-z_]+)` \\| (\\w+) \\| ([^|]*)\\|")
+	metricType  = regexp.MustCompile(`(?m)^# TYPE (\S+) `)
+	histogramOf = regexp.MustCompile(`_(bucket|sum|count)$`)
+)
+
+// appear are the metrics that a server without a database and without trouble does not show: those of outboxes, and
+// counters whose labels have no value yet.
+var appear = []string{
+	"instar_cas_conflicts_total", "instar_consumer_restarts_total", "instar_deadletters_total",
+	"instar_outbox_fence_wait_seconds", "instar_outbox_lag", "instar_outbox_oldest_seconds", "instar_outbox_parked", "instar_outbox_published_total",
+	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_outbox_slot_bytes",
+}
+
+// The dashboard asks only for what a server has: names from its own page, labels and kinds from the table of
+// docs/operations.md, which is tested against the program.
+func TestDashboardAsksForWhatThereIs(t *testing.T) {
+	t.Parallel()
+	kinds, labels := documentedMetrics(t)
+	shown := scrape(t)
+	for _, expr := range dashboard(t) {
+		names := metricName.FindAllString(expr, -1)
+		require.NotEmpty(t, names, expr)
+		known := []string{"instance", "le"}
+		for _, name := range names {
+			base := name
+			if kinds[histogramOf.ReplaceAllString(name, "")] == "histogram" {
+				base = histogramOf.ReplaceAllString(name, "")
+				require.NotEqual(t, base, name, "%s is a histogram: %s", name, expr)
+			}
+			require.True(t, slices.Contains(shown, base) || slices.Contains(appear, base), "nothing has the metric %s: %s", name, expr)
+			if strings.HasPrefix(base, "instar_") {
+				require.Contains(t, kinds, base)
+				require.Equal(t, kinds[base] == "counter" || kinds[base] == "histogram", strings.Contains(expr, "rate(") || strings.Contains(expr, "increase("), "a rate is of a counter: %s", expr)
+			}
+			known = append(known, labels[base]...)
+		}
+		for _, m := range labelNames.FindAllStringSubmatch(expr, -1) {
+			for _, l := range strings.Split(m[1]+m[2], ", ") {
+				require.Contains(t, known, l, expr)
+			}
+		}
+	}
+}
+
+func TestDashboardHasEveryMetric(t *testing.T) {
+	t.Parallel()
+	all := strings.Join(dashboard(t), "\n")
+	kinds, _ := documentedMetrics(t)
+	for name := range kinds {
+		require.Regexp(t, `\b`+name+`(_bucket|_count)?\b`, all)
+	}
+}
+
+// dashboard reads the expressions of the panels.
+func dashboard(t *testing.T) []string {
+	t.Helper()
+	var d struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(deployed(t, filepath.Join("grafana", "instar.json"))), &d))
+	var all []string
+	ids := map[int]bool{}
+	for _, p := range d.Panels {
+		require.False(t, ids[p.ID], "two panels have the id %d", p.ID)
+		ids[p.ID] = true
+		for _, target := range p.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+func documentedMetrics(t *testing.T) (kinds map[string]string, labels map[string][]string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	kinds, labels = map[string]string{}, map[string][]string{}
+	for _, row := range metricRow.FindAllStringSubmatch(string(text), -1) {
+		kinds[row[1]] = row[2]
+		labels[row[1]] = strings.Split(strings.TrimSpace(row[3]), ", ")
+	}
+	require.NotEmpty(t, kinds)
+	return kinds, labels
+}
+
+// scrape reads the page of a server that has done a little of everything.
+func scrape(t *testing.T) []string {
+	t.Helper()
+	w := startWhole(t, t.TempDir(), nil)
+	w.must("service", "wait", "hello", "--for", "state=READY")
+	w.must("instance", "register", "web/a", "--node-address", "127.0.0.1:1", "--set", "check.type=tcp", "--set", "check.interval=100ms")
+	w.must("instance", "wait", "web/a", "--for", "state=active.unhealthy")
+	code, _ := w.cli("instance", "cancel-drain", "web/a")
+	require.Equal(t, exitConflict, code)
+	var names []string
+	for _, beat := range []string{"web/instances/a", "web/instances/none"} { // heard by the owner at some time
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+"/v1/services/"+beat+"/heartbeat", nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.Eventually(t, func() bool {
+		names = scraped(t, w.url+"/metrics")
+		return slices.Contains(names, "instar_heartbeats_total")
+	}, 15*time.Second, 20*time.Millisecond)
+	return names
+}
+
+func scraped(t *testing.T, url string) []string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	var names []string
+	for _, m := range metricType.FindAllStringSubmatch(string(text), -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
