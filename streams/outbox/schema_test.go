@@ -201,3 +201,25 @@ func TestFence(t *testing.T) {
 	require.True(t, settled(t, conn, writers))
 	require.Nil(t, one[*time.Time](t, conn, `select outbox_oldest_writer()`))
 }
+
+func TestAppendInModeWAL(t *testing.T) {
+	t.Parallel()
+	_, conn := setup(t, WAL)
+	run(t, conn, `select pg_create_logical_replication_slot('s' || left(md5(current_database()), 20), 'test_decoding')`)
+	id := one[uuid.UUID](t, conn, `select outbox_append('order', '4711', 'order.paid', '{"amount": 12}')`)
+	message := one[string](t, conn, `select data from pg_logical_slot_get_changes('s' || left(md5(current_database()), 20), null, null) where data like 'message: transactional: 1 prefix: instar.outbox, %'`)
+	require.Contains(t, message, id.String())
+	require.True(t, strings.HasSuffix(message, "\n{\"amount\": 12}"), message)
+	for _, bad := range []string{
+		`select outbox_append('or.der', '1', 'order.paid', '{}')`,
+		`select outbox_append('order', null, 'order.paid', '{}')`,
+		`select outbox_append('order', '1', 'order..paid', '{}')`,
+		`select outbox_append('order', '1', 'order.paid', null)`,
+		`select outbox_append('order', '1', 'order.paid', '{}', '[]')`,
+	} {
+		_, err := conn.Exec(t.Context(), bad)
+		require.ErrorContains(t, err, "SQLSTATE 23514", bad)
+	}
+	run(t, conn, `select pg_drop_replication_slot('s' || left(md5(current_database()), 20))`)
+	require.Zero(t, one[int](t, conn, `select count(*)::int from outbox_event_status`))
+}
