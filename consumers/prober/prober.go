@@ -1,7 +1,6 @@
 package prober
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -37,7 +36,7 @@ type Prober struct {
 	Checker       Checker
 	Peers         Peers  // nil is this node only
 	Node          string // this node's name, as Peers has it
-	Workers       int    // probes at a time; 0 is 64
+	Workers       int    // probes at a time; 0 is 512
 	Metrics       Meter  // nil measures nothing
 
 	clock func() time.Duration // nil is the monotonic clock; for tests
@@ -45,6 +44,8 @@ type Prober struct {
 
 // Sizes of what may wait.
 const (
+	defaultWorkers = 512 // they wait most of the time
+
 	beatBuffer   = 1 << 16
 	changeBuffer = 1 << 17
 	tick         = 100 * time.Millisecond
@@ -69,7 +70,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		return err
 	}
 	defer l.hush()
-	for range cmp.Or(p.Workers, 64) {
+	for range l.workers() {
 		l.background.Go(l.work)
 	}
 	for ctx.Err() == nil {
@@ -107,6 +108,7 @@ type loop struct {
 	nodes  []string // live ones, when several observe
 	asking asking
 	admits admits
+	slow   int // slow probes that are under way
 
 	jobs    chan job
 	results chan seen

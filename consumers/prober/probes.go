@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
@@ -13,11 +14,19 @@ import (
 // maxTimeout bounds the timeout of a probe, however much this node doubts itself.
 const maxTimeout = time.Minute
 
+// slow is how long a probe may take before the next one of that instance is a slow one. Those may have most of the pool,
+// never all of it: else some hundreds that never answer would keep everybody else from being probed at all.
+const (
+	slow      = 250 * time.Millisecond
+	slowAgain = time.Second // at the latest it asks again for its part of the pool
+)
+
 type job struct {
 	t      *tracked
 	target instance.Target
 	gen    uint64
 	epoch  uint64
+	slow   bool
 }
 
 type seen struct {
@@ -27,16 +36,24 @@ type seen struct {
 
 // probe hands a probe to the pool. When all of it is busy, it is late, which is not held against the instance.
 func (l *loop) probe(t *tracked, now time.Duration) {
+	if t.slow && l.slow >= max(l.workers()*3/4, 1) {
+		t.probeAt = now + slowAgain/10 + spread(slowAgain*9/10)
+		return
+	}
 	c := t.rec.Data.Check
 	timeout := min(c.TimeoutOf()*time.Duration(l.doubt(now)+1), maxTimeout)
-	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epoch}
+	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epoch, t.slow}
 	select {
 	case l.jobs <- j:
-		t.probing = true
+		if t.probing = true; j.slow {
+			l.slow++
+		}
 	default:
 		t.probeAt = now + 20*time.Millisecond
 	}
 }
+
+func (l *loop) workers() int { return cmp.Or(l.Workers, defaultWorkers) }
 
 // work is one of the pool.
 func (l *loop) work() {
@@ -72,7 +89,9 @@ func (l *loop) look(target instance.Target) (r instance.Result) {
 // saw takes the result of a probe.
 func (l *loop) saw(r *seen) {
 	t, now := r.t, l.now()
-	t.probing = false
+	if t.probing, t.slow = false, r.result.Latency > slow; r.slow {
+		l.slow--
+	}
 	if t.gone() || l.ctx.Err() != nil {
 		return
 	}

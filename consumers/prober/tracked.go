@@ -30,7 +30,8 @@ type tracked struct {
 
 	probeAt time.Duration
 	probing bool
-	passes  int // results in a row, since epoch
+	slow    bool // the last one took long
+	passes  int  // results in a row, since epoch
 	fails   int
 	epoch   uint64
 	flaps   instance.Flaps
