@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bcc94042/instar/internal/postgres"
+	provider "github.com/bcc94042/instar/providers/relay"
 )
 
 // privatePostgres is the cluster that dev runs for those who try the outbox.
@@ -25,7 +26,7 @@ type privatePostgres struct {
 	err     error
 }
 
-var errStarting = errors.New("the private Postgres is being started")
+var errStarting = fmt.Errorf("the private Postgres is being started: %w", provider.ErrNotYet)
 
 // dsn is the address of its database, or why there is none.
 func (p *privatePostgres) dsn() (string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -39,7 +40,8 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 		return nil, providers.Errorf(providers.Invalid, "sources are relayed in the namespace %s", p.namespace)
 	}
 	if task.Effect == relay.EffectLook {
-		return p.observe(ctx, u), nil
+		o, _ := p.observe(ctx, u) // it says why itself
+		return o, nil
 	}
 	wish := Relay
 	switch {
@@ -74,7 +76,7 @@ func (p *Provider) start(ctx context.Context, u *unit) (any, error) {
 	if _, err := u.status(ctx); err != nil {
 		return nil, u.foreign(err)
 	}
-	o := p.observe(ctx, u)
+	o, _ := p.observe(ctx, u)
 	if o.Fatal {
 		return nil, providers.Errorf(providers.Invalid, "%s", o.Problem)
 	}
@@ -142,7 +144,8 @@ func (p *Provider) drain(ctx context.Context, u *unit) (any, error) {
 		u.mu.Unlock()
 		switch {
 		case done:
-			return p.observe(ctx, u), nil
+			o, _ := p.observe(ctx, u)
+			return o, nil
 		case other:
 			return nil, providers.Errorf(providers.Fenced, "a newer task of %s was seen", u.source.Name)
 		case u.fatal(problem):
@@ -178,9 +181,20 @@ func (u *unit) foreign(err error) error {
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case u.fatal(err):
-		return providers.Errorf(providers.Invalid, "%v", err)
+		return providers.Errorf(providers.Invalid, "%s", discreet(err.Error()))
 	}
-	return providers.Errorf(providers.Unavailable, "%v", err)
+	return providers.Errorf(providers.Unavailable, "%s", discreet(err.Error()))
+}
+
+// What errors of databases say of how one gets in: names of users and databases, and whole addresses.
+var (
+	credentials = regexp.MustCompile("failed to connect to `[^`]*`:?")
+	address     = regexp.MustCompile(`postgres(ql)?://[^\s)]+`)
+)
+
+// discreet leaves that out of a text.
+func discreet(text string) string {
+	return address.ReplaceAllString(credentials.ReplaceAllString(text, "cannot connect:"), "the database")
 }
 
 func (u *unit) fatal(err error) bool {
@@ -196,15 +210,15 @@ func (p *Provider) Look(ctx context.Context, e *machines.Entity, _ bool) (machin
 	if u == nil || e.Namespace != p.namespace {
 		return machines.Finding{}, nil // its start has said why
 	}
-	o := p.observe(ctx, u)
-	if !relay.Meaningful(e, &o) {
+	o, why := p.observe(ctx, u)
+	if errors.Is(why, ErrNotYet) || !relay.Meaningful(e, &o) {
 		return machines.Finding{}, nil
 	}
 	return machines.Finding{Input: relay.ReportObserved, Data: o}, nil
 }
 
-// observe says how a relay stands; what cannot be seen is a problem, too.
-func (p *Provider) observe(ctx context.Context, u *unit) relay.Observation {
+// observe says how a relay stands; what cannot be seen is a problem, too, and returned besides.
+func (p *Provider) observe(ctx context.Context, u *unit) (relay.Observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	s, err := u.status(ctx)
@@ -230,9 +244,9 @@ func (p *Provider) observe(ctx context.Context, u *unit) relay.Observation {
 	case err != nil:
 		o.Problem, o.Fatal = err.Error(), u.fatal(err)
 	}
-	o.Problem = providers.Failure(providers.Errorf(providers.Internal, "%s", o.Problem)).Message
+	o.Problem = providers.Failure(providers.Errorf(providers.Internal, "%s", discreet(o.Problem))).Message
 	o.Still = u.still(&s, err != nil || o.Problem != "" || wish != Stand && !active).Seconds()
-	return o
+	return o, errors.Join(trouble, err)
 }
 
 func parkedOf(k outbox.Parked) relay.Parked { return relay.Parked(k) }

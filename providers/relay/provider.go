@@ -41,6 +41,9 @@ type Source struct {
 // ErrDrained is how the Run of an engine ends after Drain.
 var ErrDrained = errors.New("drained")
 
+// ErrNotYet is an error of Open while the source is being made: nothing is told of it.
+var ErrNotYet = errors.New("not yet")
+
 // Wish is what an entity wants of its engine.
 type Wish int
 

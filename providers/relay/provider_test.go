@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -202,9 +203,11 @@ func TestADatabaseThatIsAwayIsToldAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	p, d := setup(t)
 	away := errors.New("connection refused")
-	d.set(func(d *database) { d.down = away })
+	d.set(func(d *database) {
+		d.down = fmt.Errorf("failed to connect to `user=relay database=orders`: %w (postgres://relay:s3cret@db/orders)", away)
+	})
 	r := perform(t, p, machine.EffectStart, "orders", 1)
-	require.Equal(t, &machines.Failure{Code: "unavailable", Message: "connection refused", Retryable: true}, r.Failure)
+	require.Equal(t, &machines.Failure{Code: "unavailable", Message: "cannot connect: connection refused (the database)", Retryable: true}, r.Failure)
 	d.heal()
 	done(t, p, machine.EffectStart, 1)
 
@@ -233,6 +236,18 @@ func TestWhatWaitingDoesNotMendIsFatal(t *testing.T) {
 	f, err := p.Look(context.Background(), entity(machine.Running, &machine.Observation{}), true)
 	require.NoError(t, err)
 	require.True(t, f.Data.(machine.Observation).Fatal)
+}
+
+func TestASourceThatIsBeingMadeIsNoNews(t *testing.T) {
+	t.Parallel()
+	p, d := setup(t)
+	d.set(func(d *database) { d.down = fmt.Errorf("the cluster starts: %w", relay.ErrNotYet) })
+	p.Follow("orders", machine.Running, 1)
+	f, err := p.Look(context.Background(), entity(machine.Running, &machine.Observation{Active: true}), true)
+	require.NoError(t, err)
+	require.Empty(t, f.Input)
+	d.heal()
+	require.Eventually(t, func() bool { return d.running() == 1 }, 10*time.Second, 5*time.Millisecond)
 }
 
 func TestDrainPublishesWhatIsThereAndStands(t *testing.T) {

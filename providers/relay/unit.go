@@ -102,7 +102,11 @@ func (u *unit) run(ctx context.Context) {
 			err = errors.New("the relay ended without being told to")
 		}
 		wait := u.settle(err)
-		u.log.Warn("the relay does not run; it is tried again", "in", wait, "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, ErrNotYet) {
+			level = slog.LevelDebug
+		}
+		u.log.Log(ctx, level, "the relay does not run; it is tried again", "in", wait, "error", err)
 		u.p.noticed(u.source.Name)
 		t := time.NewTimer(wait)
 		select {
