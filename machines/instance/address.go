@@ -83,7 +83,7 @@ func checkHost(host string, bracketed bool) error {
 	}
 	if bracketed {
 		groups, ok := ipv6(host)
-		if ok && groups == [8]uint16{} {
+		if ok && (groups == [8]uint16{} || groups == [8]uint16{5: 0xffff}) { // the second is 0.0.0.0, mapped
 			return errWildcard
 		}
 		return orNil(ok)
