@@ -81,7 +81,11 @@ func TestFilterThatMeansNothing(t *testing.T) {
 	t.Parallel()
 	s, conn := claimSetup(t)
 	for _, f := range []Filter{
-		{}, {AggregateID: "1"}, {AggregateID: "1", EventType: "x"}, {All: true, EventType: "x"}, {All: true, IDs: []uuid.UUID{{}}},
+		{},
+		{AggregateID: "1"},
+		{AggregateID: "1", EventType: "x"},
+		{All: true, EventType: "x"},
+		{All: true, IDs: []uuid.UUID{{}}},
 		{IDs: []uuid.UUID{{}}, AggregateType: "order"},
 	} {
 		_, err := s.Redrive(t.Context(), f, "eve")
