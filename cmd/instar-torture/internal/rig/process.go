@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -122,14 +123,18 @@ func (p *Process) Wait(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// Port picks a free port on loopback. Another process may take it before it is used; that is told by a failed start.
+// Port picks a free port on loopback, below those that the system gives to connections: a server that is started again
+// must find its port free. Another process may take it all the same; that is told by a failed start.
 func Port() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("cannot find a free port: %w", err)
+	var last error
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
+		last = err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("cannot find a free port: %w", last)
 }
 
 // Sleep waits; false says that ctx has ended.
