@@ -12,7 +12,11 @@
 //   - [Inbox] makes a handler of events take each of them once, in the transaction of its effect.
 //   - [Waker] tells relays that something was committed. It is a hint: they poll, too.
 //
-// Nothing in the transaction of the application takes a lock that others wait for; in particular nothing notifies.
+// Nothing in the transaction of the application takes a lock that others wait for; in particular nothing notifies. Its role
+// needs insert on outbox_log, outbox_event and outbox_inbox, and select on outbox_settings and outbox_pressure; no
+// more. A relay's role owns the schema, and reads xact_start of others (pg_read_all_stats) to tell how long they write.
+//
+// Postgres 14 or newer; tests run on 15.
 //
 // # For a relay
 //

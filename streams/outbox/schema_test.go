@@ -223,3 +223,33 @@ func TestAppendInModeWAL(t *testing.T) {
 	run(t, conn, `select pg_drop_replication_slot('s' || left(md5(current_database()), 20))`)
 	require.Zero(t, one[int](t, conn, `select count(*)::int from outbox_event_status`))
 }
+
+// An application's role needs to write, not to read what others wrote.
+func TestRoleOfAnApplication(t *testing.T) {
+	t.Parallel()
+	dsn, conn := setup(t, Log)
+	role := "app_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	run(t, conn, `create role `+role)
+	run(t, conn, `grant select on outbox_settings, outbox_pressure to `+role)
+	run(t, conn, `grant insert on outbox_log, outbox_event, outbox_inbox to `+role)
+	app := dial(t, dsn)
+	run(t, app, `set role `+role)
+	for _, mode := range []string{"log", "claim", "wal"} {
+		run(t, conn, `update outbox_settings set mode = $1, max_lag = 5`, mode)
+		run(t, app, `select outbox_append('order', '1', 'order.paid', '{}')`)
+		require.NoError(t, pgx.BeginFunc(t.Context(), app, func(tx pgx.Tx) error {
+			m := Message{AggregateType: "order", AggregateID: "1", EventType: "order.paid"}
+			if _, err := (&Appender{}).Append(t.Context(), tx, m, m); err != nil {
+				return err
+			}
+			_, err := Inbox{}.Handle(t.Context(), tx, "event/"+mode, "mail", func() error { return nil })
+			return err
+		}))
+	}
+	require.Equal(t, 6, one[int](t, conn, `select count(*)::int from outbox_event_status`))
+	_, err := app.Exec(t.Context(), `select * from outbox_log`)
+	require.ErrorContains(t, err, "permission denied")
+	run(t, conn, `drop owned by `+role)
+	run(t, app, `reset role`)
+	run(t, conn, `drop role `+role)
+}
