@@ -173,6 +173,7 @@ type Tx[D any] struct {
 
 	entity *Entity
 	out    *Output
+	due    time.Time      // of the timer that fired
 	detail map[string]any // of the events that the edge emits, by type
 	own    map[int]any    // of the events that the action emits, by their place among the messages
 }
@@ -203,6 +204,14 @@ func Body[B, D any](t *Tx[D]) *B { return t.Body.(*B) }
 
 // Now is the time of the step.
 func (t *Tx[D]) Now() time.Time { return t.In.Time }
+
+// Late is how long after its time a timer fired; 0 where the input is none.
+func (t *Tx[D]) Late() time.Duration {
+	if t.due.IsZero() {
+		return 0
+	}
+	return max(t.Now().Sub(t.due), 0)
+}
 
 // State is the state before the step, also in an action.
 func (t *Tx[D]) State() string { return t.out.From }

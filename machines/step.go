@@ -160,7 +160,7 @@ func (s *stepping[D]) elapsed() error {
 		return nil
 	}
 	s.in = &Input{Command: state.Timeout.Input, ID: s.in.ID, Seq: s.in.Seq, Time: s.in.Time, Actor: s.in.Actor, Reason: s.in.Reason, Trace: s.in.Trace}
-	s.tx.In = s.in
+	s.tx.In, s.tx.due = s.in, t.At
 	if c := s.m.inputs[s.in.Command]; c.Body != nil {
 		s.tx.Body = c.NewBody()
 	}

@@ -17,6 +17,8 @@
 //     unhealthy. A suspicion ends with a pass, with enough confirmations, or with its window ([Data.SuspectWindow]).
 //   - While it is protected (its service and zone preserve themselves) only people and registrations take it out: what
 //     would make it unhealthy, flapping or deregistered makes it suspect at most, or is put off.
+//   - What is unhealthy is not deregistered because the registry was away: when that is to happen far too late, the
+//     instance has its whole time once more.
 //   - It can be ended in every live state. The end keeps the record: last evidence, last error, and the version and
 //     generation for the next life.
 //

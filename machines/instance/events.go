@@ -49,7 +49,7 @@ var events = []machines.EventType{
 	{Name: EventSuspected, Class: machines.ClassState, Doc: "It fell silent or one observer of several saw it fail; it is found with half its weight until a point in time."},
 	{Name: EventSuspicionConfirmed, Class: machines.ClassProgress, Doc: "Another observer sees the same; the time is shorter."},
 	{Name: EventVoted, Class: machines.ClassProgress, Doc: "One of several observers sees another thing than before; it takes more of them to change anything."},
-	{Name: EventSpared, Class: machines.ClassProgress, Doc: "It would have been taken out, but its service preserves itself."},
+	{Name: EventSpared, Class: machines.ClassProgress, Doc: "It would have been taken out, but its service preserves itself, or the registry was away until long after its time."},
 	{Name: EventFlapping, Class: machines.ClassState, Doc: "It changed too often and is held down: the score, how often by now, and until when."},
 	{Name: EventFlapCleared, Class: machines.ClassState, Doc: "It was held down long enough and is checked anew."},
 	{Name: EventDraining, Class: machines.ClassState, Doc: "It ends: no new traffic, and until when it has time."},

@@ -149,6 +149,7 @@ var (
 	mayExpire   = fence("not protected", func(s *step) bool { return !s.Data.Protected })
 	another     = fence("another observer", newcomer)
 	decides     = fence("enough observers", func(s *step) bool { return convinced(s) && !s.Data.Protected })
+	overslept   = when("overslept", func(s *step) bool { return s.Late() > Overslept })
 	protected   = when("protected", func(s *step) bool { return s.Data.Protected })
 	unprotected = when("not protected", func(s *step) bool { return !s.Data.Protected })
 )

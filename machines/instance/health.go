@@ -16,6 +16,10 @@ import (
 // be nothing but work while nothing may expire, and the end of the protection begins another one anyway.
 const SpareFor = 5 * time.Minute
 
+// Overslept is from how late on the end of an unhealthy instance is put off by a whole time: the registry was away, so
+// nobody could see whether it came back meanwhile. A takeover is over sooner.
+const Overslept = 15 * time.Second
+
 // maxOutput is how much of what a check said is kept.
 const maxOutput = 512
 
@@ -253,7 +257,11 @@ func expire(s *step) {
 
 // spare is what protection does: everything stays, with another window.
 func spare(s *step) {
-	s.Detail(EventSpared, map[string]any{"from": s.In.Command})
+	told := map[string]any{"from": s.In.Command}
+	if late := s.Late(); late > Overslept {
+		told["late"] = late.Round(time.Millisecond).String()
+	}
+	s.Detail(EventSpared, told)
 	if n := again(s); n != nil && n.Until.Before(s.Now().Add(SpareFor)) {
 		n.Until = s.Now().Add(SpareFor)
 	}

@@ -86,6 +86,7 @@ var silence = []edge{
 	{From: only(Suspect), On: TimeoutSuspect, If: protected, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
 	{From: only(Suspect), On: TimeoutSuspect, To: Unhealthy, Do: expire, Emit: emit(EventUnhealthy)},
 	{From: only(Unhealthy), On: TimeoutCritical, If: protected, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
+	{From: only(Unhealthy), On: TimeoutCritical, If: overslept, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
 	{From: only(Unhealthy), On: TimeoutCritical, To: Deregistered, Do: criticalTooLong, Emit: emit(EventDeregistered)},
 }
 
