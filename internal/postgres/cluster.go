@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -85,6 +86,10 @@ func (c *Cluster) prepare() error {
 	if err := c.owner.mkdir(dir); err != nil {
 		return err
 	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // so do the processes of a server see it
+		return err
+	}
+	c.options.Dir = dir
 	if err := c.owner.own(dir); err != nil {
 		return err
 	}
@@ -111,6 +116,9 @@ func (c *Cluster) Restart(ctx context.Context) error {
 		}
 	}
 	if adopted, err := c.leftOver(ctx); err != nil || adopted {
+		return err
+	}
+	if err := c.clear(0); err != nil {
 		return err
 	}
 	for try := 0; ; try++ {
@@ -185,26 +193,32 @@ func (c *Cluster) Kill() error {
 	if c.server == nil {
 		return errors.New("postgres: the server does not run")
 	}
-	all := children(c.server.pid())
 	if err := c.server.signal(os.Kill); err != nil {
 		return fmt.Errorf("postgres: cannot kill the server: %w", err)
 	}
 	<-c.server.gone()
 	c.server = nil
-	for _, pid := range all {
-		p, err := os.FindProcess(pid)
-		if err != nil {
-			continue
+	return c.clear(syscall.SIGKILL)
+}
+
+// clear waits until no process of a server that has gone works on the data any more, or sends them a signal, too. They
+// notice the end of their parent by themselves, but not in the middle of a query.
+func (c *Cluster) clear(signal syscall.Signal) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		left := within(c.data())
+		if len(left) == 0 {
+			return nil
 		}
-		_ = p.Signal(os.Kill)                                           // it may have gone with its parent
-		for deadline := time.Now().Add(10 * time.Second); alive(pid); { // no child of ours: nobody tells
-			if time.Now().After(deadline) {
-				return fmt.Errorf("postgres: process %d does not end", pid)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v of an earlier server still work on %s: end them", left, c.data())
+		}
+		for _, pid := range left {
+			if signal != 0 {
+				_ = syscall.Kill(pid, signal) // it may have gone by itself
 			}
-			<-time.After(2 * time.Millisecond)
 		}
+		<-time.After(2 * time.Millisecond) // they are no children of ours: nobody tells
 	}
-	return nil
 }
 
 // DSN is the address of a database for the superuser, over loopback. It contains the password.

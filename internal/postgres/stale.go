@@ -100,27 +100,13 @@ func alive(pid int) bool {
 	if err := syscall.Kill(pid, 0); err != nil && !errors.Is(err, syscall.EPERM) {
 		return false
 	}
-	state, _ := stat(pid)
-	return state != "Z" && state != ""
+	state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(state), ") ") // behind the name
+	return err == nil && !strings.HasPrefix(rest, "Z")
 }
 
-// stat reads the state and the parent of a process.
-func stat(pid int) (state string, parent int) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", 0
-	}
-	_, rest, _ := strings.Cut(string(text), ") ") // behind the name
-	fields := strings.Fields(rest)
-	if len(fields) < 2 {
-		return "", 0
-	}
-	parent, _ = strconv.Atoi(fields[1])
-	return fields[0], parent
-}
-
-// children are the processes that a process has started.
-func children(of int) []int {
+// within are the processes that have their working directory there, as all of a server have.
+func within(dir string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -131,7 +117,7 @@ func children(of int) []int {
 		if err != nil {
 			continue
 		}
-		if _, parent := stat(pid); parent == of {
+		if at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && at == dir && alive(pid) {
 			all = append(all, pid)
 		}
 	}
