@@ -12,8 +12,12 @@ import (
 
 // Turn is MarkSent of one batch and ClaimNextBatch in one transaction: a worker that does nothing else commits once for
 // each batch. done may be nil.
-func (s *Store) Turn(ctx context.Context, done *Batch, sent []uuid.UUID, worker string, n int) (*Batch, Lost, error) {
+func (s *Store) Turn(ctx context.Context, done *Batch, sent []uuid.UUID, worker string, shards []int, n int) (*Batch, Lost, error) {
 	b := &Batch{Token: uuid.New()}
+	small := make([]int16, len(shards))
+	for i, shard := range shards {
+		small[i] = int16(shard) //nolint:gosec // there are at most 64
+	}
 	var marked []uuid.UUID
 	var q pgx.Batch
 	if done != nil && len(sent) > 0 {
@@ -23,7 +27,7 @@ func (s *Store) Turn(ctx context.Context, done *Batch, sent []uuid.UUID, worker 
 		})
 	}
 	q.Queue(sqlReleaseExpired, s.attempts())
-	q.Queue(sqlClaim, []int16{}, n, worker, s.lease(), b.Token).Query(func(rows pgx.Rows) error { return b.read(rows) })
+	q.Queue(sqlClaim, small, n, worker, s.lease(), b.Token).Query(func(rows pgx.Rows) error { return b.read(rows) })
 	if err := s.Pool.SendBatch(ctx, &q).Close(); err != nil {
 		return nil, nil, fmt.Errorf("outbox: cannot mark and claim: %w", err)
 	}
@@ -39,6 +43,14 @@ func (s *Store) Settle(ctx context.Context, sent []uuid.UUID) error {
 	q.Queue(sqlSettleLeases, s.attempts())
 	if err := s.Pool.SendBatch(ctx, &q).Close(); err != nil {
 		return fmt.Errorf("outbox: cannot settle what others have claimed: %w", err)
+	}
+	return nil
+}
+
+// MarkStored is for rows that are known to be in the stream, whoever holds them by now.
+func (s *Store) MarkStored(ctx context.Context, sent []uuid.UUID) error {
+	if _, err := s.Pool.Exec(ctx, sqlSettleSent, sent); err != nil {
+		return fmt.Errorf("outbox: cannot mark rows as sent: %w", err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,19 +12,35 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// claimEngine publishes rows that have a state. One relay is active at a time; a marker is written only when all that was
-// stored before it is marked as sent, so what a session stored and could not mark any more is found behind the marker.
+// claimEngine publishes rows that have a state. One relay is active at a time. It has lanes, each with a part of the
+// shards, so that one can claim while another publishes. A marker is written only when all that was stored before it is
+// marked as sent, so what a session stored and could not mark any more is found behind the marker.
 type claimEngine struct {
 	r      *Relay
 	store  *outbox.Store
 	shards *shards
 	pub    *publisher
+	parts  int // shards of the rows
+
+	gate  sync.RWMutex // closed while no lane may have anything under way
+	press sync.Mutex   // held by the lane that publishes
+	lanes []*lane
+}
+
+// lane claims, publishes and marks rows of its shards.
+type lane struct {
+	e      *claimEngine
+	shards []int
+	wake   chan struct{}
 
 	batch *outbox.Batch // published, and not yet marked as sent
 	sent  []uuid.UUID
 }
 
-// serve waits for the lease, then claims, publishes and marks.
+// maxLanes is how many lanes there are; the publishing is one.
+const maxLanes = 3
+
+// serve waits for the lease, then lets the lanes run until one of them fails.
 func (e *claimEngine) serve(ctx context.Context) error {
 	for {
 		e.shards.tend(ctx)
@@ -34,10 +51,9 @@ func (e *claimEngine) serve(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	h := e.shards.held[0]
-	err := e.open(ctx, h)
-	for err == nil {
-		err = e.step(ctx)
+	err := e.open(ctx, e.shards.held[0])
+	if err == nil {
+		err = e.runLanes(ctx)
 	}
 	switch {
 	case errors.Is(err, ErrDrained), ctx.Err() != nil && !errors.Is(err, errDoubt):
@@ -46,6 +62,133 @@ func (e *claimEngine) serve(ctx context.Context) error {
 		e.shards.yield(context.WithoutCancel(ctx))
 	}
 	return err
+}
+
+// runLanes returns when all lanes have ended: with the first error, or when all are drained.
+func (e *claimEngine) runLanes(ctx context.Context) error {
+	e.lanes = make([]*lane, min(maxLanes, e.parts))
+	ended := make(chan error, len(e.lanes))
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for i := range e.lanes {
+		l := &lane{e: e, wake: make(chan struct{}, 1)}
+		for n := i; n < e.parts; n += len(e.lanes) {
+			l.shards = append(l.shards, n)
+		}
+		e.lanes[i] = l
+		go func() { ended <- l.run(inner) }()
+	}
+	tick := time.NewTicker(min(e.r.Config.Poll, time.Second))
+	defer tick.Stop()
+	var first error
+	for left := len(e.lanes); left > 0; {
+		_, _, changed := e.r.switches()
+		select {
+		case err := <-ended:
+			left--
+			if first == nil || errors.Is(first, ErrDrained) && !errors.Is(err, ErrDrained) {
+				first = err
+			}
+			if !errors.Is(err, ErrDrained) {
+				cancel()
+			}
+			continue
+		case <-e.r.wake:
+		case <-changed:
+		case <-tick.C:
+			if err := e.pause(inner); err != nil && first == nil {
+				first = err
+				cancel()
+			}
+			continue
+		}
+		for _, l := range e.lanes {
+			select {
+			case l.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return first
+}
+
+// pause stops the lanes for a moment: to look after the lease, and to write the marker when it is due.
+func (e *claimEngine) pause(ctx context.Context) error {
+	e.gate.Lock()
+	defer e.gate.Unlock()
+	e.shards.tend(ctx)
+	h := e.shards.held[0]
+	if h == nil || h.s == nil {
+		return fmt.Errorf("%w: the lease was lost", errFenced)
+	}
+	e.r.stands(e.shards)
+	if !h.s.due(time.Now(), e.pub.can.maxAge) {
+		return nil
+	}
+	for _, l := range e.lanes {
+		if err := l.mark(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{h.s})
+	return err
+}
+
+func (l *lane) run(ctx context.Context) error {
+	for {
+		more, err := l.step(ctx)
+		if err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		t := time.NewTimer(l.e.r.Config.Poll)
+		select {
+		case <-l.wake:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// step is one turn: mark what was published, claim what is due, publish it. It reports whether there may be more at once.
+func (l *lane) step(ctx context.Context) (more bool, err error) {
+	e := l.e
+	paused, draining, _ := e.r.switches()
+	if paused {
+		return false, nil
+	}
+	e.gate.RLock()
+	defer e.gate.RUnlock()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	e.r.at("claim")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // what was begun is ended
+	defer cancel()
+	next, lost, err := e.store.Turn(ctx, l.batch, l.sent, e.r.Node, l.shards, e.r.Config.Batch)
+	if err != nil {
+		return false, err
+	}
+	if len(lost) > 0 { // a publish took longer than the lease: it is stored, and would be published again
+		if err := e.store.MarkStored(ctx, lost); err != nil {
+			return false, err
+		}
+	}
+	l.batch, l.sent = next, nil
+	if len(next.Rows) > 0 {
+		return true, l.publish(ctx, e.shards.held[0], next)
+	}
+	if draining && next.Postponed == 0 {
+		return false, ErrDrained
+	}
+	e.r.well()
+	return false, nil
 }
 
 // open fences all others off, and marks what they stored.
@@ -72,59 +215,9 @@ func (e *claimEngine) open(ctx context.Context, h *shard) error {
 	return nil
 }
 
-// step is one turn: mark what was published, claim what is due, publish it.
-func (e *claimEngine) step(ctx context.Context) error {
-	e.shards.tend(ctx)
-	h := e.shards.held[0]
-	if h == nil || h.s == nil {
-		return fmt.Errorf("%w: the lease was lost", errFenced)
-	}
-	e.r.stands(e.shards)
-	paused, draining, changed := e.r.switches()
-	if !paused {
-		e.r.at("claim")
-		next, lost, err := e.store.Turn(ctx, e.batch, e.sent, e.r.Node, e.r.Config.Batch)
-		if err != nil {
-			return err
-		}
-		if len(lost) > 0 { // a shorter lease than a publish: it is stored, and would be published again
-			if err := e.store.Settle(ctx, lost); err != nil {
-				return err
-			}
-		}
-		e.batch, e.sent = next, nil
-		if len(next.Rows) > 0 {
-			if err := e.publish(ctx, h, next); err != nil {
-				return err
-			}
-			return ctx.Err()
-		}
-		if draining && next.Postponed == 0 {
-			return ErrDrained
-		}
-	} else if err := e.mark(ctx); err != nil {
-		return err
-	}
-	// All that was published is marked now.
-	if due := e.shards.due(time.Now(), e.pub.can.maxAge); len(due) > 0 {
-		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, due); err != nil {
-			return err
-		}
-	}
-	e.r.well()
-	t := time.NewTimer(e.r.Config.Poll)
-	defer t.Stop()
-	select {
-	case <-e.r.wake:
-	case <-changed:
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
-}
-
 // publish stores a batch in order. What follows a refused row in its aggregate is given back untried.
-func (e *claimEngine) publish(ctx context.Context, h *shard, b *outbox.Batch) error {
+func (l *lane) publish(ctx context.Context, h *shard, b *outbox.Batch) error {
+	e := l.e
 	ctx = context.WithoutCancel(ctx)
 	var items []item
 	var failures []outbox.Failure
@@ -151,11 +244,13 @@ func (e *claimEngine) publish(ctx context.Context, h *shard, b *outbox.Batch) er
 		n := upTo(items, maxAtomic)
 		began := time.Now()
 		e.r.at("publish")
+		e.press.Lock()
 		stored, err := e.pub.publish(ctx, items[:n], nil)
-		e.r.sent(stored, time.Since(began))
 		h.s.rows += stored
+		e.press.Unlock()
+		e.r.sent(stored, time.Since(began))
 		for _, it := range items[:stored] {
-			e.sent = append(e.sent, it.row.ID)
+			l.sent = append(l.sent, it.row.ID)
 		}
 		var refused *refusedError
 		if errors.As(err, &refused) {
@@ -188,16 +283,16 @@ func (e *claimEngine) publish(ctx context.Context, h *shard, b *outbox.Batch) er
 }
 
 // mark says that what was published is sent.
-func (e *claimEngine) mark(ctx context.Context) error {
-	if len(e.sent) == 0 {
+func (l *lane) mark(ctx context.Context) error {
+	if len(l.sent) == 0 {
 		return nil
 	}
-	lost, err := e.store.MarkSent(ctx, e.batch, e.sent)
+	lost, err := l.e.store.MarkSent(ctx, l.batch, l.sent)
 	if err == nil && len(lost) > 0 {
-		err = e.store.Settle(ctx, lost)
+		err = l.e.store.MarkStored(ctx, lost)
 	}
 	if err == nil {
-		e.sent = nil
+		l.sent = nil
 	}
 	return err
 }
@@ -206,7 +301,10 @@ func (e *claimEngine) mark(ctx context.Context) error {
 func (e *claimEngine) leave(ctx context.Context, why error) error {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	err := e.mark(stop)
+	var err error
+	for _, l := range e.lanes {
+		err = errors.Join(err, l.mark(stop))
+	}
 	if err == nil {
 		err = e.shards.finish(ctx)
 	}

@@ -297,7 +297,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	case outbox.Log:
 		e = &logEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	case outbox.Claim:
-		e = &claimEngine{r: r, store: store, shards: s, pub: pub}
+		e = &claimEngine{r: r, store: store, shards: s, pub: pub, parts: how.shards}
 	case outbox.WAL:
 		e = &walEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	default:
