@@ -81,6 +81,9 @@ func generate(t *testing.T, what, of string) string {
 	if what == "file" {
 		return "```" + strings.TrimPrefix(filepath.Ext(of), ".") + "\n" + read(t, filepath.Join(root, of)) + "```\n"
 	}
+	if what == "settings" {
+		return settings(t, of)
+	}
 	i := slices.IndexFunc(all.Machines(), func(m *machines.Machine) bool { return m.Name == of })
 	require.GreaterOrEqual(t, i, 0, "there is no machine %s", of)
 	m := all.Machines()[i]

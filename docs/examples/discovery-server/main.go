@@ -1,7 +1,8 @@
 // Discovery-server is a web server that registers itself, says that it is alive, and leaves without a failed request:
 //
 //	instar dev &
-//	go run ./docs/examples/discovery-server -registry http://127.0.0.1:8080 -service web &
+//	go build -o bin/ ./docs/examples/discovery-server # go run does not pass SIGTERM on
+//	bin/discovery-server -registry http://127.0.0.1:8080 -service web &
 //	kill -TERM %2 # nobody notices
 package main
 
