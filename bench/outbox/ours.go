@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,19 +76,15 @@ func (o *ours) stop() error {
 	return err
 }
 
-// write appends rows as outbox.Append does, up to a thousand in a call.
+// write appends rows, up to a thousand in a call.
 func (o *ours) write(ctx context.Context, tx pgx.Tx, list []event) error {
+	var a outbox.Appender
 	for part := range slices.Chunk(list, 1000) {
-		var ids []uuid.UUID
-		var aggregates []string
-		var payloads [][]byte
-		for _, r := range part {
-			ids, aggregates, payloads = append(ids, r.id), append(aggregates, r.aggregate), append(payloads, r.payload)
+		messages := make([]outbox.Message, len(part))
+		for i, r := range part {
+			messages[i] = outbox.Message{ID: r.id, AggregateType: "order", AggregateID: r.aggregate, EventType: "placed", Payload: r.payload}
 		}
-		none := make([]*time.Time, len(part))
-		nothing := make([]*string, len(part))
-		if _, err := tx.Exec(ctx, `select outbox_append_batch($1, $2, array_fill('order'::text, array[$3::int]), $4, array_fill('placed'::text, array[$3::int]), $5, $6, $7::jsonb[], $2)`,
-			ids, none, len(part), aggregates, payloads, nothing, nothing); err != nil {
+		if _, err := a.Append(ctx, tx, messages...); err != nil {
 			return err
 		}
 	}
