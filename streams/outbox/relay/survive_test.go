@@ -63,35 +63,44 @@ func (s *shop) write(writers int, stop <-chan struct{}) (wait func()) {
 
 // Postgres and NATS are killed while rows are written, and relays come and go: every committed row is in the stream, once
 // and in order.
-func TestLogSurvivesKills(t *testing.T) {
+func TestRelaysSurviveKills(t *testing.T) {
 	t.Parallel()
-	cluster := anotherCluster(t)
-	dsn, err := cluster.Database(t.Context())
-	require.NoError(t, err)
-	s := shopAt(t, setup(t, streams.OS), dsn, outbox.Log)
-	r := s.relay(outbox.Log)
-	stopRelay := s.run(r)
-	stop := make(chan struct{})
-	wait := s.write(4, stop)
-	for round := range 6 {
-		n := s.stored()
-		require.Eventually(t, func() bool { return s.stored() >= n+50 }, waitFor, tick)
-		switch round % 3 {
-		case 0:
-			require.NoError(t, cluster.Kill())
-			require.NoError(t, cluster.Restart(t.Context()))
-		case 1:
-			require.NoError(t, s.server.Restart())
-		case 2:
-			r.NC.Close() // it cannot leave in order
-			_ = stopRelay()
-			r = s.relay(outbox.Log)
-			stopRelay = s.run(r)
-		}
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			cluster := anotherCluster(t)
+			dsn, err := cluster.Database(t.Context())
+			require.NoError(t, err)
+			s := shopAt(t, setup(t, streams.OS), dsn, mode)
+			r := s.relay(mode)
+			stopRelay := s.run(r)
+			stop := make(chan struct{})
+			wait := s.write(4, stop)
+			for round := range 6 {
+				n := s.stored()
+				require.True(t, waits(func() bool { return s.stored() >= n+50 }))
+				switch round % 3 {
+				case 0:
+					require.NoError(t, cluster.Kill())
+					require.NoError(t, cluster.Restart(t.Context()))
+				case 1:
+					require.NoError(t, s.server.Restart())
+				case 2:
+					r.NC.Close() // it cannot leave in order
+					_ = stopRelay()
+					r = s.relay(mode)
+					stopRelay = s.run(r)
+				}
+			}
+			close(stop)
+			wait()
+			if mode == outbox.Claim {
+				s.checkEvents()
+				return
+			}
+			s.check()
+		})
 	}
-	close(stop)
-	wait()
-	s.check()
 }
 
 // Two nodes share the shards by leases; one of them disappears.
