@@ -213,10 +213,21 @@ func (q *request) serviceOf(ns, id string) (string, error) {
 	case len(names) == 0 || asked != "":
 		return "", problem(machines.CodeNotFound, "there is no such instance")
 	case len(names) > 1:
+		if living := q.living(ns, id, names); len(living) == 1 {
+			return living[0], nil
+		}
 		slices.Sort(names)
 		return "", invalid("query.service", "is needed: "+strings.Join(names, ", ")+" have an instance of this id")
 	}
 	return names[0], nil
+}
+
+// living are the services whose instance of that id has not ended: records of those that have stay for ever.
+func (q *request) living(ns, id string, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(service string) bool {
+		it, ok := q.o.Indexes[discovery.Machine].Get(machines.Key(ns, service, id))
+		return ok && it.State == discovery.Deregistered
+	})
 }
 
 // catchUp waits until the catalog has everything that is in the bucket now.
