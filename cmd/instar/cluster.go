@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,35 +77,45 @@ func (d *devCluster) url(i int) string  { return "http://" + loopbackPort(d.http
 
 func loopbackPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// run starts the children and shows them until ctx ends or one of them does.
+// end is that of a child.
+type end struct {
+	node int
+	err  error
+}
+
+// restartAfter is how long the others are seen to do without one that was killed.
+const restartAfter = 20 * time.Second
+
+// run starts the children and shows them until ctx ends. One that ends before all were ready ends the others; later it is
+// started again.
 func (d *devCluster) run(ctx context.Context) error {
 	if err := os.MkdirAll(d.data, 0o700); err != nil {
 		return fmt.Errorf("cannot make the data directory: %w", err)
 	}
-	ended := make(chan error, members)
+	ended := make(chan end, members)
 	var running sync.WaitGroup
 	defer running.Wait()
-	for i := range members {
+	start := func(i int) error {
 		c, err := d.start(i)
 		if err != nil {
+			return err
+		}
+		d.children[i] = c
+		running.Go(func() { ended <- end{i, c.Wait()} })
+		return nil
+	}
+	d.children = make([]*exec.Cmd, members)
+	for i := range members {
+		if err := start(i); err != nil {
 			d.stop()
 			return err
 		}
-		d.children = append(d.children, c)
-		running.Go(func() {
-			if err := c.Wait(); err != nil {
-				err = fmt.Errorf("%s ended: %w; what it said is in %s", d.name(i), err, d.log(i))
-				ended <- err
-				return
-			}
-			ended <- fmt.Errorf("%s ended", d.name(i))
-		})
 	}
 	defer d.stop()
 	fmt.Fprintf(d.out, "Three nodes are starting; their data is in %s/node-1 to node-3, what they say in node-1.log to node-3.log.\n", d.data)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	hinted := false
+	hinted, again := false, make(chan int, members)
 	for {
 		ready := d.show(ctx)
 		if ready && !hinted {
@@ -115,11 +126,19 @@ func (d *devCluster) run(ctx context.Context) error {
 		case <-ctx.Done():
 			fmt.Fprintln(d.out, "Stopping the nodes.")
 			return nil
-		case err := <-ended:
+		case e := <-ended:
 			if ctx.Err() != nil {
 				return nil
 			}
-			return err
+			if !hinted { // it cannot run: a port is taken, for one
+				return fmt.Errorf("%s ended: %w; what it said is in %s", d.name(e.node), cmp.Or(e.err, errors.New("it was told to stop")), d.log(e.node))
+			}
+			d.say("%s ended (%v); it is started again in %s", d.name(e.node), cmp.Or(e.err, errors.New("it was told to stop")), restartAfter)
+			time.AfterFunc(restartAfter, func() { again <- e.node })
+		case i := <-again:
+			if err := start(i); err != nil {
+				return err
+			}
 		case <-tick.C:
 		}
 	}
@@ -155,9 +174,18 @@ func (d *devCluster) start(i int) (*exec.Cmd, error) {
 // stop tells all children to stop; run waits for them. One that does not is killed.
 func (d *devCluster) stop() {
 	for _, c := range d.children {
+		if c == nil {
+			continue
+		}
 		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
 		time.AfterFunc(25*time.Second, func() { _ = c.Process.Kill() })
 	}
+}
+
+// say puts a line below the table, which begins anew under it.
+func (d *devCluster) say(format string, args ...any) {
+	fmt.Fprintf(d.out, "\n"+format+"\n\n", args...)
+	d.lines = 0
 }
 
 func (d *devCluster) hint() {
@@ -165,11 +193,11 @@ func (d *devCluster) hint() {
 Try, in another terminal:
   %[1]s node ls --server %[2]s
   %[1]s service create web --image hello --server %[3]s --wait
-  kill -9 %[4]d        # node-3: the others take its partitions within five seconds
+  kill -9 %[4]d        # node-3: the others take its partitions within ten seconds, and it comes back after %[5]s
 
 Stop with Ctrl-C.
 
-`, os.Args[0], d.url(0), d.url(1), d.children[2].Process.Pid)
+`, os.Args[0], d.url(0), d.url(1), d.children[2].Process.Pid, restartAfter)
 	d.lines = 0
 }
 
