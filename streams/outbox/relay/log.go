@@ -134,8 +134,12 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 		}
 		return err
 	}
-	if uint64(e.settings.last) < s.pos.at {
-		return permanent(behind(e.r.Config.Name, s, e.settings.last))
+	last, err := lastNumber(ctx, e.pool) // of now: who stands by may have begun long ago
+	if err != nil {
+		return err
+	}
+	if uint64(last) < s.pos.at {
+		return permanent(behind(e.r.Config.Name, s, last))
 	}
 	h.s = s
 	e.r.Log.Info("opened a shard", "shard", h.number, "position", s.pos.String(), "readBack", len(s.seen))

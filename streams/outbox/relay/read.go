@@ -98,7 +98,7 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced
 		got, full = got[:len(got)-1], true
 	}
 	out := read{rows: got, full: full && len(got) > 0}
-	if len(got) == 0 && d.writers != nil && q.upto == 0 {
+	if len(got) == 0 && d.writers != nil && (q.upto == 0 || q.upto > d.safe) { // also up to where others are: it is not known to be empty
 		out.wait = min(time.Millisecond<<min(d.polls, 5), 20*time.Millisecond)
 		d.polls++
 	}

@@ -20,16 +20,25 @@ type settings struct {
 	mode      outbox.Mode
 	shards    int
 	walPrefix string
-	last      int64 // of the sequence of the log
 }
 
 func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	var s settings
-	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix, coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix, &s.last)
+	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
 	}
 	return s, nil
+}
+
+// lastNumber is what the sequence of the log has given out last.
+func lastNumber(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	var n int64
+	err := pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("relay: cannot read the sequence of outbox_log: %w", err)
+	}
+	return n, nil
 }
 
 const (
