@@ -161,7 +161,7 @@ func (w *world) stream(stream, filter string) []*jetstream.RawStreamMsg {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	require.Eventually(w.t, ok, 15*time.Second, 10*time.Millisecond, what)
+	require.Eventually(w.t, ok, 45*time.Second, 10*time.Millisecond, what)
 }
 
 type testLog struct{ t *testing.T }

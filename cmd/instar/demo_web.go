@@ -18,7 +18,7 @@ import (
 
 const (
 	demoService = "web"
-	demoTimeout = 2 * time.Second // of a call
+	demoTimeout = 4 * time.Second // of a call
 )
 
 // demoWeb is a server of the demo. It can be started again after it has ended.

@@ -79,7 +79,7 @@ func startWhole(t *testing.T, dir string, change func(*Config)) *whole {
 	go func() { done <- run(ctx, cfg, ModeDev, w.out) }()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { require.NoError(t, w.stop()) })
-	require.Eventually(t, func() bool { return strings.Contains(w.out.String(), "Stop with") }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(w.out.String(), "Stop with") }, 90*time.Second, 10*time.Millisecond)
 	w.url = httpLine.FindStringSubmatch(w.out.String())[1]
 	w.nats = natsLine.FindStringSubmatch(w.out.String())[1]
 	return w
@@ -102,7 +102,7 @@ func (w *whole) must(args ...string) string {
 // shows waits for a view, which follows the events.
 func (w *whole) shows(what string, args ...string) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { _, out := w.cli(args...); return strings.Contains(out, what) }, 15*time.Second, 20*time.Millisecond, what)
+	require.Eventually(w.t, func() bool { _, out := w.cli(args...); return strings.Contains(out, what) }, 60*time.Second, 20*time.Millisecond, what)
 }
 
 func (w *whole) page(id string) string {
@@ -169,7 +169,7 @@ func TestLifeOfAService(t *testing.T) {
 	w = startWhole(t, dir, nil)
 	w.must("service", "wait", "hello", "--for", "state=READY")
 	require.Equal(t, page, w.page("hello"), "the address stays")
-	require.Eventually(t, func() bool { return fetch(page) == nil }, 15*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return fetch(page) == nil }, 60*time.Second, 20*time.Millisecond)
 	w.must("service", "delete", "hello", "-y", "--wait")
 	require.Error(t, fetch(page))
 	require.Contains(t, w.must("service", "ls"), "DELETED")

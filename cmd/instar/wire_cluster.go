@@ -82,7 +82,7 @@ func (a *app) startNode(context.Context) error {
 		return err
 	}
 	a.member = &consumers.Node{
-		JS: js, Names: a.deps.Names, Appender: appender, Name: a.node, Nonce: a.nonce, Before: a.before, Version: thisBuild().Version, Log: a.log,
+		JS: js, Names: a.deps.Names, Appender: appender, Name: a.node, Nonce: a.nonce, Before: a.before, Version: thisBuild().Version, Life: a.life(), Log: a.log,
 	}
 	a.shares = a.member
 	owned := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_owned", Help: "Partitions whose commands this node takes."}, func() float64 {
@@ -94,9 +94,21 @@ func (a *app) startNode(context.Context) error {
 	return nil
 }
 
+// aloneFor is the life of what a node renews when its NATS server is its own and no member of a cluster: then nobody
+// waits to take its partitions, and a machine that has too much to do for a while should not make it give them up.
+const aloneFor = 15 * time.Second
+
+// life is how long this node is believed to live without a sign of it; 0 is the default.
+func (a *app) life() time.Duration {
+	if a.server != nil && !a.cfg.Cluster.On() {
+		return aloneFor
+	}
+	return 0
+}
+
 // role runs parts for as long as this node holds the lease of the role.
 func (a *app) role(ctx context.Context, name string, parts []func(context.Context) error) {
-	o := &consumers.Owner{JS: a.member.JS, Names: a.deps.Names, Role: name, Node: a.node, Stance: a.member.Stance, Log: a.log}
+	o := &consumers.Owner{JS: a.member.JS, Names: a.deps.Names, Role: name, Node: a.node, Life: a.life(), Stance: a.member.Stance, Log: a.log}
 	a.goes(ctx, "the role "+name, func(ctx context.Context) error {
 		return o.Run(ctx, func(ctx context.Context) error { return together(ctx, parts) })
 	})
