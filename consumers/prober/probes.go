@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -142,6 +143,23 @@ func (l *loop) unfollow(t *tracked) {
 	}
 }
 
+// maxAliases is how many may follow one another.
+const maxAliases = 8
+
+// circular reports whether nobody is at the end of those that an instance follows: they would keep each other alive.
+func (l *loop) circular(item kv.Item) bool {
+	for range maxAliases {
+		rec, ok := item.Value.(*instance.Record)
+		if !ok || rec.Data.Check.Kind() != instance.CheckAlias {
+			return false
+		}
+		if item, ok = l.Instances.Get(aliasKey(rec)); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // mirror makes an alias as healthy as what it follows, at once: that one's own thresholds were applied already.
 func (l *loop) mirror(t *tracked) {
 	now := l.now()
@@ -154,6 +172,8 @@ func (l *loop) mirror(t *tracked) {
 	switch {
 	case !ok:
 		r.Output = t.rec.Data.Check.Alias + " is not registered"
+	case l.circular(item):
+		r.Output = t.rec.Data.Check.Alias + " follows others in a circle, or too many"
 	case item.State == instance.Healthy || item.State == instance.Warming || item.State == instance.Suspect:
 		r.OK = true
 	}
