@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -179,6 +180,7 @@ func (l *lane) step(ctx context.Context) (more bool, err error) {
 		if err := e.store.MarkStored(ctx, lost); err != nil {
 			return false, err
 		}
+		next.Rows = slices.DeleteFunc(next.Rows, func(r outbox.Row) bool { return slices.Contains(lost, r.ID) }) // claimed once more in this turn
 	}
 	l.batch, l.sent = next, nil
 	if len(next.Rows) > 0 {

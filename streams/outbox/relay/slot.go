@@ -185,6 +185,8 @@ func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
 	}
 	config.RuntimeParams["replication"] = "database"
 	config.RuntimeParams["application_name"] = "instar relay " + c.Name
+	// Rows come as text, in the way that the database or the role likes it.
+	config.RuntimeParams["timezone"], config.RuntimeParams["datestyle"], config.RuntimeParams["bytea_output"] = "UTC", "ISO", "hex"
 	config.ConnectTimeout = 5 * time.Second
 	conn, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
