@@ -46,10 +46,7 @@ func (l *loop) beat(m *nats.Msg, now time.Duration) {
 		return
 	}
 	t := l.tracked[key]
-	if t == nil || !t.owned {
-		if l.owned.Has(streams.Partition(instance.Machine.Name, key)) {
-			l.unknown++
-		}
+	if (t == nil || !t.owned) && !l.owned.Has(streams.Partition(instance.Machine.Name, key)) {
 		return
 	}
 	b := &plain
@@ -58,6 +55,15 @@ func (l *loop) beat(m *nats.Msg, now time.Duration) {
 			l.malformed++
 			return
 		}
+	}
+	switch {
+	case t == nil || !t.owned:
+		if !l.ahead(key, b, now) {
+			l.unknown++
+		}
+		return
+	case b.Generation > t.rec.Generation && l.ahead(key, b, now):
+		return
 	}
 	if b.Generation != 0 && b.Generation != t.rec.Generation {
 		if l.outdated++; !t.stale {
@@ -68,6 +74,55 @@ func (l *loop) beat(m *nats.Msg, now time.Duration) {
 	}
 	l.taken++
 	l.lives(t, b, now)
+}
+
+// early is a heartbeat that was faster than the news of its registration.
+type early struct {
+	beat
+	at time.Duration
+}
+
+const (
+	maxEarly  = 10000
+	earlyLife = 5 * time.Second
+)
+
+// ahead keeps a heartbeat that names a generation until that is known: it may be the first one after a registration, and
+// the next one comes much later.
+func (l *loop) ahead(key string, b *beat, now time.Duration) bool {
+	if b.Generation == 0 || len(l.early) >= maxEarly {
+		return false
+	}
+	if l.early == nil {
+		l.early = map[string]early{}
+	}
+	l.early[key] = early{*b, now}
+	return true
+}
+
+// overtook takes the heartbeat that was ahead of this generation.
+func (l *loop) overtook(t *tracked, now time.Duration) {
+	e, ok := l.early[t.key]
+	if !ok || !t.owned || e.Generation > t.rec.Generation {
+		return
+	}
+	delete(l.early, t.key)
+	if e.Generation < t.rec.Generation {
+		l.outdated++
+		return
+	}
+	l.taken++
+	l.lives(t, &e.beat, now)
+}
+
+// forget drops those whose registration does not come.
+func (l *loop) forget(now time.Duration) {
+	for key, e := range l.early {
+		if now-e.at > earlyLife {
+			delete(l.early, key)
+			l.unknown++
+		}
+	}
 }
 
 // plain is the heartbeat without a body; it is not changed.

@@ -101,6 +101,7 @@ type loop struct {
 	tracked  map[string]*tracked
 	services map[string]*service
 	aliases  map[string]map[*tracked]struct{} // by the key of the instance that they follow
+	early    map[string]early                 // heartbeats whose registration is not known yet
 	due      heap
 
 	health
@@ -256,6 +257,7 @@ func (l *loop) sweep() {
 		}
 	}
 	now := l.now()
+	l.forget(now)
 	for name, s := range l.services {
 		s.prune(now)
 		if s.unused() {

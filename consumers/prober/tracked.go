@@ -137,6 +137,7 @@ func (l *loop) take(item *kv.Item) {
 		return
 	}
 	l.update(t, item, rec, now)
+	l.overtook(t, now)
 	l.decide(t, now)
 	l.plan(t, now)
 }

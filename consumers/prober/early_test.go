@@ -1,0 +1,31 @@
+package prober
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// The first heartbeat may be faster than the news of the registration; it counts when it names its generation.
+func TestEarlyHeartbeats(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.start(w.prober(&script{}))
+	early, vague, again := "default.early.a", "default.early.b", "default.early.c"
+	w.register(t, again, instance.RegisterBody{Check: ttl("20s", "1s")})
+	w.becomes(t, again, instance.Unknown, patience)
+	w.beat(t, early, `{"generation":1}`)
+	w.beat(t, vague, "")
+	w.beat(t, again, `{"generation":2}`)
+	require.NoError(t, w.NC.Flush())
+	require.Never(t, func() bool { return w.state(again) != instance.Unknown }, 200*time.Millisecond, 10*time.Millisecond, "it is not of this generation")
+	for _, key := range []string{early, vague, again} {
+		w.register(t, key, instance.RegisterBody{Check: ttl("20s", "1s")})
+	}
+	w.becomes(t, early, instance.Healthy, 5*time.Second)
+	w.becomes(t, again, instance.Healthy, 5*time.Second)
+	require.Equal(t, instance.Unknown, w.state(vague), "it may be of a process before")
+}
