@@ -103,30 +103,22 @@ func Prepare(config *pgx.ConnConfig, schema string) error {
 	return nil
 }
 
-// store writes the settings. Appending takes the row's old version or its new one; the lock makes sure that nobody who
-// has taken the old one is still at it when rows are looked for.
+// store writes the settings. Appending reads them, and keeps the lock of a reader until its transaction ends: with them
+// locked, nobody who has seen the old ones still writes, and all others wait for the new ones.
 func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
+	var mode string
+	var shards int
+	if err := db.QueryRowContext(ctx, `select mode, shards from outbox_settings`).Scan(&mode, &shards); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	var mode string
-	var shards int
-	if err := tx.QueryRowContext(ctx, `select mode, shards from outbox_settings`).Scan(&mode, &shards); err != nil {
-		return fmt.Errorf("outbox: settings: %w", err)
-	}
-	changes := s.Mode != "" && string(s.Mode) != mode || s.Shards != 0 && s.Shards != shards
-	if changes {
-		var waits bool
-		if _, err := tx.ExecContext(ctx, `lock table outbox_event, outbox_log in share row exclusive mode`); err != nil {
-			return fmt.Errorf("outbox: settings: %w", err)
-		}
-		if err := tx.QueryRowContext(ctx, anyWaiting).Scan(&waits); err != nil {
-			return fmt.Errorf("outbox: settings: %w", err)
-		}
-		if waits {
-			return fmt.Errorf("outbox: mode %s with %d shards: %w", mode, shards, ErrRowsWait)
+	if s.Mode != "" && string(s.Mode) != mode || s.Shards != 0 && s.Shards != shards {
+		if err := noneWait(ctx, tx, Mode(mode), shards); err != nil {
+			return err
 		}
 	}
 	prefix := "instar.outbox"
@@ -141,6 +133,32 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
 	return tx.Commit()
+}
+
+// noneWait locks writers out and makes sure that they have left nothing to publish.
+func noneWait(ctx context.Context, tx *sql.Tx, mode Mode, shards int) error {
+	for _, query := range []string{
+		`set local lock_timeout = '10s'`, // applications wait behind it
+		`lock table outbox_settings in access exclusive mode`,
+		`lock table outbox_event, outbox_log in share row exclusive mode`,
+	} {
+		if _, err := tx.ExecContext(ctx, query); err != nil {
+			return fmt.Errorf("outbox: settings: %w (a transaction that has appended is still open, or a dump is under way)", err)
+		}
+	}
+	var waits bool
+	if err := tx.QueryRowContext(ctx, anyWaiting).Scan(&waits); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	if waits {
+		return fmt.Errorf("outbox: mode %s with %d shards: %w", mode, shards, ErrRowsWait)
+	}
+	if mode == WAL { // its positions are no numbers of rows; all of these were sent
+		if _, err := tx.ExecContext(ctx, `update outbox_cursor set (seq, reading) = (select n, n from coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) as n)`); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
+		}
+	}
+	return nil
 }
 
 // anyWaiting looks for a row that is not published. The orders make it look into the indexes of such rows.

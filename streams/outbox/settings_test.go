@@ -1,0 +1,44 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// Nobody who has seen the old mode writes in it after the change: the row would never be read.
+func TestAppendDuringAChangeOfTheMode(t *testing.T) {
+	t.Parallel()
+	dsn := pg.Database(t)
+	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log}))
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	blocked := func(n int) {
+		require.Eventually(t, func() bool {
+			var have int
+			require.NoError(t, pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&have))
+			return have == n
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `select * from outbox_settings for update`)
+	require.NoError(t, err)
+	done := make(chan error, 2)
+	go func() { done <- Init(t.Context(), dsn, "", Settings{Mode: Claim}) }()
+	blocked(1)
+	go func() {
+		_, err := pool.Exec(t.Context(), `select outbox_append('order', 'o-1', 'order.paid', '{}')`)
+		done <- err
+	}()
+	blocked(2)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+	var events, log int
+	require.NoError(t, pool.QueryRow(t.Context(), `select (select count(*) from outbox_event), (select count(*) from outbox_log)`).Scan(&events, &log))
+	require.Equal(t, []int{1, 0}, []int{events, log}, "rows of claim and of log")
+}
