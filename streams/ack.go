@@ -15,6 +15,7 @@ import (
 const (
 	codeWrongSequence     = 10071 // a condition does not hold
 	codeSequenceInFlight  = 10164 // the same on replicated streams, while another write to the subject is under way
+	codeDuplicateInFlight = 10158 // a message of the same id is under way, on replicated streams
 	codeDuplicateInBatch  = 10201 // an id of the batch was seen before
 	codeNoRoom            = 10023 // insufficient resources
 	codeStreamStoreFailed = 10077

@@ -36,6 +36,10 @@ type Commands struct {
 	// It is set before the first command.
 	Gate func() error
 
+	// Again is how long the stream may leave a command without an answer until it is sent again, under its id; 0 never
+	// sends again. It is for streams with replicas, whose leader may move with the command in its hands.
+	Again time.Duration
+
 	a     *Appender
 	nc    *nats.Conn
 	inbox string
@@ -98,7 +102,7 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 			return fmt.Errorf("%w: %w", ErrUnanswered, err)
 		}
 	}
-	c.send(m, time.Now(), func(r Result) {
+	c.send(m, func(r Result) {
 		if r.Err == nil && r.Duplicate && reply != "" {
 			c.lookup(m)
 		}
@@ -107,20 +111,6 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 		}
 	})
 	return nil
-}
-
-// moves is how long a stream may be without a leader that moves from one server of a cluster to another.
-const moves = time.Second
-
-// send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
-func (c *Commands) send(m *nats.Msg, began time.Time, done func(Result)) {
-	c.a.Go(c.a.names.Stream(CommandStream), m, func(r Result) {
-		if errors.Is(r.Err, errNoStream) && time.Since(began) < moves {
-			time.AfterFunc(20*time.Millisecond, func() { c.send(m, began, done) })
-			return
-		}
-		done(r)
-	})
 }
 
 // lookup asks for the outcome of a command that the stream has seen before. It is processed after that one.

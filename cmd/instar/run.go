@@ -206,6 +206,9 @@ func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *s
 	if err != nil {
 		return nil, nil, err
 	}
+	if a.cfg.Cluster.On() || a.cfg.NATS.Attached() {
+		commands.Again = 1500 * time.Millisecond // a leader of NATS may go with a command in its hands
+	}
 	a.onStop(func(context.Context) error { commands.Close(); return nil })
 	return appender, commands, nil
 }

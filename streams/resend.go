@@ -1,0 +1,106 @@
+package streams
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// moves is how long a stream may be without a leader that moves from one server of a cluster to another.
+const moves = time.Second
+
+// settles is how long a new leader may call an id of the old one's still under way.
+const settles = 4 * time.Second
+
+// sending is a command on its way into the stream, in one try or several under the same id, of which the stream takes one.
+type sending struct {
+	c     *Commands
+	m     *nats.Msg
+	began time.Time
+	done  func(Result)
+
+	mu    sync.Mutex
+	open  int  // tries without a result
+	due   bool // another try is planned
+	ended bool
+	timer *time.Timer
+}
+
+// send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
+// Without any answer for [Commands.Again] it is sent again: a leader that has moved may have lost it.
+func (c *Commands) send(m *nats.Msg, done func(Result)) {
+	s := &sending{c: c, m: m, began: time.Now(), done: done}
+	if c.Again > 0 {
+		s.due = true
+		s.timer = time.AfterFunc(c.Again, s.try)
+		s.mu.Lock()
+		s.open++
+		s.mu.Unlock()
+		s.publish()
+		return
+	}
+	s.open = 1
+	s.publish()
+}
+
+// try is another one.
+func (s *sending) try() {
+	s.mu.Lock()
+	s.due = false
+	ended := s.ended
+	if !ended {
+		s.open++
+	}
+	s.mu.Unlock()
+	if !ended {
+		s.publish()
+	}
+}
+
+func (s *sending) publish() {
+	m := s.m
+	if s.c.Again > 0 { // a try before may still be on its way out
+		m = &nats.Msg{Subject: s.m.Subject, Header: s.m.Header, Data: s.m.Data}
+	}
+	s.c.a.Go(s.c.a.names.Stream(CommandStream), m, s.result)
+}
+
+// result ends the sending, unless there is hope in another try.
+func (s *sending) result(r Result) {
+	s.mu.Lock()
+	s.open--
+	var refused *RefusedError
+	wait, again := time.Duration(0), false
+	switch {
+	case s.ended:
+		s.mu.Unlock()
+		return
+	case r.Err == nil:
+	case errors.Is(r.Err, errNoStream):
+		wait, again = 20*time.Millisecond, time.Since(s.began) < moves
+	case errors.As(r.Err, &refused):
+		wait, again = 100*time.Millisecond, refused.Code == codeDuplicateInFlight && time.Since(s.began) < settles
+	}
+	if r.Err != nil && !again && refused == nil && (s.open > 0 || s.due) { // not known, or not stored: another try will tell
+		s.mu.Unlock()
+		return
+	}
+	if again {
+		if !s.due {
+			s.due = true
+			s.timer = time.AfterFunc(wait, s.try)
+		} else if s.timer != nil && s.timer.Stop() {
+			s.timer.Reset(wait)
+		}
+		s.mu.Unlock()
+		return
+	}
+	s.ended = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.done(r)
+}

@@ -1,0 +1,57 @@
+package streams
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// A stream whose leader has moved: what it does with each try is scripted.
+func TestACommandIsSentAgain(t *testing.T) {
+	t.Parallel()
+	const stored, conflict, refused, silence = `{"stream":"COMMANDS","seq":7}`, `{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"}}`, `{"error":{"code":400,"err_code":10054,"description":"too large"}}`, ""
+	for name, c := range map[string]struct {
+		answers []string
+		ok      bool
+	}{
+		"AtOnce":               {[]string{stored}, true},
+		"LostWithItsLeader":    {[]string{silence, stored}, true},
+		"StillUnderWay":        {[]string{silence, conflict, conflict, stored}, true},
+		"RefusedIsAnAnswer":    {[]string{refused}, false},
+		"RefusedAfterASilence": {[]string{silence, refused}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := setup(t, Interval)
+			names := Names{Prefix: "scripted"}
+			var tries atomic.Int32
+			ids := make(chan string, 8)
+			sub, err := g.nc.Subscribe("scripted.cmd.>", func(m *nats.Msg) {
+				ids <- m.Header.Get(nats.MsgIdHdr)
+				if n := int(tries.Add(1)); n <= len(c.answers) && c.answers[n-1] != silence {
+					_ = m.Respond([]byte(c.answers[n-1]))
+				}
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, sub.Unsubscribe()) }()
+			commands, err := NewCommands(g.appender(AppenderOptions{Names: names}))
+			require.NoError(t, err)
+			defer commands.Close()
+			commands.Again = 300 * time.Millisecond
+			results := make(chan Result, 8)
+			require.NoError(t, commands.Start(testCommand("one"), "", func(r Result) { results <- r }))
+			r := <-results
+			require.Equal(t, c.ok, r.Err == nil, fmt.Sprint(r.Err))
+			require.EqualValues(t, len(c.answers), tries.Load())
+			require.Never(t, func() bool { return len(results) > 0 || int(tries.Load()) > len(c.answers) }, 500*time.Millisecond, 50*time.Millisecond, "it has ended")
+			first := <-ids
+			for range len(c.answers) - 1 {
+				require.Equal(t, first, <-ids)
+			}
+		})
+	}
+}
