@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// A database in the mode log whose table is read from the WAL: the mode of the source is not that of the database.
+func TestASourceWithAPublication(t *testing.T) {
+	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: passable(t), Config: map[string]string{"fsync": "off"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
+	dsn := cluster.DSN("postgres")
+	require.NoError(t, initOutbox(t.Context(), dsn, "", "log"))
+	read := func(s OutboxSource) (outbox.Mode, error) {
+		s.Name, s.DSN = "orders", dsn
+		c, err := s.config()
+		require.NoError(t, err)
+		err = settingsOf(t.Context(), &c, s)
+		return c.Mode, err
+	}
+	for _, given := range []string{"wal", ""} {
+		mode, err := read(OutboxSource{Mode: given, Publication: "events"})
+		require.NoError(t, err)
+		require.Equal(t, outbox.WAL, mode)
+	}
+	mode, err := read(OutboxSource{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Log, mode)
+	_, err = read(OutboxSource{Mode: "wal"})
+	require.ErrorContains(t, err, "database has mode log")
+	_, err = read(OutboxSource{Mode: "claim", Publication: "events"})
+	require.ErrorContains(t, err, "leave the publication away")
+}
