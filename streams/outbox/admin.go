@@ -235,8 +235,10 @@ func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) 
 		return nil, fmt.Errorf("outbox: cannot read events: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (e Entry, err error) {
+		var headers []byte
 		err = r.Scan(&e.Cursor, &e.Seq, &e.Shard, &e.ID, &e.OccurredAt, &e.CreatedAt, &e.AggregateType, &e.AggregateID, &e.EventType, &e.ContentType,
-			&e.Headers, &e.Payload, &e.State, &e.Attempts, &e.Error)
+			&headers, &e.Payload, &e.State, &e.Attempts, &e.Error)
+		e.Headers = ReadHeaders(headers)
 		return e, err
 	})
 	if err != nil {

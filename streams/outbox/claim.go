@@ -56,15 +56,16 @@ func (b *Batch) read(rows pgx.Rows) error {
 		var r Row
 		var notBefore *time.Time
 		var postponed bool
+		var headers []byte
 		if err := rows.Scan(&postponed, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType,
-			&r.Headers, &notBefore, &r.Seq, &r.Shard, &r.Attempts, &r.Redrives, &b.Until); err != nil {
+			&headers, &notBefore, &r.Seq, &r.Shard, &r.Attempts, &r.Redrives, &b.Until); err != nil {
 			return err
 		}
 		if postponed {
 			b.Postponed++
 			continue
 		}
-		if notBefore != nil {
+		if r.Headers = ReadHeaders(headers); notBefore != nil {
 			r.NotBefore = *notBefore
 		}
 		b.Rows = append(b.Rows, r)

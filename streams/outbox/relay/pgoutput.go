@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // change is what the decoder takes from a message of pgoutput, version 1. Transactions come whole, in the order of
@@ -188,7 +190,7 @@ func (r *row) emitted(message []byte, pos position) error {
 			e.Pos = pos.String()
 		}
 		r.pos, r.ID, r.OccurredAt, r.AggregateType, r.AggregateID, r.EventType = pos, e.EventID, e.OccurredAt, e.AggregateType, e.AggregateID, e.EventType
-		r.ContentType, r.Headers, r.Payload = e.ContentType, readHeaders(e.Headers), message[i+1:]
+		r.ContentType, r.Headers, r.Payload = e.ContentType, outbox.ReadHeaders(e.Headers), message[i+1:]
 		if e.NotBefore != nil {
 			r.NotBefore, r.later = *e.NotBefore, e.NotBefore.After(time.Now())
 		}

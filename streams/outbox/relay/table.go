@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -71,34 +70,10 @@ func scan(rows pgx.Rows, capacity int) (list []*row, cut bool, err error) {
 		}
 		bytes += len(r.Payload) + len(headers)
 		r.pos, r.num = position{at: uint64(seq)}, seq
-		r.Headers = readHeaders(headers)
+		r.Headers = outbox.ReadHeaders(headers)
 		list = append(list, r)
 	}
 	return list, cut, rows.Err()
-}
-
-// readHeaders takes any object of JSON: what is not a string is passed on as it is written.
-func readHeaders(data []byte) map[string]string {
-	if len(data) <= len("{}") {
-		return nil
-	}
-	var headers map[string]string
-	if json.Unmarshal(data, &headers) == nil {
-		return headers
-	}
-	var mixed map[string]json.RawMessage
-	if json.Unmarshal(data, &mixed) != nil {
-		return nil // the table takes objects only
-	}
-	headers = make(map[string]string, len(mixed))
-	for name, raw := range mixed {
-		var s string
-		if json.Unmarshal(raw, &s) != nil {
-			s = string(raw)
-		}
-		headers[name] = s
-	}
-	return headers
 }
 
 // savedPosition is what outbox_cursor says, for a stream that has no position.
@@ -245,7 +220,7 @@ func selectWaiting(ctx context.Context, pool *pgxpool.Pool, p *parking) ([]*row,
 		var headers, message []byte
 		err := c.Scan(&r.num, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.attempts, &r.redrives, &message, &r.gone)
 		r.pos = position{at: uint64(r.num)}
-		r.Headers = readHeaders(headers)
+		r.Headers = outbox.ReadHeaders(headers)
 		if err == nil && message != nil {
 			err = r.emitted(message, position{})
 		}
