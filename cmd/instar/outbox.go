@@ -128,7 +128,7 @@ func outboxDSNCommand() *cobra.Command {
 }
 
 // settingsOf fills in what the database itself says of mode and shards; a configuration that says something else would
-// relay nothing, or in another order.
+// relay nothing, or in another order. Retention and the limit of the lag are for the database to keep: they are written there.
 func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -152,6 +152,11 @@ func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error
 	if given.Mode != "" && given.Mode != mode || given.Shards != 0 && given.Shards != shards {
 		return &relay.PermanentError{Err: fmt.Errorf("source %s is configured with mode %s and %d shards, its database has mode %s and %d: change one of them (instar outbox init --mode --shards)",
 			c.Name, cmp.Or(given.Mode, mode), cmp.Or(given.Shards, shards), mode, shards)}
+	}
+	if _, err := conn.Exec(ctx, "update "+table+` set retention = case when $1::float8 > 0 then make_interval(secs => $1) else retention end,
+			max_lag = case when $2::bigint > 0 then $2 else max_lag end, updated_at = now()
+		where $1 > 0 and retention <> make_interval(secs => $1) or $2 > 0 and max_lag <> $2`, given.Retention.Seconds(), given.MaxLag); err != nil {
+		return fmt.Errorf("cannot set retention and maxLag of the outbox: %w", err)
 	}
 	c.Mode, c.Shards = outbox.Mode(mode), shards
 	if given.Publication != "" {

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
@@ -32,6 +34,14 @@ func TestASourceWithAPublication(t *testing.T) {
 	mode, err := read(OutboxSource{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Log, mode)
+	_, err = read(OutboxSource{Retention: 36 * time.Hour, MaxLag: 500})
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	var kept string
+	require.NoError(t, conn.QueryRow(t.Context(), `select retention || ' ' || max_lag from outbox_settings`).Scan(&kept))
+	require.Equal(t, "36:00:00 500", kept)
 	_, err = read(OutboxSource{Mode: "wal"})
 	require.ErrorContains(t, err, "database has mode log")
 	_, err = read(OutboxSource{Mode: "claim", Publication: "events"})

@@ -91,12 +91,12 @@ func (s *Store) parts(ctx context.Context, st *Status, shards int) error {
 	return err
 }
 
-// sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is not sent. What is more than can be
+// sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is not sent and should be: its time has come. What is more than can be
 // counted quickly is what the planner believes.
 const sqlStatusEvents = `
 	with due as (
 		select d.* from outbox_settings s, generate_series(0, s.shards - 1) as n cross join lateral (
-			select created_at from outbox_event where shard = n and status in ('NEW', 'FAILED') order by next_retry_at, seq limit $1) as d
+			select created_at, coalesce(not_before > now(), false) as later from outbox_event where shard = n and status in ('NEW', 'FAILED') order by next_retry_at, seq limit $1) as d
 	), sending as (
 		select created_at from outbox_event where status = 'SENDING' order by locked_until limit $1
 	), bad as (
@@ -109,7 +109,7 @@ const sqlStatusEvents = `
 	)
 	select greatest(case when n.due >= $1 then greatest(n.due, n.guess) else n.due end - n.failed, 0), n.sending, n.failed, n.dead,
 		case when pg_relation_size('outbox_event') < 8388608 then (select count(*) from outbox_event where status = 'SENT') else n.sent end,
-		least((select min(created_at) from due), (select min(created_at) from sending), (select min(created_at) from bad))
+		least((select min(created_at) from due where not later), (select min(created_at) from sending), (select min(created_at) from bad))
 	from n`
 
 // sqlStatusLog does the same for the mode log: what is behind the cursors, and what is parked.
@@ -126,8 +126,8 @@ const sqlStatusLog = `
 		from ahead a join c using (shard) where a.seq > c.seq
 	), parked as (
 		select count(*) filter (where state = 'NEW') as fresh, count(*) filter (where state = 'FAILED') as failed,
-			count(*) filter (where state = 'DEAD') as dead, count(*) as n, min(parked_at) as oldest
-		from (select state, parked_at from outbox_parked order by shard, seq limit $1) as p
+			count(*) filter (where state = 'DEAD') as dead, count(*) as n, min(parked_at) filter (where not coalesce(not_before > now(), false)) as oldest
+		from (select state, parked_at, not_before from outbox_parked order by shard, seq limit $1) as p
 	), total as (
 		select case when sum(pg_relation_size(i.inhrelid)) < 8388608 then -1 else sum(greatest(p.reltuples, 0))::bigint end as n
 		from pg_inherits i join pg_class p on p.oid = i.inhrelid where i.inhparent = 'outbox_log'::regclass
