@@ -306,7 +306,7 @@ func memory(ctx context.Context, o *options) error {
 		return err
 	}
 	defer nc.Close()
-	var at [2]int
+	var at, live [2]int
 	var f *fleet
 	for i, n := range []int{o.instances / 5, o.instances} {
 		if f, _, err = register(ctx, s, n, o.perOne, "30m", "10m"); err != nil { // those that are there begin anew
@@ -322,13 +322,18 @@ func memory(ctx context.Context, o *options) error {
 		if at[i], err = s.rest(ctx); err != nil {
 			return err
 		}
+		if live[i], err = s.metric(ctx, "go_memstats_heap_alloc_bytes"); err != nil {
+			return err
+		}
 	}
 	value, err := f.valueSize(ctx, nc)
 	if err != nil {
 		return err
 	}
-	per := (at[1] - at[0]) / (o.instances - o.instances/5)
-	row("memory per instance", fmt.Sprintf("%d bytes, its stored value has %d", per, value), "under 4,096 beyond the stored value")
+	per := func(v [2]int) int { return (v[1] - v[0]) / (o.instances - o.instances/5) }
+	row("stored value of an instance", fmt.Sprintf("%d bytes", value), "")
+	row("memory per instance, in use", fmt.Sprintf("%d bytes: %d beyond the stored value", per(live), per(live)-value), "under 4,096 beyond the stored value")
+	row("memory per instance, resident", fmt.Sprintf("%d bytes: %d beyond the stored value", per(at), per(at)-value), "")
 	return nil
 }
 

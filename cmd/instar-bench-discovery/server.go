@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -167,4 +168,28 @@ func (s *server) memory() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("process %d has no VmRSS", s.cmd.Process.Pid)
+}
+
+// metric reads a value that the server shows of itself.
+func (s *server) metric(ctx context.Context, name string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("/metrics"), nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			return int(v), err
+		}
+	}
+	return 0, fmt.Errorf("the server shows no %s", name)
 }
