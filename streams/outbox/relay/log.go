@@ -138,7 +138,7 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	if uint64(last) < s.pos.at {
+	if uint64(last) < max(s.pos.at, s.seenTo.at) {
 		return permanent(behind(e.r.Config.Name, s, last))
 	}
 	h.s = s

@@ -84,6 +84,9 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced
 		return read{err: fmt.Errorf("relay: cannot read the outbox of %s: %w", d.r.Config.Name, err)}
 	}
 	if fenced {
+		if last < d.safe { // opening the shards again says what that means
+			return read{err: fmt.Errorf("relay: the sequence of %s has gone back from %d to %d", d.r.Config.Name, d.safe, last)}
+		}
 		d.fence(last, now)
 	}
 	upto := d.safe
@@ -131,5 +134,5 @@ func (d *reader) fence(last int64, now []string) {
 
 // behind says that the sequence has gone back: the database is an older copy of the one that the position is from.
 func behind(source string, s *session, last int64) error {
-	return fmt.Errorf("relay: shard %d of %s stands at %s, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, s.pos, last, s.o.stream.Name, s.subject)
+	return fmt.Errorf("relay: shard %d of %s stands at %d, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, max(s.pos.at, s.seenTo.at), last, s.o.stream.Name, s.subject)
 }
