@@ -56,13 +56,38 @@ func (p *privatePostgres) run(ctx context.Context) error {
 			p.a.say("Outbox: psql \"$(cat %s)\" is a private Postgres with an outbox, relayed into the stream OUTBOX; yours instead: --outbox-dsn postgres://…", p.dsnFile())
 		}
 	}
-	<-ctx.Done()
 	if p.cluster == nil {
+		<-ctx.Done()
 		return nil
 	}
+	p.keep(ctx)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 	defer cancel()
 	return p.cluster.Stop(stop)
+}
+
+// keep starts the server again when it ends, until ctx does.
+func (p *privatePostgres) keep(ctx context.Context) {
+	for {
+		select {
+		case <-p.cluster.Gone():
+		case <-ctx.Done():
+			return
+		}
+		p.a.log.Warn("the private Postgres has ended; it is started again")
+		for {
+			err := p.cluster.Restart(ctx)
+			if err == nil {
+				break
+			}
+			p.a.log.Warn("the private Postgres cannot be started again", "error", err)
+			select {
+			case <-time.After(5 * time.Second):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // say tells a person something that came later than the banner, or before it.

@@ -260,5 +260,15 @@ func (c *Cluster) PID() int {
 	return c.server.pid()
 }
 
+// Gone is closed when the server has ended, which was started last; nil when it was stopped.
+func (c *Cluster) Gone() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.server == nil {
+		return nil
+	}
+	return c.server.gone()
+}
+
 // Bin is where the programs of this cluster's version are: psql, pg_dump and the like, as far as they are installed.
 func (c *Cluster) Bin() string { return c.bin }
