@@ -31,17 +31,11 @@ type sending struct {
 // send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
 // Without any answer for [Commands.Again] it is sent again: a leader that has moved may have lost it.
 func (c *Commands) send(m *nats.Msg, done func(Result)) {
-	s := &sending{c: c, m: m, began: time.Now(), done: done}
+	s := &sending{c: c, m: m, began: time.Now(), done: done, open: 1}
 	if c.Again > 0 {
 		s.due = true
 		s.timer = time.AfterFunc(c.Again, s.try)
-		s.mu.Lock()
-		s.open++
-		s.mu.Unlock()
-		s.publish()
-		return
 	}
-	s.open = 1
 	s.publish()
 }
 

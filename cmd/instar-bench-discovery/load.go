@@ -19,6 +19,9 @@ import (
 // web is one client of the HTTP API with enough connections.
 var web = &http.Client{Transport: &http.Transport{MaxIdleConns: 512, MaxIdleConnsPerHost: 512}, Timeout: 30 * time.Second}
 
+// readers ask for instances all the time, each after the answer to its last question.
+const readers = 8
+
 // fleet is what was registered.
 type fleet struct {
 	s    *server
@@ -249,7 +252,7 @@ func measure(ctx context.Context, o *options, size int) (*stage, error) {
 	if st.value, err = f.valueSize(ctx, nc); err != nil {
 		return nil, err
 	}
-	rate, lats, err := f.reads(ctx, 16, o.duration)
+	rate, lats, err := f.reads(ctx, readers, o.duration)
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +289,7 @@ func load(ctx context.Context, o *options) error {
 	row("registrations accepted over HTTP", fmt.Sprintf("%.0f/s", st.registered), "3,000/s")
 	row("registered, persisted, heard and found", fmt.Sprintf("%.0f/s", st.complete), "")
 	row(fmt.Sprintf("CPU at %.0f heartbeats/s", st.perSecond), fmt.Sprintf("%.1f %% of one core (%.1f %% without them)", st.beats, st.idle), "under 10 %")
-	row(fmt.Sprintf("discover %d of %d over HTTP", o.perOne, o.instances), fmt.Sprintf("%.0f/s, p50 %s, p99 %s", st.reads, st.p50, st.p99), "10,000/s, p99 under 5 ms")
+	row(fmt.Sprintf("discover %d of %d over HTTP, %d clients", o.perOne, o.instances, readers), fmt.Sprintf("%.0f/s, p50 %s, p99 %s", st.reads, st.p50, st.p99), "10,000/s, p99 under 5 ms")
 	row("resident memory per instance under this load", fmt.Sprintf("%d bytes", st.resident), "")
 	return nil
 }
