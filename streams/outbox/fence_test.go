@@ -61,7 +61,7 @@ func TestAReaderBehindTheFenceLosesNothing(t *testing.T) {
 func write(ctx context.Context, conn *pgx.Conn, n int, stop *atomic.Bool) error {
 	appendOne := `select outbox_append('order', 'a` + fmt.Sprint(n) + `', 'order.paid', '{}')`
 	for i := 0; !stop.Load(); i++ {
-		prepared := fmt.Sprintf("w%d-%d", n, i)
+		prepared := fmt.Sprintf("%s-w%d-%d", conn.Config().Database, n, i) // of the whole cluster
 		var pause string
 		if rand.IntN(4) == 0 {
 			pause = fmt.Sprintf(`select pg_sleep(%f)`, rand.Float64()/50)

@@ -138,7 +138,7 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	if uint64(last) < max(s.pos.at, s.seenTo.at) {
+	if uint64(last) < max(s.pos.at, s.numbered) {
 		return permanent(behind(e.r.Config.Name, s, last))
 	}
 	h.s = s

@@ -54,6 +54,7 @@ type session struct {
 	pos       position            // every row up to here is stored or parked
 	seen      map[string]struct{} // keys of rows that were stored after the last marker of an earlier session
 	seenTo    position            // the last of them
+	numbered  uint64              // the last of them that is the number of a row; other modes have other positions
 	rows      int                 // stored since the last marker
 	written   time.Time           // of the last marker
 	last      position            // in the last marker
@@ -155,8 +156,12 @@ func (o *opener) scan(ctx context.Context, s *session, from uint64) error {
 		if h.Get(HeaderSource) == o.source && h.Get(HeaderShard) == shard {
 			key := h.Get(HeaderPosition)
 			s.seen[key] = struct{}{}
-			if p, err := parsePosition(key); err == nil && p.after(s.seenTo) {
+			p, err := parsePosition(key)
+			if err == nil && p.after(s.seenTo) {
 				s.seenTo = p
+			}
+			if err == nil && !p.lsn {
+				s.numbered = max(s.numbered, p.at)
 			}
 		}
 		meta, err := m.Metadata()
