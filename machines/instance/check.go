@@ -23,7 +23,7 @@ var (
 func (c *Check) Validate() *machines.Refusal {
 	var f findings
 	f.check("", c)
-	return f.refusal()
+	return f.Refusal()
 }
 
 func (f *findings) check(at string, c *Check) {
@@ -32,50 +32,50 @@ func (f *findings) check(at string, c *Check) {
 	f.span(at+"timeout", c.Timeout, 10*time.Millisecond, 10*time.Minute)
 	f.span(at+"ttl", c.TTL, time.Second, longest)
 	f.span(at+"grace", c.Grace, 0, longest)
-	f.between(at+"port", c.Port, 0, 65535)
+	f.Between(at+"port", c.Port, 0, 65535)
 	f.http(at, c)
 	f.text(at+"grpcService", c.GRPCService, 255)
 	f.kind(at, c)
-	f.between(at+"observers", c.Observers, 0, 9)
+	f.Between(at+"observers", c.Observers, 0, 9)
 	if c.Agree < 0 || c.Agree > c.ObserversOf() {
-		f.add(at+"agree", "must be from 0 to the number of observers, which is %d", c.ObserversOf())
+		f.Add(at+"agree", "must be from 0 to the number of observers, which is %d", c.ObserversOf())
 	}
 }
 
 func (f *findings) http(at string, c *Check) {
 	f.text(at+"path", c.Path, 2048)
 	if c.Path != "" && !strings.HasPrefix(c.Path, "/") {
-		f.add(at+"path", "does not begin with /")
+		f.Add(at+"path", "does not begin with /")
 	}
 	if strings.ContainsAny(c.Path, " #") {
-		f.add(at+"path", "contains a blank or #")
+		f.Add(at+"path", "contains a blank or #")
 	}
 	f.oneOf(at+"method", c.Method, "GET", "HEAD", "POST", "PUT", "OPTIONS")
 	if len(c.Headers) > 64 {
-		f.add(at+"headers", "has more than 64")
+		f.Add(at+"headers", "has more than 64")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if !headerName.MatchString(name) {
-			f.add(at+"headers", "%q is not the name of a header", name)
+			f.Add(at+"headers", "%q is not the name of a header", name)
 		}
 		f.text(at+"headers."+name, c.Headers[name], 4096)
 	}
 	if len(c.Body) > 16384 {
-		f.add(at+"body", "is longer than 16384 bytes")
+		f.Add(at+"body", "is longer than 16384 bytes")
 	}
 	if len(c.Status) > 16 {
-		f.add(at+"status", "has more than 16")
+		f.Add(at+"status", "has more than 16")
 	}
 	for i, s := range c.Status {
-		f.between(fmt.Sprintf("%sstatus[%d]", at, i), s, 100, 599)
+		f.Between(fmt.Sprintf("%sstatus[%d]", at, i), s, 100, 599)
 	}
 	if len(c.Match) > 1024 {
-		f.add(at+"match", "is longer than 1024 bytes")
+		f.Add(at+"match", "is longer than 1024 bytes")
 	} else if _, err := regexp.Compile(c.Match); err != nil {
-		f.add(at+"match", "is not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		f.Add(at+"match", "is not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	if c.ServerName != "" && (len(c.ServerName) > 253 || !hostName.MatchString(c.ServerName)) {
-		f.add(at+"serverName", "is not a DNS name or an IPv4 address")
+		f.Add(at+"serverName", "is not a DNS name or an IPv4 address")
 	}
 }
 
@@ -87,24 +87,24 @@ func (f *findings) kind(at string, c *Check) {
 		set       bool
 	}{{"ttl", CheckTTL, c.TTL != ""}, {"grace", CheckTTL, c.Grace != ""}, {"alias", CheckAlias, c.Alias != ""}, {"command", CheckScript, len(c.Command) > 0}} {
 		if x.set && kind != x.of {
-			f.add(at+x.field, "is for checks of the type %s, this one is %s", x.of, kind)
+			f.Add(at+x.field, "is for checks of the type %s, this one is %s", x.of, kind)
 		}
 	}
 	switch kind {
 	case CheckAlias:
 		if !aliasForm.MatchString(c.Alias) {
-			f.add(at+"alias", "is not <service>/<instanceId>")
+			f.Add(at+"alias", "is not <service>/<instanceId>")
 		}
 	case CheckScript:
 		if len(c.Command) == 0 || c.Command[0] == "" {
-			f.add(at+"command", "is required for a script")
+			f.Add(at+"command", "is required for a script")
 		}
 		if len(c.Command) > 32 {
-			f.add(at+"command", "has more than 32 arguments")
+			f.Add(at+"command", "has more than 32 arguments")
 		}
 		for i, arg := range c.Command {
 			if len(arg) > 4096 || strings.ContainsRune(arg, 0) {
-				f.add(fmt.Sprintf("%scommand[%d]", at, i), "is longer than 4096 bytes or contains a NUL byte")
+				f.Add(fmt.Sprintf("%scommand[%d]", at, i), "is longer than 4096 bytes or contains a NUL byte")
 			}
 		}
 	}

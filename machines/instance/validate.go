@@ -23,23 +23,11 @@ const (
 )
 
 var (
-	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
-	labelSpace = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
+	dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
 
 // findings collects what is wrong with a body.
-type findings []machines.FieldError
-
-func (f *findings) add(field, format string, args ...any) {
-	*f = append(*f, machines.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-func (f *findings) between(field string, v, low, high int) {
-	if v < low || v > high {
-		f.add(field, "must be from %d to %d", low, high)
-	}
-}
+type findings struct{ machines.Findings }
 
 // span checks a duration; none is the default.
 func (f *findings) span(field, text string, low, high time.Duration) {
@@ -49,113 +37,86 @@ func (f *findings) span(field, text string, low, high time.Duration) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		f.add(field, "is not a duration such as 500ms, 5s or 2m")
+		f.Add(field, "is not a duration such as 500ms, 5s or 2m")
 	case d < low || d > high:
-		f.add(field, "must be from %s to %s", low, high)
+		f.Add(field, "must be from %s to %s", low, high)
 	}
 }
 
 // text refuses what is too long, and control characters.
 func (f *findings) text(field, v string, most int) {
 	if len(v) > most {
-		f.add(field, "is longer than %d bytes", most)
+		f.Add(field, "is longer than %d bytes", most)
 	}
 	if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		f.add(field, "contains a control character")
+		f.Add(field, "contains a control character")
 	}
 }
 
 func (f *findings) oneOf(field, v string, all ...string) {
 	if v != "" && !slices.Contains(all, v) {
-		f.add(field, "is not one of %s", strings.Join(all, ", "))
+		f.Add(field, "is not one of %s", strings.Join(all, ", "))
 	}
 }
 
 func (f *findings) weight(field string, w *int) {
 	if w != nil {
-		f.between(field, *w, 0, maxWeight)
+		f.Between(field, *w, 0, maxWeight)
 	}
-}
-
-func (f *findings) refusal() *machines.Refusal {
-	if len(*f) == 0 {
-		return nil
-	}
-	return machines.Invalid(*f...)
 }
 
 // Validate checks what the types cannot say.
 func (b *RegisterBody) Validate() *machines.Refusal {
 	var f findings
 	if b.NodeAddress == "" {
-		f.add("nodeAddress", "is required")
+		f.Add("nodeAddress", "is required")
 	} else if _, _, err := SplitAddress(b.NodeAddress); err != nil {
-		f.add("nodeAddress", "%v", err)
+		f.Add("nodeAddress", "%v", err)
 	}
 	f.payload(b.Payload)
 	if b.Zone != "" && !dnsLabel.MatchString(b.Zone) {
-		f.add("zone", "is not a DNS label of lower-case letters, digits and -")
+		f.Add("zone", "is not a DNS label of lower-case letters, digits and -")
 	}
 	f.text("version", b.Version, 128)
 	f.tags(b.Tags)
 	f.weight("weight", b.Weight)
-	f.labels(b.Labels)
+	f.Labels(b.Labels, maxLabels)
 	f.check("check.", &b.Check)
 	f.policy("policy.", &b.Policy)
-	return f.refusal()
+	return f.Refusal()
 }
 
 func (f *findings) payload(payload map[string]string) {
 	if len(payload) > maxPayloadPairs {
-		f.add("payload", "has more than %d keys", maxPayloadPairs)
+		f.Add("payload", "has more than %d keys", maxPayloadPairs)
 		return
 	}
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(payload)) {
 		size += len(k) + len(payload[k])
 		if k == "" {
-			f.add("payload", "has an empty key")
+			f.Add("payload", "has an empty key")
 		}
 		f.text("payload", k, 128)
 		if strings.ContainsRune(payload[k], 0) {
-			f.add("payload."+k, "contains a NUL byte")
+			f.Add("payload."+k, "contains a NUL byte")
 		}
 	}
 	if size > maxPayload {
-		f.add("payload", "is larger than %d bytes", maxPayload)
+		f.Add("payload", "is larger than %d bytes", maxPayload)
 	}
 }
 
 func (f *findings) tags(tags []string) {
 	if len(tags) > maxTags {
-		f.add("tags", "has more than %d", maxTags)
+		f.Add("tags", "has more than %d", maxTags)
 		return
 	}
 	for i, t := range tags {
 		field := fmt.Sprintf("tags[%d]", i)
 		f.text(field, t, maxTag)
 		if t == "" || strings.ContainsAny(t, " ,") {
-			f.add(field, "is empty, or contains a blank or a comma")
-		}
-	}
-}
-
-// labels follow the syntax of Kubernetes: [prefix/]name, at most 63 characters of name and of value.
-func (f *findings) labels(labels map[string]string) {
-	if len(labels) > maxLabels {
-		f.add("labels", "has more than %d labels", maxLabels)
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		prefix, name, prefixed := strings.Cut(key, "/")
-		if !prefixed {
-			name = key
-		}
-		if !labelName.MatchString(name) || prefixed && (len(prefix) > 253 || !labelSpace.MatchString(prefix)) {
-			f.add("labels", "%q is not a Kubernetes label key", key)
-		}
-		if v := labels[key]; v != "" && !labelName.MatchString(v) {
-			f.add("labels."+key, "is not a Kubernetes label value")
+			f.Add(field, "is empty, or contains a blank or a comma")
 		}
 	}
 }
@@ -164,28 +125,28 @@ func (f *findings) labels(labels map[string]string) {
 func (p *Policy) Validate() *machines.Refusal {
 	var f findings
 	f.policy("", p)
-	return f.refusal()
+	return f.Refusal()
 }
 
 func (f *findings) policy(at string, p *Policy) {
-	f.between(at+"rise", p.Rise, 0, 100)
-	f.between(at+"fall", p.Fall, 0, 100)
-	f.between(at+"maxFailures", p.MaxFailures, 0, 1000)
+	f.Between(at+"rise", p.Rise, 0, 100)
+	f.Between(at+"fall", p.Fall, 0, 100)
+	f.Between(at+"maxFailures", p.MaxFailures, 0, 1000)
 	f.span(at+"warmup", p.Warmup, 0, longest)
 	if !(p.Aggression >= 0 && p.Aggression <= 10) { // and what is no number
-		f.add(at+"aggression", "must be from 0 to 10")
+		f.Add(at+"aggression", "must be from 0 to 10")
 	}
 	f.span(at+"suspectMin", p.SuspectMin, 100*time.Millisecond, longest)
 	f.span(at+"suspectMax", p.SuspectMax, 100*time.Millisecond, longest)
 	if p.SuspectMin != "" && p.SuspectMax != "" && duration(p.SuspectMax, 0) < duration(p.SuspectMin, 0) {
-		f.add(at+"suspectMax", "is shorter than suspectMin")
+		f.Add(at+"suspectMax", "is shorter than suspectMin")
 	}
 	f.span(at+"drain", p.Drain, 0, longest)
 	f.span(at+"deregisterCriticalAfter", p.DeregisterCriticalAfter, 0, 365*longest)
-	f.between(at+"flapHigh", p.FlapHigh, 0, 100)
-	f.between(at+"flapLow", p.FlapLow, 0, 100)
+	f.Between(at+"flapHigh", p.FlapHigh, 0, 100)
+	f.Between(at+"flapLow", p.FlapLow, 0, 100)
 	if d := (Data{Policy: *p}); d.FlapLow() > d.FlapHigh() {
-		f.add(at+"flapLow", "is greater than flapHigh (%g by now)", d.FlapHigh())
+		f.Add(at+"flapLow", "is greater than flapHigh (%g by now)", d.FlapHigh())
 	}
 }
 
@@ -193,22 +154,22 @@ func (f *findings) policy(at string, p *Policy) {
 func (v *Evidence) Validate() *machines.Refusal {
 	var f findings
 	if v.Consecutive < 0 {
-		f.add("consecutive", "is negative")
+		f.Add("consecutive", "is negative")
 	}
 	if v.Observers < 0 {
-		f.add("observers", "is negative")
+		f.Add("observers", "is negative")
 	}
 	f.text("observer", v.Observer, 128)
 	f.text("kind", v.Kind, 64)
 	f.weight("weight", v.Weight)
-	return f.refusal()
+	return f.Refusal()
 }
 
 // Validate checks the deadline.
 func (b *ShutdownBody) Validate() *machines.Refusal {
 	var f findings
 	f.span("drain", b.Drain, 0, longest)
-	return f.refusal()
+	return f.Refusal()
 }
 
 // Validate checks the time.
@@ -217,30 +178,30 @@ func (b *MaintenanceBody) Validate() *machines.Refusal {
 	f.text("reason", b.Reason, 512)
 	f.span("for", b.For, time.Second, 365*longest)
 	if b.For != "" && !b.Enabled {
-		f.add("for", "is for a maintenance that is enabled")
+		f.Add("for", "is for a maintenance that is enabled")
 	}
-	return f.refusal()
+	return f.Refusal()
 }
 
 // Validate checks the weight.
 func (b *PinBody) Validate() *machines.Refusal {
 	var f findings
 	f.weight("weight", b.Weight)
-	return f.refusal()
+	return f.Refusal()
 }
 
 // Validate checks the labels.
 func (b *LabelBody) Validate() *machines.Refusal {
 	var f findings
-	f.labels(b.Labels)
-	return f.refusal()
+	f.Labels(b.Labels, maxLabels)
+	return f.Refusal()
 }
 
 // Validate checks the score.
 func (b *FlapReport) Validate() *machines.Refusal {
 	var f findings
 	if !(b.Score >= 0 && b.Score <= 100) {
-		f.add("score", "must be from 0 to 100")
+		f.Add("score", "must be from 0 to 100")
 	}
-	return f.refusal()
+	return f.Refusal()
 }
