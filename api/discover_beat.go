@@ -37,20 +37,27 @@ func (s *Server) beatRoutes() []*route {
 	return []*route{beat, ack}
 }
 
-func (q *request) beat(schema *huma.Schema) error {
+// said reads the namespace and the body of what is passed on. A body that may be left out leaves into as it is.
+func (q *request) said(schema *huma.Schema, into any) (ns string, err error) {
 	ns, p := q.who.in(q.query.Get("namespace"), false)
 	if p != nil {
-		return p
+		return "", p
 	}
 	raw, p := q.body(schema)
 	if p != nil {
-		return p
+		return "", p
 	}
+	if len(raw) > 0 && json.Unmarshal(raw, into) != nil {
+		return "", invalid("body", "has a value of another type")
+	}
+	return ns, nil
+}
+
+func (q *request) beat(schema *huma.Schema) error {
 	var b discovery.Heartbeat
-	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &b); err != nil {
-			return invalid("body", "has a value of another type")
-		}
+	ns, err := q.said(schema, &b)
+	if err != nil {
+		return err
 	}
 	if b.Status == "failing" { // what owners listen to has one word for it
 		b.Status = "critical"
@@ -93,17 +100,10 @@ func (q *request) standing(key string, asks uint64) (state string, generation ui
 }
 
 func (q *request) acknowledge(schema *huma.Schema) error {
-	ns, p := q.who.in(q.query.Get("namespace"), false)
-	if p != nil {
-		return p
-	}
-	raw, p := q.body(schema)
-	if p != nil {
-		return p
-	}
 	var a discovery.Acknowledgement
-	if err := json.Unmarshal(raw, &a); err != nil {
-		return invalid("body", "has a value of another type")
+	ns, err := q.said(schema, &a)
+	if err != nil {
+		return err
 	}
 	if watcher := q.path("watcher"); a.Watcher != "" && a.Watcher != watcher {
 		return invalid("body.watcher", "is not that of the path")

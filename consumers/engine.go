@@ -152,15 +152,7 @@ func orDefault[T comparable](v, def T) T {
 
 // backoff waits before the next try: from 50 ms, doubled, up to 2 s. It returns false when ctx has ended.
 func backoff(ctx context.Context, try int) bool {
-	wait := min(50*time.Millisecond<<min(try, 10), 2*time.Second)
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return wait(ctx, min(50*time.Millisecond<<min(try, 10), 2*time.Second))
 }
 
 // keep runs serve again and again until ctx ends, with back-off while it fails soon.
