@@ -43,26 +43,14 @@ const maxLanes = 3
 
 // serve waits for the lease, then lets the lanes run until one of them fails.
 func (e *claimEngine) serve(ctx context.Context) error {
-	for {
-		e.shards.tend(ctx)
-		if e.shards.held[0] != nil {
-			break
-		}
-		if !sleep(ctx, min(e.r.Config.Poll, time.Second)) {
-			return ctx.Err()
-		}
+	if err := e.shards.await(ctx, e.r.Config.Poll); err != nil {
+		return err
 	}
 	err := e.open(ctx, e.shards.held[0])
 	if err == nil {
 		err = e.runLanes(ctx)
 	}
-	switch {
-	case errors.Is(err, ErrDrained), ctx.Err() != nil && !errors.Is(err, errDoubt):
-		return e.leave(ctx, err)
-	case errors.Is(err, errFenced):
-		e.shards.yield(context.WithoutCancel(ctx))
-	}
-	return err
+	return e.shards.ended(ctx, err, e.leave)
 }
 
 // runLanes returns when all lanes have ended: with the first error, or when all are drained.

@@ -130,3 +130,28 @@ func (l *shards) due(now time.Time, maxAge time.Duration) []*session {
 	}
 	return list
 }
+
+// await asks for the one shard of a mode that has no others, until it is held or ctx ends.
+func (l *shards) await(ctx context.Context, poll time.Duration) error {
+	for {
+		l.tend(ctx)
+		if l.held[0] != nil {
+			return nil
+		}
+		if !sleep(ctx, min(poll, time.Second)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// ended is what becomes of such a shard when its engine has stopped: leave is called when that was wanted and it is known
+// what was stored, and another relay gets the shard that it has taken.
+func (l *shards) ended(ctx context.Context, err error, leave func(context.Context, error) error) error {
+	switch {
+	case errors.Is(err, ErrDrained), ctx.Err() != nil && !errors.Is(err, errDoubt):
+		return leave(ctx, err)
+	case errors.Is(err, errFenced):
+		l.yield(context.WithoutCancel(ctx))
+	}
+	return err
+}

@@ -32,14 +32,8 @@ type walEngine struct {
 // serve waits for the one shard, then publishes what the slot sends.
 func (e *walEngine) serve(ctx context.Context) error {
 	e.lot = &lot{r: e.r, pool: e.pool, shards: e.shards, pub: e.pub}
-	for {
-		e.shards.tend(ctx)
-		if e.shards.held[0] != nil {
-			break
-		}
-		if !sleep(ctx, min(e.r.Config.Poll, time.Second)) {
-			return ctx.Err()
-		}
+	if err := e.shards.await(ctx, e.r.Config.Poll); err != nil {
+		return err
 	}
 	err := e.open(ctx)
 	if e.feed != nil {
@@ -48,13 +42,7 @@ func (e *walEngine) serve(ctx context.Context) error {
 	for err == nil {
 		err = e.step(ctx)
 	}
-	switch {
-	case errors.Is(err, ErrDrained), ctx.Err() != nil && !errors.Is(err, errDoubt):
-		return e.leave(ctx, err)
-	case errors.Is(err, errFenced):
-		e.shards.yield(context.WithoutCancel(ctx))
-	}
-	return err
+	return e.shards.ended(ctx, err, e.leave)
 }
 
 // open takes the shard over and starts the stream of changes.
