@@ -73,8 +73,16 @@ func (s *Store) change(ctx context.Context, action string, f Filter, actor strin
 
 // changeSome changes at most so many rows, and says who did it, in one transaction.
 func (s *Store) changeSome(ctx context.Context, action string, f Filter, actor string, query string) (n int64, err error) {
+	return s.audited(ctx, func(tx pgx.Tx, ids []uuid.UUID) error {
+		return audit(ctx, tx, action, actor, f, int64(len(ids)), ids)
+	}, query, f.IDs, f.AggregateType, f.AggregateID, f.EventType, most)
+}
+
+// audited runs a statement that returns the ids of the rows that it changed, and records them, if there are any, in the
+// same transaction.
+func (s *Store) audited(ctx context.Context, record func(pgx.Tx, []uuid.UUID) error, query string, args ...any) (n int64, err error) {
 	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, query, f.IDs, f.AggregateType, f.AggregateID, f.EventType, most)
+		rows, err := tx.Query(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -83,7 +91,7 @@ func (s *Store) changeSome(ctx context.Context, action string, f Filter, actor s
 			return err
 		}
 		n = int64(len(ids))
-		return audit(ctx, tx, action, actor, f, n, ids)
+		return record(tx, ids)
 	})
 	return n, err
 }
@@ -165,19 +173,9 @@ func (s *Store) Purge(ctx context.Context, actor string) (Purged, error) {
 }
 
 func (s *Store) purgeSome(ctx context.Context, actor string) (n int64, err error) {
-	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sqlPurge, most)
-		if err != nil {
-			return err
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		n = int64(len(ids))
-		return audit(ctx, tx, "purge", actor, struct{}{}, n, nil) // too many to keep, and all were sent
-	})
-	return n, err
+	return s.audited(ctx, func(tx pgx.Tx, ids []uuid.UUID) error {
+		return audit(ctx, tx, "purge", actor, struct{}{}, int64(len(ids)), nil) // too many to keep, and all were sent
+	}, sqlPurge, most)
 }
 
 const sqlPurge = `
