@@ -1,10 +1,7 @@
 package relay_test
 
 import (
-	"os"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines/relay"
 	"github.com/bcc94042/instar/machines/transcript"
@@ -19,20 +16,10 @@ func TestTranscripts(t *testing.T) {
 
 func TestEveryEdgeIsSeenInATranscript(t *testing.T) {
 	t.Parallel()
-	if *transcript.Update {
-		t.Skip("the transcripts are being written")
-	}
-	require.Empty(t, transcript.Untaken(t, relay.Machine, transcripts))
+	transcript.Cover(t, relay.Machine, transcripts)
 }
 
 func TestDiagramsAreUpToDate(t *testing.T) {
 	t.Parallel()
-	for file, drawn := range map[string]string{"testdata/relay.mmd": relay.Machine.Mermaid(), "testdata/relay.dot": relay.Machine.DOT()} {
-		if *transcript.Update {
-			require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644))
-		}
-		golden, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, string(golden), drawn, "the table changed; run with -update and read the diff")
-	}
+	transcript.Diagrams(t, relay.Machine)
 }

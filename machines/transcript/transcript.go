@@ -56,6 +56,29 @@ func Run(t *testing.T, m *machines.Machine, pattern string) {
 	}
 }
 
+// Cover requires that every edge of the machine is taken in some transcript that matches the pattern.
+func Cover(t *testing.T, m *machines.Machine, pattern string) {
+	t.Helper()
+	if *Update {
+		t.Skip("the transcripts are being written")
+	}
+	require.Empty(t, Untaken(t, m, pattern))
+}
+
+// Diagrams checks testdata/<machine>.mmd and .dot.
+func Diagrams(t *testing.T, m *machines.Machine) {
+	t.Helper()
+	for ending, drawn := range map[string]string{".mmd": m.Mermaid(), ".dot": m.DOT()} {
+		file := filepath.Join("testdata", m.Name+ending)
+		if *Update {
+			require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644))
+		}
+		golden, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(golden), drawn, "the table changed; run with -update and read the diff")
+	}
+}
+
 // Play runs the inputs of a transcript and returns it with what followed each of them.
 func Play(m *machines.Machine, text string) string { return play(m, text).out.String() }
 
