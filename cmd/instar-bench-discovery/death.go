@@ -12,7 +12,7 @@ import (
 func death(ctx context.Context, o *options) error {
 	const ttl, grace, deaths = 2 * time.Second, time.Second, 6 // of 50: more than 15 % at once would be protected
 	fmt.Printf("\nsilent death, TTL %s, grace %s\n", ttl, grace)
-	s, err := start(ctx, o.binary)
+	s, err := start(ctx, o)
 	if err != nil {
 		return err
 	}

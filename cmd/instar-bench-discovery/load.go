@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -157,16 +157,18 @@ func (f *fleet) found(ctx context.Context) (time.Duration, error) {
 	return time.Since(started), nil
 }
 
-// reads measures discovery of one service in a closed loop.
+// reads measures discovery of one service in a closed loop. What is read is counted and not kept: the load generator
+// shares the cores with the server, and its own garbage would be measured, too.
 func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) (rate float64, lats []time.Duration, err error) {
 	var mu sync.Mutex
 	stop := time.Now().Add(duration)
 	started := time.Now()
 	err = parallel(ctx, clients, clients, func(c int) error {
-		var own []time.Duration
+		own := make([]time.Duration, 0, 1<<16)
+		buf := make([]byte, 64<<10)
 		for n := c; time.Now().Before(stop); n++ {
 			began := time.Now()
-			if err := call(ctx, http.MethodGet, f.s.url("/v1/discover/"+f.service(n*f.per%f.size)), nil, http.StatusOK, nil); err != nil {
+			if err := f.read(ctx, n*f.per%f.size, buf); err != nil {
 				return err
 			}
 			own = append(own, time.Since(began))
@@ -178,6 +180,28 @@ func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) 
 	})
 	slices.Sort(lats)
 	return float64(len(lats)) / time.Since(started).Seconds(), lats, err
+}
+
+// read reads where the service of instance i is, to the end, and makes sure that all of its instances are there.
+func (f *fleet) read(ctx context.Context, i int, buf []byte) error {
+	url := f.s.url("/v1/discover/" + f.service(i))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := web.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n, err := io.ReadFull(resp.Body, buf)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%s: the answer is empty or too long: %w", url, err)
+	}
+	if found := bytes.Count(buf[:n], []byte(`"instanceId"`)); resp.StatusCode != http.StatusOK || found != min(f.per, f.size-i/f.per*f.per) {
+		return fmt.Errorf("%s: %s, %d instances", url, resp.Status, found)
+	}
+	return nil
 }
 
 func quantile(sorted []time.Duration, q float64) time.Duration {
@@ -202,17 +226,19 @@ func share(s *server, duration time.Duration) (float64, error) {
 // stage is everything that is measured with a number of instances.
 type stage struct {
 	size                 int
-	registered, complete float64 // per second
-	idle, beats          float64 // percent of one core
-	perSecond            float64 // beats
-	resident             int     // bytes per instance
-	value                int     // bytes of a stored value
+	registered, complete float64       // per second
+	perRegistration      time.Duration // CPU of the server, until the instance is found
+	idle, beats          float64       // percent of one core
+	perSecond            float64       // beats
+	resident             int           // bytes per instance
+	value                int           // bytes of a stored value
 	reads                float64
+	perRead              time.Duration // CPU of the server
 	p50, p99             time.Duration
 }
 
 func measure(ctx context.Context, o *options, size int) (*stage, error) {
-	s, err := start(ctx, o.binary)
+	s, err := start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +253,11 @@ func measure(ctx context.Context, o *options, size int) (*stage, error) {
 	}
 	defer nc.Close()
 	began := time.Now()
+	used, err := s.cpu()
+	if err != nil {
+		return nil, err
+	}
+	profiled := s.profile(ctx, o, fmt.Sprintf("register-%d.pprof", size), seconds(time.Duration(size)*time.Millisecond))
 	f, rate, err := register(ctx, s, size, o.perOne, "60s", "30s")
 	if err != nil {
 		return nil, err
@@ -241,6 +272,14 @@ func measure(ctx context.Context, o *options, size int) (*stage, error) {
 		return nil, err
 	}
 	st.complete = float64(size) / time.Since(began).Seconds()
+	after, err := s.cpu()
+	if err != nil {
+		return nil, err
+	}
+	st.perRegistration = (after - used) / time.Duration(size)
+	if err := errors.Join(profiled(), s.profile(ctx, o, fmt.Sprintf("allocated-%d.pprof", size), "allocs")()); err != nil {
+		return nil, err
+	}
 	if st.beats, err = share(s, o.duration); err != nil {
 		return nil, err
 	}
@@ -252,11 +291,22 @@ func measure(ctx context.Context, o *options, size int) (*stage, error) {
 	if st.value, err = f.valueSize(ctx, nc); err != nil {
 		return nil, err
 	}
+	profiled = s.profile(ctx, o, fmt.Sprintf("discover-%d.pprof", size), seconds(o.duration-time.Second))
+	if used, err = s.cpu(); err != nil {
+		return nil, err
+	}
 	rate, lats, err := f.reads(ctx, readers, o.duration)
 	if err != nil {
 		return nil, err
 	}
+	if after, err = s.cpu(); err != nil {
+		return nil, err
+	}
+	st.perRead = (after - used) / time.Duration(max(len(lats), 1)) // with the heartbeats that go on
 	st.reads, st.p50, st.p99 = rate, quantile(lats, 0.5), quantile(lats, 0.99)
+	if err := profiled(); err != nil {
+		return nil, err
+	}
 	cancel()
 	beats.Wait()
 	if st.idle, err = share(s, min(o.duration, 5*time.Second)); err != nil {
@@ -287,96 +337,9 @@ func load(ctx context.Context, o *options) error {
 		return err
 	}
 	row("registrations accepted over HTTP", fmt.Sprintf("%.0f/s", st.registered), "3,000/s")
-	row("registered, persisted, heard and found", fmt.Sprintf("%.0f/s", st.complete), "")
+	row("registered, persisted, heard and found", fmt.Sprintf("%.0f/s, %s of CPU for each", st.complete, st.perRegistration.Round(time.Microsecond)), "")
 	row(fmt.Sprintf("CPU at %.0f heartbeats/s", st.perSecond), fmt.Sprintf("%.1f %% of one core (%.1f %% without them)", st.beats, st.idle), "under 10 %")
-	row(fmt.Sprintf("discover %d of %d over HTTP, %d clients", o.perOne, o.instances, readers), fmt.Sprintf("%.0f/s, p50 %s, p99 %s", st.reads, st.p50, st.p99), "10,000/s, p99 under 5 ms")
+	row(fmt.Sprintf("discover %d of %d over HTTP, %d clients", o.perOne, o.instances, readers), fmt.Sprintf("%.0f/s, p50 %s, p99 %s, %s of CPU for each", st.reads, st.p50, st.p99, st.perRead.Round(100*time.Nanosecond)), "10,000/s, p99 under 5 ms")
 	row("resident memory per instance under this load", fmt.Sprintf("%d bytes", st.resident), "")
-	return nil
-}
-
-// memory measures what an instance costs when nothing happens: the growth of the process from a fifth of the instances
-// to all of them, each time after it has come to rest. The collector is told to keep little in reserve (GOGC=10), so that
-// the figure is of what is used; what the server keeps for any load is there with the first fifth.
-func memory(ctx context.Context, o *options) error {
-	fmt.Printf("\nmemory, from %d to %d instances at rest\n", o.instances/5, o.instances)
-	s, err := startWith(ctx, []string{"GOGC=10"}, o.binary)
-	if err != nil {
-		return err
-	}
-	defer s.stop()
-	nc, err := s.connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	var at, live [2]int
-	var f *fleet
-	for i, n := range []int{o.instances / 5, o.instances} {
-		if f, _, err = register(ctx, s, n, o.perOne, "30m", "10m"); err != nil { // those that are there begin anew
-			return err
-		}
-		beating, cancel := context.WithCancel(ctx)
-		go f.beat(beating, nc, 3*time.Second)
-		_, err := f.found(ctx)
-		cancel()
-		if err != nil {
-			return err
-		}
-		if at[i], err = s.rest(ctx); err != nil {
-			return err
-		}
-		if live[i], err = s.metric(ctx, "go_memstats_heap_alloc_bytes"); err != nil {
-			return err
-		}
-	}
-	value, err := f.valueSize(ctx, nc)
-	if err != nil {
-		return err
-	}
-	per := func(v [2]int) int { return (v[1] - v[0]) / (o.instances - o.instances/5) }
-	row("stored value of an instance", fmt.Sprintf("%d bytes", value), "")
-	row("memory per instance, in use", fmt.Sprintf("%d bytes: %d beyond the stored value", per(live), per(live)-value), "under 4,096 beyond the stored value")
-	row("memory per instance, resident", fmt.Sprintf("%d bytes: %d beyond the stored value", per(at), per(at)-value), "")
-	return nil
-}
-
-// rest waits until the memory of the process does not fall any more, and returns it.
-func (s *server) rest(ctx context.Context) (int, error) {
-	least, since := math.MaxInt, time.Now()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for began := time.Now(); ; {
-		now, err := s.memory()
-		if err != nil {
-			return 0, err
-		}
-		if now < least-least/100 {
-			least, since = now, time.Now()
-		}
-		if time.Since(began) > 150*time.Second && (time.Since(since) > 20*time.Second || time.Since(began) > 4*time.Minute) {
-			return now, nil // longer than a registration's timer lives, than idle entities stay, and caches
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-}
-
-// curveOf prints how the costs grow with the number of instances.
-func curveOf(ctx context.Context, o *options) error {
-	if len(o.curve) == 0 {
-		return nil
-	}
-	fmt.Printf("\n%12s %14s %14s %18s %16s %14s %10s\n", "instances", "registered/s", "found/s", "CPU per beat", "bytes/instance", "discover/s", "p99")
-	for _, n := range o.curve {
-		st, err := measure(ctx, o, n)
-		if err != nil {
-			return err
-		}
-		perBeat := time.Duration((st.beats - st.idle) / 100 * float64(time.Second) / st.perSecond)
-		fmt.Printf("%12d %14.0f %14.0f %18s %16d %14.0f %10s\n", n, st.registered, st.complete, perBeat.Round(100*time.Nanosecond), st.resident, st.reads, st.p99)
-	}
 	return nil
 }

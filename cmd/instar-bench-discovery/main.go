@@ -21,7 +21,9 @@ type options struct {
 	duration  time.Duration
 	only      string
 	curve     []int
+	profile   string // directory for profiles; empty keeps none
 	binary    string
+	data      string // directory for what servers store
 }
 
 func main() {
@@ -40,6 +42,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.perOne, "per-service", 50, "instances of one service")
 	flag.DurationVar(&o.duration, "duration", 10*time.Second, "measured time of each load")
 	flag.StringVar(&o.only, "only", "", "run only this part: load, memory, curve, watch, death, rolling, cluster")
+	flag.StringVar(&o.binary, "binary", "", "measure this program instead of one that is built from the source")
+	flag.StringVar(&o.profile, "profile", "", "a `directory` for CPU profiles of the loads and a heap profile at rest")
 	flag.Parse()
 	for _, c := range strings.FieldsFunc(*curve, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(c)
@@ -53,8 +57,11 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary, err = build(ctx, dir); err != nil {
-		return err
+	o.data = dir
+	if o.binary == "" {
+		if o.binary, err = build(ctx, dir, o.profile != ""); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("instar-bench-discovery: %s, %d CPUs; the server is a process of its own, the load generator shares the machine\n", runtime.Version(), runtime.NumCPU())
 	for _, part := range []struct {

@@ -51,7 +51,7 @@ func (r *restart) end(ctx context.Context) error {
 func rolling(ctx context.Context, o *options) error {
 	const instances, callers = 10, 8
 	fmt.Printf("\nrolling restart of %d instances behind the client package, %d callers\n", instances, callers)
-	s, err := start(ctx, o.binary)
+	s, err := start(ctx, o)
 	if err != nil {
 		return err
 	}

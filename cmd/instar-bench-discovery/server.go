@@ -20,19 +20,34 @@ import (
 
 // server is the program as a process.
 type server struct {
-	cmd  *exec.Cmd
-	http string // address
-	nats string
-	args []string
-	env  []string
-	log  *bytes.Buffer
-	gone chan struct{}
+	cmd   *exec.Cmd
+	http  string // address
+	nats  string
+	pprof string // empty: profiles are not wanted
+	args  []string
+	env   []string
+	log   *bytes.Buffer
+	gone  chan struct{}
 }
 
-// build makes the program as a user would.
-func build(ctx context.Context, dir string) (string, error) {
+const program = "github.com/bcc94042/instar/cmd/instar"
+
+// build makes the program as a user would; profiled, with a door for profiles.
+func build(ctx context.Context, dir string, profiled bool) (string, error) {
 	bin := filepath.Join(dir, "instar")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "github.com/bcc94042/instar/cmd/instar")
+	args := []string{"build", "-trimpath", "-o", bin}
+	if profiled {
+		program, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", program).Output()
+		if err != nil {
+			return "", fmt.Errorf("cannot find the program: %w", err)
+		}
+		file, err := overlay(dir, strings.TrimSpace(string(program)))
+		if err != nil {
+			return "", err
+		}
+		args = append(args, "-overlay", file)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, program)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build the program: %w\n%s", err, out)
 	}
@@ -40,12 +55,12 @@ func build(ctx context.Context, dir string) (string, error) {
 }
 
 // start runs a server on a new directory and waits until it is ready.
-func start(ctx context.Context, binary string, args ...string) (*server, error) {
-	return startWith(ctx, nil, binary, args...)
+func start(ctx context.Context, o *options, args ...string) (*server, error) {
+	return startWith(ctx, nil, o, args...)
 }
 
-func startWith(ctx context.Context, env []string, binary string, args ...string) (*server, error) {
-	s, err := launch(env, binary, args...)
+func startWith(ctx context.Context, env []string, o *options, args ...string) (*server, error) {
+	s, err := launch(env, o, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +71,7 @@ func startWith(ctx context.Context, env []string, binary string, args ...string)
 	return s, nil
 }
 
-func launch(env []string, binary string, args ...string) (*server, error) {
+func launch(env []string, o *options, args ...string) (*server, error) {
 	s := &server{env: env, log: &bytes.Buffer{}, gone: make(chan struct{})}
 	var err error
 	if s.http, err = free(); err != nil {
@@ -65,18 +80,24 @@ func launch(env []string, binary string, args ...string) (*server, error) {
 	if s.nats, err = free(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(binary), "data")
+	dir, err := os.MkdirTemp(o.data, "data")
 	if err != nil {
 		return nil, err
 	}
+	if o.profile != "" {
+		if s.pprof, err = free(); err != nil {
+			return nil, err
+		}
+		s.env = append(s.env, "INSTAR_BENCH_PPROF="+s.pprof)
+	}
 	args = append([]string{"serve", "--data", dir, "--http", s.http, "--nats", s.nats, "--durability", "interval", "--gateway", "simulated"}, args...)
 	s.args = args
-	return s, s.run(binary)
+	return s, s.run(o.binary)
 }
 
 // again runs a server that was stopped on the data that it had.
 func (s *server) again() (*server, error) {
-	next := &server{http: s.http, nats: s.nats, args: s.args, env: s.env, log: s.log, gone: make(chan struct{})}
+	next := &server{http: s.http, nats: s.nats, pprof: s.pprof, args: s.args, env: s.env, log: s.log, gone: make(chan struct{})}
 	return next, next.run(s.cmd.Path)
 }
 

@@ -16,7 +16,7 @@ const spreadOver = 96
 // to any of them was not answered.
 func takeover(ctx context.Context, o *options) error {
 	fmt.Println("\nthree nodes, replicas 3: kill -9 of one at a time")
-	nodes, err := trio(o.binary)
+	nodes, err := trio(o)
 	defer func() {
 		for _, s := range nodes {
 			s.stop()
@@ -57,7 +57,7 @@ func takeover(ctx context.Context, o *options) error {
 }
 
 // trio starts three nodes of one cluster; what has started is returned with an error as well.
-func trio(binary string) ([]*server, error) {
+func trio(o *options) ([]*server, error) {
 	var routes []string
 	for range 3 {
 		a, err := free()
@@ -68,7 +68,7 @@ func trio(binary string) ([]*server, error) {
 	}
 	var nodes []*server
 	for i, listen := range routes {
-		s, err := launch(nil, binary, "--cluster", "bench", "--cluster-listen", listen, "--cluster-routes", "nats://"+strings.Join(routes, ",nats://"), "--node", fmt.Sprintf("node-%d", i+1), "--replicas", "3")
+		s, err := launch(nil, o, "--cluster", "bench", "--cluster-listen", listen, "--cluster-routes", "nats://"+strings.Join(routes, ",nats://"), "--node", fmt.Sprintf("node-%d", i+1), "--replicas", "3")
 		if err != nil {
 			return nodes, err
 		}

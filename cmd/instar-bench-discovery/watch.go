@@ -73,7 +73,7 @@ type delta struct {
 func watch(ctx context.Context, o *options) error {
 	const watchers, changes = 100, 200
 	fmt.Printf("\n%d watchers of one service\n", watchers)
-	s, err := start(ctx, o.binary)
+	s, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
