@@ -1,0 +1,163 @@
+package knative
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/bcc94042/instar/providers"
+)
+
+// Gateway runs services in a cluster. [Open] makes one; it needs no closing.
+type Gateway struct {
+	config Config
+	host   string
+	client dynamic.NamespaceableResourceInterface
+
+	mu    sync.Mutex
+	names map[string]*name
+}
+
+// name is what this process remembers of a service: one writer at a time, and the newest fence.
+type name struct {
+	turn  chan struct{} // holds one token while somebody writes
+	fence uint64
+}
+
+var (
+	_ providers.Gateway  = (*Gateway)(nil)
+	_ providers.Notifier = (*Gateway)(nil)
+)
+
+// soon is when a request should come again that waits for something to end.
+const soon = 500 * time.Millisecond
+
+// tries is how often a writer that was overtaken reads again. Knative's controller writes the status a few times after
+// each change.
+const tries = 8
+
+// errOvertaken: the object is no longer the one that was read.
+var errOvertaken = errors.New("overtaken")
+
+// Capabilities tells what this gateway can do.
+func (g *Gateway) Capabilities() providers.Capabilities {
+	return providers.Capabilities{Gateway: "knative", Watch: true, Revisions: true, Scale: true, Defaults: true, Images: g.config.Images}
+}
+
+// space is the namespace of the cluster that a service lives in.
+func (g *Gateway) space(r *providers.Request) string {
+	if g.config.Namespace != "" {
+		return g.config.Namespace
+	}
+	return r.Namespace
+}
+
+// write runs f for a request that is not outdated, one at a time per service, until f is not overtaken.
+func (g *Gateway) write(ctx context.Context, r *providers.Request, f func(c *call, live *object) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !label.MatchString(r.Namespace) || !label.MatchString(r.Name) {
+		return providers.Errorf(providers.Invalid, "namespace %q or name %q is no DNS label", r.Namespace, r.Name)
+	}
+	c, end := g.call(ctx, r)
+	defer end()
+	n := g.name(r.Key())
+	select {
+	case n.turn <- struct{}{}:
+		defer func() { <-n.turn }()
+	case <-c.ctx.Done():
+		return c.late()
+	}
+	for range tries {
+		live, err := c.get()
+		if err != nil && !providers.IsNotFound(err) {
+			return err
+		}
+		if err := n.pass(r, live, g.config.Owner); err != nil {
+			return err
+		}
+		if err := f(c, live); !errors.Is(err, errOvertaken) {
+			return err
+		}
+	}
+	return providers.Later(soon, "the Knative service %s/%s is being changed by others all the time", c.space, r.Name)
+}
+
+// pass refuses a request that is older than one seen here, or than the one that the object tells of.
+func (n *name) pass(r *providers.Request, live *object, owner string) error {
+	if live != nil && live.ours(owner) {
+		n.fence = max(n.fence, live.number(markFence))
+	}
+	if r.Fence < n.fence {
+		return providers.Errorf(providers.Fenced, "fence %d is older than %d", r.Fence, n.fence)
+	}
+	n.fence = r.Fence
+	return nil
+}
+
+func (g *Gateway) name(key string) *name {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.names[key]
+	if n == nil {
+		n = &name{turn: make(chan struct{}, 1)}
+		g.names[key] = n
+	}
+	return n
+}
+
+// ours: the object belongs to this installation.
+func (o *object) ours(owner string) bool { return o.Metadata.Labels[labelOwner] == owner }
+
+// number is an annotation of ours that is one; 0 when there is none.
+func (o *object) number(mark string) uint64 {
+	v, _ := strconv.ParseUint(o.Metadata.Annotations[mark], 10, 64)
+	return v
+}
+
+func (o *object) life() string { return o.Metadata.Annotations[markLife] }
+
+// call is one call of the gateway: its deadline, and where its object is.
+type call struct {
+	gateway *Gateway
+	parent  context.Context
+	ctx     context.Context
+	wait    *time.Duration // what the API server asked for
+	space   string
+	name    string
+}
+
+// call begins a call; end releases its deadline.
+func (g *Gateway) call(parent context.Context, r *providers.Request) (c *call, end context.CancelFunc) {
+	ctx, end := context.WithTimeout(parent, g.config.Timeout)
+	c = &call{gateway: g, parent: parent, wait: new(time.Duration), space: g.space(r), name: r.Name}
+	c.ctx = context.WithValue(ctx, waitKey{}, c.wait)
+	return c, end
+}
+
+func (c *call) objects() dynamic.ResourceInterface { return c.gateway.client.Namespace(c.space) }
+
+// get is the object as it is now; it fails with NotFound, and is nil then.
+func (c *call) get() (*object, error) {
+	u, err := c.objects().Get(c.ctx, c.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, c.failed("get", err)
+	}
+	return read(u)
+}
+
+func read(u *unstructured.Unstructured) (*object, error) {
+	o := new(object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
+		return nil, providers.Errorf(providers.Internal, "the Knative service %s/%s has an unknown form: %v", u.GetNamespace(), u.GetName(), err)
+	}
+	return o, nil
+}
