@@ -32,12 +32,13 @@ func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, err
 	if m.Name != instance.Machine.Name {
 		return describe
 	}
+	var reader instance.Reader // an index describes one value after another
 	return func(key string, value []byte) (kv.Meta, error) {
 		meta, err := describe(key, value)
 		if err != nil {
 			return meta, err
 		}
-		r, err := instance.Decode(value)
+		r, err := reader.Decode(value)
 		if err != nil {
 			return meta, err
 		}

@@ -1,0 +1,353 @@
+package instance
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Reader decodes stored instances as [Decode] does, and lets those that it has decoded share what they have in common:
+// most texts of a registration are those of its neighbours, payloads as well. So a record is a third of the size, and
+// decoding allocates little. Values must be valid JSON. It is for one goroutine; its zero value is ready.
+type Reader struct {
+	texts    map[string]string
+	payloads map[string]map[string]string // by their JSON
+}
+
+// Bounds of what is remembered for those that come later. What was shared before stays shared.
+const (
+	maxShared     = 1 << 14 // texts, and payloads
+	maxSharedText = 128     // bytes; longer ones are hardly ever the same
+	maxSharedMap  = 1 << 10
+)
+
+// Decode reads one stored value.
+func (r *Reader) Decode(value []byte) (*Record, error) {
+	rec := new(Record)
+	if rec.quick(r, value) {
+		return rec, nil
+	}
+	rec, err := Decode(value) // whatever it is, it is decoded or refused by the rules of encoding/json
+	if err != nil {
+		return nil, err
+	}
+	r.shareAll(rec)
+	return rec, nil
+}
+
+func (r *Reader) shareAll(rec *Record) {
+	d := &rec.Data
+	for _, p := range [...]*string{
+		&rec.Namespace, &rec.Service, &rec.State, &d.Zone, &d.Version, &d.Check.Type, &d.Check.Interval, &d.Check.Timeout, &d.Check.TTL, &d.Check.Grace, &d.Check.Path,
+		&d.Check.Method, &d.Check.Match, &d.Policy.Warmup, &d.Policy.SuspectMin, &d.Policy.SuspectMax, &d.Policy.Drain, &d.Policy.DeregisterCriticalAfter,
+	} {
+		*p = r.text([]byte(*p))
+	}
+	for i := range d.Tags {
+		d.Tags[i] = r.text([]byte(d.Tags[i]))
+	}
+	if raw, err := json.Marshal(d.Payload); err == nil && d.Payload != nil {
+		d.Payload = r.payload(raw, d.Payload)
+	}
+}
+
+// text is the one copy of a text.
+func (r *Reader) text(raw []byte) string {
+	if len(raw) == 0 || len(raw) > maxSharedText {
+		return string(raw)
+	}
+	s, there := r.texts[string(raw)]
+	if there {
+		return s
+	}
+	if r.texts == nil || len(r.texts) >= maxShared {
+		r.texts = map[string]string{}
+	}
+	s = string(raw)
+	r.texts[s] = s
+	return s
+}
+
+// payload is the one copy of a payload; m is it when it is decoded already.
+func (r *Reader) payload(raw []byte, m map[string]string) map[string]string {
+	if have, there := r.payloads[string(raw)]; there {
+		return have
+	}
+	if m == nil && json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	if len(raw) > maxSharedMap {
+		return m
+	}
+	if r.payloads == nil || len(r.payloads) >= maxShared {
+		r.payloads = map[string]map[string]string{}
+	}
+	r.payloads[string(raw)] = m
+	return m
+}
+
+// quick reads what instances usually look like. It returns false for anything else.
+func (rec *Record) quick(r *Reader, value []byte) bool {
+	f := fields{b: value}
+	machine := false
+	for f.next() {
+		ok := true
+		switch string(f.name) {
+		case "machine":
+			machine = string(f.value) == `"instance"`
+		case "namespace":
+			ok = f.shared(r, &rec.Namespace)
+		case "parent":
+			ok = f.shared(r, &rec.Service)
+		case "id":
+			ok = f.text(&rec.ID)
+		case "state":
+			ok = f.shared(r, &rec.State)
+		case "since":
+			ok = f.time(&rec.Since)
+		case "generation":
+			ok = f.number(&rec.Generation)
+		case "version":
+			ok = f.number(&rec.Version)
+		case "data":
+			ok = rec.Data.quick(r, f.value)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return f.whole && machine && rec.Namespace != "" && rec.Service != "" && rec.ID != "" && rec.State != ""
+}
+
+func (d *Data) quick(r *Reader, value []byte) bool {
+	f := fields{b: value}
+	for f.next() {
+		ok := false
+		switch string(f.name) {
+		case "nodeAddress":
+			ok = f.text(&d.NodeAddress)
+		case "payload":
+			d.Payload = r.payload(f.value, nil)
+			ok = d.Payload != nil
+		case "zone":
+			ok = f.shared(r, &d.Zone)
+		case "version":
+			ok = f.shared(r, &d.Version)
+		case "weight":
+			ok = f.int(&d.Weight)
+		case "check":
+			ok = d.Check.quick(r, f.value)
+		case "healthCheckRetries":
+			ok = f.int(&d.Retries)
+		case "persists":
+			ok = f.int(&d.Persists)
+		case "evidence":
+			d.Evidence = new(Evidence)
+			ok = d.Evidence.quick(r, f.value)
+		case "protected":
+			d.Protected, ok = true, string(f.value) == "true"
+		case "registeredAt":
+			ok = f.time(&d.RegisteredAt)
+		case "admitUntil":
+			ok = f.time(&d.AdmitUntil)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return f.whole
+}
+
+func (c *Check) quick(r *Reader, value []byte) bool {
+	f := fields{b: value}
+	for f.next() {
+		ok := false
+		switch string(f.name) {
+		case "type":
+			ok = f.shared(r, &c.Type)
+		case "interval":
+			ok = f.shared(r, &c.Interval)
+		case "timeout":
+			ok = f.shared(r, &c.Timeout)
+		case "ttl":
+			ok = f.shared(r, &c.TTL)
+		case "grace":
+			ok = f.shared(r, &c.Grace)
+		case "path":
+			ok = f.shared(r, &c.Path)
+		case "port":
+			ok = f.int(&c.Port)
+		case "method":
+			ok = f.shared(r, &c.Method)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return f.whole
+}
+
+func (v *Evidence) quick(r *Reader, value []byte) bool {
+	f := fields{b: value}
+	for f.next() {
+		ok := false
+		switch string(f.name) {
+		case "observer":
+			ok = f.shared(r, &v.Observer)
+		case "kind":
+			ok = f.shared(r, &v.Kind)
+		case "consecutive":
+			ok = f.int(&v.Consecutive)
+		case "status":
+			ok = f.int(&v.Status)
+		case "output":
+			ok = f.shared(r, &v.Output)
+		case "at":
+			ok = f.time(&v.At)
+		case "generation":
+			ok = f.number(&v.Generation)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return f.whole
+}
+
+// fields walks over the members of an object that is valid JSON. whole says that it came to the end of it.
+type fields struct {
+	b           []byte
+	i           int
+	name, value []byte
+	whole       bool
+}
+
+// next goes to the next member. It stops where a name is not plain.
+func (f *fields) next() bool {
+	switch f.skip(); {
+	case f.i == 0 && f.at('{'), f.i > 0 && f.at(','):
+		f.i++
+	default:
+		f.whole = f.i > 0 && f.at('}') && f.i == len(f.b)-1
+		return false
+	}
+	f.skip()
+	if f.at('}') { // of an empty object; JSON has no comma before it
+		f.whole = f.i == len(f.b)-1
+		return false
+	}
+	start := f.i
+	if !f.at('"') || !f.quoted() {
+		return false
+	}
+	f.name = f.b[start+1 : f.i-1]
+	if f.skip(); !f.at(':') {
+		return false
+	}
+	f.i++
+	f.skip()
+	start = f.i
+	if !f.pass() {
+		return false
+	}
+	f.value = f.b[start:f.i]
+	return true
+}
+
+func (f *fields) at(c byte) bool { return f.i < len(f.b) && f.b[f.i] == c }
+
+func (f *fields) skip() {
+	for f.i < len(f.b) && (f.b[f.i] == ' ' || f.b[f.i] == '\n' || f.b[f.i] == '\t' || f.b[f.i] == '\r') {
+		f.i++
+	}
+}
+
+// quoted goes behind the text that begins here.
+func (f *fields) quoted() bool {
+	for f.i++; f.i < len(f.b); f.i++ {
+		switch f.b[f.i] {
+		case '\\':
+			f.i++
+		case '"':
+			f.i++
+			return true
+		}
+	}
+	return false
+}
+
+// pass goes behind the value that begins here.
+func (f *fields) pass() bool {
+	depth, start := 0, f.i
+	for f.i < len(f.b) {
+		switch f.b[f.i] {
+		case '"':
+			if !f.quoted() {
+				return false
+			}
+			if depth == 0 {
+				return true
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return f.i > start
+			}
+			if depth--; depth == 0 {
+				f.i++
+				return true
+			}
+		case ',':
+			if depth == 0 {
+				return f.i > start
+			}
+		}
+		f.i++
+	}
+	return false
+}
+
+// plain is a text without escapes, in ASCII.
+func (f *fields) plain() ([]byte, bool) {
+	v := f.value
+	if len(v) < 2 || v[0] != '"' {
+		return nil, false
+	}
+	v = v[1 : len(v)-1]
+	for _, c := range v {
+		if c == '\\' || c < ' ' || c >= 0x80 {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+func (f *fields) text(into *string) bool {
+	v, ok := f.plain()
+	*into = string(v)
+	return ok
+}
+
+func (f *fields) shared(r *Reader, into *string) bool {
+	v, ok := f.plain()
+	if ok {
+		*into = r.text(v)
+	}
+	return ok
+}
+
+func (f *fields) number(into *uint64) bool {
+	n, err := strconv.ParseUint(string(f.value), 10, 64)
+	*into = n
+	return err == nil
+}
+
+func (f *fields) int(into *int) bool {
+	n, err := strconv.Atoi(string(f.value))
+	*into = n
+	return err == nil
+}
+
+func (f *fields) time(into *time.Time) bool { return into.UnmarshalJSON(f.value) == nil }
