@@ -53,6 +53,16 @@ func requestID(w http.ResponseWriter) string {
 
 const headerRequestID = "X-Request-Id"
 
+// always are the headers of every answer. They are shared by all of them.
+var always = [...]struct {
+	name  string
+	value []string
+}{
+	{"X-Content-Type-Options", []string{"nosniff"}}, {"X-Frame-Options", []string{"DENY"}}, {"Referrer-Policy", []string{"no-referrer"}},
+	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}}, {"Cross-Origin-Resource-Policy", []string{"same-origin"}},
+	{"Cache-Control", []string{"no-cache"}},
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: "other"}
@@ -61,12 +71,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h["X-Request-Id"] = []string{sw.id}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	h["X-Frame-Options"] = []string{"DENY"}
-	h["Referrer-Policy"] = []string{"no-referrer"}
-	h["Content-Security-Policy"] = []string{"default-src 'none'; frame-ancestors 'none'"}
-	h["Cross-Origin-Resource-Policy"] = []string{"same-origin"}
-	h["Cache-Control"] = []string{"no-cache"}
+	for i := range always {
+		h[always[i].name] = always[i].value[:1:1] // whoever adds to it gets a copy
+	}
 	if r.TLS != nil {
 		h["Strict-Transport-Security"] = []string{"max-age=31536000"}
 	}

@@ -60,6 +60,7 @@ const (
 	waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses
 	maxStrangers = 10_000  // watched services that do not exist
 	page         = 4096    // of a list
+	coolEvery    = 30 * time.Second
 	maxPast      = 4       // answers about the past that are put together at a time
 )
 
@@ -84,13 +85,31 @@ func (c *Catalog) Index() uint64 { return c.at.Load() }
 
 // Run follows the indexes until ctx ends, and returns nil then. It must be called once.
 func (c *Catalog) Run(ctx context.Context) error {
-	var guard sync.WaitGroup
-	defer guard.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	if c.o.Preservations != nil {
-		guard.Go(func() { c.again(ctx, c.o.Preservations, c.followGuards) })
+		beside.Go(func() { c.again(ctx, c.o.Preservations, c.followGuards) })
 	}
+	beside.Go(func() { c.cool(ctx) })
 	c.again(ctx, c.o.Instances, c.follow)
 	return nil
+}
+
+// cool forgets the answers that were made for services which nobody has asked for lately: those of all of them would be
+// as large as everything else that is known.
+func (c *Catalog) cool(ctx context.Context) {
+	tick := time.NewTicker(coolEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for s := range c.each {
+				s.cool()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // again follows an index anew whenever changes were lost.

@@ -343,3 +343,23 @@ func TestInstancesOfASnapshot(t *testing.T) {
 	}, ","), string(c.Snapshot("default", "web").Instances()))
 	require.Equal(t, "[]", string(List(nil)))
 }
+
+func TestAnswersThatNobodyAsksForAreForgotten(t *testing.T) {
+	t.Parallel()
+	now := noon
+	c := fed(&now)
+	c.feed(7, false, record("a", instance.Healthy))
+	first := c.Snapshot("default", "web")
+	s := c.service("default", "web")
+	s.cool()
+	require.Same(t, first, c.Snapshot("default", "web"), "it was asked for")
+	s.cool()
+	require.Same(t, first, s.now.Load(), "and again")
+	s.cool()
+	require.Nil(t, s.now.Load())
+	require.Equal(t, 1, c.Stats().Found)
+	require.Nil(t, s.now.Load(), "counting makes none")
+	again := c.Snapshot("default", "web")
+	require.Equal(t, first.Found, again.Found)
+	require.Equal(t, first.Changed, again.Changed)
+}

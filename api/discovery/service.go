@@ -168,6 +168,9 @@ func (s *service) watch(after uint64) <-chan struct{} {
 // snapshot is the service as it is at a time.
 func (s *service) snapshot(at time.Time) *Snapshot {
 	if sn := s.now.Load(); sn != nil && sn.holds(at) {
+		if !sn.asked.Load() { // a store by everybody would be felt
+			sn.asked.Store(true)
+		}
 		return sn
 	}
 	s.mu.Lock()
@@ -176,6 +179,7 @@ func (s *service) snapshot(at time.Time) *Snapshot {
 		return sn
 	}
 	sn := picture(s.namespace, s.name, s.all, at)
+	sn.asked.Store(true)
 	sn.Changed, sn.Protected = s.changed, s.guarded
 	s.now.Store(sn)
 	return sn
@@ -193,16 +197,26 @@ type Summary struct {
 	Protected bool           `json:"protected,omitempty" doc:"It preserves itself: what is found may be gone"`
 }
 
-func (s *service) summary(at time.Time) Summary {
-	sn := s.snapshot(at)
-	sum := Summary{
-		Service: s.name, Namespace: s.namespace, Found: len(sn.Found), Draining: len(sn.Draining), States: map[string]int{}, Changed: sn.Changed, Protected: sn.Protected,
+// cool lets go of a snapshot that nobody has asked for since the last time: it is made anew when somebody does.
+func (s *service) cool() {
+	if sn := s.now.Load(); sn != nil && !sn.asked.Swap(false) {
+		s.now.CompareAndSwap(sn, nil)
 	}
+}
+
+func (s *service) summary(at time.Time) Summary {
+	sum := Summary{Service: s.name, Namespace: s.namespace, States: map[string]int{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum.Instances = len(s.all)
+	sum.Instances, sum.Changed, sum.Protected = len(s.all), s.changed, s.guarded
 	for _, e := range s.all {
-		sum.States[e.rec.State]++
+		r := e.rec
+		switch sum.States[r.State]++; {
+		case r.State == instance.Draining:
+			sum.Draining++
+		case instance.Weight(&r.Data, r.State, r.Since, at) > 0:
+			sum.Found++
+		}
 	}
 	return sum
 }

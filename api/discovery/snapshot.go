@@ -20,6 +20,7 @@ type Snapshot struct {
 
 	until time.Time // when a weight changes by itself; zero is never
 	body  atomic.Pointer[[]byte]
+	asked atomic.Bool // since the catalog looked last
 }
 
 // ramp is how long the weight of an instance that warms up is taken for constant.

@@ -88,6 +88,9 @@ func (l *loop) pump() {
 		l.asking.running++
 		l.background.Go(func() { l.await(a) })
 	}
+	if len(l.asking.waiting) == 0 {
+		l.asking.waiting = nil // what a burst needed is not kept
+	}
 }
 
 // await asks and hands the answer to the loop.

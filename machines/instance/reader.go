@@ -39,15 +39,24 @@ func (r *Reader) shareAll(rec *Record) {
 	d := &rec.Data
 	for _, p := range [...]*string{
 		&rec.Namespace, &rec.Service, &rec.State, &d.Zone, &d.Version, &d.Check.Type, &d.Check.Interval, &d.Check.Timeout, &d.Check.TTL, &d.Check.Grace, &d.Check.Path,
-		&d.Check.Method, &d.Check.Match, &d.Policy.Warmup, &d.Policy.SuspectMin, &d.Policy.SuspectMax, &d.Policy.Drain, &d.Policy.DeregisterCriticalAfter,
+		&d.Check.Method, &d.Check.Match,
 	} {
+		*p = r.text([]byte(*p))
+	}
+	r.shareSome(d)
+	if raw, err := json.Marshal(d.Payload); err == nil && d.Payload != nil {
+		d.Payload = r.payload(raw, d.Payload)
+	}
+}
+
+// shareSome does so with what the quick way leaves to encoding/json.
+func (r *Reader) shareSome(d *Data) {
+	p := &d.Policy
+	for _, p := range [...]*string{&p.Warmup, &p.SuspectMin, &p.SuspectMax, &p.Drain, &p.DeregisterCriticalAfter} {
 		*p = r.text([]byte(*p))
 	}
 	for i := range d.Tags {
 		d.Tags[i] = r.text([]byte(d.Tags[i]))
-	}
-	if raw, err := json.Marshal(d.Payload); err == nil && d.Payload != nil {
-		d.Payload = r.payload(raw, d.Payload)
 	}
 }
 
@@ -120,7 +129,7 @@ func (rec *Record) quick(r *Reader, value []byte) bool {
 }
 
 func (d *Data) quick(r *Reader, value []byte) bool {
-	f := fields{b: value}
+	f, some := fields{b: value}, false
 	for f.next() {
 		ok := false
 		switch string(f.name) {
@@ -150,10 +159,17 @@ func (d *Data) quick(r *Reader, value []byte) bool {
 			ok = f.time(&d.RegisteredAt)
 		case "admitUntil":
 			ok = f.time(&d.AdmitUntil)
+		case "tags":
+			ok, some = json.Unmarshal(f.value, &d.Tags) == nil, true
+		case "policy":
+			ok, some = json.Unmarshal(f.value, &d.Policy) == nil, true
 		}
 		if !ok {
 			return false
 		}
+	}
+	if some {
+		r.shareSome(d)
 	}
 	return f.whole
 }
