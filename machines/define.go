@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/looplab/fsm"
@@ -184,6 +185,9 @@ func check[D any](d *Definition[D]) error {
 	if err := checkEdges(d, &c); err != nil {
 		return err
 	}
+	if err := checkAlarms(d, &c); err != nil {
+		return err
+	}
 	return checkStates(d)
 }
 
@@ -226,6 +230,24 @@ func checkEdges[D any](d *Definition[D], c *checker) error {
 		}
 		if e.If != nil && (e.If.Holds == nil || e.If.Name == "") {
 			return fmt.Errorf("edge %d (%s): guard without a name or a function", i, e.On)
+		}
+	}
+	return nil
+}
+
+// checkAlarms: an alarm that a state does not take would be lost there, and with it what is to end.
+func checkAlarms[D any](d *Definition[D], c *checker) error {
+	seen := map[string]bool{timeoutTimer: true}
+	flat := flatten(d.Edges)
+	for _, a := range d.Alarms {
+		if !token.MatchString(a.Name) || seen[a.Name] || strings.HasPrefix(a.Name, retryPrefix) || a.Until == nil || !c.inputs[a.Input] {
+			return fmt.Errorf("alarm %q is not a lower-case token, named twice or like a timer of the engine, without a time, or of undefined input %q", a.Name, a.Input)
+		}
+		seen[a.Name] = true
+		for _, s := range d.States {
+			if !s.Terminal && !slices.ContainsFunc(flat, func(e EdgeInfo) bool { return e.From == s.Name && e.On == a.Input }) {
+				return fmt.Errorf("alarm %q: state %s does not take its input %q", a.Name, s.Name, a.Input)
+			}
 		}
 	}
 	return nil

@@ -48,6 +48,7 @@ type Definition[D any] struct {
 	Events  []EventType
 	Inputs  []Command
 	Edges   []Edge[D]
+	Alarms  []Alarm[D]
 	Columns []Column
 	Views   []View
 }
@@ -67,6 +68,15 @@ type Timeout[D any] struct {
 	Input string // fed to the table when the time is over
 	After func(*D) time.Duration
 	Until func(*Tx[D]) time.Time // instead of After; a zero time sets no deadline
+}
+
+// Alarm is a deadline of the data, whatever the state is: its timer is armed for as long as Until names a time, survives
+// every transition, and is set anew when that time changes. An entity that has ended has none. Its input must change the
+// time or take it away; one that does neither is fed again at once.
+type Alarm[D any] struct {
+	Name  string             // of the timer
+	Input string             // fed to the table at that time
+	Until func(*D) time.Time // the zero time is none
 }
 
 // Poll says that the world is looked at while an entity is in the state.
@@ -212,6 +222,9 @@ func (t *Tx[D]) Late() time.Duration {
 	}
 	return max(t.Now().Sub(t.due), 0)
 }
+
+// Fired reports whether the input is a timer of the entity: its time has come, whatever the clock of the step says.
+func (t *Tx[D]) Fired() bool { return !t.due.IsZero() }
 
 // State is the state before the step, also in an action.
 func (t *Tx[D]) State() string { return t.out.From }

@@ -154,23 +154,33 @@ func (s *stepping[D]) elapsed() error {
 	if effect, ok := strings.CutPrefix(body.Timer, retryPrefix); ok {
 		return s.retry(effect)
 	}
+	for i := range s.def.Alarms {
+		if a := &s.def.Alarms[i]; a.Name == body.Timer {
+			return s.ring(a.Input, t.At)
+		}
+	}
 	state := s.states[s.before.State]
 	if state == nil || state.Timeout == nil {
 		s.out.Result = Ignored
 		return nil
 	}
-	s.in = &Input{Command: state.Timeout.Input, ID: s.in.ID, Seq: s.in.Seq, Time: s.in.Time, Actor: s.in.Actor, Reason: s.in.Reason, Trace: s.in.Trace}
-	s.tx.In, s.tx.due = s.in, t.At
-	if c := s.m.inputs[s.in.Command]; c.Body != nil {
-		s.tx.Body = c.NewBody()
-	}
-	if err := s.feed(s.in.Command); err != nil {
+	if err := s.ring(state.Timeout.Input, t.At); err != nil {
 		return err
 	}
 	if _, armed := s.next.Timers[timeoutTimer]; !armed && s.next.State == s.before.State {
 		s.armTimeout() // a state that stays keeps a deadline
 	}
 	return nil
+}
+
+// ring feeds the input of a timer that was due.
+func (s *stepping[D]) ring(input string, due time.Time) error {
+	s.in = &Input{Command: input, ID: s.in.ID, Seq: s.in.Seq, Time: s.in.Time, Actor: s.in.Actor, Reason: s.in.Reason, Trace: s.in.Trace}
+	s.tx.In, s.tx.due = s.in, due
+	if c := s.m.inputs[input]; c.Body != nil {
+		s.tx.Body = c.NewBody()
+	}
+	return s.feed(input)
 }
 
 func (s *stepping[D]) feed(input string) error {
@@ -222,7 +232,7 @@ func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
 	enter := to != s.before.State || edge.Reenter || born
 	if enter {
 		s.next.State, s.next.Since = to, s.in.Time
-		s.next.Timers, s.next.Effects = nil, nil
+		s.next.Timers, s.next.Effects = s.alarms(), nil
 	}
 	s.out.To = to
 	for _, ev := range edge.Emit {
@@ -237,6 +247,7 @@ func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
 	if enter || edge.Rearm {
 		s.armTimeout()
 	}
+	s.setAlarms()
 	return s.seal(edge.On)
 }
 
@@ -281,6 +292,38 @@ func (s *stepping[D]) seal(command string) error {
 		msg.Body = body
 	}
 	return nil
+}
+
+// alarms are the timers that survive a change of the state.
+func (s *stepping[D]) alarms() map[string]Timer {
+	var kept map[string]Timer
+	for i := range s.def.Alarms {
+		if t, armed := s.next.Timers[s.def.Alarms[i].Name]; armed {
+			if kept == nil {
+				kept = map[string]Timer{}
+			}
+			kept[s.def.Alarms[i].Name] = t
+		}
+	}
+	return kept
+}
+
+// setAlarms makes the alarms what the data says now.
+func (s *stepping[D]) setAlarms() {
+	for i := range s.def.Alarms {
+		a := &s.def.Alarms[i]
+		until := a.Until(s.tx.Data)
+		if s.states[s.next.State].Terminal {
+			until = time.Time{}
+		}
+		t, armed := s.next.Timers[a.Name]
+		switch {
+		case until.IsZero():
+			s.disarm(a.Name)
+		case !armed || !t.At.Equal(until):
+			s.arm(a.Name, until)
+		}
+	}
 }
 
 // timeoutTimer is the name of the timer that ends a transitional state.

@@ -17,35 +17,51 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 	l.renewed(t)
 	switch {
 	case t.state == instance.Pending || t.state == instance.PersistFailed:
-	case l.maintained(t, now):
 	case t.state == instance.Draining:
 		l.drained(t, now)
 	case !t.active():
 	case l.shielded(t, now), l.flaps(t, now), l.weighs(t, now):
 	case several(t):
-		l.voted(t, now)
-	case l.passed(t, now), l.ailing(t, now):
+		if !l.voted(t, now) {
+			l.gone(t, now)
+		}
+	case l.passed(t, now), l.ailing(t, now), l.gone(t, now):
 	default:
 		l.silence(t, now)
 	}
 }
 
-// maintained ends a maintenance whose time is over.
-func (l *loop) maintained(t *tracked, now time.Duration) bool {
-	m := t.rec.Data.Maintenance
-	return m != nil && !m.Until.IsZero() && !time.Now().Before(m.Until) && l.ask(t, now, instance.ReportMaintenanceEnd, nil)
-}
-
+// flaps reports that the results change too often, and of one that is held down also that they do not any more.
 func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	d := &t.rec.Data
-	if d.Policy.NoFlap || d.Protected || t.state == instance.Flapping {
+	score, input := t.flaps.Score(), instance.ReportFlap
+	switch held := t.state == instance.Flapping; {
+	case held && d.Flap != nil && !d.Flap.Calm:
+		if score, input = l.unrest(t, now), instance.ReportCalm; score >= d.FlapLow() {
+			return false
+		}
+	case !held && (d.Policy.NoFlap || d.Protected), score < d.FlapHigh():
 		return false
 	}
-	score := t.flaps.Score()
-	if score < d.FlapHigh() || !l.trusted(now) {
+	if !l.trusted(now) {
 		return false
 	}
-	return l.ask(t, now, instance.ReportFlap, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
+	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
+}
+
+// leastResults are those that tell of one that is held down whether it is calm: whoever has just begun to look has seen
+// no change for that reason.
+const leastResults = 11
+
+// unrest is the score of one that is held down as far as it is known, else the highest. What falls silent changes no more.
+func (l *loop) unrest(t *tracked, now time.Duration) float64 {
+	switch {
+	case t.kind == instance.CheckTTL && l.goneAt(t) <= now:
+		return 0
+	case t.flaps.Len() < leastResults:
+		return 100
+	}
+	return t.flaps.Score()
 }
 
 // Changes of an instance's own weight are told at most so often, and only when they are of a tenth at least.

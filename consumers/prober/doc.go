@@ -25,6 +25,10 @@
 //     "inFlight", "weight"}. A beat of another generation changes nothing.
 //   - Silent for its TTL, an instance becomes suspect; the machine's timer makes it unhealthy after the grace. One that was
 //     never heard becomes unhealthy after TTL and grace.
+//   - An instance that was unhealthy for too long (Overdue) is confirmed to be gone when this node has seen that for itself: fall
+//     probes in a row, or silence of TTL and grace, since it looks after the instance; an alias when what it follows could have
+//     shown itself. One that is held down for flapping is told to be calm below flapLow, of eleven results at least.
+//   - What the index lists after it was built anew counts, also at lower revisions: the store was restored.
 //   - With a partition that is gained, at the start, when the connection to NATS comes back, and when this process was
 //     stopped for longer than a second, every instance has one whole TTL, and results in a row are counted anew.
 //   - Whoever misses its own timers, or sees many of its probes fail in ways that can be its own fault while none passes,

@@ -72,13 +72,22 @@ func zoneLabel(name string) string {
 }
 
 func (l *loop) loadPreservations() {
+	there := map[string]bool{}
 	for q := (kv.Query{Limit: 1000}); ; {
 		page := l.Preservations.List(q)
 		for _, i := range page.Items {
 			l.preservation(i.Key, i.State)
+			there[i.Key] = true
 		}
 		if q.After = page.Next; q.After == "" {
-			return
+			break
+		}
+	}
+	for _, s := range l.services {
+		for _, z := range s.zones {
+			if z.state != "" && !there[z.key] {
+				l.preservation(z.key, "")
+			}
 		}
 	}
 }

@@ -145,6 +145,15 @@ func flapping(t *testing.T, w *world, c *script) {
 	}
 	require.Equal(t, instance.Flapping, w.state(key))
 	require.GreaterOrEqual(t, w.data(key).Flap.Score, 30.0)
+	c.set(key, instance.Result{OK: true}) // the machine keeps it until its time is over, and then for as long as it is not calm
+	require.Eventually(t, func() bool { return w.data(key).Flap.Calm }, patience, 10*time.Millisecond)
+	require.Less(t, w.data(key).Flap.Score, 20.0)
+	for n := c.count(key); w.data(key).Flap.Calm; n = c.count(key) {
+		c.set(key, instance.Result{OK: n%2 == 0, Class: map[bool]string{true: instance.FailedRefused}[n%2 != 0], Output: "now and then"})
+		require.Eventually(t, func() bool { return c.count(key) > n }, patience, 5*time.Millisecond)
+	}
+	require.GreaterOrEqual(t, w.data(key).Flap.Score, 30.0)
+	require.Equal(t, instance.Flapping, w.state(key))
 }
 
 func alias(t *testing.T, w *world, c *script) {

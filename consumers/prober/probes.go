@@ -111,9 +111,7 @@ func (l *loop) saw(r *seen) {
 // count keeps how often in a row, and how often it changes.
 func (l *loop) count(t *tracked, r instance.Result) {
 	l.renewed(t)
-	if t.state != instance.Flapping {
-		t.flaps.Add(r.OK)
-	}
+	t.flaps.Add(r.OK)
 	if r.OK {
 		t.passes, t.fails, t.last = t.passes+1, 0, nil
 		return

@@ -72,9 +72,21 @@ func probing(kind string) bool {
 
 func (t *tracked) active() bool { return strings.HasPrefix(t.state, "active.") }
 
+// awaitsEnd: it ends, or is let go, as soon as it is seen to be silent.
+func (t *tracked) awaitsEnd() bool {
+	switch t.state {
+	case instance.Unhealthy:
+		return !t.rec.Data.Overdue.IsZero()
+	case instance.Flapping:
+		return t.kind == instance.CheckTTL && t.rec.Data.Flap != nil && !t.rec.Data.Flap.Calm
+	}
+	return false
+}
+
 func (t *tracked) found() bool { return t.state == instance.Healthy || t.state == instance.Warming }
 
-// load makes what is tracked that which this node owns or observes.
+// load makes what is tracked that which this node owns or observes. What the index lists counts, at whatever revision: a
+// store that was restored from a backup goes on at revisions that were seen before.
 func (l *loop) load(owned consumers.Set) {
 	now := l.now()
 	for p := range streams.Partitions {
@@ -87,6 +99,7 @@ func (l *loop) load(owned consumers.Set) {
 	for q := (kv.Query{Limit: 1000}); ; {
 		page := l.Instances.List(q)
 		for i := range page.Items {
+			l.restored(&page.Items[i])
 			l.take(&page.Items[i])
 			there[page.Items[i].Key] = true
 		}
@@ -98,6 +111,15 @@ func (l *loop) load(owned consumers.Set) {
 		if !there[key] {
 			l.drop(t)
 		}
+	}
+}
+
+// restored forgets what is known of an instance from a store that was replaced. The watchers of its service have
+// confirmed revisions of that one.
+func (l *loop) restored(item *kv.Item) {
+	if t := l.tracked[item.Key]; t != nil && item.Revision < t.revision {
+		clear(t.service.watchers)
+		l.drop(t)
 	}
 }
 
@@ -186,8 +208,6 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 	switch t.state {
 	case instance.Unknown:
 		t.seen = max(t.seen, now)
-	case instance.Flapping:
-		t.flaps = instance.Flaps{}
 	case instance.Draining:
 		t.drainAt, t.idle = t.revision, false
 	}
@@ -247,8 +267,8 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 	if due <= now { // doubt or protection moved it
 		due = now + tick
 	}
-	if m := t.rec.Data.Maintenance; m != nil && !m.Until.IsZero() {
-		due = min(due, now+time.Until(m.Until)+time.Millisecond)
+	if t.awaitsEnd() {
+		due = min(due, max(l.goneAt(t), now+tick))
 	}
 	if t.unsaid {
 		due = now

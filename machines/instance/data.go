@@ -26,6 +26,8 @@ type Data struct {
 	RegisteredAt time.Time `json:"registeredAt,omitzero"`    // when this generation was registered
 	AdmitUntil   time.Time `json:"admitUntil,omitzero"`      // the deadline over all tries to persist; zero once it is admitted
 	WarmSince    time.Time `json:"warmSince,omitzero"`       // when the warm-up began that is not over yet
+	Overdue      time.Time `json:"overdue,omitzero"`         // since when it is deregistered as soon as somebody sees that it is gone
+	Waits        int       `json:"waits,omitempty"`          // deadlines of the registration that passed while nobody looked at it
 	Failing      []string  `json:"failing,omitempty"`        // of several observers, those that see it fall
 	Passing      []string  `json:"passing,omitempty"`        // of several observers, those that see it rise while it is unhealthy
 	Reported     *int      `json:"reportedWeight,omitempty"` // the instance's own word, instead of Weight
@@ -66,9 +68,9 @@ type Policy struct {
 	SuspectMin              string  `json:"suspectMin,omitempty" doc:"Shortest suspect window; two intervals by default"`
 	SuspectMax              string  `json:"suspectMax,omitempty" doc:"Longest suspect window; six times the shortest by default"`
 	Drain                   string  `json:"drain,omitempty" example:"10s" doc:"Hard deadline of a graceful shutdown; 10s by default"`
-	DeregisterCriticalAfter string  `json:"deregisterCriticalAfter,omitempty" doc:"Unhealthy for longer, it is deregistered; 30m by default for probes, never for ttl; 0s never"`
-	FlapHigh                int     `json:"flapHigh,omitempty" minimum:"0" maximum:"100" doc:"Percent of change that holds it down; 30 by default"`
-	FlapLow                 int     `json:"flapLow,omitempty" minimum:"0" maximum:"100" doc:"Percent below which it is calm again; 20 by default"`
+	DeregisterCriticalAfter string  `json:"deregisterCriticalAfter,omitempty" doc:"Unhealthy for longer, it is deregistered, once whoever looks at it has looked for long enough to see that; 30m by default for probes, never for ttl; 0s never"`
+	FlapHigh                int     `json:"flapHigh,omitempty" minimum:"0" maximum:"100" doc:"Percent of change from which it is held down; 30 by default"`
+	FlapLow                 int     `json:"flapLow,omitempty" minimum:"0" maximum:"100" doc:"Held down, it is not let go before its percent of change is below this; 20 by default"`
 	NoFlap                  bool    `json:"noFlap,omitempty" doc:"Never hold it down"`
 }
 
@@ -98,8 +100,9 @@ type Suspicion struct {
 
 // Flap is kept from the first time that an instance was held down.
 type Flap struct {
-	Score float64   `json:"score"` // percent, of the last 21 results
-	Holds int       `json:"holds"` // how often it was held down in a row; forgotten after an hour without one
+	Score float64   `json:"score"`          // percent, of the last 21 results, when it was told last
+	Calm  bool      `json:"calm,omitempty"` // its results are steady again: it is let go at Until
+	Holds int       `json:"holds"`          // how often it was held down in a row; forgotten after an hour without one
 	Until time.Time `json:"until,omitzero"`
 }
 

@@ -17,8 +17,11 @@
 //     unhealthy. A suspicion ends with a pass, with enough confirmations, or with its window ([Data.SuspectWindow]).
 //   - While it is protected (its service and zone preserve themselves) only people and registrations take it out: what
 //     would make it unhealthy, flapping or deregistered makes it suspect at most, or is put off.
-//   - What is unhealthy is not deregistered because the registry was away: when that is to happen far too late, the
-//     instance has its whole time once more.
+//   - What is unhealthy is not deregistered by a timer: the registry may have been away while its time passed. When it is
+//     over the instance is Overdue, and deregistered as soon as whoever looks at it has done so for long enough and
+//     confirms it ([ReportGone]).
+//   - One that flaps is held down until its time is over and its score has fallen below flapLow: what began above the
+//     one mark ends below the other one.
 //   - It can be ended in every live state. The end keeps the record: last evidence, last error, and the version and
 //     generation for the next life.
 //
@@ -28,6 +31,5 @@
 // checked is unknown until its first pass.
 //
 // The weight at which it is found is [Weight]; the deadline of each state stands in the entity and survives every process.
-// The time of a maintenance is not a deadline of a state: readers ignore one that is over, and whoever looks after the
-// instance reports it.
+// The time of a maintenance is a timer of its own, which survives them as well; readers ignore one that is over.
 package instance

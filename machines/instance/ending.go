@@ -20,9 +20,28 @@ func holdDown(s *step) {
 		f.Holds = before.Holds + 1
 	}
 	f.Until = s.Now().Add(min(FlapHold*time.Duration(f.Holds), FlapCap))
-	s.Data.Flap, s.Data.Suspicion, s.Data.WarmSince = f, nil, time.Time{}
+	s.Data.Flap, s.Data.Suspicion, s.Data.WarmSince, s.Data.Overdue = f, nil, time.Time{}, time.Time{}
 	votes(s, nil, nil)
 	s.Detail(EventFlapping, f)
+}
+
+// settle and unsettle keep what the results of one that is held down are like.
+func settle(s *step)   { score(s, true) }
+func unsettle(s *step) { score(s, false) }
+
+func score(s *step, calm bool) {
+	f := *s.Data.Flap
+	f.Score, f.Calm = machines.Body[FlapReport](s).Score, calm
+	s.Data.Flap = &f
+	s.Detail(EventFlapScored, map[string]any{"score": f.Score, "calm": calm, "until": f.Until})
+}
+
+// holdOn: hysteresis, as Nagios has it. What began above the high mark ends below the low one.
+func holdOn(s *step) {
+	f := *s.Data.Flap
+	f.Until = s.Now().Add(FlapHold)
+	s.Data.Flap = &f
+	s.Detail(EventFlapProlonged, map[string]any{"score": f.Score, "flapLow": s.Data.FlapLow(), "until": f.Until})
 }
 
 func calm(s *step) {
@@ -40,7 +59,7 @@ func drainUntil(s *step) time.Time {
 
 func drain(s *step) {
 	s.Data.Drain = &Drain{Since: s.Now(), Until: drainUntil(s), Reason: s.In.Reason, From: s.State()}
-	s.Data.Suspicion, s.Data.WarmSince, s.Data.AdmitUntil = nil, time.Time{}, time.Time{}
+	s.Data.Suspicion, s.Data.WarmSince, s.Data.AdmitUntil, s.Data.Overdue = nil, time.Time{}, time.Time{}, time.Time{}
 	votes(s, nil, nil)
 	s.Detail(EventDraining, s.Data.Drain)
 }

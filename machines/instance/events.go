@@ -18,7 +18,10 @@ const (
 	EventSuspicionConfirmed = "instance.suspicion.confirmed"
 	EventVoted              = "instance.observer.voted"
 	EventSpared             = "instance.spared"
+	EventOverdue            = "instance.overdue"
 	EventFlapping           = "instance.flapping"
+	EventFlapScored         = "instance.flapping.scored"
+	EventFlapProlonged      = "instance.flapping.prolonged"
 	EventFlapCleared        = "instance.flapping.cleared"
 	EventDraining           = "instance.draining"
 	EventDrainShortened     = "instance.drain.shortened"
@@ -49,9 +52,12 @@ var events = []machines.EventType{
 	{Name: EventSuspected, Class: machines.ClassState, Doc: "It fell silent or one observer of several saw it fail; it is found with half its weight until a point in time."},
 	{Name: EventSuspicionConfirmed, Class: machines.ClassProgress, Doc: "Another observer sees the same; the time is shorter."},
 	{Name: EventVoted, Class: machines.ClassProgress, Doc: "One of several observers sees another thing than before; it takes more of them to change anything."},
-	{Name: EventSpared, Class: machines.ClassProgress, Doc: "It would have been taken out, but its service preserves itself, or the registry was away until long after its time."},
+	{Name: EventSpared, Class: machines.ClassProgress, Doc: "It would have been taken out, but its service preserves itself, or nobody had looked at its registration yet."},
+	{Name: EventOverdue, Class: machines.ClassProgress, Doc: "It was unhealthy for too long: it is deregistered as soon as whoever looks at it has looked for long enough and sees no life."},
 	{Name: EventFlapping, Class: machines.ClassState, Doc: "It changed too often and is held down: the score, how often by now, and until when."},
-	{Name: EventFlapCleared, Class: machines.ClassState, Doc: "It was held down long enough and is checked anew."},
+	{Name: EventFlapScored, Class: machines.ClassProgress, Doc: "While it is held down, its results became steady, or change too often again: the score."},
+	{Name: EventFlapProlonged, Class: machines.ClassProgress, Doc: "Its results are not steady yet: it is held down for longer, and until when."},
+	{Name: EventFlapCleared, Class: machines.ClassState, Doc: "It was held down long enough, its results are steady, and it is checked anew."},
 	{Name: EventDraining, Class: machines.ClassState, Doc: "It ends: no new traffic, and until when it has time."},
 	{Name: EventDrainShortened, Class: machines.ClassProgress, Doc: "It has less time to end."},
 	{Name: EventDrainCancelled, Class: machines.ClassState, Doc: "It does not end after all and is checked anew."},

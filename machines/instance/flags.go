@@ -13,7 +13,7 @@ func protect(s *step) {
 
 // unprotect: what fell silent meanwhile gets a whole window before it is taken for dead.
 func unprotect(s *step) {
-	s.Data.Protected = false
+	s.Data.Protected, s.Data.Overdue = false, time.Time{}
 	again(s)
 }
 
@@ -30,6 +30,14 @@ func maintain(s *step) {
 	b := machines.Body[MaintenanceBody](s)
 	s.Data.Maintenance = &Maintenance{Reason: b.reason(s), Until: b.until(s.Now()), By: s.In.Actor}
 	s.Detail(EventMaintenanceBegun, s.Data.Maintenance)
+}
+
+// maintenanceUntil is when a maintenance ends by itself; the zero time is never.
+func maintenanceUntil(d *Data) time.Time {
+	if d.Maintenance == nil {
+		return time.Time{}
+	}
+	return d.Maintenance.Until
 }
 
 func maintained(s *step) {

@@ -17,7 +17,7 @@ func (w *world) input() machines.Input {
 	case "evidence":
 		name := rapid.SampledFrom([]string{
 			instance.ReportPassed, instance.ReportPassed, instance.ReportPassed, instance.ReportFailed, instance.ReportFailed,
-			instance.ReportMissed, instance.ReportObserverLost, instance.ReportConfirmed,
+			instance.ReportMissed, instance.ReportObserverLost, instance.ReportConfirmed, instance.ReportGone,
 		}).Draw(t, "evidence")
 		return report(t, name, w.evidence())
 	case "admission":
@@ -120,10 +120,10 @@ func (w *world) flag() machines.Input {
 func (w *world) rare() machines.Input {
 	t := w.t
 	failure := machines.Failure{Code: "unavailable", Message: "no answer"}
-	switch name := rapid.SampledFrom([]string{"persistence-failure", "persistence-failure", "registration-failed", "flap-detected", "flap-detected", "drain-complete", "drain-failed"}).Draw(t, "rare"); name {
+	switch name := rapid.SampledFrom([]string{"persistence-failure", "persistence-failure", "registration-failed", "flap-detected", "flap-calmed", "drain-complete", "drain-failed"}).Draw(t, "rare"); name {
 	case "registration-failed":
 		return report(t, name, instance.RefusalReport{Reason: "quota", Generation: w.generation()})
-	case "flap-detected":
+	case "flap-detected", "flap-calmed":
 		return report(t, name, instance.FlapReport{Score: rapid.Float64Range(0, 100).Draw(t, "score"), Generation: w.generation()})
 	case "drain-complete":
 		return report(t, name, instance.DrainReport{Reason: "seen", Generation: w.generation()})
@@ -133,8 +133,9 @@ func (w *world) rare() machines.Input {
 }
 
 func (w *world) timer() machines.Input {
-	timer, armed := w.e.Timers["deadline"]
-	body := machines.Elapsed{Timer: "deadline", Armed: timer.Armed}
+	name := rapid.SampledFrom([]string{"deadline", "deadline", "maintenance"}).Draw(w.t, "timer")
+	timer, armed := w.e.Timers[name]
+	body := machines.Elapsed{Timer: name, Armed: timer.Armed}
 	if armed && rapid.IntRange(0, 4).Draw(w.t, "outdated") == 0 {
 		body.Armed--
 	} else if armed && timer.At.After(w.now) {

@@ -52,6 +52,7 @@ func when(name string, holds func(*step) bool) *guard { return &guard{Name: name
 
 // Registration.
 var (
+	nobodyTried   = when("nobody tried yet", func(s *step) bool { return s.Data.Persists == 0 && s.Data.Waits < OwnerWaits })
 	lastTry       = when("last try", func(s *step) bool { return s.Data.Persists+1 >= PersistTries })
 	tooLate       = when("too late", func(s *step) bool { return !s.Now().Before(s.Data.AdmitUntil) })
 	unchecked     = fence("unchecked", func(s *step) bool { return s.Data.Check.Kind() == CheckNone })
@@ -105,6 +106,13 @@ var (
 	anotherFailure = fence("another failure", func(s *step) bool {
 		return s.Data.failures(machines.Body[Evidence](s)) > s.Data.Retries || slices.Contains(s.Data.Passing, observer(s))
 	})
+	unsteadyAgain = fence("unsteady again", func(s *step) bool {
+		return s.Data.Flap.Calm && machines.Body[FlapReport](s).Score >= s.Data.FlapHigh()
+	})
+	steady = fence("steady", func(s *step) bool {
+		return !s.Data.Flap.Calm && machines.Body[FlapReport](s).Score < s.Data.FlapLow()
+	})
+	calmed   = when("steady, or nobody looks", func(s *step) bool { return s.Data.Flap.Calm || s.Data.Check.Kind() == CheckNone })
 	unsteady = fence("unsteady", func(s *step) bool {
 		d := s.Data
 		return !d.Policy.NoFlap && !d.Protected && machines.Body[FlapReport](s).Score >= d.FlapHigh()
@@ -149,7 +157,7 @@ var (
 	mayExpire   = fence("not protected", func(s *step) bool { return !s.Data.Protected })
 	another     = fence("another observer", newcomer)
 	decides     = fence("enough observers", func(s *step) bool { return convinced(s) && !s.Data.Protected })
-	overslept   = when("overslept", func(s *step) bool { return s.Late() > Overslept })
+	overdue     = fence("overdue", func(s *step) bool { return !s.Data.Overdue.IsZero() && !s.Data.Protected })
 	protected   = when("protected", func(s *step) bool { return s.Data.Protected })
 	unprotected = when("not protected", func(s *step) bool { return !s.Data.Protected })
 )
@@ -167,7 +175,7 @@ var (
 	disables        = when("ends the maintenance", func(s *step) bool { return !machines.Body[MaintenanceBody](s).Enabled && s.Data.Maintenance != nil })
 	maintenanceOver = when("over", func(s *step) bool {
 		m := s.Data.Maintenance
-		return m != nil && !m.Until.IsZero() && !s.Now().Before(m.Until)
+		return m != nil && !m.Until.IsZero() && (s.Fired() || !s.Now().Before(m.Until))
 	})
 	repins = when("another weight", func(s *step) bool {
 		w := machines.Body[PinBody](s).Weight

@@ -16,10 +16,6 @@ import (
 // be nothing but work while nothing may expire, and the end of the protection begins another one anyway.
 const SpareFor = 5 * time.Minute
 
-// Overslept is from how late on the end of an unhealthy instance is put off by a whole time: the registry was away, so
-// nobody could see whether it came back meanwhile. A takeover is over sooner.
-const Overslept = 15 * time.Second
-
 // maxOutput is how much of what a check said is kept.
 const maxOutput = 512
 
@@ -103,7 +99,7 @@ func pass(s *step) map[string]any {
 	if n := s.Data.Suspicion; n != nil {
 		told["suspicion"] = n
 	}
-	s.Data.Retries, s.Data.Suspicion = 0, nil
+	s.Data.Retries, s.Data.Suspicion, s.Data.Overdue = 0, nil, time.Time{}
 	s.Fail(nil)
 	return told
 }
@@ -177,7 +173,7 @@ func down(s *step) {
 	if len(s.Data.Failing) > 0 {
 		told["failing"] = s.Data.Failing
 	}
-	s.Data.Suspicion, s.Data.WarmSince, s.Data.Passing = nil, time.Time{}, nil
+	s.Data.Suspicion, s.Data.WarmSince, s.Data.Passing, s.Data.Overdue = nil, time.Time{}, nil, time.Time{}
 	s.Detail(EventUnhealthy, told)
 }
 
@@ -257,11 +253,7 @@ func expire(s *step) {
 
 // spare is what protection does: everything stays, with another window.
 func spare(s *step) {
-	told := map[string]any{"from": s.In.Command}
-	if late := s.Late(); late > Overslept {
-		told["late"] = late.Round(time.Millisecond).String()
-	}
-	s.Detail(EventSpared, told)
+	s.Detail(EventSpared, map[string]any{"from": s.In.Command})
 	if n := again(s); n != nil && n.Until.Before(s.Now().Add(SpareFor)) {
 		n.Until = s.Now().Add(SpareFor)
 	}
@@ -298,13 +290,21 @@ func criticalUntil(s *step) time.Time {
 	if after == 0 {
 		return time.Time{} // never
 	}
-	if s.Data.Protected {
+	if s.Data.Protected || !s.Data.Overdue.IsZero() {
 		after = max(after, SpareFor)
 	}
 	return s.Now().Add(after)
 }
 
+// fallDue: a timer fires whether or not anybody looked at the instance meanwhile: the registry may have been away all the
+// time, or be back for a moment only. So the timer decides nothing. Who looks at it says what it sees.
+func fallDue(s *step) {
+	s.Data.Overdue = s.Now()
+	s.Detail(EventOverdue, map[string]any{"after": s.Data.CriticalAfter().String(), "error": s.Entity().LastError})
+}
+
 func criticalTooLong(s *step) {
+	see(s)
 	msg := fmt.Sprintf("unhealthy for %s", s.Data.CriticalAfter())
 	if last := s.Entity().LastError; last != nil {
 		msg += ": " + last.Message

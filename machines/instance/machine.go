@@ -10,6 +10,7 @@ import (
 var Machine = machines.Define(machines.Definition[Data]{
 	Name: "instance", Plural: "instances", Parent: "service", Doc: "One instance of a service in the registry.",
 	States: states, Inputs: inputs, Events: events, Columns: columns, Edges: table,
+	Alarms: []machines.Alarm[Data]{{Name: "maintenance", Input: ReportMaintenanceEnd, Until: maintenanceUntil}},
 })
 
 // until gives a state the deadline that the data holds.
@@ -24,8 +25,8 @@ var states = []machines.State[Data]{
 	{Name: Warming, Doc: "Passed its checks: found, with a growing part of its weight.", Timeout: until(TimeoutWarmup, func(s *step) time.Time { return s.Data.WarmSince.Add(s.Data.Warmup()) })},
 	{Name: Healthy, Doc: "Found."},
 	{Name: Suspect, Doc: "Silent, or failing for one of several observers: still found, with half its weight, for a bounded time.", Timeout: until(TimeoutSuspect, func(s *step) time.Time { return s.Data.Suspicion.Until })},
-	{Name: Unhealthy, Doc: "Not found; deregistered when it lasts too long.", Failed: true, Timeout: until(TimeoutCritical, criticalUntil)},
-	{Name: Flapping, Doc: "Changed too often: held down, not found.", Timeout: until(TimeoutFlap, func(s *step) time.Time { return s.Data.Flap.Until })},
+	{Name: Unhealthy, Doc: "Not found; deregistered when it lasts too long and whoever looks at it sees that.", Failed: true, Timeout: until(TimeoutCritical, criticalUntil)},
+	{Name: Flapping, Doc: "Changed too often: held down until the time is over and its results are steady again; not found.", Timeout: until(TimeoutFlap, func(s *step) time.Time { return s.Data.Flap.Until })},
 	{Name: Draining, Doc: "Ends: no new traffic; found only when it is asked for.", Timeout: until(TimeoutDrain, func(s *step) time.Time { return s.Data.Drain.Until })},
 	{Name: Deregistered, Doc: "Out of the registry; the record stays, and register begins the next generation.", Terminal: true},
 }
@@ -47,7 +48,9 @@ var inputs = []machines.Command{
 	{Name: ReportMissed, Doc: "It was not heard for longer than it may be silent.", Body: Evidence{}, Report: true},
 	{Name: ReportObserverLost, Doc: "The one that checked it is gone.", Body: Evidence{}, Report: true},
 	{Name: ReportConfirmed, Doc: "Another observer suspects it, too.", Body: Evidence{}, Report: true},
+	{Name: ReportGone, Doc: "It was unhealthy for too long, and who has looked at it for long enough since sees no life.", Body: Evidence{}, Report: true},
 	{Name: ReportFlap, Doc: "Its results change too often.", Body: FlapReport{}, Report: true},
+	{Name: ReportCalm, Doc: "Its results do not change too often any more.", Body: FlapReport{}, Report: true},
 	{Name: ReportDrained, Doc: "Nothing is sent to it any more.", Body: DrainReport{}, Report: true},
 	{Name: ReportDrainFailed, Doc: "It could not end well.", Body: machines.Failure{}, Report: true},
 	{Name: ReportProtect, Doc: "Its service and zone preserve themselves.", Report: true},

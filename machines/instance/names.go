@@ -33,7 +33,9 @@ const (
 	ReportMissed         = "heartbeat-missed"    // [HEARTBEAT_MISSED]
 	ReportObserverLost   = "observer-lost"       // [OBSERVER_LOST]
 	ReportConfirmed      = "suspicion-confirmed" // another observer sees the same
+	ReportGone           = "critical-confirmed"  // who looks at it for long enough sees it gone, after TimeoutCritical
 	ReportFlap           = "flap-detected"       // [FLAP_DETECTED]
+	ReportCalm           = "flap-calmed"         // its results are steady again
 	ReportDrained        = "drain-complete"      // [DRAIN_COMPLETE]
 	ReportDrainFailed    = "drain-failed"        // [DRAIN_FAILED]
 	ReportProtect        = "protect"             // its service and zone preserve themselves: nothing expires

@@ -35,7 +35,7 @@ var lawful = map[string]map[string][]string{
 	"": {"register": {pending}},
 	pending: {
 		"persistence-success": {unknown, warming, healthy}, "persistence-failure": {notKept, gone},
-		"registration-failed": {gone}, "registration-deadline": {gone}, "graceful-shutdown": {draining},
+		"registration-failed": {gone}, "registration-deadline": {pending, gone}, "graceful-shutdown": {draining},
 	},
 	notKept: {"retry-persist": {pending, gone}, "registration-failed": {gone}, "graceful-shutdown": {draining}},
 	unknown: {
@@ -56,9 +56,9 @@ var lawful = map[string]map[string][]string{
 	},
 	unhealthy: {
 		"health-check-passed": {unhealthy, warming, healthy}, "health-check-failed": {unhealthy, gone},
-		"deregister-critical-after": {unhealthy, gone}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+		"deregister-critical-after": {unhealthy}, "critical-confirmed": {gone}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
 	},
-	flapping: {"flap-cleared": {unknown}, "graceful-shutdown": {draining}},
+	flapping: {"flap-cleared": {unknown, flapping}, "flap-detected": {flapping}, "flap-calmed": {flapping}, "graceful-shutdown": {draining}},
 	draining: {
 		"graceful-shutdown": {draining}, "drain-complete": {gone}, "drain-failed": {gone}, "drain-timeout": {gone},
 		"cancel-drain": {pending, unknown, warming, healthy},
@@ -164,6 +164,12 @@ func (w *world) lawfully(in machines.Input, next machines.Entity, out machines.O
 	if out.From == gone {
 		require.Equal(t, "register", in.Command)
 	}
+	if w.e.State == unhealthy && next.State == gone {
+		require.Contains(t, []string{"critical-confirmed", "health-check-failed", "force-deregister"}, in.Command, "a timer deregisters nothing")
+	}
+	if w.e.State == flapping && next.State == unknown && w.e.Data.(*instance.Data).Check.Kind() != "none" {
+		require.Less(t, w.e.Data.(*instance.Data).Flap.Score, w.e.Data.(*instance.Data).FlapLow())
+	}
 	if in.Command == "health-check-passed" && (out.To == healthy || out.To == warming) {
 		w.passed = true
 	}
@@ -208,6 +214,12 @@ func (w *world) whole(e machines.Entity) {
 		require.False(t, armed, "a deadline while %s", e.State)
 	}
 	require.LessOrEqual(t, deadline.Armed, e.Version)
+	if m := d.Maintenance; e.State != gone && m != nil && !m.Until.IsZero() {
+		require.Equal(t, m.Until, e.Timers["maintenance"].At, "a maintenance whose end nobody waits for")
+	} else {
+		require.NotContains(t, e.Timers, "maintenance")
+	}
+	require.True(t, d.Overdue.IsZero() || e.State == unhealthy, "overdue while %s", e.State)
 	require.Equal(t, e.State == suspect, d.Suspicion != nil)
 	require.Equal(t, e.State == pending || e.State == notKept, !d.AdmitUntil.IsZero())
 	require.Equal(t, e.State == draining, d.Drain != nil && e.State != gone)

@@ -14,6 +14,7 @@ import (
 const (
 	AdmitWithin  = time.Minute // all tries together; then the registration is given up
 	PersistTries = 6           // tries to read the record back
+	OwnerWaits   = 10          // times AdmitWithin, while nobody has tried at all: the owner may be away
 	PersistWait  = time.Second // before the second try; doubled for each further one
 )
 
@@ -64,7 +65,7 @@ func register(s *step) {
 // admit: whoever asks the bucket finds the record, so the instance may take part.
 func admit(s *step) {
 	b := machines.Body[Admission](s)
-	s.Data.AdmitUntil, s.Data.Persists = time.Time{}, 0
+	s.Data.AdmitUntil, s.Data.Persists, s.Data.Waits = time.Time{}, 0, 0
 	s.Fail(nil)
 	s.Detail(EventAdmitted, map[string]any{"revision": b.Revision, "check": s.Data.Check.Kind()})
 }
@@ -100,6 +101,13 @@ func giveUpPersisting(s *step) {
 	notRegistered(s, fmt.Sprintf("not persisted in %d tries: %s", s.Data.Persists, f.Message))
 }
 
+// waitForOwner: nobody has looked at the registration, which says nothing against it.
+func waitForOwner(s *step) {
+	s.Data.Waits++
+	s.Data.AdmitUntil = s.Now().Add(AdmitWithin)
+	s.Detail(EventSpared, map[string]any{"from": s.In.Command, "waits": s.Data.Waits, "of": OwnerWaits})
+}
+
 func registrationLate(s *step) {
 	msg := fmt.Sprintf("not admitted within %s", AdmitWithin)
 	if last := s.Entity().LastError; last != nil {
@@ -119,7 +127,7 @@ func notRegistered(s *step, why string) {
 // end leaves the record as the last word: where it was, what was seen, why it ended. Only what waits is gone.
 func end(s *step, reason string) {
 	d := s.Data
-	d.Suspicion, d.WarmSince, d.AdmitUntil, d.Protected = nil, time.Time{}, time.Time{}, false
+	d.Suspicion, d.WarmSince, d.AdmitUntil, d.Overdue, d.Protected = nil, time.Time{}, time.Time{}, time.Time{}, false
 	told := map[string]any{"reason": reason, "nodeAddress": d.NodeAddress, "registeredAt": d.RegisteredAt}
 	if d.Evidence != nil {
 		told["evidence"] = d.Evidence

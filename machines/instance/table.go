@@ -36,6 +36,7 @@ var registration = slices.Concat([]edge{
 	{From: only(Pending), On: ReportPersistFailed, To: PersistFailed, Do: persistFailed, Emit: emit(EventPersistFailed)},
 	{From: only(PersistFailed), On: CommandRetry, If: tooLate, To: Deregistered, Do: registrationLate, Emit: emit(EventRegistrationFailed, EventDeregistered)},
 	{From: only(PersistFailed), On: CommandRetry, To: Pending, Do: retryPersist, Emit: emit(EventPersistRetried)},
+	{From: only(Pending), On: TimeoutRegistration, If: nobodyTried, To: machines.Same, Rearm: true, Do: waitForOwner, Emit: emit(EventSpared)},
 	{From: only(Pending), On: TimeoutRegistration, To: Deregistered, Do: registrationLate, Emit: emit(EventRegistrationFailed, EventDeregistered)},
 	{From: registering, On: ReportRefused, If: current, To: Deregistered, Do: registrationRefused, Emit: emit(EventRegistrationFailed, EventDeregistered)},
 }, begin(Pending, ReportPersisted, admit, EventAdmitted), []edge{
@@ -70,8 +71,12 @@ var results = []edge{
 	{From: live, On: ReportFailed, If: current, To: machines.Same, Noop: true},
 
 	{From: checked, On: ReportFlap, If: unsteady, To: Flapping, Do: holdDown, Emit: emit(EventFlapping)},
+	{From: only(Flapping), On: ReportFlap, If: unsteadyAgain, To: machines.Same, Do: unsettle, Emit: emit(EventFlapScored)},
 	{From: live, On: ReportFlap, If: current, To: machines.Same, Noop: true},
-	{From: only(Flapping), On: TimeoutFlap, To: Unknown, Do: calm, Emit: emit(EventFlapCleared)},
+	{From: only(Flapping), On: ReportCalm, If: steady, To: machines.Same, Do: settle, Emit: emit(EventFlapScored)},
+	{From: live, On: ReportCalm, If: current, To: machines.Same, Noop: true},
+	{From: only(Flapping), On: TimeoutFlap, If: calmed, To: Unknown, Do: calm, Emit: emit(EventFlapCleared)},
+	{From: only(Flapping), On: TimeoutFlap, To: machines.Same, Rearm: true, Do: holdOn, Emit: emit(EventFlapProlonged)},
 }
 
 var silence = []edge{
@@ -86,8 +91,9 @@ var silence = []edge{
 	{From: only(Suspect), On: TimeoutSuspect, If: protected, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
 	{From: only(Suspect), On: TimeoutSuspect, To: Unhealthy, Do: expire, Emit: emit(EventUnhealthy)},
 	{From: only(Unhealthy), On: TimeoutCritical, If: protected, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
-	{From: only(Unhealthy), On: TimeoutCritical, If: overslept, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
-	{From: only(Unhealthy), On: TimeoutCritical, To: Deregistered, Do: criticalTooLong, Emit: emit(EventDeregistered)},
+	{From: only(Unhealthy), On: TimeoutCritical, To: machines.Same, Rearm: true, Do: fallDue, Emit: emit(EventOverdue)},
+	{From: only(Unhealthy), On: ReportGone, If: overdue, To: Deregistered, Do: criticalTooLong, Emit: emit(EventDeregistered)},
+	{From: live, On: ReportGone, If: current, To: machines.Same, Noop: true},
 }
 
 var ending = slices.Concat([]edge{

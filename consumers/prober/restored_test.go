@@ -1,0 +1,62 @@
+package prober
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
+)
+
+// places remembers where it was sent.
+type places struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (p *places) Check(_ context.Context, target instance.Target) instance.Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = target.Address
+	return instance.Result{OK: true}
+}
+
+func (p *places) Admit(instance.Check, string) error { return nil }
+
+func (p *places) at() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// A store that was restored from a backup goes on at revisions that were seen before.
+func TestAStoreOfLowerRevisionsIsTaken(t *testing.T) {
+	t.Parallel()
+	w, seen := setup(t), &places{}
+	w.start(w.prober(seen))
+	key := "default.back.a"
+	for range 3 {
+		w.register(t, key, instance.RegisterBody{NodeAddress: "127.0.0.1:1001", Check: quick})
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	item, _ := w.instances.Get(key)
+	require.Greater(t, item.Revision, uint64(5))
+	st, err := w.JS.Stream(w.ctx, "KV_instances")
+	require.NoError(t, err)
+	msg, err := st.GetLastMsgForSubject(w.ctx, "$KV.instances."+key)
+	require.NoError(t, err)
+
+	require.NoError(t, w.JS.DeleteStream(w.ctx, "KV_instances"))
+	_, err = streams.Ensure(w.ctx, w.JS, streams.Plan{States: []string{"instances", "preservations"}})
+	require.NoError(t, err)
+	_, err = w.JS.Publish(w.ctx, "$KV.instances."+key, bytes.ReplaceAll(msg.Data, []byte("127.0.0.1:1001"), []byte("127.0.0.1:2002")))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return seen.at() == "127.0.0.1:2002" }, patience, 10*time.Millisecond)
+	item, _ = w.instances.Get(key)
+	require.Equal(t, uint64(1), item.Revision)
+}
