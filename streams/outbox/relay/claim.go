@@ -105,7 +105,9 @@ func (e *claimEngine) runLanes(ctx context.Context) error {
 func (e *claimEngine) pause(ctx context.Context) error {
 	e.gate.Lock()
 	defer e.gate.Unlock()
-	e.shards.tend(ctx)
+	if _, err := e.shards.tend(ctx); err != nil {
+		return err
+	}
 	h := e.shards.held[0]
 	if h == nil || h.s == nil {
 		return fmt.Errorf("%w: the lease was lost", errFenced)
@@ -119,7 +121,21 @@ func (e *claimEngine) pause(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{h.s})
+	if err := e.mark(ctx, h.s); err != nil {
+		return err
+	}
+	if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{h.s}); err != nil {
+		return err
+	}
+	return e.shards.o.note(ctx, e.store.Pool, "", h.s)
+}
+
+// mark is the position of the next marker. All that is stored is marked as sent.
+func (e *claimEngine) mark(ctx context.Context, s *session) error {
+	at, err := e.sentUpTo(ctx)
+	if err == nil && at.after(s.pos) {
+		s.pos = at
+	}
 	return err
 }
 
@@ -183,6 +199,13 @@ func (l *lane) step(ctx context.Context) (more bool, err error) {
 
 // open fences all others off, and marks what they stored.
 func (e *claimEngine) open(ctx context.Context, h *shard) error {
+	err := e.shards.o.notSetBack(ctx, e.store.Pool, 0)
+	if errors.Is(err, errSetBack) {
+		return permanent(err)
+	}
+	if err != nil {
+		return err
+	}
 	s, err := e.shards.o.open(ctx, 0, position{})
 	if errors.Is(err, errForeign) {
 		return permanent(err)
@@ -195,6 +218,9 @@ func (e *claimEngine) open(ctx context.Context, h *shard) error {
 		if id, err := uuid.Parse(key); err == nil {
 			ids = append(ids, id)
 		}
+	}
+	if err := e.whole(ctx, s, ids); err != nil {
+		return err
 	}
 	if err := e.store.Settle(ctx, ids); err != nil {
 		return err
@@ -295,8 +321,12 @@ func (e *claimEngine) leave(ctx context.Context, why error) error {
 	for _, l := range e.lanes {
 		err = errors.Join(err, l.mark(stop))
 	}
-	if err == nil {
-		err = e.shards.finish(ctx)
+	h := e.shards.held[0]
+	if err == nil && h != nil && h.s != nil {
+		s := h.s
+		if err = e.mark(stop, s); err == nil {
+			err = errors.Join(e.shards.finish(ctx), e.shards.o.note(stop, e.store.Pool, "", s))
+		}
 	}
 	if err != nil {
 		e.r.Log.Warn("the next relay has to read back", "error", err)

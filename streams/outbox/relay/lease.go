@@ -20,6 +20,13 @@ type Leases interface {
 	// Acquire takes the lease of a shard if it is free. lost is closed when it is no longer held; release gives it back
 	// and must be called once.
 	Acquire(ctx context.Context, shard int) (lost <-chan struct{}, release func(), ok bool)
+
+	// Share is told how many of count shards the relay holds, and says how many it should hold, so that all have some. It
+	// is asked about once a second; a relay that no longer asks has none of them.
+	Share(ctx context.Context, count, held int) int
+
+	// Leave says that the relay ends. It may ask again later.
+	Leave(ctx context.Context)
 }
 
 // Alone is for one relay that has no others beside it.
@@ -30,7 +37,13 @@ func (Alone) Acquire(context.Context, int) (<-chan struct{}, func(), bool) {
 	return nil, func() {}, true
 }
 
-// NATSLeases are keys with a life in the bucket of owners, renewed by revision.
+// Share is all of them.
+func (Alone) Share(_ context.Context, count, _ int) int { return count }
+
+// Leave does nothing.
+func (Alone) Leave(context.Context) {}
+
+// NATSLeases are keys with a life in the bucket of owners, renewed by revision. It is for one relay.
 type NATSLeases struct {
 	JS     jetstream.JetStream
 	Names  streams.Names
@@ -38,6 +51,12 @@ type NATSLeases struct {
 	Node   string        // kept over restarts, so that a node takes its own lease back at once
 	Life   time.Duration // of a lease that is not renewed; 0 is 10 s, at least 1 s
 	Log    *slog.Logger
+
+	mu     sync.Mutex
+	looked time.Time // at the others
+	count  int       // of the shards then
+	said   int       // how many this relay has
+	share  int       // how many it should have
 }
 
 func (l *NATSLeases) life() time.Duration {
@@ -51,7 +70,7 @@ var errHeld = errors.New("another node holds the lease")
 
 // Acquire takes the lease if it is free or this node's own, and renews it until it is released or lost.
 func (l *NATSLeases) Acquire(ctx context.Context, shard int) (<-chan struct{}, func(), bool) {
-	subject := "$KV." + l.Names.Bucket(streams.OwnersBucket) + ".outbox." + l.Source + "." + strconv.Itoa(shard)
+	subject := l.key(strconv.Itoa(shard))
 	revision, err := l.take(ctx, subject)
 	if err != nil {
 		if !errors.Is(err, errHeld) && ctx.Err() == nil {
@@ -68,9 +87,24 @@ func (l *NATSLeases) Acquire(ctx context.Context, shard int) (<-chan struct{}, f
 	return lost, func() { once.Do(func() { close(stop); <-gone }) }, true
 }
 
+func (l *NATSLeases) bucket() string { return "KV_" + l.Names.Bucket(streams.OwnersBucket) }
+
+// key is a subject of the source.
+func (l *NATSLeases) key(name string) string {
+	return "$KV." + l.Names.Bucket(streams.OwnersBucket) + ".outbox." + l.Source + "." + name
+}
+
+// put writes a key that ends by itself, whoever wrote it last.
+func (l *NATSLeases) put(ctx context.Context, subject string, body []byte) error {
+	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{}}
+	streams.Keep(m, l.life())
+	_, err := l.JS.PublishMsg(ctx, m)
+	return err
+}
+
 // take writes the lease.
 func (l *NATSLeases) take(ctx context.Context, subject string) (uint64, error) {
-	bucket, err := l.JS.Stream(ctx, "KV_"+l.Names.Bucket(streams.OwnersBucket))
+	bucket, err := l.JS.Stream(ctx, l.bucket())
 	if err != nil {
 		return 0, err
 	}

@@ -52,11 +52,14 @@ func (e *logEngine) serve(ctx context.Context) error {
 		if draining && !busy && rest >= e.r.Config.Poll && len(e.shards.held) > 0 {
 			return e.leave(ctx, ErrDrained)
 		}
-		if busy {
+		if busy && (len(e.shards.held) == e.shards.count || time.Since(e.saved) < time.Second) {
 			continue
 		}
 		if err := e.settle(ctx); err != nil {
 			return e.broken(ctx, err)
+		}
+		if busy {
+			continue
 		}
 		e.r.well()
 		e.rest(ctx, rest, changed)
@@ -90,14 +93,15 @@ func (e *logEngine) broken(ctx context.Context, err error) error {
 func (e *logEngine) leave(ctx context.Context, why error) error {
 	e.drop()
 	ctx = context.WithoutCancel(ctx)
-	positions := e.positions()
+	positions, sessions := e.positions(), e.shards.sessions()
 	if err := e.shards.finish(ctx); err != nil {
 		e.r.Log.Warn("the next relay has to read back", "error", err)
 		return why
 	}
 	stop, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := savePositions(stop, e.pool, e.shards.o, positions); err != nil {
+	err := savePositions(stop, e.pool, e.shards.o, positions)
+	if err = errors.Join(err, e.shards.o.note(stop, e.pool, "", sessions...)); err != nil {
 		e.r.Log.Warn("cannot save the position for the status", "error", err)
 	}
 	return why
@@ -106,9 +110,12 @@ func (e *logEngine) leave(ctx context.Context, why error) error {
 // tend opens the shards that have come and forgets those that have gone.
 func (e *logEngine) tend(ctx context.Context) error {
 	before := len(e.shards.held)
-	came := e.shards.tend(ctx)
+	came, err := e.shards.tend(ctx)
 	if came || len(e.shards.held) != before {
 		e.drop()
+	}
+	if err != nil {
+		return err
 	}
 	for _, h := range e.shards.held {
 		if h.s != nil {
@@ -125,6 +132,9 @@ func (e *logEngine) tend(ctx context.Context) error {
 func (e *logEngine) open(ctx context.Context, h *shard) error {
 	saved, err := savedPosition(ctx, e.pool, e.r.Config.Name, h.number)
 	if err != nil {
+		return err
+	}
+	if err := e.whole(ctx, h.number); err != nil {
 		return err
 	}
 	s, err := e.shards.o.open(ctx, h.number, saved)
@@ -158,7 +168,7 @@ func (e *logEngine) positions() map[int]position {
 }
 
 // settle writes the markers that are due when nothing is under way, and the positions into the database for those who
-// look there.
+// look there: more often when others hold shards, because then nobody knows all.
 func (e *logEngine) settle(ctx context.Context) error {
 	now := time.Now()
 	if due := e.shards.due(now, e.pub.can.maxAge); len(due) > 0 {
@@ -167,11 +177,21 @@ func (e *logEngine) settle(ctx context.Context) error {
 		}
 		e.saved = time.Time{}
 	}
-	if now.Sub(e.saved) < markAfter {
+	if every := e.saveEvery(); now.Sub(e.saved) < every {
 		return nil
 	}
 	e.saved = now
-	return savePositions(ctx, e.pool, e.shards.o, e.positions())
+	if err := savePositions(ctx, e.pool, e.shards.o, e.positions()); err != nil {
+		return err
+	}
+	return e.shards.o.note(ctx, e.pool, "", e.shards.sessions()...)
+}
+
+func (e *logEngine) saveEvery() time.Duration {
+	if len(e.shards.held) < e.shards.count {
+		return time.Second
+	}
+	return markAfter
 }
 
 // request is the next batch to read: those shards that stand at the same position, up to where the next ones stand.

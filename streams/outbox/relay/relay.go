@@ -212,7 +212,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer func() { _ = sub.Unsubscribe() }()
 	s := &shards{r: r, held: map[int]*shard{}, rest: map[int]time.Time{}}
 	defer s.releaseAll()
-	pause := 50 * time.Millisecond
+	pause, good := 50*time.Millisecond, time.Now()
 	for {
 		began := time.Now()
 		err := r.attempt(ctx, s)
@@ -229,7 +229,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.Meter.Restarted(reason(err))
 		r.Log.Warn("the relay starts again", "error", err)
 		if time.Since(began) > 10*time.Second {
-			pause = 50 * time.Millisecond
+			pause, good = 50*time.Millisecond, time.Now()
+		}
+		if time.Since(good) > r.Config.Lease { // others may reach what this relay does not
+			s.releaseAll()
+			good = time.Now()
 		}
 		if !sleep(ctx, pause) {
 			return nil
@@ -292,6 +296,9 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	defer pub.close()
 	s.o = &opener{js: r.JS, pub: pub, stream: stream, source: r.Config.Name, mode: string(r.Config.Mode), node: r.Node, cluster: cluster, clock: time.Now}
 	defer s.close()
+	if err := s.o.alone(ctx); err != nil {
+		return err
+	}
 	var e engine
 	switch r.Config.Mode {
 	case outbox.Log:
@@ -318,12 +325,12 @@ func (r *Relay) fits(e *encoder, w *row) error {
 	return e.fits(w)
 }
 
-// identify names the cluster and the database that positions belong to. It refuses a standby: rows appear there in
+// identify names the cluster, the database and the schema that positions belong to. It refuses a standby: rows appear there in
 // another order than they were fenced in.
 func identify(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	var cluster string
 	var standby bool
-	err := pool.QueryRow(ctx, `select (select system_identifier from pg_control_system()) || '/' || current_database() || '/' || (select oid from pg_database where datname = current_database()), pg_is_in_recovery()`).Scan(&cluster, &standby)
+	err := pool.QueryRow(ctx, `select (select system_identifier from pg_control_system()) || '/' || current_database() || '/' || (select oid from pg_database where datname = current_database()) || '/' || coalesce(current_schema(), ''), pg_is_in_recovery()`).Scan(&cluster, &standby)
 	if err != nil {
 		return "", fmt.Errorf("relay: cannot ask the database who it is: %w", err)
 	}

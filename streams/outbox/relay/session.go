@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,7 +22,7 @@ type marker struct {
 	Session  string    `json:"session"` // of the relay that wrote it; new each time that a shard is opened
 	Node     string    `json:"node"`
 	Position string    `json:"position"`        // every row up to here is in the stream, or parked in the database
-	Cluster  string    `json:"cluster"`         // system_identifier and database of the Postgres that positions belong to
+	Cluster  string    `json:"cluster"`         // system_identifier, database and schema of the Postgres that positions belong to
 	Since    uint64    `json:"since,omitempty"` // of an opening marker: where to read back from, because more is stored than Position says
 	Clean    bool      `json:"clean,omitempty"` // the session ended with it: there is nothing to read back
 	At       time.Time `json:"at"`
@@ -61,6 +62,7 @@ type session struct {
 	since     uint64              // what the next marker says
 	clean     bool                // likewise
 	guarded   uint64              // sequence of the last marker
+	noted     uint64              // the one that the database knows
 	guardText []string
 
 	subject     string
@@ -71,8 +73,42 @@ func (o *opener) subject(shard int) string {
 	return o.stream.Prefix + "-pos." + o.source + "." + o.mode + "." + strconv.Itoa(shard)
 }
 
-// errForeign says that a position belongs to another database cluster.
-var errForeign = errors.New("the position in the stream belongs to another database")
+// errForeign says that a position belongs to another database, or to another schema of it.
+var errForeign = errors.New("the position in the stream belongs to another outbox")
+
+// foreign refuses a marker of another outbox. Those of earlier versions have no schema.
+func (o *opener) foreign(subject string, m marker) error {
+	if m.Cluster == o.cluster || strings.HasPrefix(o.cluster, m.Cluster+"/") {
+		return nil
+	}
+	return fmt.Errorf("%w: %s stands at %s of %s (node %s), this is %s (cluster, database, oid, schema). Two outboxes need two names of sources. If its tables were restored here on purpose, remove the position with: nats stream purge %s --subject '%s'",
+		errForeign, subject, m.Position, m.Cluster, m.Node, o.cluster, o.stream.Name, subject)
+}
+
+// alone refuses a source under whose name another outbox is relayed, in whatever mode: they would share leases and
+// positions.
+func (o *opener) alone(ctx context.Context) error {
+	stream, err := o.js.Stream(ctx, o.stream.Name)
+	if err != nil {
+		return fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(o.stream.Prefix+"-pos."+o.source+".>"))
+	if err != nil {
+		return fmt.Errorf("relay: cannot look for positions of %s: %w", o.source, err)
+	}
+	for subject := range info.State.Subjects {
+		m, from, err := o.last(ctx, subject)
+		if err != nil {
+			return err
+		}
+		if from > 0 {
+			if err := o.foreign(subject, m); err != nil {
+				return permanent(err)
+			}
+		}
+	}
+	return nil
+}
 
 // open takes the shard over: it writes a marker on top of the last one, from which on nothing of an earlier session can
 // be stored any more, and then reads what that session stored after its own last marker. fallback is the position to go
@@ -85,8 +121,8 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		return nil, err
 	}
 	if from > 0 {
-		if before.Cluster != o.cluster {
-			return nil, fmt.Errorf("%w: shard %d of %s stands at %s of %s, this is %s. If its tables were restored here on purpose, remove the position with: nats stream purge %s --subject %s", errForeign, shard, o.source, before.Position, before.Cluster, o.cluster, o.stream.Name, s.subject)
+		if err := o.foreign(s.subject, before); err != nil {
+			return nil, err
 		}
 		if s.pos, err = parsePosition(before.Position); err != nil {
 			return nil, fmt.Errorf("relay: cannot read the position %q of shard %d: %w", before.Position, shard, err)

@@ -24,8 +24,9 @@ type shards struct {
 	count int               // of all, held or not
 	rest  map[int]time.Time // when a shard that was taken away may be asked for again
 
-	asked  time.Time
-	looked time.Time // at the stream
+	asked   time.Time
+	looked  time.Time // at the stream
+	checked time.Time // that the source is of this outbox alone
 }
 
 // lookEvery is how often the stream's configuration is looked at: somebody may change its limits and replicas.
@@ -41,8 +42,9 @@ func (l *shards) look(ctx context.Context) {
 	}
 }
 
-// tend gives up what was lost and asks for what is free, at most once a second. It reports whether shards have come.
-func (l *shards) tend(ctx context.Context) bool {
+// tend gives up what was lost, asks for what is free and gives away what others should have, about once a second. It
+// reports whether shards have come. Nothing may be under way.
+func (l *shards) tend(ctx context.Context) (came bool, err error) {
 	l.look(ctx)
 	for n, h := range l.held {
 		select {
@@ -53,12 +55,21 @@ func (l *shards) tend(ctx context.Context) bool {
 		default:
 		}
 	}
-	if len(l.held) == l.count || time.Since(l.asked) < time.Second && !l.asked.IsZero() {
-		return false
+	if time.Since(l.asked) < time.Second && !l.asked.IsZero() {
+		return false, nil
 	}
 	l.asked = time.Now()
-	came := false
+	share := l.r.Leases.Share(ctx, l.count, len(l.held))
+	if len(l.held) < share && time.Since(l.checked) > lookEvery { // what holds the others may be no relay of this outbox
+		if err := l.o.alone(ctx); err != nil {
+			return false, err
+		}
+		l.checked = time.Now()
+	}
 	for n := range l.count {
+		if len(l.held) >= share {
+			break
+		}
 		if l.held[n] != nil || time.Now().Before(l.rest[n]) {
 			continue
 		}
@@ -67,7 +78,25 @@ func (l *shards) tend(ctx context.Context) bool {
 			came = true
 		}
 	}
-	return came
+	return came, l.give(ctx, len(l.held)-share)
+}
+
+// give leaves so many shards to other relays, the last ones first.
+func (l *shards) give(ctx context.Context, surplus int) error {
+	for n := l.count - 1; n >= 0 && surplus > 0; n-- {
+		h := l.held[n]
+		if h == nil {
+			continue
+		}
+		if err := l.finishOne(ctx, h); err != nil {
+			return err
+		}
+		l.r.Log.Info("gives a shard to another relay", "shard", n)
+		h.release()
+		delete(l.held, n)
+		surplus--
+	}
+	return nil
 }
 
 // yield gives up the shards that somebody else has opened, and leaves them alone for a while.
@@ -99,6 +128,20 @@ func (l *shards) releaseAll() {
 		h.release()
 		delete(l.held, n)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l.r.Leases.Leave(ctx)
+}
+
+// sessions are those of the shards that are open.
+func (l *shards) sessions() []*session {
+	var list []*session
+	for _, h := range l.held {
+		if h.s != nil {
+			list = append(list, h.s)
+		}
+	}
+	return list
 }
 
 // finish writes markers that say that there is nothing to read back. It is called when a relay stops; without it the
@@ -108,16 +151,23 @@ func (l *shards) finish(ctx context.Context) error {
 	defer cancel()
 	var all []error
 	for _, h := range l.held {
-		if h.s == nil {
-			continue
-		}
-		h.s.clean = true
-		if _, err := l.o.pub.single(ctx, nil, []*session{h.s}); err != nil {
-			all = append(all, fmt.Errorf("relay: cannot leave shard %d: %w", h.number, err))
-		}
-		h.s = nil
+		all = append(all, l.finishOne(ctx, h))
 	}
 	return errors.Join(all...)
+}
+
+// finishOne does it for one shard, and closes it.
+func (l *shards) finishOne(ctx context.Context, h *shard) error {
+	if h.s == nil {
+		return nil
+	}
+	s := h.s
+	h.s = nil
+	s.clean = true
+	if _, err := l.o.pub.single(ctx, nil, []*session{s}); err != nil {
+		return fmt.Errorf("relay: cannot leave shard %d: %w", h.number, err)
+	}
+	return nil
 }
 
 // due are the sessions that should write a marker.
@@ -134,7 +184,9 @@ func (l *shards) due(now time.Time, maxAge time.Duration) []*session {
 // await asks for the one shard of a mode that has no others, until it is held or ctx ends.
 func (l *shards) await(ctx context.Context, poll time.Duration) error {
 	for {
-		l.tend(ctx)
+		if _, err := l.tend(ctx); err != nil {
+			return err
+		}
 		if l.held[0] != nil {
 			return nil
 		}

@@ -39,9 +39,10 @@ func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
 	if err := e.publish0(ctx, c); err != nil {
 		return 0, err
 	}
-	var plugin, database, status string
+	var plugin, status string
+	var ours bool
 	var start int64
-	err := e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database, ''), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &database, &status, &start)
+	err := e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database = current_database(), false), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &ours, &status, &start)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && !pos.zero():
 		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, remove the position: nats stream purge %s --subject %s", errLostSlot, c.Name, pos, c.Slot, e.shards.o.stream.Name, e.shards.o.subject(0)))
@@ -55,6 +56,8 @@ func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
 		return 0, fmt.Errorf("relay: cannot look at the replication slot %s: %w", c.Slot, err)
 	case plugin != "pgoutput":
 		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of %s, not of pgoutput: choose another name", c.Slot, plugin))
+	case !ours:
+		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
 	case status == "lost":
 		return 0, permanent(lost(c, e.shards.o))
 	}
@@ -101,7 +104,7 @@ func (e *walEngine) care(ctx context.Context) error {
 		return nil
 	}
 	e.looked = time.Now()
-	if err := e.tell(true); err != nil { // Postgres answers, if it is there
+	if err := e.tell(ctx, true); err != nil { // Postgres answers, if it is there
 		return err
 	}
 	if silent := time.Since(time.Unix(0, e.feed.heard.Load())); silent > patience && e.feed.waits() {

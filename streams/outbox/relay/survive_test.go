@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -101,38 +100,6 @@ func TestRelaysSurviveKills(t *testing.T) {
 			s.check()
 		})
 	}
-}
-
-// Two nodes share the shards by leases; one of them disappears.
-func TestLeasesMoveShards(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, outbox.Log)
-	leased := func(node string) func(*Relay) {
-		return func(r *Relay) {
-			r.Node = node
-			r.Leases = &NATSLeases{JS: r.JS, Source: "shop", Node: node, Life: time.Second}
-		}
-	}
-	a := s.relay(outbox.Log, leased("a"))
-	stopA := s.run(a)
-	s.add("o-1", 1)
-	s.eventually(1)
-	b := s.relay(outbox.Log, leased("b"))
-	s.run(b)
-	s.add("o-1", 2)
-	s.eventually(2)
-	st, err := b.Status(s.ctx)
-	require.NoError(t, err)
-	require.Empty(t, st.Shards, "a holds them")
-
-	a.NC.Close() // it can neither renew nor give back
-	s.add("o-1", 3)
-	s.check()
-	st, err = b.Status(s.ctx)
-	require.NoError(t, err)
-	require.Len(t, st.Shards, 4)
-	require.Equal(t, "b", st.Shards[0].Owner)
-	_ = stopA()
 }
 
 // A copy of the database in another cluster is not relayed into the same stream: it would repeat, or skip.

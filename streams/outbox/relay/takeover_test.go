@@ -23,6 +23,10 @@ func (g *granted) Acquire(_ context.Context, shard int) (<-chan struct{}, func()
 	return nil, func() {}, g.shards.Load()&(1<<shard) != 0
 }
 
+func (g *granted) Share(_ context.Context, count, _ int) int { return count }
+
+func (g *granted) Leave(context.Context) {}
+
 // What a relay knew of the sequence when it began to stand by says nothing about the database of now.
 func TestALateTakeoverIsNoOlderDatabase(t *testing.T) {
 	t.Parallel()

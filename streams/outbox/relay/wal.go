@@ -48,6 +48,13 @@ func (e *walEngine) serve(ctx context.Context) error {
 // open takes the shard over and starts the stream of changes.
 func (e *walEngine) open(ctx context.Context) error {
 	h := e.shards.held[0]
+	err := e.shards.o.notSetBack(ctx, e.pool, 0)
+	if errors.Is(err, errSetBack) {
+		return permanent(err)
+	}
+	if err != nil {
+		return err
+	}
 	s, err := e.shards.o.open(ctx, 0, position{lsn: true})
 	switch {
 	case errors.Is(err, errForeign):
@@ -69,6 +76,9 @@ func (e *walEngine) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
+		return err
+	}
 	e.r.Log.Info("reads the WAL", "slot", e.r.Config.Slot, "position", s.pos.String(), "readBack", len(s.seen))
 	e.feed, err = startFeed(ctx, e.r, e.walPrefix)
 	return err
@@ -76,7 +86,9 @@ func (e *walEngine) open(ctx context.Context) error {
 
 // step publishes what has come, or waits for it.
 func (e *walEngine) step(ctx context.Context) error {
-	e.shards.tend(ctx)
+	if _, err := e.shards.tend(ctx); err != nil {
+		return err
+	}
 	h := e.shards.held[0]
 	if h == nil || h.s == nil {
 		return fmt.Errorf("%w: the lease was lost", errFenced)
@@ -144,15 +156,25 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 		}
 	}
 	e.settled = max(e.settled, got.upto)
-	if len(got.rows) > 0 && time.Since(e.told) < 100*time.Millisecond {
+	if len(got.rows) > 0 && time.Since(e.told) < time.Second {
 		return nil
 	}
-	return e.tell(false)
+	return e.tell(ctx, false)
 }
 
-// tell confirms what is stored: Postgres may drop the WAL before it.
-func (e *walEngine) tell(answer bool) error {
+// tell confirms what is stored: Postgres may drop the WAL before it. What it drops is covered by a marker that the database
+// knows of, so that a stream that was set back behind it is noticed.
+func (e *walEngine) tell(ctx context.Context, answer bool) error {
 	e.told = time.Now()
+	s := e.shards.held[0].s
+	if s.pos.after(s.last) {
+		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
+			return err
+		}
+	}
+	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
+		return err
+	}
 	return e.feed.confirm(e.settled, answer)
 }
 
@@ -166,15 +188,21 @@ func (e *walEngine) drained(ctx context.Context, empty bool) error {
 	if empty && e.settled >= e.until {
 		return ErrDrained
 	}
-	return e.tell(true)
+	return e.tell(ctx, true)
 }
 
 // leave ends with a marker that says that nothing is under way.
 func (e *walEngine) leave(ctx context.Context, why error) error {
-	if e.feed != nil {
-		_ = e.tell(false) // it would be sent again, and passed over
+	sessions := e.shards.sessions()
+	err := e.shards.finish(ctx)
+	if err == nil && e.feed != nil { // without it all would be sent again, and passed over
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if err = e.shards.o.note(stop, e.pool, e.r.Config.Slot, sessions...); err == nil {
+			err = e.feed.confirm(e.settled, false)
+		}
 	}
-	if err := e.shards.finish(ctx); err != nil {
+	if err != nil {
 		e.r.Log.Warn("the next relay has to read back", "error", err)
 	}
 	return why

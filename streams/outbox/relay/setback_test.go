@@ -1,0 +1,299 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// kept are the messages of a stream at some time: what a backup has.
+type kept struct {
+	config jetstream.StreamConfig
+	list   []*jetstream.RawStreamMsg
+	first  uint64
+}
+
+// backup reads the stream.
+func (s *shop) backup() kept {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.ctx, "OUTBOX")
+	require.NoError(s.t, err)
+	state := stream.CachedInfo().State
+	k := kept{config: stream.CachedInfo().Config, first: state.FirstSeq}
+	for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+		m, err := stream.GetMsg(s.ctx, seq)
+		if err != nil {
+			require.ErrorIs(s.t, err, jetstream.ErrMsgNotFound)
+			m = nil
+		}
+		k.list = append(k.list, m)
+	}
+	return k
+}
+
+// restore makes the stream what it was, with the same sequences.
+func (s *shop) restore(k kept) {
+	s.t.Helper()
+	require.NoError(s.t, s.js.DeleteStream(s.ctx, "OUTBOX"))
+	k.config.FirstSeq = k.first
+	stream, err := s.js.CreateStream(s.ctx, k.config)
+	require.NoError(s.t, err)
+	for i, m := range k.list {
+		if m == nil { // a gap, by a message that is deleted again
+			ack, err := s.js.Publish(s.ctx, "outbox.gap.gap.gap", nil)
+			require.NoError(s.t, err)
+			require.NoError(s.t, stream.DeleteMsg(s.ctx, ack.Sequence))
+			continue
+		}
+		header := nats.Header{}
+		for name, values := range m.Header {
+			if !strings.HasPrefix(name, "Nats-") { // guards and rollups were for then
+				header[name] = values
+			}
+		}
+		ack, err := s.js.PublishMsg(s.ctx, &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data})
+		require.NoError(s.t, err)
+		require.Equal(s.t, k.first+uint64(i), ack.Sequence)
+	}
+}
+
+// clean ends a relay in order, abrupt as a kill does it.
+var endings = map[string]func(*shop, *Relay, func() error){
+	"clean":  func(s *shop, _ *Relay, stop func() error) { require.NoError(s.t, stop()) },
+	"abrupt": func(_ *shop, r *Relay, stop func() error) { r.NC.Close(); _ = stop() },
+}
+
+// A stream that was restored from a backup has lost what mode claim and wal cannot publish again: it is refused.
+func TestARestoredStreamIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []outbox.Mode{outbox.Claim, outbox.WAL} {
+		for how, end := range endings {
+			t.Run(fmt.Sprint(mode, " ", how), func(t *testing.T) {
+				t.Parallel()
+				s, named := shopOf(t, mode)
+				r := s.relay(mode, named)
+				stop := s.run(r)
+				if mode == outbox.WAL {
+					s.reads(r)
+				}
+				for n := range 10 {
+					s.add("o-1", n)
+				}
+				s.eventually(10)
+				require.NoError(t, stop())
+				old := s.backup()
+				r = s.relay(mode, named)
+				stop = s.run(r)
+				for n := range 5 {
+					s.add("o-1", 10+n)
+				}
+				s.eventually(15)
+				s.accounted(mode)
+				end(s, r, stop)
+
+				s.restore(old)
+				refused(t, s.relay(mode, named).Run(s.ctx))
+				require.Equal(t, 10, s.stored())
+				s.add("o-1", 15)
+				refused(t, s.relay(mode, named).Run(s.ctx))
+				require.Equal(t, 10, s.stored(), "nothing was written")
+			})
+		}
+	}
+}
+
+func refused(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, errSetBack)
+	var fatal *PermanentError
+	require.ErrorAs(t, err, &fatal)
+	require.ErrorContains(t, err, "restored from a backup")
+	require.ErrorContains(t, err, "outbox_stream")
+}
+
+// accounted waits until the database forgets what the stream has: from then on nothing may be missing there.
+func (s *shop) accounted(mode outbox.Mode) {
+	s.t.Helper()
+	switch mode {
+	case outbox.Claim:
+		s.allSent()
+	case outbox.WAL:
+		var lsn string
+		require.NoError(s.t, s.pool.QueryRow(s.ctx, `select pg_current_wal_lsn()::text`).Scan(&lsn))
+		require.Eventually(s.t, func() bool {
+			return s.count(`select count(*) from pg_replication_slots where confirmed_flush_lsn >= $1::text::pg_lsn and database = current_database()`, lsn) == 1
+		}, waitFor, tick)
+	}
+}
+
+// A stream that was made anew has no position at all.
+func TestAStreamThatWasMadeAnewIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s, named := shopOf(t, mode)
+			r := s.relay(mode, named)
+			stop := s.run(r)
+			if mode == outbox.WAL {
+				s.reads(r)
+			}
+			s.add("o-1", 1)
+			s.eventually(1)
+			s.accounted(mode)
+			require.NoError(t, stop())
+			require.NoError(t, s.js.DeleteStream(s.ctx, "OUTBOX"))
+			refused(t, s.relay(mode, named).Run(s.ctx))
+			// Other sources may have filled it meanwhile.
+			for range 50 {
+				_, err := s.js.Publish(s.ctx, "outbox.other.x.y", nil)
+				require.NoError(t, err)
+			}
+			refused(t, s.relay(mode, named).Run(s.ctx))
+			// Whoever accepts it says so.
+			s.exec(`delete from outbox_stream where source = 'shop'`)
+			s.run(s.relay(mode, named))
+			s.add("o-1", 2)
+			require.True(t, waits(func() bool { return s.stored() == 51 }))
+		})
+	}
+}
+
+// What a restored stream has lost can be published again from the table of mode claim, by the words of the refusal.
+func TestWhatARestoredStreamHasLostIsPublishedAgain(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Claim)
+	stop := s.run(s.relay(outbox.Claim))
+	for n := range 10 {
+		s.add(fmt.Sprint("o-", n%3), n)
+	}
+	s.eventually(10)
+	s.accounted(outbox.Claim)
+	require.NoError(t, stop())
+	old := s.backup()
+	stop = s.run(s.relay(outbox.Claim))
+	for n := range 5 {
+		s.add(fmt.Sprint("o-", n%3), 10+n)
+	}
+	s.eventually(15)
+	s.accounted(outbox.Claim)
+	require.NoError(t, stop())
+	s.restore(old)
+	err := s.relay(outbox.Claim).Run(s.ctx)
+	refused(t, err)
+	var back *setBackError
+	require.ErrorAs(t, err, &back)
+	since, err := parsePosition(back.before.Position)
+	require.NoError(t, err)
+	update := fmt.Sprintf("update outbox_event set status = 'NEW', next_retry_at = now() where status = 'SENT' and sent_at > timestamptz 'epoch' + %d * interval '1 microsecond'", since.at)
+	require.Contains(t, back.Error(), update+"; delete from outbox_stream where source = 'shop'")
+	s.exec(update)
+	s.exec(`delete from outbox_stream where source = 'shop'`)
+	s.run(s.relay(outbox.Claim))
+	s.checkEvents()
+}
+
+// The table of mode log has what the stream has lost: it is published again, unless its day was dropped.
+func TestTheLogPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
+	t.Parallel()
+	for _, dropped := range []bool{false, true} {
+		t.Run(fmt.Sprint("dropped ", dropped), func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, outbox.Log)
+			stop := s.run(s.relay(outbox.Log))
+			for n := range 10 {
+				s.add("o-1", n)
+			}
+			s.eventually(10)
+			require.NoError(t, stop())
+			old := s.backup()
+			stop = s.run(s.relay(outbox.Log))
+			for n := range 5 {
+				s.add("o-1", 10+n)
+			}
+			s.eventually(15)
+			require.NoError(t, stop())
+			s.restore(old)
+			if dropped {
+				s.exec(`delete from outbox_log where seq <= 13`)
+				refused(t, s.relay(outbox.Log).Run(s.ctx))
+				require.Equal(t, 10, s.stored())
+				return
+			}
+			stop = s.run(s.relay(outbox.Log))
+			s.check()
+			require.NoError(t, stop())
+			s.run(s.relay(outbox.Log))
+			s.add("o-1", 15)
+			s.check()
+		})
+	}
+}
+
+// Two outboxes in schemas of one database are two sources: under one name they would share leases and positions.
+func TestTwoSchemasUnderOneNameAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, outbox.Log)
+			require.NoError(t, outbox.Init(t.Context(), s.dsn, "other", outbox.Settings{Mode: mode}))
+			other := func(name string) *Relay {
+				return s.relay(mode, leased("b"), func(r *Relay) {
+					r.Config.Schema, r.Config.Name, r.Leases.(*NATSLeases).Source = "other", name, name
+				})
+			}
+			stop := s.run(s.relay(outbox.Log, leased("a")))
+			s.add("o-1", 1)
+			s.eventually(1)
+			// It holds all leases, or has gone: both are told.
+			for range 2 {
+				err := other("shop").Run(s.ctx)
+				require.ErrorIs(t, err, errForeign)
+				require.ErrorContains(t, err, "/other")
+				var fatal *PermanentError
+				require.ErrorAs(t, err, &fatal)
+				require.NoError(t, stop())
+			}
+			require.Equal(t, 1, s.stored())
+			s.run(other("other"))
+			_, err := s.pool.Exec(s.ctx, `select other.outbox_append('order', 'o-1', 'order.paid', '{}')`)
+			require.NoError(t, err)
+			s.eventually(2)
+		})
+	}
+}
+
+// Two that start at the same time get some of the shards each; they notice all the same.
+func TestTwoSchemasThatStartTogetherAreRefused(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	require.NoError(t, outbox.Init(t.Context(), s.dsn, "other", outbox.Settings{Mode: outbox.Log}))
+	ended := make(chan error, 2)
+	for _, schema := range []string{"public", "other"} {
+		r := s.relay(outbox.Log, leased(schema), func(r *Relay) { r.Config.Schema = schema })
+		go func() { ended <- r.Run(s.ctx) }()
+	}
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, errForeign)
+	case <-time.After(waitFor):
+		require.Fail(t, "nothing was noticed")
+	}
+}
+
+// shopOf is a shop of a mode; named gives its relays their slot.
+func shopOf(t *testing.T, mode outbox.Mode) (*shop, func(*Relay)) {
+	t.Helper()
+	if mode == outbox.WAL {
+		return openWAL(t, mode)
+	}
+	return openShop(t, mode), func(*Relay) {}
+}
