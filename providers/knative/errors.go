@@ -57,14 +57,13 @@ func (c *call) failed(what string, err error) error {
 	case code == http.StatusForbidden && !denied(words):
 		*c.wait = max(*c.wait, strangers)
 		return c.later("instar may not %s Knative services in the namespace %s (403): give its account the role of deploy/knative-rbac.yaml: %s", what, c.space, words)
-	case code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
-		if s := status.Details; s != nil {
-			*c.wait = max(*c.wait, time.Duration(s.RetryAfterSeconds)*time.Second)
-		}
-		return c.later("the API server at %s answers %d: %s", c.gateway.host, code, words)
-	default:
+	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity, code == http.StatusRequestEntityTooLarge, code == http.StatusForbidden:
 		return providers.Errorf(providers.Invalid, "the API server refuses to %s the Knative service %s/%s (%d): %s", what, c.space, c.name, code, words)
 	}
+	if s := status.Details; s != nil {
+		*c.wait = max(*c.wait, time.Duration(s.RetryAfterSeconds)*time.Second)
+	}
+	return c.later("the API server at %s answers %d: %s", c.gateway.host, status.Code, words)
 }
 
 // later is Unavailable, with the wait that the API server asked for.

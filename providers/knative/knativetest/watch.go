@@ -74,3 +74,10 @@ func (s *Server) after(at int64, namespace, selector string) (events []event, ex
 	}
 	return events, false
 }
+
+// Watches is how many watches are under way.
+func (s *Server) Watches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watchers)
+}
