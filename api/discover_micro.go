@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -51,7 +51,7 @@ func (s *Server) microDiscover(r micro.Request) {
 	}
 	var req DiscoverRequest
 	if len(r.Data()) > 0 {
-		if err := json.Unmarshal(r.Data(), &req); err != nil {
+		if err := machines.Unmarshal(r.Data(), &req); err != nil {
 			s.deny(r, problem(codeMalformed, "the body is not a query in JSON"))
 			return
 		}

@@ -25,7 +25,7 @@ func TestDiscoverOverNATS(t *testing.T) {
 	require.Equal(t, r.get("/v1/discover/web").json(t), all, "the same as over HTTP")
 	require.Equal(t, []string{"a"}, listed(answer(r.ask("instar.api.discover.default.web", `{"zone":"north","choose":1,"key":"k"}`))["instances"]))
 	require.Empty(t, answer(r.ask("instar.api.discover.default.nobody", ""))["instances"])
-	for body, code := range map[string]string{`{`: "400", `{"choose":-1}`: "422", `{"key":"k"}`: "422"} {
+	for body, code := range map[string]string{`{`: "400", `{"choose":-1}`: "422", `{"key":"k"}`: "422", `{"Choose":1}`: "400", `{"near":"north"}`: "400"} {
 		require.Equal(t, code, r.ask("instar.api.discover.default.web", body).Header.Get(micro.ErrorCodeHeader), body)
 	}
 	require.Equal(t, "422", r.ask("instar.api.discover.Default.web", "").Header.Get(micro.ErrorCodeHeader))

@@ -257,7 +257,7 @@ func (s *Server) microList(r micro.Request) {
 	}
 	var req ListRequest
 	if len(r.Data()) > 0 {
-		if err := json.Unmarshal(r.Data(), &req); err != nil {
+		if err := machines.Unmarshal(r.Data(), &req); err != nil {
 			s.deny(r, problem(codeMalformed, "the body is not a query in JSON"))
 			return
 		}

@@ -119,6 +119,9 @@ func (q *request) classify(err error) *Problem {
 	return problem(codeInternal, "an unexpected error; it is logged under the requestId")
 }
 
+// Names of members are exact: what encoding/json forgives, huma would otherwise forgive, too.
+func init() { huma.ValidateStrictCasing = true }
+
 // validate checks a value against a schema. Values are left out of what it says.
 func (s *Server) validate(schema *huma.Schema, location string, value any) []Detail {
 	path := huma.NewPathBuffer(make([]byte, 0, 64), 0)

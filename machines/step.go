@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
 	"time"
@@ -371,7 +370,7 @@ func (s *stepping[D]) disarm(name string) {
 	s.next.Timers = rest
 }
 
-// decodeBody refuses unknown fields, wrong types, trailing text, and what the body itself finds wrong.
+// decodeBody refuses unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong.
 func decodeBody(c *Command, raw []byte) (any, *Refusal) {
 	if c.Body == nil {
 		if raw = bytes.TrimSpace(raw); len(raw) > 0 && !bytes.Equal(raw, []byte("{}")) && !bytes.Equal(raw, []byte("null")) {
@@ -381,13 +380,11 @@ func decodeBody(c *Command, raw []byte) (any, *Refusal) {
 	}
 	body := reflect.New(reflect.TypeOf(c.Body)).Interface()
 	if len(bytes.TrimSpace(raw)) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(body); err != nil {
-			return nil, Invalid(fieldError(err))
-		}
-		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		switch err := Unmarshal(raw, body); {
+		case errors.Is(err, errTrailing):
 			return nil, Invalid(FieldError{"body", "has text after the JSON value"})
+		case err != nil:
+			return nil, Invalid(fieldError(err))
 		}
 	}
 	if v, ok := body.(Validator); ok {

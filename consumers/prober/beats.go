@@ -1,11 +1,11 @@
 package prober
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -131,7 +131,7 @@ var plain beat
 // read returns nil for a body that is none of a heartbeat.
 func read(body []byte) *beat {
 	var b beat
-	if len(body) > maxBeat || json.Unmarshal(body, &b) != nil || !b.valid() {
+	if len(body) > maxBeat || machines.Unmarshal(body, &b) != nil || !b.valid() {
 		return nil
 	}
 	return &b

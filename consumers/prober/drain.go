@@ -1,12 +1,12 @@
 package prober
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -71,7 +71,7 @@ func (l *loop) acknowledged(m *nats.Msg) {
 		Watcher string `json:"watcher"`
 		Index   uint64 `json:"index"`
 	}
-	if len(m.Data) > maxBeat || json.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > maxWatcher {
+	if len(m.Data) > maxBeat || machines.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > maxWatcher {
 		return
 	}
 	s := l.service(name)

@@ -29,3 +29,12 @@ func TestEarlyHeartbeats(t *testing.T) {
 	w.becomes(t, again, instance.Healthy, 5*time.Second)
 	require.Equal(t, instance.Unknown, w.state(vague), "it may be of a process before")
 }
+
+// A heartbeat says what its members are called, or nothing: one that says critical must not be taken for passing.
+func TestNamesInHeartbeatsAreExact(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "critical", read([]byte(`{"status":"critical","generation":3}`)).Status)
+	for _, body := range []string{`{"Status":"critical"}`, `{"status":"passing","STATUS":"critical"}`, `{"stauts":"critical"}`, `{"status":"failing"}`, `{} {}`, `{"inFlight":-1}`, `[]`} {
+		require.Nil(t, read([]byte(body)), body)
+	}
+}
