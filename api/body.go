@@ -83,11 +83,14 @@ func (s *Server) checkBody(schema *huma.Schema, raw []byte) *Problem {
 		}
 		return nil
 	}
-	if depth(raw) > maxDepth {
-		return problem(codeMalformed, "the body is nested too deeply")
-	}
 	if len(raw) == 0 {
 		raw = []byte("{}")
+	}
+	if s.shape(schema).takes(raw) {
+		return nil
+	}
+	if depth(raw) > maxDepth {
+		return problem(codeMalformed, "the body is nested too deeply")
 	}
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {

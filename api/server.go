@@ -39,6 +39,7 @@ type Server struct {
 	patterns map[string]bool
 	routes   []*route
 	files    map[string]file // documents that do not change
+	shapes   sync.Map        // *shape by *huma.Schema, of those that were asked for
 
 	closing context.Context // ends when watches must end
 	close   context.CancelFunc

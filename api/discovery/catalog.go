@@ -61,7 +61,7 @@ const (
 	maxStrangers = 10_000  // watched services that do not exist
 	page         = 4096    // of a list
 	coolEvery    = 30 * time.Second
-	maxPast      = 4       // answers about the past that are put together at a time
+	maxPast      = 4 // answers about the past that are put together at a time
 )
 
 // New is a catalog that follows the indexes once it is Run.
