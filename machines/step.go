@@ -1,7 +1,6 @@
 package machines
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -293,38 +292,6 @@ func (s *stepping[D]) seal(command string) error {
 	return nil
 }
 
-// alarms are the timers that survive a change of the state.
-func (s *stepping[D]) alarms() map[string]Timer {
-	var kept map[string]Timer
-	for i := range s.def.Alarms {
-		if t, armed := s.next.Timers[s.def.Alarms[i].Name]; armed {
-			if kept == nil {
-				kept = map[string]Timer{}
-			}
-			kept[s.def.Alarms[i].Name] = t
-		}
-	}
-	return kept
-}
-
-// setAlarms makes the alarms what the data says now.
-func (s *stepping[D]) setAlarms() {
-	for i := range s.def.Alarms {
-		a := &s.def.Alarms[i]
-		until := a.Until(s.tx.Data)
-		if s.states[s.next.State].Terminal {
-			until = time.Time{}
-		}
-		t, armed := s.next.Timers[a.Name]
-		switch {
-		case until.IsZero():
-			s.disarm(a.Name)
-		case !armed || !t.At.Equal(until):
-			s.arm(a.Name, until)
-		}
-	}
-}
-
 // timeoutTimer is the name of the timer that ends a transitional state.
 const timeoutTimer = "deadline"
 
@@ -368,40 +335,4 @@ func (s *stepping[D]) disarm(name string) {
 		}
 	}
 	s.next.Timers = rest
-}
-
-// decodeBody refuses unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong.
-func decodeBody(c *Command, raw []byte) (any, *Refusal) {
-	if c.Body == nil {
-		if raw = bytes.TrimSpace(raw); len(raw) > 0 && !bytes.Equal(raw, []byte("{}")) && !bytes.Equal(raw, []byte("null")) {
-			return nil, Invalid(FieldError{"body", c.Name + " takes no body"})
-		}
-		return nil, nil
-	}
-	body := reflect.New(reflect.TypeOf(c.Body)).Interface()
-	if len(bytes.TrimSpace(raw)) > 0 {
-		switch err := Unmarshal(raw, body); {
-		case errors.Is(err, errTrailing):
-			return nil, Invalid(FieldError{"body", "has text after the JSON value"})
-		case err != nil:
-			return nil, Invalid(fieldError(err))
-		}
-	}
-	if v, ok := body.(Validator); ok {
-		if r := v.Validate(); r != nil {
-			return nil, r
-		}
-	}
-	return body, nil
-}
-
-func fieldError(err error) FieldError {
-	var typ *json.UnmarshalTypeError
-	if errors.As(err, &typ) {
-		return FieldError{orDefault(typ.Field, "body"), fmt.Sprintf("expected %s, got %s", typ.Type, typ.Value)}
-	}
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return FieldError{strings.Trim(field, `"`), "unknown field"}
-	}
-	return FieldError{"body", "is not valid JSON: " + strings.TrimPrefix(err.Error(), "json: ")}
 }
