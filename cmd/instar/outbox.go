@@ -85,6 +85,7 @@ while no rows wait. It needs the right to create tables in the schema; relays an
 	fs.String("mode", "", "log (the default of a new outbox), claim or wal")
 	fs.Int("shards", 0, "parts of the aggregates, each with one active relay (default of a new outbox 4)")
 	fs.Duration("retention", 0, "how long sent rows are kept (default of a new outbox 168h)")
+	fs.Duration("inbox-retention", 0, "how long the inbox remembers what was handled (default twice the age of the stream, at least 336h)")
 	fs.Int64("max-lag", 0, "rows behind, beyond which appending is refused; -1 removes the limit")
 	return cmd
 }
@@ -100,6 +101,7 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 	set := outbox.Settings{Mode: outbox.Mode(mode)}
 	set.Shards, _ = fs.GetInt("shards")
 	set.Retention, _ = fs.GetDuration("retention")
+	set.InboxRetention, _ = fs.GetDuration("inbox-retention")
 	set.MaxLag, _ = fs.GetInt64("max-lag")
 	if !slices.Contains(outboxModes, mode) {
 		return usagef("--mode: %q is none of log, claim, wal", mode)
@@ -154,8 +156,10 @@ func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error
 			c.Name, cmp.Or(given.Mode, mode), cmp.Or(given.Shards, shards), mode, shards)}
 	}
 	if _, err := conn.Exec(ctx, "update "+table+` set retention = case when $1::float8 > 0 then make_interval(secs => $1) else retention end,
-			max_lag = case when $2::bigint > 0 then $2 else max_lag end, updated_at = now()
-		where $1 > 0 and retention <> make_interval(secs => $1) or $2 > 0 and max_lag <> $2`, given.Retention.Seconds(), given.MaxLag); err != nil {
+			max_lag = case when $2::bigint > 0 then $2 else max_lag end,
+			inbox_retention = case when $3::float8 > 0 then make_interval(secs => $3) else inbox_retention end, updated_at = now()
+		where $1 > 0 and retention <> make_interval(secs => $1) or $2 > 0 and max_lag <> $2 or $3 > 0 and inbox_retention is distinct from make_interval(secs => $3)`,
+		given.Retention.Seconds(), given.MaxLag, given.Inbox.Seconds()); err != nil {
 		return fmt.Errorf("cannot set retention and maxLag of the outbox: %w", err)
 	}
 	c.Mode, c.Shards = outbox.Mode(mode), shards

@@ -44,6 +44,7 @@ type OutboxSource struct {
 	BaseBackoff time.Duration `koanf:"baseBackoff"`
 	MaxBackoff  time.Duration `koanf:"maxBackoff"`
 	Retention   time.Duration `koanf:"retention"`
+	Inbox       time.Duration `koanf:"inboxRetention"`
 	MaxLag      int64         `koanf:"maxLag"`
 	Slot        string        `koanf:"slot"`
 	Publication string        `koanf:"publication"`
@@ -150,8 +151,10 @@ func (s OutboxSource) validate() error {
 			return fmt.Errorf("%s: %s is not between 0s and %s", key, d, longestSteps)
 		}
 	}
-	if s.Retention < 0 {
-		return fmt.Errorf("retention: %s is negative", s.Retention)
+	for key, d := range map[string]time.Duration{"retention": s.Retention, "inboxRetention": s.Inbox} {
+		if d != 0 && d < time.Minute {
+			return fmt.Errorf("%s: %s is less than 1m", key, d)
+		}
 	}
 	return readable("dsnFile", s.DSNFile)
 }

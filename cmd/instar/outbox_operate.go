@@ -39,6 +39,8 @@ func outboxOperations() []*cobra.Command {
 	}
 	purge := &cobra.Command{
 		Use: "purge", Short: "Remove what was sent longer ago than the retention; a relay does it by itself, too", Args: arguments(), RunE: onStore(purgeRows),
+		Long: `Removes rows that were sent longer ago than the retention, and what the inbox remembers for longer than its own, if that was
+set (instar outbox init --inbox-retention): how long the stream keeps messages is known to relays only, which do both once an hour.`,
 	}
 	tail := &cobra.Command{
 		Use: "tail", Short: "Watch events being written, and what becomes of them", Args: arguments(), RunE: onStore(tailRows),
@@ -260,10 +262,14 @@ func purgeRows(s *session, _ *cobra.Command, store *outbox.Store) error {
 	if err != nil {
 		return err
 	}
-	if !s.format.Human() {
-		return s.format.Value(s.out, fmt.Appendf(nil, `{"rows":%d,"days":%d}`, p.Rows, p.Days))
+	inbox, err := store.PurgeInbox(s.ctx, 0) // the stream is not known here
+	if err != nil {
+		return ofDatabase(err)
 	}
-	s.say("%d rows and %d days removed", p.Rows, p.Days)
+	if !s.format.Human() {
+		return s.format.Value(s.out, fmt.Appendf(nil, `{"rows":%d,"days":%d,"inbox":%d}`, p.Rows, p.Days, inbox))
+	}
+	s.say("%d rows and %d days removed, %d handled events forgotten", p.Rows, p.Days, inbox)
 	return nil
 }
 

@@ -156,14 +156,14 @@ func TestAppendRefusesWhenTheRelayLags(t *testing.T) {
 		limited := &Appender{MaxLag: 10}
 		require.NoError(t, try(limited), "nobody has said anything")
 		s := open(t, conn.Config().ConnString())
-		require.NoError(t, s.Publish(t.Context(), "main", 10))
+		require.NoError(t, s.Publish(t.Context(), "main", "a", 10))
 		require.NoError(t, try(limited))
-		require.NoError(t, s.Publish(t.Context(), "main", 11))
+		require.NoError(t, s.Publish(t.Context(), "main", "a", 11))
 		require.ErrorIs(t, try(limited), ErrLagging)
 		require.NoError(t, try(&Appender{}))
 		run(t, conn, `update outbox_settings set max_lag = 5`)
 		require.ErrorIs(t, try(&Appender{}), ErrLagging)
-		require.NoError(t, s.Publish(t.Context(), "main", 0))
+		require.NoError(t, s.Publish(t.Context(), "main", "a", 0))
 		require.NoError(t, try(&Appender{}))
 	})
 }
@@ -387,8 +387,19 @@ func TestInbox(t *testing.T) {
 
 	s := open(t, dsn)
 	run(t, conn, `update outbox_inbox set handled_at = now() - interval '2 days' where handler = 'mail'`)
-	n, err := s.PurgeInbox(t.Context(), 24*time.Hour)
-	require.NoError(t, err)
-	require.Equal(t, int64(3), n)
+	purge := func(streamAge time.Duration) int64 {
+		n, err := s.PurgeInbox(t.Context(), streamAge)
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, purge(time.Hour), "14 days at least")
+	run(t, conn, `update outbox_inbox set handled_at = now() - interval '15 days' where handler = 'mail'`)
+	require.Zero(t, purge(8*24*time.Hour), "twice the age of the stream")
+	require.Zero(t, purge(0), "the stream keeps all")
+	require.NoError(t, Init(t.Context(), dsn, "", Settings{InboxRetention: 24 * time.Hour}))
+	require.Zero(t, purge(30*24*time.Hour), "the stream still has them")
+	require.Equal(t, int64(3), purge(time.Hour))
 	require.Equal(t, 2, one[int](t, conn, `select count(*)::int from outbox_inbox`))
+	run(t, conn, `update outbox_inbox set handled_at = now() - interval '2 days'`)
+	require.Equal(t, int64(2), purge(0), "the settings say when")
 }

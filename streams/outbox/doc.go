@@ -22,7 +22,7 @@
 //
 // What is in the schema, by mode. All times are those of the database.
 //
-//   - outbox_settings: one row: mode, shards, retention, max_lag, wal_prefix.
+//   - outbox_settings: one row: mode, shards, retention, max_lag, wal_prefix, inbox_retention.
 //   - claim: table outbox_event; [Store].ClaimNextBatch, Renew, MarkSent, MarkFailed, Release, ReleaseExpired.
 //   - log: table outbox_log (seq, day, shard, event_id, occurred_at, created_at, aggregate_type, aggregate_id, event_type,
 //     content_type, not_before, headers, payload), index outbox_log_seq (seq). outbox_fence() gives (mark, writers):
@@ -40,6 +40,8 @@
 //     a row NEW, due now, with attempts 0 and one more redrive, Discard deletes it (a relay finds the one that is the
 //     first then). So a relay
 //     looks here for what is due, and keeps no copy of the states.
+//   - outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot): the last marker of a shard that is known,
+//     so that a stream that was set back is noticed; in mode wal the slot that is read.
 //   - outbox_pressure (source, lag, at): what the relay says, for the limit of outbox_append; [Store].Publish writes it.
 //   - outbox_maintain(): makes the days to come, drops the old ones; call it once an hour.
 //

@@ -71,7 +71,7 @@ var queries = []planned{
 	{"tail of the log after a row", sqlTailLogAfter, []string{`50`, `70000`}, 1000},
 	{"whether rows wait", anyWaiting, nil, 12000},
 	{"inbox", fmt.Sprintf(sqlHandle, "public"), []string{`'x'`, `'h'`}, 10},
-	{"purge of the inbox", sqlPurgeInbox, []string{`864000`}, 20000},
+	{"purge of the inbox", sqlPurgeInbox, []string{`604800`, `10000`}, 20000},
 	{"pressure", sqlPressure, []string{`'main'`, `7`}, 10},
 	{"read of the log", `select * from outbox_log where seq > $1 and seq <= $2 order by seq limit $3`, []string{`70000`, `100000`, `1000`}, 1100},
 	{"read on in the log", `select * from outbox_log where seq > $1 order by seq limit $2`, []string{`70000`, `1000`}, 1100},

@@ -61,16 +61,26 @@ func (i Inbox) query() (string, error) {
 	return fmt.Sprintf(sqlHandle, pgx.Identifier{schema}.Sanitize()), nil
 }
 
-// PurgeInbox forgets what was handled longer ago than that, at most 10,000 events at a time, and says how many. Never
-// less than the age up to which the stream keeps messages and delivers them again: what is forgotten is handled again.
-func (s *Store) PurgeInbox(ctx context.Context, age time.Duration) (int64, error) {
-	tag, err := s.Pool.Exec(ctx, sqlPurgeInbox, age.Seconds())
-	if err != nil {
-		return 0, fmt.Errorf("outbox: cannot purge the inbox: %w", err)
+// PurgeInbox forgets what was handled longer ago than the inbox retention of the settings, which is by default twice as long
+// as the stream keeps its messages (streamAge) and 14 days at least; never what the stream still has, because that may be
+// delivered again. With streamAge 0, a stream that keeps them for ever or is not known, it forgets nothing unless the
+// settings say when. It returns how many that were. A relay calls it once an hour.
+func (s *Store) PurgeInbox(ctx context.Context, streamAge time.Duration) (int64, error) {
+	total := int64(0)
+	for {
+		tag, err := s.Pool.Exec(ctx, sqlPurgeInbox, streamAge.Seconds(), most)
+		if err != nil {
+			return total, fmt.Errorf("outbox: cannot purge the inbox: %w", err)
+		}
+		if total += tag.RowsAffected(); tag.RowsAffected() < most {
+			return total, nil
+		}
 	}
-	return tag.RowsAffected(), nil
 }
 
 const sqlPurgeInbox = `
 	delete from outbox_inbox where ctid = any (array(
-		select ctid from outbox_inbox where handled_at < now() - $1 * interval '1 second' order by handled_at limit 10000 for update skip locked))`
+		select ctid from outbox_inbox where handled_at < now() - (
+			select case when $1::float8 > 0 then greatest(make_interval(secs => $1),
+				coalesce(inbox_retention, greatest(2 * make_interval(secs => $1), interval '14 days'))) else inbox_retention end from outbox_settings)
+		order by handled_at limit $2 for update skip locked))`

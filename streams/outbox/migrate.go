@@ -39,6 +39,8 @@ type Settings struct {
 	Shards    int           // 4, at most 64; likewise
 	Retention time.Duration // 7 days, of what was sent
 	MaxLag    int64         // no limit; negative removes it. Beyond it outbox_append refuses, if a relay says how far it is
+
+	InboxRetention time.Duration // of what handlers have handled; twice as long as the stream keeps messages, 14 days at least
 }
 
 // ErrRowsWait says that rows wait to be published, so that their mode or shards cannot change.
@@ -128,8 +130,9 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 	if _, err := tx.ExecContext(ctx, `
 		update outbox_settings set mode = coalesce(nullif($1, ''), mode), shards = coalesce(nullif($2::int, 0), shards),
 			retention = case when $3::float8 > 0 then make_interval(secs => $3) else retention end,
-			max_lag = case when $4::bigint < 0 then 0 when $4 > 0 then $4 else max_lag end, wal_prefix = $5, updated_at = now()`,
-		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, prefix); err != nil {
+			max_lag = case when $4::bigint < 0 then 0 when $4 > 0 then $4 else max_lag end, wal_prefix = $5,
+			inbox_retention = case when $6::float8 > 0 then make_interval(secs => $6) else inbox_retention end, updated_at = now()`,
+		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, prefix, s.InboxRetention.Seconds()); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
 	return tx.Commit()

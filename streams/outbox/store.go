@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -41,10 +42,13 @@ func Open(ctx context.Context, dsn, schema string) (*Store, error) {
 func (s *Store) lease() float64 { return cmp.Or(s.Lease, 30*time.Second).Seconds() }
 func (s *Store) attempts() int  { return cmp.Or(s.Attempts, 10) }
 
-// Publish says how many rows the relay of the source is behind, for the limit of outbox_append.
-func (s *Store) Publish(ctx context.Context, source string, lag int64) error {
-	_, err := s.Pool.Exec(ctx, sqlPressure, source, lag)
-	if err != nil {
+// Publish says how many rows a node's relay of the source is behind with its shards, for the limit of outbox_append: the
+// one that is furthest behind counts. What a node said that says nothing for a minute is forgotten, if another one does.
+func (s *Store) Publish(ctx context.Context, source, node string, lag int64) error {
+	var q pgx.Batch
+	q.Queue(sqlPressure, source+"/"+node, lag)
+	q.Queue(sqlPressureOld, source)
+	if err := s.Pool.SendBatch(ctx, &q).Close(); err != nil {
 		return fmt.Errorf("outbox: cannot say how far the relay is: %w", err)
 	}
 	return nil
@@ -53,6 +57,9 @@ func (s *Store) Publish(ctx context.Context, source string, lag int64) error {
 const sqlPressure = `
 	insert into outbox_pressure (source, lag) values ($1, $2)
 	on conflict (source) do update set lag = excluded.lag, at = now()`
+
+const sqlPressureOld = `
+	delete from outbox_pressure where (source = $1 or starts_with(source, $1 || '/')) and at < now() - interval '1 minute'`
 
 // Maintained is what [Store.Maintain] did.
 type Maintained struct {

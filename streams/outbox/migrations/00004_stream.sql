@@ -15,5 +15,6 @@ create table outbox_stream (
     primary key (source, mode, shard)
 );
 
--- How long outbox_inbox remembers what was handled. Never less than a stream keeps its messages.
-alter table outbox_settings add column inbox_retention interval not null default '14 days' check (inbox_retention >= '1 minute');
+-- How long outbox_inbox remembers what was handled. Null is twice as long as the stream keeps its messages, and 14 days at
+-- least: what is forgotten and delivered again is handled again.
+alter table outbox_settings add column inbox_retention interval check (inbox_retention >= '1 minute');

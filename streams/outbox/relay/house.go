@@ -8,8 +8,9 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// housekeep does beside the relaying what may take a while: partitions come and go, and applications hear of the lag.
-func (r *Relay) housekeep(ctx context.Context, store *outbox.Store) {
+// housekeep does beside the relaying what may take a while: partitions come and go, the inbox forgets, and applications hear
+// of the lag.
+func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge time.Duration) {
 	maintained := time.Time{}
 	for {
 		if time.Since(maintained) > time.Hour {
@@ -17,13 +18,18 @@ func (r *Relay) housekeep(ctx context.Context, store *outbox.Store) {
 			if _, err := store.Purge(ctx, "relay "+r.Node); err != nil && ctx.Err() == nil {
 				r.Log.Warn("cannot drop what is old", "error", err)
 			}
+			if n, err := store.PurgeInbox(ctx, streamAge); err != nil && ctx.Err() == nil {
+				r.Log.Warn("cannot forget what was handled long ago", "error", err)
+			} else if n > 0 {
+				r.Log.Info("forgot what was handled long ago", "events", n)
+			}
 			if _, err := store.Maintain(ctx); err != nil && ctx.Err() == nil {
 				r.Log.Warn("cannot make the partitions to come", "error", err)
 			}
 		}
 		if lag, err := r.lag(ctx, store); err == nil {
 			r.Meter.Lag(lag)
-			if err := store.Publish(ctx, r.Config.Name, lag); err != nil && ctx.Err() == nil {
+			if err := store.Publish(ctx, r.Config.Name, r.Node, lag); err != nil && ctx.Err() == nil {
 				r.Log.Warn("cannot tell applications how far the relay is", "error", err)
 			}
 		}

@@ -312,7 +312,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	}
 	care, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); r.housekeep(care, store) }()
+	go func() { defer close(done); r.housekeep(care, store, can.maxAge) }()
 	defer func() { cancel(); <-done }()
 	return e.serve(ctx)
 }
