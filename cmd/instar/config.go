@@ -97,6 +97,7 @@ const (
 // Gateways hold the settings of each kind of gateway.
 type Gateways struct {
 	Process Process `koanf:"process"`
+	Knative Knative `koanf:"knative"`
 }
 
 // Process is the gateway that runs services as local processes.
@@ -145,7 +146,7 @@ func Defaults(mode string) Config {
 		NATS:       NATS{Listen: "127.0.0.1:4222", Prefix: streams.DefaultPrefix, Replicas: 1},
 		Cluster:    Cluster{Replicas: 3},
 		Gateway:    GatewayProcess,
-		Gateways:   Gateways{Process: Process{Host: "127.0.0.1"}},
+		Gateways:   Gateways{Process: Process{Host: "127.0.0.1"}, Knative: Knative{Owner: "instar"}},
 		Observe:    Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
 		Effects:    Effects{Concurrency: 16},
 		Outbox:     Outbox{Postgres: PostgresOff},

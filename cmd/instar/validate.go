@@ -32,14 +32,14 @@ func (c Config) Validate() error {
 	}
 	check(c.Data != "", "data: needs a directory")
 	oneOf("durability", c.Durability, string(streams.Fsync), string(streams.Interval), string(streams.OS))
-	oneOf("gateway", c.Gateway, GatewayProcess, GatewaySimulated)
+	oneOf("gateway", c.Gateway, GatewayProcess, GatewayKnative, GatewaySimulated)
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	check(c.Observe.Every >= time.Second, "observe.every: %s is less than 1s", c.Observe.Every)
 	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
 	check(c.Node == "" || label.MatchString(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
-	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Outbox.validate(), c.Discovery.validate())
+	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Discovery.validate())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
 		return c.exposed() // only the addresses are known to be well formed now
 	}

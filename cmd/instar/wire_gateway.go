@@ -19,6 +19,14 @@ func (a *app) startGateway(context.Context) error {
 		a.serving.Gateway = &simulated.Gateway{Observed: 200 * time.Millisecond, Ready: time.Second}
 		return nil
 	}
+	if a.cfg.Gateway == GatewayKnative {
+		gateway, err := a.openKnative()
+		if err != nil {
+			return err
+		}
+		a.serving.Gateway = gateway
+		return nil
+	}
 	templates := map[string]process.Template{}
 	for name, t := range a.cfg.Gateways.Process.Templates {
 		templates[name] = process.Template{Command: t.Command, Env: t.Env, Dir: t.Dir, Socket: t.Socket}
