@@ -98,13 +98,22 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 		}
 		failpoint("between-acks")
 	}
-	return nil
+	if p.broom == nil {
+		return nil
+	}
+	if p.broom.note(s.items); p.broom.done < sweepAfter {
+		return nil
+	}
+	return p.sweep(ctx)
 }
 
-// ack ends a command. What is refused because its entity is parked is answered only when it cannot come again: nothing
-// remembers the refusal, and somebody may repair the value meanwhile.
+// ack ends a command, unless it is swept with others. What is refused because its entity is parked is answered only when
+// it cannot come again: nothing remembers the refusal, and somebody may repair the value meanwhile.
 func (p *partition) ack(ctx context.Context, it *item) error {
 	if !it.parked() {
+		if p.broom != nil {
+			return nil
+		}
 		return it.msg.Ack()
 	}
 	if err := it.msg.DoubleAck(ctx); err != nil {

@@ -10,7 +10,7 @@
 //     point. Writes of different entities are sent together and awaited together;
 //  4. answer the waiters;
 //  5. publish the outboxes: events in a chain that admits neither gap nor repetition, effects, timers;
-//  6. ack the commands, in order.
+//  6. ack the commands, in order; where each ack would cost an fsync, purge many at once.
 //
 // Steps 5 and 6 of a batch go on beside steps 1 to 4 of the next one, which waits for them before it touches an entity
 // of that batch and before it publishes anything: no outbox is replaced before it is known to be published.

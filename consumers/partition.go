@@ -26,6 +26,7 @@ type partition struct {
 	round    uint64           // counts the times that idle entities were forgotten
 	idle     *time.Ticker
 	settling *settlement    // the end of the batch before; nil when it has come
+	broom    *broom         // ends commands where an ack is dear; nil acks each
 	failures map[uint64]int // writes that the stream refused for good, by command
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
@@ -96,6 +97,8 @@ func (p *partition) serve(ctx context.Context) error {
 	p.slots, p.last = map[string]*slot{}, 0
 	p.idle = time.NewTicker(idleRound)
 	defer p.idle.Stop()
+	p.takeBroom()
+	defer p.putAway(ctx)
 	if p.failures == nil {
 		p.failures = map[uint64]int{}
 	}
@@ -184,6 +187,12 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 			batch = append(make([]delivery, 0, 16), d)
 		case <-p.idle.C:
 			p.forget()
+		case <-p.broom.due():
+			if p.settling == nil { // else its end may sweep, or the next tick
+				if err := p.sweep(ctx); err != nil {
+					return nil, err
+				}
+			}
 		case err := <-settled:
 			if err := p.ended(err); err != nil {
 				return nil, err

@@ -38,6 +38,8 @@ type Appender struct {
 	group bool
 	wait  time.Duration
 
+	batchFrom int // messages that make a batch; 0 follows the disk
+
 	inbox string
 	sub   *nats.Subscription
 
@@ -81,6 +83,9 @@ func NewAppender(nc *nats.Conn, o AppenderOptions) (*Appender, error) {
 	a.workers.Go(a.watch)
 	return a, nil
 }
+
+// Grouping reports whether the appender commits in groups, which is where the stream fsyncs each write.
+func (a *Appender) Grouping() bool { return a.group }
 
 // Close fails what is under way with ErrClosed and waits for the appender's goroutines.
 func (a *Appender) Close() {

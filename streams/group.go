@@ -3,6 +3,7 @@ package streams
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
@@ -10,11 +11,6 @@ import (
 
 // maxBatch is the server's limit of messages in one atomic batch (error 10199 above it).
 const maxBatch = 1000
-
-// few messages are cheaper one by one: a batch on a single-replica file stream makes a whole store for itself (3 fsyncs
-// and some 30 calls of the file system), as much as about so many single writes with their fsyncs cost. Measured with 16,
-// 32 and 48 at 32 and 256 clients on two disks; see docs/performance.md.
-const few = 16
 
 // unit is what must be stored together. Of several messages only the first may be conditional.
 type unit struct {
@@ -26,6 +22,7 @@ type unit struct {
 type grouping struct {
 	a      *Appender
 	wakeup chan struct{}
+	pace   pace // of run alone
 
 	mu     sync.Mutex
 	queue  []unit
@@ -36,7 +33,7 @@ func (a *Appender) grouping(stream string) *grouping {
 	if g, ok := a.groups.Load(stream); ok {
 		return g.(*grouping)
 	}
-	g, loaded := a.groups.LoadOrStore(stream, &grouping{a: a, wakeup: make(chan struct{}, 1)})
+	g, loaded := a.groups.LoadOrStore(stream, &grouping{a: a, wakeup: make(chan struct{}, 1), pace: newPace()})
 	if !loaded {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -107,17 +104,22 @@ func (g *grouping) run() {
 	}
 }
 
-// commit stores the units: in one batch, or one by one when they are few or the batch was refused.
+// commit stores the units: in one batch, or one by one when that is cheaper or the batch was refused.
 func (g *grouping) commit(units []unit) {
 	msgs := 0
 	for _, u := range units {
 		msgs += len(u.msgs)
 	}
-	if msgs <= few {
+	began := time.Now()
+	if g.alone(msgs, began) {
 		g.single(units)
+		g.took(true, msgs, began)
 		return
 	}
 	r := g.batch(units, msgs)
+	if r.Err == nil {
+		g.took(false, msgs, began)
+	}
 	var refused *RefusedError
 	if errors.As(r.Err, &refused) || errors.Is(r.Err, nats.ErrMaxPayload) { // nothing of it was stored
 		g.single(units)
@@ -132,6 +134,18 @@ func (g *grouping) commit(units []unit) {
 		}
 		u.done(Result{Seq: seq})
 	}
+}
+
+func (g *grouping) alone(msgs int, now time.Time) bool {
+	if g.a.batchFrom > 0 {
+		return msgs < g.a.batchFrom
+	}
+	return g.pace.alone(msgs, now)
+}
+
+func (g *grouping) took(alone bool, msgs int, began time.Time) {
+	now := time.Now()
+	g.pace.took(alone, msgs, now.Sub(began), now)
 }
 
 // batch sends all messages as one atomic batch (ADR-50). The answer to the last one carries the sequence of the last.

@@ -1,0 +1,59 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Where each write is fsynced, what is done leaves the stream all the same, and nothing else does.
+func TestWhatIsDoneIsSwept(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Fsync, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	var all sync.WaitGroup
+	for n := range 2 * sweepAfter {
+		all.Go(func() {
+			w.ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", ID: fmt.Sprint(n), Body: []byte(`{"n":1}`)})
+		})
+	}
+	all.Wait()
+	require.Equal(t, 2*sweepAfter, w.sum("a"))
+	w.ask(toThing("b", "create", ""))
+	w.ask(toThing("b", "work", `{"how":"well"}`)) // arms a timer in the same stream; nobody performs the work
+	w.eventually("an empty stream", func() bool { return len(w.stream(streams.CommandStream, "instar.in.>")) == 0 })
+	w.eventually("the timer fires", func() bool { e, _ := w.entity(thingMachine, "default.b"); return e.State == "broken" })
+}
+
+// An owner that dies before it sweeps leaves what it has done to the next one, which knows it.
+func TestWhatWasNotSweptIsKnown(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Fsync, thingMachine)
+	nc, err := streams.Connect(streams.ConnectOptions{Server: w.server, Name: "first"})
+	require.NoError(t, err)
+	defer nc.Close()
+	first := &Engine{Deps: w.Deps}
+	first.NC = nc // over which it sweeps; what it writes goes over the other one
+	ctx, cancel := context.WithCancel(w.ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = first.Run(ctx) })
+	w.ask(toThing("a", "create", ""))
+	for n := range 10 {
+		w.ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", ID: fmt.Sprint(n), Body: []byte(`{"n":1}`)})
+	}
+	nc.Close()
+	cancel()
+	running.Wait()
+	before := len(w.stream(streams.CommandStream, "instar.in.>"))
+	w.start()
+	w.ask(toThing("a", "add", `{"n":1}`))
+	w.eventually("an empty stream", func() bool { return len(w.stream(streams.CommandStream, "instar.in.>")) == 0 })
+	t.Logf("%d commands came again", before)
+	require.Equal(t, 11, w.sum("a"))
+	w.checkStory("a")
+}
