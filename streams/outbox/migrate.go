@@ -113,14 +113,32 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 	if err := db.QueryRowContext(ctx, `select mode, shards from outbox_settings`).Scan(&mode, &shards); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
+	other := s.Mode != "" && string(s.Mode) != mode
+	changes := other || s.Shards != 0 && s.Shards != shards
+	if changes && Mode(mode) == WAL {
+		if err := slotsFree(ctx, db); err != nil {
+			return err
+		}
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if s.Mode != "" && string(s.Mode) != mode || s.Shards != 0 && s.Shards != shards {
+	var done []slot
+	if changes {
 		if err := noneWait(ctx, tx, Mode(mode), shards); err != nil {
 			return err
+		}
+		if Mode(mode) == WAL {
+			if done, err = noneUnread(ctx, db, tx); err != nil {
+				return err
+			}
+		}
+	}
+	if other && len(done) > 0 { // the relay makes another one when the mode comes back
+		if _, err := tx.ExecContext(ctx, `update outbox_stream set slot = '' where mode = 'wal'`); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
 	prefix := "instar.outbox"
@@ -135,7 +153,10 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, prefix, s.InboxRetention.Seconds()); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil || !other {
+		return err
+	}
+	return dropSlots(ctx, db, done)
 }
 
 // noneWait locks writers out and makes sure that they have left nothing to publish.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,8 +9,9 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// Positions in the WAL are no numbers of rows: a database that comes back from the mode wal goes on in the mode log.
-func TestFromTheWALToTheLog(t *testing.T) {
+// Positions in the WAL are no numbers of rows: a database that comes back from the mode wal goes on in the mode log, and
+// back. The slot goes with the mode: nobody would read it.
+func TestFromTheWALToTheLogAndBack(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
 	r := s.relay(outbox.WAL, named)
@@ -19,10 +21,65 @@ func TestFromTheWALToTheLog(t *testing.T) {
 	s.eventually(1)
 	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor where seq > 0`) > 0 }, waitFor, tick)
 	require.NoError(t, stop())
-	require.NoError(t, outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: outbox.Log}))
-	s.run(s.relay(outbox.Log))
+	change := func(mode outbox.Mode) error {
+		return outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: mode})
+	}
+	require.NoError(t, change(outbox.Log))
+	require.Zero(t, s.count(`select count(*) from pg_replication_slots where database = current_database()`))
+	stop = s.run(s.relay(outbox.Log))
 	s.add("o-1", 2)
 	s.add("o-2", 3)
 	s.eventually(3)
 	require.Equal(t, "1 2", s.numbered("o-1"))
+	require.NoError(t, stop())
+
+	require.NoError(t, change(outbox.WAL))
+	r = s.relay(outbox.WAL, named)
+	s.run(r)
+	s.reads(r)
+	s.add("o-1", 4)
+	s.eventually(4)
+	require.Equal(t, "1 2 4", s.numbered("o-1"))
+}
+
+// What was emitted and not yet read is seen by no other mode: the mode stays until it was read.
+func TestAnUnreadWALKeepsItsMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s, named := openWAL(t, outbox.WAL)
+			r := s.relay(outbox.WAL, named)
+			stop := s.run(r)
+			s.reads(r)
+			s.add("o-1", 1)
+			s.eventually(1)
+			change := func() error {
+				return outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: mode})
+			}
+			err := change()
+			require.ErrorIs(t, err, outbox.ErrRowsWait)
+			require.ErrorContains(t, err, "reads the slot")
+			require.NoError(t, stop())
+			// Committed without waiting for the disk: it is not there yet.
+			s.exec(`set synchronous_commit = off`)
+			s.add("o-1", 2)
+			err = change()
+			require.ErrorIs(t, err, outbox.ErrRowsWait)
+			require.ErrorContains(t, err, "instar relay drain shop")
+			s.add("o-1", 3) // still in that mode
+
+			r = s.relay(outbox.WAL, named)
+			stop = s.run(r)
+			require.NoError(t, r.Drain(t.Context()))
+			require.ErrorIs(t, stop(), ErrDrained)
+			s.exec(`select pg_logical_emit_message(true, 'instar.outbox.heartbeat', ''), pg_logical_emit_message(true, 'another', 'instar.outbox')`) // not ours
+			require.NoError(t, change())
+			s.run(s.relay(mode))
+			s.add("o-1", 4)
+			s.eventually(4)
+			require.Equal(t, "1 2 3 4", s.numbered("o-1"))
+			require.Equal(t, 4, s.stored(), fmt.Sprint("events after the change to ", mode))
+		})
+	}
 }

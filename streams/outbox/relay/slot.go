@@ -44,7 +44,7 @@ func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
 	var start int64
 	err := e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database = current_database(), false), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &ours, &status, &start)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) && !pos.zero():
+	case errors.Is(err, pgx.ErrNoRows) && !pos.zero() && !e.given(ctx):
 		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, remove the position: nats stream purge %s --subject %s", errLostSlot, c.Name, pos, c.Slot, e.shards.o.stream.Name, e.shards.o.subject(0)))
 	case errors.Is(err, pgx.ErrNoRows):
 		if err := e.pool.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, c.Slot).Scan(&start); err != nil {
@@ -62,6 +62,13 @@ func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
 		return 0, permanent(lost(c, e.shards.o))
 	}
 	return uint64(start), nil
+}
+
+// given says that the slot was read to its end and given up, when the database left this mode.
+func (e *walEngine) given(ctx context.Context) bool {
+	var given bool
+	err := e.pool.QueryRow(ctx, `select exists (select from outbox_stream where source = $1 and mode = $2 and shard = 0 and slot = '')`, e.r.Config.Name, e.shards.o.mode).Scan(&given)
+	return err == nil && given
 }
 
 func lost(c outbox.Config, o *opener) error {

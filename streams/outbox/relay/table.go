@@ -23,9 +23,13 @@ type settings struct {
 
 func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	var s settings
-	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix)
+	var current bool
+	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix, to_regclass('outbox_stream') is not null from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix, &current)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
+	}
+	if !current {
+		return s, permanent(errors.New("relay: the tables of the outbox are of an older version: bring them up to date with instar outbox init"))
 	}
 	return s, nil
 }

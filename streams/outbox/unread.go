@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// slot is a replication slot that a relay reads this outbox from.
+type slot struct {
+	source, name string
+	active       bool
+}
+
+// slots are those of mode wal that are still there. One that was lost holds nothing any more.
+func slots(ctx context.Context, q interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}) ([]slot, error) {
+	rows, err := q.QueryContext(ctx, `select n.source, r.slot_name::text, r.active from outbox_stream n join pg_replication_slots r on r.slot_name = n.slot
+		where n.mode = 'wal' and r.database = current_database() and r.plugin = 'pgoutput' and coalesce(r.wal_status, '') <> 'lost'`)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: replication slots: %w", err)
+	}
+	defer rows.Close()
+	var list []slot
+	for rows.Next() {
+		var s slot
+		if err := rows.Scan(&s.source, &s.name, &s.active); err != nil {
+			return nil, fmt.Errorf("outbox: replication slots: %w", err)
+		}
+		list = append(list, s)
+	}
+	return list, rows.Err()
+}
+
+// errReads says that a relay reads the log of the database right now: what it has not read cannot be seen.
+func (s slot) errReads() error {
+	return fmt.Errorf("outbox: the relay of source %s reads the slot %s, so what it has not read cannot be seen: drain it (instar relay drain %s) and change the mode while it stands: %w", s.source, s.name, s.source, ErrRowsWait)
+}
+
+// leaving is how long a relay that was told to stop may take to leave its slot.
+const leaving = 5 * time.Second
+
+// slotsFree waits until no relay reads. Nothing is locked yet.
+func slotsFree(ctx context.Context, db *sql.DB) error {
+	for end := time.Now().Add(leaving); ; {
+		list, err := slots(ctx, db)
+		if err != nil {
+			return err
+		}
+		var busy error
+		for _, s := range list {
+			if s.active {
+				busy = s.errReads()
+			}
+		}
+		if busy == nil || time.Now().After(end) {
+			return busy
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// noneUnread makes sure that a relay has read all that applications have emitted in mode wal: nothing but that mode can.
+// Writers are locked out, so what is not there now does not come.
+func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx) ([]slot, error) {
+	list, err := slots(ctx, tx)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	// What was committed without waiting for the disk is not to be seen before it is there. Another transaction takes it along.
+	if _, err := db.ExecContext(ctx, `select set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'instar.flush', '')`); err != nil {
+		return nil, fmt.Errorf("outbox: write-ahead log: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, `set local statement_timeout = '20s'`); err != nil { // applications wait
+		return nil, fmt.Errorf("outbox: settings: %w", err)
+	}
+	for _, s := range list {
+		if s.active {
+			return nil, s.errReads()
+		}
+		var unread bool
+		if err := tx.QueryRowContext(ctx, sqlUnread, s.name, s.name+"_none").Scan(&unread); err != nil {
+			return nil, fmt.Errorf("outbox: cannot see what is unread in the slot %s of source %s, so the mode stays: %w", s.name, s.source, err)
+		}
+		if unread {
+			return nil, fmt.Errorf("outbox: mode wal: the relay of source %s has not confirmed all that was appended: let it drain (instar relay drain %s, or run instar outbox relay --source %s until nothing waits), then change the mode: %w", s.source, s.source, s.source, ErrRowsWait)
+		}
+	}
+	return list, nil
+}
+
+// sqlUnread looks for an emitted message of this outbox that the slot has not confirmed: pgoutput writes M, a byte of flags,
+// eight of its position, and then the prefix with a zero.
+const sqlUnread = `
+	select exists (
+		select from pg_logical_slot_peek_binary_changes($1, null, null, variadic array['proto_version', '1', 'publication_names', quote_ident($2), 'messages', 'true']) as c (lsn, xid, data),
+			(select convert_to(wal_prefix, 'UTF8') || '\x00'::bytea as prefix from outbox_settings) as s
+		where get_byte(c.data, 0) = ascii('M') and substring(c.data from 11 for length(s.prefix)) = s.prefix)`
+
+// dropSlots gives free what Postgres keeps for slots that nobody will read.
+func dropSlots(ctx context.Context, db *sql.DB, list []slot) error {
+	var all []error
+	for _, s := range list {
+		if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1`, s.name); err != nil {
+			all = append(all, fmt.Errorf("outbox: the mode is changed, but the replication slot %s, which keeps the log of the database for nobody, cannot be dropped; drop it by hand: %w", s.name, err))
+		}
+	}
+	return errors.Join(all...)
+}
