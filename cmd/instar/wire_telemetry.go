@@ -30,6 +30,7 @@ func (a *app) startTelemetry(ctx context.Context) error {
 		}
 	}
 	a.deps.Meter = m
+	a.goes(ctx, "the memory", func(ctx context.Context) error { return giveBack(ctx, a.log) })
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil
 	}
