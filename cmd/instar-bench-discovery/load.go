@@ -134,7 +134,7 @@ func (f *fleet) beat(ctx context.Context, nc *nats.Conn, period time.Duration) {
 // found waits until discovery finds all instances, and returns how long that took.
 func (f *fleet) found(ctx context.Context) (time.Duration, error) {
 	started := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute+time.Duration(f.size)*5*time.Millisecond)
 	defer cancel()
 	for i := 0; i < f.size; i += f.per {
 		for {
@@ -237,7 +237,7 @@ type stage struct {
 	p50, p99             time.Duration
 }
 
-func measure(ctx context.Context, o *options, size int) (*stage, error) {
+func measure(ctx context.Context, o *options, size int, rest bool) (*stage, error) {
 	s, err := start(ctx, o)
 	if err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func measure(ctx context.Context, o *options, size int) (*stage, error) {
 		return nil, err
 	}
 	profiled := s.profile(ctx, o, fmt.Sprintf("register-%d.pprof", size), seconds(time.Duration(size)*time.Millisecond))
-	f, rate, err := register(ctx, s, size, o.perOne, "60s", "30s")
+	f, rate, err := register(ctx, s, size, o.perOne, "30m", "10m") // nobody beats before all are registered
 	if err != nil {
 		return nil, err
 	}
@@ -309,10 +309,12 @@ func measure(ctx context.Context, o *options, size int) (*stage, error) {
 	}
 	cancel()
 	beats.Wait()
-	if st.idle, err = share(s, min(o.duration, 5*time.Second)); err != nil {
-		return nil, err
+	if st.idle, err = share(s, min(o.duration, 5*time.Second)); err != nil || !rest {
+		return st, err
 	}
-	return st, nil
+	calm, _, err := s.rest(ctx, 45*time.Second, 2*time.Minute)
+	st.resting = (calm - empty) / size
+	return st, err
 }
 
 // valueSize is the size of one stored value.
@@ -332,7 +334,7 @@ func (f *fleet) valueSize(ctx context.Context, nc *nats.Conn) (int, error) {
 
 func load(ctx context.Context, o *options) error {
 	fmt.Printf("\n%d instances of %d services\n", o.instances, o.instances/o.perOne)
-	st, err := measure(ctx, o, o.instances)
+	st, err := measure(ctx, o, o.instances, false)
 	if err != nil {
 		return err
 	}

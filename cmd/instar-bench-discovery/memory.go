@@ -8,11 +8,11 @@ import (
 )
 
 // memory measures what an instance costs when nothing happens: the growth of the process from a fifth of the instances
-// to all of them, each time after it has come to rest. The collector is told to keep little in reserve (GOGC=10), so that
-// the figure is of what is used; what the server keeps for any load is there with the first fifth.
+// to all of them, each time after it has come to rest, with the settings that it has for anybody. Resident is what the
+// system says, all in all; in use is what the last collection found, which is what the gaps between it are not part of.
 func memory(ctx context.Context, o *options) error {
 	fmt.Printf("\nmemory, from %d to %d instances at rest\n", o.instances/5, o.instances)
-	s, err := startWith(ctx, []string{"GOGC=10"}, o)
+	s, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -35,10 +35,8 @@ func memory(ctx context.Context, o *options) error {
 		if err != nil {
 			return err
 		}
-		if at[i], err = s.rest(ctx); err != nil {
-			return err
-		}
-		if live[i], err = s.metric(ctx, "go_memstats_heap_alloc_bytes"); err != nil {
+		// Longer than a registration's timer lives, than idle entities stay in memory, and caches.
+		if at[i], live[i], err = s.rest(ctx, 150*time.Second, 4*time.Minute); err != nil {
 			return err
 		}
 		if err := s.profile(ctx, o, fmt.Sprintf("memory-%d.pprof", n), mallocs)(); err != nil {
@@ -56,26 +54,31 @@ func memory(ctx context.Context, o *options) error {
 	return nil
 }
 
-// rest waits until the memory of the process does not fall any more, and returns it.
-func (s *server) rest(ctx context.Context) (int, error) {
+// rest waits until the memory of the process does not fall any more, and returns what is resident then, and the least that
+// the heap held meanwhile: what was left by a collection. It takes at least so long, and at most.
+func (s *server) rest(ctx context.Context, short, long time.Duration) (resident, live int, err error) {
 	least, since := math.MaxInt, time.Now()
+	live = math.MaxInt
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for began := time.Now(); ; {
-		now, err := s.memory()
+		if resident, err = s.memory(); err != nil {
+			return 0, 0, err
+		}
+		heap, err := s.metric(ctx, "go_memstats_heap_alloc_bytes")
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		if now < least-least/100 {
-			least, since = now, time.Now()
+		if live = min(live, heap); resident < least-least/100 {
+			least, since = resident, time.Now()
 		}
-		if time.Since(began) > 150*time.Second && (time.Since(since) > 20*time.Second || time.Since(began) > 4*time.Minute) {
-			return now, nil // longer than a registration's timer lives, than idle entities stay, and caches
+		if took := time.Since(began); took > short && (time.Since(since) > 20*time.Second || took > long) {
+			return resident, live, nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0, 0, ctx.Err()
 		}
 	}
 }
