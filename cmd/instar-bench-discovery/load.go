@@ -230,7 +230,8 @@ type stage struct {
 	perRegistration      time.Duration // CPU of the server, until the instance is found
 	idle, beats          float64       // percent of one core
 	perSecond            float64       // beats
-	resident             int           // bytes per instance
+	resident             int           // bytes per instance, while they beat
+	resting              int           // the same when nothing happens any more
 	value                int           // bytes of a stored value
 	reads                float64
 	perRead              time.Duration // CPU of the server
