@@ -28,6 +28,7 @@ type fleet struct {
 	size int
 	per  int
 	ids  []string // of instance i
+	gens []uint64 // their generations
 	name string   // of the one service, when there is only one
 }
 
@@ -40,11 +41,12 @@ func (f *fleet) service(i int) string {
 
 // register registers size instances with a TTL over HTTP and returns how many per second were accepted.
 func register(ctx context.Context, s *server, size, per int, ttl, grace string) (*fleet, float64, error) {
-	f := &fleet{s: s, size: size, per: per, ids: make([]string, size)}
+	f := &fleet{s: s, size: size, per: per, ids: make([]string, size), gens: make([]uint64, size)}
 	started := time.Now()
 	err := parallel(ctx, 64, size, func(i int) error {
 		var answer struct {
 			InstanceID string `json:"instanceId"`
+			Generation uint64 `json:"generation"`
 		}
 		body := map[string]any{
 			"serviceName": f.service(i), "nodeAddress": fmt.Sprintf("10.%d.%d.%d:8080", i>>16&255, i>>8&255, i&255), "zone": fmt.Sprintf("z%d", i%3),
@@ -53,7 +55,7 @@ func register(ctx context.Context, s *server, size, per int, ttl, grace string) 
 		if err := call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer); err != nil {
 			return err
 		}
-		f.ids[i] = answer.InstanceID
+		f.ids[i], f.gens[i] = answer.InstanceID, answer.Generation
 		return nil
 	})
 	return f, float64(size) / time.Since(started).Seconds(), err
@@ -109,6 +111,22 @@ func call(ctx context.Context, method, url string, in any, want int, out any) er
 		return nil
 	}
 	return json.Unmarshal(raw, out)
+}
+
+// hello sends the first heartbeat of every instance, as each would do when it is registered, and not a period later. It
+// names the generation: so it counts even when it is faster than the news of the registration.
+func (f *fleet) hello(nc *nats.Conn) error {
+	for i, id := range f.ids {
+		if err := nc.Publish("instar.hb.default."+f.service(i)+"."+id, fmt.Appendf(nil, `{"generation":%d}`, f.gens[i])); err != nil {
+			return err
+		}
+		if i%1000 == 999 {
+			if err := nc.Flush(); err != nil { // the server keeps up
+				return err
+			}
+		}
+	}
+	return nc.Flush()
 }
 
 // beat sends each instance's heartbeat once per period over core NATS, evenly spread, until ctx ends.
@@ -223,6 +241,10 @@ func share(s *server, duration time.Duration) (float64, error) {
 	return 100 * float64(after-before) / float64(time.Since(started)), err
 }
 
+// settling is how long what registrations have caused is let end before heartbeats are measured: state is written to
+// disk, caches empty.
+const settling = 15 * time.Second
+
 // stage is everything that is measured with a number of instances.
 type stage struct {
 	size                 int
@@ -264,6 +286,9 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 		return nil, err
 	}
 	st := &stage{size: size, registered: rate, perSecond: float64(size) / 10}
+	if err := f.hello(nc); err != nil {
+		return nil, err
+	}
 	beating, cancel := context.WithCancel(ctx)
 	var beats sync.WaitGroup
 	defer beats.Wait()
@@ -279,6 +304,9 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 	}
 	st.perRegistration = (after - used) / time.Duration(size)
 	if err := errors.Join(profiled(), s.profile(ctx, o, fmt.Sprintf("allocated-%d.pprof", size), "allocs")()); err != nil {
+		return nil, err
+	}
+	if _, err := share(s, settling); err != nil {
 		return nil, err
 	}
 	if st.beats, err = share(s, o.duration); err != nil {
@@ -310,7 +338,7 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 	}
 	cancel()
 	beats.Wait()
-	if st.idle, err = share(s, min(o.duration, 5*time.Second)); err != nil || !rest {
+	if st.idle, err = share(s, o.duration); err != nil || !rest {
 		return st, err
 	}
 	calm, _, err := s.rest(ctx, 45*time.Second, 2*time.Minute)
