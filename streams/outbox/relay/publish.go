@@ -285,6 +285,9 @@ func (p *publisher) next(ctx context.Context) (*nats.Msg, error) {
 	defer t.Stop()
 	select {
 	case m := <-p.reply:
+		if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+			return nil, fmt.Errorf("%w: the stream has no leader now", errDoubt)
+		}
 		return m, nil
 	case <-lost:
 		return nil, fmt.Errorf("%w: the connection to NATS was lost", errDoubt)
