@@ -33,6 +33,7 @@ type Check struct {
 	Interval    time.Duration // between probes; 5 s by default
 	Timeout     time.Duration // of a probe; 2 s by default
 	Path        string        // http: / by default
+	HTTPVersion string        // http: "2" where the server speaks nothing else; by default TLS negotiates it
 	Port        int           // to probe when it is not the one of NodeAddress
 	TLS         bool
 	GRPCService string
@@ -65,7 +66,7 @@ func (r *Registration) wire(namespace string) map[string]any {
 	}
 	check := set{"type": kind}
 	check.add("ttl", r.Check.TTL).add("grace", r.Check.Grace).add("interval", r.Check.Interval).add("timeout", r.Check.Timeout)
-	check.add("path", r.Check.Path).add("port", r.Check.Port).add("tls", r.Check.TLS).add("grpcService", r.Check.GRPCService)
+	check.add("path", r.Check.Path).add("httpVersion", r.Check.HTTPVersion).add("port", r.Check.Port).add("tls", r.Check.TLS).add("grpcService", r.Check.GRPCService)
 	p := set{}
 	p.add("rise", r.Policy.Rise).add("fall", r.Policy.Fall).add("maxFailures", r.Policy.MaxFailures).add("warmup", r.Policy.Warmup)
 	p.add("drain", r.Policy.Drain).add("deregisterCriticalAfter", r.Policy.DeregisterCriticalAfter).add("noFlap", r.Policy.NoFlap)

@@ -150,6 +150,7 @@ func Defaults(mode string) Config {
 		Observe:    Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
 		Effects:    Effects{Concurrency: 16},
 		Outbox:     Outbox{Postgres: PostgresOff},
+		Discovery:  Discovery{DNSDomain: "instar"},
 		Log:        Log{Level: "info", Format: "text"},
 	}
 	if mode == ModeDev {

@@ -1,17 +1,27 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"regexp"
+	"time"
 )
+
+var dnsDomain = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.?$`)
 
 // Discovery is how instances are found and probed.
 type Discovery struct {
-	DNS     string `koanf:"dns"`     // address of the name server; empty has none
-	XDS     string `koanf:"xds"`     // address of the endpoint discovery service for Envoy; empty has none
-	Scripts bool   `koanf:"scripts"` // checks of the type script may run programs on this node
-	Probe   Probe  `koanf:"probe"`
+	DNS       string        `koanf:"dns"`       // address of the name server; empty has none
+	DNSDomain string        `koanf:"dnsDomain"` // of its names
+	DNSTTL    time.Duration `koanf:"dnsTTL"`    // of its answers, whole seconds
+	XDS       string        `koanf:"xds"`       // address of the endpoint discovery service for Envoy; empty has none
+	XDSTLS    TLS           `koanf:"xdsTLS"`    // of that listener; with the authority, clients prove who they are
+	Scripts   bool          `koanf:"scripts"`   // checks of the type script may run programs on this node
+	Probe     Probe         `koanf:"probe"`
 }
 
 // Probe says where checks may go: what Allow holds is allowed although it would be refused, and what Deny holds is
@@ -29,12 +39,49 @@ func (d Discovery) validate() error {
 	if d.XDS != "" {
 		errs = append(errs, listener("discovery.xds", d.XDS))
 	}
+	if !dnsDomain.MatchString(d.DNSDomain) || len(d.DNSDomain) > 190 { // names stand before it
+		errs = append(errs, fmt.Errorf("discovery.dnsDomain: %q is not a domain such as instar or service.example.com", d.DNSDomain))
+	}
+	if d.DNSTTL < 0 || d.DNSTTL > time.Hour || d.DNSTTL%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("discovery.dnsTTL: %s is not a number of whole seconds from 0s to 1h", d.DNSTTL))
+	}
+	if d.XDS == "" && d.XDSTLS != (TLS{}) {
+		errs = append(errs, errors.New("discovery.xdsTLS is for discovery.xds, which is not set"))
+	}
+	if d.XDSTLS.CA != "" && d.XDSTLS.Cert == "" {
+		errs = append(errs, errors.New("discovery.xdsTLS: who asks clients for certificates needs ca, cert and key"))
+	}
+	errs = append(errs, pair("discovery.xdsTLS", KeyPair{Cert: d.XDSTLS.Cert, Key: d.XDSTLS.Key}), readable("discovery.xdsTLS.ca", d.XDSTLS.CA))
 	for key, list := range map[string][]string{"discovery.probe.allow": d.Probe.Allow, "discovery.probe.deny": d.Probe.Deny} {
 		if _, err := prefixes(list); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// server is what a listener speaks; nil without a certificate. With an authority it takes clients of its only.
+func (t TLS) server() (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load the certificate %s: %w", t.Cert, err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if t.CA == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(t.CA)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the authority: %w", err)
+	}
+	if c.ClientCAs = x509.NewCertPool(); !c.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("there is no certificate in %s", t.CA)
+	}
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	return c, nil
 }
 
 // prefixes reads networks; an address is a network of one.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/tls"
+	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -14,20 +17,30 @@ func TestDiscoveryConfig(t *testing.T) {
 	}
 	c, err := load("discovery:\n  scripts: true\n  probe:\n    allow: [169.254.10.0/24, \"fd00::7\"]\n", "--dns", "127.0.0.1:8600", "--xds", "[::1]:18000")
 	require.NoError(t, err)
-	require.Equal(t, Discovery{DNS: "127.0.0.1:8600", XDS: "[::1]:18000", Scripts: true, Probe: Probe{Allow: []string{"169.254.10.0/24", "fd00::7"}}}, c.Discovery)
+	require.Equal(t, Discovery{DNS: "127.0.0.1:8600", DNSDomain: "instar", XDS: "[::1]:18000", Scripts: true, Probe: Probe{Allow: []string{"169.254.10.0/24", "fd00::7"}}}, c.Discovery)
 	networks, err := prefixes(c.Discovery.Probe.Allow)
 	require.NoError(t, err)
 	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("169.254.10.0/24"), netip.MustParsePrefix("fd00::7/128")}, networks)
 
 	for text, says := range map[string]string{
-		"discovery: {dns: nowhere}":               "discovery.dns",
-		"discovery: {xds: \"127.0.0.1\"}":         "discovery.xds",
-		"discovery: {probe: {deny: [10.0.0.0]}}":  "",
-		"discovery: {probe: {deny: [10.0.0/8]}}":  "discovery.probe.deny",
-		"discovery: {probe: {allow: [internal]}}": "discovery.probe.allow",
-		"discovery: {probes: {}}":                 "unknown key",
-		"discovery: {dns: \"0.0.0.0:53\"}":        "can be reached from other machines",
-		"discovery: {xds: \"10.1.2.3:18000\"}":    "can be reached from other machines",
+		"discovery: {dns: nowhere}":                                             "discovery.dns",
+		"discovery: {xds: \"127.0.0.1\"}":                                       "discovery.xds",
+		"discovery: {probe: {deny: [10.0.0.0]}}":                                "",
+		"discovery: {probe: {deny: [10.0.0/8]}}":                                "discovery.probe.deny",
+		"discovery: {probe: {allow: [internal]}}":                               "discovery.probe.allow",
+		"discovery: {probes: {}}":                                               "unknown key",
+		"discovery: {dnsTTL: 1500ms}":                                           "discovery.dnsTTL: 1.5s is not a number of whole seconds",
+		"discovery: {dnsTTL: 2h}":                                               "discovery.dnsTTL",
+		"discovery: {dnsTTL: 5}":                                                "no duration",
+		"discovery: {dnsDomain: a..b}":                                          "discovery.dnsDomain",
+		"discovery: {dnsDomain: \"\"}":                                          "discovery.dnsDomain",
+		"discovery: {dnsDomain: \"a b\"}":                                       "discovery.dnsDomain",
+		"discovery: {xdsTLS: {ca: x}}":                                          "for discovery.xds, which is not set",
+		"discovery: {xds: \"127.0.0.1:1\", xdsTLS: {ca: /nowhere}}":             "needs ca, cert and key",
+		"discovery: {xds: \"127.0.0.1:1\", xdsTLS: {cert: /nowhere}}":           "cert and key belong together",
+		"discovery: {xds: \"127.0.0.1:1\", xdsTLS: {cert: /nowhere, key: /no}}": "discovery.xdsTLS.cert",
+		"discovery: {dns: \"0.0.0.0:53\"}":                                      "can be reached from other machines",
+		"discovery: {xds: \"10.1.2.3:18000\"}":                                  "can be reached from other machines",
 	} {
 		_, err := load(text)
 		if says == "" {
@@ -36,6 +49,18 @@ func TestDiscoveryConfig(t *testing.T) {
 		}
 		require.ErrorContains(t, err, says, text)
 	}
+	cert, key := certificate(t)
+	ca := cert // it is its own
+	c, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {ca: %s, cert: %s}}", ca, cert), "--xds-key", key, "--dns-domain", "service.example.com.", "--dns-ttl", "5s")
+	require.NoError(t, err, "clients prove who they are")
+	require.Equal(t, []any{"service.example.com.", 5 * time.Second, TLS{CA: ca, Cert: cert, Key: key}}, []any{c.Discovery.DNSDomain, c.Discovery.DNSTTL, c.Discovery.XDSTLS})
+	secured, err := c.Discovery.XDSTLS.server()
+	require.NoError(t, err)
+	require.Equal(t, tls.RequireAndVerifyClientCert, secured.ClientAuth)
+	_, err = TLS{CA: key, Cert: cert, Key: key}.server()
+	require.ErrorContains(t, err, "there is no certificate in")
+	_, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {cert: %s, key: %s}}", cert, key))
+	require.ErrorContains(t, err, "set discovery.xdsTLS with ca", "encrypted is not who is there")
 	_, err = load("discovery: {dns: \"0.0.0.0:53\"}", "--insecure")
 	require.NoError(t, err)
 }

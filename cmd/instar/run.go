@@ -26,6 +26,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/probe"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -51,6 +52,7 @@ type app struct {
 	disk     *disk
 	outbox   *outboxes
 	catalog  *discovery.Catalog
+	checker  probe.Prober
 	api      *api.Server
 	url      string // of the HTTP listener
 	sample   string // how the sample service of dev is

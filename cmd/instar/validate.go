@@ -141,10 +141,11 @@ func (c Config) exposed() error {
 	if c.NATS.Listen != "" && !c.NATS.Attached() {
 		refuse("nats.listen", c.NATS.Listen, len(c.NATS.Users) > 0 && c.NATS.TLS.Cert != "", "nats.users and nats.tls")
 	}
-	for key, addr := range map[string]string{"discovery.dns": c.Discovery.DNS, "discovery.xds": c.Discovery.XDS} { // these protocols ask nobody who they are
-		if addr != "" {
-			refuse(key, addr, false, "a loopback address")
-		}
+	if addr := c.Discovery.DNS; addr != "" { // the protocol asks nobody who they are
+		refuse("discovery.dns", addr, false, "a loopback address")
+	}
+	if addr := c.Discovery.XDS; addr != "" {
+		refuse("discovery.xds", addr, c.Discovery.XDSTLS.CA != "", "discovery.xdsTLS with ca, so that clients prove who they are, or a loopback address")
 	}
 	return errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
-	"github.com/bcc94042/instar/providers/probe"
 )
 
 // live are the buckets whose values are told on core NATS as they are stored: who follows a service there costs nothing.
@@ -66,7 +66,8 @@ func (a *app) startDiscovery(ctx context.Context) error {
 
 // startProbes looks after the instances of the partitions that this node owns.
 func (a *app) startProbes(ctx context.Context) error {
-	checker := &probe.Prober{Options: probe.Options{Scripts: a.cfg.Discovery.Scripts, Own: a.listeners()}}
+	checker := &a.checker
+	checker.Scripts, checker.Own = a.cfg.Discovery.Scripts, a.listeners()
 	var err error
 	if checker.Allow, err = prefixes(a.cfg.Discovery.Probe.Allow); err != nil {
 		return fmt.Errorf("discovery.probe.allow: %w", err)
@@ -88,21 +89,54 @@ func (a *app) startProbes(ctx context.Context) error {
 	return nil
 }
 
-// listeners are the addresses that this process listens on, as far as they are its own: a probe must not speak to them.
+// listeners are the ports that this process listens on, as configured and as they came about: a probe must not speak to
+// them, whatever address of this host it does that by.
 func (a *app) listeners() []netip.AddrPort {
-	var own []netip.AddrPort
+	c := a.cfg
+	addrs := []string{c.HTTP.Listen, c.Cluster.Listen, c.Discovery.DNS, c.Discovery.XDS}
+	if !c.NATS.Attached() {
+		addrs = append(addrs, c.NATS.Listen)
+	}
 	urls := []string{a.url}
 	if a.server != nil {
 		urls = append(urls, a.server.ClientURL())
 	}
 	for _, text := range urls {
 		if u, err := url.Parse(text); err == nil {
-			if at, err := netip.ParseAddrPort(u.Host); err == nil {
-				own = append(own, at)
-			}
+			addrs = append(addrs, u.Host)
+		}
+	}
+	var own []netip.AddrPort
+	for _, addr := range addrs {
+		if at, ok := listening(addr); ok {
+			own = append(own, at)
 		}
 	}
 	return own
+}
+
+// listening is where an address of a listener leads to; its host may be a name, or missing. Port 0 is none yet.
+func listening(addr string) (netip.AddrPort, bool) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	port, err := net.LookupPort("tcp", service)
+	if err != nil || port == 0 {
+		return netip.AddrPort{}, false
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		ip = netip.IPv6Unspecified()
+	}
+	return netip.AddrPortFrom(ip, uint16(port)), true //nolint:gosec // it was looked up
+}
+
+// avoid keeps probes from a listener that came about later.
+func (a *app) avoid(addr string) {
+	if at, ok := listening(addr); ok {
+		a.checker.Avoid(at)
+	}
 }
 
 // peers are the nodes that may observe.
@@ -120,14 +154,21 @@ func (p peers) Nodes() []string {
 // that services exist, so both wait until the catalog is complete.
 func (a *app) startNames(ctx context.Context) error {
 	said := func(what string) func(string) {
-		return func(addr string) { a.log.Info(what+" listens", "address", addr) }
+		return func(addr string) {
+			a.avoid(addr)
+			a.log.Info(what+" listens", "address", addr)
+		}
 	}
 	if addr := a.cfg.Discovery.DNS; addr != "" {
-		s := &nameserver.Server{Address: addr, Finder: a.catalog, Fresh: a.catalog.Fresh, Started: said("the name server")}
+		s := &nameserver.Server{Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: a.catalog, Fresh: a.catalog.Fresh, Started: said("the name server")}
 		a.goes(ctx, "the name server", a.complete(s.Run))
 	}
 	if addr := a.cfg.Discovery.XDS; addr != "" {
-		s := &xds.Server{Address: addr, Finder: a.catalog, Acked: a.acked, Started: said("the endpoint discovery service")}
+		secured, err := a.cfg.Discovery.XDSTLS.server()
+		if err != nil {
+			return fmt.Errorf("discovery.xdsTLS: %w", err)
+		}
+		s := &xds.Server{Address: addr, TLS: secured, Finder: a.catalog, Acked: a.acked, Started: said("the endpoint discovery service")}
 		a.goes(ctx, "the endpoint discovery service", a.complete(s.Run))
 	}
 	return nil

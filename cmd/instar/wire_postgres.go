@@ -114,6 +114,9 @@ func (p *privatePostgres) start(ctx context.Context) error {
 		return fmt.Errorf("there is no private Postgres (use another one with --outbox-dsn postgres://…): %w", err)
 	}
 	p.cluster = cluster
+	if u, err := url.Parse(cluster.DSN("postgres")); err == nil {
+		p.a.avoid(u.Host)
+	}
 	if err := p.database(ctx); err != nil {
 		return fmt.Errorf("the private Postgres cannot be used: %w", err)
 	}

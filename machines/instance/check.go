@@ -51,6 +51,7 @@ func (f *findings) http(at string, c *Check) {
 		f.Add(at+"path", "contains a blank or #")
 	}
 	f.oneOf(at+"method", c.Method, "GET", "HEAD", "POST", "PUT", "OPTIONS")
+	f.oneOf(at+"httpVersion", c.HTTPVersion, HTTP1, HTTP2)
 	if len(c.Headers) > 64 {
 		f.Add(at+"headers", "has more than 64")
 	}
@@ -85,7 +86,7 @@ func (f *findings) kind(at string, c *Check) {
 	for _, x := range []struct {
 		field, of string
 		set       bool
-	}{{"ttl", CheckTTL, c.TTL != ""}, {"grace", CheckTTL, c.Grace != ""}, {"alias", CheckAlias, c.Alias != ""}, {"command", CheckScript, len(c.Command) > 0}} {
+	}{{"ttl", CheckTTL, c.TTL != ""}, {"grace", CheckTTL, c.Grace != ""}, {"alias", CheckAlias, c.Alias != ""}, {"command", CheckScript, len(c.Command) > 0}, {"httpVersion", CheckHTTP, c.HTTPVersion != ""}} {
 		if x.set && kind != x.of {
 			f.Add(at+x.field, "is for checks of the type %s, this one is %s", x.of, kind)
 		}

@@ -48,6 +48,7 @@ type Check struct {
 	Body        string            `json:"body,omitempty" maxLength:"16384" doc:"http: body to send. udp: bytes to send"`
 	Status      []int             `json:"status,omitempty" maxItems:"16" doc:"http: statuses that pass; any 2xx by default"`
 	Match       string            `json:"match,omitempty" maxLength:"1024" doc:"http, udp: regular expression (RE2) that the first 64 KiB of the answer must match"`
+	HTTPVersion string            `json:"httpVersion,omitempty" enum:"1.1,2" doc:"http: 2 for servers that speak nothing else, with TLS and without (h2c, prior knowledge); 1.1 never speaks HTTP/2. By default TLS negotiates it, and 1.1 without TLS"`
 	TLS         bool              `json:"tls,omitempty" doc:"http, tcp, grpc: speak TLS"`
 	TLSInsecure bool              `json:"tlsInsecure,omitempty" doc:"Take any certificate"`
 	ServerName  string            `json:"serverName,omitempty" maxLength:"253" doc:"Name in the certificate when it is not the host of nodeAddress"`

@@ -50,6 +50,12 @@ const (
 	TimeoutDrain        = "drain-timeout"             // [DRAIN_TIMEOUT]
 )
 
+// Versions of HTTP that a check may insist on.
+const (
+	HTTP1 = "1.1"
+	HTTP2 = "2"
+)
+
 // Kinds of checks.
 const (
 	CheckNone   = "none" // healthy for as long as it is registered

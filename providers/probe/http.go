@@ -86,12 +86,22 @@ func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s si
 		return sight{}, "", err
 	}
 	defer conn.Close()
+	second := t.Check.HTTPVersion == instance.HTTP2
 	if at.Scheme == "https" {
 		config := tlsConfig(&t.Check, at.Hostname(), own)
-		config.NextProtos = []string{"http/1.1"}
-		if conn, err = handshake(ctx, conn, config); err != nil {
+		config.NextProtos = map[string][]string{"": {"h2", "http/1.1"}, instance.HTTP1: {"http/1.1"}, instance.HTTP2: {"h2"}}[t.Check.HTTPVersion]
+		secured, err := handshake(ctx, conn, config)
+		if err != nil {
 			return sight{}, "", err
 		}
+		spoken := secured.ConnectionState().NegotiatedProtocol
+		if conn = secured; second && spoken != "h2" {
+			return sight{}, "", fail(instance.FailedProtocol, "the server does not speak HTTP/2")
+		}
+		second = spoken == "h2"
+	}
+	if second {
+		return p.exchange2(req, conn, t)
 	}
 	if err := req.Write(conn); err != nil {
 		return sight{}, "", err
@@ -105,6 +115,33 @@ func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s si
 		return sight{}, "", malformed(err)
 	}
 	wire.N = maxWire
+	return p.answered(ctx, conn, resp, t)
+}
+
+// exchange2 does the same in HTTP/2, on a connection that speaks it: as TLS negotiated, or without asking.
+func (p *Prober) exchange2(req *http.Request, conn net.Conn, t *instance.Target) (sight, string, error) {
+	given := false
+	give := func(context.Context, string, string) (net.Conn, error) {
+		if given { // a stream that was refused is not tried again on another connection
+			return nil, io.ErrUnexpectedEOF
+		}
+		given = true
+		return conn, nil
+	}
+	tr := &http.Transport{Protocols: new(http.Protocols), DialContext: give, DialTLSContext: give, DisableCompression: true, MaxResponseHeaderBytes: maxBody}
+	tr.Protocols.SetHTTP2(true)
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return sight{}, "", malformed(err)
+	}
+	defer resp.Body.Close()
+	return p.answered(req.Context(), conn, resp, t)
+}
+
+// answered says what an answer is worth, or where it leads to.
+func (p *Prober) answered(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target) (sight, string, error) {
 	passes := resp.StatusCode/100 == 2
 	if len(t.Check.Status) > 0 {
 		passes = slices.Contains(t.Check.Status, resp.StatusCode)

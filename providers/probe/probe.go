@@ -35,7 +35,15 @@ type Prober struct {
 	Options
 
 	mu       sync.Mutex
+	later    []netip.AddrPort // more of Own
 	patterns map[string]*regexp.Regexp
+}
+
+// Avoid adds a listener of this program, which began while probes are under way.
+func (p *Prober) Avoid(own netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.later = append(p.later, own)
 }
 
 // MaxOutput bounds the output of a result, in bytes.

@@ -46,12 +46,9 @@ func tlsConfig(c *instance.Check, host string, own bool) *tls.Config {
 	return config
 }
 
-func handshake(ctx context.Context, conn net.Conn, config *tls.Config) (net.Conn, error) {
+func handshake(ctx context.Context, conn net.Conn, config *tls.Config) (*tls.Conn, error) {
 	secured := tls.Client(conn, config)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return conn, err
-	}
-	return secured, nil
+	return secured, secured.HandshakeContext(ctx)
 }
 
 func hostOf(address string) string {

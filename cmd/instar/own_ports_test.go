@@ -1,0 +1,119 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	edspb "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// What this program listens on is no target of probes, and its doors are as the configuration has them.
+func TestDoorsOfDiscovery(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	eds, names := freePort(t), freePort(t)
+	w := startWhole(t, t.TempDir(), func(c *Config) {
+		c.Gateway = GatewaySimulated
+		c.Discovery.XDS, c.Discovery.XDSTLS = eds, TLS{CA: cert, Cert: cert, Key: key}
+		c.Discovery.DNS, c.Discovery.DNSDomain, c.Discovery.DNSTTL = names, "svc.example.com", 7*time.Second
+	})
+	register := func(id, more string) {
+		resp, err := http.Post(w.url+"/v1/register", "application/json", strings.NewReader(`{"serviceName":"web","instanceId":"`+id+`"`+more+`}`))
+		require.NoError(t, err)
+		said, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.Equal(t, http.StatusAccepted, resp.StatusCode, string(said))
+	}
+	register("plain", `,"nodeAddress":"127.0.0.1:9"`)
+
+	t.Run("OwnPortsAreNotProbed", func(t *testing.T) {
+		for id, addr := range map[string]string{"api": strings.TrimPrefix(w.url, "http://"), "nats": strings.TrimPrefix(w.nats, "nats://"), "xds": eds, "dns": names} {
+			register(id, `,"nodeAddress":"`+addr+`","check":{"type":"tcp"}`)
+			require.Eventually(t, func() bool {
+				_, out := w.cli("instance", "get", "web/"+id, "-o", "json")
+				var e struct {
+					State     string
+					LastError struct{ Message string }
+				}
+				return json.Unmarshal([]byte(out), &e) == nil && e.State == "deregistered" && strings.Contains(e.LastError.Message, "it is this program's own")
+			}, 20*time.Second, 20*time.Millisecond, id)
+		}
+	})
+	t.Run("NamesAndTheirLife", func(t *testing.T) {
+		var answer *dns.Msg
+		require.Eventually(t, func() bool {
+			var err error
+			answer, _, err = new(dns.Client).Exchange(new(dns.Msg).SetQuestion("web.default.svc.example.com.", dns.TypeA), names)
+			return err == nil && len(answer.Answer) == 1
+		}, 20*time.Second, 20*time.Millisecond)
+		require.Equal(t, uint32(7), answer.Answer[0].Header().Ttl)
+		answer, _, err := new(dns.Client).Exchange(new(dns.Msg).SetQuestion("web.default.instar.", dns.TypeA), names)
+		require.NoError(t, err)
+		require.Equal(t, dns.RcodeRefused, answer.Rcode)
+	})
+	t.Run("EnvoyProvesWhoItIs", func(t *testing.T) {
+		raw, err := os.ReadFile(cert)
+		require.NoError(t, err)
+		pool := x509.NewCertPool()
+		require.True(t, pool.AppendCertsFromPEM(raw))
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		require.NoError(t, err)
+		ask := func(config *tls.Config) (*discoverypb.DiscoveryResponse, error) {
+			conn, err := grpc.NewClient(eds, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+			require.NoError(t, err)
+			defer conn.Close()
+			st, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(t.Context())
+			if err != nil {
+				return nil, err
+			}
+			_ = st.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "envoy"}, ResourceNames: []string{"web.default"}})
+			return st.Recv()
+		}
+		_, err = ask(&tls.Config{RootCAs: pool})
+		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err) // there is no connection
+		r, err := ask(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+		require.NoError(t, err)
+		require.Len(t, r.GetResources(), 1)
+	})
+}
+
+func TestListeners(t *testing.T) {
+	t.Parallel()
+	c := Defaults(ModeServe)
+	c.HTTP.Listen, c.NATS.Listen, c.Cluster.Listen = "localhost:8080", ":4222", "10.0.0.1:6222"
+	c.Discovery.DNS, c.Discovery.XDS = "127.0.0.1:0", "[::1]:8658"
+	a := &app{cfg: c, url: "https://127.0.0.1:8443"}
+	var ports []uint16
+	for _, at := range a.listeners() {
+		ports = append(ports, at.Port())
+	}
+	require.ElementsMatch(t, []uint16{8080, 4222, 6222, 8658, 8443}, ports)
+	for _, at := range []string{"127.0.0.1:6222", "[::1]:4222", "[::ffff:127.0.0.1]:8658"} {
+		a.checker.Own = a.listeners()
+		require.ErrorContains(t, a.checker.Admit(tcpCheck, at), "it is this program's own", at)
+	}
+	require.NoError(t, a.checker.Admit(tcpCheck, "127.0.0.1:8653"))
+	a.avoid("127.0.0.1:8653")
+	require.ErrorContains(t, a.checker.Admit(tcpCheck, "127.0.0.1:8653"), "it is this program's own")
+	require.NoError(t, a.checker.Admit(tcpCheck, netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), 6222).String()), "another's port")
+}
+
+var tcpCheck = instance.Check{Type: instance.CheckTCP}
