@@ -61,18 +61,17 @@ func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
 	return true
 }
 
+// report is a [machines.Report] with that data.
 func (l *loop) report(data any) ([]byte, bool) {
-	var r machines.Report
-	var err error
-	if data != nil {
-		r.Data, err = json.Marshal(data)
+	if data == nil {
+		return []byte("{}"), true
 	}
-	body, err2 := json.Marshal(r)
-	if err != nil || err2 != nil { // none of the types can
-		l.log.Error("cannot write a report", "error", err, "report", err2)
+	raw, err := json.Marshal(data)
+	if err != nil { // none of the types can
+		l.log.Error("cannot write a report", "error", err)
 		return nil, false
 	}
-	return body, true
+	return append(append(append(make([]byte, 0, len(raw)+9), `{"data":`...), raw...), '}'), true
 }
 
 func (l *loop) enqueue(a ask) {
