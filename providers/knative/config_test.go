@@ -1,10 +1,13 @@
 package knative_test
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
@@ -86,4 +89,23 @@ func TestNamesAreLabels(t *testing.T) {
 		require.True(t, providers.IsInvalid(err), name)
 	}
 	require.Empty(t, b.cluster.Calls())
+}
+
+// The role of the manifest is what the gateway does, and nothing else.
+func TestTheRoleOfTheManifest(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../deploy/knative-rbac.yaml")
+	require.NoError(t, err)
+	type rule struct{ APIGroups, Resources, Verbs []string }
+	var rules []rule
+	for _, part := range strings.Split(string(text), "\n---\n") {
+		var doc struct {
+			Kind  string
+			Rules []rule
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(part), &doc))
+		require.Contains(t, []string{"ServiceAccount", "Role", "RoleBinding"}, doc.Kind)
+		rules = append(rules, doc.Rules...)
+	}
+	require.Equal(t, []rule{{[]string{"serving.knative.dev"}, []string{"services"}, []string{"get", "list", "watch", "create", "patch", "delete"}}}, rules)
 }

@@ -7,9 +7,60 @@ import (
 	"time"
 )
 
-// Play is Knative's controller until ctx ends: at each tick it goes one step on with every object. What becomes of a
-// revision is said by its image: one that ends in fail:… fails, one that ends in pending:… never becomes ready, all
-// others do.
+// Controller makes of Knative Services what Knative's controller would, one step at a time. What becomes of a revision
+// is said by its image: one of the name fail fails, one of the name pending never becomes ready, all others do. Its zero
+// value has seen none.
+type Controller struct {
+	seen map[any]*progress // by uid
+}
+
+type progress struct {
+	step      int // with this generation
+	revisions int
+}
+
+// Next is the status that follows the one that the object has; it is the same when there is nothing more to do.
+func (c *Controller) Next(o Object) Object {
+	o = clone(o)
+	meta, st := child(o, "metadata"), child(o, "status")
+	if c.seen == nil {
+		c.seen = map[any]*progress{}
+	}
+	p := c.seen[meta["uid"]]
+	if p == nil {
+		p = &progress{}
+		c.seen[meta["uid"]] = p
+	}
+	if number(st["observedGeneration"]) != number(meta["generation"]) {
+		p.step, st["observedGeneration"] = 0, meta["generation"]
+		p.revisions++
+		st["latestCreatedRevisionName"] = fmt.Sprintf("%s-%05d", meta["name"], p.revisions)
+	}
+	image := imageOf(o)
+	missing := "RevisionMissing"
+	routes := condition("RoutesReady", "Unknown", missing)
+	if st["latestReadyRevisionName"] != nil {
+		missing, routes = "", condition("RoutesReady", "True", "")
+	}
+	switch {
+	case p.step == 0:
+		set(st, condition("ConfigurationsReady", "Unknown", ""), condition("Ready", "Unknown", missing), routes)
+	case strings.Contains(image, "pending:"):
+	case strings.Contains(image, "fail:"):
+		set(st, condition("ConfigurationsReady", "False", "RevisionFailed"), condition("Ready", "False", "RevisionFailed"), routes)
+	case p.step == 1:
+		st["latestReadyRevisionName"] = st["latestCreatedRevisionName"]
+		set(st, condition("ConfigurationsReady", "True", ""), condition("Ready", "Unknown", "IngressNotConfigured"), condition("RoutesReady", "Unknown", "IngressNotConfigured"))
+	default:
+		st["url"] = fmt.Sprintf("http://%s.example.com", meta["name"])
+		st["traffic"] = []any{Object{"revisionName": st["latestReadyRevisionName"], "percent": 100.0, "latestRevision": true}}
+		set(st, condition("ConfigurationsReady", "True", ""), condition("Ready", "True", ""), condition("RoutesReady", "True", ""))
+	}
+	p.step++
+	return st
+}
+
+// Play is the controller until ctx ends: at each tick it goes one step on with every object.
 func (s *Server) Play(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -23,54 +74,20 @@ func (s *Server) Play(ctx context.Context, every time.Duration) {
 	}
 }
 
-// Step is one step with every object.
+// Step is one step of the controller with every object. What is being deleted has gone after it.
 func (s *Server) Step() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range s.keys("", "") {
-		s.reconcile(key, s.objects[key])
-	}
-}
-
-// reconcile writes the next status that Knative's controller would write. The lock is held.
-func (s *Server) reconcile(key string, o *stored) {
-	after := clone(o.object)
-	meta, st := child(after, "metadata"), child(after, "status")
-	_, name, _ := strings.Cut(key, "/")
-	if meta["deletionTimestamp"] != nil {
-		s.remove(key)
-		return
-	}
-	if number(st["observedGeneration"]) != number(meta["generation"]) {
-		o.step, st["observedGeneration"] = 0, meta["generation"]
-		o.created++
-		st["latestCreatedRevisionName"] = fmt.Sprintf("%s-%05d", name, o.created)
-	}
-	image := imageOf(after)
-	routes := condition("RoutesReady", "Unknown", "RevisionMissing")
-	if st["latestReadyRevisionName"] != nil {
-		routes = condition("RoutesReady", "True", "")
-	}
-	switch {
-	case o.step == 0:
-		reason := "RevisionMissing"
-		if st["latestReadyRevisionName"] != nil {
-			reason = ""
+		before := s.objects[key]
+		if child(before.object, "metadata")["deletionTimestamp"] != nil {
+			s.remove(key)
+			continue
 		}
-		set(st, condition("ConfigurationsReady", "Unknown", ""), condition("Ready", "Unknown", reason), routes)
-	case strings.Contains(image, "pending:"):
-	case strings.Contains(image, "fail:"):
-		set(st, condition("ConfigurationsReady", "False", "RevisionFailed"), condition("Ready", "False", "RevisionFailed"), routes)
-	case o.step == 1:
-		st["latestReadyRevisionName"] = st["latestCreatedRevisionName"]
-		set(st, condition("ConfigurationsReady", "True", ""), condition("Ready", "Unknown", "IngressNotConfigured"), condition("RoutesReady", "Unknown", "IngressNotConfigured"))
-	default:
-		st["url"] = "http://" + name + ".example.com"
-		st["traffic"] = []any{Object{"revisionName": st["latestReadyRevisionName"], "percent": 100, "latestRevision": true}}
-		set(st, condition("ConfigurationsReady", "True", ""), condition("Ready", "True", ""), condition("RoutesReady", "True", ""))
+		after := clone(before.object)
+		after["status"] = s.controller.Next(after)
+		s.update(key, before, after)
 	}
-	o.step++
-	s.update(key, o, after)
 }
 
 func imageOf(o Object) string {

@@ -6,6 +6,8 @@
 // It has one kind of object, knows one field manager and takes every list for atomic, as Knative's schema has the
 // containers; how several managers share an object is for tests against a real API server.
 //
+// [Controller] and [Replay] serve a real API server as well.
+//
 // The test changes objects behind the client's back ([Server.Edit], [Server.Remove]), plays the controller by hand
 // ([Server.SetStatus]) or lets [Server.Play] do it, and says what goes wrong ([Server.Fail], [Server.Expire],
 // [Server.CutWatches]).

@@ -18,23 +18,22 @@ type Object = map[string]any
 
 // Server is a cluster. Its zero value is an empty one.
 type Server struct {
-	mu       sync.Mutex
-	objects  map[string]*stored
-	log      []event
-	version  int64 // resource version of the last write
-	expired  int64 // watches from before it are refused
-	born     int
-	fail     func(r *http.Request) *Failure
-	watchers map[chan struct{}]chan struct{} // what wakes a watch, and what cuts it
-	calls    []string
+	mu         sync.Mutex
+	objects    map[string]*stored
+	controller Controller
+	log        []event
+	version    int64 // resource version of the last write
+	expired    int64 // watches from before it are refused
+	born       int
+	fail       func(r *http.Request) *Failure
+	watchers   map[chan struct{}]chan struct{} // what wakes a watch, and what cuts it
+	calls      []string
 }
 
 // stored is an object with what was last applied to it, which an apply takes away again.
 type stored struct {
 	object  Object
 	applied Object
-	step    int // of the controller, see Play
-	created int // revisions
 }
 
 type event struct {
