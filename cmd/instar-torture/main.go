@@ -123,6 +123,7 @@ var parts = []part{
 	{"strange", "messages again, late and forged, values written by hand", 1, strange, false},
 	{"clock", "a clock that jumps", 1, stepped, false},
 	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, outboxes, false},
+	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, outboxNodes, false},
 }
 
 const lanes = 2

@@ -41,8 +41,8 @@ func outboxes(t *torture) error {
 		}
 	}
 	for _, r := range runs {
-		o := &orders{torture: t, mode: r.mode, profile: r.profile, dir: t.dir + "-" + string(r.mode) + "-" + r.profile, kills: map[string]int{}}
-		err := o.run(r.life)
+		o := &orders{torture: t, mode: r.mode, profile: r.profile, dir: t.dir + "-" + string(r.mode) + "-" + r.profile, kills: map[string]int{}, relays: make([]*rig.Process, 2)}
+		err := o.run(func() error { return o.disturb(r.life) })
 		o.end()
 		if err != nil {
 			return err
@@ -58,17 +58,21 @@ type orders struct {
 	profile, dir string
 
 	pg     *postgres.Cluster
-	nats   *rig.NATS
+	nats   *rig.NATS // nil when the relays have servers of their own
+	url    string    // where clients of NATS connect
 	pool   *pgxpool.Pool
-	relays [2]*rig.Process
+	relays []*rig.Process
 	kills  map[string]int
+
+	start func(i int) (*rig.Process, error) // of a relay; nil is one without a server
 
 	committed, rolledBack atomic.Int64
 }
 
 const aggregates = 60
 
-func (o *orders) run(life time.Duration) error {
+// run writes while disturb does what it does, and compares in the end.
+func (o *orders) run(disturb func() error) error {
 	if err := o.setUp(); err != nil {
 		return err
 	}
@@ -78,7 +82,7 @@ func (o *orders) run(life time.Duration) error {
 		writers.Go(func() { o.write(ctx, w) })
 	}
 	writers.Go(func() { o.elsewhere(ctx) })
-	err := o.disturb(life)
+	err := disturb()
 	stop()
 	writers.Wait()
 	if err != nil {
@@ -110,19 +114,10 @@ func (o *orders) setUp() error {
 		return err
 	}
 	o.onEnd(func() { _ = o.pg.Stop(context.Background()) })
-	if o.nats, err = rig.NewNATS(o.dir+"-nats", o.profile); err != nil {
-		return err
-	}
-	if err := o.nats.Start(o.ctx); err != nil {
-		return err
-	}
-	o.onEnd(o.nats.Kill)
-	r, err := o.reader(o.nats.URL())
-	if err != nil {
-		return err
-	}
-	if _, err := streams.Ensure(o.ctx, r.JS(), streams.Plan{}); err != nil { // with the bucket of leases
-		return err
+	if o.url == "" {
+		if err := o.startNATS(); err != nil {
+			return err
+		}
 	}
 	if err := outbox.Init(o.ctx, o.dsn(), "", outbox.Settings{Mode: o.mode}); err != nil {
 		return err
@@ -150,13 +145,30 @@ func (o *orders) setUp() error {
 	})
 	o.supervise()
 	if o.mode == outbox.WAL { // a slot holds only what is committed after it was made
-		return rig.Until(o.ctx, 20*time.Second, "a replication slot", func() bool {
+		return rig.Until(o.ctx, 90*time.Second, "a replication slot", func() bool {
 			var n int
 			err := o.pool.QueryRow(o.ctx, `select count(*) from pg_replication_slots join pg_stat_replication on pid = active_pid`).Scan(&n)
 			return err == nil && n == 1
 		})
 	}
 	return nil
+}
+
+func (o *orders) startNATS() (err error) {
+	if o.nats, err = rig.NewNATS(o.dir+"-nats", o.profile); err != nil {
+		return err
+	}
+	if err := o.nats.Start(o.ctx); err != nil {
+		return err
+	}
+	o.onEnd(o.nats.Kill)
+	o.url = o.nats.URL()
+	r, err := o.reader(o.url)
+	if err != nil {
+		return err
+	}
+	_, err = streams.Ensure(o.ctx, r.JS(), streams.Plan{}) // with the bucket of leases
+	return err
 }
 
 func (o *orders) dsn() string { return o.pg.DSN("postgres") }
@@ -167,15 +179,23 @@ func (o *orders) supervise() {
 		if p != nil && p.Running() {
 			continue
 		}
-		args := []string{"outbox", "relay", "--nats-url", o.nats.URL(), "--source", "orders", "--node", fmt.Sprint("r", i)}
-		if o.profile == "fsync" {
-			args = append(args, "--fsync")
+		start := o.start
+		if start == nil {
+			start = func(i int) (*rig.Process, error) { return o.relay(i) }
 		}
-		p, err := rig.Run(fmt.Sprint(o.dir, "-relay", i, ".log"), []string{"INSTAR_OUTBOX_DSN=" + o.dsn()}, o.bin, args...)
-		if err == nil {
+		if p, err := start(i); err == nil {
 			o.relays[i] = p
 		}
 	}
+}
+
+// relay starts a relay without a server.
+func (o *orders) relay(i int, args ...string) (*rig.Process, error) {
+	args = append([]string{"outbox", "relay", "--nats-url", o.url, "--source", "orders", "--node", fmt.Sprint("r", i)}, args...)
+	if o.profile == "fsync" {
+		args = append(args, "--fsync")
+	}
+	return rig.Run(fmt.Sprint(o.dir, "-relay", i, ".log"), []string{"INSTAR_OUTBOX_DSN=" + o.dsn()}, o.bin, args...)
 }
 
 // write changes aggregates, several in a transaction, some of which take long or are rolled back.
@@ -233,7 +253,7 @@ func (o *orders) disturb(life time.Duration) error {
 		if !rig.Sleep(o.ctx, o.between(300*time.Millisecond, 1500*time.Millisecond)) {
 			return o.ctx.Err()
 		}
-		p := o.relays[o.rand.IntN(2)]
+		p := o.relays[o.rand.IntN(len(o.relays))]
 		var err error
 		switch what := []string{"relay killed", "relay killed", "relay stopped", "Postgres killed", "NATS killed", "backends ended"}[o.rand.IntN(6)]; what {
 		case "relay killed":

@@ -46,7 +46,7 @@ func (o *orders) judgeStream(want map[string]int) {
 
 // held is how many events the stream holds.
 func (o *orders) held() int {
-	r, err := rig.OpenReader(o.nats.URL())
+	r, err := rig.OpenReader(o.url)
 	if err != nil {
 		return -1
 	}
@@ -69,7 +69,7 @@ func (o *orders) held() int {
 // events are the events of the stream, oldest first.
 func (o *orders) events() ([]*nats.Msg, error) {
 	n := o.held()
-	r, err := rig.OpenReader(o.nats.URL())
+	r, err := rig.OpenReader(o.url)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ may serve one database: each shard has one active relay at a time. It ends at th
 	fs.String("prefix", "", "first token of the events' subjects (default outbox)")
 	fs.Int("shards", 0, "parts of the aggregates (default: what the database says)")
 	fs.Int("batch", 0, "rows at a time (default 1000, of claim 100)")
+	fs.Duration("lease", 0, "of claimed rows; a third of it of a shard, which is how long others wait for a relay that is gone (default 30s)")
 	fs.Int("replicas", 1, "replicas of a stream that is created")
 	fs.Bool("fsync", false, "the NATS server syncs every write (sync_interval: always): publish in atomic batches")
 	fs.String("log-level", "info", "debug, info, warn or error")
@@ -61,6 +62,7 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 		Name: text("source", ""), DSN: dsn, Schema: schema, Mode: text("mode", ""), Stream: text("stream", ""), Prefix: text("prefix", ""),
 		Shards: number("shards"), Batch: number("batch"),
 	}
+	s.Lease, _ = cmd.Flags().GetDuration("lease")
 	if err := s.validate(); err != nil {
 		return usagef("--%w", err)
 	}
@@ -121,7 +123,7 @@ func leasesFor(cmd *cobra.Command, js jetstream.JetStream, r *relay.Relay, log *
 			return nil, fmt.Errorf("cannot open the bucket of leases: %w", err)
 		}
 	}
-	return &relay.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Log: log}, nil
+	return &relay.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Life: r.Config.Lease / 3, Log: log}, nil
 }
 
 // wakeSubject is where applications wake the relay of a source of a server with the default prefix.
