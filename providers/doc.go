@@ -15,5 +15,6 @@
 //   - While a new revision is not healthy the old one goes on serving, also when the new one never becomes healthy.
 //   - Every call ends soon after its context does.
 //
-// Sub-packages hold one gateway each: process (the embedded default) and simulated (tests and demonstrations).
+// Sub-packages hold one gateway each: process (the embedded default), knative (a cluster; its fence is weaker once an
+// object has gone, see there) and simulated (tests and demonstrations).
 package providers

@@ -2,8 +2,11 @@ package knative
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,7 +49,8 @@ func (g *Gateway) Watch(ctx context.Context, notify func(key string)) error {
 	}
 	if err == nil {
 		err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			if ctx.Err() == nil && !lost.Swap(true) {
+			ended := errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) // as watches do now and then
+			if ctx.Err() == nil && !ended && !lost.Swap(true) {
 				g.config.Log.Warn("the watch on Knative services is interrupted; polls go on", "server", g.host, "error", err)
 			}
 		})
