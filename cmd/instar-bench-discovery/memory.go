@@ -35,8 +35,8 @@ func memory(ctx context.Context, o *options) error {
 		if err != nil {
 			return err
 		}
-		// Longer than a registration's timer lives, than idle entities stay in memory, and caches.
-		if at[i], live[i], err = s.rest(ctx, 150*time.Second, 4*time.Minute); err != nil {
+		// Longer than a registration's timer lives, than idle entities stay in memory, and windows and caches.
+		if at[i], live[i], err = s.rest(ctx, 4*time.Minute, 5*time.Minute); err != nil {
 			return err
 		}
 		if err := s.profile(ctx, o, fmt.Sprintf("memory-%d.pprof", n), mallocs)(); err != nil {

@@ -37,21 +37,42 @@ func readHeap() heapUse {
 	return heapUse{allocated: v(0), live: v(1), held: v(2) + v(3) + v(4)}
 }
 
-// spare reports whether so much of the memory is not needed that a collection for its sake is worth it: as much as is in
-// use, after a while in which little was allocated. A collection costs time for what is in use, and comes again only when
-// as much was allocated meanwhile: so it costs little for what it gives back, however large the process is.
-func (u heapUse) spare(before heapUse, took time.Duration) bool {
-	if float64(u.allocated-before.allocated) > calmBelow*took.Seconds() {
+// reserve decides when to give back. After a burst what is in use falls for minutes, as windows close and caches empty, and
+// only a collection finds that out: so there are some of them, each after twice the time of the one before. Later ones come
+// only when as much as is in use was allocated since: a collection costs time for what is in use, and so it costs little
+// for what it gives back, however large the process is.
+type reserve struct {
+	before heapUse
+	calm   int // ticks since the last one in which much was allocated
+	next   int // tick of the calm at which memory is given back whatever there is
+}
+
+// lastCalm is the tick of a calm after which nothing is expected to fall any more: about ten minutes.
+const lastCalm = 64
+
+// due looks at how things are now, a tick after the last time.
+func (r *reserve) due(now heapUse, took time.Duration) bool {
+	allocated := now.allocated - r.before.allocated
+	r.before = now
+	if float64(allocated) > calmBelow*took.Seconds() {
+		r.calm, r.next = 0, 1
 		return false
 	}
-	return u.held > u.live+max(u.live, spareMost)
+	r.calm++
+	if r.next > 0 && r.calm >= r.next {
+		if r.next *= 2; r.next > lastCalm {
+			r.next = 0
+		}
+		return now.held > spareMost
+	}
+	return now.held > now.live+max(now.live, spareMost)
 }
 
 // giveBack returns memory to the system whenever the process has become calm, until ctx ends.
 func giveBack(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(calmEvery)
 	defer tick.Stop()
-	before, at, kept := readHeap(), time.Now(), uint64(0)
+	r, at := reserve{before: readHeap(), next: 1}, time.Now()
 	for {
 		select {
 		case <-tick.C:
@@ -59,13 +80,11 @@ func giveBack(ctx context.Context, log *slog.Logger) error {
 			return nil
 		}
 		now := readHeap()
-		// What the last time could not give back lies between what is in use, and cannot be given back now.
-		if took := time.Since(at); now.spare(before, took) && now.held > kept+spareMost {
+		if r.due(now, time.Since(at)) {
 			debug.FreeOSMemory()
-			now = readHeap()
-			kept = now.held
+			now := readHeap()
 			log.Debug("memory was given back", "live", now.live, "held", now.held)
 		}
-		before, at = now, time.Now()
+		at = time.Now()
 	}
 }

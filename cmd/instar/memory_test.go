@@ -7,23 +7,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const mb = 1 << 20
+
 func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 	t.Parallel()
-	const mb = 1 << 20
-	calm := heapUse{allocated: 1000 * mb, live: 100 * mb, held: 400 * mb}
-	for _, c := range []struct {
-		what   string
-		now    heapUse
-		before uint64
-		want   bool
-	}{
-		{"calm, and most of it is spare", calm, 990 * mb, true},
-		{"under load", calm, 900 * mb, false},
-		{"a reserve as large as what is in use", heapUse{1000 * mb, 100 * mb, 200 * mb}, 1000 * mb, false},
-		{"small", heapUse{1000 * mb, 10 * mb, 40 * mb}, 1000 * mb, false},
-		{"small, after a burst", heapUse{1000 * mb, 10 * mb, 90 * mb}, 1000 * mb, true},
-	} {
-		require.Equal(t, c.want, c.now.spare(heapUse{allocated: c.before}, 10*time.Second), c.what)
+	r := reserve{}
+	use := heapUse{live: 100 * mb, held: 190 * mb}
+	tick := func(allocated uint64) bool {
+		use.allocated += allocated
+		return r.due(use, calmEvery)
+	}
+	require.False(t, tick(500*mb), "under load")
+	var given []int
+	for n := range 200 {
+		if tick(10 * mb) {
+			given = append(given, n+1)
+		}
+	}
+	require.Equal(t, []int{1, 2, 4, 8, 16, 32, 64}, given, "less and less often, and then no more")
+	use.held = 210 * mb
+	require.True(t, tick(10*mb), "as much again was allocated")
+	use.held = 150 * mb
+	require.False(t, tick(10*mb))
+	require.False(t, tick(500*mb))
+	require.True(t, tick(10*mb), "the calm after another burst")
+}
+
+func TestASmallProcessKeepsItsMemory(t *testing.T) {
+	t.Parallel()
+	r := reserve{}
+	for range 10 {
+		require.False(t, r.due(heapUse{live: 10 * mb, held: 30 * mb}, time.Second))
 	}
 }
 
