@@ -111,7 +111,7 @@ const sqlAudit = `insert into outbox_audit (actor, action, filter, affected, eve
 const (
 	badEvents = `bad as materialized (
 		select event_id, aggregate_id, aggregate_type from outbox_event
-		where status in ('FAILED', 'DEAD') and (cardinality($1::uuid[]) = 0 or event_id = any ($1)) and ($2 = '' or aggregate_type = $2)
+		where phase = 1 and (cardinality($1::uuid[]) = 0 or event_id = any ($1)) and ($2 = '' or aggregate_type = $2)
 			and ($3 = '' or aggregate_id = $3) and ($4 = '' or event_type = $4)
 		order by seq limit $5 for update)`
 	badParked = `bad as materialized (
@@ -124,7 +124,7 @@ const (
 		update outbox_event set next_retry_at = now(), updated_at = now()
 		where event_id = any (array(
 			select w.event_id from (select distinct aggregate_id, aggregate_type from bad) as a cross join lateral (
-				select e.event_id from outbox_event e where e.aggregate_id = a.aggregate_id and e.aggregate_type = a.aggregate_type and e.status <> 'SENT'
+				select e.event_id from outbox_event e where e.aggregate_id = a.aggregate_id and e.aggregate_type = a.aggregate_type and e.phase < 2
 					and e.status in ('NEW', 'FAILED') and e.next_retry_at > now() and (e.not_before is null or e.not_before <= now())
 				order by e.seq limit 100000) as w
 			where w.event_id not in (select event_id from bad))))`
@@ -180,7 +180,7 @@ func (s *Store) purgeSome(ctx context.Context, actor string) (n int64, err error
 
 const sqlPurge = `
 	delete from outbox_event where event_id = any (array(
-		select event_id from outbox_event where status = 'SENT' and sent_at < now() - (select retention from outbox_settings)
+		select event_id from outbox_event where phase = 2 and sent_at < now() - (select retention from outbox_settings)
 		order by sent_at limit $1 for update skip locked)) returning event_id`
 
 // Entry is an event and how it stands.

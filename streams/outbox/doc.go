@@ -23,7 +23,8 @@
 // What is in the schema, by mode. All times are those of the database.
 //
 //   - outbox_settings: one row: mode, shards, retention, max_lag, wal_prefix, inbox_retention.
-//   - claim: table outbox_event; [Store].ClaimNextBatch, Renew, MarkSent, MarkFailed, Release, ReleaseExpired.
+//   - claim: table outbox_event; [Store].ClaimNextBatch, Renew, MarkSent, MarkFailed, Release, ReleaseExpired; [Worker].
+//     Its column phase says what its indexes go by: 0 NEW and SENDING, 1 FAILED and DEAD, 2 SENT.
 //   - log: table outbox_log (seq, day, shard, event_id, occurred_at, created_at, aggregate_type, aggregate_id, event_type,
 //     content_type, not_before, headers, payload), index outbox_log_seq (seq). outbox_fence() gives (mark, writers):
 //     rows up to mark may be read when outbox_writers() has none of those writers any more, by a statement that begins

@@ -38,7 +38,7 @@ type planned struct {
 }
 
 const (
-	someIDs   = `array(select event_id from outbox_event where status = 'SENDING' order by locked_until limit 100)`
+	someIDs   = `array(select event_id from outbox_event where phase < 2 and status = 'SENDING' order by shard, next_retry_at limit 100)`
 	theToken  = `'00000000-0000-0000-0000-000000000001'`
 	noIDs     = `'{}'::uuid[]`
 	badFilter = `array[` + theToken + `]::uuid[]`
@@ -46,10 +46,11 @@ const (
 
 // queries are all that a relay, an operator or an application sends.
 var queries = []planned{
-	{"claim", sqlClaim, []string{`'{}'::smallint[]`, `100`, `'w'`, `30`, theToken}, 2500},
-	{"claim of a shard", sqlClaim, []string{`'{1}'::smallint[]`, `100`, `'w'`, `30`, theToken}, 1000},
-	{"a large claim", sqlClaim, []string{`'{}'::smallint[]`, `1000`, `'w'`, `30`, theToken}, 25000},
-	{"release expired leases", sqlReleaseExpired, []string{`10`}, 1000},
+	{"claim", sqlClaim, []string{`'{}'::smallint[]`, `100`, `'w'`, `30`, theToken, `10`}, 2500},
+	{"claim of a shard", sqlClaim, []string{`'{1}'::smallint[]`, `100`, `'w'`, `30`, theToken, `10`}, 1000},
+	{"a large claim", sqlClaim, []string{`'{}'::smallint[]`, `1000`, `'w'`, `30`, theToken, `10`}, 25000},
+	{"release expired leases", sqlReleaseExpired, []string{`10`}, 12000}, // all that wait
+	{"settle leases", sqlSettleLeases, []string{`10`}, 12000},            // likewise
 	{"mark sent", sqlMarkSent, []string{someIDs, theToken}, 500},
 	{"mark failed", sqlMarkFailed, []string{someIDs, `array_fill('no'::text, array[100])`, `array_fill(false, array[100])`, theToken, `10`, `1`, `300`}, 500},
 	{"release", sqlRelease, []string{someIDs, theToken}, 500},

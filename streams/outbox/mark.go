@@ -8,26 +8,52 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Lost are rows that were not marked, because their lease had ended and somebody else may have them by now. That is no
 // error, but worth to be told: they are published again.
 type Lost []uuid.UUID
 
+// asker is a pool or a connection of it.
+type asker interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+}
+
 // mark runs an update that returns the ids that it changed, and says which are missing.
-func (s *Store) mark(ctx context.Context, what, query string, ids []uuid.UUID, args ...any) (Lost, error) {
+func mark(ctx context.Context, db asker, what, query string, ids []uuid.UUID, args ...any) (Lost, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	rows, err := s.Pool.Query(ctx, query, append([]any{ids}, args...)...)
+	rows, err := db.Query(ctx, query, append([]any{uuids(ids)}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: cannot %s: %w", what, err)
 	}
-	done, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	done, err := readIDs(rows, len(ids))
 	if err != nil {
 		return nil, fmt.Errorf("outbox: cannot %s: %w", what, err)
 	}
 	return missing(ids, done), nil
+}
+
+// uuids are ids as a parameter. As they are, each would be written as text and read again.
+func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
+	list := make(pgtype.FlatArray[pgtype.UUID], len(ids))
+	for i, id := range ids {
+		list[i] = pgtype.UUID{Bytes: id, Valid: true}
+	}
+	return list
+}
+
+// readIDs reads rows of one id.
+func readIDs(rows pgx.Rows, n int) ([]uuid.UUID, error) {
+	list := make([]uuid.UUID, 0, n)
+	var id pgtype.UUID
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		list = append(list, id.Bytes)
+		return nil
+	})
+	return list, err
 }
 
 func missing(ids, done []uuid.UUID) Lost {
@@ -58,7 +84,7 @@ func (b *Batch) IDs() []uuid.UUID {
 
 // MarkSent says that rows of the batch are in the stream.
 func (s *Store) MarkSent(ctx context.Context, b *Batch, ids []uuid.UUID) (Lost, error) {
-	return s.mark(ctx, "mark rows as sent", sqlMarkSent, ids, b.Token)
+	return mark(ctx, s.Pool, "mark rows as sent", sqlMarkSent, ids, b.Token)
 }
 
 const sqlMarkSent = `
@@ -67,7 +93,7 @@ const sqlMarkSent = `
 
 // Release gives rows of the batch back untried, such as those behind one that failed.
 func (s *Store) Release(ctx context.Context, b *Batch, ids []uuid.UUID) (Lost, error) {
-	return s.mark(ctx, "release rows", sqlRelease, ids, b.Token)
+	return mark(ctx, s.Pool, "release rows", sqlRelease, ids, b.Token)
 }
 
 const sqlRelease = `
@@ -77,7 +103,7 @@ const sqlRelease = `
 
 // Renew lets the lease of these rows of the batch begin anew.
 func (s *Store) Renew(ctx context.Context, b *Batch, ids []uuid.UUID) (Lost, error) {
-	return s.mark(ctx, "renew a lease", sqlRenew, ids, b.Token, s.lease())
+	return mark(ctx, s.Pool, "renew a lease", sqlRenew, ids, b.Token, s.lease())
 }
 
 const sqlRenew = `
@@ -105,7 +131,7 @@ func (s *Store) MarkFailed(ctx context.Context, b *Batch, failures []Failure) ([
 	for i, f := range failures {
 		ids[i], texts[i], final[i] = f.ID, f.Error, f.Final
 	}
-	rows, err := s.Pool.Query(ctx, sqlMarkFailed, ids, texts, final, b.Token, s.attempts(),
+	rows, err := s.Pool.Query(ctx, sqlMarkFailed, uuids(ids), texts, final, b.Token, s.attempts(),
 		cmp.Or(s.BaseBackoff, time.Second).Seconds(), cmp.Or(s.MaxBackoff, 300*time.Second).Seconds())
 	if err != nil {
 		return nil, nil, fmt.Errorf("outbox: cannot mark rows as failed: %w", err)

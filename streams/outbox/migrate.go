@@ -187,9 +187,7 @@ func noneWait(ctx context.Context, tx *sql.Tx, mode Mode, shards int) error {
 
 // anyWaiting looks for a row that is not published. The orders make it look into the indexes of such rows.
 const anyWaiting = `
-	select (select 1 from outbox_event where status in ('NEW', 'FAILED') order by shard, next_retry_at limit 1) is not null
-		or (select 1 from outbox_event where status = 'SENDING' order by locked_until limit 1) is not null
-		or (select 1 from outbox_event where status in ('FAILED', 'DEAD') order by seq limit 1) is not null
+	select (select 1 from outbox_event where phase < 2 order by shard, next_retry_at limit 1) is not null
 		or exists (select 1 from outbox_parked)
 		or exists (
 			select 1 from outbox_settings s, generate_series(0, s.shards - 1) as n

@@ -94,22 +94,21 @@ func (s *Store) parts(ctx context.Context, st *Status, shards int) error {
 // sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is not sent and should be: its time has come. What is more than can be
 // counted quickly is what the planner believes.
 const sqlStatusEvents = `
-	with due as (
+	with ahead as (
 		select d.* from outbox_settings s, generate_series(0, s.shards - 1) as n cross join lateral (
-			select created_at, coalesce(not_before > now(), false) as later from outbox_event where shard = n and status in ('NEW', 'FAILED') order by next_retry_at, seq limit $1) as d
-	), sending as (
-		select created_at from outbox_event where status = 'SENDING' order by locked_until limit $1
+			select created_at, status, coalesce(not_before > now(), false) as later from outbox_event where shard = n and phase < 2 order by next_retry_at, seq limit $1) as d
 	), bad as (
-		select created_at, status from outbox_event where status in ('FAILED', 'DEAD') order by seq limit $1
+		select created_at, status from outbox_event where phase = 1 order by seq limit $1
 	), n as (
-		select (select count(*) from due) as due, (select count(*) from sending) as sending,
+		select (select count(*) from ahead) as ahead, (select count(*) from ahead where status = 'NEW') as fresh,
+			(select count(*) from ahead where status = 'SENDING') as sending,
 			(select count(*) from bad where status = 'FAILED') as failed, (select count(*) from bad where status = 'DEAD') as dead,
 			(select greatest(reltuples, 0)::bigint from pg_class where oid = 'idx_outbox_event_status_retry'::regclass) as guess,
 			(select greatest(reltuples, 0)::bigint from pg_class where oid = 'idx_outbox_event_sent'::regclass) as sent
 	)
-	select greatest(case when n.due >= $1 then greatest(n.due, n.guess) else n.due end - n.failed, 0), n.sending, n.failed, n.dead,
+	select case when n.ahead >= $1 then greatest(n.fresh, n.guess - n.sending - n.failed - n.dead) else n.fresh end, n.sending, n.failed, n.dead,
 		case when pg_relation_size('outbox_event') < 8388608 then (select count(*) from outbox_event where status = 'SENT') else n.sent end,
-		least((select min(created_at) from due where not later), (select min(created_at) from sending), (select min(created_at) from bad))
+		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad))
 	from n`
 
 // sqlStatusLog does the same for the mode log: what is behind the cursors, and what is parked.
@@ -145,8 +144,8 @@ const sqlParked = `
 
 const sqlParkedEvents = `
 	select p.aggregate_type, p.aggregate_id, p.event_id::text, p.status, p.attempts, nullif(p.next_retry_at, 'infinity'), coalesce(p.last_error, ''), w.n
-	from (select * from outbox_event where status in ('FAILED', 'DEAD') order by seq limit 100) as p cross join lateral (
+	from (select * from outbox_event where phase = 1 order by seq limit 100) as p cross join lateral (
 		select count(*) as n from (
-			select 1 from outbox_event q where q.aggregate_id = p.aggregate_id and q.aggregate_type = p.aggregate_type and q.status <> 'SENT' and q.seq > p.seq
+			select 1 from outbox_event q where q.aggregate_id = p.aggregate_id and q.aggregate_type = p.aggregate_type and q.phase < 2 and q.seq > p.seq
 			order by q.seq limit 10000) as q
 	) as w order by p.seq`

@@ -31,6 +31,7 @@ type claimEngine struct {
 // lane claims, publishes and marks rows of its shards.
 type lane struct {
 	e      *claimEngine
+	worker outbox.Worker
 	shards []int
 	wake   chan struct{}
 
@@ -48,23 +49,45 @@ func (e *claimEngine) serve(ctx context.Context) error {
 	}
 	err := e.open(ctx, e.shards.held[0])
 	if err == nil {
+		err = e.openLanes(ctx)
+	}
+	defer e.closeLanes()
+	if err == nil {
 		err = e.runLanes(ctx)
 	}
 	return e.shards.ended(ctx, err, e.leave)
 }
 
+// openLanes spreads the shards over lanes. Each has a connection of its own for as long as it runs, so that a crash of the
+// database, which may undo marks, does not go unnoticed.
+func (e *claimEngine) openLanes(ctx context.Context) error {
+	most := max(1, int(e.store.Pool.Config().MaxConns)-1) // one is for everything else
+	n := min(maxLanes, e.parts, most)
+	for i := range n {
+		l := &lane{e: e, wake: make(chan struct{}, 1), worker: outbox.Worker{Store: e.store, Name: e.r.Node}}
+		if err := l.worker.Open(ctx); err != nil {
+			return err
+		}
+		e.lanes = append(e.lanes, l)
+		for part := i; part < e.parts; part += n {
+			l.shards = append(l.shards, part)
+		}
+	}
+	return nil
+}
+
+func (e *claimEngine) closeLanes() {
+	for _, l := range e.lanes {
+		l.worker.Close()
+	}
+}
+
 // runLanes returns when all lanes have ended: with the first error, or when all are drained.
 func (e *claimEngine) runLanes(ctx context.Context) error {
-	e.lanes = make([]*lane, min(maxLanes, e.parts))
 	ended := make(chan error, len(e.lanes))
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for i := range e.lanes {
-		l := &lane{e: e, wake: make(chan struct{}, 1)}
-		for n := i; n < e.parts; n += len(e.lanes) {
-			l.shards = append(l.shards, n)
-		}
-		e.lanes[i] = l
+	for _, l := range e.lanes {
 		go func() { ended <- l.run(inner) }()
 	}
 	tick := time.NewTicker(min(e.r.Config.Poll, time.Second))
@@ -176,7 +199,7 @@ func (l *lane) step(ctx context.Context) (more bool, err error) {
 	e.r.at("claim")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // what was begun is ended
 	defer cancel()
-	next, lost, err := e.store.Turn(ctx, l.batch, l.sent, e.r.Node, l.shards, e.r.Config.Batch)
+	next, lost, err := l.worker.Turn(ctx, l.batch, l.sent, l.shards, e.r.Config.Batch)
 	if err != nil {
 		return false, err
 	}
@@ -303,7 +326,7 @@ func (l *lane) mark(ctx context.Context) error {
 	if len(l.sent) == 0 {
 		return nil
 	}
-	lost, err := l.e.store.MarkSent(ctx, l.batch, l.sent)
+	lost, err := l.worker.MarkSent(ctx, l.batch, l.sent)
 	if err == nil && len(lost) > 0 {
 		err = l.e.store.MarkStored(ctx, lost)
 	}
@@ -311,6 +334,19 @@ func (l *lane) mark(ctx context.Context) error {
 		l.sent = nil
 	}
 	return err
+}
+
+// settle marks what was published, for good: a marker covers only what no crash of the database can undo.
+func (e *claimEngine) settle(ctx context.Context) error {
+	if len(e.lanes) == 0 {
+		return nil
+	}
+	for _, l := range e.lanes {
+		if err := l.mark(ctx); err != nil {
+			return err
+		}
+	}
+	return e.lanes[0].worker.Flush(ctx)
 }
 
 // leave marks what was published and says in the stream that nothing is under way.
