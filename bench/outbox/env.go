@@ -46,7 +46,7 @@ func open(ctx context.Context, profile streams.Profile) (*env, error) {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // Postgres may run as another user
 		return nil, err
 	}
-	e.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Config: map[string]string{"wal_level": "logical", "max_wal_size": "4GB"}})
+	e.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Config: map[string]string{"max_wal_size": "4GB"}})
 	if err != nil {
 		return nil, errors.Join(err, e.close(ctx))
 	}

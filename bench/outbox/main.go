@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,11 +24,27 @@ func main() {
 	rows := flag.Int("rows", 20000, "rows per round with the default sync")
 	synced := flag.Int("fsync-rows", 5000, "rows per round with fsync")
 	only := flag.String("only", "", "one part: throughput, fsync, latency, producers")
+	who := flag.String("contender", "", "of throughput and fsync: those only whose name has this in it")
+	profile := flag.String("cpuprofile", "", "write a profile of this process to the file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	b := bench{rounds: *rounds}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(300) // as the program does
+	}
+	b := bench{rounds: *rounds, who: *who}
 	err := func() error {
+		if *profile != "" {
+			f, err := os.Create(*profile)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if err := pprof.StartCPUProfile(f); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
+		}
 		for _, part := range []struct {
 			name string
 			run  func(context.Context) error
@@ -50,7 +69,10 @@ func main() {
 	}
 }
 
-type bench struct{ rounds int }
+type bench struct {
+	rounds int
+	who    string
+}
 
 // contender relays rows of its own tables into a stream of its own.
 type contender interface {
@@ -78,7 +100,7 @@ func (b bench) throughput(ctx context.Context, profile streams.Profile, n int) e
 		return err
 	}
 	defer func() { _ = e.close(context.WithoutCancel(ctx)) }() // a temporary directory
-	make := contenders()
+	make := slices.DeleteFunc(contenders(), func(c func() contender) bool { return !strings.Contains(c().name(), b.who) })
 	results := map[string][]result{}
 	var names []string
 	for round := range b.rounds {
