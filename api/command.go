@@ -27,6 +27,8 @@ type CommandResult struct {
 	Generation uint64 `json:"generation" doc:"Rises with every accepted specification"`
 	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
 	Duplicate  bool   `json:"duplicate" doc:"The command was seen before; this is the outcome of then"`
+
+	DryRun *Rehearsal `json:"dryRun,omitempty" doc:"With ?dryRun: nothing was stored, revision is the one of now, and the rest is what would become of it"`
 }
 
 // CommandStored is the answer to a command that is stored and not decided yet.
@@ -47,6 +49,7 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 		Extensions: map[string]any{"x-destructive": c.Destructive, "x-birth": c.Birth},
 		Parameters: []*huma.Param{
 			namespaceParam(),
+			query("dryRun", "Say what the command would do now, and store nothing", boolean()),
 			query("settle", "Wait until the entity has left its transitional state, up to this long and at most 5m: 200 with the state that it came to, or 202", text(32)),
 			header("Idempotency-Key", "Makes the command repeatable: it is applied at most once under a key of this entity", "7f1c2a"),
 			header("If-Match", "Refuse the command unless the entity is at this ETag; * is any that exists", `"42"`),
@@ -80,6 +83,9 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 	cmd, settle, err := q.readCommand(m, name, schema)
 	if err != nil {
 		return err
+	}
+	if q.flag("dryRun") {
+		return q.rehearse(m, cmd)
 	}
 	if respondAsync(q.r) {
 		r, err := q.o.Commands.Send(q.ctx(), cmd)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -27,10 +28,10 @@ func (s *Server) beatRoutes() []*route {
 		Errors:      []int{400, 404, 409, 410, 413, 415, 422, 503}, Parameters: []*huma.Param{namespaceParam()}, Responses: taken,
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: beats}}},
 	}}
-	// Whoever may look may say what it has seen.
+	// Whoever may look may say what it has seen, but for nobody else: its watchers are told apart by the token.
 	ack := &route{role: Read, serve: func(q *request) error { return q.acknowledge(acks) }, op: huma.Operation{
 		OperationID: "acknowledge", Method: http.MethodPost, Path: "/v1/services/{service}/watchers/{watcher}", Tags: tags, Summary: "Say what a watcher has acted on",
-		Description: "A watcher that does so lets instances end as soon as nobody sends to them any more: a drain is over when all watchers of the last while have acted on it.",
+		Description: "A watcher that does so lets instances end as soon as nobody sends to them any more: a drain is over when all watchers of the last while have acted on it. A watcher is one of the token that speaks for it: tokens cannot speak for each other's watchers.",
 		Errors:      []int{400, 404, 413, 415, 422, 503}, Parameters: []*huma.Param{namespaceParam()}, Responses: taken,
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: acks}}},
 	}}
@@ -108,10 +109,13 @@ func (q *request) acknowledge(schema *huma.Schema) error {
 	if watcher := q.path("watcher"); a.Watcher != "" && a.Watcher != watcher {
 		return invalid("body.watcher", "is not that of the path")
 	} else {
-		a.Watcher = watcher
+		a.Watcher = q.who.watcher(watcher)
 	}
 	return q.pass204(q.o.Names.Acknowledge(ns, q.path("service")), a)
 }
+
+// watcher is the name of a watcher among those of all tokens, and of Envoys (xds:…) and clients of NATS.
+func (id identity) watcher(name string) string { return "http:" + url.PathEscape(id.name) + "/" + name }
 
 // pass204 publishes over core NATS.
 func (q *request) pass204(subject string, v any) error {

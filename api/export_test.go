@@ -82,3 +82,10 @@ func ReadDiscoverQuery(values url.Values) (discovery.Query, bool) {
 	}
 	return dq, p == nil
 }
+
+// Named reports whether a server with these options takes requests for a host.
+func (s *Server) Named(host string, open bool, hosts []string) bool {
+	other := &Server{o: s.o}
+	other.o.Open, other.o.Hosts = open, hosts
+	return other.named(host)
+}

@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -81,6 +83,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 	defer s.finish(sw, r, span, start)
 	r = r.WithContext(ctx)
+	if !s.named(r.Host) {
+		problem(codeForbidden, "this server needs no token, so it takes requests for loopback names only, lest a page of another site ask it in a browser; http.hosts allows more").write(sw, r, sw.id)
+		return
+	}
 	if !cleanPath(r.URL.Path) {
 		problem(machines.CodeNotFound, "a part of the path is empty or only dots").write(sw, r, sw.id)
 		return
@@ -114,6 +120,23 @@ func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, star
 		}
 	}
 	span.End()
+}
+
+// named reports whether requests for a host are taken. Whoever answers for a name in DNS can let it lead here, and a
+// browser would then take pages of that name for this server's own.
+func (s *Server) named(host string) bool {
+	if !s.o.Open || s.o.Hosts == nil || host == "" { // no browser sends none
+		return true
+	}
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	if ip, err := netip.ParseAddr(name); err == nil && ip.Unmap().IsLoopback() {
+		return true
+	}
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.ContainsFunc(s.o.Hosts, func(h string) bool { return strings.EqualFold(h, name) })
 }
 
 // cleanPath refuses what the router would answer with a redirect to another resource: "/things/." is not "/things".

@@ -38,7 +38,8 @@ type Options struct {
 	Outbox      Outbox             // nil offers none
 
 	Tokens []Token
-	Open   bool // requests without a token are of "anonymous", who may do everything
+	Open   bool     // requests without a token are of "anonymous", who may do everything
+	Hosts  []string // names besides those of loopback under which an open server may be asked; nil takes all
 
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/knadh/koanf/parsers/yaml"
@@ -37,7 +38,23 @@ type Config struct {
 // HTTP is the listener of API and console.
 type HTTP struct {
 	Listen string  `koanf:"listen"`
+	Hosts  string  `koanf:"hosts"` // names under which a server without tokens may be asked, with commas between them
 	TLS    KeyPair `koanf:"tls"`
+}
+
+// hosts are the names, besides those of loopback, that a server takes which asks for no tokens; nil is any. One that can
+// be reached from elsewhere cannot know its names, so there they must be said.
+func (h HTTP) hosts() []string {
+	var list []string
+	if loopback(h.Listen) {
+		list = []string{}
+	}
+	for name := range strings.SplitSeq(h.Hosts, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // NATS is the embedded server, or with URL the one to attach to. TLS is the certificate of the embedded listener, or

@@ -22,6 +22,7 @@ var options = []option{
 	{"data", "data", "directory of all data"},
 	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms) or os"},
 	{"http", "http.listen", "address of API and console"},
+	{"http-hosts", "http.hosts", "names under which a server without tokens may be asked besides loopback ones, with commas between them"},
 	{"http-cert", "http.tls.cert", "certificate file of the HTTP listener"},
 	{"http-key", "http.tls.key", "key file of the HTTP listener"},
 	{"nats", "nats.listen", "address of the embedded NATS server for clients; empty listens nowhere"},

@@ -57,6 +57,25 @@ func TestDoorsOfDiscovery(t *testing.T) {
 			}, 20*time.Second, 20*time.Millisecond, id)
 		}
 	})
+	t.Run("OnlyLoopbackNamesAreServedWithoutTokens", func(t *testing.T) {
+		for host, want := range map[string]int{"evil.example": 403, "localhost": 200, "": 200} {
+			req, err := http.NewRequest(http.MethodGet, w.url+"/v1/services", nil)
+			require.NoError(t, err)
+			req.Host = host
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+			require.Equal(t, want, resp.StatusCode, host)
+		}
+	})
+	t.Run("DryRun", func(t *testing.T) {
+		out := w.must("instance", "graceful-shutdown", "web/plain", "--dry-run")
+		require.Contains(t, out, "instance/web/plain graceful-shutdown: would be applied, draining")
+		require.Contains(t, out, "events instance.draining")
+		code, out := w.cli("instance", "cancel-drain", "web/plain", "--dry-run")
+		require.Equal(t, exitConflict, code, out)
+		require.NotContains(t, w.must("instance", "events", "web/plain"), "draining")
+	})
 	t.Run("NamesAndTheirLife", func(t *testing.T) {
 		var answer *dns.Msg
 		require.Eventually(t, func() bool {

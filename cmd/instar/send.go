@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ type sending struct {
 	file, reason, ifMatch, key string
 	set                        []string
 	wait                       time.Duration
-	async, yes                 bool
+	async, yes, dry            bool
 }
 
 func (o *sending) flags(cmd *cobra.Command, destructive bool) {
@@ -35,6 +36,7 @@ func (o *sending) flags(cmd *cobra.Command, destructive bool) {
 	fs.DurationVar(&o.wait, "wait", 0, "wait until it has settled, at most this long")
 	fs.Lookup("wait").NoOptDefVal = "30s"
 	fs.BoolVar(&o.async, "async", false, "return as soon as the command is stored")
+	fs.BoolVar(&o.dry, "dry-run", false, "say what it would do now, and do nothing")
 	if destructive {
 		fs.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	}
@@ -75,17 +77,25 @@ type result struct {
 	Generation uint64 `json:"generation,omitempty"`
 	CommandID  string `json:"commandId"`
 	Duplicate  bool   `json:"duplicate,omitempty"`
+
+	DryRun *struct {
+		Events  []string `json:"events"`
+		Effects []string `json:"effects"`
+	} `json:"dryRun,omitempty"`
 }
 
 func (s *session) send(m *machines.Machine, c machines.Command, id string, body []byte, o *sending) error {
 	if o.async && o.wait > 0 {
 		return usagef("--async and --wait exclude each other")
 	}
+	if o.dry && (o.async || o.wait > 0) {
+		return usagef("--dry-run does nothing that --async or --wait could be about")
+	}
 	at, err := pathOf(m, id)
 	if err != nil {
 		return err
 	}
-	if c.Destructive && !o.yes {
+	if c.Destructive && !o.yes && !o.dry {
 		if err := s.confirm(fmt.Sprintf("%s %s?", c.Name, name(m, id))); err != nil {
 			return err
 		}
@@ -94,7 +104,11 @@ func (s *session) send(m *machines.Machine, c machines.Command, id string, body 
 	if err != nil {
 		return err
 	}
-	resp, err := s.Do(s.ctx, client.Request{Method: http.MethodPost, Path: at + "/" + c.Name, Query: s.scoped(nil), Header: header, Body: body})
+	query := s.scoped(nil)
+	if o.dry {
+		query = s.scoped(url.Values{"dryRun": {"true"}})
+	}
+	resp, err := s.Do(s.ctx, client.Request{Method: http.MethodPost, Path: at + "/" + c.Name, Query: query, Header: header, Body: body})
 	if err != nil {
 		return unsure(about(err, m, id), header.Get("Idempotency-Key"))
 	}
@@ -172,11 +186,21 @@ func (s *session) told(m *machines.Machine, c machines.Command, id string, raw [
 		return s.format.Value(s.out, raw)
 	}
 	text := name(m, id) + " " + c.Name + ": " + r.Outcome
+	if r.DryRun != nil {
+		text = name(m, id) + " " + c.Name + ": would be " + r.Outcome
+	}
 	if r.State != "" {
 		text += ", " + s.colourState(m, r.State)
 	}
 	if r.Version != 0 {
 		text += fmt.Sprintf(", version %d", r.Version)
+	}
+	if d := r.DryRun; d != nil {
+		for what, list := range map[string][]string{"events": d.Events, "effects": d.Effects} {
+			if len(list) > 0 {
+				text += "; " + what + " " + strings.Join(list, ", ")
+			}
+		}
 	}
 	if r.Duplicate {
 		text += " (seen before)"

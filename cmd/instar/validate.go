@@ -47,7 +47,13 @@ func (c Config) Validate() error {
 }
 
 func (h HTTP) validate() error {
-	return errors.Join(listener("http.listen", h.Listen), pair("http.tls", h.TLS))
+	var errs []error
+	for _, name := range h.hosts() {
+		if strings.ContainsAny(name, "/: ") {
+			errs = append(errs, fmt.Errorf("http.hosts: %q is not a name or an address without its port", name))
+		}
+	}
+	return errors.Join(append(errs, listener("http.listen", h.Listen), pair("http.tls", h.TLS))...)
 }
 
 func (n NATS) validate() error {

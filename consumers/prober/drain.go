@@ -15,7 +15,7 @@ const (
 	watcherLife  = 30 * time.Second // without a confirmation it is gone
 	watcherEvery = 10 * time.Second // watchers confirm at least so often: who listened for so long has heard them all
 	maxWatchers  = 10000            // of one service
-	maxWatcher   = 128              // bytes of a name
+	maxWatcher   = 640              // bytes of a name: over HTTP, that of the token is in it
 )
 
 // service is what instances of one have in common.

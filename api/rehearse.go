@@ -1,0 +1,62 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Rehearsal is what a command would do now. Nothing was stored, and another command may come first.
+type Rehearsal struct {
+	From    string   `json:"from,omitempty" doc:"The state of now; none where there is no entity yet"`
+	Events  []string `json:"events" nullable:"false" doc:"That would be emitted"`
+	Effects []string `json:"effects" nullable:"false" doc:"What would be started in the world"`
+}
+
+// rehearse lets the table decide about the stored entity, as the engine would, and leaves it at that. What the table
+// refuses is the same problem as in earnest.
+func (q *request) rehearse(m *machines.Machine, cmd streams.Command) error {
+	namespace, parent, id, err := streams.SplitKey(cmd.Key)
+	if err != nil {
+		return err
+	}
+	e := m.New(namespace, parent, id)
+	stored, err := q.buckets[m.Name].Get(q.ctx(), cmd.Key)
+	switch {
+	case errors.Is(err, kv.ErrNotFound):
+	case err != nil:
+		return err
+	default:
+		if e, err = m.Decode(stored.Value); err != nil {
+			return problem(machines.CodeParked, "the stored value cannot be read by this version of the program")
+		}
+	}
+	if cmd.Expect != "" && cmd.Expect != strconv.FormatUint(stored.Revision, 10) {
+		return problem(machines.CodePrecondition, "the entity is at another revision than that of If-Match").with("ETag", etag(stored.Revision))
+	}
+	next, out, err := m.Step(e, machines.Input{Command: cmd.Name, ID: cmd.ID, Time: time.Now().UTC(), Actor: cmd.Actor, Reason: cmd.Reason, Body: cmd.Body})
+	var refusal *machines.Refusal
+	if errors.As(err, &refusal) {
+		return refused(refusal)
+	}
+	if err != nil {
+		return err
+	}
+	r := &Rehearsal{From: out.From, Events: []string{}, Effects: []string{}}
+	for _, msg := range out.Messages {
+		switch msg.Kind {
+		case machines.KindEvent:
+			r.Events = append(r.Events, msg.Name)
+		case machines.KindEffect:
+			r.Effects = append(r.Effects, msg.Name)
+		}
+	}
+	return q.json(http.StatusOK, CommandResult{
+		Outcome: out.Result, State: next.State, Version: next.Version, Revision: stored.Revision, Generation: next.Generation, CommandID: cmd.ID, DryRun: r,
+	})
+}
