@@ -30,6 +30,9 @@ postgres: ## install Postgres from Debian's packages where it is absent; the tes
 	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "Postgres is not here: install the package postgresql as root"; exit 1; }; \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy postgresql; }
 
+test-kubernetes: ## the gateway knative against a real Kubernetes API server; building that takes minutes the first time
+	cd providers/knative/realserver && $(GO) test -count=1 -timeout 20m .
+
 race: ## the tests of the parts with goroutines, several times over
 	$(GO) test -race -count=3 -timeout 15m ./streams ./kv ./consumers ./providers/... ./api
 
@@ -78,4 +81,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
