@@ -30,6 +30,8 @@ type fleet struct {
 	ids  []string // of instance i
 	gens []uint64 // their generations
 	name string   // of the one service, when there is only one
+
+	again atomic.Int64 // registrations that the server was too busy for, and that were made again
 }
 
 func (f *fleet) service(i int) string {
@@ -52,7 +54,13 @@ func register(ctx context.Context, s *server, size, per int, ttl, grace string) 
 			"serviceName": f.service(i), "nodeAddress": fmt.Sprintf("10.%d.%d.%d:8080", i>>16&255, i>>8&255, i&255), "zone": fmt.Sprintf("z%d", i%3),
 			"payload": map[string]string{"region": "eu", "version": "1.0"}, "check": map[string]any{"type": "ttl", "ttl": ttl, "grace": grace},
 		}
-		if err := call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer); err != nil {
+		err := call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer)
+		for try := 0; errors.Is(err, errBusy) && try < 5; try++ { // as any client would
+			f.again.Add(1)
+			time.Sleep(time.Second)
+			err = call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer)
+		}
+		if err != nil {
 			return err
 		}
 		f.ids[i], f.gens[i] = answer.InstanceID, answer.Generation
@@ -80,6 +88,9 @@ func parallel(ctx context.Context, workers, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
+// errBusy says that the server asks to come again.
+var errBusy = errors.New("the server is busy")
+
 // call makes one request and reads its answer into out, if there is one.
 func call(ctx context.Context, method, url string, in any, want int, out any) error {
 	var body io.Reader
@@ -103,6 +114,9 @@ func call(ctx context.Context, method, url string, in any, want int, out any) er
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("%s %s: %w: %s", method, url, errBusy, raw)
 	}
 	if resp.StatusCode != want {
 		return fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, raw)
@@ -284,6 +298,9 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 	f, rate, err := register(ctx, s, size, o.perOne, "30m", "10m") // nobody beats before all are registered
 	if err != nil {
 		return nil, err
+	}
+	if n := f.again.Load(); n > 0 {
+		fmt.Printf("  (%d of %d registrations were answered 503 and made again)\n", n, size)
 	}
 	st := &stage{size: size, registered: rate, perSecond: float64(size) / 10}
 	if err := f.hello(nc); err != nil {
