@@ -190,7 +190,7 @@ func (s *Server) options() (*server.Options, error) {
 	case Fsync:
 		opts.SyncAlways = true
 	case Interval:
-		opts.SyncInterval = 100 * time.Millisecond
+		opts.SyncInterval = syncInterval
 	}
 	if listen != "" {
 		host, port, err := net.SplitHostPort(listen)

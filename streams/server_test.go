@@ -82,7 +82,7 @@ func TestProfilesReachTheServer(t *testing.T) {
 		o, err := s.options()
 		require.NoError(t, err)
 		require.Equal(t, p == Fsync, o.SyncAlways)
-		require.Equal(t, p == Interval, o.SyncInterval == 100*time.Millisecond)
+		require.Equal(t, p == Interval, o.SyncInterval == syncInterval)
 		require.Equal(t, filepath.Join("/somewhere", "nats"), o.StoreDir)
 		require.EqualValues(t, 77, o.JetStreamMaxStore)
 		require.True(t, o.DontListen && o.NoSigs)
