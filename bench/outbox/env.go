@@ -87,15 +87,22 @@ func (e *env) tx(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) err
 	return pgx.BeginFunc(ctx, conn, do)
 }
 
-// stored waits until the stream has that many events. A look costs CPU that counts for the contender, so there are few.
+// stored waits until the stream has that many events. A look costs CPU that counts for the contender, so there are few: the
+// next one is when half of what is left should be there.
 func (e *env) stored(ctx context.Context, stream, markers string, want uint64) error {
+	began := time.Now()
 	for {
 		n, err := e.count(ctx, stream, markers, want)
 		if err == nil && n >= want {
 			return nil
 		}
+		pause := 5 * time.Millisecond
+		if err == nil && n > 0 {
+			left := time.Duration(float64(time.Since(began)) * float64(want-n) / float64(n))
+			pause = min(max(pause, left/2), time.Second)
+		}
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d events are in %s: %w", n, want, stream, ctx.Err())
 		}
