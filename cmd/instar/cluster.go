@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 )
@@ -30,7 +31,8 @@ func clusterCommand() *cobra.Command {
 	dev := &cobra.Command{
 		Use: "dev", Short: "Start three nodes on loopback and show how they stand", Args: arguments(),
 		Long: `Starts three servers as children of this process, each with an embedded NATS server that is a member of one JetStream
-cluster, and shows a table of them until it is interrupted; then it stops them. Their data is kept in node-1 to node-3
+cluster, and shows a table of them until it is interrupted; then it stops them. A node that ends meanwhile, killed with -9
+for one, is started again 20 s later, so that the others are seen to do without it. Their data is kept in node-1 to node-3
 below --data, and what they say in node-1.log to node-3.log. They are found again at the next start.`,
 		Example: "  instar cluster dev\n  instar cluster dev --data /tmp/three --http-port 9080 --nats-port 5222",
 	}
@@ -310,10 +312,38 @@ func (d *devCluster) print(table string) {
 		if d.lines > 0 {
 			fmt.Fprintf(d.out, "\x1b[%dA\x1b[J", d.lines)
 		}
-		fmt.Fprint(d.out, table)
+		fmt.Fprint(d.out, cut(table, d.width()))
 		d.lines = strings.Count(table, "\n")
 	case table != d.last:
 		fmt.Fprint(d.out, time.Now().Format(time.TimeOnly)+"\n"+table)
 	}
 	d.last = table
+}
+
+// width is that of the terminal, or 0 when it does not say.
+func (d *devCluster) width() int {
+	f, ok := d.out.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) //nolint:gosec // a file descriptor
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+// cut shortens lines that are wider than the terminal: were they wrapped, the table would be higher than it has lines,
+// and the next one would be drawn below a part of it.
+func cut(table string, width int) string {
+	if width == 0 {
+		return table
+	}
+	lines := strings.Split(table, "\n")
+	for i, line := range lines {
+		if r := []rune(line); len(r) > width {
+			lines[i] = string(r[:width])
+		}
+	}
+	return strings.Join(lines, "\n")
 }

@@ -118,3 +118,10 @@ func TestClusterPasswordsAreNotPrinted(t *testing.T) {
 	require.NotContains(t, text, "secret")
 	require.Contains(t, text, "nats://b:1")
 }
+
+func TestTheTableOfAClusterFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "NODE\nnode\n", cut("NODE    IS\nnode-1  ready\n", 4))
+	require.Equal(t, "NODE    IS\nnode-1\n", cut("NODE    IS\nnode-1\n", 0))
+	require.Equal(t, "ab\n", cut("ab\n", 2))
+}
