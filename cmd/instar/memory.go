@@ -38,7 +38,7 @@ func readHeap() heapUse {
 }
 
 // reserve decides when to give back. After a burst what is in use falls for minutes, as windows close and caches empty, and
-// only a collection finds that out: so there are some of them, each after twice the time of the one before. Later ones come
+// only a collection finds that out: so there are a few, each after three times as long as the one before. Later ones come
 // only when as much as is in use was allocated since: a collection costs time for what is in use, and so it costs little
 // for what it gives back, however large the process is.
 type reserve struct {
@@ -47,8 +47,8 @@ type reserve struct {
 	next   int // tick of the calm at which memory is given back whatever there is
 }
 
-// lastCalm is the tick of a calm after which nothing is expected to fall any more: about ten minutes.
-const lastCalm = 64
+// lastCalm is the tick of a calm after which nothing is expected to fall any more: a quarter of an hour.
+const lastCalm = 81
 
 // due looks at how things are now, a tick after the last time.
 func (r *reserve) due(now heapUse, took time.Duration) bool {
@@ -60,7 +60,7 @@ func (r *reserve) due(now heapUse, took time.Duration) bool {
 	}
 	r.calm++
 	if r.next > 0 && r.calm >= r.next {
-		if r.next *= 2; r.next > lastCalm {
+		if r.next *= 3; r.next > lastCalm {
 			r.next = 0
 		}
 		return now.held > spareMost

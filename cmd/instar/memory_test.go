@@ -24,7 +24,7 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 			given = append(given, n+1)
 		}
 	}
-	require.Equal(t, []int{1, 2, 4, 8, 16, 32, 64}, given, "less and less often, and then no more")
+	require.Equal(t, []int{1, 3, 9, 27, 81}, given, "less and less often, and then no more")
 	use.held = 210 * mb
 	require.True(t, tick(10*mb), "as much again was allocated")
 	use.held = 150 * mb
