@@ -41,7 +41,7 @@ func (q *request) read() ([]byte, *Problem) {
 		return nil, nil
 	}
 	if q.r.ContentLength >= maxBody {
-		return nil, problem(codeTooLarge, "the body has 1 MiB or more")
+		return nil, problem(codeTooLarge, "the body has 256 KiB or more")
 	}
 	rc := http.NewResponseController(q.w)
 	if rc.SetReadDeadline(time.Now().Add(bodyWait)) == nil { // not every writer can
@@ -55,7 +55,7 @@ func (q *request) read() ([]byte, *Problem) {
 		return nil, problem(codeMalformed, "the body could not be read to its end")
 	}
 	if b.Len() >= maxBody {
-		return nil, problem(codeTooLarge, "the body has 1 MiB or more")
+		return nil, problem(codeTooLarge, "the body has 256 KiB or more")
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
 }

@@ -72,7 +72,7 @@ func (q *request) beat(schema *huma.Schema) error {
 		p := problem(codeGone, "the instance is deregistered; register again to go on")
 		p.CurrentState = state
 		return p
-	case b.Generation != 0 && b.Generation < generation:
+	case b.Generation != 0 && b.Generation != generation: // one that is still to come is nobody's
 		p := problem(machines.CodeGuard, fmt.Sprintf("the heartbeat is of generation %d, and the instance of generation %d", b.Generation, generation))
 		p.CurrentState = state
 		return p
@@ -83,7 +83,7 @@ func (q *request) beat(schema *huma.Schema) error {
 // standing is how an instance stands. The index may not have one yet that was registered a moment ago, or still the life
 // before that of the one who asks.
 func (q *request) standing(key string, asks uint64) (state string, generation uint64, err error) {
-	if it, ok := q.o.Indexes[discovery.Machine].Get(key); ok && it.Problem == "" && (asks <= it.Generation || it.State != discovery.Deregistered) {
+	if it, ok := q.o.Indexes[discovery.Machine].Get(key); ok && it.Problem == "" && asks <= it.Generation {
 		return it.State, it.Generation, nil
 	}
 	e, err := q.buckets[discovery.Machine].Get(q.ctx(), key)

@@ -115,18 +115,19 @@ func (s aggregated) DeltaAggregatedResources(st discoverypb.AggregatedDiscoveryS
 	return s.deltas.DeltaStreamHandler(st, resource.AnyType)
 }
 
-// endpoints is a cache of one type. Streams that ask for another type, too, get no answer for it instead of an end.
+// endpoints is a cache of one type. Streams that ask for another type, too, get no answer for it instead of an end, and so
+// do those that name nothing: endpoints have no wildcard, which would give them what others ask for, unacknowledged.
 type endpoints struct{ *cache.LinearCache }
 
 func (e endpoints) CreateWatch(r *cache.Request, sub cache.Subscription, out chan cache.Response) (func(), error) {
-	if r.GetTypeUrl() != resource.EndpointType {
+	if r.GetTypeUrl() != resource.EndpointType || sub.IsWildcard() {
 		return func() {}, nil
 	}
 	return e.LinearCache.CreateWatch(r, sub, out)
 }
 
 func (e endpoints) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, out chan cache.DeltaResponse) (func(), error) {
-	if r.GetTypeUrl() != resource.EndpointType {
+	if r.GetTypeUrl() != resource.EndpointType || sub.IsWildcard() {
 		return func() {}, nil
 	}
 	return e.LinearCache.CreateDeltaWatch(r, sub, out)

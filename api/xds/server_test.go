@@ -10,6 +10,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	edspb "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	client "github.com/envoyproxy/go-control-plane/pkg/client/sotw/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -234,4 +235,28 @@ func TestBadFields(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, (&xds.Server{}).Run(context.Background()), "Finder")
 	require.ErrorContains(t, (&xds.Server{Finder: &book{}, Address: "127.0.0.1:-1"}).Run(context.Background()), "127.0.0.1:-1")
+}
+
+// The client of the library that Envoy's control planes are made with asks for everything, which endpoints do not have:
+// it must not get what others ask for, because nobody would wait for it at a drain.
+func TestWhoNamesNothingGetsNothing(t *testing.T) {
+	t.Parallel()
+	_, conn, acks := setup(t)
+	named, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(within(t))
+	require.NoError(t, err)
+	require.NoError(t, named.Send(&discoverypb.DiscoveryRequest{Node: node("envoy"), ResourceNames: []string{"web.default"}}))
+	r, err := named.Recv()
+	require.NoError(t, err)
+	require.Len(t, assigned(t, r), 1)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	all := client.NewADSClient(ctx, node("nobody"), resource.EndpointType)
+	require.NoError(t, all.InitConnect(conn))
+	_, err = all.Fetch()
+	require.Equal(t, codes.DeadlineExceeded, status.Code(err), "%v", err)
+	require.False(t, client.IsConnError(err))
+
+	require.NoError(t, named.Send(&discoverypb.DiscoveryRequest{ResourceNames: []string{"web.default"}, VersionInfo: r.GetVersionInfo(), ResponseNonce: r.GetNonce()}))
+	require.Equal(t, ack{"default/web", "xds:envoy", 7}, <-acks)
 }

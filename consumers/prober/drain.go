@@ -23,6 +23,7 @@ type service struct {
 	name     string // <namespace>.<service>
 	members  map[*tracked]struct{}
 	watchers map[string]watcher
+	turned   time.Duration // when a watcher was turned away, because there are too many; 0 is never
 	zones    map[string]*zone
 
 	sweepAt time.Duration // when this sweep of expiry began
@@ -79,10 +80,11 @@ func (l *loop) acknowledged(m *nats.Msg) {
 		s.watchers = map[string]watcher{}
 	}
 	before, known := s.watchers[b.Watcher]
+	now := l.now()
 	if !known && len(s.watchers) >= maxWatchers {
+		s.turned = now
 		return
 	}
-	now := l.now()
 	s.watchers[b.Watcher] = watcher{max(b.Index, before.index), now}
 	if known && b.Index <= before.index {
 		return
@@ -104,6 +106,9 @@ func (l *loop) drained(t *tracked, now time.Duration) {
 	watchers := t.service.watchers
 	if len(watchers) == 0 && now-max(l.gained[streams.Partition(instance.Machine.Name, t.key)], l.floor) < watcherEvery {
 		return
+	}
+	if turned := t.service.turned; turned != 0 && now-turned < watcherLife {
+		return // somebody watches who is not among those that are waited for
 	}
 	n := 0
 	for _, w := range watchers {

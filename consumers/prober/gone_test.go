@@ -29,7 +29,7 @@ func TestNothingIsDeregisteredByTheDeathOfItsAgent(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	stop, start := away(t, w)
-	after := instance.Policy{DeregisterCriticalAfter: "2s"}
+	after := instance.Policy{DeregisterCriticalAfter: "8s"} // all are unhealthy before the first of them is overdue
 	beats, silent, dead := "default.dead.a", "default.dead.d", "default.dead.b"
 	w.register(t, beats, instance.RegisterBody{Check: ttl("1s", "500ms"), Policy: after})
 	w.register(t, silent, instance.RegisterBody{Check: ttl("2s", "500ms"), Policy: after})

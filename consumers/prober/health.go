@@ -76,6 +76,22 @@ func (l *loop) amnesty(why string) {
 	l.log.Info("every instance has a whole TTL from now", "reason", why, "instances", len(l.tracked))
 }
 
+// deafened: what was dropped on the way to this loop may have been anybody's heartbeat, so nobody is silent.
+func (l *loop) deafened() {
+	n := 0
+	for _, s := range l.subs {
+		d, err := s.Dropped()
+		if err != nil { // the connection is closed
+			return
+		}
+		n += d
+	}
+	if n > l.dropped {
+		l.dropped = n
+		l.amnesty("messages came faster than they were read, and were dropped")
+	}
+}
+
 // weighDoubt looks at the probes together. Whatever was answered, be it by a refusal, shows that the network is there.
 func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
 	switch r.Class {

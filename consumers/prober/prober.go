@@ -119,6 +119,7 @@ type loop struct {
 	acks    chan *nats.Msg
 	status  chan nats.Status
 	subs    []*nats.Subscription
+	dropped int // messages that were lost because this node was too slow for them
 }
 
 func (p *Prober) newLoop(ctx context.Context) *loop {
@@ -257,6 +258,7 @@ func (l *loop) sweep() {
 		}
 	}
 	now := l.now()
+	l.deafened()
 	l.forget(now)
 	for name, s := range l.services {
 		s.prune(now)

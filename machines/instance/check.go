@@ -55,11 +55,16 @@ func (f *findings) http(at string, c *Check) {
 	if len(c.Headers) > 64 {
 		f.Add(at+"headers", "has more than 64")
 	}
+	size := 0
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if !headerName.MatchString(name) {
 			f.Add(at+"headers", "%q is not the name of a header", name)
 		}
 		f.text(at+"headers."+name, c.Headers[name], 4096)
+		size += len(name) + len(c.Headers[name])
+	}
+	if size > maxTexts {
+		f.Add(at+"headers", "are together larger than %d bytes", maxTexts)
 	}
 	if len(c.Body) > 16384 {
 		f.Add(at+"body", "is longer than 16384 bytes")
@@ -103,10 +108,15 @@ func (f *findings) kind(at string, c *Check) {
 		if len(c.Command) > 32 {
 			f.Add(at+"command", "has more than 32 arguments")
 		}
+		size := 0
 		for i, arg := range c.Command {
+			size += len(arg)
 			if len(arg) > 4096 || strings.ContainsRune(arg, 0) {
 				f.Add(fmt.Sprintf("%scommand[%d]", at, i), "is longer than 4096 bytes or contains a NUL byte")
 			}
+		}
+		if size > maxTexts {
+			f.Add(at+"command", "is larger than %d bytes", maxTexts)
 		}
 	}
 }

@@ -44,7 +44,7 @@ type Check struct {
 	Path        string            `json:"path,omitempty" maxLength:"2048" doc:"http: path and query; / by default"`
 	Port        int               `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port to probe when it is not the one of nodeAddress"`
 	Method      string            `json:"method,omitempty" enum:"GET,HEAD,POST,PUT,OPTIONS" doc:"http: GET by default"`
-	Headers     map[string]string `json:"headers,omitempty" doc:"http: sent with each probe; Host is honoured"`
+	Headers     map[string]string `json:"headers,omitempty" doc:"http: sent with each probe, up to 16 KiB in all; Host is honoured"`
 	Body        string            `json:"body,omitempty" maxLength:"16384" doc:"http: body to send. udp: bytes to send"`
 	Status      []int             `json:"status,omitempty" maxItems:"16" doc:"http: statuses that pass; any 2xx by default"`
 	Match       string            `json:"match,omitempty" maxLength:"1024" doc:"http, udp: regular expression (RE2) that the first 64 KiB of the answer must match"`
@@ -54,7 +54,7 @@ type Check struct {
 	ServerName  string            `json:"serverName,omitempty" maxLength:"253" doc:"Name in the certificate when it is not the host of nodeAddress"`
 	GRPCService string            `json:"grpcService,omitempty" maxLength:"255" doc:"grpc: service name of grpc.health.v1; empty asks for the server"`
 	Alias       string            `json:"alias,omitempty" maxLength:"127" doc:"alias: <service>/<instanceId> in the same namespace"`
-	Command     []string          `json:"command,omitempty" maxItems:"32" doc:"script: program and arguments"`
+	Command     []string          `json:"command,omitempty" maxItems:"32" doc:"script: program and arguments, up to 16 KiB in all"`
 	Observers   int               `json:"observers,omitempty" minimum:"0" maximum:"9" doc:"Nodes that probe it; 1 by default. More than one: k of them must agree before it is unhealthy"`
 	Agree       int               `json:"agree,omitempty" minimum:"0" maximum:"9" doc:"k of k-of-n observers; the majority by default"`
 }

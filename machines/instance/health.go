@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/bcc94042/instar/machines"
@@ -72,9 +73,17 @@ func see(s *step) *Evidence {
 	return &v
 }
 
-// clip cuts between characters.
+// clip cuts between characters, and leaves out those that would do something to the terminal of who reads it.
 func clip(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r) && r != ' ':
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
 	if len(text) <= maxOutput {
 		return text
 	}

@@ -2,6 +2,7 @@ package instance_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,6 +211,7 @@ func TestProbeAddress(t *testing.T) {
 
 func TestChecksAndPoliciesAreValidated(t *testing.T) {
 	t.Parallel()
+	long := strings.Repeat("x", 4096)
 	for name, c := range map[string]instance.Check{
 		"None":   {},
 		"TTL":    {Type: "ttl", TTL: "1s", Grace: "0s"},
@@ -231,6 +233,8 @@ func TestChecksAndPoliciesAreValidated(t *testing.T) {
 		"ttl: is for checks of the type ttl, this one is http":               {Type: "http", TTL: "5s"},
 		"path: does not begin with /":                                        {Type: "http", Path: "healthz"},
 		"method: is not one of GET, HEAD, POST, PUT, OPTIONS":                {Type: "http", Method: "DELETE"},
+		"headers: are together larger than 16384 bytes":                      {Type: "http", Headers: map[string]string{"a": long, "b": long, "c": long, "d": long, "e": long}},
+		"command: is larger than 16384 bytes":                                {Type: "script", Command: []string{long, long, long, long, long}},
 		"httpVersion: is not one of 1.1, 2":                                  {Type: "http", HTTPVersion: "3"},
 		"httpVersion: is for checks of the type http, this one is tcp":       {Type: "tcp", HTTPVersion: "2"},
 		`headers: "a:b" is not the name of a header`:                         {Type: "http", Headers: map[string]string{"a:b": "c"}},

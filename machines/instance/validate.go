@@ -15,6 +15,7 @@ import (
 const (
 	maxPayload      = 16 << 10 // of all keys and values
 	maxPayloadPairs = 64
+	maxTexts        = 16 << 10 // of all headers, or all arguments, of a check: every node keeps them in memory
 	maxTags         = 64
 	maxTag          = 128
 	maxLabels       = 32
