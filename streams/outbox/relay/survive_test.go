@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,13 +21,17 @@ import (
 )
 
 // anotherCluster keeps what is committed over a kill -9, unlike that of the suite.
-func anotherCluster(t *testing.T) *postgres.Cluster {
+func anotherCluster(t *testing.T, settings ...string) *postgres.Cluster {
 	t.Helper()
 	pg.Cluster(t) // skips where there is none
 	dir, err := os.MkdirTemp("", "instar-relay-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: dir, Config: map[string]string{"fsync": "off"}})
+	config := map[string]string{"fsync": "off"}
+	for pair := range slices.Chunk(settings, 2) {
+		config[pair[0]] = pair[1]
+	}
+	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: dir, Config: config})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 	return cluster
