@@ -69,6 +69,9 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	if err := p.settled(); err != nil {
 		return err
 	}
+	for _, it := range items {
+		it.sweep = p.broom != nil && it.slot != nil && !it.slot.unstored && !it.parked()
+	}
 	s := &settlement{items: items, slots: slots, done: make(chan error, 1)}
 	for _, slot := range slots {
 		slot.settling = true
@@ -110,10 +113,10 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 // ack ends a command, unless it is swept with others. What is refused because its entity is parked is answered only when
 // it cannot come again: nothing remembers the refusal, and somebody may repair the value meanwhile.
 func (p *partition) ack(ctx context.Context, it *item) error {
+	if it.sweep {
+		return nil
+	}
 	if !it.parked() {
-		if p.broom != nil {
-			return nil
-		}
 		return it.msg.Ack()
 	}
 	if err := it.msg.DoubleAck(ctx); err != nil {

@@ -42,6 +42,7 @@ type item struct {
 	end     func(error)
 	answer  machines.Answer
 	letter  string // why it goes to DEAD_LETTERS, or empty
+	sweep   bool   // the value knows it: it need not be gone at once
 }
 
 // parked reports whether the command was refused because nothing may be done to its entity.

@@ -13,7 +13,8 @@ import (
 
 // Where every write is fsynced, each ack costs one: the stream notes the removal of each message on its own, and new
 // commands wait meanwhile. There the partition takes what it has done out of the stream by one purge for many. What a
-// crash leaves in the stream comes again and is known by the marks, as with an ack that was lost.
+// crash leaves in the stream comes again and is known by the marks, as with an ack that was lost. What only memory knows,
+// such as a refusal without a commit behind it, is acked at once: by the time it came again it might be decided otherwise.
 const (
 	sweepAfter = 512                    // commands; well below the consumer's bound on those that are not acked
 	sweepEvery = 500 * time.Millisecond // when there are fewer
