@@ -202,14 +202,14 @@ func (o *orders) relay(i int, args ...string) (*rig.Process, error) {
 func (o *orders) write(ctx context.Context, writer int) {
 	r := rand.New(rand.NewPCG(o.seed, uint64(writer))) //nolint:gosec // no secret
 	for ctx.Err() == nil {
-		err := pgx.BeginFunc(ctx, o.pool, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(o.ctx, o.pool, func(tx pgx.Tx) error { // to its end: Postgres may still commit what is cut off
 			chosen := map[int]bool{}
 			for range 1 + r.IntN(4) {
 				chosen[r.IntN(aggregates)] = true
 			}
 			for _, a := range slices.Sorted(maps.Keys(chosen)) { // in one order, against deadlocks
 				id := fmt.Sprint("o-", a)
-				if _, err := tx.Exec(ctx, `with c as (update aggregates set n = n + 1 where id = $1 returning n)
+				if _, err := tx.Exec(o.ctx, `with c as (update aggregates set n = n + 1 where id = $1 returning n)
 					select outbox_append('order', $1, 'order.changed', jsonb_build_object('n', n)) from c`, id); err != nil {
 					return err
 				}

@@ -79,32 +79,43 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	config, err := s.config()
-	if err != nil {
-		return err
-	}
-	if err := settingsOf(cmd.Context(), &config, s); err != nil {
-		return ofDatabase(err)
-	}
 	host, _ := os.Hostname() // a relay without a name is still one
 	fsync, _ := cmd.Flags().GetBool("fsync")
-	r := &relay.Relay{
-		Config: config, NC: nc, JS: js, Names: streams.Names{Prefix: text("nats-prefix", "")}, Replicas: number("replicas"), Fsync: fsync,
-		Node: cmp.Or(text("node", ""), host, "relay"), Log: log,
+	like := func() *relay.Relay {
+		return &relay.Relay{
+			NC: nc, JS: js, Names: streams.Names{Prefix: text("nats-prefix", "")}, Replicas: number("replicas"), Fsync: fsync,
+			Node: cmp.Or(text("node", ""), host, "relay"), Log: log,
+		}
 	}
-	if r.Leases, err = leasesFor(cmd, js, r, log); err != nil {
+	for {
+		err := relayOnce(cmd, s, like())
+		var permanent *relay.PermanentError
+		switch {
+		case errors.Is(err, relay.ErrChanged):
+			log.Info("goes on with the new settings of the database", "source", s.Name)
+			continue
+		case errors.Is(err, relay.ErrDrained):
+			return nil
+		case errors.As(err, &permanent):
+			return &exitError{code: exitFailed, err: err}
+		}
 		return err
 	}
-	log.Info("relaying", "source", config.Name, "mode", config.Mode, "database", hideDSN(dsn), "nats", nc.ConnectedUrlRedacted())
-	err = r.Run(cmd.Context())
-	var permanent *relay.PermanentError
-	switch {
-	case errors.Is(err, relay.ErrDrained):
-		return nil
-	case errors.As(err, &permanent):
-		return &exitError{code: exitFailed, err: err}
+}
+
+// relayOnce relays with what the database says now of mode and shards, until it says something else.
+func relayOnce(cmd *cobra.Command, s OutboxSource, r *relay.Relay) (err error) {
+	if r.Config, err = s.config(); err != nil {
+		return err
 	}
-	return err
+	if err := settingsOf(cmd.Context(), &r.Config, s); err != nil {
+		return ofDatabase(err)
+	}
+	if r.Leases, err = leasesFor(cmd, r.JS, r, r.Log); err != nil {
+		return err
+	}
+	r.Log.Info("relaying", "source", s.Name, "mode", r.Config.Mode, "database", hideDSN(r.Config.DSN), "nats", r.NC.ConnectedUrlRedacted())
+	return r.Run(cmd.Context())
 }
 
 // leasesFor shares the shards with other relays through the bucket of owners, which is made where there is no server.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,13 +158,19 @@ func (e *relayEngine) Remove(ctx context.Context) error {
 	if config.Mode != outbox.WAL {
 		return nil
 	}
+	slot := relay.Slot(config)
 	conn, err := pgx.Connect(ctx, config.DSN)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }() // nothing is lost with it
-	if _, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1", config.Slot); err != nil {
-		return fmt.Errorf("cannot drop the replication slot %s: %w", config.Slot, err)
+	// From here on nobody reads what would be emitted.
+	settings := pgx.Identifier{cmp.Or(config.Schema, "public"), "outbox_settings"}.Sanitize()
+	if _, err := conn.Exec(ctx, "update "+settings+" set wal_slot = null where wal_slot = $1", slot); err != nil {
+		return fmt.Errorf("cannot say that nobody reads the write-ahead log: %w", err)
+	}
+	if _, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1", slot); err != nil {
+		return fmt.Errorf("cannot drop the replication slot %s: %w", slot, err)
 	}
 	return nil
 }

@@ -141,6 +141,11 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
+	if other { // the next relay says when it has one
+		if _, err := tx.ExecContext(ctx, `update outbox_settings set wal_slot = null`); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
+		}
+	}
 	prefix := "instar.outbox"
 	if schema != "" && schema != "public" {
 		prefix += "." + schema // two outboxes of a database are told apart

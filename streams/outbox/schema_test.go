@@ -205,6 +205,9 @@ func TestFence(t *testing.T) {
 func TestAppendInModeWAL(t *testing.T) {
 	t.Parallel()
 	_, conn := setup(t, WAL)
+	_, err := conn.Exec(t.Context(), `select outbox_append('order', '4711', 'order.paid', '{"amount": 12}')`)
+	require.ErrorContains(t, err, "SQLSTATE OB002", "no slot would have it")
+	run(t, conn, `update outbox_settings set wal_slot = 'a relay says so'`)
 	run(t, conn, `select pg_create_logical_replication_slot('s' || left(md5(current_database()), 20), 'test_decoding')`)
 	id := one[uuid.UUID](t, conn, `select outbox_append('order', '4711', 'order.paid', '{"amount": 12}')`)
 	message := one[string](t, conn, `select data from pg_logical_slot_get_changes('s' || left(md5(current_database()), 20), null, null) where data like 'message: transactional: 1 prefix: instar.outbox, %'`)
@@ -235,7 +238,7 @@ func TestRoleOfAnApplication(t *testing.T) {
 	app := dial(t, dsn)
 	run(t, app, `set role `+role)
 	for _, mode := range []string{"log", "claim", "wal"} {
-		run(t, conn, `update outbox_settings set mode = $1, max_lag = 5`, mode)
+		run(t, conn, `update outbox_settings set mode = $1, max_lag = 5, wal_slot = 'a relay says so'`, mode)
 		run(t, app, `select outbox_append('order', '1', 'order.paid', '{}')`)
 		require.NoError(t, pgx.BeginFunc(t.Context(), app, func(tx pgx.Tx) error {
 			m := Message{AggregateType: "order", AggregateID: "1", EventType: "order.paid"}

@@ -9,8 +9,8 @@ import (
 )
 
 // housekeep does beside the relaying what may take a while: partitions come and go, the inbox forgets, and applications hear
-// of the lag.
-func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge time.Duration) {
+// of the lag. look is called now and then.
+func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge time.Duration, look func()) {
 	maintained := time.Time{}
 	for {
 		if time.Since(maintained) > time.Hour {
@@ -36,6 +36,7 @@ func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge ti
 		if !sleep(ctx, lagEvery) {
 			return
 		}
+		look()
 	}
 }
 

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,6 +82,58 @@ func TestAnUnreadWALKeepsItsMode(t *testing.T) {
 			s.eventually(4)
 			require.Equal(t, "1 2 3 4", s.numbered("o-1"))
 			require.Equal(t, 4, s.stored(), fmt.Sprint("events after the change to ", mode))
+		})
+	}
+}
+
+// In mode wal nothing sees what is emitted before there is a slot: it is refused.
+func TestNothingIsEmittedForNobody(t *testing.T) {
+	t.Parallel()
+	s, named := openWAL(t, outbox.WAL)
+	appended := func() error {
+		_, err := s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}')`)
+		return err
+	}
+	require.ErrorContains(t, appended(), "no relay reads")
+	r := s.relay(outbox.WAL, named)
+	stop := s.run(r)
+	require.Eventually(t, func() bool { return appended() == nil }, waitFor, tick)
+	s.eventually(1)
+	require.NoError(t, stop())
+	require.NoError(t, appended(), "the slot has it")
+	s.run(s.relay(outbox.WAL, named))
+	s.eventually(2)
+}
+
+// A relay that runs notices that its database has another mode, and ends in order for another one; with another number of
+// shards it goes on by itself.
+func TestAChangeUnderARelayIsNoticed(t *testing.T) {
+	t.Parallel()
+	for _, set := range []outbox.Settings{{Mode: outbox.Claim}, {Shards: 7}} {
+		t.Run(fmt.Sprint(set.Mode, set.Shards), func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, outbox.Log)
+			ended := make(chan error, 1)
+			r := s.relay(outbox.Log)
+			ctx, cancel := context.WithCancel(s.ctx)
+			var gone sync.WaitGroup
+			gone.Go(func() { ended <- r.Run(ctx) })
+			t.Cleanup(func() { cancel(); gone.Wait() })
+			s.add("o-1", 1)
+			s.eventually(1)
+			require.Eventually(t, func() bool { return outbox.Init(s.ctx, s.dsn, "", set) == nil }, waitFor, tick) // when the cursor says that it was sent
+			for n := range 9 {
+				s.add(fmt.Sprint("o-", n), n)
+			}
+			if set.Mode != "" {
+				require.ErrorIs(t, <-ended, ErrChanged)
+				s.run(s.relay(set.Mode))
+			} else {
+				s.holds(r, set.Shards)
+				require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor`) == set.Shards }, waitFor, tick)
+			}
+			s.eventually(10)
+			require.Equal(t, 10, s.stored())
 		})
 	}
 }

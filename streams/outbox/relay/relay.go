@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,12 @@ func (noMeter) Lag(int64)               {}
 // ErrDrained is what Run returns after [Relay.Drain].
 var ErrDrained = errors.New("relay: drained")
 
+// ErrChanged is what Run returns when the mode of the database was changed under it: another relay has to go on.
+var ErrChanged = errors.New("relay: the mode of the database was changed")
+
+// errShards ends an attempt: the next one begins with the new number.
+var errShards = errors.New("relay: the number of shards of the database was changed")
+
 // PermanentError is a reason to stop that does not go away by trying again.
 type PermanentError struct{ Err error }
 
@@ -103,7 +110,7 @@ func withDefaults(c outbox.Config) outbox.Config {
 	set(&c.Schema, "public")
 	set(&c.Stream, "OUTBOX")
 	set(&c.Prefix, "outbox")
-	set(&c.Slot, "instar_outbox_"+slotName(c.Name))
+	set(&c.Slot, Slot(c))
 	if c.Mode == "" {
 		c.Mode = outbox.Log
 	}
@@ -201,7 +208,8 @@ type engine interface {
 
 // Run relays until ctx ends or Drain is done. Faults of Postgres and NATS are waited out: each time the shards are
 // opened again, which settles what was stored and what was not. It returns a *PermanentError when trying again makes no
-// sense: a position that belongs to another database, or a stream that cannot carry an outbox. It runs once.
+// sense: a position that belongs to another database, or a stream that cannot carry an outbox; ErrDrained and ErrChanged
+// are other ends. It runs once.
 func (r *Relay) Run(ctx context.Context) error {
 	r.init()
 	defer close(r.ended)
@@ -218,7 +226,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		err := r.attempt(ctx, s)
 		var fatal *PermanentError
 		switch {
-		case errors.As(err, &fatal), errors.Is(err, ErrDrained):
+		case errors.As(err, &fatal), errors.Is(err, ErrDrained), errors.Is(err, ErrChanged):
 			r.problem(err)
 			return err
 		case ctx.Err() != nil:
@@ -310,11 +318,26 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	default:
 		return permanent(fmt.Errorf("relay: mode %q of %s is none of log, claim, wal", r.Config.Mode, r.Config.Name))
 	}
-	care, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); r.housekeep(care, store, can.maxAge) }()
-	defer func() { cancel(); <-done }()
-	return e.serve(ctx)
+	go func() {
+		defer close(done)
+		r.housekeep(ctx, store, can.maxAge, func() {
+			switch now, err := readSettings(ctx, pool); {
+			case err != nil: // whoever works with the database tells
+			case now.mode != how.mode:
+				cancel(ErrChanged)
+			case now.shards != how.shards:
+				cancel(errShards)
+			}
+		})
+	}()
+	defer func() { cancel(nil); <-done }()
+	err = e.serve(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, ErrChanged) || errors.Is(cause, errShards) {
+		return cause
+	}
+	return err
 }
 
 // fits refuses what can never be published, and what the application does not know.
@@ -358,13 +381,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// slotName makes a name that a replication slot may have.
-func slotName(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if c == '-' {
-			b[i] = '_'
-		}
+// Slot is the name of the replication slot of a source in mode wal.
+func Slot(c outbox.Config) string {
+	if c.Slot != "" {
+		return c.Slot
 	}
-	return string(b)
+	return "instar_outbox_" + strings.ReplaceAll(c.Name, "-", "_")
 }

@@ -168,7 +168,7 @@ func (e *logEngine) whole(ctx context.Context, shard int) error {
 // sentUpTo is when the last row was marked as sent, in microseconds by the clock of the database: the position of mode claim.
 func (e *claimEngine) sentUpTo(ctx context.Context) (position, error) {
 	var at int64
-	err := e.store.Pool.QueryRow(ctx, `select coalesce((select (extract(epoch from sent_at) * 1000000)::bigint from outbox_event where status = 'SENT' order by sent_at desc limit 1), 0)`).Scan(&at)
+	err := e.store.Pool.QueryRow(ctx, `select coalesce((select (extract(epoch from sent_at) * 1000000)::bigint from outbox_event where phase = 2 order by sent_at desc limit 1), 0)`).Scan(&at)
 	if err != nil {
 		return position{}, fmt.Errorf("relay: cannot ask what was sent last: %w", err)
 	}
@@ -195,6 +195,6 @@ func (e *claimEngine) whole(ctx context.Context, s *session, stored []uuid.UUID)
 
 // sqlMissing is the first row that was sent after a time and is not among those.
 const sqlMissing = `
-	select event_id::text from outbox_event e where status = 'SENT' and sent_at > timestamptz 'epoch' + $1::bigint * interval '1 microsecond'
+	select event_id::text from outbox_event e where phase = 2 and sent_at > timestamptz 'epoch' + $1::bigint * interval '1 microsecond'
 		and not exists (select from unnest($2::uuid[]) as s (id) where s.id = e.event_id)
 	order by sent_at limit 1`

@@ -80,6 +80,11 @@ func (e *walEngine) open(ctx context.Context) error {
 		return err
 	}
 	e.r.Log.Info("reads the WAL", "slot", e.r.Config.Slot, "position", s.pos.String(), "readBack", len(s.seen))
+	if e.r.Config.Publication == "" { // from now on the slot has what is emitted
+		if _, err := e.pool.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1`, e.r.Config.Slot); err != nil {
+			return fmt.Errorf("relay: cannot say that the WAL is read: %w", err)
+		}
+	}
 	e.feed, err = startFeed(ctx, e.r, e.walPrefix)
 	return err
 }
