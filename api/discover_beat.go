@@ -24,7 +24,7 @@ func (s *Server) beatRoutes() []*route {
 	taken := map[string]*huma.Response{"204": {Description: "It is passed on"}}
 	beat := &route{role: Operate, serve: func(q *request) error { return q.beat(beats) }, op: huma.Operation{
 		OperationID: "heartbeat", Method: http.MethodPut, Path: "/v1/services/{service}/instances/{instanceId}/heartbeat", Tags: tags, Summary: "Say that an instance is alive",
-		Description: "For instances whose check is ttl. It is passed on and not stored: only what changes something becomes a transition. 409 says that the instance was registered again by somebody else, 410 that it is deregistered: register again.",
+		Description: "For instances whose check is ttl. It is passed on and not stored: only what changes something becomes a transition. 409 says that the instance was registered again by somebody else, 410 that it is deregistered, or that its generation is not known: register again.",
 		Errors:      []int{400, 404, 409, 410, 413, 415, 422, 503}, Parameters: []*huma.Param{namespaceParam()}, Responses: taken,
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: beats}}},
 	}}
@@ -72,7 +72,11 @@ func (q *request) beat(schema *huma.Schema) error {
 		p := problem(codeGone, "the instance is deregistered; register again to go on")
 		p.CurrentState = state
 		return p
-	case b.Generation != 0 && b.Generation != generation: // one that is still to come is nobody's
+	case b.Generation > generation: // a backup was restored, or nobody has it yet
+		p := problem(codeGone, fmt.Sprintf("generation %d is not registered, the instance is of generation %d; register again to go on", b.Generation, generation))
+		p.CurrentState = state
+		return p
+	case b.Generation != 0 && b.Generation < generation:
 		p := problem(machines.CodeGuard, fmt.Sprintf("the heartbeat is of generation %d, and the instance of generation %d", b.Generation, generation))
 		p.CurrentState = state
 		return p

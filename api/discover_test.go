@@ -355,7 +355,7 @@ func TestHeartbeats(t *testing.T) {
 	require.NoError(t, r.catalog.Wait(t.Context(), revision))
 	put("/v1/services/web/instances/a/heartbeat", `{"generation":1}`).problem(t, 409, "guard-rejected")
 	require.Equal(t, 204, put("/v1/services/web/instances/a/heartbeat", `{"generation":2}`).StatusCode)
-	put("/v1/services/web/instances/a/heartbeat", `{"generation":3}`).problem(t, 409, "guard-rejected")
+	put("/v1/services/web/instances/a/heartbeat", `{"generation":3}`).problem(t, 410, "gone")
 	ended := r.post("/v1/deregister/a?force", "").json(t)
 	require.NoError(t, r.catalog.Wait(t.Context(), uint64(ended["revision"].(float64))))
 	require.Equal(t, instance.Deregistered, put("/v1/services/web/instances/a/heartbeat", "").problem(t, 410, "gone")["currentState"])

@@ -268,7 +268,11 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 		due = now + tick
 	}
 	if t.awaitsEnd() {
-		due = min(due, max(l.goneAt(t), now+tick))
+		end := l.goneAt(t)
+		if end <= now { // it was said, or this node may not say it
+			end = now + sweepEvery
+		}
+		due = min(due, end)
 	}
 	if t.unsaid {
 		due = now
