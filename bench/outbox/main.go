@@ -21,7 +21,7 @@ import (
 
 func main() {
 	rounds := flag.Int("rounds", 3, "rounds of every comparison; the contenders take turns in each")
-	rows := flag.Int("rows", 40000, "rows per round with the default sync")
+	rows := flag.Int("rows", 20000, "rows per round with the default sync")
 	synced := flag.Int("fsync-rows", 5000, "rows per round with fsync")
 	only := flag.String("only", "", "one part: throughput, fsync, latency, producers")
 	who := flag.String("contender", "", "of throughput and fsync: those only whose name has this in it")
