@@ -255,9 +255,9 @@ func share(s *server, duration time.Duration) (float64, error) {
 	return 100 * float64(after-before) / float64(time.Since(started)), err
 }
 
-// settling is how long what registrations have caused is let end before heartbeats are measured: state is written to
-// disk, caches empty.
-const settling = 15 * time.Second
+// settling is how long what registrations have caused is let end before heartbeats are measured: their deadlines pass after
+// a minute, state is written to disk, caches empty.
+const settling = 80 * time.Second
 
 // stage is everything that is measured with a number of instances.
 type stage struct {
