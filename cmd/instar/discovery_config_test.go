@@ -64,3 +64,21 @@ func TestDiscoveryConfig(t *testing.T) {
 	_, err = load("discovery: {dns: \"0.0.0.0:53\"}", "--insecure")
 	require.NoError(t, err)
 }
+
+// A server that asks for no tokens is asked by loopback names, and by those that it was told of.
+func TestHostsOfAnOpenServer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		listen, hosts string
+		want          []string
+	}{
+		{"127.0.0.1:8080", "", []string{}}, {"[::1]:8080", "box.lan, 10.0.0.7", []string{"box.lan", "10.0.0.7"}}, {"0.0.0.0:8080", "", nil}, {"0.0.0.0:8080", "box.lan", []string{"box.lan"}},
+	} {
+		require.Equal(t, c.want, HTTP{Listen: c.listen, Hosts: c.hosts}.hosts(), "%s %s", c.listen, c.hosts)
+	}
+	_, err := Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "http://box.lan"), nil)
+	require.ErrorContains(t, err, "http.hosts")
+	cfg, err := Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "box.lan"), nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"box.lan"}, cfg.HTTP.hosts())
+}
