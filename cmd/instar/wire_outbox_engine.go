@@ -42,7 +42,7 @@ func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, e
 			return nil, err
 		}
 		return &relay.Relay{
-			Config: config, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.a.cfg.NATS.Replicas,
+			Config: config, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.replicas(),
 			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Log: o.a.log,
 			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Life: config.Lease / 3, Log: o.a.log},
 		}, nil
@@ -54,6 +54,14 @@ func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, e
 	e.r = r
 	e.store, err = outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
 	return e, err
+}
+
+// replicas are those of a stream that a relay makes: as many as the program's own streams have.
+func (o *outboxes) replicas() int {
+	if o.a.cfg.Cluster.On() {
+		return o.a.cfg.Cluster.Replicas
+	}
+	return o.a.cfg.NATS.Replicas
 }
 
 func (e *relayEngine) current() *relay.Relay {

@@ -272,6 +272,9 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		}
 		return err
 	}
+	if can.replicas < r.Replicas {
+		r.Log.Warn("the stream has fewer replicas than it would be made with: who loses a server loses events or stands still", "stream", stream.Name, "replicas", can.replicas, "try", fmt.Sprintf("nats stream edit %s --replicas %d", stream.Name, r.Replicas))
+	}
 	store, err := outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
 	if err != nil {
 		return permanent(fmt.Errorf("relay: %s: %w", r.Config.Name, err))
