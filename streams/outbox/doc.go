@@ -16,7 +16,7 @@
 // needs insert on outbox_log, outbox_event and outbox_inbox, and select on outbox_settings and outbox_pressure; no
 // more. A relay's role owns the schema, and reads xact_start of others (pg_read_all_stats) to tell how long they write.
 //
-// Postgres 14 or newer; tests run on 15.
+// Tests run on Postgres 15; 17 was tried.
 //
 // # For a relay
 //
