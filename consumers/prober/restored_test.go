@@ -45,7 +45,8 @@ func TestAStoreOfLowerRevisionsIsTaken(t *testing.T) {
 		w.becomes(t, key, instance.Healthy, patience)
 	}
 	item, _ := w.instances.Get(key)
-	require.Greater(t, item.Revision, uint64(5))
+	before := item.Revision
+	require.Greater(t, before, uint64(5))
 	st, err := w.JS.Stream(w.ctx, "KV_instances")
 	require.NoError(t, err)
 	msg, err := st.GetLastMsgForSubject(w.ctx, "$KV.instances."+key)
@@ -58,5 +59,5 @@ func TestAStoreOfLowerRevisionsIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return seen.at() == "127.0.0.1:2002" }, patience, 10*time.Millisecond)
 	item, _ = w.instances.Get(key)
-	require.Equal(t, uint64(1), item.Revision)
+	require.Less(t, item.Revision, before)
 }
