@@ -17,7 +17,7 @@ func death(ctx context.Context, o *options) error {
 		return err
 	}
 	defer s.stop()
-	f, _, err := register(ctx, s, o.perOne, o.perOne, ttl.String(), grace.String())
+	f, _, err := register(ctx, s, crowd{o.perOne, o.perOne, ttl.String(), grace.String(), nil})
 	if err != nil {
 		return err
 	}

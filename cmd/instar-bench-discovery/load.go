@@ -41,18 +41,25 @@ func (f *fleet) service(i int) string {
 	return fmt.Sprintf("svc-%d", i/f.per)
 }
 
-// register registers size instances with a TTL over HTTP and returns how many per second were accepted.
-func register(ctx context.Context, s *server, size, per int, ttl, grace string) (*fleet, float64, error) {
-	f := &fleet{s: s, size: size, per: per, ids: make([]string, size), gens: make([]uint64, size)}
+// crowd is what is to be registered.
+type crowd struct {
+	size, per  int // all in all, and of one service
+	ttl, grace string
+	then       func(f *fleet, i int) error // done with each that is registered; nil is nothing
+}
+
+// register registers a crowd over HTTP and returns how many per second were accepted.
+func register(ctx context.Context, s *server, c crowd) (*fleet, float64, error) {
+	f := &fleet{s: s, size: c.size, per: c.per, ids: make([]string, c.size), gens: make([]uint64, c.size)}
 	started := time.Now()
-	err := parallel(ctx, 64, size, func(i int) error {
+	err := parallel(ctx, 64, c.size, func(i int) error {
 		var answer struct {
 			InstanceID string `json:"instanceId"`
 			Generation uint64 `json:"generation"`
 		}
 		body := map[string]any{
 			"serviceName": f.service(i), "nodeAddress": fmt.Sprintf("10.%d.%d.%d:8080", i>>16&255, i>>8&255, i&255), "zone": fmt.Sprintf("z%d", i%3),
-			"payload": map[string]string{"region": "eu", "version": "1.0"}, "check": map[string]any{"type": "ttl", "ttl": ttl, "grace": grace},
+			"payload": map[string]string{"region": "eu", "version": "1.0"}, "check": map[string]any{"type": "ttl", "ttl": c.ttl, "grace": c.grace},
 		}
 		err := call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer)
 		for try := 0; errors.Is(err, errBusy) && try < 5; try++ { // as any client would
@@ -64,9 +71,12 @@ func register(ctx context.Context, s *server, size, per int, ttl, grace string) 
 			return err
 		}
 		f.ids[i], f.gens[i] = answer.InstanceID, answer.Generation
+		if c.then != nil {
+			return c.then(f, i)
+		}
 		return nil
 	})
-	return f, float64(size) / time.Since(started).Seconds(), err
+	return f, float64(c.size) / time.Since(started).Seconds(), err
 }
 
 // parallel calls do for 0 to n-1 from so many goroutines; the first error ends it.
@@ -127,20 +137,10 @@ func call(ctx context.Context, method, url string, in any, want int, out any) er
 	return json.Unmarshal(raw, out)
 }
 
-// hello sends the first heartbeat of every instance, as each would do when it is registered, and not a period later. It
-// names the generation: so it counts even when it is faster than the news of the registration.
-func (f *fleet) hello(nc *nats.Conn) error {
-	for i, id := range f.ids {
-		if err := nc.Publish("instar.hb.default."+f.service(i)+"."+id, fmt.Appendf(nil, `{"generation":%d}`, f.gens[i])); err != nil {
-			return err
-		}
-		if i%1000 == 999 {
-			if err := nc.Flush(); err != nil { // the server keeps up
-				return err
-			}
-		}
-	}
-	return nc.Flush()
+// hello sends the first heartbeat of an instance, as each would do when it is registered, and not a period later. It names
+// the generation: so it counts even when it is faster than the news of the registration.
+func (f *fleet) hello(nc *nats.Conn, i int) error {
+	return nc.Publish("instar.hb.default."+f.service(i)+"."+f.ids[i], fmt.Appendf(nil, `{"generation":%d}`, f.gens[i]))
 }
 
 // beat sends each instance's heartbeat once per period over core NATS, evenly spread, until ctx ends.
@@ -295,7 +295,7 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 		return nil, err
 	}
 	profiled := s.profile(ctx, o, fmt.Sprintf("register-%d.pprof", size), seconds(time.Duration(size)*time.Millisecond))
-	f, rate, err := register(ctx, s, size, o.perOne, "30m", "10m") // nobody beats before all are registered
+	f, rate, err := register(ctx, s, crowd{size, o.perOne, "30m", "10m", func(f *fleet, i int) error { return f.hello(nc, i) }})
 	if err != nil {
 		return nil, err
 	}
@@ -303,9 +303,6 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 		fmt.Printf("  (%d of %d registrations were answered 503 and made again)\n", n, size)
 	}
 	st := &stage{size: size, registered: rate, perSecond: float64(size) / 10}
-	if err := f.hello(nc); err != nil {
-		return nil, err
-	}
 	beating, cancel := context.WithCancel(ctx)
 	var beats sync.WaitGroup
 	defer beats.Wait()

@@ -25,7 +25,7 @@ func memory(ctx context.Context, o *options) error {
 	var at, live [2]int
 	var f *fleet
 	for i, n := range []int{o.instances / 5, o.instances} {
-		if f, _, err = register(ctx, s, n, o.perOne, "30m", "10m"); err != nil { // those that are there begin anew
+		if f, _, err = register(ctx, s, crowd{n, o.perOne, "30m", "10m", nil}); err != nil { // those that are there begin anew
 			return err
 		}
 		beating, cancel := context.WithCancel(ctx)

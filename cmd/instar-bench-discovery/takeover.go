@@ -30,7 +30,7 @@ func takeover(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	f, _, err := register(ctx, nodes[0], spreadOver, 1, "10m", "10m")
+	f, _, err := register(ctx, nodes[0], crowd{spreadOver, 1, "10m", "10m", nil})
 	if err != nil {
 		return err
 	}

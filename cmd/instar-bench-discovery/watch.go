@@ -78,7 +78,7 @@ func watch(ctx context.Context, o *options) error {
 		return err
 	}
 	defer s.stop()
-	f, _, err := register(ctx, s, o.perOne, o.perOne, "10m", "10m")
+	f, _, err := register(ctx, s, crowd{o.perOne, o.perOne, "10m", "10m", nil})
 	if err != nil {
 		return err
 	}
