@@ -108,7 +108,7 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 	}
 	if err := outbox.Init(cmd.Context(), dsn, schema, set); err != nil {
 		if errors.Is(err, outbox.ErrRowsWait) {
-			return &exitError{code: exitConflict, err: err, try: "instar relay drain, or instar outbox discard --all"}
+			return &exitError{code: exitConflict, err: err, try: "instar relay drain"}
 		}
 		return ofDatabase(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -57,7 +58,12 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 	}
 	defer db.Close()
 	if schema != "" {
-		if _, err := db.ExecContext(ctx, "create schema if not exists "+pgx.Identifier{schema}.Sanitize()); err != nil {
+		create := "create schema if not exists " + pgx.Identifier{schema}.Sanitize()
+		_, err := db.ExecContext(ctx, create)
+		if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "23505" { // somebody else was just making it
+			_, err = db.ExecContext(ctx, create)
+		}
+		if err != nil {
 			return fmt.Errorf("outbox: schema %s: %w", schema, err)
 		}
 	}

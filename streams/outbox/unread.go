@@ -35,9 +35,17 @@ func slots(ctx context.Context, q interface {
 	return list, rows.Err()
 }
 
+// unreadError is [ErrRowsWait] in mode wal, where nobody can discard them.
+type unreadError string
+
+func (e unreadError) Error() string { return string(e) }
+
+// Is makes it an ErrRowsWait.
+func (e unreadError) Is(target error) bool { return target == ErrRowsWait }
+
 // errReads says that a relay reads the log of the database right now: what it has not read cannot be seen.
 func (s slot) errReads() error {
-	return fmt.Errorf("outbox: the relay of source %s reads the slot %s, so what it has not read cannot be seen: drain it (instar relay drain %s) and change the mode while it stands: %w", s.source, s.name, s.source, ErrRowsWait)
+	return unreadError(fmt.Sprintf("outbox: the relay of source %s reads the slot %s, so it cannot be seen whether anything waits: drain the relay (instar relay drain %s, or end instar outbox relay when nothing waits), and change mode or shards while it stands", s.source, s.name, s.source))
 }
 
 // leaving is how long a relay that was told to stop may take to leave its slot.
@@ -90,7 +98,7 @@ func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx) ([]slot, error) {
 			return nil, fmt.Errorf("outbox: cannot see what is unread in the slot %s of source %s, so the mode stays: %w", s.name, s.source, err)
 		}
 		if unread {
-			return nil, fmt.Errorf("outbox: mode wal: the relay of source %s has not confirmed all that was appended: let it drain (instar relay drain %s, or run instar outbox relay --source %s until nothing waits), then change the mode: %w", s.source, s.source, s.source, ErrRowsWait)
+			return nil, unreadError(fmt.Sprintf("outbox: mode wal: the relay of source %s has not confirmed all that was appended, and no other mode sees it: resume the relay and let it drain (instar relay drain %s, or run instar outbox relay --source %s for a while), then change mode or shards", s.source, s.source, s.source))
 		}
 	}
 	return list, nil
