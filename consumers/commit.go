@@ -70,7 +70,7 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 		return err
 	}
 	for _, it := range items {
-		it.sweep = p.broom != nil && it.slot != nil && !it.slot.unstored && !it.parked()
+		it.sweep = p.broom.takes(it)
 	}
 	s := &settlement{items: items, slots: slots, done: make(chan error, 1)}
 	for _, slot := range slots {
@@ -104,9 +104,7 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 	if p.broom == nil {
 		return nil
 	}
-	if p.broom.note(s.items); p.broom.done < sweepAfter {
-		return nil
-	}
+	p.broom.note(s.items)
 	return p.sweep(ctx)
 }
 

@@ -73,6 +73,8 @@ type Engine struct {
 
 	byName map[string]*machines.Machine
 	live   atomic.Int32 // partitions that take commands
+
+	purging chan struct{} // holds whoever purges COMMANDS
 }
 
 // Run takes commands until ctx ends: of all partitions, or of those that its node has.
@@ -80,6 +82,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.withDefaults()
 	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
 	e.AckWait = orDefault(e.AckWait, 30*time.Second)
+	e.purging = make(chan struct{}, 1)
 	e.byName = map[string]*machines.Machine{}
 	for _, m := range e.Machines {
 		e.byName[m.Name] = m

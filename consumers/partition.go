@@ -97,8 +97,8 @@ func (p *partition) serve(ctx context.Context) error {
 	p.slots, p.last = map[string]*slot{}, 0
 	p.idle = time.NewTicker(idleRound)
 	defer p.idle.Stop()
-	p.takeBroom()
-	defer p.putAway(ctx)
+	p.broom = p.takeBroom()
+	defer p.broom.putAway()
 	if p.failures == nil {
 		p.failures = map[uint64]int{}
 	}
@@ -131,7 +131,13 @@ func (p *partition) serve(ctx context.Context) error {
 			err = p.process(ctx, batch)
 		}
 	}
-	return errors.Join(err, p.settled())
+	if failed := p.settled(); failed != nil {
+		return errors.Join(err, failed)
+	}
+	if ctx.Err() != nil || errors.Is(err, errLeft) {
+		p.lastSweep(ctx)
+	}
+	return err
 }
 
 // pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests

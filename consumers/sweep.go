@@ -16,22 +16,43 @@ import (
 // crash leaves in the stream comes again and is known by the marks, as with an ack that was lost. What only memory knows,
 // such as a refusal without a commit behind it, is acked at once: by the time it came again it might be decided otherwise.
 const (
-	sweepAfter = 512                    // commands; well below the consumer's bound on those that are not acked
-	sweepEvery = 500 * time.Millisecond // when there are fewer
+	sweepAfter  = 512                    // commands, or two batches if they are fewer: below the consumer's bound on what is not acked
+	sweepEvery  = 500 * time.Millisecond // when there are fewer
+	sweepWithin = 5 * time.Second        // as long as an append may take on the same disk
 )
 
-// broom ends the commands of one partition, many at once. Nil ends none.
+// broom ends the commands of one partition, many at once.
 type broom struct {
-	tick *time.Ticker
-	done int    // commands that are done and still in the stream
-	last uint64 // the last of them: all of the partition up to it are done
+	tick       *time.Ticker
+	after      int
+	reconnects uint64    // of the connection when it was taken
+	swept      time.Time // the last time
+	done       int       // commands that are done and still in the stream
+	last       uint64    // the last of them: all of the partition up to it are done
+	refused    bool      // the stream may not be purged: ack
 }
 
-func (p *partition) takeBroom() {
-	p.broom = nil
-	if p.e.Appender.Grouping() {
-		p.broom = &broom{tick: time.NewTicker(sweepEvery)}
+// takeBroom is for a single server with commits in groups, which is where the stream fsyncs each write. Elsewhere it is nil.
+func (p *partition) takeBroom() *broom {
+	if !p.e.Appender.Grouping() || p.e.Replicated {
+		return nil
 	}
+	offset := sweepEvery * time.Duration(p.n) / streams.Partitions // not all of them at once
+	return &broom{
+		tick: time.NewTicker(sweepEvery), after: min(sweepAfter, 2*p.e.Batch),
+		reconnects: p.e.NC.Stats().Reconnects, swept: time.Now().Add(offset),
+	}
+}
+
+func (b *broom) putAway() {
+	if b != nil {
+		b.tick.Stop()
+	}
+}
+
+// takes reports whether the command may stay until the next sweep.
+func (b *broom) takes(it *item) bool {
+	return b != nil && !b.refused && it.slot != nil && !it.slot.unstored && it.letter == "" && !it.parked()
 }
 
 // due tells when there may be something to sweep.
@@ -42,25 +63,61 @@ func (b *broom) due() <-chan time.Time {
 	return b.tick.C
 }
 
-// note takes a settled batch, which is the next of the partition in stream order.
+// note takes a settled batch.
 func (b *broom) note(items []*item) {
 	b.done += len(items)
-	b.last = items[len(items)-1].seq
+	b.last = max(b.last, items[len(items)-1].seq) // what was delivered again lies below
 }
 
-// sweep removes the commands that are done from the stream. No batch is being settled beside it.
+// sweep removes the commands that are done from the stream, when there are enough or it is time. No batch is being settled
+// beside it. A purge that is not answered is tried again: nothing is lost by one that comes late, or never.
 func (p *partition) sweep(ctx context.Context) error {
 	b := p.broom
-	if b == nil || b.done == 0 {
+	if b == nil || b.refused || b.done == 0 || b.done < b.after && time.Since(b.swept) < sweepEvery {
+		return nil
+	}
+	b.swept = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	defer cancel()
+	err := p.purge(ctx)
+	if err != nil && b.done >= 2*b.after {
+		return err
+	}
+	if err != nil {
+		p.e.Log.Warn("commands that are done stay in the stream for now", "partition", p.n, "error", err)
+	}
+	return nil
+}
+
+// lastSweep is for whoever takes the partition next: it need not see again what was done.
+func (p *partition) lastSweep(ctx context.Context) {
+	if p.broom == nil || p.broom.refused || p.broom.done == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	if err := p.purge(ctx); err != nil {
+		p.e.Log.Debug("commands that are done stay in the stream and will come again", "partition", p.n, "error", err)
+	}
+}
+
+// purge is one at a time in the process: those of one stream are serial in the server, and others need its workers too.
+func (p *partition) purge(ctx context.Context) error {
+	b := p.broom
+	stream := p.e.Names.Stream(streams.CommandStream)
+	select {
+	case p.e.purging <- struct{}{}:
+		defer func() { <-p.e.purging }()
+	case <-ctx.Done():
+		return fmt.Errorf("cannot purge %s in time: %w", stream, ctx.Err())
+	}
+	if p.e.NC.Stats().Reconnects != b.reconnects { // a server that lost its last messages gives their sequences out again
 		return nil
 	}
 	req, err := json.Marshal(map[string]any{"filter": p.e.Names.StoredIn(p.n), "seq": b.last + 1}) // up to, without it
 	if err != nil {
 		return err
 	}
-	stream := p.e.Names.Stream(streams.CommandStream)
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
 	m, err := p.e.NC.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
 	if err != nil {
 		return fmt.Errorf("cannot purge %s up to command %d: %w", stream, b.last, err)
@@ -71,20 +128,10 @@ func (p *partition) sweep(ctx context.Context) error {
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
 		return fmt.Errorf("cannot read the answer to a purge of %s: %w", stream, err)
 	}
-	if answer.Error != nil {
-		return fmt.Errorf("cannot purge %s up to command %d: %w", stream, b.last, answer.Error)
+	if answer.Error != nil { // what was done so far comes again, and is acked
+		b.refused = true
+		p.e.Log.Warn("the stream of commands refuses to be purged: each command is acked instead", "partition", p.n, "error", answer.Error)
 	}
 	b.done = 0
 	return nil
-}
-
-// putAway sweeps a last time: who takes the partition next need not see again what was done.
-func (p *partition) putAway(ctx context.Context) {
-	if p.broom == nil {
-		return
-	}
-	p.broom.tick.Stop()
-	if err := p.sweep(context.WithoutCancel(ctx)); err != nil {
-		p.e.Log.Debug("commands that are done stay in the stream and will come again", "partition", p.n, "error", err)
-	}
 }

@@ -3,6 +3,7 @@ package streams
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -112,8 +113,9 @@ func (g *grouping) commit(units []unit) {
 	}
 	began := time.Now()
 	if g.alone(msgs, began) {
-		g.single(units)
-		g.took(true, msgs, began)
+		if g.single(units) {
+			g.took(true, msgs, began)
+		}
 		return
 	}
 	r := g.batch(units, msgs)
@@ -173,17 +175,23 @@ func (g *grouping) batch(units []unit, total int) Result {
 	return <-answer // publish always calls back
 }
 
-// single stores the units one by one, beside one another; the messages of one unit follow each other.
-func (g *grouping) single(units []unit) {
+// single stores the units one by one, beside one another; the messages of one unit follow each other. It reports whether
+// all of them were answered.
+func (g *grouping) single(units []unit) bool {
 	var all sync.WaitGroup
+	var silent atomic.Bool
 	for _, u := range units {
 		all.Add(1)
 		g.follow(u, 0, func(r Result) {
+			if errors.Is(r.Err, ErrUnanswered) {
+				silent.Store(true)
+			}
 			u.done(r)
 			all.Done()
 		})
 	}
 	all.Wait()
+	return !silent.Load()
 }
 
 func (g *grouping) follow(u unit, i int, done func(Result)) {

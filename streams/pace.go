@@ -19,29 +19,34 @@ type estimate struct {
 
 // The first guesses, of a slow virtual disk, and what keeps them true.
 const (
-	firstBatch   = 8 * time.Millisecond
-	firstSingle  = 500 * time.Microsecond
-	weight       = 8                // one measurement moves the mean by an eighth
-	fewest       = 4                // fewer messages are never a batch: it takes three fsyncs
-	doubtAfter   = 10 * time.Second // since the other way was measured last
-	dearestDoubt = 3                // times the cheaper way, that a doubt may cost
+	firstBatch  = 8 * time.Millisecond
+	firstSingle = 500 * time.Microsecond
+	weight      = 8                // one measurement moves the mean by an eighth
+	outlier     = 4                // times the mean is as much as one measurement counts: disks stall
+	fewest      = 4                // fewer messages are never a batch: it takes three fsyncs
+	doubtAfter  = 10 * time.Second // since the other way was measured last; as many times later as it is dearer
 )
 
 func newPace() pace {
 	return pace{batch: estimate{mean: firstBatch}, single: estimate{mean: firstSingle}}
 }
 
-// alone reports whether n messages are stored one by one. The way that looks dearer is tried again from time to time,
-// while it does not look much dearer: the disk may have changed, or the guess have been wrong.
+// alone reports whether n messages are stored one by one. The way that looks dearer is tried again from time to time, the
+// more seldom the dearer it looks: the disk may have changed, or the guess have been wrong.
 func (p *pace) alone(n int, now time.Time) bool {
 	if n < fewest {
 		return true
 	}
 	single, batch := time.Duration(n)*p.single.mean, p.batch.mean
 	if single <= batch {
-		return now.Sub(p.batch.at) < doubtAfter || batch > dearestDoubt*single
+		return !p.batch.doubted(batch, single, now)
 	}
-	return now.Sub(p.single.at) >= doubtAfter && single <= dearestDoubt*batch
+	return p.single.doubted(single, batch, now)
+}
+
+// doubted reports whether it is time to measure a way again that looks as dear as that beside the cheaper one.
+func (e *estimate) doubted(dear, cheap time.Duration, now time.Time) bool {
+	return now.Sub(e.at).Seconds()*float64(cheap) >= doubtAfter.Seconds()*float64(dear)
 }
 
 // took notes how long n messages have taken, in a batch or alone.
@@ -54,6 +59,6 @@ func (p *pace) took(alone bool, n int, d time.Duration, now time.Time) {
 }
 
 func (e *estimate) note(d time.Duration, now time.Time) {
-	e.mean += (d - e.mean) / weight
+	e.mean = max(e.mean+(min(d, outlier*e.mean)-e.mean)/weight, time.Microsecond)
 	e.at = now
 }

@@ -56,3 +56,26 @@ func TestFewAreNeverABatch(t *testing.T) {
 	require.True(t, p.alone(fewest-1, time.Unix(1, 0)))
 	require.False(t, p.alone(fewest, time.Unix(1, 0)))
 }
+
+// A disk that stalled once is not taken for a slow one for ever.
+func TestThePaceForgetsAStall(t *testing.T) {
+	t.Parallel()
+	d := disk{8 * time.Millisecond, 500 * time.Microsecond}
+	for name, stalled := range map[string]bool{"alone": true, "in a batch": false} {
+		for _, n := range []int{8, 30, 60, 200} {
+			p, now := newPace(), time.Unix(0, 0)
+			p.took(stalled, 1, 5*time.Second, now)
+			spent, best := time.Duration(0), time.Duration(0)
+			for i := range 20_000 {
+				alone := p.alone(n, now)
+				took := d.store(alone, n)
+				now = now.Add(took)
+				p.took(alone, n, took, now)
+				if i > 10_000 {
+					spent, best = spent+took, best+min(d.store(true, n), d.store(false, n))
+				}
+			}
+			require.Less(t, float64(spent), 1.05*float64(best), "%s, %d: %v instead of %v", name, n, spent, best)
+		}
+	}
+}
