@@ -139,10 +139,8 @@ func (e *claimEngine) pause(ctx context.Context) error {
 	if !h.s.due(time.Now(), e.pub.can.maxAge) {
 		return nil
 	}
-	for _, l := range e.lanes {
-		if err := l.mark(ctx); err != nil {
-			return err
-		}
+	if err := e.settle(ctx); err != nil {
+		return err
 	}
 	if err := e.mark(ctx, h.s); err != nil {
 		return err
@@ -353,10 +351,7 @@ func (e *claimEngine) settle(ctx context.Context) error {
 func (e *claimEngine) leave(ctx context.Context, why error) error {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	var err error
-	for _, l := range e.lanes {
-		err = errors.Join(err, l.mark(stop))
-	}
+	err := e.settle(stop)
 	h := e.shards.held[0]
 	if err == nil && h != nil && h.s != nil {
 		s := h.s
