@@ -246,7 +246,7 @@ func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) 
 }
 
 const (
-	eventColumns  = `seq, shard, event_id, occurred_at, created_at, aggregate_type, aggregate_id, event_type, content_type, headers, payload`
+	eventColumns  = `seq, shard, event_id, case when isfinite(occurred_at) then occurred_at else created_at end as occurred_at, created_at, aggregate_type, aggregate_id, event_type, content_type, headers, payload`
 	tailEvents    = `select event_id::text as cursor, ` + eventColumns + `, status, attempts, coalesce(last_error, '') from outbox_event`
 	sqlTailEvents = `select * from (` + tailEvents + ` order by event_id desc limit $1) as t order by event_id`
 

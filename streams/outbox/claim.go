@@ -107,21 +107,22 @@ const sqlClaim = `
 	), postponed as (
 		update outbox_event e set next_retry_at = greatest(j.next_retry_at, least(j.until, now() + interval '1 hour')), updated_at = now()
 		from judged j where e.event_id = any (array(select event_id from judged where not free and until > next_retry_at)) and j.event_id = e.event_id
-		returning e.event_id, e.occurred_at, e.seq
+		returning e.event_id, e.seq
 	), ended as (
 		update outbox_event e set status = 'DEAD', next_retry_at = 'infinity', last_error = 'the lease of ' || e.locked_by || ' has ended',
 			locked_by = null, locked_until = null, lease_token = null, updated_at = now()
 		where e.event_id = any (array(select event_id from judged where spent))
-		returning e.event_id, e.occurred_at, e.seq
+		returning e.event_id, e.seq
 	), claimed as (
 		update outbox_event e set status = 'SENDING', attempts = e.attempts + 1, locked_by = $3, locked_until = now() + $4 * interval '1 second',
 			lease_token = $5, last_error = case when e.status = 'SENDING' then 'the lease of ' || e.locked_by || ' has ended' else e.last_error end, updated_at = now()
 		where e.event_id = any (array(select event_id from judged where free))
-		returning e.event_id, e.occurred_at, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.content_type, e.headers, e.not_before,
+		returning e.event_id, case when isfinite(e.occurred_at) then e.occurred_at else e.created_at end, e.aggregate_type, e.aggregate_id, e.event_type,
+			e.payload, e.content_type, e.headers, case when isfinite(e.not_before) then e.not_before end,
 			e.seq, e.shard, e.attempts, e.redrives, e.locked_until
 	)
 	select false, * from claimed union all
-	select true, event_id, occurred_at, '', '', '', ''::bytea, '', '{}', null, seq, 0, 0, 0, now()
+	select true, event_id, now(), '', '', '', ''::bytea, '', '{}', null, seq, 0, 0, 0, now()
 	from (select * from postponed union all select * from ended) as others`
 
 // sqlReleaseExpired reads all rows that wait.

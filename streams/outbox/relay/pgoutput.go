@@ -159,16 +159,43 @@ func (d *decoder) message(content []byte) change {
 // envelope is the first line of an emitted message, which the payload follows.
 type envelope struct {
 	EventID       uuid.UUID       `json:"event_id"`
-	OccurredAt    time.Time       `json:"occurred_at"`
+	OccurredAt    moment          `json:"occurred_at"`
 	AggregateType string          `json:"aggregate_type"`
 	AggregateID   string          `json:"aggregate_id"`
 	EventType     string          `json:"event_type"`
 	ContentType   string          `json:"content_type"`
 	Headers       json.RawMessage `json:"headers"`
-	NotBefore     *time.Time      `json:"not_before"`
+	NotBefore     *moment         `json:"not_before"`
 	Shard         int             `json:"shard"`
-	CreatedAt     time.Time       `json:"created_at"`
+	CreatedAt     moment          `json:"created_at"`
 	Pos           string          `json:"pos,omitempty"` // of one that is parked
+}
+
+// moment is a time as Postgres writes it. What Go or JSON have no time for, such as one before Christ, is the zero time, and
+// infinity is never: the time is less than the event.
+type moment struct{ time.Time }
+
+var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+func (m *moment) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	m.parse(time.RFC3339Nano, s)
+	return nil
+}
+
+func (m *moment) parse(layout, s string) {
+	t, err := time.Parse(layout, s)
+	switch {
+	case err == nil:
+		m.Time = t
+	case s == "infinity":
+		m.Time = never
+	default:
+		m.Time = time.Time{}
+	}
 }
 
 // emitted fills the row from an emitted message. One that was parked brings its position along.
@@ -189,10 +216,13 @@ func (r *row) emitted(message []byte, pos position) error {
 		} else {
 			e.Pos = pos.String()
 		}
-		r.pos, r.ID, r.OccurredAt, r.AggregateType, r.AggregateID, r.EventType = pos, e.EventID, e.OccurredAt, e.AggregateType, e.AggregateID, e.EventType
+		r.pos, r.ID, r.OccurredAt, r.AggregateType, r.AggregateID, r.EventType = pos, e.EventID, e.OccurredAt.Time, e.AggregateType, e.AggregateID, e.EventType
+		if r.OccurredAt.IsZero() || r.OccurredAt.Equal(never) {
+			r.OccurredAt = e.CreatedAt.Time
+		}
 		r.ContentType, r.Headers, r.Payload = e.ContentType, outbox.ReadHeaders(e.Headers), message[i+1:]
 		if e.NotBefore != nil {
-			r.NotBefore, r.later = *e.NotBefore, e.NotBefore.After(time.Now())
+			r.NotBefore, r.later = e.NotBefore.Time, e.NotBefore.After(time.Now())
 		}
 		r.line = &e
 		return nil
@@ -250,9 +280,9 @@ func (e *envelope) column(name string, value []byte, w *row) (err error) {
 	case "event_id":
 		e.EventID, err = uuid.Parse(s)
 	case "occurred_at":
-		e.OccurredAt, err = time.Parse(stamp, s)
+		e.OccurredAt.parse(stamp, s)
 	case "created_at":
-		e.CreatedAt, err = time.Parse(stamp, s)
+		e.CreatedAt.parse(stamp, s)
 	case "aggregate_type":
 		e.AggregateType = s
 	case "aggregate_id":
@@ -264,9 +294,8 @@ func (e *envelope) column(name string, value []byte, w *row) (err error) {
 	case "headers":
 		e.Headers = json.RawMessage(s)
 	case "not_before":
-		var t time.Time
-		t, err = time.Parse(stamp, s)
-		e.NotBefore = &t
+		e.NotBefore = &moment{}
+		e.NotBefore.parse(stamp, s)
 	case "payload":
 		w.Payload, err = hex.DecodeString(trimHex(s))
 	}

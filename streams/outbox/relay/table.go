@@ -47,7 +47,7 @@ func lastNumber(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 const (
 	sqlFence = `select mark, writers from outbox_fence()`
 
-	columns       = `seq, shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, payload, content_type, headers, coalesce(not_before > now(), false)`
+	columns       = `seq, shard, event_id, case when isfinite(occurred_at) then occurred_at else created_at end, aggregate_type, aggregate_id, event_type, payload, content_type, headers, coalesce(not_before > now(), false)`
 	sqlRead       = `select ` + columns + ` from outbox_log where seq > $1 order by seq limit $2`
 	sqlReadShards = `select ` + columns + ` from outbox_log where seq > $1 and shard = any ($3) order by seq limit $2`
 )
@@ -208,7 +208,7 @@ func countTry(ctx context.Context, pool *pgxpool.Pool, p *parking, wait time.Dur
 	return nil
 }
 
-const sqlWaiting = `select p.seq, p.shard, p.event_id, coalesce(l.occurred_at, p.parked_at), p.aggregate_type, p.aggregate_id, p.event_type, coalesce(l.payload, ''), coalesce(l.content_type, ''), coalesce(l.headers, '{}'),
+const sqlWaiting = `select p.seq, p.shard, p.event_id, case when isfinite(l.occurred_at) then l.occurred_at else p.parked_at end, p.aggregate_type, p.aggregate_id, p.event_type, coalesce(l.payload, ''), coalesce(l.content_type, ''), coalesce(l.headers, '{}'),
 		p.attempts, p.redrives, p.message, l.seq is null and p.message is null
 		from outbox_parked p left join outbox_log l on l.seq = p.seq and l.day = p.day
 		where p.shard = $1 and p.aggregate_type = $2 and p.aggregate_id = $3 and not coalesce(p.not_before > now(), false) order by p.seq limit 100`
