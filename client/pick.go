@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -26,6 +27,25 @@ type target struct {
 	failures int // in a row
 	ejected  int // how often
 	until    time.Time
+	conns    *http.Transport // to it alone: with it they go, or a successor at the same address would be called over dead ones
+	gone     bool
+}
+
+// over ends the connections of a target that has gone when nobody uses them any more. The resolver's lock is held.
+func (t *target) over() {
+	if t.gone && t.inFlight == 0 && t.conns != nil {
+		t.conns.CloseIdleConnections()
+	}
+}
+
+// via is where a call to the choice goes: connections of its own, as base makes them.
+func (c *Choice) via(base *http.Transport) *http.Transport {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.t.conns == nil {
+		c.t.conns = base.Clone()
+	}
+	return c.t.conns
 }
 
 // Choice is an endpoint that was picked. Done must be called once, when the call is over.
@@ -63,6 +83,7 @@ func (c *Choice) Done(o Outcome) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	c.t.inFlight--
+	c.t.over()
 	switch o {
 	case OK:
 		c.t.failures = 0

@@ -199,3 +199,14 @@ func (r *Resolver) tell() {
 		f(slices.Clone(list))
 	}
 }
+
+// hangUp ends the connections to instances that nobody uses.
+func (r *Resolver) hangUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.targets {
+		if t.conns != nil {
+			t.conns.CloseIdleConnections()
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -34,8 +35,8 @@ const (
 // The Host of the request stays as it was in the URL. With https the certificate must be for the address of the instance
 // unless Base says otherwise.
 type Transport struct {
-	Base    http.RoundTripper
-	Options Options // of the resolvers
+	Base    http.RoundTripper // an *http.Transport is copied for each instance, so that connections end with what they lead to
+	Options Options           // of the resolvers
 
 	client *Client
 	mu     sync.Mutex
@@ -95,12 +96,19 @@ func (t *Transport) Close() {
 	t.mu.Unlock()
 	for _, r := range known {
 		r.Close()
+		r.hangUp()
 	}
 	t.CloseIdleConnections()
 }
 
-// CloseIdleConnections closes those of Base.
+// CloseIdleConnections closes those of Base, and those to instances.
 func (t *Transport) CloseIdleConnections() {
+	t.mu.Lock()
+	known := slices.Collect(maps.Values(t.known))
+	t.mu.Unlock()
+	for _, r := range known {
+		r.hangUp()
+	}
 	if c, ok := t.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
@@ -156,7 +164,11 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body) (resp *http.
 	}
 	out.URL.Host = choice.NodeAddress
 	out.Body = b.reader()
-	resp, err = t.Base.RoundTrip(out)
+	base := t.Base
+	if own, ok := base.(*http.Transport); ok {
+		base = choice.via(own)
+	}
+	resp, err = base.RoundTrip(out)
 	if err != nil {
 		return nil, !wrote.Load(), err
 	}

@@ -171,9 +171,10 @@ func (r *Resolver) apply(c change, whole bool) {
 
 // retire remembers a target that has gone while calls to it are under way.
 func (r *Resolver) retire(t *target) {
-	if t.inFlight > 0 {
+	if t.gone = true; t.inFlight > 0 {
 		r.leaving = append(r.leaving, t)
 	}
+	t.over()
 }
 
 func (r *Resolver) confirmSoon() {
