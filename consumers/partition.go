@@ -131,12 +131,8 @@ func (p *partition) serve(ctx context.Context) error {
 			err = p.process(ctx, batch)
 		}
 	}
-	if failed := p.settled(); failed != nil {
-		return errors.Join(err, failed)
-	}
-	if ctx.Err() != nil || errors.Is(err, errLeft) {
-		p.lastSweep(ctx)
-	}
+	err = errors.Join(err, p.settled())
+	p.lastSweep(ctx)
 	return err
 }
 

@@ -30,6 +30,7 @@ type broom struct {
 	done       int       // commands that are done and still in the stream
 	last       uint64    // the last of them: all of the partition up to it are done
 	refused    bool      // the stream may not be purged: ack
+	silent     bool      // the last purge was not answered
 }
 
 // takeBroom is for a single server with commits in groups, which is where the stream fsyncs each write. Elsewhere it is nil.
@@ -80,6 +81,7 @@ func (p *partition) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
 	defer cancel()
 	err := p.purge(ctx)
+	b.silent = err != nil
 	if err != nil && b.done >= 2*b.after {
 		return err
 	}
@@ -89,9 +91,10 @@ func (p *partition) sweep(ctx context.Context) error {
 	return nil
 }
 
-// lastSweep is for whoever takes the partition next: it need not see again what was done.
+// lastSweep is for whoever takes the partition next, or again: it should not see what was done. A value that somebody broke
+// by hand meanwhile does not say that it knows a command, which would be taken for one that cannot be processed.
 func (p *partition) lastSweep(ctx context.Context) {
-	if p.broom == nil || p.broom.refused || p.broom.done == 0 {
+	if p.broom == nil || p.broom.refused || p.broom.silent || p.broom.done == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)

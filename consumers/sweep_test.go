@@ -81,3 +81,19 @@ func TestARefusalIsNotKeptForTheSweep(t *testing.T) {
 	})
 	w.eventually("an empty stream", func() bool { return len(w.stream(streams.CommandStream, "instar.in.>")) == 0 })
 }
+
+// Somebody breaks a value by hand. What was taken before is not taken for what nobody can process.
+func TestWhatWasTakenIsNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Fsync, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "add", `{"n":1}`))
+	_, err := w.JS.Publish(w.ctx, "$KV.things.default.a", []byte("broken"))
+	require.NoError(t, err)
+	refused := w.ask(toThing("a", "add", `{"n":1}`)) // after a conflict
+	require.Equal(t, machines.CodeParked, refused.Refusal.Code)
+	w.eventually("an empty stream", func() bool { return len(w.stream(streams.CommandStream, "instar.in.>")) == 0 })
+	letters, err := w.dead().List(w.ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+}
