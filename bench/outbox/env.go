@@ -99,7 +99,7 @@ func (e *env) stored(ctx context.Context, stream, markers string, want uint64) e
 		pause := 5 * time.Millisecond
 		if err == nil && n > 0 {
 			left := time.Duration(float64(time.Since(began)) * float64(want-n) / float64(n))
-			pause = min(max(pause, left/2), time.Second)
+			pause = max(pause, min(left/2, time.Since(began)/10)) // the first looks say little of the rate
 		}
 		select {
 		case <-time.After(pause):
