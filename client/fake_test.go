@@ -243,7 +243,8 @@ func (f *registry) confirm(w http.ResponseWriter, r *http.Request) {
 	var b struct{ Index uint64 }
 	_ = json.NewDecoder(r.Body).Decode(&b)
 	f.with(func() {
-		f.watchers[r.PathValue("service")+"/"+r.PathValue("watcher")] = b.Index
+		watcher := r.PathValue("service") + "/" + r.PathValue("watcher")
+		f.watchers[watcher] = max(f.watchers[watcher], b.Index) // what a cancelled call said may come late
 		for _, it := range f.instances {
 			f.settle(it)
 		}
