@@ -74,17 +74,79 @@ func (q *request) events(m *machines.Machine) error {
 	if len(filters) == 0 {
 		filters = append(filters, q.o.Names.EventsOf(m.Name, key))
 	}
-	after := q.number("after")
-	page, err := q.timeline(m, filters, after, q.limit())
+	stored, err := q.buckets[m.Name].Get(q.ctx(), key)
+	if err == nil {
+		err = q.published(m, key, stored.Value)
+	}
+	gone := errors.Is(err, kv.ErrNotFound)
+	if corrupt := new(kv.CorruptError); err != nil && !gone && !errors.As(err, &corrupt) {
+		return err
+	}
+	page, err := q.timeline(m, filters, q.number("after"), q.limit())
 	if err != nil {
 		return err
 	}
-	if len(page.Items) == 0 {
-		if _, err := q.buckets[m.Name].Get(q.ctx(), key); errors.Is(err, kv.ErrNotFound) {
-			return notFound(m)
-		}
+	if gone && len(page.Items) == 0 {
+		return notFound(m)
 	}
 	return q.json(http.StatusOK, page)
+}
+
+// Events follow the value that they belong to within a moment.
+const (
+	publishedWithin = time.Second     // then the timeline ends earlier
+	publishedSince  = 5 * time.Second // later it is there, or will not come soon
+)
+
+// published waits until the stream has the events that the value still holds, so that who saw a state finds in the
+// timeline how it came about.
+func (q *request) published(m *machines.Machine, key string, value []byte) error {
+	e, err := m.Decode(value)
+	if err != nil {
+		return nil //nolint:nilerr // a value that was written by hand has a timeline nevertheless
+	}
+	var last *machines.Message
+	for i := range e.Outbox {
+		if e.Outbox[i].Kind == machines.KindEvent {
+			last = &e.Outbox[i]
+		}
+	}
+	if last == nil || time.Since(last.At) > publishedSince {
+		return nil
+	}
+	stream, err := q.o.JS.Stream(q.ctx(), q.o.Names.Stream(streams.EventStream))
+	if err != nil {
+		return err
+	}
+	late := time.After(publishedWithin)
+	for pause := time.Millisecond; ; pause *= 2 {
+		msg, err := stream.GetLastMsgForSubject(q.ctx(), q.o.Names.EventsOf(m.Name, key))
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return err
+		}
+		if err == nil && reaches(&e, streams.Header(msg.Header, streams.HeaderID), last) {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-late:
+			return nil
+		case <-q.ctx().Done():
+			return q.ctx().Err()
+		}
+	}
+}
+
+// reaches reports whether the event with the id is the wanted one of the entity, or one that was published after it, as
+// that of a later refusal.
+func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
+	version, n, _ := strings.Cut(streams.UnscopeID(e.Machine, e.Key(), id), "/")
+	if version == "refused" {
+		seq, err := strconv.ParseUint(n, 10, 64)
+		return err == nil && seq > e.Mark
+	}
+	v, err := strconv.ParseUint(version, 10, 64)
+	return err == nil && v > wanted.Version || id == wanted.ID(e.Machine, e.Key())
 }
 
 // timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot

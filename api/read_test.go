@@ -1,15 +1,19 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 func TestEntity(t *testing.T) {
@@ -218,6 +222,28 @@ func TestEvents(t *testing.T) {
 	t.Run("NotThere", func(t *testing.T) {
 		b.get("/v1/gadgets/nobody/events").problem(t, 404, machines.CodeNotFound)
 		require.Empty(t, b.get("/v1/gadgets/a/events?after=99999999").json(t)["items"])
+	})
+	t.Run("WhoSawAValueFindsItsEvents", func(t *testing.T) {
+		bucket, err := b.js.KeyValue(t.Context(), "gadgets")
+		require.NoError(t, err)
+		stored, err := bucket.Get(t.Context(), "default.a")
+		require.NoError(t, err)
+		e, err := gadget.Decode(stored.Value())
+		require.NoError(t, err)
+		e.Version++
+		e.Outbox = []machines.Message{{Kind: machines.KindEvent, Name: "gadget.resized", Version: e.Version, At: time.Now()}}
+		raw, err := e.AppendJSON(nil)
+		require.NoError(t, err)
+		_, err = bucket.Put(t.Context(), "default.a", raw)
+		require.NoError(t, err)
+		published := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() {
+			_, err := b.js.Publish(context.Background(), (streams.Names{}).Event("gadget", "default.a", "resized"), fmt.Appendf(nil, `{"version":%d}`, e.Version), jetstream.WithMsgID(e.Outbox[0].ID("gadget", "default.a")))
+			published <- err
+		})
+		items := b.get("/v1/gadgets/a/events").json(t)["items"].([]any)
+		require.NoError(t, <-published)
+		require.EqualValues(t, e.Version, items[len(items)-1].(map[string]any)["version"])
 	})
 }
 
