@@ -29,9 +29,6 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// label is what namespaces, names and owners are.
-var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 // Open reads the configuration of the cluster. It fails when that cannot be read or makes no sense; the API server is
 // not asked for anything yet, so that one that is down keeps nobody from starting.
 func Open(c Config) (*Gateway, error) {
@@ -39,7 +36,7 @@ func Open(c Config) (*Gateway, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if !label.MatchString(c.Owner) || c.Namespace != "" && !label.MatchString(c.Namespace) {
+	if !providers.IsLabel(c.Owner) || c.Namespace != "" && !providers.IsLabel(c.Namespace) {
 		return nil, fmt.Errorf("knative: owner %q or namespace %q is no DNS label", c.Owner, c.Namespace)
 	}
 	if slices.Contains(c.Images, "") {

@@ -59,20 +59,9 @@ func (g *Gateway) space(r *providers.Request) string {
 	return r.Namespace
 }
 
-// check refuses names that would reach other objects.
-func check(ctx context.Context, r *providers.Request) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if !label.MatchString(r.Namespace) || !label.MatchString(r.Name) {
-		return providers.Errorf(providers.Invalid, "namespace %q or name %q is no DNS label", r.Namespace, r.Name)
-	}
-	return nil
-}
-
 // write runs f for a request that is not outdated, one at a time per service, until f is not overtaken.
 func (g *Gateway) write(ctx context.Context, r *providers.Request, f func(c *call, live *object) error) error {
-	if err := check(ctx, r); err != nil {
+	if err := r.Check(ctx); err != nil {
 		return err
 	}
 	c, end := g.call(ctx, r)

@@ -16,7 +16,7 @@ import (
 
 // Observe reads the object. One that is not ours is not there.
 func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (service.Observation, error) {
-	if err := check(ctx, &req.Request); err != nil {
+	if err := req.Check(ctx); err != nil {
 		return service.Observation{}, err
 	}
 	c, end := g.call(ctx, &req.Request)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"syscall"
 	"time"
@@ -19,19 +18,6 @@ import (
 // soon is when a request should come again that has to wait for processes to end.
 const soon = 500 * time.Millisecond
 
-// label is what namespaces and names are; they become parts of paths.
-var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
-func check(ctx context.Context, r *providers.Request) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if !label.MatchString(r.Namespace) || !label.MatchString(r.Name) {
-		return providers.Errorf(providers.Invalid, "namespace %q or name %q is no DNS label", r.Namespace, r.Name)
-	}
-	return nil
-}
-
 // fence refuses a request that is older than one seen, and remembers it otherwise. The lock is held.
 func (u *unit) fence(r *providers.Request) error {
 	if r.Fence < u.state.Fence {
@@ -43,7 +29,7 @@ func (u *unit) fence(r *providers.Request) error {
 
 // Apply makes the specification the wanted one. The loop of the service does the rest.
 func (g *Gateway) Apply(ctx context.Context, req providers.ApplyRequest) (service.Applied, error) {
-	if err := check(ctx, &req.Request); err != nil {
+	if err := req.Check(ctx); err != nil {
 		return service.Applied{}, err
 	}
 	if err := g.config.checkSpec(&req.Spec); err != nil {
@@ -144,7 +130,7 @@ func (u *unit) want(req *providers.ApplyRequest) error {
 
 // Delete begins to end everything of the service.
 func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error {
-	if err := check(ctx, &req.Request); err != nil {
+	if err := req.Check(ctx); err != nil {
 		return err
 	}
 	// Also of a name that was never seen the fence is kept: an apply may still be on its way.

@@ -14,7 +14,7 @@ import (
 
 // Observe tells what runs, and asks through the public address whether it answers.
 func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (service.Observation, error) {
-	if err := check(ctx, &req.Request); err != nil {
+	if err := req.Check(ctx); err != nil {
 		return service.Observation{}, err
 	}
 	u, err := g.unit(req.Namespace, req.Name, false)
