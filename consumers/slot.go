@@ -166,33 +166,23 @@ const readWithin = 1500 * time.Millisecond
 // lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
 // is none.
 func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
-	req, err := json.Marshal(map[string]string{"last_by_subj": subject})
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	answer, err := js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
-	if err != nil {
+	var answer struct {
+		answered
+		Message *storedMessage `json:"message"`
+	}
+	err := request(ctx, js.Conn(), "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
+	case err != nil:
 		return nil, err
-	}
-	var r struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message *storedMessage      `json:"message"`
-	}
-	if err := json.Unmarshal(answer.Data, &r); err != nil {
-		return nil, fmt.Errorf("cannot read the stream's answer: %w", err)
-	}
-	if r.Error != nil {
-		if r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, r.Error
-	}
-	if r.Message == nil {
+	case answer.Message == nil:
 		return nil, errors.New("the stream's answer has no message")
 	}
-	return r.Message, nil
+	return answer.Message, nil
 }
 
 // storedMessage is a message as the stream's API returns it.

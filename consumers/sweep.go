@@ -2,7 +2,7 @@ package consumers
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -117,23 +117,15 @@ func (p *partition) purge(ctx context.Context) error {
 	if p.e.NC.Stats().Reconnects != b.reconnects { // a server that lost its last messages gives their sequences out again
 		return nil
 	}
-	req, err := json.Marshal(map[string]any{"filter": p.e.Names.StoredIn(p.n), "seq": b.last + 1}) // up to, without it
-	if err != nil {
-		return err
-	}
-	m, err := p.e.NC.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
-	if err != nil {
-		return fmt.Errorf("cannot purge %s up to command %d: %w", stream, b.last, err)
-	}
-	var answer struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return fmt.Errorf("cannot read the answer to a purge of %s: %w", stream, err)
-	}
-	if answer.Error != nil { // what was done so far comes again, and is acked
+	upTo := map[string]any{"filter": p.e.Names.StoredIn(p.n), "seq": b.last + 1} // without it
+	err := request(ctx, p.e.NC, "PURGE", stream, upTo, new(answered))
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused): // what was done so far comes again, and is acked
 		b.refused = true
-		p.e.Log.Warn("the stream of commands refuses to be purged: each command is acked instead", "partition", p.n, "error", answer.Error)
+		p.e.Log.Warn("the stream of commands refuses to be purged: each command is acked instead", "partition", p.n, "error", refused)
+	case err != nil:
+		return fmt.Errorf("cannot purge %s up to command %d: %w", stream, b.last, err)
 	}
 	b.done = 0
 	return nil
