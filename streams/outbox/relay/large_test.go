@@ -17,18 +17,8 @@ func TestLargePayloads(t *testing.T) {
 	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			var s *shop
-			named := func(*Relay) {}
-			if mode == outbox.WAL {
-				s, named = openWAL(t, outbox.WAL)
-			} else {
-				s = openShop(t, mode)
-			}
-			r := s.relay(mode, named)
-			s.run(r)
-			if mode == outbox.WAL {
-				s.reads(r)
-			}
+			s, named := shopOf(t, mode)
+			s.begin(mode, named)
 			s.exec(`select outbox_append_bytes('order', 'o-' || n % 2, 'order.paid', convert_to(repeat(chr(64 + n), $1::int), 'UTF8'), 'text/plain') from generate_series(1, 24) as n`, outbox.MaxPayload)
 			s.eventually(24)
 			last := map[string]byte{}

@@ -93,6 +93,17 @@ func (s *shop) run(r *Relay) (stop func() error) {
 	return stop
 }
 
+// begin runs a relay. It returns when an event of mode wal that is committed then is not missed.
+func (s *shop) begin(mode outbox.Mode, named func(*Relay)) (r *Relay, stop func() error) {
+	s.t.Helper()
+	r = s.relay(mode, named)
+	stop = s.run(r)
+	if mode == outbox.WAL {
+		s.reads(r)
+	}
+	return r, stop
+}
+
 // add appends an event and commits it.
 func (s *shop) add(id string, n int) {
 	s.t.Helper()

@@ -16,9 +16,7 @@ import (
 func TestFromTheWALToTheLogAndBack(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
-	r := s.relay(outbox.WAL, named)
-	stop := s.run(r)
-	s.reads(r)
+	r, stop := s.begin(outbox.WAL, named)
 	s.add("o-1", 1)
 	s.eventually(1)
 	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor where seq > 0`) > 0 }, waitFor, tick)
@@ -51,9 +49,7 @@ func TestAnUnreadWALKeepsItsMode(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			s, named := openWAL(t, outbox.WAL)
-			r := s.relay(outbox.WAL, named)
-			stop := s.run(r)
-			s.reads(r)
+			r, stop := s.begin(outbox.WAL, named)
 			s.add("o-1", 1)
 			s.eventually(1)
 			change := func() error {

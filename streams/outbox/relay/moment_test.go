@@ -15,18 +15,8 @@ func TestTimesThatOnlyPostgresKnows(t *testing.T) {
 	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			var s *shop
-			named := func(*Relay) {}
-			if mode == outbox.WAL {
-				s, named = openWAL(t, outbox.WAL)
-			} else {
-				s = openShop(t, mode)
-			}
-			r := s.relay(mode, named)
-			s.run(r)
-			if mode == outbox.WAL {
-				s.reads(r)
-			}
+			s, named := shopOf(t, mode)
+			s.begin(mode, named)
 			s.add("o-1", 1)
 			s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}', occurred_at => 'infinity')`)
 			s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 3}', occurred_at => '-infinity', not_before => '-infinity')`)

@@ -78,11 +78,7 @@ func TestARestoredStreamIsRefused(t *testing.T) {
 			t.Run(fmt.Sprint(mode, " ", how), func(t *testing.T) {
 				t.Parallel()
 				s, named := shopOf(t, mode)
-				r := s.relay(mode, named)
-				stop := s.run(r)
-				if mode == outbox.WAL {
-					s.reads(r)
-				}
+				r, stop := s.begin(mode, named)
 				for n := range 10 {
 					s.add("o-1", n)
 				}
@@ -140,11 +136,7 @@ func TestAStreamThatWasMadeAnewIsRefused(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			s, named := shopOf(t, mode)
-			r := s.relay(mode, named)
-			stop := s.run(r)
-			if mode == outbox.WAL {
-				s.reads(r)
-			}
+			_, stop := s.begin(mode, named)
 			s.add("o-1", 1)
 			s.eventually(1)
 			s.accounted(mode)

@@ -52,9 +52,7 @@ func (s *shop) numbered(id string) string {
 func TestWALOfEmittedMessages(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
-	r := s.relay(outbox.WAL, named)
-	stop := s.run(r)
-	s.reads(r)
+	_, stop := s.begin(outbox.WAL, named)
 	for n := range 60 {
 		s.add(fmt.Sprint("o-", n%3), n)
 	}
@@ -78,9 +76,7 @@ func TestWALOfEmittedMessages(t *testing.T) {
 func TestWALStartsAgainWhereItWas(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
-	r := s.relay(outbox.WAL, named)
-	stop := s.run(r)
-	s.reads(r)
+	r, stop := s.begin(outbox.WAL, named)
 	go func() {
 		for n := range 400 {
 			_, _ = s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', $1::jsonb)`, fmt.Sprintf(`{"n": %d}`, n))
@@ -162,9 +158,7 @@ func TestWALDrains(t *testing.T) {
 func TestWALLostSlot(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
-	r := s.relay(outbox.WAL, named)
-	stop := s.run(r)
-	s.reads(r)
+	r, stop := s.begin(outbox.WAL, named)
 	s.add("o-1", 1)
 	s.eventually(1)
 	require.NoError(t, stop())
