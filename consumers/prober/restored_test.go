@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -40,11 +41,14 @@ func TestAStoreOfLowerRevisionsIsTaken(t *testing.T) {
 	w, seen := setup(t), &places{}
 	w.start(w.prober(seen))
 	key := "default.back.a"
-	for range 3 {
+	var item kv.Item
+	for generation := range uint64(3) {
 		w.register(t, key, instance.RegisterBody{NodeAddress: "127.0.0.1:1001", Check: quick})
-		w.becomes(t, key, instance.Healthy, patience)
+		require.Eventually(t, func() bool {
+			item, _ = w.instances.Get(key)
+			return item.Generation > generation && item.State == instance.Healthy
+		}, patience, 5*time.Millisecond)
 	}
-	item, _ := w.instances.Get(key)
 	before := item.Revision
 	require.Greater(t, before, uint64(5))
 	st, err := w.JS.Stream(w.ctx, "KV_instances")
