@@ -14,11 +14,14 @@ var (
 )
 
 // Findings collect what is wrong with a body, for its [Validator].
-type Findings struct{ fields []FieldError }
+type Findings struct {
+	Under  string // goes before the names of fields that are added, such as "check."
+	fields []FieldError
+}
 
 // Add notes what is wrong with a field.
 func (f *Findings) Add(field, format string, args ...any) {
-	f.fields = append(f.fields, FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	f.fields = append(f.fields, FieldError{Field: f.Under + field, Message: fmt.Sprintf(format, args...)})
 }
 
 // Between notes a number that is not from low to high.

@@ -165,6 +165,9 @@ func (l *loop) lives(t *tracked, b *beat, now time.Duration) {
 			t.fails = max(t.fails, t.rec.Data.Fall()) // its own word needs no repetition
 		}
 	}
+	if t.held {
+		t.retryAt = now
+	}
 	if t.found() && !critical && b.Weight == nil {
 		return
 	}

@@ -27,7 +27,31 @@ func TestEarlyHeartbeats(t *testing.T) {
 	}
 	w.becomes(t, early, instance.Healthy, 5*time.Second)
 	w.becomes(t, again, instance.Healthy, 5*time.Second)
-	require.Equal(t, instance.Unknown, w.state(vague), "it may be of a process before")
+	w.becomes(t, vague, instance.Unknown, patience)
+	require.Equal(t, []string{"registered", "admitted"}, w.events(t, vague), "the heartbeat may be of a process before")
+}
+
+// The first heartbeat and the admission are one change, when it does not let wait for itself.
+func TestFirstHeartbeatRidesAlong(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.start(w.prober(&script{}))
+	w.register(t, "default.first.z", instance.RegisterBody{Check: ttl("20s", "1s")})
+	w.becomes(t, "default.first.z", instance.Unknown, patience) // the prober works
+	beaten, ill, slow := "default.first.a", "default.first.b", "default.first.c"
+	w.beat(t, beaten, `{"generation":1}`)
+	w.beat(t, ill, `{"generation":1,"status":"critical"}`)
+	w.beat(t, slow, `{"generation":1}`)
+	require.NoError(t, w.NC.Flush())
+	w.register(t, beaten, instance.RegisterBody{Check: ttl("20s", "1s")})
+	w.register(t, ill, instance.RegisterBody{Check: ttl("20s", "1s")})
+	w.register(t, slow, instance.RegisterBody{Check: ttl("20s", "1s"), Policy: instance.Policy{Rise: 2}})
+	w.becomes(t, beaten, instance.Healthy, patience)
+	item, _ := w.instances.Get(beaten)
+	require.EqualValues(t, 2, item.Version)
+	require.Equal(t, []string{"registered", "admitted", "healthy"}, w.events(t, beaten))
+	w.becomes(t, ill, instance.Unhealthy, patience)
+	w.becomes(t, slow, instance.Unknown, patience)
 }
 
 // A heartbeat says what its members are called, or nothing: one that says critical must not be taken for passing.

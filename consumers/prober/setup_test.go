@@ -141,21 +141,28 @@ func (w *world) data(key string) instance.Data {
 	return rec.Data
 }
 
-// events are the types of all events of an instance, in order, without "instance.".
-func (w *world) events(t *testing.T, key string) []string {
+// events are the types of an instance's events, up to that of the version that is known.
+func (w *world) events(t *testing.T, key string) (list []string) {
 	t.Helper()
 	st, err := w.JS.Stream(w.ctx, streams.EventStream)
 	require.NoError(t, err)
-	var list []string
-	for seq := uint64(1); ; seq++ {
-		m, err := st.GetMsg(w.ctx, seq, jetstream.WithGetMsgSubject(w.Names.EventsOf("instance", key)))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return list
+	item, _ := w.instances.Get(key)
+	var last machines.Event
+	seq := uint64(1)
+	require.Eventually(t, func() bool { // events follow the value
+		for {
+			m, err := st.GetMsg(w.ctx, seq, jetstream.WithGetMsgSubject(w.Names.EventsOf("instance", key)))
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return last.Version >= item.Version
+			}
+			if err != nil || json.Unmarshal(m.Data, &last) != nil {
+				return false
+			}
+			list = append(list, strings.TrimPrefix(m.Header.Get("ce-type"), "instance."))
+			seq = m.Sequence + 1
 		}
-		require.NoError(t, err)
-		list = append(list, strings.TrimPrefix(m.Header.Get("ce-type"), "instance."))
-		seq = m.Sequence
-	}
+	}, patience, 5*time.Millisecond)
+	return list
 }
 
 func (w *world) beat(t *testing.T, key, body string) {

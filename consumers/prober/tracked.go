@@ -45,6 +45,7 @@ type tracked struct {
 	weight  int           // its own word; -1 is none
 	weighed time.Duration // when that was reported
 	stale   bool          // beats of another generation were told of in the log
+	held    bool          // its admission waits for its first heartbeat
 
 	drainAt uint64 // revision in which it began to drain
 	idle    bool   // it has said since that nothing is in flight
@@ -206,6 +207,10 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 	}
 	t.retryAt, t.entered = 0, now
 	switch t.state {
+	case instance.Pending:
+		if t.held = t.kind == instance.CheckTTL && t.rec.Data.Rise() == 1 && !several(t); t.held {
+			t.retryAt = now + firstBeat
+		}
 	case instance.Unknown:
 		t.seen = max(t.seen, now)
 	case instance.Draining:

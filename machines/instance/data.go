@@ -187,4 +187,7 @@ type RefusalReport struct {
 type Admission struct {
 	Generation uint64 `json:"generation,omitempty"` // that was read; 0 is any
 	Revision   uint64 `json:"revision,omitempty"`   // of the value that was read
+
+	// Passed is what was seen of it meanwhile, when that is enough to be found: then there is one change instead of two.
+	Passed *Evidence `json:"passed,omitempty"`
 }

@@ -52,10 +52,16 @@ func when(name string, holds func(*step) bool) *guard { return &guard{Name: name
 
 // Registration.
 var (
-	nobodyTried   = when("nobody tried yet", func(s *step) bool { return s.Data.Persists == 0 && s.Data.Waits < OwnerWaits })
-	lastTry       = when("last try", func(s *step) bool { return s.Data.Persists+1 >= PersistTries })
-	tooLate       = when("too late", func(s *step) bool { return !s.Now().Before(s.Data.AdmitUntil) })
-	unchecked     = fence("unchecked", func(s *step) bool { return s.Data.Check.Kind() == CheckNone })
+	nobodyTried = when("nobody tried yet", func(s *step) bool { return s.Data.Persists == 0 && s.Data.Waits < OwnerWaits })
+	lastTry     = when("last try", func(s *step) bool { return s.Data.Persists+1 >= PersistTries })
+	tooLate     = when("too late", func(s *step) bool { return !s.Now().Before(s.Data.AdmitUntil) })
+	unchecked   = fence("unchecked", func(s *step) bool { return s.Data.Check.Kind() == CheckNone })
+	heard       = fence("passed meanwhile", func(s *step) bool {
+		v := evidence(s)
+		return v != nil && (v.Generation == 0 || v.Generation == s.Entity().Generation) &&
+			s.Data.Check.Kind() != CheckNone && v.times() >= s.Data.Rise()
+	})
+	heardWarm     = fence("passed meanwhile, warms up", func(s *step) bool { return heard.Holds(s) && s.Data.Warmup() > 0 })
 	uncheckedWarm = fence("unchecked, warms up", func(s *step) bool { return s.Data.Check.Kind() == CheckNone && s.Data.Warmup() > 0 })
 )
 

@@ -54,10 +54,21 @@ func votes(s *step, failing, passing []string) {
 	s.Data.Failing, s.Data.Passing = failing, passing
 }
 
+// evidence is what the body says was seen, if it does.
+func evidence(s *step) *Evidence {
+	switch b := s.Body.(type) {
+	case *Evidence:
+		return b
+	case *Admission:
+		return b.Passed
+	}
+	return nil
+}
+
 // see keeps what a change was decided from.
 func see(s *step) *Evidence {
-	body, ok := s.Body.(*Evidence)
-	if !ok {
+	body := evidence(s)
+	if body == nil {
 		return nil
 	}
 	v := *body

@@ -39,6 +39,8 @@ var registration = slices.Concat([]edge{
 	{From: only(Pending), On: TimeoutRegistration, If: nobodyTried, To: machines.Same, Rearm: true, Do: waitForOwner, Emit: emit(EventSpared)},
 	{From: only(Pending), On: TimeoutRegistration, To: Deregistered, Do: registrationLate, Emit: emit(EventRegistrationFailed, EventDeregistered)},
 	{From: registering, On: ReportRefused, If: current, To: Deregistered, Do: registrationRefused, Emit: emit(EventRegistrationFailed, EventDeregistered)},
+	{From: only(Pending), On: ReportPersisted, If: heardWarm, To: Warming, Do: both(admit, warm), Emit: emit(EventAdmitted, EventWarming)},
+	{From: only(Pending), On: ReportPersisted, If: heard, To: Healthy, Do: both(admit, well), Emit: emit(EventAdmitted, EventHealthy)},
 }, begin(Pending, ReportPersisted, admit, EventAdmitted), []edge{
 	{From: but(live, Pending), On: ReportPersisted, If: current, To: machines.Same, Noop: true}, // told twice
 })

@@ -82,8 +82,10 @@ func (b *RegisterBody) Validate() *machines.Refusal {
 	f.tags(b.Tags)
 	f.weight("weight", b.Weight)
 	f.Labels(b.Labels, maxLabels)
-	f.check("check.", &b.Check)
-	f.policy("policy.", &b.Policy)
+	f.Under = "check."
+	f.check(&b.Check)
+	f.Under = "policy."
+	f.policy(&b.Policy)
 	return f.Refusal()
 }
 
@@ -125,29 +127,29 @@ func (f *findings) tags(tags []string) {
 // Validate checks what the types cannot say.
 func (p *Policy) Validate() *machines.Refusal {
 	var f findings
-	f.policy("", p)
+	f.policy(p)
 	return f.Refusal()
 }
 
-func (f *findings) policy(at string, p *Policy) {
-	f.Between(at+"rise", p.Rise, 0, 100)
-	f.Between(at+"fall", p.Fall, 0, 100)
-	f.Between(at+"maxFailures", p.MaxFailures, 0, 1000)
-	f.span(at+"warmup", p.Warmup, 0, longest)
+func (f *findings) policy(p *Policy) {
+	f.Between("rise", p.Rise, 0, 100)
+	f.Between("fall", p.Fall, 0, 100)
+	f.Between("maxFailures", p.MaxFailures, 0, 1000)
+	f.span("warmup", p.Warmup, 0, longest)
 	if !(p.Aggression >= 0 && p.Aggression <= 10) { // and what is no number
-		f.Add(at+"aggression", "must be from 0 to 10")
+		f.Add("aggression", "must be from 0 to 10")
 	}
-	f.span(at+"suspectMin", p.SuspectMin, 100*time.Millisecond, longest)
-	f.span(at+"suspectMax", p.SuspectMax, 100*time.Millisecond, longest)
+	f.span("suspectMin", p.SuspectMin, 100*time.Millisecond, longest)
+	f.span("suspectMax", p.SuspectMax, 100*time.Millisecond, longest)
 	if p.SuspectMin != "" && p.SuspectMax != "" && duration(p.SuspectMax, 0) < duration(p.SuspectMin, 0) {
-		f.Add(at+"suspectMax", "is shorter than suspectMin")
+		f.Add("suspectMax", "is shorter than suspectMin")
 	}
-	f.span(at+"drain", p.Drain, 0, longest)
-	f.span(at+"deregisterCriticalAfter", p.DeregisterCriticalAfter, 0, 365*longest)
-	f.Between(at+"flapHigh", p.FlapHigh, 0, 100)
-	f.Between(at+"flapLow", p.FlapLow, 0, 100)
+	f.span("drain", p.Drain, 0, longest)
+	f.span("deregisterCriticalAfter", p.DeregisterCriticalAfter, 0, 365*longest)
+	f.Between("flapHigh", p.FlapHigh, 0, 100)
+	f.Between("flapLow", p.FlapLow, 0, 100)
 	if d := (Data{Policy: *p}); d.FlapLow() > d.FlapHigh() {
-		f.Add(at+"flapLow", "is greater than flapHigh (%g by now)", d.FlapHigh())
+		f.Add("flapLow", "is greater than flapHigh (%g by now)", d.FlapHigh())
 	}
 }
 
@@ -164,6 +166,14 @@ func (v *Evidence) Validate() *machines.Refusal {
 	f.text("kind", v.Kind, 64)
 	f.weight("weight", v.Weight)
 	return f.Refusal()
+}
+
+// Validate checks what was seen meanwhile.
+func (b *Admission) Validate() *machines.Refusal {
+	if b.Passed == nil {
+		return nil
+	}
+	return b.Passed.Validate()
 }
 
 // Validate checks the deadline.
