@@ -21,7 +21,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	if err := p.load(ctx, items); err != nil {
 		return err
 	}
-	for len(items) > 0 {
+	for done := 0; len(items) > 0; {
 		n := 0
 		for n < len(items) {
 			s := items[n].slot
@@ -37,12 +37,17 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 			if s != nil {
 				p.handle(items[n])
 			}
+			if s != nil && s.guessed && !s.dirty {
+				if err := p.ascertain(ctx, items, batch[done+n], n); err != nil {
+					return err
+				}
+			}
 			n++
 		}
 		if err := p.commit(ctx, items[:n]); err != nil {
 			return err
 		}
-		items = items[n:]
+		items, done = items[n:], done+n
 	}
 	p.evict()
 	return nil
@@ -186,10 +191,12 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 	for i, r := range p.e.Appender.Append(ctx, writes) {
 		s := owners[i]
 		if r.Err == nil {
-			s.revision, s.dirty, s.taken, s.unstored = r.Seq, false, nil, false
+			s.revision, s.dirty, s.taken, s.unstored, s.guessed = r.Seq, false, nil, false, false
 			continue
 		}
-		if errors.Is(r.Err, streams.ErrConflict) {
+		if s.guessed { // of those that are written together it may be any
+			p.doubtful = true
+		} else if errors.Is(r.Err, streams.ErrConflict) {
 			p.e.Meter.Conflict(s.m.Name)
 		} else if streams.Hopeless(r.Err) {
 			for _, seq := range s.taken {
@@ -213,7 +220,9 @@ func (s *slot) value() ([]byte, error) {
 		s.data, s.dataOf = data, e.Data
 	}
 	e.Data = s.data
-	return e.AppendJSON(make([]byte, 0, 4096))
+	value, err := e.AppendJSON(make([]byte, 0, max(s.length+s.length/4, 1536)))
+	s.length = len(value)
+	return value, err
 }
 
 // replyWritten answers for those entities of a failed write that were written: their commands come again, too, and are

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -70,6 +71,10 @@ type Engine struct {
 	CacheSize int           // entities kept in memory per partition; 0 is 2048
 	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
 	Node      *Node         // whose partitions are run; nil runs all of them
+
+	// Indexes of the machines, by name. An entity that its index lacks is not looked up before it is created: the commit
+	// finds out. Without an index, every entity is looked up that is not in memory.
+	Indexes map[string]*kv.Index
 
 	byName map[string]*machines.Machine
 	live   atomic.Int32 // partitions that take commands

@@ -289,6 +289,9 @@ func (p *partition) commitLater(it *item, messages []machines.Message) {
 // the next commit.
 func (p *partition) refused(it *item, r *machines.Refusal) {
 	s := it.slot
+	if s.unsure() {
+		return
+	}
 	it.refuse(r)
 	it.settle(s)
 	s.mark(it)
@@ -327,6 +330,9 @@ func (it *item) event(name string, data any) machines.Message {
 // kill gives a command up: it goes to DEAD_LETTERS, and the entity, if there is one, remembers that.
 func (p *partition) kill(it *item, err error) {
 	s := it.slot
+	if s.unsure() {
+		return
+	}
 	p.e.Log.Error("a command cannot be processed; it goes to the dead letters", "machine", s.m.Name, "key", s.key, "command", it.addr.Last, "seq", it.seq, "error", err)
 	it.letter = clip(err.Error(), maxReason)
 	it.answer.Outcome = machines.Dead

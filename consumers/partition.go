@@ -28,6 +28,7 @@ type partition struct {
 	settling *settlement    // the end of the batch before; nil when it has come
 	broom    *broom         // ends commands where an ack is dear; nil acks each
 	failures map[uint64]int // writes that the stream refused for good, by command
+	doubtful bool           // a guess was wrong a short while ago
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -27,6 +28,7 @@ type world struct {
 	server *streams.Server
 	ctx    context.Context
 
+	indexes    map[string]*kv.Index // of the engine
 	stopEngine context.CancelFunc
 	engine     *Engine
 	engines    sync.WaitGroup
@@ -76,7 +78,7 @@ func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *worl
 
 func (w *world) start() *world {
 	ctx, cancel := context.WithCancel(w.ctx)
-	w.engine, w.stopEngine = &Engine{Deps: w.Deps}, cancel
+	w.engine, w.stopEngine = &Engine{Deps: w.Deps, Indexes: w.indexes}, cancel
 	e := w.engine
 	w.engines.Go(func() { _ = e.Run(ctx) })
 	return w

@@ -26,10 +26,12 @@ type slot struct {
 	lastEventID string          // its id, as it was when the entity was loaded
 	data        json.RawMessage // JSON of what dataOf points to: most commands of a busy entity leave its data as it is
 	dataOf      any
+	length      int                // of the last value that was written
 	ring        []machines.Outcome // its last commands; ahead of the stored ones by refusals
 	stored      []machines.Message // the outbox of the stored value
 	confirmed   bool               // stored is known to be published
 	parked      *machines.Refusal  // why nothing may be done to it
+	guessed     bool               // it is not there, as far as its index knows; nobody has looked
 
 	settling bool   // what it emitted in the batch before is being published
 	round    uint64 // of the partition, when it had its last command
@@ -88,7 +90,9 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		if s == nil || s.parked != nil { // a parked value may have been repaired
 			s = &slot{m: it.machine, key: it.addr.Key}
 			p.slots[id] = s
-			missing = append(missing, s)
+			if !p.guess(s, it) {
+				missing = append(missing, s)
+			}
 		}
 		it.slot, s.round = s, p.round
 	}
@@ -215,4 +219,5 @@ func (p *partition) forget() {
 		}
 	}
 	p.round++
+	p.doubtful = false
 }

@@ -211,6 +211,23 @@ func (ix *Index) Get(key string) (Item, bool) {
 	return ix.table.item(r), true
 }
 
+// maxQuiet is how long the server may have said nothing to an index that is believed; it speaks every second.
+const maxQuiet = 5 * time.Second
+
+// Lacks reports that the index is complete, hears from the server, and does not have the key. The bucket may have it since
+// a moment ago.
+func (ix *Index) Lacks(key string) bool {
+	select {
+	case <-ix.ready:
+	default:
+		return false
+	}
+	ix.mu.RLock()
+	there := ix.table.rows[key] != nil
+	ix.mu.RUnlock()
+	return !there && ix.Lag().Quiet < maxQuiet
+}
+
 // Lag is how far an index is behind its stream.
 type Lag struct {
 	Known   uint64        // the highest revision that the index has heard of

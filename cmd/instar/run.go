@@ -244,7 +244,7 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 
 // startConsumers runs what acts: the partitions that this node has, and the roles that it holds.
 func (a *app) startConsumers(ctx context.Context) error {
-	a.engine = &consumers.Engine{Deps: a.deps, Node: a.member}
+	a.engine = &consumers.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}
 	a.goes(ctx, "the engine", a.engine.Run)
 	performers := map[string]consumers.Performer{"service": a.serving, "relay": a.outbox.provider}
 	lookers := map[string]consumers.Looker{"service": a.serving, "relay": a.outbox.provider}
