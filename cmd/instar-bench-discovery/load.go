@@ -52,25 +52,31 @@ type crowd struct {
 func register(ctx context.Context, s *server, c crowd) (*fleet, float64, error) {
 	f := &fleet{s: s, size: c.size, per: c.per, ids: make([]string, c.size), gens: make([]uint64, c.size)}
 	started := time.Now()
-	err := parallel(ctx, 64, c.size, func(i int) error {
-		var answer struct {
-			InstanceID string `json:"instanceId"`
-			Generation uint64 `json:"generation"`
-		}
-		body := map[string]any{
+	err := wired(ctx, s.http, 64, c.size, func(w *wire, i int) error {
+		raw, err := json.Marshal(map[string]any{
 			"serviceName": f.service(i), "nodeAddress": fmt.Sprintf("10.%d.%d.%d:8080", i>>16&255, i>>8&255, i&255), "zone": fmt.Sprintf("z%d", i%3),
 			"payload": map[string]string{"region": "eu", "version": "1.0"}, "check": map[string]any{"type": "ttl", "ttl": c.ttl, "grace": c.grace},
-		}
-		err := call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer)
-		for try := 0; errors.Is(err, errBusy) && try < 5; try++ { // as any client would
-			f.again.Add(1)
-			time.Sleep(time.Second)
-			err = call(ctx, http.MethodPost, s.url("/v1/register"), body, http.StatusAccepted, &answer)
-		}
+		})
 		if err != nil {
 			return err
 		}
-		f.ids[i], f.gens[i] = answer.InstanceID, answer.Generation
+		status, answer, err := w.do(http.MethodPost, "/v1/register", raw)
+		for try := 0; err == nil && status == http.StatusServiceUnavailable && try < 5; try++ { // as any client would
+			f.again.Add(1)
+			time.Sleep(time.Second)
+			status, answer, err = w.do(http.MethodPost, "/v1/register", raw)
+		}
+		if err == nil && status != http.StatusAccepted {
+			err = fmt.Errorf("a registration was answered %d: %s", status, answer)
+		}
+		var at struct {
+			InstanceID string `json:"instanceId"`
+			Generation uint64 `json:"generation"`
+		}
+		if err = errors.Join(err, json.Unmarshal(answer, &at)); err != nil {
+			return err
+		}
+		f.ids[i], f.gens[i] = at.InstanceID, at.Generation
 		if c.then != nil {
 			return c.then(f, i)
 		}
@@ -98,9 +104,6 @@ func parallel(ctx context.Context, workers, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// errBusy says that the server asks to come again.
-var errBusy = errors.New("the server is busy")
-
 // call makes one request and reads its answer into out, if there is one.
 func call(ctx context.Context, method, url string, in any, want int, out any) error {
 	var body io.Reader
@@ -124,9 +127,6 @@ func call(ctx context.Context, method, url string, in any, want int, out any) er
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
-	}
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Errorf("%s %s: %w: %s", method, url, errBusy, raw)
 	}
 	if resp.StatusCode != want {
 		return fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, raw)
@@ -195,12 +195,11 @@ func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) 
 	var mu sync.Mutex
 	stop := time.Now().Add(duration)
 	started := time.Now()
-	err = parallel(ctx, clients, clients, func(c int) error {
+	err = wired(ctx, f.s.http, clients, clients, func(w *wire, c int) error {
 		own := make([]time.Duration, 0, 1<<16)
-		buf := make([]byte, 64<<10)
 		for n := c; time.Now().Before(stop); n++ {
 			began := time.Now()
-			if err := f.read(ctx, n*f.per%f.size, buf); err != nil {
+			if err := f.read(w, n*f.per%f.size); err != nil {
 				return err
 			}
 			own = append(own, time.Since(began))
@@ -215,23 +214,14 @@ func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) 
 }
 
 // read reads where the service of instance i is, to the end, and makes sure that all of its instances are there.
-func (f *fleet) read(ctx context.Context, i int, buf []byte) error {
-	url := f.s.url("/v1/discover/" + f.service(i))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func (f *fleet) read(w *wire, i int) error {
+	path := "/v1/discover/" + f.service(i)
+	status, answer, err := w.do(http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := web.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	n, err := io.ReadFull(resp.Body, buf)
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: the answer is empty or too long: %w", url, err)
-	}
-	if found := bytes.Count(buf[:n], []byte(`"instanceId"`)); resp.StatusCode != http.StatusOK || found != min(f.per, f.size-i/f.per*f.per) {
-		return fmt.Errorf("%s: %s, %d instances", url, resp.Status, found)
+	if found := bytes.Count(answer, []byte(`"instanceId"`)); status != http.StatusOK || found != min(f.per, f.size-i/f.per*f.per) {
+		return fmt.Errorf("%s: %d, %d instances", path, status, found)
 	}
 	return nil
 }
