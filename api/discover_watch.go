@@ -2,9 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,15 +17,6 @@ const discoverWatchDoc = `Server-sent events about the instances of one service.
 other services are not told. A weight that grows by itself is told once a second. A comment comes every 10 s.
 "id" is the index. A reconnect with it (Last-Event-ID or ?after=) goes on without a snapshot when nothing of the service has changed
 since, and begins with a new one when something has. "end" says that the server stops.`
-
-// Delta is what has changed since the event before.
-type Delta struct {
-	Index     uint64               `json:"index"`
-	Changed   uint64               `json:"changed"`
-	Protected bool                 `json:"protected"`
-	Put       []discovery.Endpoint `json:"put"`
-	Remove    []string             `json:"remove"`
-}
 
 func (s *Server) discoverWatchRoute() *route {
 	return &route{role: Read, serve: (*request).discoverWatch, op: huma.Operation{
@@ -97,7 +88,7 @@ func (f *discoverFeed) run(after uint64) {
 		stop()
 	}
 	sn, stirred := f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
-	r := f.o.Discovery.Find(f.dq)
+	r := f.o.Discovery.Look(f.dq)
 	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
 	if after != 0 && after <= r.Index && r.Changed <= after && !r.Protected && (sn == nil || sn.Until().IsZero()) {
 		f.w.id(strconv.FormatUint(r.Index, 10))
@@ -141,7 +132,7 @@ func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirr
 			return
 		}
 		sn, stirred = f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
-		f.delta(f.o.Discovery.Find(f.dq))
+		f.delta(f.o.Discovery.Look(f.dq))
 		breath.Reset(pace)
 		select {
 		case <-breath.C:
@@ -163,41 +154,14 @@ func (f *discoverFeed) tick() {
 
 // delta says what is different now.
 func (f *discoverFeed) delta(r discovery.Result) {
-	d := Delta{Index: r.Index, Changed: r.Changed, Protected: r.Protected, Put: []discovery.Endpoint{}, Remove: []string{}}
-	i, j := 0, 0
-	for i < len(f.told) || j < len(r.Endpoints) {
-		switch order := compare(f.told, i, r.Endpoints, j); {
-		case order < 0:
-			d.Remove = append(d.Remove, f.told[i].InstanceID)
-			i++
-		case order > 0:
-			d.Put = append(d.Put, r.Endpoints[j])
-			j++
-		default:
-			if was, is := &f.told[i], &r.Endpoints[j]; was.Revision != is.Revision || was.Weight != is.Weight {
-				d.Put = append(d.Put, *is)
-			}
-			i, j = i+1, j+1
-		}
-	}
+	change := f.deltas.between(f.told, r.Endpoints, f.dq.Plain())
 	index := strconv.FormatUint(r.Index, 10)
-	switch same := len(d.Put) == 0 && len(d.Remove) == 0 && f.protected == r.Protected; {
-	case !same:
-		f.w.send("delta", index, d)
+	switch {
+	case change != same || f.protected != r.Protected:
+		f.w.event("delta", index, fmt.Appendf(nil, `{"index":%s,"changed":%d,"protected":%t,%s}`, index, r.Changed, r.Protected, change))
 		f.w.flush()
 	case r.Index > f.mark:
 		f.w.id(index) // something changed that this client does not see
 	}
 	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
-}
-
-// compare orders the next of two lists; what is at its end comes last.
-func compare(a []discovery.Endpoint, i int, b []discovery.Endpoint, j int) int {
-	switch {
-	case i == len(a):
-		return 1
-	case j == len(b):
-		return -1
-	}
-	return strings.Compare(a[i].InstanceID, b[j].InstanceID)
 }

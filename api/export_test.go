@@ -89,3 +89,11 @@ func (s *Server) Named(host string, open bool, hosts []string) bool {
 	other.o.Open, other.o.Hosts = open, hosts
 	return other.named(host)
 }
+
+// Deltas are what watches of instances share.
+type Deltas = deltas
+
+// Between is what a watch is told.
+func (d *deltas) Between(from, to []discovery.Endpoint, shared bool) string {
+	return d.between(from, to, shared)
+}

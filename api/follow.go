@@ -279,6 +279,14 @@ func (w *eventWriter) send(event, id string, data any) {
 		w.err = err
 		return
 	}
+	w.event(event, id, text)
+}
+
+// event is send for what is written already, in one line.
+func (w *eventWriter) event(event, id string, text []byte) {
+	if w.err != nil {
+		return
+	}
 	if id != "" {
 		w.buf.WriteString("id: " + id + "\n")
 	}

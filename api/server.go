@@ -44,6 +44,7 @@ type Server struct {
 	closing context.Context // ends when watches must end
 	close   context.CancelFunc
 	seats   chan struct{} // one per watch
+	deltas  deltas        // of watches of instances
 	watches sync.WaitGroup
 
 	mu      sync.Mutex

@@ -23,8 +23,18 @@ func (c *Catalog) Snapshot(namespace, service string) *Snapshot {
 	return s.snapshot(c.o.Now())
 }
 
-// Find answers from memory.
+// Find answers from memory. The list is the caller's.
 func (c *Catalog) Find(q Query) Result {
+	r := c.Look(q)
+	if q.Plain() {
+		r.Endpoints = slices.Clone(r.Endpoints)
+	}
+	return r
+}
+
+// Look is Find for those who change nothing: the answer to a plain query is the list of the snapshot itself, and the same
+// one for as long as nothing changes.
+func (c *Catalog) Look(q Query) Result {
 	c.finds.Add(1)
 	r := Result{Index: c.at.Load()} // before the service: what is in it may be newer, never older
 	sn := c.Snapshot(q.Namespace, q.Service)
@@ -116,10 +126,10 @@ func (q Query) Plain() bool {
 	return !q.Draining && q.Choose == 0 && q.Zone == "" && q.Version == "" && q.Prefer == "" && len(q.Tags) == 0 && len(q.Meta) == 0
 }
 
-// pick is the answer from a snapshot; it is the caller's own.
+// pick is the answer from a snapshot. It is the caller's own, but for that to a plain query.
 func (q Query) pick(sn *Snapshot) []Endpoint {
 	if q.Plain() {
-		return slices.Clone(sn.Found)
+		return sn.Found
 	}
 	out := make([]Endpoint, 0, len(sn.Found))
 	add := func(list []Endpoint) {
