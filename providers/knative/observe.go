@@ -14,7 +14,8 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// Observe reads the object. One that is not ours is not there.
+// Observe reads the object. One that is not ours, or of another life, is not there. One that has lost the mark of its life
+// has drifted.
 func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (service.Observation, error) {
 	if err := req.Check(ctx); err != nil {
 		return service.Observation{}, err
@@ -27,6 +28,9 @@ func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (se
 	}
 	if !o.ours(g.config.Owner) || o.of() != "" && o.of() != req.Key() {
 		return service.Observation{}, providers.Errorf(providers.NotFound, "the Knative service %s/%s is not that of %s", c.space, c.name, req.Key())
+	}
+	if life := o.life(); life != "" && life != req.UID {
+		return service.Observation{}, providers.Errorf(providers.NotFound, "the Knative service %s/%s is of another life of %s", c.space, c.name, req.Key())
 	}
 	return o.observation(), nil
 }

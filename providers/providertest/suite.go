@@ -50,7 +50,7 @@ func Run(t *testing.T, s Suite) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, &bench{Suite: s, t: t, gateway: s.New(t)})
+			test(t, &bench{Suite: s, t: t, gateway: s.New(t), life: "life-1"})
 		})
 	}
 }
@@ -60,6 +60,7 @@ type bench struct {
 	Suite
 	t       *testing.T
 	gateway providers.Gateway
+	life    string // that is looked at
 }
 
 // request for the one service of the test, at a version of its entity.
@@ -85,7 +86,9 @@ func (b *bench) apply(req providers.ApplyRequest) service.Applied {
 }
 
 func (b *bench) observe() (service.Observation, error) {
-	return b.gateway.Observe(b.t.Context(), providers.ObserveRequest{Request: request(1)})
+	req := providers.ObserveRequest{Request: request(1)}
+	req.UID = b.life
+	return b.gateway.Observe(b.t.Context(), req)
 }
 
 // until observes until the service is in that situation, and returns all observations on the way.
@@ -238,6 +241,9 @@ func anotherLifeIsLeftAlone(t *testing.T, b *bench) {
 	other.UID = "life-0"
 	require.NoError(t, b.gateway.Delete(t.Context(), other))
 	b.until("hash-1", Ready)
+	b.life = "life-0"
+	_, err := b.observe()
+	require.True(t, providers.IsNotFound(err), "what is there is of another life: %v", err)
 }
 
 func olderFencesAreRefused(t *testing.T, b *bench) {
@@ -259,7 +265,8 @@ func aNewLifeHasAnotherUID(t *testing.T, b *bench) {
 	require.NoError(t, b.gateway.Delete(t.Context(), providers.DeleteRequest{Request: request(2)}))
 	b.gone()
 	next := applying(3, b.OK)
-	next.UID = "life-2"
+	b.life = "life-2"
+	next.UID = b.life
 	second := b.apply(next)
 	require.NotEqual(t, first.UID, second.UID)
 	require.Equal(t, int64(1), second.Generation)
