@@ -221,7 +221,7 @@ func (x *trio) joinAndLeave() error {
 // key what was not answered: a command is not answered when the leader of its stream moves away with it in its hands.
 func (x *trio) roll() error {
 	ctx, cancel := context.WithCancel(x.ctx)
-	b := &balanced{nodes: x.Instars}
+	b := &balanced{nodes: x.Instars, seed: x.rand.Uint64()}
 	var clients sync.WaitGroup
 	for n := range 4 {
 		clients.Go(func() { b.client(ctx, n) })
@@ -259,6 +259,7 @@ func (x *trio) roll() error {
 // balanced sends commands to nodes that say that they are ready.
 type balanced struct {
 	nodes []*rig.Instar
+	seed  uint64 // of the ids, too: those of another restart must not come again
 
 	mu       sync.Mutex
 	sent     int
@@ -269,7 +270,7 @@ type balanced struct {
 
 func (b *balanced) client(ctx context.Context, n int) {
 	c := &http.Client{Timeout: 15 * time.Second}
-	r := rand.New(rand.NewPCG(uint64(n), 7))
+	r := rand.New(rand.NewPCG(uint64(n), b.seed))
 	for step := 0; rig.Sleep(ctx, 20*time.Millisecond); {
 		i := b.nodes[r.IntN(len(b.nodes))]
 		if status, _ := i.Readyz(); status != http.StatusOK {
