@@ -12,10 +12,10 @@ import (
 type Gateway interface {
 	// Apply makes the object of the service want the specification, creating it when there is none.
 	Apply(ctx context.Context, req ApplyRequest) (service.Applied, error)
-	// Observe tells what is there, or fails with NotFound. Something of another life is not there: a life that is over, or
-	// not begun, must not be taken for this one. It changes nothing and is never fenced.
+	// Observe tells what is there, or fails with NotFound. It changes nothing and is never fenced.
 	Observe(ctx context.Context, req ObserveRequest) (service.Observation, error)
-	// Delete starts the end of the object. That there is none, or only one of another life, is fine.
+	// Delete starts the end of the object, also of one that an earlier life has left: the fence refuses what a later life
+	// has. That there is none, or only somebody else's, is fine.
 	Delete(ctx context.Context, req DeleteRequest) error
 	// Capabilities tells what this gateway can do. It never blocks.
 	Capabilities() Capabilities

@@ -99,6 +99,29 @@ func TestAnObjectIsHandedOverByItsLabel(t *testing.T) {
 	require.Nil(t, b.cluster.Get("default", "web"))
 }
 
+// A service that is deleted before it was applied comes to its end, and what was handed over for it stays.
+func TestWhatWasHandedOverIsNotThereBeforeItIsApplied(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.cluster.Put("default", "web", object{"metadata": object{"labels": object{"instar/owner": "instar"}}, "spec": object{}})
+	req := asking(2, image("web:1")).Request
+	require.NoError(t, b.Delete(t.Context(), providers.DeleteRequest{Request: req}))
+	_, err := b.Observe(t.Context(), providers.ObserveRequest{Request: req})
+	require.True(t, providers.IsNotFound(err), "%v", err)
+	require.NotNil(t, b.cluster.Get("default", "web"))
+}
+
+// Who removes the mark of a life keeps nobody from deleting the service.
+func TestADeletionNeedsNoMarkOfALife(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.applied(t, asking(1, image("web:1")))
+	b.cluster.Edit("default", "web", func(o object) { delete(o["metadata"].(object)["annotations"].(object), "instar/life") })
+	require.NoError(t, b.Delete(t.Context(), providers.DeleteRequest{Request: asking(2, image("web:1")).Request}))
+	b.cluster.Step()
+	require.Nil(t, b.cluster.Get("default", "web"))
+}
+
 // What somebody changes by hand is told field by field, and never the value of a variable; the next apply mends it.
 func TestDrift(t *testing.T) {
 	t.Parallel()

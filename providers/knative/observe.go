@@ -14,8 +14,7 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// Observe reads the object. One that is not ours, or of another life, is not there. One that has lost the mark of its life
-// has drifted.
+// Observe reads the object. One that is not ours is not there, nor one that was handed over and that nobody has applied to.
 func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (service.Observation, error) {
 	if err := req.Check(ctx); err != nil {
 		return service.Observation{}, err
@@ -26,11 +25,8 @@ func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (se
 	if err != nil {
 		return service.Observation{}, err
 	}
-	if !o.ours(g.config.Owner) || o.of() != "" && o.of() != req.Key() {
+	if handedOver := o.of() == "" && o.life() == ""; !o.ours(g.config.Owner) || handedOver || o.of() != "" && o.of() != req.Key() {
 		return service.Observation{}, providers.Errorf(providers.NotFound, "the Knative service %s/%s is not that of %s", c.space, c.name, req.Key())
-	}
-	if life := o.life(); life != "" && life != req.UID {
-		return service.Observation{}, providers.Errorf(providers.NotFound, "the Knative service %s/%s is of another life of %s", c.space, c.name, req.Key())
 	}
 	return o.observation(), nil
 }

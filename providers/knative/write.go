@@ -88,12 +88,12 @@ func (c *call) patch(wanted *object) (service.Applied, error) {
 	}, nil
 }
 
-// Delete begins the end of the object of that life; it has gone when all that belongs to it has. With force the object
+// Delete begins the end of the object, of this life or an earlier one; it has gone when all that belongs to it has. With force the object
 // goes at once and what belongs to it afterwards. Finalizers of others are respected in either case.
 func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error {
 	return g.write(ctx, &req.Request, func(c *call, live *object) error {
 		switch {
-		case live == nil || !live.ours(g.config.Owner) || live.of() != req.Key() || live.life() != req.UID:
+		case live == nil || !live.ours(g.config.Owner) || live.of() != req.Key():
 			return nil
 		case req.Force:
 			return c.delete(live, metav1.DeletePropagationBackground)

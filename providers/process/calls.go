@@ -145,11 +145,10 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 		return err
 	}
 	s := u.state
-	ours := !s.Gone && s.Life == req.UID
-	if ours {
+	if !s.Gone {
 		s.Deleting, s.Force = true, s.Force || req.Force
 	}
-	if !ours && known == req.Fence {
+	if s.Gone && known == req.Fence {
 		return nil
 	}
 	err = os.MkdirAll(u.dir, 0o700)

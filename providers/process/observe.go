@@ -25,7 +25,7 @@ func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (se
 		return service.Observation{}, providers.Errorf(providers.NotFound, "there is no service %s", req.Key())
 	}
 	u.mu.Lock()
-	gone := u.state.Gone || u.state.Life != req.UID
+	gone := u.state.Gone
 	o := u.observation()
 	serves := u.state.revision(u.state.Serving)
 	u.mu.Unlock()

@@ -155,7 +155,7 @@ func (g *Gateway) expire(o *object) {
 	}
 }
 
-// Delete ends the object of that life; it takes as long as a generation needs to be observed.
+// Delete ends the object; it takes as long as a generation needs to be observed.
 func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error {
 	if err := g.enter(ctx, req.Key()); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (g *Gateway) Delete(ctx context.Context, req providers.DeleteRequest) error
 	if err != nil {
 		return err
 	}
-	if !o.gone && o.life == req.UID {
+	if !o.gone {
 		o.delete(g.now())
 		o.gone = o.gone || req.Force
 	}

@@ -21,7 +21,7 @@ func (g *Gateway) Observe(ctx context.Context, req providers.ObserveRequest) (se
 	if o != nil {
 		g.expire(o)
 	}
-	if o == nil || o.gone || o.life != req.UID {
+	if o == nil || o.gone {
 		return service.Observation{}, providers.Errorf(providers.NotFound, "there is no service %s", req.Key())
 	}
 	o.looks++
