@@ -36,10 +36,10 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 			}
 			if s != nil {
 				p.handle(items[n])
-			}
-			if s != nil && s.guessed && !s.dirty {
-				if err := p.ascertain(ctx, items, batch[done+n], n); err != nil {
-					return err
+				if s.unsure() {
+					if err := p.ascertain(ctx, items, batch[done+n], n); err != nil {
+						return err
+					}
 				}
 			}
 			n++
@@ -194,16 +194,18 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 			s.revision, s.dirty, s.taken, s.unstored, s.guessed = r.Seq, false, nil, false, false
 			continue
 		}
-		if s.guessed { // of those that are written together it may be any
-			p.doubtful = true
-		} else if errors.Is(r.Err, streams.ErrConflict) {
+		err := r.Err
+		switch conflict := errors.Is(err, streams.ErrConflict); {
+		case conflict && s.guessed:
+			err = fmt.Errorf("%w: %w", errGuess, err)
+		case conflict:
 			p.e.Meter.Conflict(s.m.Name)
-		} else if streams.Hopeless(r.Err) {
+		case streams.Hopeless(err):
 			for _, seq := range s.taken {
 				p.failures[seq]++
 			}
 		}
-		errs = append(errs, fmt.Errorf("cannot write %s %s at revision %d: %w", s.m.Name, s.key, s.revision, r.Err))
+		errs = append(errs, fmt.Errorf("cannot write %s %s at revision %d: %w", s.m.Name, s.key, s.revision, err))
 	}
 	return errors.Join(errs...)
 }

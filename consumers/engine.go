@@ -78,6 +78,7 @@ type Engine struct {
 
 	byName map[string]*machines.Machine
 	live   atomic.Int32 // partitions that take commands
+	doubt  atomic.Int64 // nothing is guessed before this time, in nanoseconds
 
 	purging chan struct{} // holds whoever purges COMMANDS
 }

@@ -64,7 +64,7 @@ func TestSameIDIsOneCommand(t *testing.T) {
 
 func TestManyClientsManyEntities(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval).start()
+	w := setup(t, streams.Interval).guessing().start()
 	var all sync.WaitGroup
 	const entities, each = 40, 10
 	for n := range entities {

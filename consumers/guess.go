@@ -2,20 +2,30 @@ package consumers
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/bcc94042/instar/streams"
 )
 
-// Whoever creates an entity would wait for its bucket to say that there is none, which costs more than all else that the
-// owner does for it. The index of this process knows nearly always, and where it is late nothing is lost: the commit asks
-// that the key was never written, and what comes out without a commit is not said before the bucket was asked. After a
-// wrong guess, which costs a start of the partition, none is made for an idle round: the index has caught up by then.
+// Whoever creates an entity would wait for its bucket to say that there is none. The index of this process knows nearly
+// always, and where it is late nothing is lost: the commit asks that the key was never written, and what comes out without
+// a commit is not said before the bucket was asked. A wrong guess costs a start of the partition.
+
+// doubtFor is how long nothing is guessed after any partition of this process has failed: the index may be late for the
+// same reason, and what was done and not acked comes again.
+const doubtFor = 30 * time.Second
+
+var errGuess = errors.New("it was taken for one that is not there")
 
 // guess takes an entity for one that is not there, if the command creates it and its index lacks it.
 func (p *partition) guess(s *slot, it *item) bool {
 	ix := p.e.Indexes[s.m.Name]
-	input, _ := s.m.Input(it.addr.Last)
-	if ix == nil || !input.Birth || it.delivered > 1 || p.doubtful || !ix.Lacks(s.key) {
+	if input, _ := s.m.Input(it.addr.Last); ix == nil || !input.Birth || it.delivered > 1 || time.Now().UnixNano() < p.e.doubt.Load() {
+		return false
+	}
+	h := it.msg.Headers() // what cannot become a commit would be looked up alone
+	if streams.Header(h, streams.HeaderLookup) != "" || streams.Header(h, streams.HeaderExpect) != "" || !ix.Lacks(s.key) {
 		return false
 	}
 	namespace, parent, id, err := streams.SplitKey(s.key)
@@ -26,14 +36,15 @@ func (p *partition) guess(s *slot, it *item) bool {
 	return true
 }
 
-// unsure reports that the entity was guessed not to be there, and that no commit will find out yet.
+// unsure reports that the entity was guessed not to be there, and that no commit will find out yet. What was made of the
+// command is worth nothing then.
 func (s *slot) unsure() bool { return s.guessed && !s.dirty }
 
 // ascertain looks the entity of item n up, and handles its command anew.
 func (p *partition) ascertain(ctx context.Context, items []*item, d delivery, n int) error {
 	it := items[n]
 	if it.end != nil {
-		it.end(nil)
+		it.end(streams.ErrUnanswered)
 	}
 	s := it.slot
 	*s = slot{m: s.m, key: s.key, round: s.round}

@@ -1,10 +1,14 @@
 package consumers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/kv"
@@ -12,22 +16,37 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// empty are indexes that never have what a bucket has: each guess that can be wrong is.
-func (w *world) empty() map[string]*kv.Index {
+// guessing gives the engine indexes that never have what a bucket has: each guess that can be wrong is.
+func (w *world) guessing() *world {
 	w.t.Helper()
 	_, err := streams.Ensure(w.ctx, w.JS, streams.Plan{States: []string{"nothing"}})
 	require.NoError(w.t, err)
-	all := map[string]*kv.Index{}
+	w.indexes = map[string]*kv.Index{}
 	for _, m := range w.Machines {
 		ix := kv.NewIndex(w.JS, "nothing", func(string, []byte) (kv.Meta, error) { return kv.Meta{}, nil }, kv.Options{})
 		w.also(ix.Run)
-		select {
-		case <-ix.Ready():
-		case <-w.ctx.Done():
-		}
-		all[m.Name] = ix
+		<-ix.Ready()
+		w.indexes[m.Name] = ix
 	}
-	return all
+	return w
+}
+
+// tally counts how often partitions start again, and how often the bucket is asked for an entity.
+type tally struct {
+	noMeter
+	restarts, asked atomic.Int64
+}
+
+func (n *tally) Restarted(string) { n.restarts.Add(1) }
+
+func (w *world) tally() *tally {
+	w.t.Helper()
+	n := &tally{}
+	w.Meter = n
+	_, err := w.NC.Subscribe("$JS.API.STREAM.MSG.GET.KV_things", func(*nats.Msg) { n.asked.Add(1) })
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.NC.Flush())
+	return n
 }
 
 func (w *world) create(key, id string) machines.Answer {
@@ -35,33 +54,49 @@ func (w *world) create(key, id string) machines.Answer {
 	return w.ask(streams.Command{Machine: "thing", Key: "default." + key, Name: "create", ID: id, Actor: "test"})
 }
 
+func TestARightGuessAsksNobody(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.OS, thingMachine).guessing()
+	n := w.tally()
+	w.start()
+	require.Equal(t, machines.Applied, w.create("a", "one").Outcome)
+	require.Equal(t, machines.Applied, w.ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", Body: []byte(`{"n":3}`)}).Outcome)
+	require.Zero(t, n.asked.Load())
+	require.Zero(t, n.restarts.Load())
+}
+
 func TestAWrongGuessChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, thingMachine)
-	w.indexes = w.empty()
+	w := setup(t, streams.OS, thingMachine).guessing()
+	n := w.tally()
 	w.start()
-	first := w.create("a", "one")
-	require.Equal(t, machines.Applied, first.Outcome)
+	require.Equal(t, machines.Applied, w.create("a", "one").Outcome)
+	require.Equal(t, machines.Applied, w.create("b", "one").Outcome)
 	require.Equal(t, machines.Applied, w.ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", Body: []byte(`{"n":3}`)}).Outcome)
+	w.acked()
 	_, before := w.entity(thingMachine, "default.a")
 
 	w.stop()
 	w.start() // it remembers nothing
+	n.restarts.Store(0)
 	again := w.create("a", "two")
 	require.Equal(t, machines.Refused, again.Outcome)
 	require.Equal(t, machines.CodeExists, again.Refusal.Code)
 	require.Equal(t, "open", again.State)
+	require.EqualValues(t, 1, n.restarts.Load(), "it was taken for one that is not there")
+	require.Equal(t, machines.CodeExists, w.create("b", "two").Refusal.Code)
+	require.EqualValues(t, 1, n.restarts.Load(), "and no other one is for a while")
 	_, after := w.entity(thingMachine, "default.a")
 	require.Equal(t, before, after)
-	require.Equal(t, []string{"1 thing.created", "2 thing.added", "2 command.refused"}, w.events("thing", "default.a"))
+	w.eventually("the event of the refusal", func() bool {
+		return slices.Equal([]string{"1 thing.created", "2 thing.added", "2 command.refused"}, w.events("thing", "default.a"))
+	})
 	require.Equal(t, machines.Applied, w.ask(streams.Command{Machine: "thing", Key: "default.a", Name: "close"}).Outcome)
 }
 
 func TestAWrongGuessKnowsTheCommandAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, thingMachine)
-	w.indexes = w.empty()
-	w.start()
+	w := setup(t, streams.OS, thingMachine).guessing().start()
 	first := w.create("a", "one")
 	w.stop()
 	purge(t, w) // so that the stream takes the same id again
@@ -73,47 +108,64 @@ func TestAWrongGuessKnowsTheCommandAgain(t *testing.T) {
 	require.Equal(t, []string{"1 thing.created"}, w.events("thing", "default.a"))
 }
 
-// What is refused leads to no commit that finds out: the entity is looked up first.
+// What leads to no commit is found out by nobody: the entity is looked up, and nothing starts again.
 func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, thingMachine)
-	w.indexes = w.empty()
+	w := setup(t, streams.OS, thingMachine).guessing()
+	n := w.tally()
 	w.start()
-	w.create("a", "one")
 	w.create("b", "one")
+	w.acked()
 	_, revision := w.entity(thingMachine, "default.b")
 	w.stop()
 	w.start()
+	n.restarts.Store(0)
 	a := w.ask(streams.Command{Machine: "thing", Key: "default.b", Name: "create", Expect: fmt.Sprint(revision)})
 	require.Equal(t, machines.CodeExists, a.Refusal.Code, "the revision is the expected one")
 	a = w.ask(streams.Command{Machine: "thing", Key: "default.c", Name: "create", Expect: fmt.Sprint(revision)})
 	require.Equal(t, machines.CodePrecondition, a.Refusal.Code)
 	require.Empty(t, a.State)
+	a = w.ask(streams.Command{Machine: "thing", Key: "default.d", Name: "create", Body: bytes.Repeat([]byte(" "), maxBody+1)})
+	require.Equal(t, machines.CodeValidation, a.Refusal.Code)
+	require.Equal(t, machines.Applied, w.create("d", "one").Outcome)
+	require.Zero(t, n.restarts.Load())
 }
 
 func TestGuessesOfManyAtOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, thingMachine)
-	w.indexes = w.empty()
-	w.start()
-	for range 2 {
-		answers := make(chan machines.Answer, 200)
-		for i := range 200 {
-			go func() {
-				a, _ := w.tryAsk(streams.Command{Machine: "thing", Key: fmt.Sprintf("default.t%d", i), Name: "create", ID: "one", Actor: "test"})
-				answers <- a
-			}()
-		}
-		for range 200 {
-			a := <-answers
-			require.Equal(t, machines.Applied, a.Outcome)
-			require.EqualValues(t, 1, a.Version)
-		}
-		w.stop()
-		purge(t, w)
-		w.start()
+	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
+		t.Run(string(profile), func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, profile, thingMachine).guessing().start()
+			for range 2 {
+				answers := make(chan machines.Answer, 100)
+				for i := range cap(answers) {
+					go func() {
+						a, _ := w.tryAsk(streams.Command{Machine: "thing", Key: fmt.Sprintf("default.t%d", i), Name: "create", ID: "one", Actor: "test"})
+						answers <- a
+					}()
+				}
+				for range cap(answers) {
+					a := <-answers
+					require.Equal(t, machines.Applied, a.Outcome)
+					require.EqualValues(t, 1, a.Version)
+				}
+				w.stop()
+				purge(t, w)
+				w.start()
+			}
+			require.Equal(t, []string{"1 thing.created"}, w.events("thing", "default.t7"))
+		})
 	}
-	require.Equal(t, []string{"1 thing.created"}, w.events("thing", "default.t7"))
+}
+
+// acked waits until no command is left that would come again.
+func (w *world) acked() {
+	w.t.Helper()
+	w.eventually("all commands are done", func() bool {
+		s, err := w.JS.Stream(w.ctx, streams.CommandStream)
+		return err == nil && s.CachedInfo().State.Msgs == 0
+	})
 }
 
 // purge empties COMMANDS and makes it forget the ids that it has seen.

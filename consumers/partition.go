@@ -28,7 +28,6 @@ type partition struct {
 	settling *settlement    // the end of the batch before; nil when it has come
 	broom    *broom         // ends commands where an ack is dear; nil acks each
 	failures map[uint64]int // writes that the stream refused for good, by command
-	doubtful bool           // a guess was wrong a short while ago
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 }
 
@@ -63,7 +62,10 @@ func (p *partition) run(ctx context.Context) {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)
-		if errors.Is(err, streams.ErrConflict) {
+		p.e.doubt.Store(time.Now().Add(doubtFor).UnixNano())
+		if errors.Is(err, errGuess) {
+			p.e.Log.Info("an entity was there that its index did not know; the partition starts again from its ack floor", "partition", p.n, "error", err)
+		} else if errors.Is(err, streams.ErrConflict) {
 			p.e.Log.Warn("an entity was written by somebody else; the partition starts again from its ack floor", "partition", p.n, "error", err)
 		} else {
 			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)

@@ -87,10 +87,10 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		}
 		id := it.machine.Name + "/" + it.addr.Key
 		s := p.slots[id]
-		if s == nil || s.parked != nil { // a parked value may have been repaired
+		if known := s != nil; !known || s.parked != nil { // a parked value may have been repaired
 			s = &slot{m: it.machine, key: it.addr.Key}
 			p.slots[id] = s
-			if !p.guess(s, it) {
+			if known || !p.guess(s, it) {
 				missing = append(missing, s)
 			}
 		}
@@ -219,5 +219,4 @@ func (p *partition) forget() {
 		}
 	}
 	p.round++
-	p.doubtful = false
 }

@@ -110,7 +110,7 @@ func TestUnreadableValueParksOneEntity(t *testing.T) {
 
 func TestPoisonGoesToTheDeadLetters(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, thingMachine).start()
+	w := setup(t, streams.Interval, thingMachine).guessing().start()
 	w.ask(toThing("a", "create", ""))
 	a := w.ask(toThing("a", "poison", ""))
 	require.Equal(t, machines.Dead, a.Outcome)
@@ -198,7 +198,7 @@ func TestBatchOfOneEntityIsOneWrite(t *testing.T) {
 
 func TestServerRestartUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, thingMachine).start()
+	w := setup(t, streams.Interval, thingMachine).guessing().start()
 	const entities, each = 12, 25
 	var all sync.WaitGroup
 	for n := range entities {
@@ -283,9 +283,9 @@ func TestStandbyTakesOver(t *testing.T) {
 // Without the lease, two engines take from the same consumers. They hinder each other, and lose nothing.
 func TestTwoEnginesLoseNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, thingMachine).start()
+	w := setup(t, streams.Interval, thingMachine).guessing().start()
 	ctx, cancel := context.WithCancel(w.ctx)
-	w.running.Go(func() { _ = (&Engine{Deps: w.Deps}).Run(ctx) })
+	w.running.Go(func() { _ = (&Engine{Deps: w.Deps, Indexes: w.indexes}).Run(ctx) })
 	var all sync.WaitGroup
 	var sent atomic.Int64
 	for n := range 4 {

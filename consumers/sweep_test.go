@@ -15,7 +15,7 @@ import (
 // Where each write is fsynced, what is done leaves the stream all the same, and nothing else does.
 func TestWhatIsDoneIsSwept(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Fsync, thingMachine).start()
+	w := setup(t, streams.Fsync, thingMachine).guessing().start()
 	w.ask(toThing("a", "create", ""))
 	var all sync.WaitGroup
 	for n := range 2 * sweepAfter {

@@ -118,7 +118,9 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 			(*t).at = f.position
 			ix.serve(*t)
 		}
-		batch, err = f.next(ctx, batch[:0])
+		if batch, err = f.next(ctx, batch[:0]); err == nil || len(batch) > 0 {
+			ix.heard.Store(time.Now().UnixNano())
+		}
 		ops = ix.describeAll(ops[:0], batch)
 		ix.take(*t, ops, f)
 		if err != nil {
@@ -147,7 +149,6 @@ func (ix *Index) describeAll(ops []op, batch []update) []op {
 
 // take applies a batch. A table that is not served yet needs no lock and has no readers.
 func (ix *Index) take(t *table, ops []op, f *feed) {
-	ix.heard.Store(time.Now().UnixNano())
 	ix.pending.Store(f.pending)
 	ix.applied.Add(uint64(len(ops)))
 	ix.learn(max(f.known, f.rev))
@@ -214,8 +215,8 @@ func (ix *Index) Get(key string) (Item, bool) {
 // maxQuiet is how long the server may have said nothing to an index that is believed; it speaks every second.
 const maxQuiet = 5 * time.Second
 
-// Lacks reports that the index is complete, hears from the server, and does not have the key. The bucket may have it since
-// a moment ago.
+// Lacks reports that the index is complete, hears from the server, and never had the key, not even one that was deleted
+// and left a marker. The bucket may have it since a moment ago.
 func (ix *Index) Lacks(key string) bool {
 	select {
 	case <-ix.ready:
@@ -223,7 +224,7 @@ func (ix *Index) Lacks(key string) bool {
 		return false
 	}
 	ix.mu.RLock()
-	there := ix.table.rows[key] != nil
+	there := ix.table.rows[key] != nil || ix.table.left(key)
 	ix.mu.RUnlock()
 	return !there && ix.Lag().Quiet < maxQuiet
 }

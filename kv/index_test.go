@@ -61,6 +61,23 @@ func TestIndexFollowsItsBucket(t *testing.T) {
 }
 
 // A last message that was removed without a marker must not keep a waiter waiting.
+func TestIndexLacksWhatWasNeverThere(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	require.False(t, NewIndex(n.js, "things", describe, Options{}).Lacks("ns.a"), "it has seen nothing yet")
+	ix := n.run(t, "things")
+	require.True(t, ix.Lacks("ns.a"))
+	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"new"}`)))
+	require.False(t, ix.Lacks("ns.a"))
+	require.NoError(t, ix.Wait(t.Context(), n.remove(t, "things", "ns.a")))
+	require.False(t, ix.Lacks("ns.a"), "its marker is there")
+	require.False(t, n.run(t, "things").Lacks("ns.a"), "also for who comes later")
+	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"new"}`)))
+	require.False(t, ix.Lacks("ns.a"))
+	require.True(t, ix.Lacks("ns.b"))
+}
+
 func TestIndexReachesRevisionsThatAreGone(t *testing.T) {
 	t.Parallel()
 	n := setup(t)

@@ -19,6 +19,7 @@ type table struct {
 	combos   map[string]*labelSet         // by their canonical form
 	problems map[string]string            // what is wrong with the value, by key
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
+	markers  map[string]struct{}          // keys that were deleted
 	buf      []byte
 	names    []string
 }
@@ -74,8 +75,10 @@ func (t *table) apply(o *op) (r *row, before *state) {
 		if r != nil {
 			t.drop(r)
 		}
+		t.mark(o.key)
 		return nil, before
 	}
+	delete(t.markers, o.key)
 	if r == nil {
 		r = &row{key: strings.Clone(o.key)}
 		t.rows[r.key] = r
@@ -85,6 +88,24 @@ func (t *table) apply(o *op) (r *row, before *state) {
 	}
 	t.fill(r, o)
 	return r, before
+}
+
+// maxMarkers bounds the keys that are remembered after their end. In the buckets of entities nobody but a person deletes.
+const maxMarkers = 10_000
+
+func (t *table) mark(key string) {
+	if t.markers == nil {
+		t.markers = map[string]struct{}{}
+	}
+	if len(t.markers) < maxMarkers {
+		t.markers[strings.Clone(key)] = struct{}{}
+	}
+}
+
+// left reports that the key may have been there before.
+func (t *table) left(key string) bool {
+	_, marked := t.markers[key]
+	return marked || len(t.markers) >= maxMarkers
 }
 
 func (t *table) fill(r *row, o *op) {
