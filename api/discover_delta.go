@@ -4,25 +4,16 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bcc94042/instar/api/discovery"
 )
-
-// Delta is what has changed since the event before.
-type Delta struct {
-	Index     uint64               `json:"index"`
-	Changed   uint64               `json:"changed"`
-	Protected bool                 `json:"protected"`
-	Put       []discovery.Endpoint `json:"put"`
-	Remove    []string             `json:"remove"`
-}
 
 // deltas writes what is different between two lists of instances once for all watches that were told the one and are to
 // be told the other: many watch the same service, and each change wakes all of them.
 type deltas struct {
 	mu   sync.Mutex
-	kept map[span]string
-	held int // instances of the lists that are kept
+	kept map[span]*telling
 }
 
 // span names two lists of snapshots, which are not changed any more. The lists live as long as the name is kept.
@@ -31,9 +22,15 @@ type span struct {
 	was, is  int
 }
 
+// telling is the difference of one span; who comes first writes it.
+type telling struct {
+	once sync.Once
+	text string
+}
+
 const (
-	mostHeld = 4096 // about 1 MiB
-	same     = `"put":[],"remove":[]`
+	keepDelta = time.Second // all watches of a service are woken together
+	same      = `"put":[],"remove":[]`
 )
 
 // between is the members put and remove. The lists are in the order of their ids; shared says that they are of snapshots.
@@ -51,17 +48,31 @@ func (d *deltas) between(from, to []discovery.Endpoint, shared bool) string {
 	if at.from == at.to && at.was == at.is {
 		return same
 	}
-	d.mu.Lock() // while it is written, too: all others wait for the same
+	t := d.of(at)
+	t.once.Do(func() { t.text = difference(from, to) })
+	return t.text
+}
+
+// of is what is told over a span. A while after the first one, all are forgotten: they hold lists that are over.
+func (d *deltas) of(at span) *telling {
+	d.mu.Lock()
 	defer d.mu.Unlock()
-	if text, ok := d.kept[at]; ok {
-		return text
+	t := d.kept[at]
+	if t == nil {
+		if d.kept == nil {
+			d.kept = map[span]*telling{}
+			time.AfterFunc(keepDelta, d.forget)
+		}
+		t = &telling{}
+		d.kept[at] = t
 	}
-	if d.held += at.was + at.is; d.held > mostHeld || d.kept == nil {
-		d.kept, d.held = map[span]string{}, at.was+at.is
-	}
-	text := difference(from, to)
-	d.kept[at] = text
-	return text
+	return t
+}
+
+func (d *deltas) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kept = nil
 }
 
 func difference(from, to []discovery.Endpoint) string {

@@ -75,13 +75,13 @@ func (q *request) events(m *machines.Machine) error {
 		filters = append(filters, q.o.Names.EventsOf(m.Name, key))
 	}
 	stored, err := q.buckets[m.Name].Get(q.ctx(), key)
-	if err == nil {
+	if err == nil && time.Since(stored.Created) < publishedSince {
 		err = q.published(m, key, stored.Value)
 	}
-	gone := errors.Is(err, kv.ErrNotFound)
-	if corrupt := new(kv.CorruptError); err != nil && !gone && !errors.As(err, &corrupt) {
-		return err
+	if q.ctx().Err() != nil {
+		return q.ctx().Err()
 	}
+	gone := errors.Is(err, kv.ErrNotFound) // with any other error there is a timeline all the same
 	page, err := q.timeline(m, filters, q.number("after"), q.limit())
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (q *request) events(m *machines.Machine) error {
 // Events follow the value that they belong to within a moment.
 const (
 	publishedWithin = time.Second     // then the timeline ends earlier
-	publishedSince  = 5 * time.Second // later it is there, or will not come soon
+	publishedSince  = 5 * time.Second // after the value they are there, or will not come soon
 )
 
 // published waits until the stream has the events that the value still holds, so that who saw a state finds in the
@@ -111,7 +111,7 @@ func (q *request) published(m *machines.Machine, key string, value []byte) error
 			last = &e.Outbox[i]
 		}
 	}
-	if last == nil || time.Since(last.At) > publishedSince {
+	if last == nil {
 		return nil
 	}
 	stream, err := q.o.JS.Stream(q.ctx(), q.o.Names.Stream(streams.EventStream))
@@ -140,13 +140,16 @@ func (q *request) published(m *machines.Machine, key string, value []byte) error
 // reaches reports whether the event with the id is the wanted one of the entity, or one that was published after it, as
 // that of a later refusal.
 func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
+	if id == wanted.ID(e.Machine, e.Key()) {
+		return true
+	}
 	version, n, _ := strings.Cut(streams.UnscopeID(e.Machine, e.Key(), id), "/")
 	if version == "refused" {
 		seq, err := strconv.ParseUint(n, 10, 64)
 		return err == nil && seq > e.Mark
 	}
 	v, err := strconv.ParseUint(version, 10, 64)
-	return err == nil && v > wanted.Version || id == wanted.ID(e.Machine, e.Key())
+	return err == nil && v > wanted.Version
 }
 
 // timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot

@@ -126,7 +126,7 @@ func (q Query) Plain() bool {
 	return !q.Draining && q.Choose == 0 && q.Zone == "" && q.Version == "" && q.Prefer == "" && len(q.Tags) == 0 && len(q.Meta) == 0
 }
 
-// pick is the answer from a snapshot. It is the caller's own, but for that to a plain query.
+// pick is the answer from a snapshot: its own list for a plain query, else one that is the caller's.
 func (q Query) pick(sn *Snapshot) []Endpoint {
 	if q.Plain() {
 		return sn.Found
