@@ -40,11 +40,16 @@ type Prober struct {
 	Metrics       Meter  // nil measures nothing
 
 	clock func() time.Duration // nil is the monotonic clock; for tests
+	hold  time.Duration        // 0 is firstBeat; for tests
 }
 
 // Sizes of what may wait.
 const (
 	defaultWorkers = 512 // they wait most of the time
+
+	// firstBeat is how long an admission waits for the first heartbeat, without which nobody finds the instance anyway: if
+	// that comes, both are one change.
+	firstBeat = 50 * time.Millisecond
 
 	beatBuffer   = 1 << 16
 	changeBuffer = 1 << 17

@@ -142,10 +142,6 @@ func (l *loop) answered(a *answer) {
 // admits counts the admissions that are on their way: they are many at once, and are not awaited one by one.
 type admits struct{ running atomic.Int64 }
 
-// firstBeat is how long an admission waits for the first heartbeat, without which nobody finds the instance anyway: if
-// that comes, both are one change.
-const firstBeat = 50 * time.Millisecond
-
 // admit confirms that a registration was read back, or says why it cannot be.
 func (l *loop) admit(t *tracked, now time.Duration) {
 	if l.admits.running.Load() >= maxAdmits {
@@ -153,7 +149,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 		return
 	}
 	told := instance.Admission{Generation: t.rec.Generation, Revision: t.revision}
-	if t.held && t.passes >= t.rec.Data.Rise() {
+	if t.rides() && t.passes >= t.rec.Data.Rise() {
 		v := l.evidence(t)
 		v.Consecutive, told.Passed = t.passes, &v
 	}

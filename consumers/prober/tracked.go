@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	stdheap "container/heap"
 	"math/rand/v2"
 	"strings"
@@ -61,6 +62,9 @@ type tracked struct {
 }
 
 func (t *tracked) probed() bool { return probing(t.kind) && t.active() }
+
+// rides: its heartbeats are told along with its admission.
+func (t *tracked) rides() bool { return t.kind == instance.CheckTTL && !several(t) }
 
 // probing says whether a check of that kind is a probe.
 func probing(kind string) bool {
@@ -205,11 +209,11 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 	if from == instance.Flapping || from == instance.Draining {
 		t.passes, t.fails = 0, 0
 	}
-	t.retryAt, t.entered = 0, now
+	t.retryAt, t.entered, t.held = 0, now, false
 	switch t.state {
 	case instance.Pending:
-		if t.held = t.kind == instance.CheckTTL && t.rec.Data.Rise() == 1 && !several(t); t.held {
-			t.retryAt = now + firstBeat
+		if t.held = t.rides() && t.rec.Data.Rise() == 1 && t.passes == 0; t.held {
+			t.retryAt = now + cmp.Or(l.hold, firstBeat)
 		}
 	case instance.Unknown:
 		t.seen = max(t.seen, now)

@@ -21,7 +21,12 @@ func (w *world) input() machines.Input {
 		}).Draw(t, "evidence")
 		return report(t, name, w.evidence())
 	case "admission":
-		return report(t, instance.ReportPersisted, instance.Admission{Generation: w.generation()})
+		b := instance.Admission{Generation: w.generation()}
+		if rapid.Bool().Draw(t, "heard") {
+			v := w.evidence()
+			b.Passed = &v
+		}
+		return report(t, instance.ReportPersisted, b)
 	case "timer":
 		return w.timer()
 	case "command":

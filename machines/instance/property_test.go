@@ -170,9 +170,19 @@ func (w *world) lawfully(in machines.Input, next machines.Entity, out machines.O
 	if w.e.State == flapping && next.State == unknown && w.e.Data.(*instance.Data).Check.Kind() != "none" {
 		require.Less(t, w.e.Data.(*instance.Data).Flap.Score, w.e.Data.(*instance.Data).FlapLow())
 	}
-	if in.Command == "health-check-passed" && (out.To == healthy || out.To == warming) {
+	if (in.Command == "health-check-passed" || w.heard(in)) && (out.To == healthy || out.To == warming) {
 		w.passed = true
 	}
+}
+
+// heard: it passed often enough before it was admitted, in this generation.
+func (w *world) heard(in machines.Input) bool {
+	var body struct{ Data instance.Admission }
+	if in.Command != "persistence-success" || json.Unmarshal(in.Body, &body) != nil || body.Data.Passed == nil {
+		return false
+	}
+	v := body.Data.Passed
+	return (v.Generation == 0 || v.Generation == w.e.Generation) && max(v.Consecutive, 1) >= w.e.Data.(*instance.Data).Rise()
 }
 
 // fenced: nothing that speaks of another generation changes anything.
