@@ -73,7 +73,10 @@ func register(ctx context.Context, s *server, c crowd) (*fleet, float64, error) 
 			InstanceID string `json:"instanceId"`
 			Generation uint64 `json:"generation"`
 		}
-		if err = errors.Join(err, json.Unmarshal(answer, &at)); err != nil {
+		if err == nil {
+			err = json.Unmarshal(answer, &at)
+		}
+		if err != nil {
 			return err
 		}
 		f.ids[i], f.gens[i] = at.InstanceID, at.Generation
@@ -324,32 +327,37 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 	if st.value, err = f.valueSize(ctx, nc); err != nil {
 		return nil, err
 	}
-	profiled = s.profile(ctx, o, fmt.Sprintf("discover-%d.pprof", size), seconds(o.duration-time.Second))
-	if used, err = s.cpu(); err != nil {
-		return nil, err
-	}
-	began = time.Now()
 	rate, lats, err := f.reads(ctx, readers, o.duration)
 	if err != nil {
 		return nil, err
 	}
-	if after, err = s.cpu(); err != nil {
-		return nil, err
-	}
-	beaten := time.Duration(st.beats / 100 * float64(time.Since(began))) // the heartbeats go on, and are more in a larger crowd
-	st.perRead = max(after-used-beaten, 0) / time.Duration(max(len(lats), 1))
 	st.reads, st.p50, st.p99 = rate, quantile(lats, 0.5), quantile(lats, 0.99)
-	if err := profiled(); err != nil {
-		return nil, err
-	}
 	cancel()
 	beats.Wait()
+	if st.perRead, err = f.costs(ctx, o); err != nil {
+		return nil, err
+	}
 	if st.idle, err = share(s, o.duration); err != nil || !rest {
 		return st, err
 	}
 	calm, _, err := s.rest(ctx, 45*time.Second, 2*time.Minute)
 	st.resting = (calm - empty) / size
 	return st, err
+}
+
+// costs is what an answer costs the server when nothing else goes on.
+func (f *fleet) costs(ctx context.Context, o *options) (time.Duration, error) {
+	profiled := f.s.profile(ctx, o, fmt.Sprintf("discover-%d.pprof", f.size), seconds(o.duration-time.Second))
+	used, err := f.s.cpu()
+	if err != nil {
+		return 0, err
+	}
+	_, lats, err := f.reads(ctx, readers, o.duration)
+	if err != nil {
+		return 0, err
+	}
+	after, err := f.s.cpu()
+	return (after - used) / time.Duration(max(len(lats), 1)), errors.Join(err, profiled())
 }
 
 // valueSize is the size of one stored value.
