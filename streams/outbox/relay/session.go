@@ -136,6 +136,11 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 	if _, err := o.pub.single(ctx, nil, []*session{s}); err != nil {
 		return nil, fmt.Errorf("relay: cannot take shard %d: %w", shard, err)
 	}
+	if from == 0 { // two that begin at the same time both find nobody, until they have written where they stand
+		if err := o.alone(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if before.Clean {
 		return s, nil
 	}
