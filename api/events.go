@@ -143,13 +143,11 @@ func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
 	if id == wanted.ID(e.Machine, e.Key()) {
 		return true
 	}
-	version, n, _ := strings.Cut(streams.UnscopeID(e.Machine, e.Key(), id), "/")
-	if version == "refused" {
-		seq, err := strconv.ParseUint(n, 10, 64)
-		return err == nil && seq > e.Mark
+	if seq, ok := streams.RefusedOf(e.Machine, e.Key(), id); ok {
+		return seq > e.Mark
 	}
-	v, err := strconv.ParseUint(version, 10, 64)
-	return err == nil && v > wanted.Version
+	v, ok := streams.VersionOf(e.Machine, e.Key(), id)
+	return ok && v > wanted.Version
 }
 
 // timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot

@@ -21,7 +21,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	if err := p.load(ctx, items); err != nil {
 		return err
 	}
-	for done := 0; len(items) > 0; {
+	for len(items) > 0 {
 		n := 0
 		for n < len(items) {
 			s := items[n].slot
@@ -37,7 +37,8 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 			if s != nil {
 				p.handle(items[n])
 				if s.unsure() {
-					if err := p.ascertain(ctx, items, batch[done+n], n); err != nil {
+					var err error
+					if items[n], err = p.ascertain(ctx, items[n]); err != nil {
 						return err
 					}
 				}
@@ -47,7 +48,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 		if err := p.commit(ctx, items[:n]); err != nil {
 			return err
 		}
-		items, done = items[n:], done+n
+		items = items[n:]
 	}
 	p.evict()
 	return nil

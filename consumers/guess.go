@@ -28,11 +28,7 @@ func (p *partition) guess(s *slot, it *item) bool {
 	if streams.Header(h, streams.HeaderLookup) != "" || streams.Header(h, streams.HeaderExpect) != "" || !ix.Lacks(s.key) {
 		return false
 	}
-	namespace, parent, id, err := streams.SplitKey(s.key)
-	if err != nil {
-		return false
-	}
-	s.entity, s.guessed = s.m.New(namespace, parent, id), true
+	s.guessed = true
 	return true
 }
 
@@ -40,19 +36,19 @@ func (p *partition) guess(s *slot, it *item) bool {
 // command is worth nothing then.
 func (s *slot) unsure() bool { return s.guessed && !s.dirty }
 
-// ascertain looks the entity of item n up, and handles its command anew.
-func (p *partition) ascertain(ctx context.Context, items []*item, d delivery, n int) error {
-	it := items[n]
+// ascertain looks the entity of a command up, and handles the command anew.
+func (p *partition) ascertain(ctx context.Context, it *item) (*item, error) {
 	if it.end != nil {
 		it.end(streams.ErrUnanswered)
 	}
 	s := it.slot
-	*s = slot{m: s.m, key: s.key, round: s.round}
+	*s = *newSlot(it)
+	s.round = p.round
 	if err := p.fill(ctx, s); err != nil {
-		return err
+		return nil, err
 	}
-	items[n] = p.read(d)
-	items[n].slot = s
-	p.handle(items[n])
-	return nil
+	again := p.read(it.delivery)
+	again.slot = s
+	p.handle(again)
+	return again, nil
 }

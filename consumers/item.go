@@ -300,7 +300,7 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 	if r.Code == machines.CodeStale {
 		return // a late or double result is expected, and nobody's mistake
 	}
-	if told, ok := refusedOf(s.m.Name, s.key, s.lastEventID); ok && told >= it.seq {
+	if told, ok := streams.RefusedOf(s.m.Name, s.key, s.lastEventID); ok && told >= it.seq {
 		return // the command came again after its event was published
 	}
 	msg := it.event(machines.EventRefused, map[string]any{"code": r.Code, "message": it.answer.Refusal.Message})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -92,7 +90,7 @@ func (p *partition) realign(ctx context.Context, c *chain) error {
 		return err
 	}
 	rest := unpublished(s.m.Name, s.key, c.messages, id, s.entity.Mark)
-	if v, ok := versionOf(s.m.Name, s.key, id); ok && v > s.entity.Version {
+	if v, ok := streams.VersionOf(s.m.Name, s.key, id); ok && v > s.entity.Version {
 		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, v, s.entity.Version, streams.ErrConflict)
 	}
 	c.Done, c.Last, c.Err = len(c.messages)-len(rest), seq, nil
@@ -104,7 +102,7 @@ func (p *partition) realign(ctx context.Context, c *chain) error {
 // are published in order and without gaps, so everything up to that one is there. mark is the last command that the
 // outbox belongs to: the event of a later refusal was published after all of it.
 func unpublished(machine, key string, outbox []machines.Message, lastID string, mark uint64) []machines.Message {
-	if seq, ok := refusedOf(machine, key, lastID); ok && seq > mark {
+	if seq, ok := streams.RefusedOf(machine, key, lastID); ok && seq > mark {
 		return withoutEvents(outbox)
 	}
 	for i := len(outbox) - 1; i >= 0; i-- {
@@ -124,22 +122,4 @@ func withoutEvents(outbox []machines.Message) []machines.Message {
 		}
 	}
 	return rest
-}
-
-func versionOf(machine, key, id string) (uint64, bool) {
-	version, _, ok := strings.Cut(streams.UnscopeID(machine, key, id), "/")
-	if !ok {
-		return 0, false
-	}
-	v, err := strconv.ParseUint(version, 10, 64)
-	return v, err == nil
-}
-
-func refusedOf(machine, key, id string) (uint64, bool) {
-	seq, ok := strings.CutPrefix(streams.UnscopeID(machine, key, id), "refused/")
-	if !ok {
-		return 0, false
-	}
-	v, err := strconv.ParseUint(seq, 10, 64)
-	return v, err == nil
 }

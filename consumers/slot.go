@@ -46,6 +46,11 @@ type slot struct {
 	taken  []uint64           // sequences that a failed write would be blamed on
 }
 
+// newSlot is the entity of a command, as one that is not there.
+func newSlot(it *item) *slot {
+	return &slot{m: it.machine, key: it.addr.Key, entity: it.machine.New(it.answer.Namespace, it.answer.Parent, it.answer.ID)}
+}
+
 // took reports whether the entity took the command before. A sequence at or below the mark is not enough: where a power
 // loss has cost COMMANDS its last messages, sequences are given out again, to later commands.
 func (s *slot) took(it *item) bool {
@@ -88,7 +93,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		id := it.machine.Name + "/" + it.addr.Key
 		s := p.slots[id]
 		if known := s != nil; !known || s.parked != nil { // a parked value may have been repaired
-			s = &slot{m: it.machine, key: it.addr.Key}
+			s = newSlot(it)
 			p.slots[id] = s
 			if known || !p.guess(s, it) {
 				missing = append(missing, s)
@@ -115,11 +120,6 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 
 // fill reads one entity and the sequence of its last event.
 func (p *partition) fill(ctx context.Context, s *slot) error {
-	namespace, parent, id, err := streams.SplitKey(s.key)
-	if err != nil {
-		return err
-	}
-	s.entity = s.m.New(namespace, parent, id)
 	bucket := p.e.Names.Bucket(s.m.Plural)
 	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
 	if err != nil {

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -83,6 +84,26 @@ func Header(h nats.Header, name string) string {
 // CommandID scopes a caller's idempotency key to an entity, so that two callers with the same key on two entities do
 // not meet.
 func CommandID(machine, key, id string) string { return machine + "/" + key + "/" + id }
+
+// VersionOf is the entity's version that a message with the id belongs to, if the id says one.
+func VersionOf(machine, key, id string) (uint64, bool) {
+	version, _, ok := strings.Cut(UnscopeID(machine, key, id), "/")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(version, 10, 64)
+	return v, err == nil
+}
+
+// RefusedOf is the sequence of the refused command that an event with the id tells of, if it is such an event.
+func RefusedOf(machine, key, id string) (uint64, bool) {
+	seq, ok := strings.CutPrefix(UnscopeID(machine, key, id), "refused/")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(seq, 10, 64)
+	return v, err == nil
+}
 
 // UnscopeID is the caller's part of a scoped id.
 func UnscopeID(machine, key, id string) string {
