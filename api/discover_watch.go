@@ -88,7 +88,7 @@ func (f *discoverFeed) run(after uint64) {
 		stop()
 	}
 	sn, stirred := f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
-	r := f.o.Discovery.Look(f.dq)
+	r := f.o.Discovery.Find(f.dq)
 	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
 	if after != 0 && after <= r.Index && r.Changed <= after && !r.Protected && (sn == nil || sn.Until().IsZero()) {
 		f.w.id(strconv.FormatUint(r.Index, 10))
@@ -132,7 +132,7 @@ func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirr
 			return
 		}
 		sn, stirred = f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
-		f.delta(f.o.Discovery.Look(f.dq))
+		f.delta(f.o.Discovery.Find(f.dq))
 		breath.Reset(pace)
 		select {
 		case <-breath.C:

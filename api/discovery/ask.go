@@ -23,18 +23,9 @@ func (c *Catalog) Snapshot(namespace, service string) *Snapshot {
 	return s.snapshot(c.o.Now())
 }
 
-// Find answers from memory. The list is the caller's.
+// Find answers from memory. The answer to a plain query is the list of the snapshot itself, the same one for as long as
+// nothing changes: nothing of it may be changed.
 func (c *Catalog) Find(q Query) Result {
-	r := c.Look(q)
-	if q.Plain() {
-		r.Endpoints = slices.Clone(r.Endpoints)
-	}
-	return r
-}
-
-// Look is Find for those who change nothing: the answer to a plain query is the list of the snapshot itself, and the same
-// one for as long as nothing changes.
-func (c *Catalog) Look(q Query) Result {
 	c.finds.Add(1)
 	r := Result{Index: c.at.Load()} // before the service: what is in it may be newer, never older
 	sn := c.Snapshot(q.Namespace, q.Service)
