@@ -10,8 +10,12 @@ import (
 
 var (
 	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	labelSpace = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 )
+
+// IsLabel reports whether a text is a DNS label (RFC 1123, 2.1), as names and namespaces are.
+func IsLabel(s string) bool { return dnsLabel.MatchString(s) }
 
 // Findings collect what is wrong with a body, for its [Validator].
 type Findings struct {

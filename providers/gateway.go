@@ -2,7 +2,6 @@ package providers
 
 import (
 	"context"
-	"regexp"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
@@ -41,18 +40,12 @@ type Request struct {
 // Key is the key of the service.
 func (r *Request) Key() string { return machines.Key(r.Namespace, "", r.Name) }
 
-// dnsLabel is what namespaces and names are; they become parts of paths, and names of objects.
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
-// IsLabel reports whether a text is a DNS label.
-func IsLabel(s string) bool { return dnsLabel.MatchString(s) }
-
 // Check refuses what is over already, and names that would reach other things than those of the service.
 func (r *Request) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !IsLabel(r.Namespace) || !IsLabel(r.Name) {
+	if !machines.IsLabel(r.Namespace) || !machines.IsLabel(r.Name) {
 		return Errorf(Invalid, "namespace %q or name %q is no DNS label", r.Namespace, r.Name)
 	}
 	return nil

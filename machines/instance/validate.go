@@ -3,7 +3,6 @@ package instance
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,10 +20,6 @@ const (
 	maxLabels       = 32
 	maxWeight       = 65535
 	longest         = 24 * time.Hour
-)
-
-var (
-	dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
 
 // findings collects what is wrong with a body.
@@ -75,7 +70,7 @@ func (b *RegisterBody) Validate() *machines.Refusal {
 		f.Add("nodeAddress", "%v", err)
 	}
 	f.payload(b.Payload)
-	if b.Zone != "" && !dnsLabel.MatchString(b.Zone) {
+	if b.Zone != "" && !machines.IsLabel(b.Zone) {
 		f.Add("zone", "is not a DNS label of lower-case letters, digits and -")
 	}
 	f.text("version", b.Version, 128)

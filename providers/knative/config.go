@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 )
 
@@ -36,7 +37,7 @@ func Open(c Config) (*Gateway, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if !providers.IsLabel(c.Owner) || c.Namespace != "" && !providers.IsLabel(c.Namespace) {
+	if !machines.IsLabel(c.Owner) || c.Namespace != "" && !machines.IsLabel(c.Namespace) {
 		return nil, fmt.Errorf("knative: owner %q or namespace %q is no DNS label", c.Owner, c.Namespace)
 	}
 	if slices.Contains(c.Images, "") {
