@@ -93,6 +93,18 @@ func (s *shop) run(r *Relay) (stop func() error) {
 	return stop
 }
 
+// inEachMode runs a test beside itself for each mode, with a shop of its own.
+func inEachMode(t *testing.T, test func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay))) {
+	t.Helper()
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s, named := shopOf(t, mode)
+			test(t, s, mode, named)
+		})
+	}
+}
+
 // begin runs a relay. It returns when an event of mode wal that is committed then is not missed.
 func (s *shop) begin(mode outbox.Mode, named func(*Relay)) (r *Relay, stop func() error) {
 	s.t.Helper()

@@ -132,30 +132,26 @@ func (s *shop) accounted(mode outbox.Mode) {
 // A stream that was made anew has no position at all.
 func TestAStreamThatWasMadeAnewIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			s, named := shopOf(t, mode)
-			_, stop := s.begin(mode, named)
-			s.add("o-1", 1)
-			s.eventually(1)
-			s.accounted(mode)
-			require.NoError(t, stop())
-			require.NoError(t, s.js.DeleteStream(s.ctx, "OUTBOX"))
-			refused(t, s.relay(mode, named).Run(s.ctx))
-			// Other sources may have filled it meanwhile.
-			for range 50 {
-				_, err := s.js.Publish(s.ctx, "outbox.other.x.y", nil)
-				require.NoError(t, err)
-			}
-			refused(t, s.relay(mode, named).Run(s.ctx))
-			// Whoever accepts it says so.
-			s.exec(`delete from outbox_stream where source = 'shop'`)
-			s.run(s.relay(mode, named))
-			s.add("o-1", 2)
-			require.True(t, waits(func() bool { return s.stored() == 51 }))
-		})
-	}
+	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+		_, stop := s.begin(mode, named)
+		s.add("o-1", 1)
+		s.eventually(1)
+		s.accounted(mode)
+		require.NoError(t, stop())
+		require.NoError(t, s.js.DeleteStream(s.ctx, "OUTBOX"))
+		refused(t, s.relay(mode, named).Run(s.ctx))
+		// Other sources may have filled it meanwhile.
+		for range 50 {
+			_, err := s.js.Publish(s.ctx, "outbox.other.x.y", nil)
+			require.NoError(t, err)
+		}
+		refused(t, s.relay(mode, named).Run(s.ctx))
+		// Whoever accepts it says so.
+		s.exec(`delete from outbox_stream where source = 'shop'`)
+		s.run(s.relay(mode, named))
+		s.add("o-1", 2)
+		require.True(t, waits(func() bool { return s.stored() == 51 }))
+	})
 }
 
 // What a restored stream has lost can be published again from the table of mode claim, by the words of the refusal.
