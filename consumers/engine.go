@@ -134,6 +134,11 @@ func (noMeter) Restarted(string)                                         {}
 func (d *Deps) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	look, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
+	if d.Replicated { // its leader may just have died
+		if _, err := ask(look, d.NC, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + want.Durable}); err != nil {
+			return nil, err
+		}
+	}
 	cons, err := d.JS.Consumer(look, stream, want.Durable)
 	if err == nil {
 		have := cons.CachedInfo().Config

@@ -71,7 +71,7 @@ func (p *partition) run(ctx context.Context) {
 			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)
 		}
 		if time.Since(failing) < 20*time.Second {
-			try = min(try, 3) // a leader that died has a successor in a few seconds, which should not be waited for twice
+			try = min(try, 2) // a leader that died has a successor in a few seconds, which should not be waited for twice
 		}
 		if !p.rest(ctx, try) {
 			return

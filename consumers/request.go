@@ -1,9 +1,12 @@
 package consumers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,14 +19,25 @@ type answered struct {
 
 func (a *answered) refusal() *jetstream.APIError { return a.Error }
 
+type refusing interface{ refusal() *jetstream.APIError }
+
 // request asks a stream's leader for what package jetstream offers only after a look at the stream, which is a round trip
 // more. It fails with a [jetstream.APIError] when the stream refuses.
-func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into interface{ refusal() *jetstream.APIError }) error {
+func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
+	return requestBy(ctx, nc.RequestMsgWithContext, verb, stream, body, into)
+}
+
+// enquire is request for what changes nothing: without an answer it asks again.
+func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
+	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
+}
+
+func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.Msg, error), verb, stream string, body any, into refusing) error {
 	req, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM."+verb+"."+stream, req)
+	m, err := by(ctx, &nats.Msg{Subject: "$JS.API.STREAM." + verb + "." + stream, Data: req})
 	if err != nil {
 		return err
 	}
@@ -34,4 +48,54 @@ func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 		return refused
 	}
 	return nil
+}
+
+// askEvery is how often a question is put that was not answered. A leader that has died answers nothing, and its
+// successor nothing that was asked before: who only waits for an answer loses what is left of the wait. A slow leader answers
+// more than once, and its first answer is taken.
+const askEvery = 250 * time.Millisecond
+
+// ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
+func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
+	first, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	answer, err := nc.RequestMsgWithContext(first, m)
+	switch {
+	case err == nil && !leaderless(answer):
+		return answer, nil
+	case ctx.Err() != nil, err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders):
+		return nil, err
+	}
+	answers := make(chan *nats.Msg, 16)
+	again := &nats.Msg{Subject: m.Subject, Reply: nc.NewInbox(), Header: m.Header, Data: m.Data}
+	sub, err := nc.ChanSubscribe(again.Reply, answers)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to end
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		if err := nc.PublishMsg(again); err != nil {
+			return nil, err
+		}
+		for asked := true; asked; {
+			select {
+			case answer := <-answers:
+				if !leaderless(answer) {
+					return answer, nil
+				}
+			case <-tick.C:
+				asked = false
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
+
+// leaderless reports whether an answer says that there is nobody to answer: no server listens, or the cluster knows of no
+// leader.
+func leaderless(m *nats.Msg) bool {
+	return len(m.Data) == 0 || bytes.Contains(m.Data, []byte(`"err_code":10008`))
 }

@@ -163,8 +163,7 @@ func (e *Engine) lastEvent(ctx context.Context, s *slot) (uint64, string, error)
 	return m.Sequence, streams.Header(h, streams.HeaderID), nil
 }
 
-// readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads,
-// and who waits for long then waits for too long.
+// readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads.
 const readWithin = 1500 * time.Millisecond
 
 // lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
@@ -176,7 +175,7 @@ func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject st
 		answered
 		Message *storedMessage `json:"message"`
 	}
-	err := request(ctx, js.Conn(), "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
+	err := enquire(ctx, js.Conn(), "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
 	var refused *jetstream.APIError
 	switch {
 	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound:

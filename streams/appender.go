@@ -41,7 +41,7 @@ type Appender struct {
 	batchFrom int // messages that make a batch; 0 follows the disk
 
 	inbox string
-	sub   *nats.Subscription
+	subs  []*nats.Subscription
 
 	mu      sync.Mutex
 	next    uint64
@@ -54,6 +54,7 @@ type Appender struct {
 }
 
 type pending struct {
+	stream   string
 	done     func(Result)
 	deadline time.Time
 }
@@ -63,6 +64,10 @@ type AppenderOptions struct {
 	Names   Names
 	Group   bool          // commit in groups: set it exactly when the stream fsyncs each write
 	Timeout time.Duration // until ErrUnanswered; 0 is 5 s
+
+	// Moves says that the streams have replicas. What a stream was sent before another server came to lead it is not waited
+	// for: the server before may have taken the answer with it.
+	Moves bool
 }
 
 // NewAppender starts an appender on a connection, which should not buffer while it is disconnected
@@ -72,16 +77,25 @@ func NewAppender(nc *nats.Conn, o AppenderOptions) (*Appender, error) {
 	if a.wait == 0 {
 		a.wait = 5 * time.Second
 	}
-	sub, err := nc.Subscribe(a.inbox+"*", a.answered)
-	if err != nil {
+	if err := a.listen(a.inbox+"*", a.answered); err != nil {
 		return nil, fmt.Errorf("streams: cannot listen for answers: %w", err)
 	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, err
+	if o.Moves {
+		if err := a.listen(streamElected+"*", a.moved); err != nil {
+			return nil, fmt.Errorf("streams: cannot listen for elections: %w", err)
+		}
 	}
-	a.sub = sub
 	a.workers.Go(a.watch)
 	return a, nil
+}
+
+func (a *Appender) listen(subject string, f nats.MsgHandler) error {
+	sub, err := a.nc.Subscribe(subject, f)
+	if err != nil {
+		return err
+	}
+	a.subs = append(a.subs, sub)
+	return sub.SetPendingLimits(-1, -1)
 }
 
 // Grouping reports whether the appender commits in groups, which is where the stream fsyncs each write.
@@ -99,7 +113,9 @@ func (a *Appender) Close() {
 	close(a.done)
 	a.fail(ErrClosed, func(pending) bool { return true }) // first: a batch under way waits for its answer
 	a.workers.Wait()
-	_ = a.sub.Unsubscribe() // the connection may be gone already
+	for _, sub := range a.subs {
+		_ = sub.Unsubscribe() // the connection may be gone already
+	}
 }
 
 // Go writes one message and calls done exactly once, from another goroutine or, when the message cannot even be
@@ -109,7 +125,7 @@ func (a *Appender) Go(stream string, m *nats.Msg, done func(Result)) {
 		a.grouping(stream).add(unit{[]*nats.Msg{m}, done})
 		return
 	}
-	a.publish(m, done)
+	a.publish(stream, m, done)
 }
 
 // Write is one message and the stream that it is for.
@@ -168,7 +184,7 @@ func (g *gathering) set(i int, r Result) {
 }
 
 // publish sends one message and registers who waits for its answer.
-func (a *Appender) publish(m *nats.Msg, done func(Result)) {
+func (a *Appender) publish(stream string, m *nats.Msg, done func(Result)) {
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
@@ -177,7 +193,7 @@ func (a *Appender) publish(m *nats.Msg, done func(Result)) {
 	}
 	a.next++
 	token := a.next
-	a.pending[token] = pending{done, time.Now().Add(a.wait)}
+	a.pending[token] = pending{stream, done, time.Now().Add(a.wait)}
 	a.mu.Unlock()
 
 	m.Reply = a.inbox + strconv.FormatUint(token, 36)
@@ -204,6 +220,17 @@ func (a *Appender) answered(m *nats.Msg) {
 	if p, ok := a.take(token); ok {
 		p.done(parseAck(m))
 	}
+}
+
+// streamElected begins the subjects on which NATS says that a stream with replicas has another leader.
+const streamElected = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."
+
+// errMoved is [ErrUnanswered] before its time.
+var errMoved = fmt.Errorf("%w: another server leads it now", ErrUnanswered)
+
+func (a *Appender) moved(m *nats.Msg) {
+	stream := m.Subject[len(streamElected):]
+	a.fail(errMoved, func(p pending) bool { return p.stream == stream })
 }
 
 // watch fails what was not answered in time, and everything when the connection is lost: its answers will not come.

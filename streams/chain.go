@@ -59,5 +59,5 @@ func (a *Appender) link(stream string, c *Chain, done func(Result)) {
 		a.grouping(stream).add(unit{c.Msgs[c.Done:], done})
 		return
 	}
-	a.publish(next, done)
+	a.publish(stream, next, done)
 }

@@ -22,6 +22,7 @@ type unit struct {
 // grouping collects the units of one stream while a batch of it is under way.
 type grouping struct {
 	a      *Appender
+	stream string
 	wakeup chan struct{}
 	pace   pace // of run alone
 
@@ -34,7 +35,7 @@ func (a *Appender) grouping(stream string) *grouping {
 	if g, ok := a.groups.Load(stream); ok {
 		return g.(*grouping)
 	}
-	g, loaded := a.groups.LoadOrStore(stream, &grouping{a: a, wakeup: make(chan struct{}, 1), pace: newPace()})
+	g, loaded := a.groups.LoadOrStore(stream, &grouping{a: a, stream: stream, wakeup: make(chan struct{}, 1), pace: newPace()})
 	if !loaded {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -164,7 +165,7 @@ func (g *grouping) batch(units []unit, total int) Result {
 			b.Header[headerBatchID], b.Header[headerBatchSeq] = []string{id}, []string{utoa(n)}
 			if n == uint64(total) {
 				b.Header[headerBatchCommit] = []string{"1"}
-				g.a.publish(b, func(r Result) { answer <- r })
+				g.a.publish(g.stream, b, func(r Result) { answer <- r })
 				continue
 			}
 			if err := g.a.nc.PublishMsg(b); err != nil {
@@ -195,7 +196,7 @@ func (g *grouping) single(units []unit) bool {
 }
 
 func (g *grouping) follow(u unit, i int, done func(Result)) {
-	g.a.publish(u.msgs[i], func(r Result) {
+	g.a.publish(g.stream, u.msgs[i], func(r Result) {
 		if r.Err != nil || i+1 == len(u.msgs) {
 			done(r)
 			return

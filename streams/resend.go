@@ -29,7 +29,8 @@ type sending struct {
 }
 
 // send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
-// Without any answer for [Commands.Again] it is sent again: a leader that has moved may have lost it.
+// Without any answer for [Commands.Again], or when another server comes to lead the stream, it is sent again: the leader
+// before may have lost it.
 func (c *Commands) send(m *nats.Msg, done func(Result)) {
 	s := &sending{c: c, m: m, began: time.Now(), done: done, open: 1}
 	if c.Again > 0 {
@@ -72,6 +73,8 @@ func (s *sending) result(r Result) {
 		s.mu.Unlock()
 		return
 	case r.Err == nil:
+	case errors.Is(r.Err, errMoved):
+		wait, again = 20*time.Millisecond, s.c.Again > 0
 	case errors.Is(r.Err, errNoStream):
 		wait, again = 20*time.Millisecond, time.Since(s.began) < moves
 	case errors.As(r.Err, &refused):

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,6 +53,59 @@ func TestACommandIsSentAgain(t *testing.T) {
 			for range len(c.answers) - 1 {
 				require.Equal(t, first, <-ids)
 			}
+		})
+	}
+}
+
+// What a stream was sent before another server came to lead it: the election is said, and its stream is scripted.
+func TestAnElectionEndsTheWaiting(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		elected string
+		moves   bool
+		again   time.Duration
+		tries   int32 // of the command
+		silent  bool  // the write goes on waiting
+	}{
+		"OfTheStream":          {elected: "COMMANDS", moves: true, again: time.Hour, tries: 2},
+		"NotSentAgainUnasked":  {elected: "COMMANDS", moves: true, tries: 1},
+		"OfAnotherStream":      {elected: "EVENTS", moves: true, again: time.Hour, tries: 1, silent: true},
+		"WithoutReplicas":      {elected: "COMMANDS", again: time.Hour, tries: 1, silent: true},
+		"OfOneNamedAlmostSame": {elected: "COMMANDS.x", moves: true, again: time.Hour, tries: 1, silent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := setup(t, Interval)
+			names := Names{Prefix: "scripted"}
+			var tries atomic.Int32
+			asked := make(chan struct{}, 8)
+			sub, err := g.nc.Subscribe("scripted.cmd.>", func(m *nats.Msg) {
+				if tries.Add(1) > 1 {
+					_ = m.Respond([]byte(`{"stream":"COMMANDS","seq":7}`))
+				}
+				asked <- struct{}{}
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, sub.Unsubscribe()) }()
+			commands, err := NewCommands(g.appender(AppenderOptions{Names: names, Moves: c.moves}))
+			require.NoError(t, err)
+			defer commands.Close()
+			commands.Again = c.again
+			results := make(chan Result, 8)
+			require.NoError(t, commands.Start(testCommand("one"), "", func(r Result) { results <- r }))
+			<-asked // and so it waits for an answer
+			require.NoError(t, g.nc.Publish(streamElected+strings.Replace(c.elected, "COMMANDS", names.Stream(CommandStream), 1), []byte("{}")))
+			if c.silent {
+				require.Never(t, func() bool { return len(results) > 0 }, 300*time.Millisecond, 20*time.Millisecond)
+			} else {
+				r := <-results
+				if c.again == 0 {
+					require.ErrorIs(t, r.Err, ErrUnanswered)
+				} else {
+					require.NoError(t, r.Err)
+				}
+			}
+			require.Equal(t, c.tries, tries.Load())
 		})
 	}
 }

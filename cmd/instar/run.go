@@ -199,7 +199,8 @@ func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 // writers are an appender and the way in for commands on one connection.
 func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *streams.Commands, error) {
 	group := streams.Profile(a.cfg.Durability) == streams.Fsync && !a.cfg.Cluster.On() // members group in their log
-	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Names: names, Group: group})
+	moves := a.cfg.Cluster.On() || a.cfg.NATS.Attached()
+	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Names: names, Group: group, Moves: moves})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -208,7 +209,7 @@ func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *s
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.cfg.Cluster.On() || a.cfg.NATS.Attached() {
+	if moves {
 		commands.Again = 1500 * time.Millisecond // a leader of NATS may go with a command in its hands
 	}
 	a.onStop(func(context.Context) error { commands.Close(); return nil })

@@ -1,0 +1,72 @@
+package consumers
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// A question to a leader that is being elected: what becomes of each time that it is put is scripted.
+func TestAQuestionIsPutAgain(t *testing.T) {
+	t.Parallel()
+	const yes, silence, leaderless, refused = `{"yes":1}`, "", `{"error":{"code":503,"err_code":10008}}`, `{"error":{"code":404,"err_code":10014}}`
+	w := setup(t, streams.Interval)
+	for name, c := range map[string]struct {
+		answers []string
+		want    string // empty: there is none
+	}{
+		"AtOnce":              {[]string{yes}, yes},
+		"AskedOfADeadLeader":  {[]string{silence, silence, yes}, yes},
+		"TheClusterHasNobody": {[]string{leaderless, leaderless, yes}, yes},
+		"ARefusalIsAnAnswer":  {[]string{refused}, refused},
+		"ForAsLongAsItMay":    {[]string{silence}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			subject := "question." + name
+			sub, err := w.NC.Subscribe(subject, func(m *nats.Msg) {
+				if n := int(asked.Add(1)); n <= len(c.answers) && c.answers[n-1] != silence {
+					_ = m.Respond([]byte(c.answers[n-1]))
+				}
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, sub.Unsubscribe()) }()
+			within := time.Minute
+			if c.want == "" {
+				within = 3 * askEvery
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			m, err := ask(ctx, w.NC, &nats.Msg{Subject: subject, Data: []byte("?")})
+			if c.want == "" {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Greater(t, asked.Load(), int32(1))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, string(m.Data))
+			require.EqualValues(t, len(c.answers), asked.Load())
+		})
+	}
+	t.Run("NobodyListensYet", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		time.AfterFunc(2*askEvery, func() {
+			_, err := w.NC.Subscribe("question.late", func(m *nats.Msg) { _ = m.Respond([]byte(yes)) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		m, err := ask(ctx, w.NC, &nats.Msg{Subject: "question.late"})
+		require.NoError(t, err)
+		require.Equal(t, yes, string(m.Data))
+	})
+}
