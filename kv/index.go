@@ -48,7 +48,8 @@ type Index struct {
 	heard                          atomic.Int64 // when the server last said anything, in nanoseconds
 }
 
-// NewIndex is an index that is empty until it is Run. describe is called once per update, in order.
+// NewIndex is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
+// parts of it, at no cost: all revisions of a value come with the same one.
 func NewIndex(js jetstream.JetStream, bucket string, describe func(key string, value []byte) (Meta, error), opts Options) *Index {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -121,7 +122,7 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 		if batch, err = f.next(ctx, batch[:0]); err == nil || len(batch) > 0 {
 			ix.heard.Store(time.Now().UnixNano())
 		}
-		ops = ix.describeAll(ops[:0], batch)
+		ops = ix.describeAll(ops[:0], *t, batch)
 		ix.take(*t, ops, f)
 		if err != nil {
 			return err
@@ -129,8 +130,9 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 	}
 }
 
-func (ix *Index) describeAll(ops []op, batch []update) []op {
+func (ix *Index) describeAll(ops []op, t *table, batch []update) []op {
 	for _, u := range batch {
+		u.key = t.key(u.key)
 		o := op{update: u}
 		if !u.deleted {
 			m, err := ix.describe(u.key, u.value)
@@ -144,6 +146,7 @@ func (ix *Index) describeAll(ops []op, batch []update) []op {
 		ops = append(ops, o)
 	}
 	clear(batch) // the values may go
+	clear(t.fresh)
 	return ops
 }
 

@@ -1,9 +1,11 @@
 package kv
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -186,6 +188,36 @@ func TestIndexOfAThousandUnderWrites(t *testing.T) {
 	require.Len(t, p.Items, 10)
 	require.Equal(t, "default.k198", p.Items[0].Key)
 	require.EqualValues(t, 2000, p.Revision)
+}
+
+func TestARowHasOneCopyOfItsKey(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	for range 2 { // in one batch, as they are there already
+		n.put(t, "things", "ns.a", `{"state":"new"}`)
+		n.put(t, "things", "ns.b", `{"state":"new"}`)
+	}
+	described := map[string]*byte{}
+	ix := NewIndex(n.js, "things", func(key string, value []byte) (Meta, error) {
+		before := described[key]
+		described[key] = unsafe.StringData(key)
+		if before != nil && before != described[key] {
+			return Meta{}, errors.New("another copy")
+		}
+		return DescribeJSON(value)
+	}, Options{})
+	start(t, ix)
+	<-ix.Ready()
+	for range 3 {
+		n.put(t, "things", "ns.a", `{"state":"new"}`)
+		n.put(t, "things", "ns.c", `{"state":"new"}`)
+		last := n.put(t, "things", "ns.c", `{"state":"newer"}`)
+		require.NoError(t, ix.Wait(t.Context(), last))
+		require.Zero(t, ix.Stats().Undescribed)
+	}
+	a, _ := ix.Get("ns.a")
+	require.Same(t, described["ns.a"], unsafe.StringData(a.Key))
 }
 
 func TestItemsCarryWhatDescribeKeeps(t *testing.T) {

@@ -20,6 +20,7 @@ type table struct {
 	problems map[string]string            // what is wrong with the value, by key
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
 	markers  map[string]struct{}          // keys that were deleted
+	fresh    map[string]string            // keys of a batch that have no rows yet
 	buf      []byte
 	names    []string
 }
@@ -61,11 +62,24 @@ func newTable() *table {
 	return &table{
 		rows: make(map[string]*row), states: make(map[string]*state), spaces: make(map[string]*space),
 		labels: make(map[string]map[string]*label), combos: make(map[string]*labelSet), problems: make(map[string]string),
-		values: make(map[*row]any),
+		values: make(map[*row]any), fresh: make(map[string]string),
 	}
 }
 
-// apply takes one update. It returns the row, or nil if the key is gone, and the state that the row had before.
+// key is the one copy of a key: that of its row, or one that becomes it, without the subject that it came in.
+func (t *table) key(k string) string {
+	if r := t.rows[k]; r != nil {
+		return r.key
+	}
+	one, there := t.fresh[k]
+	if !there {
+		one = strings.Clone(k)
+		t.fresh[one] = one
+	}
+	return one
+}
+
+// apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and the state that the row had before.
 func (t *table) apply(o *op) (r *row, before *state) {
 	r = t.rows[o.key]
 	if r != nil {
@@ -80,7 +94,7 @@ func (t *table) apply(o *op) (r *row, before *state) {
 	}
 	delete(t.markers, o.key)
 	if r == nil {
-		r = &row{key: strings.Clone(o.key)}
+		r = &row{key: o.key}
 		t.rows[r.key] = r
 		if t.sealed {
 			t.all.insert(r)

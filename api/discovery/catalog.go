@@ -194,11 +194,11 @@ func everything(ix *kv.Index) (items []kv.Item, revision uint64) {
 // with what is in it. Each service goes from its old instances to its new ones at once.
 func (c *Catalog) renew(items []kv.Item, revision uint64) {
 	c.o.Log.Warn("discovery: the bucket of the instances is another one now", "revision", revision, "before", c.at.Load())
-	fresh := map[string][]*entry{}
+	fresh := map[string][]entry{}
 	for i := range items {
 		if rec, ok := items[i].Value.(*instance.Record); ok && items[i].Problem == "" {
 			name := rec.Namespace + "." + rec.Service
-			fresh[name] = append(fresh[name], &entry{rec, items[i].Revision})
+			fresh[name] = append(fresh[name], entry{rec, items[i].Revision})
 		}
 	}
 	c.mu.Lock()
@@ -238,7 +238,7 @@ func (c *Catalog) take(it *kv.Item, deleted bool) *service {
 	if s == nil {
 		s = c.open(rec.Namespace, rec.Service)
 	}
-	changed, born := s.put(&entry{rec, it.Revision})
+	changed, born := s.put(entry{rec, it.Revision})
 	if born {
 		at := idKey{rec.Namespace, rec.ID}
 		c.mu.Lock()

@@ -78,7 +78,7 @@ func (w *world) find(q Query, now time.Time) (found []Endpoint) {
 			ok = ok && r.Data.Payload[k] == v && v != ""
 		}
 		if ok {
-			ep := endpoint(&e, max(n, 0))
+			ep := endpoint(e, max(n, 0))
 			found = append(found, ep)
 		}
 	}

@@ -109,12 +109,12 @@ type past struct {
 	over  bool
 }
 
-func (p *past) instances(namespace, service string) []*entry {
-	var list []*entry
+func (p *past) instances(namespace, service string) []entry {
+	var list []entry
 	for _, id := range slices.Sorted(maps.Keys(p.all)) {
 		e := p.all[id]
 		e.rec.Namespace, e.rec.Service = namespace, service
-		list = append(list, e)
+		list = append(list, *e)
 	}
 	return list
 }

@@ -22,7 +22,7 @@ type service struct {
 	now             atomic.Pointer[Snapshot] // nil: it has changed since anybody asked
 
 	mu      sync.Mutex
-	all     []*entry            // by id; those that have not ended
+	all     []entry             // by id; those that have not ended
 	ended   map[string]struct{} // ids of those that have
 	changed uint64
 	guarded bool
@@ -33,11 +33,11 @@ type service struct {
 func (s *service) key() string { return s.namespace + "." + s.name }
 
 func (s *service) find(id string) (int, bool) {
-	return slices.BinarySearchFunc(s.all, id, func(e *entry, id string) int { return cmp.Compare(e.rec.ID, id) })
+	return slices.BinarySearchFunc(s.all, id, func(e entry, id string) int { return cmp.Compare(e.rec.ID, id) })
 }
 
 // put takes an instance. What is not newer than what is known changes nothing; born says that its id was not known.
-func (s *service) put(e *entry) (changed, born bool) {
+func (s *service) put(e entry) (changed, born bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, there := s.find(e.rec.ID)
@@ -66,7 +66,7 @@ func (s *service) put(e *entry) (changed, born bool) {
 }
 
 // renew replaces everything by instances of another store, which come in the order of their ids.
-func (s *service) renew(all []*entry) {
+func (s *service) renew(all []entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all, s.ended, s.changed = nil, nil, 0

@@ -30,7 +30,7 @@ const ramp = 100 * time.Millisecond
 var none = map[string]string{}
 
 // picture makes a snapshot of instances that are in the order of their ids.
-func picture(namespace, service string, all []*entry, at time.Time) *Snapshot {
+func picture(namespace, service string, all []entry, at time.Time) *Snapshot {
 	sn := &Snapshot{Namespace: namespace, Service: service}
 	for _, e := range all {
 		r := e.rec
@@ -67,7 +67,7 @@ func (sn *Snapshot) holds(at time.Time) bool { return sn.until.IsZero() || at.Be
 // Until is when a weight changes by itself; zero is never.
 func (sn *Snapshot) Until() time.Time { return sn.until }
 
-func endpoint(e *entry, weight int) Endpoint {
+func endpoint(e entry, weight int) Endpoint {
 	r := e.rec
 	ep := Endpoint{
 		Namespace: r.Namespace, Service: r.Service, InstanceID: r.ID, NodeAddress: r.Data.NodeAddress, Payload: r.Data.Payload, Zone: r.Data.Zone,

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/room"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -27,11 +27,9 @@ func main() {
 	who := flag.String("contender", "", "of throughput and fsync: those only whose name has this in it")
 	profile := flag.String("cpuprofile", "", "write a profile of this process to the file")
 	flag.Parse()
+	room.Keep() // as the program does
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(300) // as the program does
-	}
 	b := bench{rounds: *rounds, who: *who}
 	err := func() error {
 		if *profile != "" {

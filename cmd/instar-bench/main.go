@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/room"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -43,9 +43,7 @@ func run() error {
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	start := flag.String("start", "", "only start on this directory and print how long it took (used by the million part)")
 	flag.Parse()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(300) // as the program does
-	}
+	room.Keep() // as the program does
 	if *start != "" {
 		return startFrom(context.Background(), *start)
 	}

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,11 +67,6 @@ func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
 	log, err := newLog(cfg)
 	if err != nil {
 		return err
-	}
-	if os.Getenv("GOGC") == "" {
-		// A transition allocates much and keeps little: a third of the collections cost a tenth less CPU, and with a
-		// million entities the process stays below 1.5 GB.
-		debug.SetGCPercent(300)
 	}
 	a := &app{cfg: cfg, mode: mode, log: log, out: out, machines: all.Machines(), indexes: map[string]*kv.Index{}, broken: make(chan error, 8)}
 	inner, cancel := context.WithCancel(ctx)

@@ -38,7 +38,7 @@ func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, err
 		if err != nil {
 			return meta, err
 		}
-		r, err := reader.Decode(value)
+		r, err := reader.Decode(key, value)
 		if err != nil {
 			return meta, err
 		}

@@ -44,9 +44,9 @@ type asking struct {
 
 // ask sends a report of an instance. The same one is not sent twice of one revision within a while: it was said.
 func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
-	said := input
+	said := saying{what: input}
 	if v, ok := data.(instance.Evidence); ok {
-		said += " " + v.Observer
+		said.by = v.Observer
 	}
 	if t.sent == said && t.sentAt == t.revision && now < t.again {
 		return false
@@ -129,7 +129,7 @@ func (l *loop) answered(a *answer) {
 	switch {
 	case a.err != nil:
 		l.log.Debug("a report was not answered", "instance", t.key, "report", a.cmd.Name, "error", a.err)
-		t.sent, t.unsaid, t.retryAt = "", true, now+time.Second
+		t.sent, t.unsaid, t.retryAt = saying{}, true, now+time.Second
 	case a.answer.Outcome == machines.Applied:
 		t.await, t.until = a.answer.Revision, now+awaitWithin
 	default: // somebody was faster, or there was nothing to change

@@ -56,10 +56,13 @@ type tracked struct {
 	await   uint64        // revision that the last answer told of; nothing is decided before it is here
 	until   time.Duration // or before this time
 	retryAt time.Duration // nothing is due before then but probes
-	sent    string        // what was said last, and by whom, at the revision sentAt; not again before again
+	sent    saying        // last, at the revision sentAt; not again before again
 	sentAt  uint64
 	again   time.Duration
 }
+
+// saying is what was reported, and which observer said so.
+type saying struct{ what, by string }
 
 func (t *tracked) probed() bool { return probing(t.kind) && t.active() }
 
@@ -195,7 +198,7 @@ func (l *loop) born(t *tracked, now time.Duration) {
 	l.unfollow(t)
 	t.kind, t.zone = t.rec.Data.Check.Kind(), t.service.zone(t.rec.Data.Zone)
 	t.passes, t.fails, t.flaps, t.last, t.views = 0, 0, instance.Flaps{}, nil, nil
-	t.seen, t.weight, t.stale, t.doubted, t.sent, t.retryAt, t.probeAt = now, -1, false, false, "", 0, never
+	t.seen, t.weight, t.stale, t.doubted, t.sent, t.retryAt, t.probeAt = now, -1, false, false, saying{}, 0, never
 	if t.kind == instance.CheckAlias {
 		t.follows, t.probeAt = aliasKey(t.rec), now
 		if l.aliases[t.follows] == nil {

@@ -12,6 +12,7 @@ import (
 type Reader struct {
 	texts    map[string]string
 	payloads map[string]map[string]string // by their JSON
+	key      string                       // of the value that is being read
 }
 
 // Bounds of what is remembered for those that come later. What was shared before stays shared.
@@ -21,9 +22,10 @@ const (
 	maxSharedMap  = 1 << 10
 )
 
-// Decode reads one stored value.
-func (r *Reader) Decode(value []byte) (*Record, error) {
+// Decode reads the value that is stored under a key, without its evidence. The id is a part of the key, if it may be.
+func (r *Reader) Decode(key string, value []byte) (*Record, error) {
 	rec := new(Record)
+	r.key = key
 	if rec.quick(r, value) {
 		return rec, nil
 	}
@@ -31,6 +33,7 @@ func (r *Reader) Decode(value []byte) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	rec.Data.Evidence = nil
 	r.shareAll(rec)
 	return rec, nil
 }
@@ -82,8 +85,12 @@ func (r *Reader) payload(raw []byte, m map[string]string) map[string]string {
 	if have, there := r.payloads[string(raw)]; there {
 		return have
 	}
-	if m == nil && json.Unmarshal(raw, &m) != nil {
-		return nil
+	if m == nil {
+		var read map[string]string // which escapes, as m need not
+		if json.Unmarshal(raw, &read) != nil {
+			return nil
+		}
+		m = read
 	}
 	if len(raw) > maxSharedMap {
 		return m
@@ -109,7 +116,7 @@ func (rec *Record) quick(r *Reader, value []byte) bool {
 		case "parent":
 			ok = f.shared(r, &rec.Service)
 		case "id":
-			ok = f.text(&rec.ID)
+			ok = f.tail(r.key, &rec.ID)
 		case "state":
 			ok = f.shared(r, &rec.State)
 		case "since":
@@ -151,8 +158,7 @@ func (d *Data) quick(r *Reader, value []byte) bool {
 		case "persists":
 			ok = f.int(&d.Persists)
 		case "evidence":
-			d.Evidence = new(Evidence)
-			ok = d.Evidence.quick(r, f.value)
+			ok = true
 		case "protected":
 			d.Protected, ok = true, string(f.value) == "true"
 		case "registeredAt":
@@ -195,33 +201,6 @@ func (c *Check) quick(r *Reader, value []byte) bool {
 			ok = f.int(&c.Port)
 		case "method":
 			ok = f.shared(r, &c.Method)
-		}
-		if !ok {
-			return false
-		}
-	}
-	return f.whole
-}
-
-func (v *Evidence) quick(r *Reader, value []byte) bool {
-	f := fields{b: value}
-	for f.next() {
-		ok := false
-		switch string(f.name) {
-		case "observer":
-			ok = f.shared(r, &v.Observer)
-		case "kind":
-			ok = f.shared(r, &v.Kind)
-		case "consecutive":
-			ok = f.int(&v.Consecutive)
-		case "status":
-			ok = f.int(&v.Status)
-		case "output":
-			ok = f.shared(r, &v.Output)
-		case "at":
-			ok = f.time(&v.At)
-		case "generation":
-			ok = f.number(&v.Generation)
 		}
 		if !ok {
 			return false
@@ -342,6 +321,17 @@ func (f *fields) plain() ([]byte, bool) {
 
 func (f *fields) text(into *string) bool {
 	v, ok := f.plain()
+	*into = string(v)
+	return ok
+}
+
+// tail is a text that the key ends in, usually.
+func (f *fields) tail(key string, into *string) bool {
+	v, ok := f.plain()
+	if rest := len(key) - len(v); ok && rest >= 0 && key[rest:] == string(v) {
+		*into = key[rest:]
+		return true
+	}
 	*into = string(v)
 	return ok
 }
