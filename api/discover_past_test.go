@@ -59,6 +59,9 @@ func TestDiscoverAsOf(t *testing.T) {
 	note(r.register("web", "b", `,"weight":5`)["revision"])
 	note(r.tell("web", "b", instance.ReportPersisted, `{}`))
 	note(r.post("/v1/deregister/b?force", "").json(t)["revision"])
+	r.register("web", "own", `,"weight":30,"check":{"type":"ttl","ttl":"10m"}`)
+	note(r.tell("web", "own", instance.ReportPersisted, `{"passed":{"kind":"ttl","consecutive":1,"weight":55}}`)) // its first heartbeat
+	note(r.tell("web", "own", instance.ReportPassed, `{"kind":"ttl","weight":66}`))
 
 	different := map[string]bool{}
 	for i, m := range moments {

@@ -132,6 +132,9 @@ type told struct {
 	Until       time.Time         `json:"until"`
 	Reason      string            `json:"reason"`
 	By          string            `json:"by"`
+	Evidence    struct {
+		Weight *int `json:"weight"`
+	} `json:"evidence"`
 }
 
 // take folds one event. Those of a batch of commands may stand in another order than they happened in, but those of one
@@ -217,5 +220,8 @@ func (t *told) change(typ string, d *instance.Data) {
 		d.Protected = true
 	case instance.EventUnprotected:
 		d.Protected = false
+	}
+	if t.Evidence.Weight != nil { // whatever was decided from it
+		d.Reported = t.Evidence.Weight
 	}
 }
