@@ -132,13 +132,13 @@ func (noMeter) Restarted(string)                                         {}
 // Where a single server's stands is told by the stream itself: what is acked is gone from a work queue. A stored state
 // would cost a file written and renamed ten times a second for each of them, and be no truer.
 func (d *Deps) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	look, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
 	if d.Replicated { // its leader may just have died
-		if _, err := ask(look, d.NC, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + want.Durable}); err != nil {
+		if err := d.led(ctx, stream, want.Durable); err != nil {
 			return nil, err
 		}
 	}
+	look, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
 	cons, err := d.JS.Consumer(look, stream, want.Durable)
 	if err == nil {
 		have := cons.CachedInfo().Config
@@ -154,6 +154,14 @@ func (d *Deps) consumer(ctx context.Context, stream string, want jetstream.Consu
 		return nil, err
 	}
 	return d.JS.CreateOrUpdateConsumer(ctx, stream, want)
+}
+
+// led waits until a consumer has a leader that says anything, be it that there is no such consumer.
+func (d *Deps) led(ctx context.Context, stream, consumer string) error {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	_, err := ask(ctx, d.NC, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + consumer})
+	return err
 }
 
 func orDefault[T comparable](v, def T) T {

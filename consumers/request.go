@@ -63,7 +63,9 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 	switch {
 	case err == nil && !leaderless(answer):
 		return answer, nil
-	case ctx.Err() != nil, err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders):
+	case ctx.Err() != nil: // err may be nil: an answer that is none came as well
+		return nil, ctx.Err()
+	case err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders):
 		return nil, err
 	}
 	answers := make(chan *nats.Msg, 16)

@@ -49,7 +49,7 @@ type Index struct {
 }
 
 // NewIndex is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
-// parts of it, at no cost: all revisions of a value come with the same one.
+// parts of it, at no cost: the revisions of a value come with the copy that the index has.
 func NewIndex(js jetstream.JetStream, bucket string, describe func(key string, value []byte) (Meta, error), opts Options) *Index {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)

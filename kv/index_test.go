@@ -194,10 +194,6 @@ func TestARowHasOneCopyOfItsKey(t *testing.T) {
 	t.Parallel()
 	n := setup(t)
 	n.bucket(t, "things")
-	for range 2 { // in one batch, as they are there already
-		n.put(t, "things", "ns.a", `{"state":"new"}`)
-		n.put(t, "things", "ns.b", `{"state":"new"}`)
-	}
 	described := map[string]*byte{}
 	ix := NewIndex(n.js, "things", func(key string, value []byte) (Meta, error) {
 		before := described[key]
@@ -218,6 +214,15 @@ func TestARowHasOneCopyOfItsKey(t *testing.T) {
 	}
 	a, _ := ix.Get("ns.a")
 	require.Same(t, described["ns.a"], unsafe.StringData(a.Key))
+}
+
+func TestARowHasOneCopyOfAKeyThatComesTwiceInABatch(t *testing.T) {
+	t.Parallel()
+	ix := NewIndex(nil, "things", describe, Options{})
+	key := []byte("ns.a")
+	ops := ix.describeAll(nil, ix.table, []update{{key: string(key), value: []byte(`{"state":"new"}`)}, {key: string(key), value: []byte(`{"state":"newer"}`)}})
+	require.Same(t, unsafe.StringData(ops[0].key), unsafe.StringData(ops[1].key))
+	require.Empty(t, ix.table.fresh, "they are not kept for keys that get no row")
 }
 
 func TestItemsCarryWhatDescribeKeeps(t *testing.T) {

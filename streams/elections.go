@@ -8,8 +8,8 @@ import (
 )
 
 // Followers of NATS wait 4 to 9 s for a leader that is gone, and a vote that is split costs that again. There is no option
-// for it. Members of an embedded cluster run the whole clock of elections twice as fast, so that what its parts are to
-// each other stays as it is: see ADR 14. It also holds for a single server, which elects nobody.
+// for it. Members of an embedded cluster elect twice as fast, with all that depends on it, so that what the times are to each
+// other stays as it is: see ADR 14. It also holds for a single server, which elects nobody.
 const electionPace = 2
 
 //go:linkname minElectionTimeout github.com/nats-io/nats-server/v2/server.minElectionTimeout

@@ -34,8 +34,9 @@ type sending struct {
 func (c *Commands) send(m *nats.Msg, done func(Result)) {
 	s := &sending{c: c, m: m, began: time.Now(), done: done, open: 1}
 	if c.Again > 0 {
-		s.due = true
-		s.timer = time.AfterFunc(c.Again, s.try)
+		s.mu.Lock()
+		s.plan(c.Again)
+		s.mu.Unlock()
 	}
 	s.publish()
 }
@@ -48,10 +49,19 @@ func (s *sending) try() {
 	if !ended {
 		s.open++
 	}
+	if !ended && s.c.Again > 0 && time.Since(s.began) < s.c.a.wait/2 { // for a while; it should come to an end
+		s.plan(s.c.Again)
+	}
 	s.mu.Unlock()
 	if !ended {
 		s.publish()
 	}
+}
+
+// plan is called under the lock.
+func (s *sending) plan(in time.Duration) {
+	s.due = true
+	s.timer = time.AfterFunc(in, s.try)
 }
 
 func (s *sending) publish() {
@@ -73,8 +83,9 @@ func (s *sending) result(r Result) {
 		s.mu.Unlock()
 		return
 	case r.Err == nil:
-	case errors.Is(r.Err, errMoved):
+	case errors.Is(r.Err, errMoved): // which NATS says shortly before the leader listens; so it begins anew
 		wait, again = 20*time.Millisecond, s.c.Again > 0
+		s.began = time.Now()
 	case errors.Is(r.Err, errNoStream):
 		wait, again = 20*time.Millisecond, time.Since(s.began) < moves
 	case errors.As(r.Err, &refused):
@@ -86,8 +97,7 @@ func (s *sending) result(r Result) {
 	}
 	if again {
 		if !s.due {
-			s.due = true
-			s.timer = time.AfterFunc(wait, s.try)
+			s.plan(wait)
 		} else if s.timer != nil && s.timer.Stop() {
 			s.timer.Reset(wait)
 		}

@@ -71,7 +71,7 @@ func TestAnElectionEndsTheWaiting(t *testing.T) {
 		"NotSentAgainUnasked":  {elected: "COMMANDS", moves: true, tries: 1},
 		"OfAnotherStream":      {elected: "EVENTS", moves: true, again: time.Hour, tries: 1, silent: true},
 		"WithoutReplicas":      {elected: "COMMANDS", again: time.Hour, tries: 1, silent: true},
-		"OfOneNamedAlmostSame": {elected: "COMMANDS.x", moves: true, again: time.Hour, tries: 1, silent: true},
+		"OfOneNamedAlmostSame": {elected: "COMMANDS_x", moves: true, again: time.Hour, tries: 1, silent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,4 +108,44 @@ func TestAnElectionEndsTheWaiting(t *testing.T) {
 			require.Equal(t, c.tries, tries.Load())
 		})
 	}
+}
+
+// The server says that it leads before it listens, and what it was sent first may be lost as well.
+func TestACommandOutlivesAnElection(t *testing.T) {
+	t.Parallel()
+	const again = 300 * time.Millisecond
+	g := setup(t, Interval)
+	names := Names{Prefix: "scripted"}
+	elected := streamElected + names.Stream(CommandStream)
+	tries := make(chan *nats.Msg, 64)
+	listen := func() *nats.Subscription {
+		sub, err := g.nc.ChanSubscribe("scripted.cmd.>", tries)
+		require.NoError(t, err)
+		require.NoError(t, g.nc.Flush())
+		return sub
+	}
+	commands, err := NewCommands(g.appender(AppenderOptions{Names: names, Moves: true}))
+	require.NoError(t, err)
+	defer commands.Close()
+	commands.Again = again
+	before := listen()
+	began := time.Now()
+	results := make(chan Result, 8)
+	require.NoError(t, commands.Start(testCommand("one"), "", func(r Result) { results <- r }))
+	<-tries
+	<-tries // the same, after a silence
+	g.eventually("it has waited for longer than a leader takes to move", func() bool { return time.Since(began) > moves })
+	require.NoError(t, before.Unsubscribe())
+	for len(tries) > 0 {
+		<-tries
+	}
+	require.NoError(t, g.nc.Publish(elected, []byte("{}")))
+	require.Never(t, func() bool { return len(results) > 0 }, 100*time.Millisecond, 10*time.Millisecond, "nobody listens yet")
+	after := listen()
+	defer func() { require.NoError(t, after.Unsubscribe()) }()
+	<-tries                                                                 // and is not answered
+	require.NoError(t, (<-tries).Respond([]byte(`{"stream":"x","seq":7}`))) // but this one is
+	r := <-results
+	require.NoError(t, r.Err)
+	require.EqualValues(t, 7, r.Seq)
 }

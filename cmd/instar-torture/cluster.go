@@ -27,7 +27,7 @@ type trio struct {
 // The aims: how long it may take until the others have taken a dead node's partitions.
 const (
 	aim        = 5 * time.Second
-	aimLeaders = 10 * time.Second // when it led streams, whose elections take 4 to 9 s
+	aimLeaders = 10 * time.Second // when it led streams, whose elections take 2 to 4.5 s, and again where a vote is split
 )
 
 func (t *torture) trio(hosts []string, prepare func(*rig.Cluster)) (*trio, error) {

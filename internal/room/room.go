@@ -14,15 +14,15 @@ import (
 )
 
 // least is the room of a small heap, in bytes.
-const least = 64 << 20
+const least = 32 << 20
 
 // most is the largest percentage: what is in use is only known after a collection, and may grow soon.
 const most = 1000
 
 var once sync.Once
 
-// Keep leaves room for at least 64 MiB between two collections, and for as much as is in use where that is more. It does
-// nothing when GOGC is set. It is for the start of a program, and lasts for the life of the process.
+// Keep leaves room for 32 MiB between two collections (for ten times what is in use, where that is less), and for as much as
+// is in use where that is more. It does nothing when GOGC is set. It is for the start of a program, and lasts for the life of the process.
 func Keep() {
 	if os.Getenv("GOGC") == "" {
 		once.Do(func() { afterEach(new(tuner).tune) })

@@ -12,7 +12,7 @@ import (
 
 func TestPercent(t *testing.T) {
 	t.Parallel()
-	for live, want := range map[uint64]int{0: 1000, 1 << 20: 1000, 16 << 20: 400, 32 << 20: 200, 64 << 20: 100, 1 << 40: 100} {
+	for live, want := range map[uint64]int{0: 1000, 1 << 20: 1000, 8 << 20: 400, 16 << 20: 200, 32 << 20: 100, 64 << 20: 100, 1 << 40: 100} {
 		require.Equal(t, want, percent(live), live)
 	}
 }

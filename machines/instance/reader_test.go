@@ -49,6 +49,11 @@ func TestTheReaderRefusesAsDecodeDoes(t *testing.T) {
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","version":1.5}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"weight":1e2,"zone":"z\n"},"commands":[{"id":"}]\""}]}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"at":"2026-01-02T03:04:05Z","status":200,"latencyMillis":0.5}}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"at":"2026-01-02T03:04:05Z","weight":7}}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"at":"yesterday"}}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"status":"no"}}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":"x"}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":null}}`,
 	} {
 		want, err := instance.Decode([]byte(text))
 		if want != nil {
