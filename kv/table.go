@@ -21,6 +21,7 @@ type table struct {
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
 	markers  map[string]struct{}          // keys that were deleted
 	fresh    map[string]string            // keys of a batch that have no rows yet
+	spare    []*row                       // made, and not in use
 	buf      []byte
 	names    []string
 }
@@ -94,7 +95,7 @@ func (t *table) apply(o *op) (r *row, before *state) {
 	}
 	delete(t.markers, o.key)
 	if r == nil {
-		r = &row{key: o.key}
+		r = t.newRow(o.key)
 		t.rows[r.key] = r
 		if t.sealed {
 			t.all.insert(r)
@@ -152,6 +153,25 @@ func (t *table) drop(r *row) {
 		t.leave(r)
 	}
 	t.setLabels(r, nil)
+	*r = row{}
+	t.spare = append(t.spare, r)
+}
+
+// rowsAtOnce are made together: they stay, and each for itself would lie between what does not, and keep its page.
+const rowsAtOnce = 100
+
+func (t *table) newRow(key string) *row {
+	if len(t.spare) == 0 {
+		rows := make([]row, rowsAtOnce)
+		for i := range rows {
+			t.spare = append(t.spare, &rows[i])
+		}
+	}
+	last := len(t.spare) - 1
+	r := t.spare[last]
+	t.spare = t.spare[:last]
+	r.key = key
+	return r
 }
 
 func (t *table) setState(r *row, name string) {
