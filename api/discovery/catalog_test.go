@@ -38,7 +38,7 @@ func (c *Catalog) feed(revision uint64, deleted bool, r *instance.Record) {
 func record(id, state string, change ...func(*instance.Record)) *instance.Record {
 	r := &instance.Record{
 		Namespace: "default", Service: "web", ID: id, State: state, Since: noon, Generation: 1, Version: 3,
-		Data: instance.Data{NodeAddress: "10.0.0.1:80", Weight: 100},
+		Data: instance.Known{NodeAddress: "10.0.0.1:80", Weight: 100, Terms: new(instance.Terms)},
 	}
 	for _, f := range change {
 		f(r)
@@ -93,9 +93,9 @@ func draw(t *rapid.T) *instance.Record {
 	r := &instance.Record{
 		Namespace: pick("namespace", "default", "acme"), Service: pick("service", "web", "db"), ID: pick("id", "a", "b", "c", "d", "e"),
 		State: pick("state", states...), Since: noon, Generation: uint64(rapid.IntRange(1, 3).Draw(t, "generation")),
-		Data: instance.Data{
+		Data: instance.Known{
 			NodeAddress: "10.0.0.1:80", Zone: pick("zone", "", "north", "south"), Version: pick("version", "", "1", "2"), Weight: rapid.IntRange(0, 3).Draw(t, "weight"),
-			Tags: rapid.SliceOfN(rapid.SampledFrom([]string{"x", "y"}), 0, 2).Draw(t, "tags"), Policy: instance.Policy{Warmup: "10s"},
+			Tags: rapid.SliceOfN(rapid.SampledFrom([]string{"x", "y"}), 0, 2).Draw(t, "tags"), Terms: &instance.Terms{Policy: instance.Policy{Warmup: "10s"}},
 		},
 	}
 	if rapid.Bool().Draw(t, "payload") {

@@ -177,7 +177,7 @@ func (p *past) fold(a streams.Address, ev *machines.Event, data json.RawMessage,
 	_, _, id, _ := streams.SplitKey(a.Key) // it was parsed
 	e := p.all[id]
 	if e == nil {
-		e = &entry{rec: &instance.Record{ID: id}}
+		e = &entry{rec: &instance.Record{ID: id, Data: instance.Known{Terms: new(instance.Terms)}}}
 		p.all[id] = e
 	}
 	r := e.rec
@@ -193,12 +193,12 @@ func (p *past) fold(a streams.Address, ev *machines.Event, data json.RawMessage,
 }
 
 // change does to the data what the machine did to it.
-func (t *told) change(typ string, d *instance.Data) {
+func (t *told) change(typ string, d *instance.Known) {
 	switch typ {
 	case instance.EventRegistered:
 		before := *d
-		*d = instance.Data{
-			NodeAddress: t.NodeAddress, Payload: t.Payload, Zone: t.Zone, Version: t.Version, Tags: t.Tags, Policy: t.Policy,
+		*d = instance.Known{
+			NodeAddress: t.NodeAddress, Payload: t.Payload, Zone: t.Zone, Version: t.Version, Tags: t.Tags, Terms: &instance.Terms{Policy: t.Policy},
 			Maintenance: before.Maintenance, Pinned: before.Pinned, Protected: before.Protected,
 		}
 		if t.Weight != nil {

@@ -145,7 +145,7 @@ func TestObserversThatAreNotThere(t *testing.T) {
 func TestRank(t *testing.T) {
 	t.Parallel()
 	names, took := nodes{"a", "b", "c", "d", "e"}, map[string]int{}
-	rec := &instance.Record{Data: instance.Data{Check: instance.Check{Type: instance.CheckTCP, Observers: 2}}}
+	rec := &instance.Record{Data: instance.Known{Terms: &instance.Terms{Check: instance.Check{Type: instance.CheckTCP, Observers: 2}}}}
 	for _, key := range keys("web", 1000) {
 		n := 0
 		for _, name := range names {

@@ -89,7 +89,7 @@ func owner(n int) (*loop, []string) {
 	for i := range all {
 		all[i] = fmt.Sprintf("default.s-%d.i-%d", i%50, i)
 		rec := &instance.Record{Namespace: "default", Service: fmt.Sprintf("s-%d", i%50), ID: fmt.Sprintf("i-%d", i), State: instance.Healthy, Generation: 1}
-		rec.Data.Check = instance.Check{Type: instance.CheckTTL, TTL: "30s"}
+		rec.Data.Terms = &instance.Terms{Check: instance.Check{Type: instance.CheckTTL, TTL: "30s"}}
 		l.take(&kv.Item{Key: all[i], State: rec.State, Generation: 1, Revision: uint64(i + 1), Value: rec})
 	}
 	return l, all
@@ -109,7 +109,7 @@ func TestMemory(t *testing.T) {
 	items := make([]kv.Item, n)
 	for i := range recs {
 		recs[i] = &instance.Record{Namespace: "default", Service: "web", ID: fmt.Sprintf("i-%d", i), State: instance.Healthy, Generation: 1}
-		recs[i].Data.Check.Type = instance.CheckTTL
+		recs[i].Data.Terms = &instance.Terms{Check: instance.Check{Type: instance.CheckTTL}}
 		items[i] = kv.Item{Key: fmt.Sprintf("default.web.i-%d", i), State: instance.Healthy, Revision: uint64(i + 1), Value: recs[i]}
 	}
 	l := (&Prober{Shares: consumers.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run

@@ -132,13 +132,17 @@ func (w *world) state(key string) string {
 	return item.State
 }
 
-func (w *world) data(key string) instance.Data {
-	item, _ := w.instances.Get(key)
-	rec, _ := item.Value.(*instance.Record)
-	if rec == nil {
-		return instance.Data{}
+// data is all that is stored of an instance; the index has less. It is empty where there is no instance.
+func (w *world) data(key string) *instance.Data {
+	bucket := w.Names.Bucket(instance.Machine.Plural)
+	if s, err := w.JS.Stream(w.ctx, "KV_"+bucket); err == nil {
+		if m, err := s.GetLastMsgForSubject(w.ctx, "$KV."+bucket+"."+key); err == nil {
+			if e, err := instance.Machine.Decode(m.Data); err == nil {
+				return e.Data.(*instance.Data)
+			}
+		}
 	}
-	return rec.Data
+	return new(instance.Data)
 }
 
 // events are the types of an instance's events, up to the version that is known. Several may be of one version: they are

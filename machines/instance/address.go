@@ -27,18 +27,6 @@ func InstanceID(namespace, service, nodeAddress string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// ProbeAddress is the address that its checks go to: the check's port, if it has one, in place of that of the instance.
-func (d *Data) ProbeAddress() string {
-	host, _, err := SplitAddress(d.NodeAddress)
-	if d.Check.Port == 0 || err != nil {
-		return d.NodeAddress
-	}
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return host + ":" + strconv.Itoa(d.Check.Port)
-}
-
 // The ways in which an address can be wrong.
 var (
 	errNoPort   = errors.New("is not host:port, such as 10.0.0.7:8080 or [2001:db8::7]:8080")

@@ -10,8 +10,7 @@ type Data struct {
 	Version     string            `json:"version,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Weight      int               `json:"weight"` // as registered; 100 by default
-	Check       Check             `json:"check"`
-	Policy      Policy            `json:"policy,omitzero"`
+	Terms
 
 	Retries     int          `json:"healthCheckRetries"` // failures in a row that were reported
 	Persists    int          `json:"persists,omitempty"` // tries to persist that failed
@@ -31,6 +30,12 @@ type Data struct {
 	Failing      []string  `json:"failing,omitempty"`        // of several observers, those that see it fall
 	Passing      []string  `json:"passing,omitempty"`        // of several observers, those that see it rise while it is unhealthy
 	Reported     *int      `json:"reportedWeight,omitempty"` // the instance's own word, instead of Weight
+}
+
+// Terms say how an instance is looked after. They come with its registration, and nothing changes them.
+type Terms struct {
+	Check  Check  `json:"check"`
+	Policy Policy `json:"policy,omitzero"`
 }
 
 // Check says how the health of an instance is learned. Durations are as in Go: 500ms, 5s, 2m.

@@ -293,11 +293,11 @@ func again(s *step) *Suspicion {
 // SuspectWindow is how long an instance stays suspect after so many of the other observers that decide confirmed it: the
 // grace of a TTL; else the longest window, which shrinks with the logarithm of the confirmations to the shortest one (as
 // memberlist's suspicion does). Where nobody else looks it is the shortest one.
-func (d *Data) SuspectWindow(confirmed, of int) time.Duration {
-	if d.Check.Kind() == CheckTTL {
-		return d.Check.GraceOf()
+func (t *Terms) SuspectWindow(confirmed, of int) time.Duration {
+	if t.Check.Kind() == CheckTTL {
+		return t.Check.GraceOf()
 	}
-	shortest, longest := d.SuspectMin(), d.SuspectMax()
+	shortest, longest := t.SuspectMin(), t.SuspectMax()
 	if confirmed >= of {
 		return shortest
 	}

@@ -20,7 +20,7 @@ func ptr(n int) *int { return &n }
 func TestWeight(t *testing.T) {
 	t.Parallel()
 	warm := func(aggression float64) instance.Data {
-		return instance.Data{Weight: 100, Policy: instance.Policy{Warmup: "60s", Aggression: aggression}}
+		return instance.Data{Weight: 100, Terms: instance.Terms{Policy: instance.Policy{Warmup: "60s", Aggression: aggression}}}
 	}
 	cases := map[string]struct {
 		d     instance.Data
@@ -43,10 +43,10 @@ func TestWeight(t *testing.T) {
 		"SuspectIsHalf":                 {instance.Data{Weight: 100}, instance.Suspect, 0, 50},
 		"SuspectKeepsOne":               {instance.Data{Weight: 1}, instance.Suspect, 0, 1},
 		"SuspectAndWarm": {
-			instance.Data{Weight: 100, WarmSince: at(-30), Policy: instance.Policy{Warmup: "60s"}}, instance.Suspect, 0, 25,
+			instance.Data{Weight: 100, WarmSince: at(-30), Terms: instance.Terms{Policy: instance.Policy{Warmup: "60s"}}}, instance.Suspect, 0, 25,
 		},
-		"WarmedBefore":       {instance.Data{Weight: 100, WarmSince: at(-30), Policy: instance.Policy{Warmup: "60s"}}, instance.Warming, 6, 60},
-		"SmallWeightsStayOn": {instance.Data{Weight: 2, Policy: instance.Policy{Warmup: "60s"}}, instance.Warming, 0, 1},
+		"WarmedBefore":       {instance.Data{Weight: 100, WarmSince: at(-30), Terms: instance.Terms{Policy: instance.Policy{Warmup: "60s"}}}, instance.Warming, 6, 60},
+		"SmallWeightsStayOn": {instance.Data{Weight: 2, Terms: instance.Terms{Policy: instance.Policy{Warmup: "60s"}}}, instance.Warming, 0, 1},
 		"Maintenance":        {instance.Data{Weight: 100, Maintenance: &instance.Maintenance{}}, instance.Healthy, 0, 0},
 		"MaintenanceIsOn":    {instance.Data{Weight: 100, Maintenance: &instance.Maintenance{Until: at(10)}}, instance.Healthy, 9, 0},
 		"MaintenanceIsOver":  {instance.Data{Weight: 100, Maintenance: &instance.Maintenance{Until: at(10)}}, instance.Healthy, 10, 100},
@@ -55,14 +55,15 @@ func TestWeight(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, instance.Weight(&c.d, c.state, noon, at(c.now)))
+			known := c.d.Known()
+			require.Equal(t, c.want, instance.Weight(&known, c.state, noon, at(c.now)))
 		})
 	}
 }
 
 func TestRoutable(t *testing.T) {
 	t.Parallel()
-	d := &instance.Data{Weight: 100}
+	d := &instance.Known{Weight: 100}
 	for state, want := range map[string]bool{
 		"": false, instance.Pending: false, instance.PersistFailed: false, instance.Unknown: false, instance.Warming: true, instance.Healthy: true,
 		instance.Suspect: true, instance.Unhealthy: false, instance.Flapping: false, instance.Draining: false, instance.Deregistered: false,
@@ -77,7 +78,7 @@ func TestRoutable(t *testing.T) {
 func TestSuspectWindow(t *testing.T) {
 	t.Parallel()
 	window := func(c instance.Check, p instance.Policy, confirmed int) time.Duration {
-		return (&instance.Data{Check: c, Policy: p}).SuspectWindow(confirmed, c.AgreeOf()-1)
+		return (&instance.Terms{Check: c, Policy: p}).SuspectWindow(confirmed, c.AgreeOf()-1)
 	}
 	http := instance.Check{Type: "http", Interval: "4s", Observers: 9, Agree: 4} // k is 3
 	require.Equal(t, 48*time.Second, window(http, instance.Policy{}, 0))
@@ -194,18 +195,6 @@ func TestSplitAddress(t *testing.T) {
 	} {
 		_, _, err := instance.SplitAddress(address)
 		require.Error(t, err, address)
-	}
-}
-
-func TestProbeAddress(t *testing.T) {
-	t.Parallel()
-	for _, x := range []struct {
-		address string
-		port    int
-		want    string
-	}{{"10.0.0.7:80", 0, "10.0.0.7:80"}, {"10.0.0.7:80", 9090, "10.0.0.7:9090"}, {"[::1]:80", 9090, "[::1]:9090"}, {"odd", 1, "odd"}} {
-		d := instance.Data{NodeAddress: x.address, Check: instance.Check{Port: x.port}}
-		require.Equal(t, x.want, d.ProbeAddress())
 	}
 }
 

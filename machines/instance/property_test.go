@@ -251,12 +251,13 @@ func (w *world) whole(e machines.Entity) {
 
 // found: never before it passed, unless it is not checked; and its weight follows.
 func (w *world) found(e machines.Entity, d *instance.Data) {
-	routable := instance.Routable(e.State, d, w.now)
+	known := d.Known()
+	routable := instance.Routable(e.State, &known, w.now)
 	if routable {
 		require.True(w.t, w.passed || d.Check.Kind() == instance.CheckNone, "found while %s, and never passed", e.State)
 		require.Contains(w.t, []string{warming, healthy, suspect}, e.State)
 	}
-	weight := instance.Weight(d, e.State, e.Since, w.now)
+	weight := instance.Weight(&known, e.State, e.Since, w.now)
 	whole := d.Weight
 	if d.Reported != nil {
 		whole = *d.Reported

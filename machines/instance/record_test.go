@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func TestDecode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Record{
 		Namespace: "default", Service: "web", ID: "a", State: Healthy, Version: 4, Generation: 2, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Data: Data{NodeAddress: "10.0.0.1:80", Weight: 100, Check: Check{Type: CheckTTL, TTL: "10s"}},
+		Data: Known{NodeAddress: "10.0.0.1:80", Weight: 100, Terms: &Terms{Check: Check{Type: CheckTTL, TTL: "10s"}}},
 	}, r)
 	for _, bad := range []string{
 		``, `[]`, `{}`, `{"machine":"service","namespace":"default","parent":"web","id":"a","state":"active.healthy"}`,
@@ -23,6 +24,24 @@ func TestDecode(t *testing.T) {
 	} {
 		_, err := Decode([]byte(bad))
 		require.Error(t, err, bad)
+	}
+}
+
+func TestKnownLeavesNothingOut(t *testing.T) {
+	t.Parallel()
+	d, n, now := &Data{}, 7, time.Now()
+	d.NodeAddress, d.Payload, d.Zone, d.Version, d.Tags, d.Weight = "10.0.0.1:80", map[string]string{"a": "b"}, "north", "1", []string{"x"}, n
+	d.Terms = Terms{Check: Check{Type: CheckTTL}, Policy: Policy{Rise: n}}
+	d.Retries, d.Suspicion, d.Flap, d.Maintenance, d.Pinned, d.Protected = n, &Suspicion{}, &Flap{}, &Maintenance{}, &n, true
+	d.WarmSince, d.Overdue, d.Failing, d.Passing, d.Reported = now, now, []string{"a"}, []string{"b"}, &n
+	known, data := reflect.ValueOf(d.Known()), reflect.ValueOf(*d)
+	for _, f := range reflect.VisibleFields(known.Type()) {
+		if f.Name == "Terms" {
+			require.Equal(t, d.Terms, *d.Known().Terms)
+			continue
+		}
+		require.False(t, known.FieldByName(f.Name).IsZero(), f.Name)
+		require.Equal(t, data.FieldByName(f.Name).Interface(), known.FieldByName(f.Name).Interface(), f.Name)
 	}
 }
 

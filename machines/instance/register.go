@@ -43,7 +43,7 @@ func register(s *step) {
 	s.NextGeneration()
 	*s.Data = Data{
 		NodeAddress: b.NodeAddress, Payload: b.Payload, Zone: b.Zone, Version: b.Version, Tags: b.Tags, Weight: defaultWeight,
-		Check: b.Check, Policy: b.Policy, RegisteredAt: s.Now(), AdmitUntil: s.Now().Add(AdmitWithin),
+		Terms: Terms{Check: b.Check, Policy: b.Policy}, RegisteredAt: s.Now(), AdmitUntil: s.Now().Add(AdmitWithin),
 		Flap: before.Flap, Maintenance: before.Maintenance, Pinned: before.Pinned, Protected: before.Protected,
 	}
 	s.Data.Check.Type = b.Check.Kind()

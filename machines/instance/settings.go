@@ -84,47 +84,47 @@ func (c *Check) MethodOf() string { return cmp.Or(c.Method, "GET") }
 func (c *Check) PathOf() string { return cmp.Or(c.Path, "/") }
 
 // Rise is how many passes in a row make it healthy: 2 by default, and 1 for heartbeats, which it sends itself.
-func (d *Data) Rise() int {
-	if d.Check.Kind() == CheckTTL {
-		return cmp.Or(d.Policy.Rise, 1)
+func (t *Terms) Rise() int {
+	if t.Check.Kind() == CheckTTL {
+		return cmp.Or(t.Policy.Rise, 1)
 	}
-	return cmp.Or(d.Policy.Rise, DefaultRise)
+	return cmp.Or(t.Policy.Rise, DefaultRise)
 }
 
 // Fall is how many failures in a row make it unhealthy.
-func (d *Data) Fall() int { return cmp.Or(d.Policy.Fall, DefaultFall) }
+func (t *Terms) Fall() int { return cmp.Or(t.Policy.Fall, DefaultFall) }
 
 // Warmup is the time over which its weight grows; 0 is none.
-func (d *Data) Warmup() time.Duration { return duration(d.Policy.Warmup, 0) }
+func (t *Terms) Warmup() time.Duration { return duration(t.Policy.Warmup, 0) }
 
 // Aggression is the form of that growth; 1 is linear, more is faster at first.
-func (d *Data) Aggression() float64 { return cmp.Or(d.Policy.Aggression, 1) }
+func (t *Terms) Aggression() float64 { return cmp.Or(t.Policy.Aggression, 1) }
 
 // SuspectMin is the shortest window of a suspicion.
-func (d *Data) SuspectMin() time.Duration {
-	return duration(d.Policy.SuspectMin, 2*d.Check.IntervalOf())
+func (t *Terms) SuspectMin() time.Duration {
+	return duration(t.Policy.SuspectMin, 2*t.Check.IntervalOf())
 }
 
 // SuspectMax is the longest one, and never less than the shortest.
-func (d *Data) SuspectMax() time.Duration {
-	return max(duration(d.Policy.SuspectMax, 6*d.SuspectMin()), d.SuspectMin())
+func (t *Terms) SuspectMax() time.Duration {
+	return max(duration(t.Policy.SuspectMax, 6*t.SuspectMin()), t.SuspectMin())
 }
 
 // DrainTime is the hard deadline of a graceful shutdown.
-func (d *Data) DrainTime() time.Duration { return duration(d.Policy.Drain, DefaultDrain) }
+func (t *Terms) DrainTime() time.Duration { return duration(t.Policy.Drain, DefaultDrain) }
 
 // CriticalAfter is how long it may be unhealthy; 0 is for ever. Instances that send heartbeats and those that are not
 // checked are never deregistered for that, unless their policy says so.
-func (d *Data) CriticalAfter() time.Duration {
-	switch d.Check.Kind() {
+func (t *Terms) CriticalAfter() time.Duration {
+	switch t.Check.Kind() {
 	case CheckTTL, CheckNone:
-		return duration(d.Policy.DeregisterCriticalAfter, 0)
+		return duration(t.Policy.DeregisterCriticalAfter, 0)
 	}
-	return duration(d.Policy.DeregisterCriticalAfter, DefaultCriticalAfter)
+	return duration(t.Policy.DeregisterCriticalAfter, DefaultCriticalAfter)
 }
 
 // FlapHigh is the score in percent from which it is held down.
-func (d *Data) FlapHigh() float64 { return float64(cmp.Or(d.Policy.FlapHigh, DefaultFlapHigh)) }
+func (t *Terms) FlapHigh() float64 { return float64(cmp.Or(t.Policy.FlapHigh, DefaultFlapHigh)) }
 
 // FlapLow is the score in percent below which it is calm.
-func (d *Data) FlapLow() float64 { return float64(cmp.Or(d.Policy.FlapLow, DefaultFlapLow)) }
+func (t *Terms) FlapLow() float64 { return float64(cmp.Or(t.Policy.FlapLow, DefaultFlapLow)) }

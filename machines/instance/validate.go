@@ -143,7 +143,7 @@ func (f *findings) policy(p *Policy) {
 	f.span("deregisterCriticalAfter", p.DeregisterCriticalAfter, 0, 365*longest)
 	f.Between("flapHigh", p.FlapHigh, 0, 100)
 	f.Between("flapLow", p.FlapLow, 0, 100)
-	if d := (Data{Policy: *p}); d.FlapLow() > d.FlapHigh() {
+	if d := (Terms{Policy: *p}); d.FlapLow() > d.FlapHigh() {
 		f.Add("flapLow", "is greater than flapHigh (%g by now)", d.FlapHigh())
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Routable reports whether traffic may go to an instance: it is warming, healthy or suspect, and not in maintenance.
-func Routable(state string, d *Data, now time.Time) bool {
+func Routable(state string, d *Known, now time.Time) bool {
 	switch state {
 	case Warming, Healthy, Suspect:
 		return !InMaintenance(d, now)
@@ -16,7 +16,7 @@ func Routable(state string, d *Data, now time.Time) bool {
 
 // InMaintenance reports whether an operator took it out; a maintenance that is over does not count, even when nobody
 // has said so yet.
-func InMaintenance(d *Data, now time.Time) bool {
+func InMaintenance(d *Known, now time.Time) bool {
 	m := d.Maintenance
 	return m != nil && (m.Until.IsZero() || now.Before(m.Until))
 }
@@ -24,7 +24,7 @@ func InMaintenance(d *Data, now time.Time) bool {
 // Weight is an instance's part of the traffic now: the administrator's, else its own word, else as registered; grown so
 // far as the warm-up has come, and halved while it is suspect. It is 0 when it is not [Routable]; what has any weight
 // keeps at least 1. since is when the state was entered.
-func Weight(d *Data, state string, since, now time.Time) int {
+func Weight(d *Known, state string, since, now time.Time) int {
 	if !Routable(state, d, now) {
 		return 0
 	}
@@ -52,7 +52,7 @@ func Weight(d *Data, state string, since, now time.Time) int {
 }
 
 // ramp is Envoy's slow start: max(10 %, (t/window)^(1/aggression)).
-func ramp(d *Data, since, now time.Time) float64 {
+func ramp(d *Known, since, now time.Time) float64 {
 	window := d.Warmup()
 	if window <= 0 {
 		return 1
