@@ -1,4 +1,4 @@
-// Instar-torture kills, stops, cuts off and fills up a running instar, and checks that nothing it has promised was
+// Command instar-torture kills, stops, cuts off and fills up a running instar, and checks that nothing it has promised was
 // broken. It builds the program with its failpoints, runs it as real processes in a temporary directory on ports of its
 // own, and prints what was done and what was found. It ends with 1 when a promise was broken.
 //

@@ -1,4 +1,4 @@
-// Discovery-client calls a service by its name, again and again, and tells which instances there are:
+// Command discovery-client calls a service by its name, again and again, and tells which instances there are:
 //
 //	go run ./docs/examples/discovery-client -registry http://127.0.0.1:8080 -service web
 package main

@@ -1,4 +1,4 @@
-// Discovery-server is a web server that registers itself, says that it is alive, and leaves without a failed request:
+// Command discovery-server is a web server that registers itself, says that it is alive, and leaves without a failed request:
 //
 //	instar dev &
 //	go build -o bin/ ./docs/examples/discovery-server # go run does not pass SIGTERM on
