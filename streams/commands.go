@@ -36,8 +36,9 @@ type Commands struct {
 	// It is set before the first command.
 	Gate func() error
 
-	// Again is how long the stream may leave a command without an answer until it is sent again, under its id; 0 never
-	// sends again. It is for streams with replicas, whose leader may move with the command in its hands.
+	// Again is how long the stream may leave a command without an answer until it is sent again, under its id, for half of
+	// the time that an answer is awaited; 0 never sends again. It is for streams with replicas, whose leader may move with the
+	// command in its hands.
 	Again time.Duration
 
 	a     *Appender

@@ -32,30 +32,24 @@ type sending struct {
 // Without any answer for [Commands.Again], or when another server comes to lead the stream, it is sent again: the leader
 // before may have lost it.
 func (c *Commands) send(m *nats.Msg, done func(Result)) {
-	s := &sending{c: c, m: m, began: time.Now(), done: done, open: 1}
-	if c.Again > 0 {
-		s.mu.Lock()
-		s.plan(c.Again)
-		s.mu.Unlock()
-	}
-	s.publish()
+	s := &sending{c: c, m: m, began: time.Now(), done: done}
+	s.try()
 }
 
-// try is another one.
+// try sends it once, and plans the next time.
 func (s *sending) try() {
 	s.mu.Lock()
 	s.due = false
-	ended := s.ended
-	if !ended {
-		s.open++
+	if s.ended {
+		s.mu.Unlock()
+		return
 	}
-	if !ended && s.c.Again > 0 && time.Since(s.began) < s.c.a.wait/2 { // for a while; it should come to an end
+	s.open++
+	if s.c.Again > 0 && time.Since(s.began) < s.c.a.wait/2 { // for a while; it should come to an end
 		s.plan(s.c.Again)
 	}
 	s.mu.Unlock()
-	if !ended {
-		s.publish()
-	}
+	s.publish()
 }
 
 // plan is called under the lock.

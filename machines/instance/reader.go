@@ -74,14 +74,18 @@ func (r *Reader) termsOf(check, policy []byte, t *Terms) *Terms {
 		}
 		t = read
 	}
-	if len(r.buf) > maxSharedMap {
-		return t
+	if len(r.buf) <= maxSharedMap {
+		remember(&r.terms, string(r.buf), t)
 	}
-	if r.terms == nil || len(r.terms) >= maxShared {
-		r.terms = map[string]*Terms{}
-	}
-	r.terms[string(r.buf)] = t
 	return t
+}
+
+// remember keeps what was read for those that come later. When there is too much of it, it begins anew.
+func remember[T any](in *map[string]T, text string, v T) {
+	if *in == nil || len(*in) >= maxShared {
+		*in = map[string]T{}
+	}
+	(*in)[text] = v
 }
 
 // text is the one copy of a text.
@@ -93,11 +97,8 @@ func (r *Reader) text(raw []byte) string {
 	if there {
 		return s
 	}
-	if r.texts == nil || len(r.texts) >= maxShared {
-		r.texts = map[string]string{}
-	}
 	s = string(raw)
-	r.texts[s] = s
+	remember(&r.texts, s, s)
 	return s
 }
 
@@ -113,13 +114,9 @@ func (r *Reader) payload(raw []byte, m map[string]string) map[string]string {
 		}
 		m = read
 	}
-	if len(raw) > maxSharedMap {
-		return m
+	if len(raw) <= maxSharedMap {
+		remember(&r.payloads, string(raw), m)
 	}
-	if r.payloads == nil || len(r.payloads) >= maxShared {
-		r.payloads = map[string]map[string]string{}
-	}
-	r.payloads[string(raw)] = m
 	return m
 }
 

@@ -55,8 +55,6 @@ func TestTheReaderRefusesAsDecodeDoes(t *testing.T) {
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":null}}`,
 	} {
 		want, err := instance.Decode([]byte(text))
-		if want != nil {
-		}
 		got, err2 := r.Decode("default.web.a", []byte(text))
 		require.Equal(t, err == nil, err2 == nil, text)
 		require.Equal(t, want, got, text)

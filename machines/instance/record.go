@@ -39,10 +39,11 @@ type Known struct {
 	Reported  *int
 }
 
-// Known is what others need to know of it. It has the terms of d.
+// Known is what others need to know of it, with a copy of its terms.
 func (d *Data) Known() Known {
+	terms := d.Terms // for itself: the rest of d may go
 	return Known{
-		NodeAddress: d.NodeAddress, Payload: d.Payload, Zone: d.Zone, Version: d.Version, Tags: d.Tags, Weight: d.Weight, Terms: &d.Terms,
+		NodeAddress: d.NodeAddress, Payload: d.Payload, Zone: d.Zone, Version: d.Version, Tags: d.Tags, Weight: d.Weight, Terms: &terms,
 		Retries: d.Retries, Suspicion: d.Suspicion, Flap: d.Flap, Maintenance: d.Maintenance, Pinned: d.Pinned, Protected: d.Protected,
 		WarmSince: d.WarmSince, Overdue: d.Overdue, Failing: d.Failing, Passing: d.Passing, Reported: d.Reported,
 	}
@@ -69,10 +70,7 @@ func Decode(value []byte) (*Record, error) {
 	if s.Machine != "instance" || s.Namespace == "" || s.Service == "" || s.ID == "" || s.State == "" {
 		return nil, fmt.Errorf("instance: stored value is a %q named %q, not an instance", s.Machine, s.Namespace+"."+s.Service+"."+s.ID)
 	}
-	r := &Record{
+	return &Record{
 		Namespace: s.Namespace, Service: s.Service, ID: s.ID, State: s.State, Since: s.Since, Generation: s.Generation, Version: s.Version, Data: s.Data.Known(),
-	}
-	terms := s.Data.Terms // without the rest of the data
-	r.Data.Terms = &terms
-	return r, nil
+	}, nil
 }
