@@ -121,6 +121,30 @@ func TestTimersSurviveTheEngine(t *testing.T) {
 	w.checkStory("a")
 }
 
+// A timer that fires before its time, by the clock of the stream, is not taken: it is armed again and ends the state when
+// its time has come.
+func TestATimerThatFiresEarlyIsArmedAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"nobody works"}`))
+	e, _ := w.entity(thingMachine, "default.a")
+	deadline := e.Timers["deadline"]
+	subject := w.Names.Timer("thing", "default.a", "deadline")
+	commands, err := w.JS.Stream(w.ctx, streams.CommandStream)
+	require.NoError(t, err)
+	w.eventually("the schedule", func() bool { return len(w.stream(streams.CommandStream, subject)) == 1 })
+	require.NoError(t, commands.Purge(w.ctx, jetstream.WithPurgeSubject(subject))) // as the server does when it fires
+
+	body, err := json.Marshal(machines.Elapsed{Timer: "deadline", Armed: deadline.Armed})
+	require.NoError(t, err)
+	answer := w.ask(toThing("a", machines.CommandElapsed, string(body)))
+	require.Equal(t, machines.Ignored, answer.Outcome)
+	require.Equal(t, "working", answer.State)
+	require.False(t, w.reaches("a", "broken").UpdatedAt.Before(deadline.At))
+	w.checkStory("a")
+}
+
 // An outdated schedule that fires makes the server purge its subject, with a newer schedule if one was just stored.
 func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
 	t.Parallel()

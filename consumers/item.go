@@ -236,8 +236,9 @@ func (p *partition) step(it *item) {
 	}
 }
 
-// rearm publishes a timer again after an outdated one of the same name has fired. The server purges the subject of a
-// schedule that fires, and with it a newer schedule that was stored while the older one was on its way.
+// rearm publishes a timer again after one of the same name has fired that ended nothing: an outdated one, or one before
+// its time. The server purges the subject of a schedule that fires, and with it a newer schedule that was stored while the
+// older one was on its way.
 func (p *partition) rearm(it *item) {
 	var fired machines.Elapsed
 	if it.addr.Last != machines.CommandElapsed || json.Unmarshal(it.msg.Data(), &fired) != nil {
@@ -245,7 +246,7 @@ func (p *partition) rearm(it *item) {
 	}
 	s := it.slot
 	t, ok := s.entity.Timers[fired.Timer]
-	if !ok || t.Armed == fired.Armed {
+	if !ok || t.Armed == fired.Armed && !it.time.Before(t.At) {
 		return
 	}
 	body, err := json.Marshal(machines.Elapsed{Timer: fired.Timer, Armed: t.Armed})

@@ -167,9 +167,13 @@ func (b *bench) fail(effect string, f machines.Failure) (machines.Output, error)
 
 func (b *bench) fire(timer string) (machines.Output, error) {
 	b.t.Helper()
-	at := b.e.Timers[timer]
-	b.now = at.At
-	body, err := json.Marshal(machines.Elapsed{Timer: timer, Armed: at.Armed})
+	return b.fireAt(timer, b.e.Timers[timer].At)
+}
+
+func (b *bench) fireAt(timer string, now time.Time) (machines.Output, error) {
+	b.t.Helper()
+	b.now = now
+	body, err := json.Marshal(machines.Elapsed{Timer: timer, Armed: b.e.Timers[timer].Armed})
 	require.NoError(b.t, err)
 	return b.try(machines.CommandElapsed, string(body))
 }

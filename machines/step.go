@@ -137,14 +137,16 @@ func (s *stepping[D]) settle(effect string) {
 	s.next.Effects = rest
 }
 
-// elapsed handles a timer that fired: the next try of an effect, or the timeout of the state.
+// elapsed handles a timer that fired: the next try of an effect, or the timeout of the state. One that fires before its
+// time is ignored like an outdated one, and stays armed: the clock it fired by has been stepped back since, or it is
+// somebody's guess.
 func (s *stepping[D]) elapsed() error {
 	var body Elapsed
 	if err := json.Unmarshal(s.in.Body, &body); err != nil {
 		return fmt.Errorf("machines: %s is not {timer, armed}: %w", s.in.Command, err)
 	}
 	t, ok := s.before.Timers[body.Timer]
-	if !ok || t.Armed != body.Armed {
+	if !ok || t.Armed != body.Armed || s.in.Time.Before(t.At) {
 		s.out.Result = Ignored
 		return nil
 	}

@@ -265,6 +265,26 @@ func TestOutdatedTimersAreIgnored(t *testing.T) {
 	}
 }
 
+// The clock that a timer fires by may be another one than the stream's is now: it was stepped back, or the command is a
+// guess of somebody who may publish it.
+func TestATimerBeforeItsTimeIsIgnored(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "buy")
+	_, err := b.fail("heat", machines.Failure{Code: "cold", Message: "still", Retryable: true})
+	require.NoError(t, err)
+	before := b.e
+	for _, timer := range []string{"deadline", "retry-heat"} {
+		out, err := b.fireAt(timer, before.Timers[timer].At.Add(-time.Nanosecond))
+		require.NoError(t, err)
+		require.Equal(t, machines.Ignored, out.Result, timer)
+		require.Empty(t, out.Messages)
+		require.Equal(t, before, b.e)
+	}
+	out, err := b.fire("retry-heat")
+	require.NoError(t, err)
+	require.Equal(t, machines.Applied, out.Result)
+}
+
 func TestAConditionsTimeMovesWithItsStatus(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "buy")

@@ -1,12 +1,14 @@
 package prober
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -83,10 +85,17 @@ func TestARegistrationWaitsForItsOwner(t *testing.T) {
 	msg, err := raw.GetLastMsgForSubject(w.ctx, "$KV.instances."+key)
 	require.NoError(t, err)
 	var stored struct {
-		Timers map[string]struct{ Armed uint64 }
+		Timers map[string]machines.Timer
 	}
 	require.NoError(t, json.Unmarshal(msg.Data, &stored))
-	a := w.tell(t, "instance", key, "elapsed", map[string]any{"timer": "deadline", "armed": stored.Timers["deadline"].Armed})
+	deadline := stored.Timers["deadline"]
+	due, err := json.Marshal(deadline.At)
+	require.NoError(t, err)
+	over, err := json.Marshal(time.Now().Add(-time.Second).UTC())
+	require.NoError(t, err)
+	_, err = w.JS.Publish(w.ctx, msg.Subject, bytes.ReplaceAll(msg.Data, due, over)) // a minute has passed
+	require.NoError(t, err)
+	a := w.tell(t, "instance", key, "elapsed", machines.Elapsed{Timer: "deadline", Armed: deadline.Armed})
 	require.Equal(t, instance.Pending, a.State)
 	w.start(w.prober(&script{}))
 	w.becomes(t, key, instance.Healthy, patience)
