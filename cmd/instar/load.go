@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -159,6 +160,17 @@ func walkPair(key, value *yaml.Node, t reflect.Type, at string, report func(*yam
 		}
 		known = append(known, name)
 	}
+	if instead, ok := gone[index.ReplaceAllString(path, "[]")]; ok {
+		report(key, "%s: there is no such setting any more: %s", path, instead)
+		return
+	}
 	slices.Sort(known)
 	report(key, "unknown key %q; known here: %s", path, strings.Join(known, ", "))
 }
+
+// gone are the keys that there were once, and what to do instead.
+var gone = map[string]string{
+	"outbox.sources[].publication": "the table is read by mode log, which needs no slot; mode wal reads what is appended in mode wal. Leave the key away (instar outbox init --mode changes the mode)",
+}
+
+var index = regexp.MustCompile(`\[[0-9]+\]`)

@@ -145,12 +145,6 @@ func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error
 	if err := conn.QueryRow(ctx, "select mode, shards from "+table).Scan(&mode, &shards); err != nil {
 		return fmt.Errorf("cannot read the settings of the outbox (was it made, by instar outbox init?): %w", err)
 	}
-	if given.Publication != "" { // reads the table of the mode log from the WAL
-		if mode != string(outbox.Log) || given.Mode != "" && given.Mode != string(outbox.WAL) {
-			return &relay.PermanentError{Err: fmt.Errorf("source %s has the publication %s of a table, which is for mode wal and a database in mode log; they are %s and %s: leave the publication away, or change one of them", c.Name, given.Publication, cmp.Or(given.Mode, mode), mode)}
-		}
-		given.Mode = mode
-	}
 	if given.Mode != "" && given.Mode != mode || given.Shards != 0 && given.Shards != shards {
 		return &relay.PermanentError{Err: fmt.Errorf("source %s is configured with mode %s and %d shards, its database has mode %s and %d: change one of them (instar outbox init --mode --shards)",
 			c.Name, cmp.Or(given.Mode, mode), cmp.Or(given.Shards, shards), mode, shards)}
@@ -163,9 +157,6 @@ func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error
 		return fmt.Errorf("cannot set retention and maxLag of the outbox: %w", err)
 	}
 	c.Mode, c.Shards = outbox.Mode(mode), shards
-	if given.Publication != "" {
-		c.Mode = outbox.WAL
-	}
 	return nil
 }
 

@@ -47,7 +47,6 @@ type OutboxSource struct {
 	Inbox       time.Duration `koanf:"inboxRetention"`
 	MaxLag      int64         `koanf:"maxLag"`
 	Slot        string        `koanf:"slot"`
-	Publication string        `koanf:"publication"`
 }
 
 // The names of sources that no file names.
@@ -85,7 +84,7 @@ func (s OutboxSource) config() (outbox.Config, error) {
 	return outbox.Config{
 		Name: s.Name, DSN: dsn, Schema: s.Schema, Mode: outbox.Mode(cmp.Or(s.Mode, string(outbox.Log))), Stream: s.Stream, Prefix: s.Prefix,
 		Shards: s.Shards, Batch: s.Batch, Poll: s.Poll, Lease: s.Lease, Attempts: s.Attempts, BaseBackoff: s.BaseBackoff, MaxBackoff: s.MaxBackoff,
-		Retention: s.Retention, MaxLag: s.MaxLag, Slot: s.Slot, Publication: s.Publication,
+		Retention: s.Retention, MaxLag: s.MaxLag, Slot: s.Slot,
 	}, nil
 }
 
@@ -131,8 +130,6 @@ func (s OutboxSource) validate() error {
 		return fmt.Errorf("schema: %q is not a plain lower-case name", s.Schema)
 	case s.Slot != "" && !sqlName.MatchString(s.Slot):
 		return fmt.Errorf("slot: %q is not a plain lower-case name", s.Slot)
-	case s.Publication != "" && !sqlName.MatchString(s.Publication):
-		return fmt.Errorf("publication: %q is not a plain lower-case name", s.Publication)
 	case s.Stream != "" && !streamName.MatchString(s.Stream):
 		return fmt.Errorf("stream: %q is not a name of a stream", s.Stream)
 	case s.Prefix != "" && !label.MatchString(s.Prefix):

@@ -42,7 +42,7 @@ func TestWrongOutboxSourcesAreRefused(t *testing.T) {
 		"{name: a, dsn: x, stream: 'has a blank'}":  "is not a name of a stream",
 		"{name: a, dsn: x, prefix: 'a.b'}":          "is not one lower-case token",
 		"{name: a, dsn: x, retention: -1h}":         "retention: -1h0m0s is less than 1m",
-		"{name: a, dsn: x, publication: Upper}":     "is not a plain lower-case name",
+		"{name: a, dsn: x, publication: events}":    "outbox.sources[0].publication: there is no such setting any more: the table is read by mode log",
 		"{name: a, dsn: x, batch: 5000}":            "not between 1 and 1000",
 		"{name: a, dsn: x, slot: 'instar-outbox' }": "is not a plain lower-case name",
 	} {

@@ -27,7 +27,7 @@ type Mode string
 const (
 	Claim Mode = "claim" // rows with a state, claimed under a lease: the first design's table
 	Log   Mode = "log"   // the default: append-only partitions read behind a cursor
-	WAL   Mode = "wal"   // logical replication: emitted messages, or the table
+	WAL   Mode = "wal"   // logical replication of emitted messages
 )
 
 // The states of a row, in the table (claim) or in the view outbox_event_status (log).
@@ -59,8 +59,7 @@ type Config struct {
 	Types       *Types        // which events there are; nil knows all
 	MaxLag      int64         // rows; beyond it the relay says so and Append may be refused by the application; 0 is no limit
 
-	Slot        string // WAL: name of the replication slot; instar_outbox_<name>
-	Publication string // WAL of the table; empty reads emitted messages
+	Slot string // WAL: name of the replication slot; instar_outbox_<name>
 }
 
 // Status is how a relay stands.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,11 +21,9 @@ type change struct {
 	row    *row
 }
 
-// decoder reads pgoutput. A message names its table by a number that an earlier one explains.
+// decoder reads pgoutput of a publication without tables: transactions and what was emitted in them.
 type decoder struct {
 	prefix  string // of emitted messages that are events
-	table   bool   // events are rows of outbox_log
-	tables  map[uint32][]string
 	commit  uint64
 	nth     uint32
 	unknown int // emitted messages that nobody understands
@@ -53,13 +50,6 @@ func (r *reading) bytes(n int) []byte {
 func (r *reading) u8() byte {
 	if b := r.bytes(1); b != nil {
 		return b[0]
-	}
-	return 0
-}
-
-func (r *reading) u16() int {
-	if b := r.bytes(2); b != nil {
-		return int(binary.BigEndian.Uint16(b))
 	}
 	return 0
 }
@@ -101,18 +91,12 @@ func (d *decoder) decode(data []byte) (change, error) {
 	case 'C':
 		r.u8()
 		c = change{kind: 'C', commit: r.u64(), end: r.u64()}
-	case 'R':
-		d.relation(r)
-	case 'I':
-		if d.table {
-			c = d.insert(r)
-		}
 	case 'M':
 		transactional := r.u8() == 1
 		r.u64()
 		prefix := r.text()
 		content := r.bytes(int(r.u32()))
-		if !d.table && transactional && prefix == d.prefix && !r.short {
+		if transactional && prefix == d.prefix && !r.short {
 			c = d.message(content)
 		}
 	}
@@ -120,24 +104,6 @@ func (d *decoder) decode(data []byte) (change, error) {
 		return change{}, errShort
 	}
 	return c, nil
-}
-
-func (d *decoder) relation(r *reading) {
-	id := r.u32()
-	r.text()
-	r.text()
-	r.u8()
-	columns := make([]string, r.u16())
-	for i := range columns {
-		r.u8()
-		columns[i] = r.text()
-		r.u32()
-		r.u32()
-	}
-	if d.tables == nil {
-		d.tables = map[uint32][]string{}
-	}
-	d.tables[id] = columns
 }
 
 // place is the position of the next event.
@@ -182,12 +148,7 @@ func (m *moment) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
-	m.parse(time.RFC3339Nano, s)
-	return nil
-}
-
-func (m *moment) parse(layout, s string) {
-	t, err := time.Parse(layout, s)
+	t, err := time.Parse(time.RFC3339Nano, s)
 	switch {
 	case err == nil:
 		m.Time = t
@@ -196,6 +157,7 @@ func (m *moment) parse(layout, s string) {
 	default:
 		m.Time = time.Time{}
 	}
+	return nil
 }
 
 // emitted fills the row from an emitted message. One that was parked brings its position along.
@@ -234,77 +196,4 @@ func (r *row) emitted(message []byte, pos position) error {
 func (r *row) parkable() []byte {
 	line, _ := json.Marshal(r.line) // was JSON
 	return append(append(line, '\n'), r.Payload...)
-}
-
-// insert reads a row of outbox_log in text.
-func (d *decoder) insert(r *reading) change {
-	columns := d.tables[r.u32()]
-	r.u8() // N, the new row
-	n := r.u16()
-	w := &row{}
-	e := envelope{Headers: json.RawMessage("{}")}
-	for i := range n {
-		var value []byte
-		switch r.u8() {
-		case 't':
-			value = r.bytes(int(r.u32()))
-		default:
-			continue // null, or unchanged, which an insert has not
-		}
-		if i >= len(columns) || r.short {
-			continue
-		}
-		if err := e.column(columns[i], value, w); err != nil {
-			d.unknown++
-			return change{kind: '?'}
-		}
-	}
-	if e.EventID == uuid.Nil {
-		return change{} // another table of the publication
-	}
-	pos := d.place()
-	e.Pos = pos.String()
-	line, _ := json.Marshal(e) // of text that was JSON or is a string
-	if err := w.emitted(append(append(line, '\n'), w.Payload...), pos); err != nil {
-		d.unknown++
-		return change{kind: '?'}
-	}
-	return change{kind: 'r', commit: d.commit, row: w}
-}
-
-// column puts the text of a column of outbox_log into the envelope, or the payload into the row.
-func (e *envelope) column(name string, value []byte, w *row) (err error) {
-	s := string(value)
-	const stamp = "2006-01-02 15:04:05.999999-07"
-	switch name {
-	case "event_id":
-		e.EventID, err = uuid.Parse(s)
-	case "occurred_at":
-		e.OccurredAt.parse(stamp, s)
-	case "created_at":
-		e.CreatedAt.parse(stamp, s)
-	case "aggregate_type":
-		e.AggregateType = s
-	case "aggregate_id":
-		e.AggregateID = s
-	case "event_type":
-		e.EventType = s
-	case "content_type":
-		e.ContentType = s
-	case "headers":
-		e.Headers = json.RawMessage(s)
-	case "not_before":
-		e.NotBefore = &moment{}
-		e.NotBefore.parse(stamp, s)
-	case "payload":
-		w.Payload, err = hex.DecodeString(trimHex(s))
-	}
-	return err
-}
-
-func trimHex(s string) string {
-	if len(s) >= 2 && s[:2] == `\x` {
-		return s[2:]
-	}
-	return s
 }

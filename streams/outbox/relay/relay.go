@@ -290,12 +290,8 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	if err != nil {
 		return err
 	}
-	want := r.Config.Mode
-	if want == outbox.WAL && r.Config.Publication != "" {
-		want = outbox.Log // the WAL of its table
-	}
-	if how.mode != want {
-		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, want, how.mode))
+	if how.mode != r.Config.Mode {
+		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
 	}
 	if s.count = 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
 		s.count = how.shards

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,13 +14,8 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// publication is what pgoutput is asked for: that of the table, or one of nothing when events are emitted.
-func publication(c outbox.Config) string {
-	if c.Publication != "" {
-		return c.Publication
-	}
-	return c.Slot + "_none"
-}
+// publication is what pgoutput has to be asked for: one of no table, because events are emitted.
+func publication(c outbox.Config) string { return c.Slot + "_none" }
 
 // errLostSlot says that Postgres no longer has the WAL that was not read.
 var errLostSlot = errors.New("the replication slot was lost")
@@ -85,11 +79,7 @@ func (e *walEngine) publish0(ctx context.Context, c outbox.Config) error {
 	if there {
 		return nil
 	}
-	sql := `create publication ` + pgx.Identifier{name}.Sanitize()
-	if c.Publication != "" {
-		sql += ` for table outbox_log with (publish = 'insert', publish_via_partition_root = true)`
-	}
-	if _, err := e.pool.Exec(ctx, sql); err != nil {
+	if _, err := e.pool.Exec(ctx, `create publication `+pgx.Identifier{name}.Sanitize()); err != nil {
 		return fmt.Errorf("relay: cannot make the publication %s: %w", name, err)
 	}
 	return nil
@@ -117,7 +107,8 @@ func (e *walEngine) care(ctx context.Context) error {
 	if silent := time.Since(time.Unix(0, e.feed.heard.Load())); silent > patience && e.feed.waits() {
 		return fmt.Errorf("relay: nothing came from the WAL for %s", silent.Round(time.Second))
 	}
-	if err := e.account(ctx); err != nil {
+	s := e.shards.held[0].s
+	if err := savePositions(ctx, e.pool, e.shards.o, map[int]position{0: {at: s.pos.at}}); err != nil { // for those who look into the database
 		return err
 	}
 	if time.Since(e.beat) >= beatEvery {
@@ -145,46 +136,6 @@ func (e *walEngine) care(ctx context.Context) error {
 	return nil
 }
 
-// account tells those who look into the database how far the relay is. Of emitted messages that is an LSN. Of the table it
-// is a number below which every row was published, for which the WAL has to be read beyond the end of all who might have
-// taken a lower one; the days below it can be dropped.
-func (e *walEngine) account(ctx context.Context) error {
-	save := func(seq uint64, shards int) error {
-		all := map[int]position{}
-		for n := range shards {
-			all[n] = position{at: seq}
-		}
-		return savePositions(ctx, e.pool, e.shards.o, all)
-	}
-	f := &e.below
-	switch {
-	case e.r.Config.Publication == "":
-		return save(e.shards.held[0].s.pos.at, 1)
-	case f.mark == 0:
-		return e.pool.QueryRow(ctx, sqlFence).Scan(&f.mark, &f.writers)
-	case f.lsn == 0:
-		var now []string
-		var lsn uint64
-		err := e.pool.QueryRow(ctx, `select outbox_writers(), (pg_current_wal_insert_lsn() - '0/0')::bigint`).Scan(&now, &lsn)
-		if err == nil && !slices.ContainsFunc(f.writers, func(w string) bool { return slices.Contains(now, w) }) {
-			f.lsn = lsn
-		}
-		return err
-	case e.settled >= f.lsn:
-		mark := f.mark
-		*f = below{}
-		return save(uint64(mark), e.settings.shards)
-	}
-	return nil
-}
-
-// below is a number of the sequence that is about to be passed.
-type below struct {
-	mark    int64
-	writers []string // who might have taken a lower one, and have not ended
-	lsn     uint64   // of a time when they had
-}
-
 // walConn is a replication connection.
 type walConn struct{ conn *pgconn.PgConn }
 
@@ -195,8 +146,6 @@ func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
 	}
 	config.RuntimeParams["replication"] = "database"
 	config.RuntimeParams["application_name"] = "instar relay " + c.Name
-	// Rows come as text, in the way that the database or the role likes it.
-	config.RuntimeParams["timezone"], config.RuntimeParams["datestyle"], config.RuntimeParams["bytea_output"] = "UTC", "ISO", "hex"
 	config.ConnectTimeout = 5 * time.Second
 	conn, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {

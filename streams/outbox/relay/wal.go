@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// walEngine reads the WAL through a replication slot: what applications emit into it, or the rows of the log.
+// walEngine reads what applications emit into the WAL, through a replication slot.
 type walEngine struct {
 	r      *Relay
 	pool   *pgxpool.Pool
@@ -25,7 +25,6 @@ type walEngine struct {
 	told    time.Time // when Postgres was told so
 	looked  time.Time // at the slot
 	beat    time.Time // of the heart
-	below   below     // of the table
 	until   uint64    // draining: how far
 }
 
@@ -80,10 +79,9 @@ func (e *walEngine) open(ctx context.Context) error {
 		return err
 	}
 	e.r.Log.Info("reads the WAL", "slot", e.r.Config.Slot, "position", s.pos.String(), "readBack", len(s.seen))
-	if e.r.Config.Publication == "" { // from now on the slot has what is emitted
-		if _, err := e.pool.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1`, e.r.Config.Slot); err != nil {
-			return fmt.Errorf("relay: cannot say that the WAL is read: %w", err)
-		}
+	// From now on the slot has what is emitted.
+	if _, err := e.pool.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1`, e.r.Config.Slot); err != nil {
+		return fmt.Errorf("relay: cannot say that the WAL is read: %w", err)
 	}
 	e.feed, err = startFeed(ctx, e.r, e.walPrefix)
 	return err
@@ -263,7 +261,7 @@ func startFeed(ctx context.Context, r *Relay, prefix string) (*feed, error) {
 	f.heard.Store(time.Now().UnixNano())
 	go func() {
 		defer close(f.gone)
-		f.run(inner, &decoder{prefix: prefix, table: r.Config.Publication != ""}, r)
+		f.run(inner, &decoder{prefix: prefix}, r)
 	}()
 	return f, nil
 }

@@ -94,24 +94,6 @@ func TestWALStartsAgainWhereItWas(t *testing.T) {
 	require.Equal(t, words(0, 399), s.numbered("o-1"))
 }
 
-func TestWALOfTheTable(t *testing.T) {
-	t.Parallel()
-	s, named := openWAL(t, outbox.Log)
-	r := s.relay(outbox.WAL, named, func(r *Relay) { r.Config.Publication = "shop_events" })
-	s.run(r)
-	s.reads(r)
-	s.exec(`create table other (x int primary key)`)
-	s.exec(`insert into other values (1)`)
-	s.exec(`insert into outbox_log (shard, event_id, aggregate_type, aggregate_id, event_type, payload, headers)
-		select 0, outbox_uuid_v7(), 'order', 'o-' || n % 7, 'order.paid', '\x00ff0a41', '{"tenant": "t1"}' from generate_series(1, 3000) as n`)
-	s.check()
-	m := s.events()[7]
-	require.Equal(t, []byte{0, 0xff, 0x0a, 'A'}, m.Data)
-	require.Equal(t, "t1", m.Header.Get("tenant"))
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor where seq = 3000`) == 4 }, 2*waitFor, 10*tick, "days can be dropped")
-	require.Regexp(t, `^[0-9A-F]+/[0-9A-F]+\.8$`, m.Header.Get(HeaderPosition))
-}
-
 func TestWALParksAnAggregate(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
