@@ -201,7 +201,7 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 			err = fmt.Errorf("%w: %w", errGuess, err)
 		case conflict:
 			p.e.Meter.Conflict(s.m.Name)
-		case streams.Hopeless(err):
+		case streams.Permanent(err):
 			for _, seq := range s.taken {
 				p.failures[seq]++
 			}

@@ -148,7 +148,7 @@ var growMachine = machines.Define(machines.Definition[thing]{
 
 // A command makes a value that is larger than the stream takes: it is given up after its bound, those before and
 // behind it are applied, and so are those of other entities.
-func TestAHopelessCommandEndsAsDead(t *testing.T) {
+func TestACommandWithoutRoomInTheValueEndsAsDead(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, growMachine)
 	grow := func(id string, by int) streams.Command {

@@ -58,7 +58,7 @@ func (p *partition) run(ctx context.Context) {
 		if time.Since(started) > 10*time.Second {
 			try, failing = 0, time.Now()
 		}
-		if streams.Hopeless(err) && len(p.failures) > 0 {
+		if streams.Permanent(err) && len(p.failures) > 0 {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)

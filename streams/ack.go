@@ -16,12 +16,28 @@ const (
 	codeWrongSequence     = 10071 // a condition does not hold
 	codeSequenceInFlight  = 10164 // the same on replicated streams, while another write to the subject is under way
 	codeDuplicateInFlight = 10158 // a message of the same id is under way, on replicated streams
-	codeDuplicateInBatch  = 10201 // an id of the batch was seen before
-	codeNoRoom            = 10023 // insufficient resources
-	codeStreamStoreFailed = 10077
 )
 
-// RefusedError is a write that the stream refused for good.
+// permanent are the codes of the server for what is wrong with a message itself, whatever the state of the server, its limits
+// and the configuration of the stream: its size, or the value of a header that JetStream reads.
+var permanent = map[int]bool{
+	10054: true, // message size exceeds maximum allowed
+	10097: true, // header size exceeds maximum allowed of 64k
+	10165: true, // invalid per-message TTL
+	10170: true, // message counter has payload
+	10171: true, // message counter increment is invalid
+	10189: true, // message schedules pattern is invalid
+	10190: true, // message schedules target is invalid
+	10191: true, // message schedules invalid per-message TTL
+	10192: true, // message schedules invalid rollup
+	10193: true, // missing sequence for expected last sequence per subject
+	10203: true, // message schedules source is invalid
+	10212: true, // message schedules invalid scheduler
+	10223: true, // message schedules time zone is invalid
+	10227: true, // message stream source header is not allowed
+}
+
+// RefusedError is a write that the stream refused. [Permanent] tells whether it will refuse it again.
 type RefusedError struct {
 	Code        int
 	Description string
@@ -77,14 +93,16 @@ func parseAck(m *nats.Msg) Result {
 
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// Hopeless reports whether a write was refused for a reason that lies in the message: neither a condition nor a lack
-// of room. The same write will be refused again.
-func Hopeless(err error) bool {
+// Permanent reports whether a write was refused for what is wrong with the message itself: the same write will be refused
+// again, whoever waits. All else is either a condition ([ErrConflict]) or of the environment (limits of the server or the
+// account, storage, elections, rates, configuration, no answer), and ends without a change of the message. So does a code that
+// this version does not know.
+func Permanent(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) { // refused before it was sent
 		return true
 	}
 	var r *RefusedError
-	return errors.As(err, &r) && !errors.Is(err, ErrConflict) && r.Code != codeNoRoom && r.Code != codeStreamStoreFailed && r.Code != codeDuplicateInBatch
+	return errors.As(err, &r) && permanent[r.Code]
 }
 
 // AckError is why the stream did not take the message that m answers, or nil.

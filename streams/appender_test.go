@@ -66,7 +66,7 @@ func TestAConflictDoesNotFailNeighbours(t *testing.T) {
 					continue
 				}
 				require.ErrorIs(t, r.Err, ErrConflict)
-				require.False(t, Hopeless(r.Err))
+				require.False(t, Permanent(r.Err))
 			}
 			require.Len(t, g.held(EventStream, ">"), before+(n+1)/2)
 		}
@@ -96,7 +96,7 @@ func TestDuplicatesAreTold(t *testing.T) {
 	})
 }
 
-func TestWhatTheStreamNeverTakesIsHopeless(t *testing.T) {
+func TestWhatTheStreamNeverTakesIsPermanent(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, g *ground, a *Appender) {
 		big := make([]byte, 1<<20) // the stream's limit, and headers
@@ -108,12 +108,12 @@ func TestWhatTheStreamNeverTakesIsHopeless(t *testing.T) {
 		fine := event("a", "thing.made", "x")
 		results := a.Append(g.ctx, []Write{{EventStream, large}, {EventStream, tooLarge}, {EventStream, lost}, {EventStream, badTTL}, {EventStream, fine}})
 		require.NoError(t, results[4].Err)
-		require.True(t, Hopeless(results[1].Err), "%v", results[1].Err)
+		require.True(t, Permanent(results[1].Err), "%v", results[1].Err)
 		require.ErrorIs(t, results[2].Err, ErrUnanswered)
-		require.False(t, Hopeless(results[2].Err))
-		require.True(t, Hopeless(results[3].Err), "%v", results[3].Err)
-		require.False(t, Hopeless(nil))
-		require.False(t, Hopeless(context.Canceled))
+		require.False(t, Permanent(results[2].Err))
+		require.True(t, Permanent(results[3].Err), "%v", results[3].Err)
+		require.False(t, Permanent(nil))
+		require.False(t, Permanent(context.Canceled))
 		require.EqualError(t, results[3].Err, "the stream refused: invalid per-message TTL (10165)")
 
 		var writes []Write // one is too large, the last would be with the headers of a batch
@@ -129,7 +129,7 @@ func TestWhatTheStreamNeverTakesIsHopeless(t *testing.T) {
 			writes = append(writes, Write{EventStream, m})
 		}
 		for i, r := range a.Append(g.ctx, writes) {
-			require.Equal(t, i == few, Hopeless(r.Err), "%d: %v", i, r.Err)
+			require.Equal(t, i == few, Permanent(r.Err), "%d: %v", i, r.Err)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestEveryWriteIsCalledBackOnceThroughRestarts(t *testing.T) {
 						if r.Err == nil {
 							acked[i].Store(r.Seq)
 							stored.Add(1)
-						} else if errors.Is(r.Err, ErrConflict) || Hopeless(r.Err) {
+						} else if errors.Is(r.Err, ErrConflict) || Permanent(r.Err) {
 							t.Errorf("%d: %v", i, r.Err)
 						}
 						all.Done()

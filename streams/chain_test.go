@@ -97,7 +97,7 @@ func TestAChainBreaksInTheMiddle(t *testing.T) {
 			a.AppendChains(g.ctx, EventStream, chains)
 			for i, c := range chains {
 				if i == 1 {
-					require.True(t, Hopeless(c.Err), "%v", c.Err)
+					require.True(t, Permanent(c.Err), "%v", c.Err)
 					require.LessOrEqual(t, c.Done, 1)
 					require.Equal(t, []string{"a"}, g.bodies(c.Filter))
 					continue

@@ -310,7 +310,7 @@ func TestNothingIsBufferedWhileDisconnected(t *testing.T) {
 	a := g.appender(AppenderOptions{})
 	r := a.Append(g.ctx, []Write{{EventStream, event("a", "thing.made", "")}})[0]
 	require.Error(t, r.Err)
-	require.False(t, errors.Is(r.Err, ErrConflict) || Hopeless(r.Err))
+	require.False(t, errors.Is(r.Err, ErrConflict) || Permanent(r.Err))
 	require.Less(t, time.Since(started), 4*time.Second) // it does not wait for the timeout of 5 s
 	require.NoError(t, g.server.start())
 	require.Empty(t, g.held(EventStream, ">"))

@@ -132,19 +132,6 @@ func (p *publisher) publish(ctx context.Context, items []item, marks []*session)
 	return p.single(ctx, items, marks)
 }
 
-// Error codes of the server that lie in the message itself: size, and size of the headers.
-const (
-	codeTooLarge        = 10054
-	codeHeadersTooLarge = 10097
-)
-
-// blames says that a message was refused for what it is and will be refused again. Any other refusal lies in the stream
-// or its server, would meet the next row as well, and must not park one aggregate after the other.
-func blames(err error) bool {
-	var r *streams.RefusedError
-	return errors.As(err, &r) && (r.Code == codeTooLarge || r.Code == codeHeadersTooLarge) || errors.Is(err, nats.ErrMaxPayload)
-}
-
 // outcome tells a refused guard from everything else that leaves doubt.
 func outcome(err error) error {
 	switch {
@@ -257,7 +244,7 @@ func (p *publisher) settle(ctx context.Context, f flight, marks []*session) (int
 		switch {
 		case refused == nil:
 			return stored, fmt.Errorf("%w: the batch ended after %d of %d messages", errDoubt, e.Count, f.n)
-		case blames(refused) && at == e.Count+1 && at <= f.rows:
+		case streams.Permanent(refused) && at == e.Count+1 && at <= f.rows:
 			return stored, &refusedError{at - 1, refused}
 		}
 		return stored, outcome(refused)
@@ -360,7 +347,7 @@ func (p *publisher) single(ctx context.Context, items []item, marks []*session) 
 		}
 		switch {
 		case err == nil:
-		case blames(err) && i < len(items):
+		case streams.Permanent(err) && i < len(items):
 			return i, &refusedError{i, err}
 		default:
 			return min(i, len(items)), outcome(err)
