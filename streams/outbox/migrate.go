@@ -31,6 +31,38 @@ func Migrations() fs.FS {
 	return sub
 }
 
+// schemaVersion is that of the last migration, which is the first one, too: no older schema can be brought up to date.
+const schemaVersion = 7
+
+// ErrSchema says that the tables of an outbox are not those that this version works with.
+var ErrSchema = errors.New("outbox: the schema is of another version")
+
+var errNone = errors.New("outbox: there is none in this schema (instar outbox init makes it)")
+
+// CheckSchema returns an error that says what to do when there is no outbox, or ErrSchema when it is of another version.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	return checkSchema(func(query string, to any) error { return s.Pool.QueryRow(ctx, query).Scan(to) })
+}
+
+func checkSchema(ask func(query string, to any) error) error {
+	there, version := false, 0
+	err := ask(`select to_regclass('outbox_settings') is not null`, &there)
+	if err == nil && there {
+		err = ask(`select coalesce((select (to_jsonb(s) ->> 'version')::int from outbox_settings s), 0)`, &version)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("outbox: cannot read the version of the schema: %w", err)
+	case !there:
+		return errNone
+	case version > schemaVersion:
+		return fmt.Errorf("%w: it is of version %d, this program knows version %d: use a newer one", ErrSchema, version, schemaVersion)
+	case version < schemaVersion:
+		return fmt.Errorf("%w: it is older than version %d and cannot be brought up to date: let a relay of the program that made it drain it, remove it (docs/outbox.md, Versions, has the statement), and make it again with instar outbox init", ErrSchema, schemaVersion)
+	}
+	return nil
+}
+
 // versions is the table of the steps that were applied; it is not goose's usual one, which may be the application's.
 const versions = "outbox_schema_version"
 
@@ -69,6 +101,13 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 	}
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60))
 	if err != nil {
+		return err
+	}
+	err = checkSchema(func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) })
+	if err == nil { // also when somebody else's tool has made it
+		return set.store(ctx, db, schema)
+	}
+	if !errors.Is(err, errNone) {
 		return err
 	}
 	steps, err := goose.NewProvider(goose.DialectPostgres, db, Migrations(), goose.WithTableName(versions), goose.WithSessionLocker(locker),

@@ -5,23 +5,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 )
 
-// Rows in every state that an older outbox left are claimed, found and purged after the migration.
-func TestRowsOfAnOlderSchema(t *testing.T) {
+// Rows in every state are counted, claimed, purged and redriven as their state says.
+func TestRowsInEveryState(t *testing.T) {
 	t.Parallel()
-	dsn := pg.Database(t)
-	conn := dial(t, dsn)
-	db := stdlib.OpenDB(*conn.Config())
-	defer db.Close()
-	steps, err := goose.NewProvider(goose.DialectPostgres, db, Migrations(), goose.WithTableName(versions), goose.WithDisableGlobalRegistry(true))
-	require.NoError(t, err)
-	_, err = steps.UpTo(t.Context(), 4)
-	require.NoError(t, err)
-	run(t, conn, `update outbox_settings set mode = 'claim'`)
+	s, conn := claimSetup(t)
 	for _, aggregate := range []string{"sent", "new", "sending", "failed", "dead"} {
 		add(t, conn, aggregate)
 	}
@@ -30,8 +20,6 @@ func TestRowsOfAnOlderSchema(t *testing.T) {
 	run(t, conn, `update outbox_event set status = 'FAILED', attempts = 1, last_error = 'no' where aggregate_id = 'failed'`)
 	run(t, conn, `update outbox_event set status = 'DEAD', attempts = 10, next_retry_at = 'infinity', last_error = 'no' where aggregate_id = 'dead'`)
 
-	require.NoError(t, Init(t.Context(), dsn, "", Settings{}))
-	s := open(t, dsn)
 	st, err := s.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{StateNew: 1, StateSending: 1, StateSent: 1, StateFailed: 1, StateDead: 1}, st.Rows)

@@ -286,6 +286,11 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	if err != nil {
 		return err
 	}
+	if err := store.CheckSchema(ctx); errors.Is(err, outbox.ErrSchema) {
+		return permanent(fmt.Errorf("relay: %s: %w", r.Config.Name, err))
+	} else if err != nil {
+		return err
+	}
 	how, err := readSettings(ctx, pool)
 	if err != nil {
 		return err

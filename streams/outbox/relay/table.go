@@ -23,13 +23,9 @@ type settings struct {
 
 func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	var s settings
-	var current bool
-	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix, to_regclass('outbox_stream') is not null from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix, &current)
+	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
-	}
-	if !current {
-		return s, permanent(errors.New("relay: the tables of the outbox are of an older version: bring them up to date with instar outbox init"))
 	}
 	return s, nil
 }
