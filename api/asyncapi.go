@@ -147,6 +147,7 @@ func commandHeaders() doc {
 		streams.HeaderID:     text("The idempotency key: <machine>/<key>/<yours>"),
 		streams.HeaderActor:  text("Who asks"),
 		streams.HeaderReason: text("Why"),
+		streams.HeaderWait:   text("How long the sender waits for what comes of it, such as 30s; events may tell, nothing depends on it"),
 		streams.HeaderExpect: text("Refuse unless the entity is at this revision"),
 		streams.HeaderReply:  text("Where the answer goes"),
 		streams.HeaderTrace:  text("W3C trace context"),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,7 +46,7 @@ type CommandStored struct {
 func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base string) *route {
 	rt := &route{role: Operate, op: huma.Operation{
 		OperationID: m.Name + "-" + c.Name, Method: http.MethodPost, Path: base + "/{id}/" + c.Name, Tags: []string{m.Name},
-		Summary: c.Name, Description: c.Doc, Errors: []int{400, 404, 409, 412, 413, 415, 422, 503},
+		Summary: c.Name, Description: c.Doc, Errors: []int{400, 404, 409, 412, 413, 415, 422, 428, 429, 503},
 		Extensions: map[string]any{"x-destructive": c.Destructive, "x-birth": c.Birth},
 		Parameters: []*huma.Param{
 			namespaceParam(),
@@ -53,12 +54,13 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 			query("settle", "Wait until the entity has left its transitional state, up to this long and at most 5m: 200 with the state that it came to, or 202", text(32)),
 			header("Idempotency-Key", "Makes the command repeatable: it is applied at most once under a key of this entity", "7f1c2a"),
 			header("If-Match", "Refuse the command unless the entity is at this ETag; * is any that exists", `"42"`),
-			header("Prefer", "respond-async: answer 202 as soon as the command is stored", "respond-async"),
+			header("Prefer", "respond-async: answer 202 as soon as the command is stored. wait=N: wait up to N seconds, at most 30, as with ?settle. With both, 202 comes after N seconds only", "wait=10"),
 			header("Instar-Reason", "Why; shown in the timeline", "planned upgrade"),
+			header("Instar-Wait", "How long the sender waits for what comes of it, where it does so by other means than this request; events tell of it, and nothing depends on it", "30s"),
 		},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}}},
-			"202": {Description: "The command is stored; Location is the entity", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(32)}}},
+			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}, "Preference-Applied": {Schema: text(64)}}},
+			"202": {Description: "The command is stored; Location is the entity", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}}},
 		},
 	}}
 	if c.Admin {
@@ -80,25 +82,26 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 // command takes one command from the door to its answer.
 func (q *request) command(m *machines.Machine, name string, schema *huma.Schema) error {
 	start := time.Now()
-	cmd, settle, err := q.readCommand(m, name, schema)
+	cmd, wait, err := q.readCommand(m, name, schema)
 	if err != nil {
 		return err
 	}
 	if q.flag("dryRun") {
 		return q.rehearse(m, cmd)
 	}
-	if respondAsync(q.r) {
+	if wait.not() {
 		r, err := q.o.Commands.Send(q.ctx(), cmd)
 		if err != nil {
 			return storing(err)
 		}
-		q.w.Header().Set("Preference-Applied", "respond-async")
+		wait.applied(q.w, true)
 		q.metrics.commands.WithLabelValues(m.Name, name, "stored").Observe(time.Since(start).Seconds())
 		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq, Duplicate: r.Duplicate})
 	}
-	answer, err := q.ask(cmd)
+	answer, err := q.ask(cmd, wait.within(q.o.AnswerWithin))
 	var accepted *streams.AcceptedError
 	if errors.As(err, &accepted) {
+		wait.applied(q.w, true)
 		q.metrics.commands.WithLabelValues(m.Name, name, "unanswered").Observe(time.Since(start).Seconds())
 		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: accepted.Seq})
 	}
@@ -106,41 +109,47 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 		return storing(err)
 	}
 	q.metrics.commands.WithLabelValues(m.Name, name, answer.Outcome).Observe(time.Since(start).Seconds())
-	return q.answer(m, cmd, answer, settle)
+	return q.answer(m, cmd, answer, wait)
 }
 
 // readCommand reads everything that makes up a command, and refuses what cannot be right.
-func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Schema) (cmd streams.Command, settle time.Duration, err error) {
+func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Schema) (cmd streams.Command, wait waitOptions, err error) {
 	_, key, err := q.key(m)
 	if err != nil {
-		return cmd, 0, err
+		return cmd, wait, err
 	}
 	cmd = streams.Command{Machine: m.Name, Key: key, Name: name, Actor: q.who.name, Trace: traceparent(q.ctx())}
 	var p *Problem
 	if cmd.ID, p = idempotencyKey(q.r); p != nil {
-		return cmd, 0, p
+		return cmd, wait, p
 	}
 	if cmd.Reason, p = reason(q.r); p != nil {
-		return cmd, 0, p
+		return cmd, wait, p
 	}
-	if settle, p = q.settle(); p != nil {
-		return cmd, 0, p
+	if wait, p = q.waiting(); p != nil {
+		return cmd, wait, p
+	}
+	if cmd.Wait, p = waits(q.r, wait.settle); p != nil {
+		return cmd, wait, p
 	}
 	if cmd.Body, p = q.body(schema); p != nil {
-		return cmd, 0, p
+		return cmd, wait, p
 	}
 	if cmd.ID == "" {
 		cmd.ID = nuid.Next()
 	}
-	cmd.Expect, err = q.expect(m, key)
-	return cmd, settle, err
+	cmd.Expect, err = q.expect(m, key, name)
+	return cmd, wait, err
 }
 
 // expect turns If-Match into the revision that the engine checks. What it cannot check, a list or "*", is resolved by
 // a read: the engine then checks that nothing has changed since.
-func (q *request) expect(m *machines.Machine, key string) (string, error) {
+func (q *request) expect(m *machines.Machine, key, command string) (string, error) {
 	lines := q.r.Header["If-Match"]
 	if len(lines) == 0 {
+		if c, _ := m.Input(command); !c.Birth && slices.Contains(q.o.RequireIfMatch, m.Name) {
+			return "", problem(codePreconditionRequired, "send If-Match with the ETag of the "+m.Name+" that you have seen")
+		}
 		return "", nil
 	}
 	list, all, ok := tags(lines)
@@ -175,8 +184,8 @@ func (q *request) expect(m *machines.Machine, key string) (string, error) {
 	return "", problem(machines.CodePrecondition, "the entity is at none of the revisions of If-Match").with("ETag", etag(e.Revision))
 }
 
-func (q *request) ask(cmd streams.Command) (*machines.Answer, error) {
-	ctx, cancel := context.WithTimeout(q.ctx(), q.o.AnswerWithin)
+func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answer, error) {
+	ctx, cancel := context.WithTimeout(q.ctx(), within)
 	defer cancel()
 	raw, err := q.o.Commands.Ask(ctx, cmd)
 	if err != nil {
@@ -197,14 +206,24 @@ func storing(err error) error {
 		return problem(codeTooLarge, "the body and the headers together are too large")
 	case errors.Is(err, streams.ErrSubject):
 		return invalid("path", labelRule)
+	case errors.As(err, &refused) && refused.Code == codeTooManyRequests:
+		return problem(codeRateLimited, "the stream of commands has more to take than it can; the command was not stored").with("Retry-After", "1")
+	case errors.As(err, &refused) && slices.Contains(codesNoRoom, refused.Code):
+		return problem(codeQueueFull, "the stream of commands may not grow any more; the command was not stored").with("Retry-After", "5")
 	case errors.As(err, &refused):
 		return errors.Join(streams.ErrUnanswered, err)
 	}
 	return err
 }
 
-// codeMessageTooLarge is the server's error code for a message above the stream's limit.
-const codeMessageTooLarge = 10054
+// Error codes of the NATS server.
+const (
+	codeMessageTooLarge = 10054 // above the stream's limit
+	codeTooManyRequests = 10167 // the inbound queue of the stream is full
+)
+
+// codesNoRoom say that a limit of the account or the server keeps the stream from growing.
+var codesNoRoom = []int{10002, 10023, 10028, 10047}
 
 // stored answers 202.
 func (q *request) stored(m *machines.Machine, cmd streams.Command, body CommandStored) error {
@@ -239,18 +258,20 @@ func denied(m *machines.Machine, a *machines.Answer) *Problem {
 }
 
 // answer answers with what the engine has decided.
-func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.Answer, settle time.Duration) error {
+func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.Answer, wait waitOptions) error {
 	if p := denied(m, a); p != nil {
 		return p
 	}
 	result := CommandResult{Outcome: a.Outcome, State: a.State, Version: a.Version, Revision: a.Revision, Generation: a.Generation, CommandID: cmd.ID, Duplicate: a.Duplicate}
-	if st, _ := m.State(a.State); settle > 0 && st.Transitional {
-		item, err := q.settled(m, cmd.Key, a.Revision, settle)
+	if st, _ := m.State(a.State); wait.settle > 0 && st.Transitional {
+		item, err := q.settled(m, cmd.Key, a.Revision, wait.began.Add(wait.settle))
 		if err != nil {
+			wait.applied(q.w, true)
 			return q.stored(m, cmd, CommandStored{Outcome: a.Outcome, CommandID: cmd.ID, State: a.State, Revision: a.Revision, Duplicate: a.Duplicate})
 		}
 		result.State, result.Version, result.Revision, result.Generation = item.State, item.Version, item.Revision, item.Generation
 	}
+	wait.applied(q.w, false)
 	if result.Revision != 0 {
 		q.w.Header()["Etag"] = []string{etag(result.Revision)}
 	}
@@ -258,8 +279,8 @@ func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.A
 }
 
 // settled waits until the entity is in a state that it can stay in, as of the command or later.
-func (q *request) settled(m *machines.Machine, key string, revision uint64, most time.Duration) (kv.Item, error) {
-	ctx, cancel := context.WithTimeout(q.ctx(), most)
+func (q *request) settled(m *machines.Machine, key string, revision uint64, until time.Time) (kv.Item, error) {
+	ctx, cancel := context.WithDeadline(q.ctx(), until)
 	defer cancel()
 	defer context.AfterFunc(q.closing, cancel)()
 	return q.o.Indexes[m.Name].WaitFor(ctx, key, func(it kv.Item) bool {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 func TestCommands(t *testing.T) {
@@ -53,12 +55,44 @@ func TestCommands(t *testing.T) {
 		require.Equal(t, "CREATING", a.json(t)["state"])
 	})
 	t.Run("RespondAsync", func(t *testing.T) {
-		a := b.post("/v1/gadgets/async/create?namespace=other", create, "Prefer", "wait=3, respond-async")
+		a := b.post("/v1/gadgets/async/create?namespace=other", create, "Prefer", "handling=lenient, respond-async")
 		require.Equal(t, 202, a.StatusCode, string(a.body))
 		require.Equal(t, "/v1/gadgets/async?namespace=other", a.Header.Get("Location"))
 		require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 		require.Equal(t, "stored", a.json(t)["outcome"])
 		require.NotZero(t, a.json(t)["sequence"])
+	})
+	t.Run("PreferWait", func(t *testing.T) {
+		a := b.post("/v1/gadgets/w1/create", create, "Prefer", `respond-async, Wait="60" ; x, wait=0`)
+		require.Equal(t, 200, a.StatusCode, string(a.body))
+		require.Equal(t, "READY", a.json(t)["state"])
+		require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"))
+
+		began := time.Now()
+		a = b.post("/v1/gadgets/w2/create", `{"spec":{"name":"lamp","hold":true}}`, "Prefer", "respond-async, wait=1")
+		require.Equal(t, 202, a.StatusCode, string(a.body))
+		require.Equal(t, "respond-async, wait=1", a.Header.Get("Preference-Applied"))
+		require.Greater(t, time.Since(began), 900*time.Millisecond)
+
+		a = b.post("/v1/gadgets/w3/create", create, "Prefer", "wait=0")
+		require.Equal(t, 202, a.StatusCode, string(a.body))
+		require.Equal(t, "stored", a.json(t)["outcome"])
+		require.Equal(t, "wait=0", a.Header.Get("Preference-Applied"))
+
+		a = b.post("/v1/gadgets/w4/create?settle=10s", create, "Prefer", "wait=0")
+		require.Equal(t, "READY", a.json(t)["state"], string(a.body))
+		require.Empty(t, a.Header.Get("Preference-Applied"))
+
+		a = b.post("/v1/gadgets/w5/create", create, "Prefer", "wait=soon")
+		require.Equal(t, 200, a.StatusCode, string(a.body))
+		require.Empty(t, a.Header.Get("Preference-Applied"))
+	})
+	t.Run("TellsTheEngineHowLongTheSenderWaits", func(t *testing.T) {
+		for _, c := range []struct{ prefer, wait, told string }{{"", "", ""}, {"wait=1", "", "1s"}, {"", "90", "1m30s"}, {"wait=1", "2h", "2h0m0s"}} {
+			b.post("/v1/gadgets/tells"+c.told+"/create", `{"spec":{"name":"lamp","hold":true}}`, "Instar-Wait", c.wait, "Prefer", c.prefer)
+			require.Equal(t, c.told, b.engine.header(streams.HeaderWait))
+		}
+		b.post("/v1/gadgets/tells/create", create, "Instar-Wait", "-1s").problem(t, 422, machines.CodeValidation)
 	})
 	t.Run("RefusalsSayWhatIsAllowed", func(t *testing.T) {
 		b.ready("r")
@@ -98,6 +132,28 @@ func TestCommands(t *testing.T) {
 		require.Equal(t, "a", e["parent"])
 		require.Equal(t, "/v1/gadgets/a/parts/wheel/events", e["links"].(map[string]any)["events"])
 	})
+}
+
+func TestIfMatchIsRequired(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.RequireIfMatch = []string{"gadget"} })
+	b.ready("x")
+	b.post("/v1/gadgets/x/resize", `{"size":2}`).problem(t, 428, "precondition-required")
+	b.post("/v1/gadgets/x/resize?dryRun", `{"size":2}`).problem(t, 428, "precondition-required")
+	a := b.post("/v1/gadgets/x/resize", `{"size":2}`, "If-Match", b.get("/v1/gadgets/x").Header.Get("ETag"))
+	require.Equal(t, 200, a.StatusCode, string(a.body))
+	require.Equal(t, 200, b.post("/v1/gadgets/x/parts/p/mount", `{}`).StatusCode)
+	require.Equal(t, 200, b.post("/v1/gadgets/x/parts/p/remove", "").StatusCode, "another machine")
+}
+
+// What keeps the stream from taking a command is told apart from what leaves it unknown whether it did.
+func TestStoringProblems(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]string{10167: "429 rate-limited", 10002: "503 queue-full", 10023: "503 queue-full", 10028: "503 queue-full", 10047: "503 queue-full", 10054: "413 payload-too-large"} {
+		p := api.Storing(&streams.RefusedError{Code: code})
+		require.NotNil(t, p, code)
+		require.Equal(t, want, strconv.Itoa(p.Status)+" "+p.Code)
+	}
+	require.Nil(t, api.Storing(&streams.RefusedError{Code: 10077}), "what the store says in words decides nothing")
 }
 
 // made makes a gadget and returns its id.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"sync"
@@ -88,6 +89,13 @@ func (s *Server) Named(host string, open bool, hosts []string) bool {
 	other := &Server{o: s.o}
 	other.o.Open, other.o.Hosts = open, hosts
 	return other.named(host)
+}
+
+// Storing is the problem of a command that could not be stored, if it is one of its own.
+func Storing(err error) *Problem {
+	var p *Problem
+	errors.As(storing(err), &p)
+	return p
 }
 
 // Deltas are what watches of instances share.

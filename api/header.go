@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // tag is one entity tag of a condition.
@@ -65,17 +67,46 @@ func unchanged(r *http.Request, revision uint64) bool {
 	return all
 }
 
-// respondAsync reports whether Prefer (RFC 7240) asks not to wait.
-func respondAsync(r *http.Request) bool {
-	for _, line := range r.Header["Prefer"] {
-		for _, pref := range strings.Split(line, ",") {
-			name, _, _ := strings.Cut(pref, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "respond-async") {
-				return true
+// preferences are what of Prefer (RFC 7240) is known here.
+type preferences struct {
+	async bool
+	waits bool
+	wait  time.Duration // with waits: how long the caller waits for an answer
+}
+
+// maxPreferred is how long Prefer may make a request wait; ?settle may make it wait longer.
+const maxPreferred = 30 * time.Second
+
+// preferred reads Prefer. What is not known or cannot be read is ignored, as it must be, and the first of two counts.
+func preferred(r *http.Request) (p preferences) {
+	for _, pref := range strings.Split(strings.Join(r.Header["Prefer"], ","), ",") {
+		pref, _, _ = strings.Cut(pref, ";")
+		name, value, _ := strings.Cut(pref, "=")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "respond-async":
+			p.async = true
+		case "wait":
+			n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
+			if err == nil && !p.waits {
+				p.waits, p.wait = true, min(time.Duration(n)*time.Second, maxPreferred)
 			}
 		}
 	}
-	return false
+	return p
+}
+
+// applied is the Preference-Applied of an answer, which may say "later".
+func (p preferences) applied(w http.ResponseWriter, later bool) {
+	var list []string
+	if later && p.async {
+		list = append(list, "respond-async")
+	}
+	if p.waits {
+		list = append(list, "wait="+strconv.Itoa(int(p.wait/time.Second)))
+	}
+	if len(list) > 0 {
+		w.Header().Set("Preference-Applied", strings.Join(list, ", "))
+	}
 }
 
 // idempotencyKey reads the key, in quotes as the draft has it, or bare. It is empty when there is none.
@@ -108,23 +139,57 @@ func reason(r *http.Request) (string, *Problem) {
 	return text, nil
 }
 
+// waits reads how long the sender says that it waits, by whatever means; else it is for this request's answer.
+func waits(r *http.Request, otherwise time.Duration) (time.Duration, *Problem) {
+	line := r.Header.Get(streams.HeaderWait)
+	if line == "" {
+		return otherwise, nil
+	}
+	wait, ok := streams.ParseWait(line)
+	if !ok {
+		return 0, invalid("header."+streams.HeaderWait, "must be a duration such as 30s")
+	}
+	return wait, nil
+}
+
+// waitOptions are how long a request waits for what comes of its command.
+type waitOptions struct {
+	preferences
+	settle time.Duration // until the entity has left its transitional state
+	began  time.Time
+}
+
 // maxSettle is how long a request may wait for an entity to settle.
 const maxSettle = 5 * time.Minute
 
-// settle reads how long to wait for the entity to leave its transitional state: a duration, or seconds.
-func (q *request) settle() (time.Duration, *Problem) {
+// waiting reads ?settle, a duration or seconds, or else what Prefer says.
+func (q *request) waiting() (w waitOptions, p *Problem) {
+	w.preferences, w.began = preferred(q.r), time.Now()
 	text := q.query.Get("settle")
 	if text == "" {
-		return 0, nil
+		w.settle = w.wait
+		return w, nil
 	}
-	d, err := time.ParseDuration(text)
-	if n, err2 := strconv.ParseUint(text, 10, 32); err2 == nil {
-		d, err = time.Duration(n)*time.Second, nil
+	d, ok := streams.ParseWait(text)
+	if !ok {
+		return w, invalid("query.settle", "must be a duration such as 30s")
 	}
-	if err != nil || d < 0 {
-		return 0, invalid("query.settle", "must be a duration such as 30s")
+	w.settle, w.waits = min(d, maxSettle), false
+	return w, nil
+}
+
+// not reports that nothing is waited for but that the command is stored.
+func (w waitOptions) not() bool { return w.waits && w.wait == 0 || w.async && !w.waits }
+
+// storedWithin is how long a command may take until it is known to be stored, however short the wait that is preferred.
+const storedWithin = 2 * time.Second
+
+// within is how long the answer of the engine is waited for.
+func (w waitOptions) within(most time.Duration) time.Duration {
+	if w.waits {
+		return min(most, max(w.wait, storedWithin))
 	}
-	return min(d, maxSettle), nil
+	return most
 }
 
 func header(name, doc string, example any) *huma.Param {

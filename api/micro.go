@@ -140,7 +140,7 @@ func (s *Server) microCommand(r micro.Request) {
 	cmd := streams.Command{
 		Machine: m.Name, Key: key, Name: name, Body: r.Data(), ID: streams.UnscopeID(m.Name, key, streams.Header(h, streams.HeaderID)),
 		Actor: orDefault(streams.Header(h, streams.HeaderActor), "nats"), Reason: streams.Header(h, streams.HeaderReason),
-		Expect: streams.Header(h, streams.HeaderExpect), Trace: streams.Header(h, streams.HeaderTrace),
+		Expect: streams.Header(h, streams.HeaderExpect), Trace: streams.Header(h, streams.HeaderTrace), Wait: streams.WaitOf(h),
 	}
 	if p := checkHeaders(cmd); p != nil {
 		s.deny(r, p)

@@ -41,6 +41,9 @@ type Options struct {
 	Open   bool     // requests without a token are of "anonymous", who may do everything
 	Hosts  []string // names besides those of loopback under which an open server may be asked; nil takes all
 
+	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
+	RequireIfMatch []string
+
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
 
 	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say

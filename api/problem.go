@@ -53,8 +53,13 @@ const (
 	codeUnauthorized = "unauthorized"
 	codeForbidden    = "forbidden"
 	codeTimeout      = "operation-timeout"
-	codeUnavailable  = "unavailable"
-	codeInternal     = "internal"
+	codeQueueFull    = "queue-full"
+	codeRateLimited  = "rate-limited"
+
+	codePreconditionRequired = "precondition-required"
+
+	codeUnavailable = "unavailable"
+	codeInternal    = "internal"
 )
 
 // kinds are all types of problems, in the order of the documentation.
@@ -64,6 +69,7 @@ var kinds = []kind{
 	{machines.CodeExists, 409, "The entity exists already", "A command that begins a life met an entity that is alive.", "Choose another id, or use the existing entity."},
 	{machines.CodeNotFound, 404, "There is nothing here", "The path, the entity, the machine, the namespace or the dead letter does not exist, or is not yours to see.", "Check the path, the id and ?namespace=. A token of one namespace sees only that one."},
 	{machines.CodePrecondition, 412, "The entity has moved on", "If-Match names a revision that the entity is not at.", "Read the entity, decide again, and send the command with the new ETag."},
+	{codePreconditionRequired, 428, "If-Match is needed", "Commands to entities of this machine must say which revision they are about (http.requireIfMatch). Nothing was stored.", "Read the entity, decide, and send the command with its ETag as If-Match."},
 	{machines.CodeValidation, 422, "The request is not valid", "A name, a parameter, a header or a value of the body is not as the document says. Nothing was stored.", "errors lists every wrong place. Values are not repeated there, because they may be secret."},
 	{codeMalformed, 400, "The request cannot be read", "The body is not JSON or is nested too deeply, or the cursor does not belong to this list.", "Send one JSON value. Use a cursor only with the filters of the page that it came from."},
 	{codeIncomplete, 400, "Something that is needed is missing", "A registration lacks serviceName or nodeAddress. Nothing was stored.", "Send both."},
@@ -80,6 +86,8 @@ var kinds = []kind{
 	{codeUnauthorized, 401, "A token is needed", "The request has no bearer token, or one that is not known.", "Send Authorization: Bearer <token>."},
 	{codeForbidden, 403, "The role does not allow this", "The token is good, but its role is too small for this operation.", "Use a token of the role that the detail names."},
 	{codeTimeout, 504, "It was not reached in time", "The revision that minRevision asks for was not reached in time.", "Ask again; if it stays like this, look at /readyz?verbose for the lag of the index."},
+	{codeRateLimited, 429, "There are too many requests", "Commands come faster than their stream takes them. The command was not stored.", "Wait for Retry-After, then send it again, and fewer at once."},
+	{codeQueueFull, 503, "There is no room for commands", "A limit of the NATS account or server keeps the stream of commands from growing. The command was not stored.", "Wait for Retry-After. An operator must make room or raise the limit."},
 	{codeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or there are too many watches. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
 	{codeInternal, 500, "Something is wrong in the program", "An error that nobody expected. It is logged under the requestId.", "Tell an operator the requestId."},
 }

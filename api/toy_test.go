@@ -199,7 +199,7 @@ func (e *engine) apply(m *machines.Machine, addr streams.Address, msg jetstream.
 	if want := streams.Header(h, streams.HeaderExpect); want != "" && want != fmt.Sprint(e.revision[at]) {
 		return refuse(&machines.Refusal{Code: machines.CodePrecondition, Message: "it is at another revision", State: entity.State})
 	}
-	in := machines.Input{Command: addr.Last, ID: answer.CommandID, Seq: meta.Sequence.Stream, Time: meta.Timestamp, Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason), Body: msg.Data()}
+	in := machines.Input{Command: addr.Last, ID: answer.CommandID, Seq: meta.Sequence.Stream, Time: meta.Timestamp, Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason), Wait: streams.WaitOf(h), Body: msg.Data()}
 	next, out, err := m.Step(*entity, in)
 	var refusal *machines.Refusal
 	if errors.As(err, &refusal) {

@@ -207,7 +207,7 @@ func (p *partition) step(it *item) {
 	it.trace, it.end = p.e.Trace("step "+s.m.Name+"."+it.addr.Last, it.trace, "instar.machine", s.m.Name, "instar.command", it.addr.Last)
 	in := machines.Input{
 		Command: it.addr.Last, ID: it.id, Seq: it.seq, Time: it.time.UTC(), Body: it.msg.Data(), Trace: it.trace,
-		Actor: it.actor, Reason: it.reason,
+		Actor: it.actor, Reason: it.reason, Wait: streams.WaitOf(it.msg.Headers()),
 	}
 	next, out, err := safely(s.m, s.entity, in)
 	var refusal *machines.Refusal

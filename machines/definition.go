@@ -197,6 +197,7 @@ type Input struct {
 	Actor   string
 	Reason  string
 	Trace   string
+	Wait    time.Duration // how long the sender waits for what comes of it; 0 if it does not. Edges may tell, not depend on it
 	Body    json.RawMessage
 	Attempt string // of a report, from its Report
 }

@@ -24,8 +24,9 @@ type Command struct {
 	ID      string // the caller's idempotency key; one is made up when it is empty
 	Actor   string
 	Reason  string
-	Trace   string // W3C traceparent
-	Expect  string // revision that the entity must be at, or empty
+	Trace   string        // W3C traceparent
+	Expect  string        // revision that the entity must be at, or empty
+	Wait    time.Duration // how long the sender waits for what comes of it; events may tell, nothing depends on it
 	Body    []byte
 }
 
@@ -83,7 +84,11 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 	}
 	m := &nats.Msg{Subject: c.a.names.Command(cmd.Machine, cmd.Key, cmd.Name), Data: cmd.Body, Header: make(nats.Header, 6)}
 	m.Header[HeaderID] = []string{CommandID(cmd.Machine, cmd.Key, cmd.ID)}
-	for _, h := range [][2]string{{HeaderReply, reply}, {HeaderActor, cmd.Actor}, {HeaderReason, cmd.Reason}, {HeaderTrace, cmd.Trace}, {HeaderExpect, cmd.Expect}} {
+	wait := ""
+	if cmd.Wait > 0 {
+		wait = cmd.Wait.String()
+	}
+	for _, h := range [][2]string{{HeaderWait, wait}, {HeaderReply, reply}, {HeaderActor, cmd.Actor}, {HeaderReason, cmd.Reason}, {HeaderTrace, cmd.Trace}, {HeaderExpect, cmd.Expect}} {
 		if h[1] != "" {
 			m.Header[h[0]] = []string{h[1]}
 		}

@@ -15,6 +15,7 @@ const (
 	HeaderReason   = "Instar-Reason"          // why
 	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is at that revision
 	HeaderReply    = "Instar-Reply"           // where the answer goes
+	HeaderWait     = "Instar-Wait"            // how long the sender waits for what comes of it, such as 30s; it changes nothing
 	HeaderLookup   = "Instar-Lookup"          // nothing is applied: answers with the outcome of the command of that id
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
 	HeaderSequence = "Instar-Sequence"        // of the message that a dead letter came from
@@ -79,6 +80,28 @@ func Header(h nats.Header, name string) string {
 		}
 	}
 	return ""
+}
+
+// maxWait bounds what a sender may say about its wait.
+const maxWait = 24 * time.Hour
+
+// ParseWait reads how long a sender waits: a duration such as 30s, or seconds. ok is false for anything else, and for a
+// negative one; more than 24 h is 24 h.
+func ParseWait(text string) (wait time.Duration, ok bool) {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, maxWait), true
+	}
+	wait, err := time.ParseDuration(text)
+	return min(wait, maxWait), err == nil && wait >= 0
+}
+
+// WaitOf is how long the sender of a command waits; 0 if it does not say, or not in a way that can be read.
+func WaitOf(h nats.Header) time.Duration {
+	wait, ok := ParseWait(Header(h, HeaderWait))
+	if !ok {
+		return 0
+	}
+	return wait
 }
 
 // CommandID scopes a caller's idempotency key to an entity, so that two callers with the same key on two entities do

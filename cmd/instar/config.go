@@ -40,6 +40,22 @@ type HTTP struct {
 	Listen string  `koanf:"listen"`
 	Hosts  string  `koanf:"hosts"` // names under which a server without tokens may be asked, with commas between them
 	TLS    KeyPair `koanf:"tls"`
+
+	RequireIfMatch string `koanf:"requireIfMatch"` // machines whose commands need If-Match, with commas between them
+}
+
+// requireIfMatch are the names of those machines.
+func (h HTTP) requireIfMatch() []string { return parts(h.RequireIfMatch) }
+
+// parts splits a list with commas.
+func parts(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
 }
 
 // hosts are the names, besides those of loopback, that a server takes which asks for no tokens; nil is any. One that can
@@ -49,12 +65,7 @@ func (h HTTP) hosts() []string {
 	if loopback(h.Listen) {
 		list = []string{}
 	}
-	for name := range strings.SplitSeq(h.Hosts, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			list = append(list, name)
-		}
-	}
-	return list
+	return append(list, parts(h.Hosts)...)
 }
 
 // NATS is the embedded server, or with URL the one to attach to. TLS is the certificate of the embedded listener, or

@@ -23,6 +23,7 @@ var options = []option{
 	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms) or os"},
 	{"http", "http.listen", "address of API and console"},
 	{"http-hosts", "http.hosts", "names under which a server without tokens may be asked besides loopback ones, with commas between them"},
+	{"require-if-match", "http.requireIfMatch", "machines, with commas between them, whose commands are refused without If-Match unless they begin a life"},
 	{"http-cert", "http.tls.cert", "certificate file of the HTTP listener"},
 	{"http-key", "http.tls.key", "key file of the HTTP listener"},
 	{"nats", "nats.listen", "address of the embedded NATS server for clients; empty listens nowhere"},

@@ -153,6 +153,9 @@ func (o *sending) header() (http.Header, error) {
 		}
 		h.Set("If-Match", o.ifMatch)
 	}
+	if o.wait > 0 {
+		h.Set("Instar-Wait", o.wait.String())
+	}
 	if o.async {
 		h.Set("Prefer", "respond-async")
 	}

@@ -53,6 +53,11 @@ func (h HTTP) validate() error {
 			errs = append(errs, fmt.Errorf("http.hosts: %q is not a name or an address without its port", name))
 		}
 	}
+	for _, name := range h.requireIfMatch() {
+		if _, err := machineOf(name); err != nil {
+			errs = append(errs, fmt.Errorf("http.requireIfMatch: %w", err))
+		}
+	}
 	return errors.Join(append(errs, listener("http.listen", h.Listen), pair("http.tls", h.TLS))...)
 }
 

@@ -67,9 +67,13 @@ func want(s *step, spec Spec) {
 	s.Fail(nil)
 	s.Forget(Degraded)
 	s.Forget(Drifted)
-	s.Detail(EventSpecAccepted, map[string]any{
+	accepted := map[string]any{
 		"desiredSpecHash": s.Data.SpecHash, "forceReplace": spec.ForceReplace, "generation": s.Entity().Generation, "changes": changes,
-	})
+	}
+	if s.In.Wait > 0 {
+		accepted["wait"] = s.In.Wait.String()
+	}
+	s.Detail(EventSpecAccepted, accepted)
 	started(s)
 }
 

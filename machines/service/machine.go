@@ -188,7 +188,7 @@ var events = []machines.EventType{
 	{Name: EventCreationFailed, Class: machines.ClassError, Doc: "The gateway did not take the first specification."},
 	{Name: EventUpdateRequested, Class: machines.ClassProgress, Doc: "Another specification, policy or set of labels was asked for, also by rollback."},
 	{Name: EventUpdated, Class: machines.ClassState, Doc: "An update is complete."},
-	{Name: EventSpecAccepted, Class: machines.ClassResource, Doc: "A specification is wanted from now on: its hash, its generation and what it changes."},
+	{Name: EventSpecAccepted, Class: machines.ClassResource, Doc: "A specification is wanted from now on: its hash, its generation, what it changes, whether it replaces what runs in any case, and how long its sender waits for it, if it does."},
 	{Name: EventApplyStarted, Class: machines.ClassProgress, Doc: "The specification goes to the gateway."},
 	{Name: EventSpecApplied, Class: machines.ClassProgress, Doc: "The gateway took the specification: its uid, generation and resource version."},
 	{Name: EventPersisted, Class: machines.ClassResource, Doc: "The gateway has an object for this life."},
