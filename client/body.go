@@ -95,9 +95,9 @@ func (g *guarded) Close() error {
 	return nil
 }
 
-// counted calls done once, when the answer is read or closed.
-func counted(rc io.ReadCloser, done func()) io.ReadCloser {
-	c := &countedBody{ReadCloser: rc, done: sync.OnceFunc(done)}
+// counted calls done once: with nil when the answer is read to its end or closed, or with why it cannot be read.
+func counted(rc io.ReadCloser, done func(error)) io.ReadCloser {
+	c := &countedBody{ReadCloser: rc, done: done}
 	if w, ok := rc.(io.Writer); ok { // 101 Switching Protocols
 		return struct {
 			*countedBody
@@ -105,25 +105,31 @@ func counted(rc io.ReadCloser, done func()) io.ReadCloser {
 		}{c, w}
 	}
 	if rc == http.NoBody {
-		c.done()
+		c.over(nil)
 	}
 	return c
 }
 
 type countedBody struct {
 	io.ReadCloser
-	done func()
+	once sync.Once
+	done func(error)
 }
+
+func (c *countedBody) over(err error) { c.once.Do(func() { c.done(err) }) }
 
 func (c *countedBody) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
-	if err != nil {
-		c.done()
+	switch {
+	case errors.Is(err, io.EOF):
+		c.over(nil)
+	case err != nil:
+		c.over(err)
 	}
 	return n, err
 }
 
 func (c *countedBody) Close() error {
-	c.done()
+	c.over(nil)
 	return c.ReadCloser.Close()
 }

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -20,10 +22,24 @@ type Client struct {
 	URLs      []string     // of the nodes of one registry, tried in turn; http://127.0.0.1:8080 by default
 	Token     string       // bearer token; none by default
 	Namespace string       // "default" by default
-	HTTP      *http.Client // must have no Timeout, for watches have no end; one of its own by default
+	HTTP      *http.Client // must have no Timeout, for watches have no end; by default one with connections of its own
+
+	// CacheDir is a directory for the last known instances of each service that is followed; none by default. A resolver
+	// that begins while no registry can be reached has what was found there last, for whichever process; see Resolver.
+	CacheDir string
 
 	preferred atomic.Uint32 // the URL that answered last
+	once      sync.Once
+	own       *http.Client
 }
+
+// In is a client of the same registry for another namespace. It shares the connections.
+func (c *Client) In(namespace string) *Client {
+	return &Client{URLs: c.URLs, Token: c.Token, Namespace: namespace, HTTP: c.http(), CacheDir: c.CacheDir}
+}
+
+// CloseIdleConnections closes the connections to the registry that nobody uses.
+func (c *Client) CloseIdleConnections() { c.http().CloseIdleConnections() }
 
 const (
 	defaultURL  = "http://127.0.0.1:8080"
@@ -185,10 +201,24 @@ func (c *Client) namespace() string {
 }
 
 func (c *Client) http() *http.Client {
-	if c.HTTP == nil {
-		return http.DefaultClient
+	if c.HTTP != nil {
+		return c.HTTP
 	}
-	return c.HTTP
+	c.once.Do(func() { c.own = &http.Client{Transport: transport()} })
+	return c.own
+}
+
+// transport makes connections that are shared with nobody, and fail soon where nobody is.
+func transport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   callTimeout,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConnsPerHost:   64,
+		ForceAttemptHTTP2:     true,
+	}
 }
 
 // wait lets time pass; false when ctx ends first.

@@ -17,12 +17,14 @@
 // they send nothing more and no request is under way, or the registry's deadline has passed.
 //
 // Finding. A [Resolver] holds the instances of one service, fed by a watch. While no registry can be reached it goes on
-// with what it knew last; [Resolver.Staleness] tells for how long. It confirms what it has applied at once and every 10 s,
+// with what it knew last, also after a restart if [Client].CacheDir is set; [Resolver.Staleness] tells for how long. So it
+// does while the node that it hears cannot hear the others; then another node is tried every 10 s. It confirms what it has applied at once and every 10 s,
 // and holds a confirmation back (up to a second) until the calls to instances that have gone are over: a drain that waits
 // for the confirmations ends no connection that somebody is about to use.
 //
 // Calling. A [Transport] chooses an instance for each request, tries another when a call cannot have been processed, or
-// may safely be repeated, and leaves out for a while those that fail.
+// may safely be repeated, and leaves out for a while those that fail, hang, or break off in mid-answer. What it sends again
+// is bounded.
 //
 // What is exported is safe for concurrent use. Goroutines live as long as their Lease, Resolver or Transport; Close ends
 // them and waits for them.

@@ -25,7 +25,14 @@ func (l *Lease) Drain(ctx context.Context) error {
 	defer l.Close()
 	l.mu.Lock()
 	l.draining = true
+	renewing := l.renewing
 	l.mu.Unlock()
+	if renewing != nil {
+		select {
+		case <-renewing:
+		case <-ctx.Done():
+		}
+	}
 	if err := l.shutdown(ctx); err != nil {
 		return fmt.Errorf("cannot drain %s/%s: %w", l.Service, l.InstanceID, err)
 	}
@@ -46,7 +53,7 @@ func (l *Lease) shutdown(ctx context.Context) error {
 	key := fresh()
 	for {
 		body := map[string]uint64{}
-		if g := l.Generation(); g > 0 {
+		if g := l.known(); g > 0 {
 			body["generation"] = g
 		}
 		err := l.client.do(ctx, request{method: http.MethodPost, path: l.path("graceful-shutdown"), in: body, key: key})
@@ -80,8 +87,19 @@ func (l *Lease) gone(ctx context.Context) (bool, error) {
 	if status(err) == http.StatusNotFound || status(err) == http.StatusGone {
 		return true, nil
 	}
-	newer := l.Generation() > 0 && e.Generation > l.Generation()
+	known := l.known()
+	newer := known > 0 && e.Generation > known
 	return err == nil && (e.State == stateDeregistered || newer), err
+}
+
+// known is the generation to end; 0 when it may be a later one that was registered here, too.
+func (l *Lease) known() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unsure {
+		return 0
+	}
+	return l.generation
 }
 
 // Handler counts the requests that next serves, for heartbeats and drains. It replaces what InFlight set.
@@ -95,12 +113,21 @@ func (l *Lease) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// shutdownTimeout is for a drain, and again for the requests that are left after it.
-const shutdownTimeout = 30 * time.Second
+// Time that a process has to end. Kubernetes kills after 30 s (terminationGracePeriodSeconds).
+const (
+	endWithin = 25 * time.Second
+	restPart  = 5 // of that, one part in so many is kept for the requests that are left after the drain
+)
 
-// DrainOnSignal waits for a signal (SIGTERM and SIGINT by default) or the end of ctx. Then it drains the lease and after
-// that shuts the server down, so that nobody is refused: up to 30 s each. A second signal closes the server at once.
+// DrainOnSignal is [DrainWithin] 25 s, which is less than the 30 s that Kubernetes gives by default.
 func DrainOnSignal(ctx context.Context, lease *Lease, server *http.Server, signals ...os.Signal) error {
+	return DrainWithin(ctx, endWithin, lease, server, signals...)
+}
+
+// DrainWithin waits for a signal (SIGTERM and SIGINT by default) or the end of ctx. Then it drains the lease and after
+// that shuts the server down, so that nobody is refused. Both together take no longer than so long: a drain that takes
+// more than four fifths of it is given up. A second signal closes the server at once.
+func DrainWithin(ctx context.Context, within time.Duration, lease *Lease, server *http.Server, signals ...os.Signal) error {
 	if len(signals) == 0 {
 		signals = []os.Signal{syscall.SIGTERM, os.Interrupt}
 	}
@@ -111,7 +138,7 @@ func DrainOnSignal(ctx context.Context, lease *Lease, server *http.Server, signa
 	case <-heard:
 	case <-ctx.Done():
 	}
-	hasty, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	hasty, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
 	over := make(chan struct{})
 	defer close(over)
@@ -122,12 +149,10 @@ func DrainOnSignal(ctx context.Context, lease *Lease, server *http.Server, signa
 		case <-over:
 		}
 	}()
-	drain, stop := context.WithTimeout(hasty, shutdownTimeout)
+	drain, stop := context.WithTimeout(hasty, within-within/restPart)
 	defer stop()
 	drained := lease.Drain(drain)
-	rest, stop := context.WithTimeout(hasty, shutdownTimeout)
-	defer stop()
-	err := server.Shutdown(rest)
+	err := server.Shutdown(hasty)
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}

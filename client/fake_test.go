@@ -32,7 +32,10 @@ type registry struct {
 	down      bool
 	snapshots int
 	resumes   []string
-	lazy      int // registrations that are answered before they are processed
+	behind    float64       // seconds that it says it is behind
+	hold      chan struct{} // registrations wait for its end; nil: they do not
+	waiting   int           // registrations that did
+	lazy      int           // registrations that are answered before they are processed
 
 	server *httptest.Server
 }
@@ -133,6 +136,10 @@ func (f *registry) register(w http.ResponseWriter, r *http.Request) {
 	if service == "" || address == "" {
 		problem(w, 400, "incomplete", "")
 		return
+	}
+	if hold := look(f, func() chan struct{} { return f.hold }); hold != nil {
+		f.with(func() { f.waiting++ })
+		<-hold
 	}
 	id, _ := body["instanceId"].(string)
 	if id == "" {
@@ -269,19 +276,23 @@ func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	told, index, changed, cut := f.found(service), f.index, f.changed, f.cut
 	f.resumes = append(f.resumes, last)
-	same := last == fmt.Sprint(index)
+	same, behind := last == fmt.Sprint(index), f.behind
 	if !same {
 		f.snapshots++
 	}
 	f.mu.Unlock()
+	stale := func() { event(w, "stale", index, map[string]any{"staleSeconds": behind}) }
 	if same {
+		if behind > 0 {
+			stale()
+		}
 		_, _ = fmt.Fprintf(w, "id: %d\n\n", index)
 	} else {
 		list := []client.Endpoint{}
 		for _, e := range told {
 			list = append(list, e)
 		}
-		event(w, "snapshot", index, map[string]any{"service": service, "index": index, "instances": list})
+		event(w, "snapshot", index, map[string]any{"service": service, "index": index, "instances": list, "staleSeconds": behind})
 	}
 	for {
 		_ = http.NewResponseController(w).Flush()
@@ -295,7 +306,13 @@ func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		now := f.found(service)
 		index, changed = f.index, f.changed
+		was := behind
+		behind = f.behind
 		f.mu.Unlock()
+		if was != behind {
+			stale()
+			continue
+		}
 		put, remove := []client.Endpoint{}, []string{}
 		for id, e := range now {
 			if was, ok := told[id]; !ok || was.Revision != e.Revision {

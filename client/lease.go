@@ -26,6 +26,8 @@ type Lease struct {
 	done   chan struct{} // closed when no heartbeat will be sent any more
 
 	mu         sync.Mutex
+	renewing   chan struct{} // closed when the registration under way is over; nil: there is none
+	unsure     bool          // a registration was sent, and nobody knows what became of it
 	generation uint64
 	revision   uint64
 	inFlight   func() int
@@ -177,10 +179,9 @@ func (l *Lease) keep(ctx context.Context) {
 			l.mu.Unlock()
 			return
 		case code == http.StatusNotFound || code == http.StatusGone:
-			if l.isDraining() {
+			if !l.again(ctx) {
 				return
 			}
-			l.again(ctx)
 		default: // nobody answers: sooner than usual
 			pause = min(pause, time.Second)
 		}
@@ -211,15 +212,26 @@ func (l *Lease) beat(ctx context.Context) error {
 	return l.client.do(ctx, request{method: http.MethodPut, path: l.path("heartbeat"), in: b})
 }
 
-// again registers anew after somebody else deregistered the instance.
-func (l *Lease) again(ctx context.Context) {
-	a, err := l.client.register(ctx, &l.reg)
-	if err != nil {
-		return // the next heartbeat finds out again
-	}
+// again registers anew after somebody else deregistered the instance; false when it drains, for that would be a new life
+// which nobody ends. A drain that begins meanwhile waits for what comes of it.
+func (l *Lease) again(ctx context.Context) bool {
 	l.mu.Lock()
-	l.generation, l.revision = a.Generation, a.Revision
+	if l.draining {
+		l.mu.Unlock()
+		return false
+	}
+	over := make(chan struct{})
+	l.renewing = over
 	l.mu.Unlock()
+	a, err := l.client.register(ctx, &l.reg)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(over)
+	l.renewing = nil
+	if l.unsure = err != nil && elsewhere(err); err == nil { // else the next heartbeat finds out again
+		l.generation, l.revision = a.Generation, a.Revision
+	}
+	return true
 }
 
 func (l *Lease) isDraining() bool {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"syscall"
 	"testing"
@@ -99,6 +100,24 @@ func TestDeregisteredByOthersRegistersAgain(t *testing.T) {
 	eventually(t, func() bool { return look(f, func() bool { return f.instances["web/"+l.InstanceID] != nil }) })
 }
 
+// A drain that begins while the instance is registered again ends that registration, too.
+func TestDrainWhileItRegistersAgain(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	l, err := f.client(t).Register(within(t), reg(60*time.Millisecond))
+	require.NoError(t, err)
+	hold := make(chan struct{})
+	f.with(func() { f.hold = hold })
+	f.remove("web", l.InstanceID)
+	eventually(t, func() bool { return look(f, func() int { return f.waiting }) > 0 })
+	done := make(chan error, 1)
+	go func() { done <- l.Drain(within(t)) }()
+	require.Never(t, func() bool { return len(done) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+	close(hold)
+	require.NoError(t, <-done)
+	require.Equal(t, "deregistered", look(f, func() string { return f.instances["web/"+l.InstanceID].State }))
+}
+
 func TestReplacedEndsTheLease(t *testing.T) {
 	t.Parallel()
 	f := newRegistry(t)
@@ -167,6 +186,27 @@ func TestDrainSaysWhenTheRegistryIsAway(t *testing.T) {
 	err = l.Drain(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "503")
+}
+
+// What ends a process has a bound of its own: the drain and the requests that are left, together.
+func TestDrainWithinItsTime(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	l, err := f.client(t).Register(within(t), reg(time.Second))
+	require.NoError(t, err)
+	f.with(func() { f.watchers["web/silent"] = 1 }) // it never confirms
+	block, begun := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(begun); <-block }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(block) })
+	go func() { _, _ = http.Get(server.URL) }() //nolint:noctx,bodyclose // it is cut off
+	<-begun
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	at := time.Now()
+	err = client.DrainWithin(over, 500*time.Millisecond, l, server.Config)
+	require.ErrorContains(t, err, "deregistered")
+	require.Less(t, time.Since(at), 3*time.Second)
 }
 
 // Not parallel: it sends a signal to the process.

@@ -22,6 +22,7 @@ const (
 // target is an endpoint with what is known of calls to it. The resolver's lock guards it.
 type target struct {
 	Endpoint
+	tier     int // of the choice under way
 	current  int // of smooth weighted round robin
 	inFlight int
 	failures int // in a row
@@ -68,9 +69,14 @@ const (
 
 // Pick chooses an endpoint, other than those to avoid if there is another. It fails with ErrNoEndpoints if there is none.
 func (r *Resolver) Pick(avoid ...string) (*Choice, error) {
+	return r.PickFrom(nil, avoid...)
+}
+
+// PickFrom is Pick from those only that usable accepts; nil accepts all. It is called under a lock and must not block.
+func (r *Resolver) PickFrom(usable func(instanceID string) bool, avoid ...string) (*Choice, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.choose(r.candidates(avoid))
+	t := r.choose(usable, avoid)
 	if t == nil {
 		return nil, ErrNoEndpoints
 	}
@@ -117,55 +123,82 @@ func (r *Resolver) eject(t *target, now time.Time) {
 	t.until = now.Add(min(time.Duration(t.ejected)*ejectFor, ejectCap))
 }
 
-// candidates are those to choose from: the first of these that is not empty. Not avoided, not ejected, of the zone; of
-// any zone; ejected, too; any.
-func (r *Resolver) candidates(avoid []string) []*target {
-	now := time.Now()
-	rest := slices.DeleteFunc(slices.Clone(r.order), func(t *target) bool { return slices.Contains(avoid, t.InstanceID) })
-	if len(rest) == 0 {
-		return r.order
+// Tiers of choice: those of the best one that is not empty are chosen from.
+const (
+	inZone   = iota // neither avoided nor ejected, of the zone
+	anywhere        // neither avoided nor ejected
+	ejected         // not avoided
+	avoided
+	unusable
+)
+
+func (r *Resolver) tier(t *target, now time.Time, usable func(string) bool, avoid []string) int {
+	switch {
+	case usable != nil && !usable(t.InstanceID):
+		return unusable
+	case len(avoid) > 0 && slices.Contains(avoid, t.InstanceID):
+		return avoided
+	case now.Before(t.until):
+		return ejected
+	case r.opts.Zone != "" && t.Zone == r.opts.Zone && t.Weight > 0:
+		return inZone
 	}
-	fit := slices.DeleteFunc(slices.Clone(rest), func(t *target) bool { return now.Before(t.until) })
-	if len(fit) == 0 {
-		return rest
-	}
-	if r.opts.Zone != "" {
-		if near := slices.DeleteFunc(slices.Clone(fit), func(t *target) bool { return t.Zone != r.opts.Zone || t.Weight <= 0 }); len(near) > 0 {
-			return near
-		}
-	}
-	return fit
+	return anywhere
 }
 
-// choose picks by weight; what has none is chosen only when nothing has any.
-func (r *Resolver) choose(from []*target) *target {
-	if len(from) == 0 {
+// choose picks by weight among the best; what has no weight is chosen only when nothing of them has any.
+func (r *Resolver) choose(usable func(string) bool, avoid []string) *target {
+	now, best, sum, n := time.Now(), unusable, 0, 0
+	for _, t := range r.order {
+		t.tier = r.tier(t, now, usable, avoid)
+		if t.tier < best {
+			best, sum, n = t.tier, 0, 0
+		}
+		if t.tier == best {
+			sum, n = sum+max(t.Weight, 0), n+1
+		}
+	}
+	if best == unusable {
 		return nil
 	}
-	total := 0
-	for _, t := range from {
-		total += max(t.Weight, 0)
-	}
-	weight := func(t *target) int {
-		if total == 0 {
-			return 1
-		}
-		return max(t.Weight, 0)
-	}
-	sum := 0
-	for _, t := range from {
-		sum += weight(t)
+	c := among{all: r.order, tier: best, sum: sum}
+	if sum == 0 {
+		c.equal, c.sum = true, n
 	}
 	if r.opts.Balance == LeastInFlight {
-		a, b := draw(from, weight, sum), draw(from, weight, sum)
-		if (a.inFlight+1)*weight(b) > (b.inFlight+1)*weight(a) {
+		a, b := c.draw(), c.draw()
+		if (a.inFlight+1)*c.weight(b) > (b.inFlight+1)*c.weight(a) {
 			return b
 		}
 		return a
 	}
+	return c.turn()
+}
+
+// among are the targets of one tier.
+type among struct {
+	all   []*target
+	tier  int
+	sum   int  // of their weights
+	equal bool // none has any
+}
+
+// weight is 0 for those of other tiers.
+func (c *among) weight(t *target) int {
+	switch {
+	case t.tier != c.tier:
+		return 0
+	case c.equal:
+		return 1
+	}
+	return max(t.Weight, 0)
+}
+
+// turn is smooth weighted round robin, as nginx does it.
+func (c *among) turn() *target {
 	var best *target
-	for _, t := range from { // smooth weighted round robin, as nginx does it
-		w := weight(t)
+	for _, t := range c.all {
+		w := c.weight(t)
 		if w == 0 {
 			continue
 		}
@@ -173,16 +206,23 @@ func (r *Resolver) choose(from []*target) *target {
 			best = t
 		}
 	}
-	best.current -= sum
+	best.current -= c.sum
 	return best
 }
 
-func draw(from []*target, weight func(*target) int, sum int) *target {
-	n := rand.IntN(sum)
-	for _, t := range from {
-		if n -= weight(t); n < 0 {
-			return t
+// draw takes one by chance.
+func (c *among) draw() *target {
+	n := rand.IntN(c.sum)
+	var last *target
+	for _, t := range c.all {
+		w := c.weight(t)
+		if w == 0 {
+			continue
 		}
+		if last = t; n < w {
+			break
+		}
+		n -= w
 	}
-	return from[len(from)-1]
+	return last
 }

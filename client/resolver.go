@@ -43,17 +43,22 @@ type Options struct {
 	Watcher string // under which changes are confirmed; unique, by default a random one
 }
 
-// Resolver holds the instances of one service.
+// Resolver holds the instances of one service. With a cache of the client it begins, if no registry can be reached (or
+// none answers within 2 s), with what was known last; Staleness says for how long nobody has confirmed that. The next
+// registry that is reached replaces it.
 type Resolver struct {
 	service string
 	client  *Client
 	opts    Options
+	retries budget
 	named   bool // the watcher's name was given, so another process may use it next
 	query   url.Values
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	ready   chan struct{} // closed by the first snapshot
 	dirty   chan struct{} // an index to confirm
+	store   store         // used by the goroutine that confirms, but for the first look
+	listing sync.Mutex    // a list is taken, and the first one said to be there
 
 	mu        sync.Mutex
 	targets   map[string]*target
@@ -61,8 +66,12 @@ type Resolver struct {
 	list      []Endpoint
 	index     uint64
 	protected bool
+	changes   uint64 // of the list
+	saved     uint64 // the one that is on disk
 	connected bool
-	heard     time.Time // when the registry was last heard
+	stale     bool      // the node that is connected says that it may be behind
+	heard     time.Time // when what is known was last known to hold
+	moved     time.Time // when a node was left because it was behind
 	lastErr   error
 	leaving   []*target // gone, with calls under way that were begun before
 	subs      map[int]func([]Endpoint)
@@ -79,7 +88,8 @@ const (
 	lastRetry  = 3 * time.Second
 )
 
-// Resolve begins to follow a service and returns when it has the first list, which may be empty. ctx bounds that only.
+// Resolve begins to follow a service and returns when it has the first list, which may be empty, or one from the cache of
+// the client. ctx bounds that only.
 func (c *Client) Resolve(ctx context.Context, service string, opts Options) (*Resolver, error) {
 	r := c.follow(ctx, service, opts)
 	if err := r.first(ctx); err != nil {
@@ -107,6 +117,7 @@ func (c *Client) follow(ctx context.Context, service string, opts Options) *Reso
 	for k, v := range opts.Meta {
 		r.query.Add("meta", k+"="+v)
 	}
+	r.store = storeOf(c, service, r.query)
 	r.running.Go(func() { r.watch(life) })
 	r.running.Go(func() { r.confirm(life) })
 	return r
@@ -155,14 +166,16 @@ func (r *Resolver) Protected() bool {
 	return r.protected
 }
 
-// Staleness is 0 while a registry is connected, else the time since one was last heard.
+// Staleness is 0 while a registry is connected that is up to date itself. Else it is the time since what is known was
+// last known to hold: since a registry was heard, since the node that is connected heard the others, or, of what was
+// found in the cache, since some process here heard a registry.
 func (r *Resolver) Staleness() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.connected {
+	if r.connected && !r.stale {
 		return 0
 	}
-	return time.Since(r.heard)
+	return max(time.Since(r.heard), 1)
 }
 
 // Subscribe calls f with the instances now, and after every change, until cancel is called. Calls come one after the

@@ -1,16 +1,15 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -19,18 +18,24 @@ import (
 const suffix = ".instar"
 
 const (
-	maxTries    = 4                // instances that one request is sent to
-	maxServices = 1000             // that one transport follows: host names may come from outside
-	firstList   = 10 * time.Second // that a request waits for when nothing is known of its service yet
+	maxTries   = 4                // instances that one request is sent to
+	firstList  = 10 * time.Second // that a request waits for when nothing is known of its service yet
+	tryTimeout = 15 * time.Second // by default
 )
 
 // Transport is an [http.RoundTripper] for URLs such as http://web.instar/path (namespace of the client),
 // http://web.shop.instar/path (namespace shop) and instar://web/path. Others go to Base as they are.
 //
 // A request goes to another instance, up to four in all, when the connection is refused or breaks before the request was
-// written; and when it breaks later or the answer does not come, if the method is idempotent or the request has an
-// Idempotency-Key. So a request that may have been processed is never repeated unless that does no harm. A body that
+// written; and when it breaks later or the answer does not come in time, if the method is idempotent or the request has
+// an Idempotency-Key. So a request that may have been processed is never repeated unless that does no harm. A body that
 // has been read is repeated with GetBody, and not without it. An answer is an answer, whatever its status.
+//
+// What may have been processed is repeated after a random pause (25 ms, doubled up to 250 ms), and for at most a fifth of
+// the requests of a service (with 10 at once, and one a second, for those who send few): servers that cannot cope get
+// little more than they got before.
+//
+// A service is followed from the first request on, until five minutes have passed without one; at most 1,000 are.
 //
 // The Host of the request stays as it was in the URL. With https the certificate must be for the address of the instance
 // unless Base says otherwise.
@@ -38,77 +43,42 @@ type Transport struct {
 	Base    http.RoundTripper // an *http.Transport is copied for each instance, so that connections end with what they lead to
 	Options Options           // of the resolvers
 
-	client *Client
-	mu     sync.Mutex
-	closed bool
-	known  map[string]*Resolver
+	// TryTimeout is how long one instance has for the head of its answer to a request that may be repeated; 15 s by
+	// default, below 0 it has no end. Within a deadline of the request it is at most half of what is left as long as there
+	// is another instance and a retry to take. What cannot be repeated waits for as long as its caller.
+	TryTimeout time.Duration
+
+	services following
 }
 
-// Transport makes a Transport. A nil base is a copy of http.DefaultTransport that connects within 2 s.
+// Transport makes a Transport. A nil base connects within 2 s, and shares its connections with nobody.
 func (c *Client) Transport(base http.RoundTripper) *Transport {
 	if base == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
-		own.DialContext = (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext
-		own.MaxIdleConnsPerHost = 64
-		base = own
+		base = transport()
 	}
-	return &Transport{Base: base, client: c, known: map[string]*Resolver{}}
+	return &Transport{Base: base, services: following{client: c, idle: idleAfter, most: maxServices, known: map[string]*followed{}}}
 }
 
 // Resolver is the one that the transport uses for a service: <service> or <service>.<namespace>. It belongs to the
-// transport.
+// transport, which follows the service from now on until it is closed.
 func (t *Transport) Resolver(ctx context.Context, name string) (*Resolver, error) {
-	r, err := t.resolver(ctx, name)
+	r, done, err := t.services.use(ctx, name, t.Options, true)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	return r, r.first(ctx)
-}
-
-func (t *Transport) resolver(ctx context.Context, name string) (*Resolver, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, errors.New("the transport is closed")
-	}
-	if r := t.known[name]; r != nil {
-		return r, nil
-	}
-	if len(t.known) == maxServices {
-		return nil, fmt.Errorf("cannot follow %s: %d services are followed already", name, maxServices)
-	}
-	service, namespace, ok := strings.Cut(name, ".")
-	c := t.client
-	if ok {
-		c = &Client{URLs: c.URLs, Token: c.Token, HTTP: c.HTTP, Namespace: namespace}
-	}
-	r := c.follow(ctx, service, t.Options)
-	t.known[name] = r
-	return r, nil
 }
 
 // Close ends the resolvers. Requests under way go on.
 func (t *Transport) Close() {
-	t.mu.Lock()
-	t.closed = true
-	known := t.known
-	t.known = nil
-	t.mu.Unlock()
-	for _, r := range known {
-		r.Close()
-		r.hangUp()
-	}
+	t.services.close()
 	t.CloseIdleConnections()
 }
 
 // CloseIdleConnections closes those of Base, and those to instances.
 func (t *Transport) CloseIdleConnections() {
-	t.mu.Lock()
-	known := slices.Collect(maps.Values(t.known))
-	t.mu.Unlock()
-	for _, r := range known {
-		r.hangUp()
-	}
+	t.services.hangUp()
 	if c, ok := t.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
@@ -121,41 +91,72 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.Base.RoundTrip(req)
 	}
 	b := &body{req: req, first: req.Body}
+	r, done, err := t.services.use(req.Context(), name, t.Options, false)
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	defer done()
 	first, cancel := context.WithTimeout(req.Context(), firstList)
-	r, err := t.Resolver(first, name)
+	err = r.first(first)
 	cancel()
 	if err != nil {
 		b.close()
 		return nil, err
 	}
+	r.retries.request()
 	var tried []string
-	for {
+	for again := 0; ; {
 		choice, err := r.Pick(tried...)
 		if err != nil {
 			b.close()
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		tried = append(tried, choice.InstanceID)
-		resp, untouched, err := t.try(req, choice, b)
+		more := len(tried) < maxTries && r.hasOther(tried)
+		begun := time.Now()
+		resp, untouched, err := t.try(req, choice, b, t.patience(req, more && r.retries.left()))
 		if err == nil {
 			b.commit()
 			resp.Request = req
 			return resp, nil
 		}
-		choice.Done(outcome(req, err))
-		safe := untouched || idempotent(req)
-		if req.Context().Err() != nil || !safe || !b.rewind() || len(tried) == maxTries || !r.hasOther(tried) {
-			b.close()
-			return nil, fmt.Errorf("%s at %s: %w", name, choice.NodeAddress, err)
+		choice.Done(outcome(req, err, time.Since(begun)))
+		if more && req.Context().Err() == nil && b.rewind() {
+			if untouched {
+				continue
+			}
+			if idempotent(req) && r.retries.take() && wait(req.Context(), pause(again)) {
+				again++
+				continue
+			}
 		}
+		b.close()
+		return nil, fmt.Errorf("%s at %s: %w", name, choice.NodeAddress, err)
 	}
 }
 
+// patience is how long a try may take until there is an answer; 0 is as long as the caller waits.
+func (t *Transport) patience(req *http.Request, more bool) time.Duration {
+	if !idempotent(req) || t.TryTimeout < 0 {
+		return 0
+	}
+	most := cmp.Or(t.TryTimeout, tryTimeout)
+	if end, ok := req.Context().Deadline(); ok && more {
+		return max(min(most, time.Until(end)/2), 1)
+	}
+	return most
+}
+
+// errSlow says that an instance had its time.
+var errSlow = errors.New("the instance did not answer in time")
+
 // try sends the request to one instance. untouched says that it cannot have processed anything.
-func (t *Transport) try(req *http.Request, choice *Choice, b *body) (resp *http.Response, untouched bool, err error) {
+func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience time.Duration) (resp *http.Response, untouched bool, err error) {
 	var wrote atomic.Bool
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }} // half a head cannot be processed
-	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
+	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(req.Context(), trace))
+	out := req.Clone(ctx)
 	if out.Host == "" {
 		out.Host = req.URL.Host
 	}
@@ -168,15 +169,26 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body) (resp *http.
 	if own, ok := base.(*http.Transport); ok {
 		base = choice.via(own)
 	}
+	late := func() bool { return false }
+	if patience > 0 {
+		late = time.AfterFunc(patience, func() { cancel(errSlow) }).Stop
+	}
 	resp, err = base.RoundTrip(out)
+	if stopped := late(); err == nil && patience > 0 && !stopped { // it came when it had been given up
+		_ = resp.Body.Close() // nobody wants it
+		err = errSlow
+	}
 	if err != nil {
+		if context.Cause(ctx) == errSlow {
+			err = errSlow
+		}
+		cancel(nil)
 		return nil, !wrote.Load(), err
 	}
-	went := OK
-	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusGatewayTimeout {
-		went = Failed
-	}
-	resp.Body = counted(resp.Body, func() { choice.Done(went) })
+	resp.Body = counted(resp.Body, func(err error) {
+		cancel(nil)
+		choice.Done(ending(req, resp, err))
+	})
 	return resp, false, nil
 }
 
@@ -190,14 +202,34 @@ func serviceOf(req *http.Request) (string, bool) {
 	return name, ok && name != ""
 }
 
-// outcome is what an error says about the instance.
-func outcome(req *http.Request, err error) Outcome {
+// leastPatience is how long an instance must have had before a deadline that passes is its fault: what had hardly any time
+// left when it was sent says nothing about it.
+const leastPatience = 10 * time.Millisecond
+
+// outcome is what an error says about the instance, after it had so long.
+func outcome(req *http.Request, err error, had time.Duration) Outcome {
 	var op *net.OpError
-	switch {
-	case req.Context().Err() != nil:
+	switch over := req.Context().Err(); {
+	case errors.Is(over, context.Canceled), over != nil && had < leastPatience:
 		return Unknown
-	case errors.As(err, &op) && op.Op == "dial":
+	case errors.As(err, &op) && op.Op == "dial" && over == nil:
 		return Refused
+	}
+	return Failed
+}
+
+// ending is what the end of an answer says about the instance; err is why its body did not come to its end.
+func ending(req *http.Request, resp *http.Response, err error) Outcome {
+	over := req.Context().Err()
+	switch resp.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return Failed
+	}
+	switch {
+	case err == nil:
+		return OK
+	case errors.Is(over, context.Canceled), over != nil && resp.ContentLength < 0: // a stream goes on for as long as its caller wants
+		return Unknown
 	}
 	return Failed
 }

@@ -18,6 +18,7 @@ import (
 // change is a snapshot or a delta.
 type change struct {
 	Index     uint64     `json:"index"`
+	Stale     float64    `json:"staleSeconds"` // the node may be behind by so much
 	Protected bool       `json:"protected"`
 	Instances []Endpoint `json:"instances"`
 	Put       []Endpoint `json:"put"`
@@ -34,8 +35,11 @@ func (r *Resolver) watch(ctx context.Context) {
 		r.mu.Lock()
 		r.connected, r.lastErr = false, err
 		r.mu.Unlock()
-		if failed++; r.Index() != before || errors.Is(err, errEnded) {
+		if failed++; r.Index() != before || errors.Is(err, errEnded) || errors.Is(err, errBehind) {
 			failed = 0
+		}
+		if failed == len(urls) {
+			r.recall()
 		}
 		pause := firstRetry << min(max(failed-len(urls), 0), 5) // every node is tried once at once
 		wait(ctx, min(time.Duration(float64(pause)*(0.5+rand.Float64())), lastRetry))
@@ -45,6 +49,7 @@ func (r *Resolver) watch(ctx context.Context) {
 var (
 	errEnded  = errors.New("the registry ended the watch")
 	errSilent = errors.New("the registry says nothing any more")
+	errBehind = errors.New("the node of the registry is behind")
 )
 
 // stream is one connection: it goes on where the last one ended.
@@ -75,13 +80,22 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 	alive := func() {
 		quiet.Reset(silence)
 		r.mu.Lock()
-		r.connected, r.heard = true, time.Now()
-		r.mu.Unlock()
+		defer r.mu.Unlock()
+		if r.connected = true; !r.stale {
+			r.heard = time.Now()
+		}
 	}
-	if r.isReady() { // else a list comes first
+	if r.Index() > 0 { // else a list comes first
 		alive()
 	}
-	err = readEvents(resp.Body, alive, r.take)
+	first := true
+	err = readEvents(resp.Body, alive, func(ev event) error {
+		if first && ev.name == "" { // a node that is behind says so before anything else
+			r.behind(0)
+		}
+		first = false
+		return r.take(ev)
+	})
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -103,18 +117,19 @@ func (r *Resolver) take(ev event) error {
 	switch ev.name {
 	case "end":
 		return errEnded
-	case "snapshot", "delta":
+	case "snapshot", "delta", "stale":
 		if err := json.Unmarshal(ev.data, &c); err != nil {
 			r.mu.Lock()
 			r.index = 0
 			r.mu.Unlock()
 			return fmt.Errorf("cannot read a %s of %s: %w", ev.name, r.service, err)
 		}
-		r.apply(c, ev.name == "snapshot")
-		if ev.name == "snapshot" && !r.isReady() {
-			close(r.ready)
+		if ev.name != "stale" {
+			r.learn(c, ev.name == "snapshot")
 		}
-		r.tell()
+		if ev.name != "delta" && r.behind(c.Stale) {
+			return errBehind
+		}
 	}
 	if id, err := strconv.ParseUint(ev.id, 10, 64); err == nil {
 		r.mu.Lock()
@@ -123,6 +138,36 @@ func (r *Resolver) take(ev event) error {
 	}
 	r.confirmSoon()
 	return nil
+}
+
+// learn takes what a registry says.
+func (r *Resolver) learn(c change, whole bool) {
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	r.apply(c, whole)
+	if whole && !r.isReady() {
+		close(r.ready)
+	}
+	r.tell()
+}
+
+// moveEvery is how often another node is tried because the one that is connected is behind: they may all be.
+const moveEvery = 10 * time.Second
+
+// behind notes by how many seconds the node may be behind; true when another one is to be asked.
+func (r *Resolver) behind(seconds float64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stale = seconds > 0; !r.stale {
+		r.heard = time.Now()
+		return false
+	}
+	r.heard = time.Now().Add(-time.Duration(seconds * float64(time.Second)))
+	if len(r.client.urls()) == 1 || time.Since(r.moved) < moveEvery {
+		return false
+	}
+	r.moved = time.Now()
+	return true
 }
 
 // apply changes the list. Targets that stay keep what is known of them.
@@ -167,6 +212,7 @@ func (r *Resolver) apply(c change, whole bool) {
 		r.list = append(r.list, t.Endpoint)
 	}
 	r.index, r.protected = c.Index, c.Protected
+	r.changes++
 }
 
 // retire remembers a target that has gone while calls to it are under way.
@@ -188,14 +234,21 @@ func (r *Resolver) confirmSoon() {
 func (r *Resolver) confirm(ctx context.Context) {
 	again := time.NewTicker(ackEvery)
 	defer again.Stop()
+	late := time.NewTimer(recallAfter)
+	defer late.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			r.remember(true)
 			r.leave(ctx)
 			return
+		case <-late.C:
+			r.recall()
 		case <-r.dirty:
+			r.remember(false)
 			r.settle(ctx)
 		case <-again.C:
+			r.remember(false)
 		}
 		index := r.Index()
 		if index == 0 {

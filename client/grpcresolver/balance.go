@@ -1,79 +1,78 @@
 package grpcresolver
 
 import (
-	"math/rand/v2"
-	"sync/atomic"
-
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/bcc94042/instar/client"
 )
 
-// Policy is the name of the balancing policy: by chance, in proportion to the weights.
+// Policy is the name of the balancing policy: the resolver of the package client chooses, by weight, and leaves out for a
+// while what fails.
 const Policy = "instar_weighted"
 
 func init() {
 	balancer.Register(base.NewBalancerBuilder(Policy, pickers{}, base.Config{HealthCheck: true}))
 }
 
-type weightKey struct{}
+type originKey struct{}
 
-// weight is the attribute of an address. Equal only to itself.
-type weight struct{ cell *atomic.Int64 }
+// origin is the attribute of an address: who knows its weight, and under which id. The same as long as that is so, so a
+// change of a weight is no new address.
+type origin struct {
+	from *client.Resolver
+	id   string
+}
 
 // Equal implements what attributes ask for.
-func (w weight) Equal(o any) bool { return w == o }
-
-// Weight is the weight that the registry gave an address, now; false for an address of another resolver.
-func Weight(a resolver.Address) (int, bool) {
-	w, ok := a.BalancerAttributes.Value(weightKey{}).(weight)
-	if !ok {
-		return 0, false
-	}
-	return int(w.cell.Load()), true
-}
+func (o origin) Equal(other any) bool { return o == other }
 
 type pickers struct{}
 
 // Build implements [base.PickerBuilder].
 func (pickers) Build(info base.PickerBuildInfo) balancer.Picker {
-	if len(info.ReadySCs) == 0 {
-		return base.NewErrPicker(balancer.ErrNoSubConnAvailable)
-	}
-	var p picker
+	p := picker{ready: map[string]balancer.SubConn{}}
 	for conn, about := range info.ReadySCs {
-		p = append(p, choice{conn, about.Address})
+		if o, ok := originOf(about.Address); ok {
+			p.from, p.ready[o.id] = o.from, conn
+		}
+	}
+	if p.from == nil {
+		return base.NewErrPicker(balancer.ErrNoSubConnAvailable)
 	}
 	return p
 }
 
-// picker are the connections that are ready.
-type picker []choice
-
-type choice struct {
-	conn    balancer.SubConn
-	address resolver.Address
+func originOf(a resolver.Address) (origin, bool) {
+	o, ok := a.BalancerAttributes.Value(originKey{}).(origin)
+	return o, ok
 }
 
-// Pick implements [balancer.Picker]. What has no weight is picked only when nothing has any.
+// picker are the connections that are ready, by the ids of their instances.
+type picker struct {
+	from  *client.Resolver
+	ready map[string]balancer.SubConn
+}
+
+// Pick implements [balancer.Picker].
 func (p picker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	weights, sum := make([]int, len(p)), 0
-	for i, c := range p {
-		w, ok := Weight(c.address)
-		if !ok {
-			w = 1
-		}
-		weights[i] = max(w, 0)
-		sum += weights[i]
+	choice, err := p.from.PickFrom(func(id string) bool { return p.ready[id] != nil })
+	if err != nil {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable // another list comes soon
 	}
-	if sum == 0 {
-		return balancer.PickResult{SubConn: p[rand.IntN(len(p))].conn}, nil
+	return balancer.PickResult{SubConn: p.ready[choice.InstanceID], Done: func(how balancer.DoneInfo) { choice.Done(outcome(how)) }}, nil
+}
+
+// outcome is what the end of a call says about the instance, as 503 and 504 do over HTTP.
+func outcome(how balancer.DoneInfo) client.Outcome {
+	switch code := status.Code(how.Err); {
+	case code == codes.Unavailable, code == codes.DeadlineExceeded:
+		return client.Failed
+	case code == codes.Canceled, how.Err == nil && !how.BytesReceived: // the caller gave up; it was never sent
+		return client.Unknown
 	}
-	n := rand.IntN(sum)
-	for i, w := range weights {
-		if n -= w; n < 0 {
-			return balancer.PickResult{SubConn: p[i].conn}, nil
-		}
-	}
-	return balancer.PickResult{SubConn: p[len(p)-1].conn}, nil
+	return client.OK
 }

@@ -4,16 +4,18 @@
 //	conn, err := grpc.NewClient("instar:///web", grpc.WithResolvers(builder), …)
 //
 // Calls are spread by weight (the policy "instar_weighted", which [Builder] asks for). A change of a weight opens no new
-// connection. An instance that drains leaves the list: calls under way to it end in peace, and it is confirmed to the
-// registry that no new ones go there. While the registry is away, what was known last is used.
+// connection, but for one from or to 0: an instance of weight 0 is not connected to unless all have it. One whose calls
+// end with UNAVAILABLE or DEADLINE_EXCEEDED five times in a row is left out for a while, as [client.Transport] does it. An
+// instance that drains leaves the list: calls under way to it end in peace, and it is confirmed to the registry that no
+// new ones go there. While the registry is away, what was known last is used.
 package grpcresolver
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/attributes"
@@ -28,7 +30,7 @@ const Scheme = "instar"
 // Builder makes resolvers for the targets of one registry. It implements [resolver.Builder].
 type Builder struct {
 	Client  *client.Client // needed
-	Options client.Options // Zone, Version, Tags and Meta count; an instance of another zone is used only without one of Zone
+	Options client.Options // an instance of another zone is connected to only without one of Zone
 }
 
 // Scheme implements [resolver.Builder].
@@ -41,12 +43,12 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	if service == "" || b.Client == nil {
 		return nil, errors.New("the target must be instar:///<service>, and the builder needs a Client")
 	}
-	c := &client.Client{URLs: b.Client.URLs, Token: b.Client.Token, Namespace: b.Client.Namespace, HTTP: b.Client.HTTP}
+	c := b.Client
 	if ok {
-		c.Namespace = namespace
+		c = c.In(namespace)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	r := &follower{cc: cc, stop: stop, zone: b.Options.Zone, weights: map[string]*atomic.Int64{}}
+	r := &follower{cc: cc, stop: stop, zone: b.Options.Zone}
 	r.running.Go(func() { r.run(ctx, c, service, b.Options) })
 	return r, nil
 }
@@ -57,7 +59,6 @@ type follower struct {
 	stop    context.CancelFunc
 	zone    string
 	running sync.WaitGroup
-	weights map[string]*atomic.Int64 // by address; read by pickers
 }
 
 const retry = 2 * time.Second // until the first list; gRPC is told that there is none yet
@@ -71,40 +72,28 @@ func (r *follower) run(ctx context.Context, c *client.Client, service string, op
 			r.cc.ReportError(err)
 			continue
 		}
-		done := found.Subscribe(r.update)
+		done := found.Subscribe(func(all []client.Endpoint) { r.update(found, all) })
 		<-ctx.Done()
 		done()
 		found.Close()
 	}
 }
 
-// update tells the list. The weight is a cell that stays the same, so that its change is no new address.
-func (r *follower) update(all []client.Endpoint) {
-	near := all[:0:0]
-	for _, e := range all {
-		if e.Zone == r.zone && r.zone != "" {
-			near = append(near, e)
+// update tells the list: what may get calls, of the zone if it has any.
+func (r *follower) update(found *client.Resolver, all []client.Endpoint) {
+	only := func(keep func(client.Endpoint) bool) {
+		if some := slices.DeleteFunc(slices.Clone(all), func(e client.Endpoint) bool { return !keep(e) }); len(some) > 0 {
+			all = some
 		}
 	}
-	if len(near) > 0 {
-		all = near
+	only(func(e client.Endpoint) bool { return e.Weight > 0 })
+	if r.zone != "" {
+		only(func(e client.Endpoint) bool { return e.Zone == r.zone })
 	}
 	state := resolver.State{ServiceConfig: r.cc.ParseServiceConfig(`{"loadBalancingConfig":[{"` + Policy + `":{}}]}`)}
-	here := map[string]bool{}
 	for _, e := range all {
-		here[e.NodeAddress] = true
-		cell := r.weights[e.NodeAddress]
-		if cell == nil {
-			cell = new(atomic.Int64)
-			r.weights[e.NodeAddress] = cell
-		}
-		cell.Store(int64(e.Weight))
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: e.NodeAddress, BalancerAttributes: attributes.New(weightKey{}, weight{cell})})
-	}
-	for address := range r.weights {
-		if !here[address] {
-			delete(r.weights, address)
-		}
+		about := attributes.New(originKey{}, origin{found, e.InstanceID})
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: e.NodeAddress, BalancerAttributes: about})
 	}
 	_ = r.cc.UpdateState(state) // says that there are none; gRPC fails calls by itself then
 }

@@ -14,10 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/bcc94042/instar/client"
 	"github.com/bcc94042/instar/client/grpcresolver"
@@ -63,25 +65,36 @@ func newRegistry(t *testing.T) *registry {
 // server is a real gRPC server.
 func server(t *testing.T) string {
 	t.Helper()
+	return serverOf(t, health.NewServer())
+}
+
+func serverOf(t *testing.T, of healthpb.HealthServer) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpc.NewServer()
-	healthpb.RegisterHealthServer(s, health.NewServer())
+	healthpb.RegisterHealthServer(s, of)
 	var done sync.WaitGroup
 	done.Go(func() { _ = s.Serve(l) })
 	t.Cleanup(func() { s.Stop(); done.Wait() })
 	return l.Addr().String()
 }
 
+// dial is a connection to the service echo.
+func dial(t *testing.T, r *registry) *grpc.ClientConn {
+	t.Helper()
+	registry := &client.Client{URLs: []string{r.url}}
+	t.Cleanup(registry.CloseIdleConnections)
+	conn, err := grpc.NewClient("instar:///echo", grpc.WithResolvers(&grpcresolver.Builder{Client: registry}), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 func TestCallsFollowTheWeights(t *testing.T) {
 	t.Parallel()
 	r, a, b := newRegistry(t), server(t), server(t)
-	tr := &http.Transport{}
-	t.Cleanup(tr.CloseIdleConnections)
-	builder := &grpcresolver.Builder{Client: &client.Client{URLs: []string{r.url}, HTTP: &http.Client{Transport: tr}}}
-	conn, err := grpc.NewClient("instar:///echo", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := dial(t, r)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	calls := func(n int) map[string]int {
@@ -111,6 +124,60 @@ func TestCallsFollowTheWeights(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]int{b: 50}, calls(50), "once it is confirmed nothing goes there")
+}
+
+// flaky is a server whose calls fail.
+type flaky struct {
+	healthpb.UnimplementedHealthServer
+	code codes.Code
+}
+
+func (f flaky) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	return nil, status.Error(f.code, "not now")
+}
+
+func TestWhatFailsIsEjected(t *testing.T) {
+	t.Parallel()
+	r := newRegistry(t)
+	bad := serverOf(t, flaky{code: codes.Unavailable})
+	all := []client.Endpoint{{InstanceID: "bad", NodeAddress: bad, Weight: 100}}
+	for _, id := range []string{"a", "b"} {
+		all = append(all, client.Endpoint{InstanceID: id, NodeAddress: server(t), Weight: 100})
+	}
+	r.snapshots <- all
+	conn := dial(t, r)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	failed, seen := 0, map[string]bool{}
+	for i := 0; i < 100 || len(seen) < 3; i++ {
+		var p peer.Peer
+		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p), grpc.WaitForReady(true))
+		if seen[p.Addr.String()] = true; err != nil {
+			failed++
+		}
+	}
+	require.Equal(t, 5, failed)
+}
+
+// The only instance that is connected yet is not called when it has no weight and another has.
+func TestWeightZeroIsNotCalled(t *testing.T) {
+	t.Parallel()
+	r := newRegistry(t)
+	hidden, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts: it never becomes ready
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = hidden.Close() })
+	zero := server(t)
+	r.snapshots <- []client.Endpoint{{InstanceID: "zero", NodeAddress: zero}, {InstanceID: "hidden", NodeAddress: hidden.Addr().String(), Weight: 100}}
+	conn := dial(t, r)
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	t.Cleanup(cancel)
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	r.snapshots <- []client.Endpoint{{InstanceID: "zero", NodeAddress: zero}}
+	ctx, cancel = context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err, "better than nothing")
 }
 
 func TestBadTarget(t *testing.T) {

@@ -1,0 +1,128 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"hash/fnv"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// recallAfter is how long a resolver without a list waits for a registry that hangs before it takes what was known last.
+const recallAfter = 2 * time.Second
+
+// store is the file with the last known instances of one service. A registry was last heard at its time of modification.
+type store struct {
+	path    string // empty: there is none
+	touched time.Time
+}
+
+// stored is what is in it.
+type stored struct {
+	Protected bool       `json:"protected,omitempty"`
+	Instances []Endpoint `json:"instances"`
+}
+
+// storeOf names the file by what is followed: another registry or filter is another file.
+func storeOf(c *Client, service string, filter url.Values) store {
+	if c.CacheDir == "" {
+		return store{}
+	}
+	h := fnv.New64a()
+	for _, part := range append([]string{filter.Encode()}, slices.Sorted(slices.Values(c.urls()))...) {
+		_, _ = h.Write([]byte(part + "\n")) // never fails
+	}
+	name := url.PathEscape(c.namespace()) + "." + url.PathEscape(service) + "-" + strconv.FormatUint(h.Sum64(), 16) + ".json"
+	return store{path: filepath.Join(c.CacheDir, name)}
+}
+
+// read is what was known last, and when; false if nothing was.
+func (s *store) read() (stored, time.Time, bool) {
+	if s.path == "" {
+		return stored{}, time.Time{}, false
+	}
+	about, err := os.Stat(s.path)
+	if err != nil {
+		return stored{}, time.Time{}, false
+	}
+	var had stored
+	raw, err := os.ReadFile(s.path)
+	if err != nil || json.Unmarshal(raw, &had) != nil || len(had.Instances) == 0 {
+		return stored{}, time.Time{}, false
+	}
+	return had, about.ModTime(), true
+}
+
+// write replaces the file at once or not at all. Of a service without instances none is begun: names may come from
+// outside. What cannot be written is not there at the next start, and that is all.
+func (s *store) write(now stored) {
+	if s.path == "" {
+		return
+	}
+	if _, err := os.Stat(s.path); err != nil && len(now.Instances) == 0 {
+		return
+	}
+	raw, err := json.Marshal(now)
+	if err != nil || os.MkdirAll(filepath.Dir(s.path), 0o700) != nil {
+		return
+	}
+	part, err := os.CreateTemp(filepath.Dir(s.path), ".part-*")
+	if err != nil {
+		return
+	}
+	_, err = part.Write(raw)
+	if err = cmp.Or(err, part.Close()); err == nil {
+		err = os.Rename(part.Name(), s.path)
+	}
+	if err != nil {
+		_ = os.Remove(part.Name()) // as far as that can be done
+	}
+	s.touched = time.Now()
+}
+
+// touch says that what is in the file still held at a time.
+func (s *store) touch(at time.Time) {
+	if s.path != "" && at.Sub(s.touched) >= ackEvery {
+		_ = os.Chtimes(s.path, at, at) // else it looks older than it is
+		s.touched = at
+	}
+}
+
+// recall takes what was known last, if there is no list yet.
+func (r *Resolver) recall() {
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	had, at, ok := r.store.read()
+	if !ok || r.isReady() {
+		return
+	}
+	r.apply(change{Instances: had.Instances, Protected: had.Protected}, true)
+	r.mu.Lock()
+	r.heard, r.saved = at, r.changes
+	r.mu.Unlock()
+	close(r.ready)
+	r.tell()
+}
+
+// remember keeps what is known now; unless it is the last time, not more often than once a second.
+func (r *Resolver) remember(last bool) {
+	r.mu.Lock()
+	changes, heard := r.changes, r.heard
+	now := stored{Protected: r.protected, Instances: r.list}
+	changed := r.index > 0 && changes != r.saved && (last || time.Since(r.store.touched) >= time.Second)
+	fresh := r.index > 0 && r.connected && !r.stale
+	if changed {
+		r.saved = changes
+	}
+	r.mu.Unlock()
+	if changed {
+		r.store.write(now)
+	}
+	if fresh {
+		r.store.touch(heard)
+	}
+}
