@@ -2,7 +2,8 @@ package xds
 
 import (
 	"context"
-	"fmt"
+	"math"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -20,14 +21,10 @@ type streamID struct {
 
 // stream is what one stream asks for and has.
 type stream struct {
-	id      streamID
-	watcher string
-	names   map[string]bool              // followed for it
-	sent    map[string]map[string]string // by nonce: the contents sent, by name
-	has     map[string]string            // acknowledged contents, by name
+	names map[string]bool              // followed for it
+	sent  map[string]map[string]string // by nonce: the contents sent, by name
+	has   map[string]string            // acknowledged contents, by name
 }
-
-const maxWatcher = 128 // bytes of a node id
 
 // wholeCalls is what the server of the state of the world tells.
 type wholeCalls struct{ *feed }
@@ -41,7 +38,7 @@ func (c wholeCalls) OnStreamClosed(n int64, _ *corepb.Node) { c.closed(streamID{
 
 func (c wholeCalls) OnStreamRequest(n int64, r *discoverypb.DiscoveryRequest) error {
 	if r.GetTypeUrl() == resource.EndpointType {
-		c.asked(streamID{n: n}, asking{node: r.GetNode(), nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil, all: true, add: r.GetResourceNames()})
+		c.asked(streamID{n: n}, asking{nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil, all: true, add: r.GetResourceNames()})
 	}
 	return nil
 }
@@ -63,7 +60,7 @@ func (c deltaCalls) OnDeltaStreamClosed(n int64, _ *corepb.Node) { c.closed(stre
 func (c deltaCalls) OnStreamDeltaRequest(n int64, r *discoverypb.DeltaDiscoveryRequest) error {
 	if t := r.GetTypeUrl(); t == resource.EndpointType || t == "" {
 		c.asked(streamID{true, n}, asking{
-			node: r.GetNode(), nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil,
+			nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil,
 			add: r.GetResourceNamesSubscribe(), remove: r.GetResourceNamesUnsubscribe(),
 		})
 	}
@@ -81,23 +78,29 @@ func (c deltaCalls) OnStreamDeltaResponse(n int64, _ *discoverypb.DeltaDiscovery
 func (f *feed) open(id streamID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.streams[id] = &stream{id: id, watcher: fmt.Sprintf("xds:stream-%d", id.n), names: map[string]bool{}, sent: map[string]map[string]string{}, has: map[string]string{}}
+	f.streams[id] = &stream{names: map[string]bool{}, sent: map[string]map[string]string{}, has: map[string]string{}}
 }
 
+// closed is not the end of what a proxy acts on: it goes on with that until another stream gives it more.
 func (f *feed) closed(id streamID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one := f.streams[id]; one != nil {
-		for name := range one.names {
-			f.leave(name)
-		}
-		delete(f.streams, id)
+	one := f.streams[id]
+	if one == nil {
+		return
 	}
+	delete(f.streams, id)
+	time.AfterFunc(ackLife, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for name := range one.names {
+			f.leave(name, one)
+		}
+	})
 }
 
 // asking is what a request says.
 type asking struct {
-	node   *corepb.Node
 	nonce  string
 	bad    bool // a NACK
 	all    bool // add is everything that is wanted
@@ -107,13 +110,10 @@ type asking struct {
 
 func (f *feed) asked(id streamID, a asking) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	one := f.streams[id]
 	if one == nil {
-		f.mu.Unlock()
 		return
-	}
-	if node := a.node.GetId(); node != "" {
-		one.watcher = "xds:" + node[:min(len(node), maxWatcher)]
 	}
 	f.subscribe(one, a)
 	got := one.sent[a.nonce]
@@ -124,11 +124,8 @@ func (f *feed) asked(id streamID, a asking) {
 	for name, content := range got {
 		if one.names[name] {
 			one.has[name] = content
+			f.followed[name].stir()
 		}
-	}
-	f.mu.Unlock()
-	for name := range got {
-		f.confirm(name)
 	}
 }
 
@@ -137,7 +134,7 @@ func (f *feed) subscribe(one *stream, a asking) {
 	wanted := map[string]bool{}
 	for _, name := range a.add {
 		wanted[name] = true
-		if !one.names[name] && f.follow(name) {
+		if !one.names[name] && f.follow(name, one) {
 			one.names[name] = true
 		}
 	}
@@ -153,7 +150,7 @@ func (f *feed) subscribe(one *stream, a asking) {
 		if one.names[name] {
 			delete(one.names, name)
 			delete(one.has, name)
-			f.leave(name)
+			f.leave(name, one)
 		}
 	}
 }
@@ -177,27 +174,39 @@ func (f *feed) answered(id streamID, nonce string, all []*anypb.Any) {
 	}
 }
 
-// confirm says what each watcher of a service has: of its streams and their names for the service, what is behind.
-func (f *feed) confirm(name string) {
+// confirm says what all proxies of this server have of a service: what the slowest of its streams has acknowledged, and
+// those that broke a while ago. One that has acknowledged nothing yet may act on anything that it was told elsewhere.
+func (f *feed) confirm(it *followed, again bool) {
 	if f.Acked == nil {
 		return
 	}
-	namespace, service, _ := f.parse(name)
-	least := map[string]uint64{}
 	f.mu.Lock()
-	for _, one := range []*followed{f.followed[service+"."+namespace], f.followed[service]} {
-		if one == nil || one.namespace != namespace {
-			continue
-		}
-		for _, st := range f.streams {
-			index, ok := one.built[st.has[one.name]]
-			if before, seen := least[st.watcher]; ok && (!seen || index < before) {
-				least[st.watcher] = index
-			}
+	index, told := uint64(math.MaxUint64), it.told
+	for _, one := range []*followed{f.followed[it.service+"."+it.namespace], f.followed[it.service]} {
+		if one != nil && one.namespace == it.namespace {
+			index = min(index, one.least())
 		}
 	}
+	it.told = index
 	f.mu.Unlock()
-	for watcher, index := range least {
-		f.Acked(namespace, service, watcher, index)
+	if index != math.MaxUint64 && (again || index != told) {
+		f.Acked(it.namespace, it.service, f.watcher, index)
+	}
+}
+
+// least is the index up to which all streams act on a service under that name.
+func (one *followed) least() uint64 {
+	index := uint64(math.MaxUint64)
+	for st := range one.streams {
+		index = min(index, one.built[st.has[one.name]]) // 0: nothing, or something older than what is remembered
+	}
+	return index
+}
+
+// stir lets what was acknowledged be told, of many proxies at once.
+func (one *followed) stir() {
+	select {
+	case one.stirred <- struct{}{}:
+	default:
 	}
 }

@@ -14,8 +14,9 @@
 //   - A node address must have an IP: EDS knows no names. Instances with a host name are left out.
 //
 // A service is followed from the first stream that asks for it to the last; names that are no service names are ignored.
-// A proxy gets a change as soon as the catalog has it; a weight that grows by itself, every 10 s. When it has acknowledged a version (its ACK of the response), the
-// server calls Acked with the index that the version was built from, at once and then every 10 s as long as the stream
-// lives, so that a drain can end as soon as all proxies know. A NACK acknowledges nothing. The watcher is
-// "xds:<node id>"; of several streams of one node the slowest counts.
+// A proxy gets a change as soon as the catalog has it; a weight that grows by itself, every 10 s. All proxies of a server
+// are one watcher, "xds:" and a name that no other server has: Acked is called with the index of the version that the
+// slowest of its streams has acknowledged (the ACK of the response), whenever that changes and every 10 s, so that a drain
+// can end as soon as all proxies know. A stream that has acknowledged nothing yet counts as 0, because its proxy may act on
+// what another server has told it; one that broke counts for another 30 s as it was. A NACK acknowledges nothing.
 package xds

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"math"
 	"regexp"
 	"strings"
 	"time"
@@ -16,7 +17,9 @@ type followed struct {
 	name      string
 	namespace string
 	service   string
-	users     int
+	streams   map[*stream]struct{} // that ask for it, or did until they broke a while ago
+	told      uint64               // index that was confirmed last
+	stirred   chan struct{}
 	stop      context.CancelFunc
 
 	content string            // the assignment that is in the cache, as bytes
@@ -41,11 +44,12 @@ func (f *feed) parse(name string) (namespace, service string, ok bool) {
 	return namespace, service, label.MatchString(service) && label.MatchString(namespace)
 }
 
-// follow counts one more user of a name; the first one puts the assignment into the cache before it returns. The lock
-// is held.
-func (f *feed) follow(name string) bool {
+// follow is for one more stream that asks for a name; the first one puts the assignment into the cache before it returns.
+// That it is there is told at once: nothing may be taken for acknowledged that it has not. The lock is held.
+func (f *feed) follow(name string, by *stream) bool {
 	if one, ok := f.followed[name]; ok {
-		one.users++
+		one.streams[by] = struct{}{}
+		one.stir()
 		return true
 	}
 	namespace, service, ok := f.parse(name)
@@ -53,20 +57,22 @@ func (f *feed) follow(name string) bool {
 		return false
 	}
 	ctx, stop := context.WithCancel(f.ctx)
-	one := &followed{name: name, namespace: namespace, service: service, users: 1, stop: stop, built: map[string]uint64{}}
+	one := &followed{name: name, namespace: namespace, service: service, stop: stop, built: map[string]uint64{},
+		streams: map[*stream]struct{}{by: {}}, stirred: make(chan struct{}, 1), told: math.MaxUint64}
 	f.followed[name] = one
+	one.stir()
 	changed := f.put(one, f.find(one))
 	f.running.Go(func() { f.keep(ctx, one, changed) })
 	return true
 }
 
-// leave counts one user less; after the last one the name is forgotten. The lock is held.
-func (f *feed) leave(name string) {
+// leave is for a stream that does not ask for a name any more; after the last one the name is forgotten. The lock is held.
+func (f *feed) leave(name string, by *stream) {
 	one, ok := f.followed[name]
 	if !ok {
 		return
 	}
-	if one.users--; one.users > 0 {
+	if delete(one.streams, by); len(one.streams) > 0 {
 		return
 	}
 	one.stop()
@@ -79,11 +85,16 @@ func (f *feed) keep(ctx context.Context, one *followed, after uint64) {
 	again := time.NewTicker(repeatAcks)
 	defer again.Stop()
 	for {
+		repeat := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.Finder.Watch(one.namespace, one.service, after):
+		case <-one.stirred:
+			f.confirm(one, false)
+			continue
 		case <-again.C: // the index moves on although the service does not; weights may grow
+			repeat = true
 		}
 		result := f.find(one)
 		f.mu.Lock()
@@ -91,7 +102,7 @@ func (f *feed) keep(ctx context.Context, one *followed, after uint64) {
 			after = f.put(one, result)
 		}
 		f.mu.Unlock()
-		f.confirm(one.name)
+		f.confirm(one, repeat)
 	}
 }
 

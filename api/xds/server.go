@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -30,13 +31,15 @@ type Server struct {
 	TLS       *tls.Config      // nil speaks plain text; ask for client certificates to know who asks
 	Namespace string           // of names that give none; "default" by default
 	Finder    discovery.Finder // needed
-	// Acked says that a watcher acts on everything of a service up to an index. It must not block. Optional.
+	// Acked says that a watcher, which is all proxies of this server, acts on everything of a service up to an index; 0 is
+	// that one of them has acknowledged nothing yet. It must not block. Optional.
 	Acked   func(namespace, service, watcher string, index uint64)
 	Started func(addr string) // called once it listens; optional
 }
 
 const (
-	repeatAcks  = 10 * time.Second // an acknowledgement lives three times as long
+	repeatAcks  = 10 * time.Second // of a service, when nothing changes
+	ackLife     = 3 * repeatAcks   // of an acknowledgement that is not repeated
 	maxFollowed = 20000            // services at once: names are free, and each costs memory
 	maxStreams  = 1000             // per connection
 	keepalives  = 30 * time.Second
@@ -55,7 +58,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := &feed{Server: s, ctx: ctx, followed: map[string]*followed{}, streams: map[streamID]*stream{}}
+	// Proxies of one id may ask several servers, and what one has says nothing of another: the watcher is this run alone.
+	f := &feed{Server: s, ctx: ctx, watcher: "xds:" + rand.Text(), followed: map[string]*followed{}, streams: map[streamID]*stream{}}
 	// The counter of the cache begins anew with the process: its versions must not look like those of an earlier one.
 	f.cache = cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"), cache.WithLogger(log.LoggerFuncs{}))
 	options := []grpc.ServerOption{
@@ -138,6 +142,7 @@ type feed struct {
 	*Server
 	ctx     context.Context //nolint:containedctx // callbacks have none, and what they start ends with Run
 	cache   *cache.LinearCache
+	watcher string
 	running sync.WaitGroup
 
 	mu       sync.Mutex

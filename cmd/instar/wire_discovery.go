@@ -272,7 +272,7 @@ func newProbeMeter() *probeMeter {
 		doubt:   gauge("instar_probe_doubt", "How much this node doubts itself: 0 is well, above 2 it judges nobody."),
 		lag:     gauge("instar_probe_lag_seconds", "The most that this node was late with its own timers in the last second."),
 		asking:  gauge("instar_probe_reports_pending", "Reports on their way, or waiting to be sent."),
-		watches: gauge("instar_discovery_watchers", "Watchers that confirm what they are told."),
+		watches: gauge("instar_discovery_watchers", "Watchers that confirm what they are told; all proxies of an xDS server are one."),
 	}
 }
 

@@ -40,8 +40,10 @@
 //     any case, expire in five seconds, in random order. Failing probes are no silence: they speak for themselves.
 //   - A drain is completed early when the instance has said since it began that nothing is in flight (inFlight 0, in a
 //     heartbeat; instances of any check may send them), and every watcher that was heard in the last 30 s has confirmed
-//     the revision (instar.ack.<namespace>.<service>, {"watcher", "index"}, at least every 10 s). An instance that never
-//     says what is in flight waits for its deadline: nobody else knows.
+//     the revision by what it said last (instar.ack.<namespace>.<service>, {"watcher", "index"}, at least every 10 s, under a
+//     name that nobody else has). Who watches an instance that could be found before this node looked after it, or heard
+//     everything, is known after 30 s: before then nothing is completed early. An instance that never says what is in
+//     flight waits for its deadline: nobody else knows.
 //   - Where several nodes observe (check.observers), the ones that rank highest for an instance probe it, beside its owner,
 //     and tell the owner on instar.obs.<namespace>.<service>.<instanceId>. The owner reports each observer that sees
 //     something else than it is known for; the table counts them. Observer-lost is never sent: a node that goes is not the

@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -12,10 +13,9 @@ import (
 )
 
 const (
-	watcherLife  = 30 * time.Second // without a confirmation it is gone
-	watcherEvery = 10 * time.Second // watchers confirm at least so often: who listened for so long has heard them all
-	maxWatchers  = 10000            // of one service
-	maxWatcher   = 640              // bytes of a name: over HTTP, that of the token is in it
+	watcherLife = 30 * time.Second // without a confirmation it is gone: who listened for so long knows all that are not
+	maxWatchers = 10000            // of one service
+	maxWatcher  = 640              // bytes of a name: over HTTP, that of the token is in it
 )
 
 // service is what instances of one have in common.
@@ -32,7 +32,7 @@ type service struct {
 
 // watcher is somebody who confirms the revisions of a service that it acts on.
 type watcher struct {
-	index uint64
+	index uint64 // as it said last: one that begins anew, or shares its name with another, may have less than before
 	at    time.Duration
 }
 
@@ -55,9 +55,10 @@ func (s *service) unused() bool {
 	return len(s.members) == 0 && len(s.watchers) == 0
 }
 
-func (s *service) prune(now time.Duration) {
+// prune forgets watchers that were not heard for their life. What was said while this node heard nothing is not missed.
+func (l *loop) prune(s *service, now time.Duration) {
 	for name, w := range s.watchers {
-		if now-w.at > watcherLife {
+		if now-max(w.at, l.floor) > watcherLife {
 			delete(s.watchers, name)
 		}
 	}
@@ -85,7 +86,7 @@ func (l *loop) acknowledged(m *nats.Msg) {
 		s.turned = now
 		return
 	}
-	s.watchers[b.Watcher] = watcher{max(b.Index, before.index), now}
+	s.watchers[b.Watcher] = watcher{b.Index, now}
 	if known && b.Index <= before.index {
 		return
 	}
@@ -97,22 +98,27 @@ func (l *loop) acknowledged(m *nats.Msg) {
 	}
 }
 
-// drained completes a drain when nothing is in flight and everybody knows. Without a watcher it must have been listened
-// for long enough to know that there is none.
-func (l *loop) drained(t *tracked, now time.Duration) {
-	if !t.idle {
-		return
+// listened reports whether whoever watches an instance is known by now. A watcher that learned of it before this node
+// looked after it, or may have spoken while this node heard nothing, is known after the life of a watcher at the latest.
+func (l *loop) listened(t *tracked, now time.Duration) bool {
+	since := l.floor
+	if !t.fresh {
+		since = max(since, l.gained[streams.Partition(instance.Machine.Name, t.key)])
 	}
-	watchers := t.service.watchers
-	if len(watchers) == 0 && now-max(l.gained[streams.Partition(instance.Machine.Name, t.key)], l.floor) < watcherEvery {
+	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watcherLife)
+}
+
+// drained completes a drain when nothing is in flight and everybody knows.
+func (l *loop) drained(t *tracked, now time.Duration) {
+	if !t.idle || !l.listened(t, now) {
 		return
 	}
 	if turned := t.service.turned; turned != 0 && now-turned < watcherLife {
 		return // somebody watches who is not among those that are waited for
 	}
 	n := 0
-	for _, w := range watchers {
-		if now-w.at > watcherLife {
+	for _, w := range t.service.watchers {
+		if now-max(w.at, l.floor) > watcherLife {
 			continue
 		}
 		if w.index < t.drainAt {

@@ -39,8 +39,9 @@ type Prober struct {
 	Workers       int    // probes at a time; 0 is 512
 	Metrics       Meter  // nil measures nothing
 
-	clock func() time.Duration // nil is the monotonic clock; for tests
-	hold  time.Duration        // 0 is firstBeat; for tests
+	clock   func() time.Duration // nil is the monotonic clock; for tests
+	hold    time.Duration        // 0 is firstBeat; for tests
+	listens time.Duration        // 0 is watcherLife; for tests
 }
 
 // Sizes of what may wait.
@@ -266,7 +267,7 @@ func (l *loop) sweep() {
 	l.deafened()
 	l.forget(now)
 	for name, s := range l.services {
-		s.prune(now)
+		l.prune(s, now)
 		if s.unused() {
 			delete(l.services, name)
 			continue

@@ -48,6 +48,7 @@ type tracked struct {
 	stale   bool          // beats of another generation were told of in the log
 	held    bool          // its admission waits for its first heartbeat
 
+	fresh   bool   // nobody could find it before this node looked after it
 	drainAt uint64 // revision in which it began to drain
 	idle    bool   // it has said since that nothing is in flight
 
@@ -174,6 +175,7 @@ func (l *loop) take(item *kv.Item) {
 
 func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.Duration) *tracked {
 	t := &tracked{key: item.Key, owned: owned, place: -1, weight: -1, seen: now, epoch: l.epoch, probeAt: never}
+	t.fresh = item.State == instance.Pending && rec.Generation == 1
 	l.tracked[t.key] = t
 	t.service = l.service(rec.Namespace + "." + rec.Service)
 	t.service.members[t] = struct{}{}

@@ -1,0 +1,108 @@
+package prober
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// takeover gives all that one node owns to another one, which has heard nothing of what was said before.
+func (w *world) takeover(t *testing.T, from *shares, to *Prober) {
+	t.Helper()
+	require.NoError(t, w.NC.Flush())
+	from.give(0)
+	to.Node = "node-b"
+	w.start(to)
+}
+
+// drain begins a drain of an instance with nothing in flight.
+func (w *world) drain(t *testing.T, key string) uint64 {
+	t.Helper()
+	a := w.tell(t, "instance", key, instance.CommandShutdown, instance.ShutdownBody{Drain: "2m"})
+	w.becomes(t, key, instance.Draining, patience)
+	w.beating(t, 200*time.Millisecond, `{"inFlight":0}`, key)
+	return a.Revision
+}
+
+func (w *world) keepsDraining(t *testing.T, key, why string) {
+	t.Helper()
+	require.Never(t, func() bool { return w.state(key) != instance.Draining }, 1500*time.Millisecond, 20*time.Millisecond, why)
+}
+
+// A new owner knows none of the watchers of the one before: that one of them has confirmed says nothing of the others.
+func TestDrainAfterATakeover(t *testing.T) {
+	t.Parallel()
+	w, key, owned := setup(t), "default.web.a", &shares{set: consumers.All}
+	first, second := w.prober(&script{}), w.prober(&script{})
+	first.Shares, second.listens = owned, 6*time.Second
+	w.start(first)
+	w.register(t, key, instance.RegisterBody{})
+	w.becomes(t, key, instance.Healthy, patience)
+	w.acknowledge(t, "default.web", "w1", 1)
+	w.acknowledge(t, "default.web", "w2", 1)
+	w.takeover(t, owned, second)
+	taken := time.Now()
+	revision := w.drain(t, key)
+	w.acknowledge(t, "default.web", "w1", revision)
+	w.keepsDraining(t, key, "w2 still sends to it, and was not heard yet")
+	w.acknowledge(t, "default.web", "w2", 1)
+	require.Never(t, func() bool { w.acknowledge(t, "default.web", "w1", revision); return w.state(key) != instance.Draining },
+		time.Until(taken.Add(7*time.Second)), 100*time.Millisecond, "w2 does not know")
+	w.acknowledge(t, "default.web", "w2", revision)
+	w.becomes(t, key, instance.Deregistered, patience)
+	require.Contains(t, w.data(key).Drain.Early, "2 watchers")
+}
+
+// The same, when nobody watches: the silence must have lasted for the life of a watcher.
+func TestDrainAfterATakeoverUnwatched(t *testing.T) {
+	t.Parallel()
+	w, key, owned := setup(t), "default.web.a", &shares{set: consumers.All}
+	first, second := w.prober(&script{}), w.prober(&script{})
+	first.Shares, second.listens = owned, 3*time.Second
+	w.start(first)
+	w.register(t, key, instance.RegisterBody{})
+	w.becomes(t, key, instance.Healthy, patience)
+	w.takeover(t, owned, second)
+	taken := time.Now()
+	w.drain(t, key)
+	w.becomes(t, key, instance.Deregistered, patience)
+	require.Greater(t, time.Since(taken), 2900*time.Millisecond)
+}
+
+// While the connection was away, watchers may have spoken that were never heard before.
+func TestDrainAfterAReconnect(t *testing.T) {
+	t.Parallel()
+	w, key := setup(t), "default.web.a"
+	p := w.prober(&script{})
+	p.listens = 4 * time.Second
+	w.start(p)
+	w.register(t, key, instance.RegisterBody{})
+	w.becomes(t, key, instance.Healthy, patience)
+	w.acknowledge(t, "default.web", "w1", 1)
+	require.NoError(t, w.NC.ForceReconnect())
+	require.Eventually(t, w.NC.IsConnected, patience, time.Millisecond)
+	back := time.Now()
+	revision := w.drain(t, key)
+	w.acknowledge(t, "default.web", "w1", revision)
+	w.becomes(t, key, instance.Deregistered, patience)
+	require.Greater(t, time.Since(back), 3900*time.Millisecond)
+}
+
+// A watcher says what it acts on now, which may be less than before: it has begun anew, or two have one name.
+func TestDrainWaitsForWhatWasSaidLast(t *testing.T) {
+	t.Parallel()
+	w, key := setup(t), "default.web.a"
+	w.start(w.prober(&script{}))
+	w.register(t, key, instance.RegisterBody{})
+	w.becomes(t, key, instance.Healthy, patience)
+	w.acknowledge(t, "default.web", "w1", 1000)
+	w.acknowledge(t, "default.web", "w1", 1)
+	revision := w.drain(t, key)
+	w.keepsDraining(t, key, "it has said that it acts on revision 1")
+	w.acknowledge(t, "default.web", "w1", revision)
+	w.becomes(t, key, instance.Deregistered, patience)
+}
