@@ -24,11 +24,13 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	$(GO) test -count=1 ./internal/floorplan
 	$(MAKE) --no-print-directory torture-short
 
-postgres: ## install Postgres from Debian's packages where it is absent; the tests of the outbox need it
-	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
-	  command -v apt-get >/dev/null || { echo "Postgres is not here, and this is no Debian: install it (initdb and postgres on PATH)"; exit 1; }; \
-	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "Postgres is not here: install the package postgresql as root"; exit 1; }; \
-	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy postgresql; }
+postgres: ## install Postgres and PgBouncer from Debian's packages where they are absent; the tests of the outbox need them
+	@want=; command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || want=postgresql; \
+	  command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || want="$$want pgbouncer"; \
+	  [ -z "$$want" ] || { \
+	  command -v apt-get >/dev/null || { echo "not here, and this is no Debian, so install it: $$want (initdb, postgres and pgbouncer on PATH)"; exit 1; }; \
+	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$as" ] || command -v sudo >/dev/null || { echo "not here, install it as root: $$want"; exit 1; }; \
+	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy $$want; }
 
 test-kubernetes: ## the gateway knative against a real Kubernetes API server; building that takes minutes the first time
 	cd providers/knative/realserver && $(GO) test -count=1 -timeout 20m .

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
@@ -63,9 +62,11 @@ func outboxDSN(cmd *cobra.Command) (string, error) {
 func ofDatabase(err error) error {
 	var refused *pgconn.PgError
 	var away *pgconn.ConnectError
-	switch {
+	switch err = outbox.Pooled(err); {
 	case err == nil:
 		return nil
+	case errors.Is(err, outbox.ErrPooler):
+		return &exitError{code: exitUsage, err: err}
 	case errors.As(err, &away):
 		return &exitError{code: exitUnreachable, err: err, try: "psql \"$INSTAR_OUTBOX_DSN\""}
 	case errors.As(err, &refused) && refused.Code == "42P01", errors.As(err, &refused) && refused.Code == "3F000":
@@ -134,22 +135,24 @@ func outboxDSNCommand() *cobra.Command {
 func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, c.DSN)
+	store, err := outbox.Open(ctx, c.DSN, c.Schema)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(ctx) }() // nothing is lost with it
+	defer store.Pool.Close()
 	var mode string
 	var shards int
-	table := pgx.Identifier{cmp.Or(c.Schema, "public"), "outbox_settings"}.Sanitize()
-	if err := conn.QueryRow(ctx, "select mode, shards from "+table).Scan(&mode, &shards); err != nil {
+	if err := store.Pool.QueryRow(ctx, "select mode, shards from outbox_settings").Scan(&mode, &shards); err != nil {
+		if err := outbox.Pooled(err); errors.Is(err, outbox.ErrPooler) {
+			return &relay.PermanentError{Err: err}
+		}
 		return fmt.Errorf("cannot read the settings of the outbox (was it made, by instar outbox init?): %w", err)
 	}
 	if given.Mode != "" && given.Mode != mode || given.Shards != 0 && given.Shards != shards {
 		return &relay.PermanentError{Err: fmt.Errorf("source %s is configured with mode %s and %d shards, its database has mode %s and %d: change one of them (instar outbox init --mode --shards)",
 			c.Name, cmp.Or(given.Mode, mode), cmp.Or(given.Shards, shards), mode, shards)}
 	}
-	if _, err := conn.Exec(ctx, "update "+table+` set retention = case when $1::float8 > 0 then make_interval(secs => $1) else retention end,
+	if _, err := store.Pool.Exec(ctx, `update outbox_settings set retention = case when $1::float8 > 0 then make_interval(secs => $1) else retention end,
 			max_lag = case when $2::bigint > 0 then $2 else max_lag end,
 			inbox_retention = case when $3::float8 > 0 then make_interval(secs => $3) else inbox_retention end, updated_at = now()
 		where $1 > 0 and retention <> make_interval(secs => $1) or $2 > 0 and max_lag <> $2 or $3 > 0 and inbox_retention is distinct from make_interval(secs => $3)`,

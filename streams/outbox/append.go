@@ -50,8 +50,20 @@ func (a *Appender) Append(ctx context.Context, tx pgx.Tx, msgs ...Message) ([]uu
 	if err != nil {
 		return nil, err
 	}
-	_, err = tx.Exec(ctx, query, c.ids, c.occurred, c.types, c.aggregates, c.events, c.payloads, c.contents, c.headers, c.notBefore, a.MaxLag)
+	args := []any{c.ids, c.occurred, c.types, c.aggregates, c.events, c.payloads, c.contents, c.headers, c.notBefore, a.MaxLag}
+	if mode := execMode(tx); mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol { // the driver does not ask for the types
+		args = c.text(a.MaxLag)
+	}
+	_, err = tx.Exec(ctx, query, args...)
 	return c.ids, refused(err)
+}
+
+// execMode is how the driver runs statements: a pooler in transaction mode wants it not to prepare them.
+func execMode(tx pgx.Tx) pgx.QueryExecMode {
+	if conn := tx.Conn(); conn != nil {
+		return conn.Config().DefaultQueryExecMode
+	}
+	return pgx.QueryExecModeCacheStatement
 }
 
 const (
@@ -69,6 +81,12 @@ func (a *Appender) AppendSQL(ctx context.Context, tx *sql.Tx, msgs ...Message) (
 	if err != nil {
 		return nil, err
 	}
+	_, err = tx.ExecContext(ctx, query, c.text(a.MaxLag)...)
+	return c.ids, refused(err)
+}
+
+// text is all as arguments of outbox_append_batch for a driver that knows no arrays.
+func (c *columns) text(maxLag int64) []any {
 	stamp := func(t *time.Time) *string {
 		if t == nil {
 			return nil
@@ -77,11 +95,12 @@ func (a *Appender) AppendSQL(ctx context.Context, tx *sql.Tx, msgs ...Message) (
 		return &s
 	}
 	text := func(s string) *string { return &s }
-	_, err = tx.ExecContext(ctx, query, array(c.ids, func(id uuid.UUID) *string { return text(id.String()) }), array(c.occurred, stamp),
+	return []any{
+		array(c.ids, func(id uuid.UUID) *string { return text(id.String()) }), array(c.occurred, stamp),
 		array(c.types, text), array(c.aggregates, text), array(c.events, text),
 		array(c.payloads, func(p []byte) *string { return text(`\x` + hex.EncodeToString(p)) }),
-		array(c.contents, text), array(c.headers, text), array(c.notBefore, stamp), a.MaxLag)
-	return c.ids, refused(err)
+		array(c.contents, text), array(c.headers, text), array(c.notBefore, stamp), maxLag,
+	}
 }
 
 func (a *Appender) query(call string) (string, error) {

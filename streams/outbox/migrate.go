@@ -96,7 +96,7 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 			_, err = db.ExecContext(ctx, create)
 		}
 		if err != nil {
-			return fmt.Errorf("outbox: schema %s: %w", schema, err)
+			return fmt.Errorf("outbox: schema %s: %w", schema, Pooled(err))
 		}
 	}
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60))
@@ -116,7 +116,7 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 		return fmt.Errorf("outbox: migrations: %w", err)
 	}
 	if _, err := steps.Up(ctx); err != nil {
-		return fmt.Errorf("outbox: migrations: %w", err)
+		return fmt.Errorf("outbox: migrations: %w", Pooled(err))
 	}
 	return set.store(ctx, db, schema)
 }
@@ -131,23 +131,6 @@ func connect(dsn, schema string) (*sql.DB, error) {
 		return nil, err
 	}
 	return stdlib.OpenDB(*config), nil
-}
-
-// Prepare sets connections up for an outbox in that schema (public when empty). Names without a schema mean those of the
-// outbox; temporary tables come last, so that they hide none. The compiler of expressions is off: it takes half a second
-// for a claim, which takes one millisecond. Scans of whole tables and bitmaps are the last resort: what is wanted is always
-// a few rows in the order of an index, and the planner does not know how long a new day is.
-func Prepare(config *pgx.ConnConfig, schema string) error {
-	if schema == "" {
-		schema = "public"
-	}
-	if !schemaName.MatchString(schema) {
-		return fmt.Errorf("outbox: %q is no name of a schema: letters, digits and _", schema)
-	}
-	config.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize() + ", pg_temp"
-	config.RuntimeParams["jit"] = "off"
-	config.RuntimeParams["enable_bitmapscan"], config.RuntimeParams["enable_seqscan"] = "off", "off"
-	return nil
 }
 
 // store writes the settings. Appending reads them, and keeps the lock of a reader until its transaction ends: with them

@@ -358,6 +358,9 @@ func identify(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	var cluster string
 	var standby bool
 	err := pool.QueryRow(ctx, `select (select system_identifier from pg_control_system()) || '/' || current_database() || '/' || (select oid from pg_database where datname = current_database()) || '/' || coalesce(current_schema(), ''), pg_is_in_recovery()`).Scan(&cluster, &standby)
+	if err := outbox.Pooled(err); errors.Is(err, outbox.ErrPooler) {
+		return "", permanent(err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("relay: cannot ask the database who it is: %w", err)
 	}
