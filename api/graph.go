@@ -136,6 +136,9 @@ func (q *request) counts() error {
 	if ns == anyNamespace {
 		ns = ""
 	}
+	if err := q.indexed(m.Name); err != nil {
+		return err
+	}
 	if err := q.waitIndex(m); err != nil {
 		return err
 	}

@@ -87,6 +87,9 @@ func (q *request) list(m *machines.Machine) error {
 	if err != nil {
 		return err
 	}
+	if err := q.indexed(m.Name); err != nil {
+		return err
+	}
 	if err := q.waitIndex(m); err != nil {
 		return err
 	}

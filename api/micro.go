@@ -255,6 +255,10 @@ func (s *Server) microList(r micro.Request) {
 		s.deny(r, problem(machines.CodeNotFound, "there is no such machine"))
 		return
 	}
+	if err := s.indexed(name); err != nil {
+		s.microFailed(r, err)
+		return
+	}
 	var req ListRequest
 	if len(r.Data()) > 0 {
 		if err := machines.Unmarshal(r.Data(), &req); err != nil {

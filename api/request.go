@@ -111,7 +111,7 @@ func (q *request) classify(err error) *Problem {
 		return unavailable("the request was given up") // nobody reads it
 	case errors.Is(err, streams.ErrUnanswered), errors.Is(err, streams.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
-		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.As(err, &api):
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.As(err, &api):
 		q.o.Log.Warn("storage does not answer", "request", q.id, "operation", q.rt.op.OperationID, "error", err)
 		return unavailable("storage does not answer")
 	}
@@ -154,6 +154,16 @@ func (q *request) key(m *machines.Machine) (namespace, key string, err error) {
 		parent = q.path(m.Parent)
 	}
 	return ns, machines.Key(ns, parent, q.path("id")), nil
+}
+
+// indexed says that the index of a machine was read since the start. A list that lacks what there is would be believed.
+func (s *Server) indexed(machine string) error {
+	select {
+	case <-s.o.Indexes[machine].Ready():
+		return nil
+	default:
+		return unavailable("what there is of " + machine + " is still being read")
+	}
 }
 
 // waitIndex waits until the index of a machine has what minRevision asks for.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // Codec turns values into bytes and back.
@@ -42,6 +44,7 @@ type Bucket[T any] struct {
 	name  string
 	js    jetstream.JetStream
 	kv    jetstream.KeyValue
+	st    jetstream.Stream // below it
 	codec Codec[T]
 }
 
@@ -59,22 +62,47 @@ func Open[T any](ctx context.Context, js jetstream.JetStream, name string, c Cod
 	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok && s.StreamInfo().Config.AllowDirect {
 		return nil, fmt.Errorf("kv: cannot open bucket %s: its stream allows direct reads, which may be stale", name)
 	}
-	return &Bucket[T]{name: name, js: js, kv: kv, codec: c}, nil
+	st, err := js.Stream(ctx, "KV_"+name)
+	if err != nil {
+		return nil, fmt.Errorf("kv: cannot open bucket %s: %w", name, err)
+	}
+	return &Bucket[T]{name: name, js: js, kv: kv, st: st, codec: c}, nil
 }
 
 // Name is the bucket's name.
 func (b *Bucket[T]) Name() string { return b.name }
 
-// Get returns the newest value of the key, [ErrNotFound] if there is none, or a [CorruptError].
+// Get returns the newest value of the key, [ErrNotFound] if the leader of the bucket says that there is none, or a
+// [CorruptError]. A value that the leader has and cannot read is [streams.ErrUnreadable].
 func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	e, err := b.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return Entry[T]{}, fmt.Errorf("kv: cannot get %s/%s: %w", b.name, key, ErrNotFound)
+		err = b.absent(ctx, key)
 	}
 	if err != nil {
 		return Entry[T]{}, fmt.Errorf("kv: cannot get %s/%s: %w", b.name, key, err)
 	}
 	return b.entry(update{key: key, value: e.Value(), rev: e.Revision(), at: e.Created().UnixNano()})
+}
+
+// absent is [ErrNotFound] if the key holds no value, and else why that is not known: the server says "no message found"
+// for one that it cannot read, too.
+func (b *Bucket[T]) absent(ctx context.Context, key string) error {
+	subject := "$KV." + b.name + "." + key
+	holds, err := streams.Holds(ctx, b.st, subject)
+	if err != nil {
+		return err
+	}
+	if holds { // the mark of a deletion, or one that was written meanwhile, or one that cannot be read
+		_, err := b.st.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return streams.ErrUnreadable
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ErrNotFound
 }
 
 // Put stores the value if the key is at revision rev, and returns the new revision. Revision 0 means that the key

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -114,7 +115,9 @@ func (d DeadLetters) List(ctx context.Context, after uint64, limit int) ([]DeadL
 	for seq := after + 1; len(letters) < limit; {
 		m, err := s.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(d.Names.join("dead", ">")))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return letters, nil
+			if err = absent(ctx, s, seq, math.MaxUint64); err == nil {
+				return letters, nil
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("streams: cannot read dead letter %d: %w", seq, err)
@@ -136,7 +139,9 @@ func (d DeadLetters) Get(ctx context.Context, seq uint64) (DeadLetter, error) {
 	}
 	m, err := s.GetMsg(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return DeadLetter{}, fmt.Errorf("streams: %w: %d", ErrNoLetter, seq)
+		if err = absent(ctx, s, seq, seq); err == nil {
+			return DeadLetter{}, fmt.Errorf("streams: %w: %d", ErrNoLetter, seq)
+		}
 	}
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("streams: cannot read dead letter %d: %w", seq, err)

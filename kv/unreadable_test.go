@@ -1,0 +1,89 @@
+package kv
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// faulty is a JetStream whose API answers some requests otherwise than the server.
+func (n *node) faulty(t *testing.T, fault func(request string) (answer string)) jetstream.JetStream {
+	sub, err := n.nc.Subscribe("FAULT.>", func(m *nats.Msg) {
+		request := strings.TrimPrefix(m.Subject, "FAULT.")
+		if answer := fault(request); answer != "" {
+			_ = m.Respond([]byte(answer))
+			return
+		}
+		_ = n.nc.PublishRequest("$JS.API."+request, m.Reply, m.Data)
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sub.Unsubscribe() })
+	js, err := jetstream.NewWithAPIPrefix(n.nc, "FAULT")
+	require.NoError(t, err)
+	return js
+}
+
+const noMessage = `{"error":{"code":404,"err_code":10037,"description":"no message found"}}`
+
+// The server says "no message found" for whatever it cannot read, as after EIO.
+func TestAnUnreadableValueIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	broken := true
+	js := n.faulty(t, func(request string) string {
+		if broken && strings.HasPrefix(request, "STREAM.MSG.GET.") {
+			return noMessage
+		}
+		return ""
+	})
+	b, err := Open(t.Context(), js, "things", JSON[thing]())
+	require.NoError(t, err)
+	_, err = b.Get(t.Context(), "default.web")
+	require.ErrorIs(t, err, ErrNotFound, "there is none")
+
+	n.put(t, "things", "default.web", `{"state":"ready"}`)
+	_, err = b.Get(t.Context(), "default.web")
+	require.ErrorIs(t, err, streams.ErrUnreadable)
+	require.NotErrorIs(t, err, ErrNotFound)
+
+	broken = false
+	e, err := b.Get(t.Context(), "default.web")
+	require.NoError(t, err)
+	require.Equal(t, "ready", e.Value.State)
+	n.remove(t, "things", "default.web")
+	_, err = b.Get(t.Context(), "default.web")
+	require.ErrorIs(t, err, ErrNotFound, "it was deleted")
+}
+
+// A leader that does not answer has not said that there is none.
+func TestSilenceIsNotAbsence(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	away := false
+	js := n.faulty(t, func(request string) string {
+		switch {
+		case strings.HasPrefix(request, "STREAM.MSG.GET."):
+			return noMessage
+		case away && strings.HasPrefix(request, "STREAM.INFO."):
+			return `{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`
+		}
+		return ""
+	})
+	b, err := Open(t.Context(), js, "things", JSON[thing]())
+	require.NoError(t, err)
+	away = true
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err = b.Get(ctx, "default.web")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrNotFound)
+}

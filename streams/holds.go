@@ -1,0 +1,45 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrUnreadable says that the leader of a stream holds a message and cannot read it. It answers "no message found" then,
+// too, whatever its disk said.
+var ErrUnreadable = errors.New("the stream holds the message, but cannot read it")
+
+// Holds reports whether the leader of a stream has a message under a subject. It answers from its index of subjects,
+// which is in memory, so a disk that fails does not turn a message into none.
+func Holds(ctx context.Context, s jetstream.Stream, subject string) (bool, error) {
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return false, fmt.Errorf("streams: cannot ask what there is under %s: %w", subject, err)
+	}
+	return len(info.State.Subjects) > 0, nil
+}
+
+// absent is nil if a stream has no message from one sequence to another, and else why none can be read.
+func absent(ctx context.Context, s jetstream.Stream, from, to uint64) error {
+	info, err := s.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
+		return fmt.Errorf("streams: cannot ask for sequence %d: %w", from, err)
+	}
+	from, to = max(from, info.State.FirstSeq, 1), min(to, info.State.LastSeq)
+	if from > to {
+		return nil
+	}
+	there := to - from + 1
+	for _, gone := range info.State.Deleted {
+		if gone >= from && gone <= to {
+			there--
+		}
+	}
+	if there > 0 {
+		return ErrUnreadable
+	}
+	return nil
+}
