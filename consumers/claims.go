@@ -165,7 +165,7 @@ func (n *Node) free(ctx context.Context, c claim) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s := n.seen[c.Node]; revision > s.revision {
-		n.seen[c.Node] = sight{revision: revision, at: time.Now()}
+		n.seen[c.Node] = sight{revision: revision, at: n.clock()}
 	}
 	return errHeld
 }

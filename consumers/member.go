@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,26 +53,26 @@ func (n *Node) readNode(ctx context.Context, name string) (record, uint64, error
 	return r, revision, err
 }
 
-// enter writes this node's key for the first time. Another process under the same name is waited for until its key has
-// ended; one that renews it lives.
+// enter writes this node's key for the first time. Another process under the same name is waited for until it has not
+// renewed its key for its life; one that renews it lives.
 func (n *Node) enter(ctx context.Context) error {
-	met := uint64(0) // revision of a key that is not ours
+	var met sight // a key that is not ours
 	for try := 0; ctx.Err() == nil; try++ {
 		r, revision, err := n.readNode(ctx, n.Name)
 		switch {
 		case err != nil:
 			n.Log.Warn("cannot read who lives under this node's name; trying again", "node", n.Name, "error", err)
-		case r.Nonce == "" || r.Nonce == n.Nonce || r.Nonce == n.Before:
+		case r.Nonce == "" || r.Nonce == n.Nonce || slices.Contains(n.Before, r.Nonce) || met.revision == revision && n.clock()-met.at > n.Life:
 			if err = n.announceAt(ctx, revision); err == nil {
 				return nil
 			}
 			if !errors.Is(err, streams.ErrConflict) {
 				n.Log.Warn("cannot enter as a node; trying again", "node", n.Name, "error", err)
 			}
-		case met != 0 && revision != met:
+		case met.revision != 0 && revision != met.revision:
 			return n.taken(r)
-		case met == 0:
-			met, try = revision, 0
+		case met.revision == 0:
+			met, try = sight{revision: revision, at: n.clock()}, 0
 			n.Log.Info("a process of this node's name may still live; waiting until its key ends", "node", n.Name, "started", r.Started, "http", r.HTTP)
 		}
 		if !backoff(ctx, min(try, 2)) {
@@ -95,15 +96,19 @@ func (n *Node) announceAt(ctx context.Context, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	sent := time.Since(n.base)
-	next, err := n.write(ctx, nodeKey+n.Name, raw, revision, n.Life)
+	sent := n.clock()
+	next, err := n.write(ctx, nodeKey+n.Name, raw, revision, 0)
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.revision, n.known = next, r.State
-	if !n.current() {
+	if !n.current() { // if the others could not renew their keys either, they do so now
+		for name, s := range n.seen {
+			s.at = max(s.at, sent-n.Life*3/4)
+			n.seen[name] = s
+		}
 		n.stir()
 	}
 	n.until.Store(int64(sent + n.Life*3/4))
@@ -163,7 +168,7 @@ func (n *Node) recover(ctx context.Context, cause error) {
 // watchdog stops everything when this node may not take itself for one any more.
 func (n *Node) watchdog(ctx context.Context) {
 	for {
-		left := time.Duration(n.until.Load()) - time.Since(n.base)
+		left := time.Duration(n.until.Load()) - n.clock()
 		if left <= 0 {
 			n.lapse("its key was not renewed in time")
 			left = n.Life / 12
@@ -196,19 +201,24 @@ func (n *Node) lapse(why string) {
 	}
 }
 
-// erase takes this node's key away; it would end by itself.
+// erase says that this node has ended; others would find it out.
 func (n *Node) erase() {
 	n.until.Store(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = n.write(ctx, nodeKey+n.Name, nil, n.at(), time.Second)
+	_, _ = n.end(ctx, n.Name, n.at())
+}
+
+// end says that a node has ended, if its key is still at the revision. The note goes by itself: no key says the same.
+func (n *Node) end(ctx context.Context, name string, revision uint64) (uint64, error) {
+	return n.write(ctx, nodeKey+name, nil, revision, time.Minute)
 }
 
 // refresh makes the view anew from the index, and adds what this node knows better.
 func (n *Node) refresh() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := survey(n.index, n.seen, time.Now())
+	v := survey(n.index, n.seen, n.clock())
 	for p := range v.claims {
 		if n.own[p].revision > v.claims[p].revision {
 			v.claims[p] = n.own[p]
@@ -226,32 +236,55 @@ func (n *Node) refresh() {
 	}
 }
 
-// suspect asks the leader about nodes that have not renewed their key for its life: a watch may be behind.
+// suspect ends nodes that have not renewed their key for its life. A node that could not renew its own judges nobody.
 func (n *Node) suspect(ctx context.Context) {
+	if !n.current() {
+		return
+	}
 	n.mu.Lock()
 	var names []string
 	for name := range n.view.nodes {
-		if name != n.Name && time.Since(n.seen[name].at) > n.Life {
+		if name != n.Name && n.clock()-n.seen[name].at > n.Life {
 			names = append(names, name)
 		}
 	}
 	n.mu.Unlock()
 	for _, name := range names {
-		r, revision, err := n.readNode(ctx, name)
-		if err != nil {
+		if err := n.judge(ctx, name); err != nil {
 			return // nobody can tell now
 		}
-		n.mu.Lock()
-		s := n.seen[name]
-		switch {
-		case r.Nonce != "" && revision > s.revision:
-			s.revision, s.at = revision, time.Now()
-		case r.Nonce == "":
-			s.gone = true
-			n.Log.Warn("a node has ended", "node", name)
-		} // else its key is about to end
-		n.seen[name] = s
-		n.mu.Unlock()
 		n.refresh()
 	}
+}
+
+// judge asks for a node's key, as a watch may be behind, and ends the node when it has not been renewed. Should the answer be
+// behind as well, the bucket refuses the end.
+func (n *Node) judge(ctx context.Context, name string) error {
+	r, revision, err := n.readNode(ctx, name)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	s := n.seen[name]
+	n.mu.Unlock()
+	switch {
+	case r.Nonce == "":
+		s.gone = true
+	case revision > s.revision:
+		s.revision, s.at = revision, n.clock()
+	default:
+		if s.revision, err = n.end(ctx, name, s.revision); errors.Is(err, streams.ErrConflict) {
+			return nil // it lives, or another one has said so
+		} else if err != nil {
+			return err
+		}
+		s.gone = true
+		n.Log.Warn("a node has ended: it did not renew its key", "node", name, "for", n.Life)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s.revision >= n.seen[name].revision {
+		n.seen[name] = s
+	}
+	return nil
 }

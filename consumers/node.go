@@ -16,11 +16,15 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Node is this process among the nodes that share the partitions. It keeps a key in the bucket of owners that ends by
-// itself, watches those of the others, and holds a claim for each partition that it runs.
+// Node is this process among the nodes that share the partitions. It renews a key in the bucket of owners, watches those
+// of the others, and holds a claim for each partition that it runs.
+//
+// Who lives is judged by no wall clock, neither of a server nor of a node: a node whose key another one has not seen renewed
+// for its life, by that one's own clock since boot, has ended, once that one has written so at the revision that it saw.
+// Then its own renewal fails, should it live.
 //
 // A node takes a partition when the partition is its own by rendezvous hashing over the live nodes, and the claim is
-// free, its own, or held by a process that the bucket's leader says has ended. It gives it back when its loop has come to
+// free, its own, or held by a process of which the bucket says that it has ended. It gives it back when its loop has come to
 // an end. Every claim is a write at a revision. A node that could not renew its key for three quarters of its life stops
 // what it runs, before anybody else may take it. None of this carries the safety of the commit protocol, which the
 // revision checks of entities do: it keeps nodes from hindering each other.
@@ -32,13 +36,13 @@ type Node struct {
 	Appender *streams.Appender
 	Name     string        // of the node, a DNS label, kept with its data directory
 	Nonce    string        // of the process; made up when empty
-	Before   string        // nonce of the process before it in the same directory, which is known to have ended
+	Before   []string      // nonces of processes before it in the same directory, which are known to have ended
 	Version  string        // of the program, for show
 	Life     time.Duration // of a key that is not renewed; 0 is 3 s, at least 1 s
 	Log      *slog.Logger
 
-	base  time.Time    // what until counts from, by the monotonic clock
-	until atomic.Int64 // until when this node may take itself for one; 0: it may not
+	clock func() time.Duration // sinceBoot, but for tests
+	until atomic.Int64         // until when, by the clock, this node may take itself for one; 0: it may not
 
 	renewNow chan struct{}
 	nudge    chan struct{}
@@ -93,7 +97,10 @@ func (n *Node) prepare() {
 	if n.Log == nil {
 		n.Log = slog.New(slog.DiscardHandler)
 	}
-	n.base, n.started = time.Now(), time.Now().UTC().Truncate(time.Millisecond)
+	if n.clock == nil {
+		n.clock = sinceBoot
+	}
+	n.started = time.Now().UTC().Truncate(time.Millisecond)
 	n.seen = map[string]sight{}
 	n.changed, n.stirred = make(chan struct{}), make(chan struct{})
 	n.renewNow, n.nudge = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -234,7 +241,7 @@ func (n *Node) Stance() (NodeState, <-chan struct{}) {
 }
 
 // current reports whether this node may take itself for one.
-func (n *Node) current() bool { return time.Since(n.base) < time.Duration(n.until.Load()) }
+func (n *Node) current() bool { return n.clock() < time.Duration(n.until.Load()) }
 
 // state is what this node should be. It is called under the lock.
 func (n *Node) state() NodeState {

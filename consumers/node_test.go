@@ -278,7 +278,7 @@ func TestTheSecondOfOneNameRefuses(t *testing.T) {
 	one := w.join("one", func(n *Node) { n.Nonce = "original" })
 	one.Announce("http://somewhere")
 	w.shared(one)
-	copied := w.join("one", func(n *Node) { n.Before = "earlier" })
+	copied := w.join("one", func(n *Node) { n.Before = []string{"earlier"} })
 	select {
 	case err := <-copied.ends:
 		require.ErrorIs(t, err, ErrNameTaken)
@@ -295,11 +295,11 @@ func TestARestartTakesItsNameBack(t *testing.T) {
 	one := w.join("one", func(n *Node) { n.Nonce, n.Life = "first", time.Hour })
 	w.shared(one)
 	one.die()
-	again := w.join("one", func(n *Node) { n.Before = "first" })
-	w.shared(again) // it knows that the process before it has ended, an hour before its key does
+	again := w.join("one", func(n *Node) { n.Before = []string{"earlier", "first", "never entered"} })
+	w.shared(again) // it knows that the process before it has ended, an hour before others do
 	one.stop()
 	again.die()
-	third := w.join("one") // it does not know, and waits for the end of the key
+	third := w.join("one") // it does not know, and waits for the life of the key
 	w.shared(third)
 	again.stop()
 }

@@ -16,6 +16,9 @@ import (
 
 // Owner holds the lease of a role: what one process at a time does for all of them. Losing it is not dangerous (effects
 // are idempotent and fenced, views are written at a revision); holding it keeps two from hindering each other.
+//
+// No wall clock ends a lease: another process takes it, at its revision, when it has not seen it renewed for its life by its own
+// clock since boot.
 type Owner struct {
 	JS    jetstream.JetStream
 	Names streams.Names
@@ -28,6 +31,8 @@ type Owner struct {
 	// it is draining. Its channel is closed when that or a lease may have changed. See [Node.Stance]; nil may always.
 	Stance func() (NodeState, <-chan struct{})
 
+	clock   func() time.Duration // sinceBoot, but for tests
+	met     sight                // the lease of another one
 	standby atomic.Bool
 }
 
@@ -45,6 +50,9 @@ func (o *Owner) stance() (NodeState, <-chan struct{}) {
 // returns; a lost lease ends the context of work, and Run waits for the lease again.
 func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error {
 	o.Life, o.Role = max(orDefault(o.Life, 3*time.Second), time.Second), orDefault(o.Role, "engine")
+	if o.clock == nil {
+		o.clock = sinceBoot
+	}
 	waiting, told := false, false
 	o.standby.Store(true)
 	for {
@@ -53,12 +61,13 @@ func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error
 		if stance == NodeLive {
 			var revision uint64
 			var holder string
+			asked := o.clock()
 			revision, holder, held = o.take(ctx)
 			switch {
 			case held == nil:
 				waiting = false
 				o.standby.Store(false)
-				again, err := o.hold(ctx, revision, work)
+				again, err := o.hold(ctx, revision, asked, work)
 				o.standby.Store(true)
 				if !again {
 					return err
@@ -81,7 +90,7 @@ func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error
 }
 
 // await waits until the lease may be free: when somebody says so, and every now and then, because nobody says that a
-// lease has ended by itself.
+// lease is not renewed any more.
 func (o *Owner) await(ctx context.Context, changed <-chan struct{}) bool {
 	t := time.NewTimer(min(o.Life/5, 500*time.Millisecond))
 	defer t.Stop()
@@ -99,7 +108,7 @@ var errHeld = errors.New("the lease is held")
 func (o *Owner) stream() string  { return "KV_" + o.Names.Bucket(streams.OwnersBucket) }
 func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.OwnersBucket) + "." + o.Role }
 
-// take writes the lease if it is free or this node's own.
+// take writes the lease if it is free, this node's own, or not renewed for its life.
 func (o *Owner) take(ctx context.Context) (uint64, string, error) {
 	m, err := lastMessage(ctx, o.JS, o.stream(), o.subject())
 	if err != nil {
@@ -109,17 +118,25 @@ func (o *Owner) take(ctx context.Context) (uint64, string, error) {
 	if m != nil {
 		revision = m.Sequence
 		if holder := string(m.Data); holder != "" && holder != o.Node {
-			return 0, holder, errHeld
+			if o.met.revision != revision {
+				o.met = sight{revision: revision, at: o.clock()}
+			}
+			if o.clock()-o.met.at <= o.Life {
+				return 0, holder, errHeld
+			}
 		}
 	}
 	revision, err = o.write(ctx, revision, o.Node)
 	return revision, "", err
 }
 
+// write stores the holder at a revision. That there is none needs no key for long.
 func (o *Owner) write(ctx context.Context, revision uint64, node string) (uint64, error) {
 	m := &nats.Msg{Subject: o.subject(), Data: []byte(node), Header: nats.Header{}}
 	streams.Expect(m, revision)
-	streams.Keep(m, o.Life)
+	if node == "" {
+		streams.Keep(m, o.Life)
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.Life/3)
 	defer cancel()
 	ack, err := o.JS.PublishMsg(ctx, m)
@@ -129,16 +146,15 @@ func (o *Owner) write(ctx context.Context, revision uint64, node string) (uint64
 	return ack.Sequence, nil
 }
 
-// hold runs work and renews the lease beside it. again says that the lease was lost, or given back because this process
-// may not keep it.
-func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Context) error) (again bool, err error) {
+// hold runs work and renews the lease beside it, which was asked for at renewed. again says that the lease was lost, or given
+// back because this process may not keep it.
+func (o *Owner) hold(ctx context.Context, revision uint64, renewed time.Duration, work func(context.Context) error) (again bool, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- work(inner) }()
 	tick := time.NewTicker(o.Life / 4)
 	defer tick.Stop()
-	renewed := time.Now()
 	leaving := false
 	for {
 		stance, changed := o.stance()
@@ -157,21 +173,35 @@ func (o *Owner) hold(ctx context.Context, revision uint64, work func(context.Con
 			return leaving && ctx.Err() == nil, err
 		case <-changed:
 		case <-tick.C:
-			next, err := o.write(ctx, revision, o.Node)
+			asked := o.clock()
+			next, err := o.renew(ctx, revision, renewed+o.Life*3/4-asked)
 			if err == nil {
-				revision, renewed = next, time.Now()
+				revision, renewed = next, asked
 				continue
 			}
-			if next, _, errTake := o.take(ctx); errTake == nil { // an answer was lost, or the lease had ended
-				revision, renewed = next, time.Now()
-				continue
-			} else if errors.Is(errTake, errHeld) || time.Since(renewed) > o.Life*3/4 {
+			if errors.Is(err, errHeld) || o.clock()-renewed > o.Life*3/4 {
 				o.Log.Error("cannot keep the lease", "role", o.Role, "error", err)
 				cancel()
 				return true, <-done
 			}
 		}
 	}
+}
+
+// renew writes the lease again, within the time that is left. Where that fails, an answer was lost, or the lease is not this
+// node's any more.
+func (o *Owner) renew(ctx context.Context, revision uint64, within time.Duration) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	next, err := o.write(ctx, revision, o.Node)
+	if err != nil {
+		var errTake error
+		if next, _, errTake = o.take(ctx); errTake == nil {
+			return next, nil
+		}
+		err = errors.Join(err, errTake)
+	}
+	return next, err
 }
 
 // wait reports false when ctx has ended.

@@ -29,7 +29,7 @@ const (
 	wantKey      = "want."      // <name>: what an operator wants of a node; empty or absent is that it lives
 )
 
-// record is what a node says about itself. It ends by itself when it is not renewed.
+// record is what a node says about itself. Others end it when it is not renewed.
 type record struct {
 	Name    string    `json:"name"`
 	Nonce   string    `json:"nonce"` // of the process
@@ -50,11 +50,11 @@ type claim struct {
 
 func (c claim) of(r record) bool { return c.Node == r.Name && c.Nonce == r.Nonce }
 
-// sight is when a node was last seen to renew, by our own clock.
+// sight is when a key was last seen to be renewed, by our own clock.
 type sight struct {
 	revision uint64
-	at       time.Time
-	gone     bool // the leader said that this revision has ended
+	at       time.Duration
+	gone     bool // the bucket said that it has ended
 }
 
 // view is what the bucket says. It is made anew from the index whenever something changes; it may be behind, so
@@ -66,9 +66,8 @@ type view struct {
 	roles  map[string]string // role to node
 }
 
-// survey reads the index. seen is brought up to date: a node that has not renewed for its life is left out once the leader
-// has confirmed it.
-func survey(ix *kv.Index, seen map[string]sight, now time.Time) view {
+// survey reads the index. seen is brought up to date: a node is left out once the bucket has said that it has ended.
+func survey(ix *kv.Index, seen map[string]sight, now time.Duration) view {
 	v := view{nodes: map[string]record{}, wants: map[string]NodeState{}, roles: map[string]string{}}
 	for _, item := range ix.List(kv.Query{Limit: 100_000}).Items {
 		raw, _ := item.Value.([]byte) // what describeOwner keeps
@@ -87,7 +86,7 @@ func survey(ix *kv.Index, seen map[string]sight, now time.Time) view {
 	return v
 }
 
-func (v *view) node(name string, raw []byte, revision uint64, seen map[string]sight, now time.Time) {
+func (v *view) node(name string, raw []byte, revision uint64, seen map[string]sight, now time.Duration) {
 	s := seen[name]
 	if revision > s.revision {
 		s = sight{revision: revision, at: now}

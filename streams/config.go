@@ -20,7 +20,7 @@ const (
 	ProbeStream   = "PROBE"
 )
 
-// OwnersBucket holds the lease of the one process that takes commands.
+// OwnersBucket holds the nodes that live, and who of them has which partition and role.
 const OwnersBucket = "owners"
 
 // Windows in which the server itself drops a message whose id it has seen. Exactness does not rest on them; they save
@@ -96,7 +96,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 		}
 		configs = append(configs, c)
 	}
-	owners := bucketConfig(n.Bucket(OwnersBucket), "Who takes commands: leases that end by themselves", replicas)
+	owners := bucketConfig(n.Bucket(OwnersBucket), "Nodes that live, and who of them has which partition and role", replicas)
 	owners.AllowMsgTTL = true
 	configs = append(configs, owners)
 	for _, b := range p.Views {

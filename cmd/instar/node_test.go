@@ -92,8 +92,19 @@ func TestNodeNameAndNonce(t *testing.T) {
 
 	second, err := claimData(dir, "")
 	require.NoError(t, err)
-	require.Equal(t, []string{"node-1", first.nonce}, []string{second.node, second.before}, "it knows who was before it")
+	require.Equal(t, "node-1", second.node)
+	require.Equal(t, []string{first.nonce}, second.before, "it knows who was before it")
 	require.NoError(t, second.close())
+	next, err := claimData(dir, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{second.nonce, first.nonce}, next.before, "the second may have been killed before it entered")
+	require.NoError(t, next.close())
+	for range 2 * remembered {
+		more, err := claimData(dir, "")
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(more.before), remembered)
+		require.NoError(t, more.close())
+	}
 	_, err = claimData(dir, "node-2")
 	require.ErrorContains(t, err, `is that of node "node-1", and --node says "node-2"`)
 

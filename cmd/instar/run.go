@@ -37,7 +37,7 @@ type app struct {
 
 	node     string
 	nonce    string          // of this process
-	before   string          // of the one before it, which has ended
+	before   []string        // of those before it, which have ended
 	server   *streams.Server // nil when attached
 	machines []*machines.Machine
 	indexes  map[string]*kv.Index

@@ -26,27 +26,40 @@ const (
 	roleViews   = "views"
 )
 
-// incarnate chooses the nonce of this process and finds that of the one before it, which has ended: the directory is
-// locked. In a copy of a directory there is none before it, and the original may live.
-func incarnate(dir string, lock *os.File) (nonce, before string, err error) {
+// remembered is how many processes a data directory remembers. It takes more than that to start so many within the life of a key.
+const remembered = 64
+
+// incarnate chooses the nonce of this process and finds those of the ones before it, which have ended: the directory is
+// locked. It is more than the last one that matters, as that may have been killed before it entered under its nonce. In a copy
+// of a directory there is none before it, and the original may live.
+func incarnate(dir string, lock *os.File) (nonce string, before []string, err error) {
 	info, err := lock.Stat()
 	if err != nil {
-		return "", "", fmt.Errorf("cannot look at the data directory: %w", err)
+		return "", nil, fmt.Errorf("cannot look at the data directory: %w", err)
 	}
 	place := "0"
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		place = fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 	}
 	path := filepath.Join(dir, "nonce")
-	if raw, err := os.ReadFile(path); err == nil {
-		if old, at, ok := strings.Cut(strings.TrimSpace(string(raw)), " "); ok && at == place {
-			before = old
-		}
+	raw, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", nil, fmt.Errorf("cannot read the nonces of the node: %w", err)
 	}
 	nonce = nuid.Next()
-	err = os.WriteFile(path, []byte(nonce+" "+place+"\n"), 0o600)
-	if err != nil && !errors.Is(err, syscall.ENOSPC) { // on a full disk the next start waits for the end of this one's key
-		return "", "", fmt.Errorf("cannot write the nonce of the node: %w", err)
+	lines := nonce + " " + place + "\n"
+	for line := range strings.Lines(string(raw)) { // the last process first
+		if old, at, ok := strings.Cut(strings.TrimSpace(line), " "); ok && at == place && len(before) < remembered {
+			before = append(before, old)
+			lines += old + " " + place + "\n"
+		}
+	}
+	err = os.WriteFile(path+".new", []byte(lines), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path) // whoever is killed here leaves the one or the other
+	}
+	if err != nil && !errors.Is(err, syscall.ENOSPC) { // on a full disk the next start waits for the life of this one's key
+		return "", nil, fmt.Errorf("cannot write the nonce of the node: %w", err)
 	}
 	return nonce, before, nil
 }

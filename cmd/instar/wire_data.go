@@ -19,9 +19,9 @@ import (
 // data is the data directory, held by this process.
 type data struct {
 	lock   *os.File
-	node   string // the name of this node, kept with its data
-	nonce  string // of this process
-	before string // of the process before it in this directory, which has ended
+	node   string   // the name of this node, kept with its data
+	nonce  string   // of this process
+	before []string // of processes before it in this directory, which have ended
 }
 
 // claimData makes the directory, locks it and reads or chooses the name of the node. A name that is asked for must be the

@@ -1,0 +1,17 @@
+package consumers
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sinceBoot is the clock that lives are judged by. Nobody can set it, unlike the wall clock, and it goes on while the machine
+// is suspended, unlike the one behind [time.Since]: a machine that wakes up knows that its time is over.
+func sinceBoot() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("consumers: the kernel has no CLOCK_BOOTTIME: " + err.Error()) // Linux has it since 2.6.39
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,211 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// byHand is a clock that a test moves.
+type byHand struct{ at atomic.Int64 }
+
+func newByHand() *byHand {
+	c := &byHand{}
+	c.move(time.Hour)
+	return c
+}
+
+func (c *byHand) now() time.Duration   { return time.Duration(c.at.Load()) }
+func (c *byHand) move(d time.Duration) { c.at.Add(int64(d)) }
+
+// observer is a node that has entered, and whose life and judgement a test drives.
+func (w *world) observer(name string) (*Node, *byHand) {
+	w.t.Helper()
+	c := newByHand()
+	n := &Node{JS: w.JS, Appender: w.Appender, Name: name, Log: w.Log, Life: 3 * time.Second, clock: c.now}
+	n.prepare()
+	w.also(n.index.Run)
+	<-n.index.Ready()
+	n.refresh()
+	require.NoError(w.t, n.enter(w.ctx))
+	return n, c
+}
+
+func (n *Node) sees(w *world, name string) {
+	w.t.Helper()
+	w.eventually(n.Name+" sees "+name, func() bool {
+		n.refresh()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		_, ok := n.view.nodes[name]
+		return ok
+	})
+}
+
+func (n *Node) lives(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.view.nodes[name]
+	return ok
+}
+
+// No server's clock ends a node or a lease: a step forward on the leader of the bucket would end all of them at once.
+func TestNoServersClockEndsALife(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	w.observer("one")
+	one := w.owner("one", time.Minute)
+	one.works(t)
+	for _, subject := range []string{"$KV.owners.node.one", "$KV.owners.engine"} {
+		list := w.stream("KV_owners", subject)
+		require.Len(t, list, 1, subject)
+		require.Empty(t, list[0].Header.Get("Nats-TTL"), subject)
+	}
+}
+
+// A node is ended by one that has not seen it renew for its life, and by its own clock only.
+func TestANodeIsEndedByTheClockOfWhoSeesIt(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one, _ := w.observer("one")
+	two, clock := w.observer("two")
+	two.sees(w, "one")
+	renewAt := func(d time.Duration) {
+		clock.move(d)
+		require.NoError(t, two.announceAt(w.ctx, two.at()))
+	}
+
+	renewAt(2 * time.Second)
+	renewAt(time.Second) // not longer than the life
+	two.suspect(w.ctx)
+	require.True(t, two.lives("one"))
+
+	require.NoError(t, one.announceAt(w.ctx, one.at())) // whether its watch has brought that or not
+	renewAt(time.Millisecond)
+	two.suspect(w.ctx)
+	require.True(t, two.lives("one"))
+
+	renewAt(2 * time.Second)
+	require.True(t, two.lives("one"))
+	renewAt(2 * time.Second)
+	two.suspect(w.ctx)
+	require.False(t, two.lives("one"))
+	require.ErrorIs(t, one.announceAt(w.ctx, one.at()), streams.ErrConflict, "it finds out that it has been ended")
+	one.recover(w.ctx, streams.ErrConflict)
+	require.NoError(t, one.announceAt(w.ctx, one.at()))
+	two.sees(w, "one") // it lives again
+}
+
+// The machine was suspended, or the whole cluster stood still: a node that was away itself judges nobody by that time.
+func TestANodeThatWasAwayJudgesNobodyByThatTime(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	w.observer("one")
+	two, clock := w.observer("two")
+	two.sees(w, "one")
+	engine := &Engine{Node: two}
+	require.True(t, engine.may())
+	clock.move(time.Hour)
+	require.False(t, engine.may(), "it does not commit before it has renewed its key")
+	two.suspect(w.ctx)
+	require.True(t, two.lives("one"))
+	require.NoError(t, two.announceAt(w.ctx, two.at()))
+	two.suspect(w.ctx)
+	require.True(t, two.lives("one"), "it may be about to renew its key, too")
+	clock.move(time.Second)
+	two.suspect(w.ctx)
+	require.False(t, two.lives("one"))
+}
+
+// A process that has another one's name waits for the life of its key by its own clock.
+func TestANameIsTakenOverWhenItsKeyIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	w.observer("one")
+	c := newByHand()
+	again := &Node{JS: w.JS, Appender: w.Appender, Name: "one", Log: w.Log, Life: 3 * time.Second, clock: c.now}
+	again.prepare()
+	entered := make(chan error, 1)
+	w.running.Go(func() { entered <- again.enter(w.ctx) })
+	for done := false; !done; {
+		select {
+		case err := <-entered:
+			require.NoError(t, err)
+			done = true
+		case <-time.After(20 * time.Millisecond):
+			c.move(100 * time.Millisecond)
+		}
+	}
+	require.Greater(t, c.now(), time.Hour+3*time.Second)
+	raw, _, err := again.read(w.ctx, nodeKey+"one")
+	require.NoError(t, err)
+	var r record
+	require.NoError(t, json.Unmarshal(raw, &r))
+	require.Equal(t, again.Nonce, r.Nonce)
+}
+
+func TestALeaseIsTakenOverWhenItIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	renew := func() uint64 {
+		m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("one"), Header: nats.Header{}}
+		ack, err := w.JS.PublishMsg(w.ctx, m)
+		require.NoError(t, err)
+		return ack.Sequence
+	}
+	c := newByHand()
+	o := &Owner{JS: w.JS, Node: "two", Role: "engine", Life: 3 * time.Second, Log: w.Log, clock: c.now}
+	held := func() {
+		t.Helper()
+		_, holder, err := o.take(w.ctx)
+		require.ErrorIs(t, err, errHeld)
+		require.Equal(t, "one", holder)
+	}
+	renew()
+	held()
+	c.move(3 * time.Second)
+	held()
+	renew()
+	c.move(time.Hour)
+	held() // renewed while nobody looked
+	c.move(3*time.Second + 1)
+	revision, _, err := o.take(w.ctx)
+	require.NoError(t, err)
+	holder, at := w.lease()
+	require.Equal(t, "two", holder)
+	require.Equal(t, at, revision)
+}
+
+// The holder's time is over before another one may take the lease, also when the bucket does not answer.
+func TestWhoCannotRenewTheLeaseStopsInTime(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	c := newByHand()
+	o := &Owner{JS: w.JS, Node: "one", Role: "engine", Life: time.Second, Log: w.Log, clock: c.now}
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	started, ended := make(chan struct{}, 2), make(chan struct{}, 2)
+	w.running.Go(func() {
+		_ = o.Run(ctx, func(ctx context.Context) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			ended <- struct{}{}
+			return nil
+		})
+	})
+	<-started
+	c.move(time.Hour) // the machine was suspended
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it works on")
+	}
+	<-started // nobody else has taken the lease
+}
