@@ -53,7 +53,7 @@ var plan = []room{
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
 	{path: "providers/relay", ours: []string{"machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
-	{path: "consumers/...", ours: []string{"consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/..."}},
+	{path: "consumers/...", ours: []string{"consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober", ours: []string{"consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
