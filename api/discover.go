@@ -27,6 +27,7 @@ type Discovered struct {
 	Index     uint64               `json:"index" doc:"Every change up to this revision is in the answer; pass it as ?index= to wait for the next one"`
 	Changed   uint64               `json:"changed" doc:"Revision of the last change of this service"`
 	Protected bool                 `json:"protected" doc:"The service preserves itself: what is answered may be gone"`
+	Stale     float64              `json:"staleSeconds,omitempty" doc:"The node cannot hear the others: what is answered is what it knew so many seconds ago"`
 	AsOf      *discovery.AsOf      `json:"asOf,omitempty" doc:"With ?at=: what the answer was built from"`
 	Instances []discovery.Endpoint `json:"instances"`
 }
@@ -37,10 +38,13 @@ type DiscoveredServices struct {
 	Index    uint64              `json:"index" doc:"Every change up to this revision is in the answer"`
 }
 
-const headerIndex = "X-Instar-Index"
+const (
+	headerIndex = "X-Instar-Index"
+	headerStale = "X-Instar-Stale-Seconds" // only while the node may be behind
+)
 
 const discoverDoc = `Answers from memory with the instances that may get traffic, with their weights of this moment. A service that nobody knows has
-an empty list. With ?index= the answer waits until this service (no other one) has changed after that revision, or until ?wait= is over.
+an empty list. A node that cannot hear the others answers with what it knew last, and says so (X-Instar-Stale-Seconds, staleSeconds). With ?index= the answer waits until this service (no other one) has changed after that revision, or until ?wait= is over.
 With ?at= it is the answer as it would have been at a time, or after the event of that sequence, built from the stream of events.`
 
 // discoverRoutes are the operations on instances that are not generated; none without a catalog.
@@ -49,7 +53,10 @@ func (s *Server) discoverRoutes() []*route {
 		return nil
 	}
 	tags := []string{"discovery"}
-	index := map[string]*huma.Param{headerIndex: {Schema: number(0)}}
+	index := map[string]*huma.Param{
+		headerIndex: {Schema: number(0)},
+		headerStale: {Schema: &huma.Schema{Type: huma.TypeNumber}, Description: "Only while the node cannot hear the others: what is answered is what it knew so many seconds ago"},
+	}
 	one := &route{role: Read, serve: (*request).discover, op: huma.Operation{
 		OperationID: "discover", Method: http.MethodGet, Path: "/v1/discover/{service}", Tags: tags, Summary: "Find the instances of a service", Description: discoverDoc,
 		Errors: []int{404, 503, 504},
@@ -230,30 +237,48 @@ func (q *request) nextChange(dq discovery.Query) error {
 func (q *request) found(dq discovery.Query) error {
 	if !dq.Plain() {
 		r := q.o.Discovery.Find(dq)
-		return q.writeFound(head(dq, r.Index, r.Changed, r.Protected), discovery.List(r.Endpoints), r.Index)
+		return q.writeFound(dq, r, discovery.List(r.Endpoints))
 	}
 	index := q.o.Discovery.Index()
 	sn := q.o.Discovery.Whole(dq.Namespace, dq.Service)
-	return q.writeFound(head(dq, index, sn.Changed, sn.Protected), sn.Instances(), index)
+	return q.writeFound(dq, discovery.Result{Index: index, Changed: sn.Changed, Protected: sn.Protected}, sn.Instances())
 }
 
-// head is an answer up to its list.
-func head(dq discovery.Query, index, changed uint64, protected bool) []byte {
+// head is an answer up to its list. What is stale was so before the question: it may be newer, never older than it says.
+func head(dq discovery.Query, r discovery.Result, stale time.Duration) []byte {
 	b := make([]byte, 0, 256)
 	b = append(append(b, `{"service":"`...), dq.Service...) // names are labels: nothing is to be escaped
 	b = append(append(b, `","namespace":"`...), dq.Namespace...)
-	b = strconv.AppendUint(append(b, `","index":`...), index, 10)
-	b = strconv.AppendUint(append(b, `,"changed":`...), changed, 10)
-	b = strconv.AppendBool(append(b, `,"protected":`...), protected)
+	b = strconv.AppendUint(append(b, `","index":`...), r.Index, 10)
+	b = strconv.AppendUint(append(b, `,"changed":`...), r.Changed, 10)
+	b = strconv.AppendBool(append(b, `,"protected":`...), r.Protected)
+	if stale > 0 {
+		b = append(append(b, `,"staleSeconds":`...), seconds(stale)...)
+	}
 	return append(b, `,"instances":`...)
 }
 
 // bodies are buffers for answers.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-func (q *request) writeFound(head, list []byte, index uint64) error {
+// seconds is a duration as it is told; what is not 0 is at least a millisecond.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(max(d, time.Millisecond).Seconds(), 'f', 3, 64)
+}
+
+// tellIndex says up to where an answer is complete, and whether that was so a while ago.
+func (q *request) tellIndex(index uint64) (stale time.Duration) {
 	h := q.w.Header()
 	h[headerIndex] = []string{strconv.FormatUint(index, 10)}
+	if stale = q.o.Discovery.Stale(); stale > 0 {
+		h[headerStale] = []string{seconds(stale)}
+	}
+	return stale
+}
+
+func (q *request) writeFound(dq discovery.Query, r discovery.Result, list []byte) error {
+	head := head(dq, r, q.tellIndex(r.Index))
+	h := q.w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	h["Content-Length"] = []string{strconv.Itoa(len(head) + len(list) + 2)}
 	q.w.WriteHeader(http.StatusOK)
@@ -278,7 +303,7 @@ func (q *request) discoverAll() error {
 		return err
 	}
 	index := q.o.Discovery.Index()
-	q.w.Header()[headerIndex] = []string{strconv.FormatUint(index, 10)}
+	q.tellIndex(index)
 	return q.json(http.StatusOK, DiscoveredServices{q.o.Discovery.Summaries(ns), index})
 }
 

@@ -65,7 +65,7 @@ func (s *Server) microDiscover(r micro.Request) {
 		return
 	}
 	found := s.o.Discovery.Find(dq)
-	body := append(head(dq, found.Index, found.Changed, found.Protected), discovery.List(found.Endpoints)...)
+	body := append(head(dq, found, s.o.Discovery.Stale()), discovery.List(found.Endpoints)...)
 	if err := r.Respond(append(body, '}')); err != nil {
 		s.o.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
 	}

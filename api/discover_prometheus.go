@@ -46,6 +46,7 @@ func (q *request) targets() error {
 	if err := q.caughtUp(); err != nil { // on an error Prometheus keeps the list that it has
 		return err
 	}
+	q.tellIndex(q.o.Discovery.Index())
 	groups := []TargetGroup{}
 	for _, e := range q.o.Discovery.Everyone(ns, q.path("service")) {
 		groups = append(groups, TargetGroup{[]string{e.NodeAddress}, targetLabels(&e)})

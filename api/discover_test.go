@@ -26,6 +26,7 @@ import (
 type registry struct {
 	*bundle
 	catalog *discovery.Catalog
+	cut     func() // it hears nothing of the instances any more
 }
 
 func discovering(t *testing.T, change ...func(*api.Options)) *registry {
@@ -44,8 +45,11 @@ func discovering(t *testing.T, change ...func(*api.Options)) *registry {
 		guards := kv.NewIndex(o.JS, "preservations", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
 		r.catalog = discovery.New(discovery.Options{Instances: instances, Preservations: guards, History: discovery.History{JS: o.JS}})
 		ctx, cancel := context.WithCancel(context.Background())
+		heard, cut := context.WithCancel(ctx)
+		r.cut = cut
 		var running sync.WaitGroup
-		for _, run := range []func(context.Context) error{instances.Run, guards.Run, r.catalog.Run} {
+		running.Go(func() { _ = instances.Run(heard) })
+		for _, run := range []func(context.Context) error{guards.Run, r.catalog.Run} {
 			running.Go(func() { _ = run(ctx) })
 		}
 		t.Cleanup(func() {

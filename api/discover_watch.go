@@ -14,7 +14,8 @@ import (
 
 const discoverWatchDoc = `Server-sent events about the instances of one service. First "snapshot", the same as GET /v1/discover/{service} answers; then "delta"
 {index, changed, protected, put, remove} for each change: put holds instances that are new or different, remove ids. Changes of
-other services are not told. A weight that grows by itself is told once a second. A comment comes every 10 s.
+other services are not told. A weight that grows by itself is told once a second. A comment comes every 10 s. "stale" {staleSeconds} says that
+the node cannot hear the others, so that what it told is what it knew so many seconds ago, again every 10 s for as long as that is so, and with 0 that it is over.
 "id" is the index. A reconnect with it (Last-Event-ID or ?after=) goes on without a snapshot when nothing of the service has changed
 since, and begins with a new one when something has. "end" says that the server stops.`
 
@@ -74,6 +75,7 @@ type discoverFeed struct {
 	w  *eventWriter
 
 	told      []discovery.Endpoint // what the client has
+	stale     bool                 // it was told so
 	protected bool
 	mark      uint64 // index up to which it has everything
 }
@@ -90,12 +92,14 @@ func (f *discoverFeed) run(after uint64) {
 	sn, stirred := f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
 	r := f.o.Discovery.Find(f.dq)
 	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
+	turned := f.o.Discovery.Turned()
 	if after != 0 && after <= r.Index && r.Changed <= after && !r.Protected && (sn == nil || sn.Until().IsZero()) {
+		f.fresh() // first: it is about all that comes
 		f.w.id(strconv.FormatUint(r.Index, 10))
 	} else {
 		f.snapshot(r)
 	}
-	f.follow(ctx, sn, stirred)
+	f.follow(ctx, sn, stirred, turned)
 }
 
 // snapshot says what there is.
@@ -103,13 +107,30 @@ func (f *discoverFeed) snapshot(r discovery.Result) {
 	if r.Endpoints == nil {
 		r.Endpoints = []discovery.Endpoint{}
 	}
+	stale := f.o.Discovery.Stale()
+	f.stale = stale > 0
 	f.w.send("snapshot", strconv.FormatUint(r.Index, 10), Discovered{
-		Service: f.dq.Service, Namespace: f.dq.Namespace, Index: r.Index, Changed: r.Changed, Protected: r.Protected, Instances: r.Endpoints,
+		Service: f.dq.Service, Namespace: f.dq.Namespace, Index: r.Index, Changed: r.Changed, Protected: r.Protected, Stale: stale.Seconds(), Instances: r.Endpoints,
 	})
 	f.w.flush()
 }
 
-func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirred <-chan struct{}) {
+// fresh says that what was told is stale, or is not any more.
+func (f *discoverFeed) fresh() {
+	stale := f.o.Discovery.Stale()
+	if stale == 0 && !f.stale {
+		return
+	}
+	f.stale = stale > 0
+	text := "0"
+	if f.stale {
+		text = seconds(stale)
+	}
+	f.w.event("stale", "", fmt.Appendf(nil, `{"staleSeconds":%s}`, text))
+	f.w.flush()
+}
+
+func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirred, turned <-chan struct{}) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	grow := time.NewTimer(time.Hour)
@@ -125,7 +146,12 @@ func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirr
 		select {
 		case <-stirred:
 		case <-grow.C:
+		case <-turned:
+			turned = f.o.Discovery.Turned()
+			f.fresh()
+			continue
 		case <-beat.C:
+			f.fresh()
 			f.tick()
 			continue
 		case <-ctx.Done():

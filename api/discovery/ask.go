@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bcc94042/instar/machines/instance"
 )
@@ -80,21 +79,10 @@ func (c *Catalog) Stir(namespace, service string) (*Snapshot, <-chan struct{}) {
 	return s.snapshot(c.o.Now()), w
 }
 
-// Services are the services of a namespace that have instances which have not ended, in the order of their names.
-func (c *Catalog) Services(namespace string) []string {
-	var names []string
-	for s := range c.each {
-		if s.namespace != namespace {
-			continue
-		}
-		s.mu.Lock()
-		if len(s.all) > 0 {
-			names = append(names, s.name)
-		}
-		s.mu.Unlock()
-	}
-	slices.Sort(names)
-	return names
+// Inhabited says whether a namespace has services that have or had instances. It takes no lock.
+func (c *Catalog) Inhabited(namespace string) bool {
+	_, there := c.namespaces.Load(namespace)
+	return there
 }
 
 // Summaries are the services of a namespace, or of all when it is empty, in the order of namespaces and names; those
@@ -267,17 +255,3 @@ func (c *Catalog) Everyone(namespace, service string) []Endpoint {
 	})
 	return all
 }
-
-// Fresh reports whether the catalog is complete and hears from the bucket: while it is not, what is answered is what was
-// known last.
-func (c *Catalog) Fresh() bool {
-	select {
-	case <-c.ready:
-		return c.o.Instances.Lag().Quiet < maxQuiet
-	default:
-		return false
-	}
-}
-
-// maxQuiet is how long the bucket may say nothing; it does so every second.
-const maxQuiet = 5 * time.Second

@@ -76,7 +76,7 @@ func TestMemoryPerInstance(t *testing.T) {
 		before, start := heap(), time.Now()
 		c := crowd(n)
 		took := time.Since(start)
-		for _, s := range c.Services("default") {
+		for _, s := range populated(c) {
 			c.Whole("default", s).Instances()
 		}
 		each := float64(heap()-before) / float64(n)

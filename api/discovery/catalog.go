@@ -23,6 +23,7 @@ type Options struct {
 	Instances     *kv.Index        // its items have an *instance.Record as Value
 	Preservations *kv.Index        // nil: no service is ever protected
 	History       History          // what [Catalog.At] reads; its zero value has none
+	Hears         func() bool      // whether this node hears the other ones; nil: there are none
 	Now           func() time.Time // nil is time.Now
 	Log           *slog.Logger     // nil discards
 }
@@ -32,12 +33,14 @@ type Catalog struct {
 	o     Options
 	ready chan struct{}
 	past  chan struct{} // one per answer about the past
+	fresh freshness
 
-	services sync.Map // *service by <namespace>.<service>
-	at       atomic.Uint64
-	finds    atomic.Uint64
-	built    atomic.Uint64
-	lost     atomic.Uint64
+	services   sync.Map // *service by <namespace>.<service>
+	namespaces sync.Map // of those
+	at         atomic.Uint64
+	finds      atomic.Uint64
+	built      atomic.Uint64
+	lost       atomic.Uint64
 
 	mu        sync.RWMutex
 	ids       map[idKey][]*service     // where an id is, or was
@@ -72,9 +75,12 @@ func New(o Options) *Catalog {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Catalog{
+	c := &Catalog{
 		o: o, ready: make(chan struct{}), past: make(chan struct{}, maxPast), ids: map[idKey][]*service{}, strangers: map[string]chan struct{}{}, guarded: map[string]map[string]struct{}{},
 	}
+	c.fresh.held, c.fresh.turned = time.Now(), make(chan struct{})
+	c.fresh.since.Store(c.fresh.held.UnixNano()) // until it is complete
+	return c
 }
 
 // Ready is closed when everything that was in the bucket is in the catalog. Before, what is answered may lack instances.
@@ -91,6 +97,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 		beside.Go(func() { c.again(ctx, c.o.Preservations, c.followGuards) })
 	}
 	beside.Go(func() { c.cool(ctx) })
+	beside.Go(func() { c.look(ctx) })
 	c.again(ctx, c.o.Instances, c.follow)
 	return nil
 }
@@ -175,6 +182,7 @@ func (c *Catalog) fill(ix *kv.Index) {
 	default:
 		close(c.ready)
 	}
+	c.judge()
 }
 
 // everything is all that an index has; the revision is the one up to which that is complete.
@@ -270,6 +278,7 @@ func (c *Catalog) open(namespace, name string) *service {
 	defer c.mu.Unlock()
 	s.guarded = len(c.guarded[s.key()]) > 0
 	c.services.Store(s.key(), s)
+	c.namespaces.Store(s.namespace, nil)
 	return s
 }
 

@@ -7,7 +7,8 @@
 //   - Every answer says up to which revision of the bucket all changes are in it (Index), and at which revision its
 //     service last changed (Changed). Wait blocks until a revision is in all answers.
 //   - A value that this program cannot read changes nothing: what was known of the instance before stays.
-//   - While the watch of the bucket is broken, what was known last is answered.
+//   - While the watch of the bucket is broken, or the node is cut off from the others, what was known last is answered,
+//     and Stale says since when; every door passes that on.
 //
 // Watching. A watcher is woken by changes of its own service only. It is told that there is something new, never what:
 // it asks again, so a slow one misses nothing and holds up nobody.

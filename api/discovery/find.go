@@ -47,6 +47,6 @@ type Finder interface {
 	Find(q Query) Result
 	// Watch returns a channel that is closed when the service's Changed moves beyond after.
 	Watch(namespace, service string, after uint64) <-chan struct{}
-	// Services are the services of a namespace that have instances.
-	Services(namespace string) []string
+	// Inhabited says whether a namespace has services that have or had instances.
+	Inhabited(namespace string) bool
 }

@@ -30,7 +30,7 @@ type bundle struct {
 	catalog *discovery.Catalog
 }
 
-func setup(t testing.TB) *bundle {
+func setup(t testing.TB, change ...func(*discovery.Options)) *bundle {
 	b := &bundle{}
 	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
 	require.NoError(t, err)
@@ -51,7 +51,11 @@ func setup(t testing.TB) *bundle {
 		return meta, err
 	}, kv.Options{})
 	guards := kv.NewIndex(b.js, "preservations", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
-	b.catalog = discovery.New(discovery.Options{Instances: b.ix, Preservations: guards})
+	o := discovery.Options{Instances: b.ix, Preservations: guards}
+	for _, f := range change {
+		f(&o)
+	}
+	b.catalog = discovery.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context) error{b.ix.Run, guards.Run, b.catalog.Run} {

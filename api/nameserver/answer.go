@@ -37,7 +37,7 @@ func (h *handler) find(w wanted) (places []place, known bool) {
 	if w.kind == isInstance {
 		return places, there || result.Known && (w.filter == "between" || slices.Contains(filters, w.instance))
 	}
-	return places, result.Known || w.between == "dns" || w.between != "" && len(h.finder.Services(w.between)) > 0
+	return places, result.Known || w.between == "dns" || w.between != "" && h.finder.Inhabited(w.between)
 }
 
 func rank(p place) int {

@@ -1,7 +1,7 @@
 // Package nameserver answers "where is service X?" over DNS (UDP and TCP), from the memory of a [discovery.Finder]. It is
 // authoritative for one domain and knows nothing else: no recursion, no transfers, no updates.
 //
-//	server := &nameserver.Server{Address: "127.0.0.1:8653", Finder: catalog, Fresh: catalog.Fresh}
+//	server := &nameserver.Server{Address: "127.0.0.1:8653", Finder: catalog, Stale: catalog.Stale}
 //	err := server.Run(ctx) // until ctx ends: nil; at once when the address cannot be listened on
 //
 // Names, with the domain "instar." Case does not matter, and the answer repeats the case of the question.
@@ -35,11 +35,16 @@
 //   - NXDOMAIN: no instance of this service is or was known, or the instance is not to be found.
 //   - No error and no record, with the SOA (NODATA): the service is known, but nothing of it matches at the moment; so
 //     also for each tag, version and zone of a known service, for these are filters.
-//   - REFUSED: names outside the domain, ANY, transfers, classes other than IN.
+//   - REFUSED: names outside the domain, transfers, classes other than IN. ANY gets one HINFO record, "RFC8482".
 //
-// While Fresh says false the catalog may be behind. What is known is answered as always, with a TTL of at most a second
-// and the extended error "stale answer" for those that speak EDNS; only a service that is not known is SERVFAIL instead
-// of NXDOMAIN, for it may have come since.
+// While Stale says that the catalog may be behind, what is known is answered as always, with a TTL of 30 s, so that those
+// who can do no better ask less often, and the extended error "stale answer" for those that speak EDNS (RFC 8767). Only a
+// service that is not known is SERVFAIL instead of NXDOMAIN, for it may have come since; and after a day, everything is.
+//
+// A delegation or a stub zone leads to ns.dns.<domain>. Its addresses are those of this server: the one that it listens on,
+// those of the host, or Addresses.
+//
+// Over TCP there are up to 1,024 connections, 64 from one address, each with up to 128 questions, one after the other.
 //
 // Over UDP an answer has at most the size that the client gave (512 bytes without EDNS), and never more than 1232 bytes;
 // what does not fit is cut off and marked (TC), and the client asks again over TCP.

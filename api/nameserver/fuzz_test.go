@@ -18,7 +18,7 @@ func (p page) Find(q discovery.Query) discovery.Result {
 	return discovery.Result{Endpoints: p, Index: 1, Known: true}
 }
 func (page) Watch(string, string, uint64) <-chan struct{} { return nil }
-func (page) Services(string) []string                     { return []string{"web"} }
+func (page) Inhabited(string) bool                        { return true }
 
 // Whatever comes, the answer fits, belongs to the question and can be read; and a question never makes the server larger
 // than what its sender is ready to take.

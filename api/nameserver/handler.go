@@ -2,6 +2,7 @@ package nameserver
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -15,15 +16,16 @@ type handler struct {
 	namespace string
 	ttl       uint32
 	finder    discovery.Finder
-	fresh     func() bool
+	stale     func() time.Duration
 	addresses []netip.Addr
 }
 
 // answer is one answer being made.
 type answer struct {
 	*dns.Msg
-	name string // as it was asked, case and all
-	ttl  uint32
+	name   string // as it was asked, case and all
+	ttl    uint32
+	absent uint32 // for how long "not there" may be remembered
 }
 
 func (a *answer) header(name string, rrtype uint16) dns.RR_Header {
@@ -44,7 +46,7 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 
 // reply is the whole answer, of at most size bytes.
 func (h *handler) reply(question *dns.Msg, size int) *dns.Msg {
-	a := &answer{Msg: new(dns.Msg), ttl: h.ttl}
+	a := &answer{Msg: new(dns.Msg), ttl: h.ttl, absent: h.ttl}
 	a.SetReply(question)
 	a.RecursionAvailable, a.Compress = false, true
 	a.Extra = nil
@@ -64,7 +66,7 @@ func (h *handler) reply(question *dns.Msg, size int) *dns.Msg {
 		a.Rcode = dns.RcodeBadVers
 	case question.Opcode != dns.OpcodeQuery:
 		a.Rcode = dns.RcodeNotImplemented
-	case q.Qclass != dns.ClassINET || q.Qtype == dns.TypeANY || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR || !ours:
+	case q.Qclass != dns.ClassINET || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR || !ours:
 		a.Rcode = dns.RcodeRefused
 	default:
 		h.answer(a, q.Qtype, read(labels, h.namespace), size)
@@ -77,9 +79,10 @@ func (h *handler) reply(question *dns.Msg, size int) *dns.Msg {
 // answer fills in what is known under the name.
 func (h *handler) answer(a *answer, qtype uint16, w wanted, size int) {
 	a.Authoritative = true
-	fresh := h.fresh()
+	stale := h.stale()
+	fresh := stale == 0
 	if !fresh {
-		a.ttl = min(a.ttl, staleTTL)
+		a.ttl, a.absent = staleTTL, min(a.absent, absentTTL)
 	}
 	known := true
 	var glue []dns.RR
@@ -100,7 +103,8 @@ func (h *handler) answer(a *answer, qtype uint16, w wanted, size int) {
 		known = false
 	}
 	switch {
-	case !known && !fresh:
+	case !known && !fresh, stale > maxStale:
+		a.Answer, glue = nil, nil
 		a.Rcode, a.Authoritative = dns.RcodeServerFailure, false
 		a.explain(dns.ExtendedErrorCodeNotReady)
 		return
@@ -108,6 +112,9 @@ func (h *handler) answer(a *answer, qtype uint16, w wanted, size int) {
 		a.explain(dns.ExtendedErrorCodeStaleAnswer)
 	case !known:
 		a.Rcode = dns.RcodeNameError
+	}
+	if known && qtype == dns.TypeANY { // the least that stops who asks (RFC 8482, 4.2)
+		a.Answer = []dns.RR{&dns.HINFO{Hdr: a.header(a.name, dns.TypeHINFO), Cpu: "RFC8482"}}
 	}
 	if len(a.Answer) == 0 {
 		a.Ns = []dns.RR{h.soa(a, h.domain)}
@@ -148,12 +155,14 @@ func (h *handler) apex(a *answer, qtype uint16) (glue []dns.RR) {
 
 func (h *handler) host() string { return "ns.dns." + h.domain }
 
-// soa says how long "not there" may be remembered: as long as anything else. Its serial is the catalog's revision.
+// soa says how long "not there" may be remembered. Its serial is the catalog's revision.
 func (h *handler) soa(a *answer, name string) dns.RR {
 	serial := uint32(h.finder.Find(discovery.Query{Namespace: h.namespace}).Index) // wraps around, as serials do
+	hdr := a.header(name, dns.TypeSOA)
+	hdr.Ttl = a.absent
 	return &dns.SOA{
-		Hdr: a.header(name, dns.TypeSOA), Ns: h.host(), Mbox: "hostmaster." + h.domain,
-		Serial: serial, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: a.ttl,
+		Hdr: hdr, Ns: h.host(), Mbox: "hostmaster." + h.domain,
+		Serial: serial, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: a.absent,
 	}
 }
 

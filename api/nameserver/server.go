@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -16,19 +15,24 @@ import (
 
 // Server is a name server. Its fields are not changed once it runs.
 type Server struct {
-	Address   string            // host:port to listen on, UDP and TCP; port 0 chooses one for both
-	Domain    string            // "instar." by default
-	Namespace string            // of names that give none; "default" by default
-	TTL       time.Duration     // of answers, whole seconds; 0 says that nothing may be cached
-	Finder    discovery.Finder  // needed
-	Fresh     func() bool       // says whether the catalog is up to date; nil is always
-	Addresses []netip.Addr      // of ns.dns.<domain>, for delegations; optional
+	Address   string           // host:port to listen on, UDP and TCP; port 0 chooses one for both
+	Domain    string           // "instar." by default
+	Namespace string           // of names that give none; "default" by default
+	TTL       time.Duration    // of answers, whole seconds; 0 says that nothing may be cached
+	Finder    discovery.Finder // needed
+	// Stale says for how long the catalog may be behind, 0 while it is not; nil is never.
+	Stale func() time.Duration
+	// Addresses are those of ns.dns.<domain>, to which delegations and stub zones lead. By default it is the one that is
+	// listened on, or those of the host when that is all of them.
+	Addresses []netip.Addr
 	Started   func(addr string) // called once both sockets listen; optional
 }
 
 const (
 	maxTTL      = time.Hour
-	staleTTL    = 1    // seconds, while the catalog may be behind
+	staleTTL    = 30 // seconds, of what is answered while the catalog may be behind (RFC 8767, 4)
+	absentTTL   = 1  // seconds, at most, of what is not there meanwhile: it may have come since
+	maxStale    = 24 * time.Hour
 	maxUDP      = 1232 // bytes that pass every path unfragmented; nobody is sent more by a forged question
 	idleTimeout = 8 * time.Second
 	stopTimeout = 2 * time.Second
@@ -46,9 +50,12 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen for DNS on %s: %w", s.Address, err)
 	}
+	if len(h.addresses) == 0 {
+		h.addresses = reachable(conns.Addr())
+	}
 	servers := []*dns.Server{
 		{PacketConn: packets, Handler: h, UDPSize: dns.MinMsgSize * 2, ReadTimeout: idleTimeout},
-		{Listener: conns, Handler: h, ReadTimeout: idleTimeout, IdleTimeout: func() time.Duration { return idleTimeout }},
+		{Listener: conns, Handler: h, ReadTimeout: idleTimeout, IdleTimeout: func() time.Duration { return idleTimeout }, MaxTCPQueries: maxPerConn},
 	}
 	failed := make(chan error, len(servers))
 	up := make(chan struct{}, len(servers))
@@ -89,7 +96,7 @@ func orEnded(err error) error {
 
 // handler checks the fields and makes the handler.
 func (s *Server) handler() (*handler, error) {
-	h := &handler{domain: s.Domain, namespace: s.Namespace, finder: s.Finder, fresh: s.Fresh, addresses: s.Addresses}
+	h := &handler{domain: s.Domain, namespace: s.Namespace, finder: s.Finder, stale: s.Stale, addresses: s.Addresses}
 	if h.domain == "" {
 		h.domain = "instar."
 	}
@@ -97,8 +104,8 @@ func (s *Server) handler() (*handler, error) {
 	if h.namespace == "" {
 		h.namespace = "default"
 	}
-	if h.fresh == nil {
-		h.fresh = func() bool { return true }
+	if h.stale == nil {
+		h.stale = func() time.Duration { return 0 }
 	}
 	if _, ok := dns.IsDomainName(h.domain); !ok || dns.CountLabel(h.domain) == 0 || strings.ContainsAny(h.domain, `\ `) {
 		return nil, fmt.Errorf("the DNS domain %q is not a domain name; use one such as instar. or service.example.com.", s.Domain)
@@ -112,23 +119,4 @@ func (s *Server) handler() (*handler, error) {
 	h.ttl = uint32(s.TTL / time.Second)
 	h.depth = dns.CountLabel(h.domain)
 	return h, nil
-}
-
-// listen opens UDP and TCP on one port. A port that was chosen for TCP may be taken for UDP, so it chooses again.
-func listen(ctx context.Context, address string) (net.PacketConn, net.Listener, error) {
-	var lc net.ListenConfig
-	for try := 1; ; try++ {
-		conns, err := lc.Listen(ctx, "tcp", address)
-		if err != nil {
-			return nil, nil, err
-		}
-		packets, err := lc.ListenPacket(ctx, "udp", conns.Addr().String())
-		if err == nil {
-			return packets, conns, nil
-		}
-		_ = conns.Close()
-		if _, port, _ := net.SplitHostPort(address); port != "0" || try == portTries {
-			return nil, nil, err
-		}
-	}
 }

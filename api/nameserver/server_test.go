@@ -2,9 +2,11 @@ package nameserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -47,16 +49,10 @@ func (b *book) Find(q discovery.Query) discovery.Result {
 
 func (b *book) Watch(string, string, uint64) <-chan struct{} { return nil }
 
-func (b *book) Services(namespace string) []string {
+func (b *book) Inhabited(namespace string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var all []string
-	for _, e := range b.all {
-		if e.Namespace == namespace && !slices.Contains(all, e.Service) {
-			all = append(all, e.Service)
-		}
-	}
-	return all
+	return slices.ContainsFunc(b.all, func(e discovery.Endpoint) bool { return e.Namespace == namespace })
 }
 
 func web(id, address, zone string, weight int) discovery.Endpoint {
@@ -68,7 +64,7 @@ func web(id, address, zone string, weight int) discovery.Endpoint {
 
 type bundle struct {
 	book  *book
-	stale atomic.Bool
+	stale atomic.Int64
 	addr  string
 }
 
@@ -76,21 +72,29 @@ type bundle struct {
 func setup(t *testing.T, all ...discovery.Endpoint) *bundle {
 	t.Helper()
 	b := &bundle{book: &book{all: all, known: map[string]bool{"default/quiet": true}}}
+	b.addr = run(t, &nameserver.Server{
+		Address: "127.0.0.1:0", TTL: 5 * time.Second, Finder: b.book, Stale: func() time.Duration { return time.Duration(b.stale.Load()) },
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+	})
+	return b
+}
+
+// run serves until the test is over.
+func run(t *testing.T, s *nameserver.Server) string {
+	t.Helper()
 	started := make(chan string, 1)
-	s := &nameserver.Server{
-		Address: "127.0.0.1:0", TTL: 5 * time.Second, Finder: b.book, Fresh: func() bool { return !b.stale.Load() },
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Started: func(a string) { started <- a },
-	}
+	s.Started = func(a string) { started <- a }
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-done) })
 	select {
-	case b.addr = <-started:
+	case addr := <-started:
+		return addr
 	case err := <-done:
 		t.Fatal(err)
+		return ""
 	}
-	return b
 }
 
 // ask sends one question over the network.
@@ -180,7 +184,9 @@ func TestNames(t *testing.T) {
 		"example.com.":                            {dns.TypeA, dns.RcodeRefused, none, none, none},
 		"notinstar.":                              {dns.TypeA, dns.RcodeRefused, none, none, none},
 		".":                                       {dns.TypeNS, dns.RcodeRefused, none, none, none},
-		"Web.instar.":                             {dns.TypeANY, dns.RcodeRefused, none, none, none},
+		"Web.instar.":                             {dns.TypeANY, 0, []string{`HINFO "RFC8482" ""`}, none, none},
+		"nobody.default.instar.":                  {dns.TypeANY, dns.RcodeNameError, none, soa, none},
+		"any.example.com.":                        {dns.TypeANY, dns.RcodeRefused, none, none, none},
 	}
 	for name, c := range cases {
 		for _, network := range []string{"udp", "tcp"} {
@@ -278,13 +284,64 @@ func TestOrderFollowsTheWeight(t *testing.T) {
 func TestStaleIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := setup(t, some()...)
-	b.stale.Store(true)
+	b.stale.Store(int64(time.Second))
 	r := b.ask(t, "udp", "web.instar.", dns.TypeA, edns(1232))
 	require.Equal(t, []string{"A 10.0.0.1"}, said(r.Answer))
-	require.Equal(t, uint32(1), r.Answer[0].Header().Ttl)
+	require.Equal(t, uint32(30), r.Answer[0].Header().Ttl)
 	require.Equal(t, dns.ExtendedErrorCodeStaleAnswer, r.IsEdns0().Option[0].(*dns.EDNS0_EDE).InfoCode)
 	require.Equal(t, dns.RcodeServerFailure, b.ask(t, "udp", "nobody.instar.", dns.TypeA).Rcode, "it may have come since")
-	require.Equal(t, dns.RcodeSuccess, b.ask(t, "udp", "quiet.instar.", dns.TypeA).Rcode)
+	r = b.ask(t, "udp", "quiet.instar.", dns.TypeA)
+	require.Equal(t, dns.RcodeSuccess, r.Rcode)
+	require.Equal(t, uint32(1), r.Ns[0].(*dns.SOA).Minttl, "that there is none is not remembered for long")
+
+	b.stale.Store(int64(25 * time.Hour))
+	r = b.ask(t, "udp", "web.instar.", dns.TypeA, edns(1232))
+	require.Equal(t, dns.RcodeServerFailure, r.Rcode, "nobody can still mean that")
+	require.Empty(t, r.Answer)
+	require.Equal(t, dns.ExtendedErrorCodeNotReady, r.IsEdns0().Option[0].(*dns.EDNS0_EDE).InfoCode)
+}
+
+// What a delegation or a stub zone does: it asks who serves the domain, and where that is.
+func TestDelegationLeadsHere(t *testing.T) {
+	t.Parallel()
+	addr := run(t, &nameserver.Server{Address: "127.0.0.1:0", Finder: &book{all: some()}})
+	b := &bundle{addr: addr}
+	r := b.ask(t, "udp", "instar.", dns.TypeNS)
+	require.Equal(t, []string{"NS ns.dns.instar."}, said(r.Answer))
+	require.Equal(t, []string{"A 127.0.0.1"}, said(r.Extra))
+	require.Equal(t, []string{"A 127.0.0.1"}, said(b.ask(t, "udp", r.Answer[0].(*dns.NS).Ns, dns.TypeA).Answer))
+	require.Empty(t, said(b.ask(t, "udp", "ns.dns.instar.", dns.TypeAAAA).Answer))
+}
+
+// One address cannot have all connections, and gives back those that end.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, some()...)
+	closed := func(c net.Conn) bool {
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+		_, err := c.Read(make([]byte, 1))
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	var open []net.Conn
+	for range 64 {
+		c, err := net.Dial("tcp", b.addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		open = append(open, c)
+	}
+	more, err := net.Dial("tcp", b.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = more.Close() })
+	require.True(t, closed(more))
+	require.False(t, closed(open[63]))
+	require.Equal(t, []string{"A 10.0.0.1"}, said(b.ask(t, "udp", "web.instar.", dns.TypeA).Answer))
+	for _, c := range open {
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, func() bool {
+		_, _, err := (&dns.Client{Net: "tcp", Timeout: time.Second}).Exchange(new(dns.Msg).SetQuestion("web.instar.", dns.TypeA), b.addr)
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
 }
 
 // Go's own resolver, which sets its own EDNS size and goes to TCP when it must.

@@ -57,7 +57,7 @@ func (b *book) Watch(_, service string, after uint64) <-chan struct{} {
 	return b.woken
 }
 
-func (b *book) Services(string) []string { return []string{"web"} }
+func (b *book) Inhabited(string) bool { return true }
 
 func (b *book) set(index uint64, all ...discovery.Endpoint) {
 	b.mu.Lock()

@@ -79,6 +79,7 @@ func discover(s *session, cmd *cobra.Command, args []string) error {
 type discovered struct {
 	Service   string               `json:"service"`
 	Protected bool                 `json:"protected"`
+	Stale     float64              `json:"staleSeconds"`
 	AsOf      *discovery.AsOf      `json:"asOf"`
 	Instances []discovery.Endpoint `json:"instances"`
 }
@@ -106,6 +107,9 @@ func discoverOnce(s *session, service string, query url.Values) error {
 	}
 	if d.Protected {
 		s.say("%s preserves itself: what is shown may be gone.", service)
+	}
+	if d.Stale > 0 {
+		s.say("The node cannot hear the others: this is what it knew %s ago.", staleFor(d.Stale))
 	}
 	if len(d.Instances) == 0 {
 		s.say("Nothing is found of %s.", service)
@@ -136,13 +140,17 @@ func (s *session) endpoints(all []discovery.Endpoint) error {
 	return g.Write(s.out)
 }
 
+func staleFor(seconds float64) time.Duration {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second)
+}
+
 // discoverWatch shows what is there and then every change, until it is interrupted.
 func discoverWatch(s *session, service string, query url.Values) error {
 	w := client.Watching{Path: "/v1/discover/" + service + "/watch", Query: query}
 	w.Lost = func(err error, in time.Duration) { s.say("%v; trying again in %s", err, in) }
-	protected := false
+	protected, stale := false, false
 	w.Each = func(ev client.Event) error {
-		if ev.Name != "snapshot" && ev.Name != "delta" {
+		if ev.Name != "snapshot" && ev.Name != "delta" && ev.Name != "stale" {
 			return nil
 		}
 		if !s.format.Human() && s.format != output.Name {
@@ -156,7 +164,14 @@ func discoverWatch(s *session, service string, query url.Values) error {
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
 			return fmt.Errorf("the server's watch is not as expected: %w", err)
 		}
-		if d.Protected != protected {
+		if ev.Name != "delta" && (d.Stale > 0) != stale {
+			if stale = d.Stale > 0; stale {
+				s.say("The node cannot hear the others: what was shown is what it knew %s ago.", staleFor(d.Stale))
+			} else {
+				s.say("The node hears the others again.")
+			}
+		}
+		if ev.Name != "stale" && d.Protected != protected {
 			protected = d.Protected
 			s.say("%s %s.", service, map[bool]string{true: "preserves itself: what is shown may be gone", false: "does not preserve itself any more"}[protected])
 		}

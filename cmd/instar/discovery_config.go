@@ -18,10 +18,12 @@ type Discovery struct {
 	DNS       string        `koanf:"dns"`       // address of the name server; empty has none
 	DNSDomain string        `koanf:"dnsDomain"` // of its names
 	DNSTTL    time.Duration `koanf:"dnsTTL"`    // of its answers, whole seconds
-	XDS       string        `koanf:"xds"`       // address of the endpoint discovery service for Envoy; empty has none
-	XDSTLS    TLS           `koanf:"xdsTLS"`    // of that listener; with the authority, clients prove who they are
-	Scripts   bool          `koanf:"scripts"`   // checks of the type script may run programs on this node
-	Probe     Probe         `koanf:"probe"`
+	// DNSAddresses are what a delegation leads to; by default the one that is listened on, or those of the host.
+	DNSAddresses []string `koanf:"dnsAddresses"`
+	XDS          string   `koanf:"xds"`     // address of the endpoint discovery service for Envoy; empty has none
+	XDSTLS       TLS      `koanf:"xdsTLS"`  // of that listener; with the authority, clients prove who they are
+	Scripts      bool     `koanf:"scripts"` // checks of the type script may run programs on this node
+	Probe        Probe    `koanf:"probe"`
 }
 
 // Probe says where checks may go: what Allow holds is allowed although it would be refused, and what Deny holds is
@@ -44,6 +46,11 @@ func (d Discovery) validate() error {
 	}
 	if d.DNSTTL < 0 || d.DNSTTL > time.Hour || d.DNSTTL%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("discovery.dnsTTL: %s is not a number of whole seconds from 0s to 1h", d.DNSTTL))
+	}
+	for _, text := range d.DNSAddresses {
+		if ip, err := netip.ParseAddr(text); err != nil || ip.IsUnspecified() || ip.Zone() != "" {
+			errs = append(errs, fmt.Errorf("discovery.dnsAddresses: %q is not an address such as 192.0.2.53", text))
+		}
 	}
 	if d.XDS == "" && d.XDSTLS != (TLS{}) {
 		errs = append(errs, errors.New("discovery.xdsTLS is for discovery.xds, which is not set"))

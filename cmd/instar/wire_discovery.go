@@ -55,7 +55,7 @@ func (a *app) startDiscovery(ctx context.Context) error {
 	}
 	a.catalog = discovery.New(discovery.Options{
 		Instances: a.indexes[instance.Machine.Name], Preservations: a.indexes[preservation.Machine.Name],
-		History: discovery.History{JS: js, Names: a.deps.Names}, Log: a.log,
+		History: discovery.History{JS: js, Names: a.deps.Names}, Hears: func() bool { return a.member.Standing().Member }, Log: a.log,
 	})
 	if err := a.registry.Register(discoveryCounts{a.catalog}); err != nil {
 		return fmt.Errorf("cannot register metrics: %w", err)
@@ -160,7 +160,12 @@ func (a *app) startNames(ctx context.Context) error {
 		}
 	}
 	if addr := a.cfg.Discovery.DNS; addr != "" {
-		s := &nameserver.Server{Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: a.catalog, Fresh: a.catalog.Fresh, Started: said("the name server")}
+		s := &nameserver.Server{
+			Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: a.catalog, Stale: a.catalog.Stale, Started: said("the name server"),
+		}
+		for _, text := range a.cfg.Discovery.DNSAddresses {
+			s.Addresses = append(s.Addresses, netip.MustParseAddr(text)) // it was checked
+		}
 		a.goes(ctx, "the name server", a.complete(s.Run))
 	}
 	if addr := a.cfg.Discovery.XDS; addr != "" {
@@ -216,11 +221,12 @@ var (
 	discoveryInstances = prometheus.NewDesc("instar_discovery_instances", "Instances that have not ended: found, draining, or neither.", []string{"as"}, nil)
 	discoveryProtected = prometheus.NewDesc("instar_discovery_protected_services", "Services that preserve themselves: what is found of them may be gone.", nil, nil)
 	discoveryQuestions = prometheus.NewDesc("instar_discovery_questions_total", "Questions answered from memory, over HTTP, NATS, DNS and xDS together.", nil, nil)
+	discoveryStale     = prometheus.NewDesc("instar_discovery_stale_seconds", "For how long what is found may be behind, because this node cannot hear the others; 0 while it can.", nil, nil)
 	discoveryRereads   = prometheus.NewDesc("instar_discovery_rereads_total", "Times that changes were missed and everything was read again.", nil, nil)
 )
 
 func (d discoveryCounts) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{discoveryServices, discoveryInstances, discoveryProtected, discoveryQuestions, discoveryRereads} {
+	for _, desc := range []*prometheus.Desc{discoveryServices, discoveryInstances, discoveryProtected, discoveryQuestions, discoveryStale, discoveryRereads} {
 		ch <- desc
 	}
 }
@@ -235,6 +241,7 @@ func (d discoveryCounts) Collect(ch chan<- prometheus.Metric) {
 	gauge(discoveryInstances, s.Draining, "draining")
 	gauge(discoveryInstances, s.Instances-s.Found-s.Draining, "other")
 	gauge(discoveryProtected, s.Protected)
+	ch <- prometheus.MustNewConstMetric(discoveryStale, prometheus.GaugeValue, d.c.Stale().Seconds())
 	ch <- prometheus.MustNewConstMetric(discoveryQuestions, prometheus.CounterValue, float64(s.Finds))
 	ch <- prometheus.MustNewConstMetric(discoveryRereads, prometheus.CounterValue, float64(s.Lost))
 }

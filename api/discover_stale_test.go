@@ -1,0 +1,44 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A node that hears nothing any more goes on answering, and says so at every door.
+func TestStaleIsToldAtEveryDoor(t *testing.T) {
+	r := discovering(t)
+	require.NoError(t, r.server.Micro(t.Context()))
+	at := r.healthy("web", "a", "")
+	const header = "X-Instar-Stale-Seconds"
+	for _, path := range []string{"/v1/discover/web", "/v1/discover/web?zone=x", "/v1/discover", "/v1/prometheus/targets"} {
+		require.Empty(t, r.get(path).Header.Values(header), path)
+	}
+	require.NotContains(t, r.get("/v1/discover/web").json(t), "staleSeconds")
+	w := r.watch("/v1/discover/web/watch")
+	_, snap := w.named("snapshot")
+	require.NotContains(t, snap, "staleSeconds")
+
+	r.cut()
+	_, told := w.named("stale")
+	since := told["staleSeconds"].(float64)
+	require.GreaterOrEqual(t, since, 5.0)
+	for _, path := range []string{"/v1/discover/web", "/v1/discover/web?zone=x", "/v1/discover", "/v1/prometheus/targets"} {
+		seconds, err := strconv.ParseFloat(r.get(path).Header.Get(header), 64)
+		require.NoError(t, err, path)
+		require.GreaterOrEqual(t, seconds, since, path)
+	}
+	answer := r.get("/v1/discover/web")
+	require.Equal(t, []string{"a"}, found(t, answer))
+	require.GreaterOrEqual(t, answer.json(t)["staleSeconds"], since)
+	var over map[string]any
+	require.NoError(t, json.Unmarshal(r.ask("instar.api.discover.default.web", "").Data, &over))
+	require.GreaterOrEqual(t, over["staleSeconds"], since)
+	_, snap = r.watch("/v1/discover/web/watch").named("snapshot")
+	require.GreaterOrEqual(t, snap["staleSeconds"], since)
+	resumed := r.watch("/v1/discover/web/watch", "Last-Event-ID", strconv.FormatUint(at, 10))
+	require.Equal(t, "stale", resumed.next().name, "before anything else")
+}
