@@ -55,7 +55,7 @@ func (e *claimEngine) serve(ctx context.Context) error {
 	if err == nil {
 		err = e.runLanes(ctx)
 	}
-	return e.shards.ended(ctx, err, e.leave)
+	return e.shards.ended(ctx, err, false, e.leave)
 }
 
 // openLanes spreads the shards over lanes. Each has a connection of its own for as long as it runs, so that a crash of the
@@ -285,6 +285,7 @@ func (l *lane) publish(ctx context.Context, h *shard, b *outbox.Batch) error {
 		stored, err := e.pub.publish(ctx, items[:n], nil)
 		h.s.rows += stored
 		e.press.Unlock()
+		e.r.at("published")
 		e.r.sent(stored, time.Since(began))
 		for _, it := range items[:stored] {
 			l.sent = append(l.sent, it.row.ID)

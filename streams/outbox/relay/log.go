@@ -80,7 +80,7 @@ func (e *logEngine) rest(ctx context.Context, d time.Duration, changed <-chan st
 
 // broken finds out whether shards were taken away, before everything is opened again.
 func (e *logEngine) broken(ctx context.Context, err error) error {
-	if ctx.Err() != nil && !errors.Is(err, errDoubt) {
+	if ctx.Err() != nil && !e.lot.begun && !errors.Is(err, errDoubt) {
 		return e.leave(ctx, ctx.Err())
 	}
 	if errors.Is(err, errFenced) {
@@ -125,6 +125,7 @@ func (e *logEngine) tend(ctx context.Context) error {
 			return err
 		}
 	}
+	e.shards.o.back = nil
 	return nil
 }
 
@@ -148,7 +149,7 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	if uint64(last) < max(s.pos.at, s.numbered) {
+	if uint64(last) < max(s.pos.at, s.seenTo.at) {
 		return permanent(behind(e.r.Config.Name, s, last))
 	}
 	h.s = s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,7 @@ type lot struct {
 	pub    *publisher
 
 	items  []item
+	begun  bool // something is under way, or has failed: the positions of the sessions may say too much or too little
 	loaded time.Time
 	later  time.Time // when the next row is due that is not to be published before; zero for none
 	number int64     // of the row that was parked last, where rows have no numbers of their own
@@ -34,6 +36,7 @@ type parking struct {
 	agg      aggregate
 	shard    int
 	key      string // of its first row
+	event    string // its id
 	num      int64  // that this row is parked under
 	state    string
 	attempts int
@@ -43,6 +46,7 @@ type parking struct {
 
 // deliver publishes rows of the shards in list, which then stand at last.
 func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last position) error {
+	l.begun = true
 	l.items = l.items[:0]
 	counts := make(map[*shard]int, len(list))
 	var waiting []*row
@@ -89,7 +93,9 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 		h.s.pos = last
 		h.s.rows += counts[h]
 	}
-	return l.send(ctx, l.items, l.shards.due(time.Now(), l.pub.can.maxAge))
+	err := l.send(ctx, l.items, l.shards.due(time.Now(), l.pub.can.maxAge))
+	l.begun = err != nil
+	return err
 }
 
 // send publishes items in batches, and the markers with the last one. Rows that the stream refuses are parked, and what
@@ -105,6 +111,7 @@ func (l *lot) send(ctx context.Context, items []item, marks []*session) error {
 		began := time.Now()
 		l.r.at("publish")
 		stored, err := l.pub.publish(ctx, items[:n], with)
+		l.r.at("published")
 		l.r.sent(stored, time.Since(began))
 		var refused *refusedError
 		switch {
@@ -162,7 +169,7 @@ var errNotYet = errors.New("not before its time")
 // park keeps an aggregate aside, in the database first.
 func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
 	l.enumerate(r)
-	p := &parking{agg: r.aggregate(), shard: h.number, key: r.key(), num: r.num, state: outbox.StateFailed, attempts: 1}
+	p := &parking{agg: r.aggregate(), shard: h.number, key: r.key(), event: r.ID.String(), num: r.num, state: outbox.StateFailed, attempts: 1}
 	wait := l.backoff(1)
 	if errors.Is(why, errNotYet) {
 		p.attempts, wait = 0, 0
@@ -190,10 +197,19 @@ func (l *lot) postpone(until time.Time) {
 	}
 }
 
-// take puts what was read from outbox_parked in its place: the first row of an aggregate stands for it.
-func (l *lot) take(list []*parking) {
+// take puts what was read from outbox_parked of some shards in its place: the first row of an aggregate stands for it. What an
+// earlier session published, and could not take out of the database any more, is due at once, whatever state it is in: the
+// session is not settled before.
+func (l *lot) take(list []*parking, of ...*shard) {
+	for _, h := range of {
+		h.parked, h.s.owed = map[aggregate]*parking{}, map[aggregate]bool{}
+	}
 	for _, p := range list {
 		h := l.shards.held[p.shard]
+		if there, ok := h.s.seen[p.key]; ok && there.id == p.event {
+			p.due, p.state = time.Now(), outbox.StateFailed
+			h.s.owed[p.agg] = true
+		}
 		switch first := h.parked[p.agg]; {
 		case p.later:
 			l.postpone(p.due)
@@ -233,8 +249,7 @@ func (l *lot) backoff(n int) time.Duration {
 	return min(d, l.r.Config.MaxBackoff)
 }
 
-// load reads what is parked of a shard that was opened. What an earlier session published of it, and could not take out
-// of the database any more, is due at once: it has to be settled before the next marker.
+// load reads what is parked of a shard that was opened.
 func (l *lot) load(ctx context.Context, h *shard) error {
 	if err := promoteParked(ctx, l.pool, []int{h.number}); err != nil {
 		return err
@@ -247,14 +262,7 @@ func (l *lot) load(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	h.parked = map[aggregate]*parking{}
-	for _, p := range list {
-		if _, ok := h.s.seen[p.key]; ok {
-			p.due = time.Now()
-			p.state = outbox.StateFailed
-		}
-	}
-	l.take(list)
+	l.take(list, h)
 	return nil
 }
 
@@ -279,10 +287,7 @@ func (l *lot) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range l.shards.held {
-		h.parked = make(map[aggregate]*parking, len(h.parked))
-	}
-	l.take(all)
+	l.take(all, slices.Collect(maps.Values(l.shards.held))...)
 	return nil
 }
 
@@ -315,7 +320,14 @@ func (l *lot) retry(ctx context.Context) (time.Duration, error) {
 }
 
 // again publishes what is parked of an aggregate, in order, until all of it is published or a row is refused.
-func (l *lot) again(ctx context.Context, h *shard, p *parking) error {
+func (l *lot) again(ctx context.Context, h *shard, p *parking) (err error) {
+	l.begun = true
+	defer func() {
+		if err == nil {
+			l.begun = false
+			delete(h.s.owed, p.agg)
+		}
+	}()
 	if err := countTry(ctx, l.pool, p, l.backoff(p.attempts+1)); err != nil {
 		return err
 	}
@@ -378,6 +390,6 @@ func (l *lot) keep(ctx context.Context, p *parking, done, left []*row, why error
 		l.r.Log.Error("a row was tried often enough; its aggregate waits for an operator", "event", r.ID, "aggregate", r.AggregateType+"/"+r.AggregateID, "tries", r.attempts, "error", why)
 	}
 	wait := l.backoff(max(r.attempts, 1))
-	p.key, p.num, p.state, p.attempts, p.due = r.key(), r.num, state, r.attempts, time.Now().Add(wait)
+	p.key, p.event, p.num, p.state, p.attempts, p.due = r.key(), r.ID.String(), r.num, state, r.attempts, time.Now().Add(wait)
 	return advanceParked(ctx, l.pool, done, left, state, wait, why.Error())
 }

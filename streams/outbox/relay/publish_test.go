@@ -265,7 +265,7 @@ func TestARestartedServerKeepsAPrefix(t *testing.T) {
 	})
 }
 
-func numbers(seen map[string]struct{}) []int {
+func numbers(seen map[string]stored) []int {
 	var list []int
 	for k := range maps.Keys(seen) {
 		p, err := parsePosition(k)

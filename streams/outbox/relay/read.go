@@ -134,5 +134,5 @@ func (d *reader) fence(last int64, now []string) {
 
 // behind says that the sequence has gone back: the database is an older copy of the one that the position is from.
 func behind(source string, s *session, last int64) error {
-	return fmt.Errorf("relay: shard %d of %s stands at %d, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, max(s.pos.at, s.numbered), last, s.o.stream.Name, s.subject)
+	return fmt.Errorf("relay: shard %d of %s stands at %d, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, max(s.pos.at, s.seenTo.at), last, s.o.stream.Name, s.subject)
 }

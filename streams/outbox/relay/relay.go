@@ -306,7 +306,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		return err
 	}
 	defer pub.close()
-	s.o = &opener{js: r.JS, pub: pub, stream: stream, source: r.Config.Name, mode: string(r.Config.Mode), node: r.Node, cluster: cluster, clock: time.Now}
+	s.o = &opener{js: r.JS, pub: pub, stream: stream, source: r.Config.Name, mode: string(r.Config.Mode), node: r.Node, cluster: cluster, clock: time.Now, pool: pool}
 	defer s.close()
 	if err := s.o.alone(ctx); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -23,7 +24,7 @@ type marker struct {
 	Node     string    `json:"node"`
 	Position string    `json:"position"`        // every row up to here is in the stream, or parked in the database
 	Cluster  string    `json:"cluster"`         // system_identifier, database and schema of the Postgres that positions belong to
-	Since    uint64    `json:"since,omitempty"` // of an opening marker: where to read back from, because more is stored than Position says
+	Since    uint64    `json:"since,omitempty"` // where to read back from: earlier sessions stored more than is accounted for by Position
 	Clean    bool      `json:"clean,omitempty"` // the session ended with it: there is nothing to read back
 	At       time.Time `json:"at"`
 }
@@ -44,6 +45,9 @@ type opener struct {
 	node    string
 	cluster string
 	clock   func() time.Time
+	pool    *pgxpool.Pool // nil: nothing is known of earlier relays
+	back    *readBack     // what was read for the shards that are being opened
+	looked  int           // at so many messages to read back
 }
 
 // session is a shard that this relay has opened: it alone can write to it until somebody else opens it.
@@ -52,17 +56,18 @@ type session struct {
 	shard int
 	id    string
 
-	pos       position            // every row up to here is stored or parked
-	seen      map[string]struct{} // keys of rows that were stored after the last marker of an earlier session
-	seenTo    position            // the last of them
-	numbered  uint64              // the last of them that is the number of a row; other modes have other positions
-	rows      int                 // stored since the last marker
-	written   time.Time           // of the last marker
-	last      position            // in the last marker
-	since     uint64              // what the next marker says
-	clean     bool                // likewise
-	guarded   uint64              // sequence of the last marker
-	noted     uint64              // the one that the database knows
+	pos       position           // every row up to here is stored or parked
+	seen      map[string]stored  // by key, rows that earlier sessions stored and did not account for
+	seenTo    position           // the last of them, where they have an order
+	known     bool               // what they are
+	owed      map[aggregate]bool // parked aggregates of which some of them are not yet taken out of the database
+	rows      int                // stored since the last marker
+	written   time.Time          // of the last marker
+	last      position           // in the last marker
+	since     uint64             // from where the next session has to read back until this one is settled
+	ending    bool               // the next marker is the last one
+	guarded   uint64             // sequence of the last marker
+	noted     uint64             // the one that the database knows
 	guardText []string
 
 	subject     string
@@ -114,7 +119,7 @@ func (o *opener) alone(ctx context.Context) error {
 // be stored any more, and then reads what that session stored after its own last marker. fallback is the position to go
 // on from when the stream has no marker.
 func (o *opener) open(ctx context.Context, shard int, fallback position) (*session, error) {
-	s := &session{o: o, shard: shard, id: nuid.Next(), subject: o.subject(shard), pos: fallback, seen: map[string]struct{}{}}
+	s := &session{o: o, shard: shard, id: nuid.Next(), subject: o.subject(shard), pos: fallback}
 	s.subjectSlot = []string{s.subject}
 	before, from, err := o.last(ctx, s.subject)
 	if err != nil {
@@ -129,10 +134,20 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		}
 	}
 	s.guard(from)
-	if s.since = before.Since; s.since == 0 {
+	switch {
+	case before.Since > 0:
+		s.since = before.Since
+	case from > 0:
 		s.since = from
+	default:
+		first, err := o.first(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if s.known = first; !first { // positions were purged, or have expired
+			s.since = 1 // was a position
+		}
 	}
-	since := s.since
 	if _, err := o.pub.single(ctx, nil, []*session{s}); err != nil {
 		return nil, fmt.Errorf("relay: cannot take shard %d: %w", shard, err)
 	}
@@ -141,12 +156,12 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 			return nil, err
 		}
 	}
-	if before.Clean {
-		return s, nil
+	if !before.Clean && !s.known {
+		if err := o.readBack(ctx, s); err != nil {
+			return nil, fmt.Errorf("relay: cannot read back shard %d: %w", shard, err)
+		}
 	}
-	if err := o.scan(ctx, s, since); err != nil {
-		return nil, fmt.Errorf("relay: cannot read back shard %d: %w", shard, err)
-	}
+	s.known = true
 	return s, nil
 }
 
@@ -170,60 +185,6 @@ func (o *opener) last(ctx context.Context, subject string) (marker, uint64, erro
 	return m, raw.Sequence, nil
 }
 
-// scan reads the headers of what lies between two markers: there are at most markRows rows and a batch of each shard,
-// unless this one stood still while others went on.
-func (o *opener) scan(ctx context.Context, s *session, from uint64) error {
-	if from+1 >= s.guarded {
-		return nil
-	}
-	c, err := o.js.OrderedConsumer(ctx, o.stream.Name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1, HeadersOnly: true,
-	})
-	if err != nil {
-		return err
-	}
-	messages, err := c.Messages(jetstream.PullMaxMessages(2000))
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
-	shard := strconv.Itoa(s.shard)
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return err
-		}
-		h := m.Headers()
-		if h.Get(HeaderSource) == o.source && h.Get(HeaderShard) == shard {
-			key := h.Get(HeaderPosition)
-			s.seen[key] = struct{}{}
-			p, err := parsePosition(key)
-			if err == nil && p.after(s.seenTo) {
-				s.seenTo = p
-			}
-			if err == nil && !p.lsn {
-				s.numbered = max(s.numbered, p.at)
-			}
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if meta.Sequence.Stream >= s.guarded {
-			return nil
-		}
-	}
-}
-
-// stored says whether an earlier session stored the row.
-func (s *session) stored(r *row) bool {
-	if len(s.seen) == 0 || r.pos.after(s.seenTo) {
-		return false
-	}
-	_, ok := s.seen[r.key()]
-	return ok
-}
-
 func (s *session) guard(seq uint64) {
 	s.guarded, s.guardText = seq, []string{strconv.FormatUint(seq, 10)}
 }
@@ -239,16 +200,25 @@ func (s *session) due(now time.Time, maxAge time.Duration) bool {
 	return s.pos.after(s.last) && since > markAfter || maxAge > 0 && since > maxAge/refresh
 }
 
+// settled says that all that earlier sessions stored is accounted for: the position has passed it, or it was parked and is
+// taken out of the database. Until then every marker says from where it has to be read back.
+func (s *session) settled() bool {
+	return s.known && !s.seenTo.after(s.pos) && len(s.owed) == 0
+}
+
 // message is the marker of now.
 func (s *session) message() *nats.Msg {
 	s.last = s.pos
-	data, _ := json.Marshal(marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Cluster: s.o.cluster, Clean: s.clean, At: s.o.clock().UTC()}) // strings and a time
+	m := marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Cluster: s.o.cluster, At: s.o.clock().UTC()}
+	if s.settled() {
+		m.Since, m.Clean = 0, s.ending
+	}
+	data, _ := json.Marshal(m) // strings and a time
 	return &nats.Msg{Subject: s.subject, Data: data, Header: nats.Header{nats.MsgRollup: {nats.MsgRollupSubject}, HeaderSource: {s.o.source}, streams.HeaderActor: {s.o.node}}}
 }
 
 // marked notes that the session's marker was stored.
 func (s *session) marked(seq uint64) {
 	s.guard(seq)
-	s.since = 0
 	s.rows, s.written = 0, s.o.clock()
 }

@@ -144,7 +144,7 @@ func (l *shards) sessions() []*session {
 	return list
 }
 
-// finish writes markers that say that there is nothing to read back. It is called when a relay stops; without it the
+// finish writes markers that say that there is nothing to read back, where that is so. It is called when a relay stops; without it the
 // next session only has more to read.
 func (l *shards) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -163,7 +163,7 @@ func (l *shards) finishOne(ctx context.Context, h *shard) error {
 	}
 	s := h.s
 	h.s = nil
-	s.clean = true
+	s.ending = true
 	if _, err := l.o.pub.single(ctx, nil, []*session{s}); err != nil {
 		return fmt.Errorf("relay: cannot leave shard %d: %w", h.number, err)
 	}
@@ -198,9 +198,9 @@ func (l *shards) await(ctx context.Context, poll time.Duration) error {
 
 // ended is what becomes of such a shard when its engine has stopped: leave is called when that was wanted and it is known
 // what was stored, and another relay gets the shard that it has taken.
-func (l *shards) ended(ctx context.Context, err error, leave func(context.Context, error) error) error {
+func (l *shards) ended(ctx context.Context, err error, begun bool, leave func(context.Context, error) error) error {
 	switch {
-	case errors.Is(err, ErrDrained), ctx.Err() != nil && !errors.Is(err, errDoubt):
+	case errors.Is(err, ErrDrained), ctx.Err() != nil && !begun && !errors.Is(err, errDoubt):
 		return leave(ctx, err)
 	case errors.Is(err, errFenced):
 		l.yield(context.WithoutCancel(ctx))

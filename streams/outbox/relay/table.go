@@ -172,7 +172,7 @@ func promoteParked(ctx context.Context, pool *pgxpool.Pool, shards []int) error 
 	return nil
 }
 
-const sqlHeads = `select shard, seq, coalesce(convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb ->> 'pos', seq::text), aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
+const sqlHeads = `select shard, seq, event_id::text, coalesce(convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb ->> 'pos', seq::text), aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
 			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end
 		from outbox_parked where shard = any ($1) and next_retry_at is not null`
 
@@ -185,7 +185,7 @@ func selectParked(ctx context.Context, pool *pgxpool.Pool, shards []int) ([]*par
 	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*parking, error) {
 		p := &parking{}
 		var left float64
-		err := c.Scan(&p.shard, &p.num, &p.key, &p.agg.typ, &p.agg.id, &p.state, &p.attempts, &p.later, &left)
+		err := c.Scan(&p.shard, &p.num, &p.event, &p.key, &p.agg.typ, &p.agg.id, &p.state, &p.attempts, &p.later, &left)
 		p.due = time.Now().Add(time.Duration(left * float64(time.Second)))
 		return p, err
 	})

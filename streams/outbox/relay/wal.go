@@ -41,7 +41,7 @@ func (e *walEngine) serve(ctx context.Context) error {
 	for err == nil {
 		err = e.step(ctx)
 	}
-	return e.shards.ended(ctx, err, e.leave)
+	return e.shards.ended(ctx, err, e.lot.begun, e.leave)
 }
 
 // open takes the shard over and starts the stream of changes.
