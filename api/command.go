@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -136,7 +136,7 @@ func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Sch
 		return cmd, wait, p
 	}
 	if cmd.ID == "" {
-		cmd.ID = nuid.Next()
+		cmd.ID = rand.Text()
 	}
 	cmd.Expect, err = q.expect(m, key, name)
 	return cmd, wait, err

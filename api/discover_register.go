@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/machines"
@@ -178,7 +178,7 @@ func (q *request) tellInstance(ns, service, id, name string, body []byte) (Regis
 		return out, p
 	}
 	if cmd.ID == "" {
-		cmd.ID = nuid.Next()
+		cmd.ID = rand.Text()
 	}
 	out.CommandID = cmd.ID
 	observe := func(outcome string) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -163,4 +164,55 @@ func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
 		again, err := commands.GetLastMsgForSubject(w.ctx, subject)
 		return err == nil && again.Header.Get("Nats-Schedule") == armed.Header.Get("Nats-Schedule") && string(again.Data) == string(armed.Data)
 	})
+}
+
+// held is a performer that says when it has a task, and ends it when it is told to.
+type held struct{ begun, end chan struct{} }
+
+func (h held) Perform(ctx context.Context, _ machines.Task) machines.Result {
+	h.begun <- struct{}{}
+	select {
+	case <-h.end:
+	case <-ctx.Done():
+	}
+	return machines.Result{Data: workBody{How: "worked"}}
+}
+
+// Somebody who may publish commands of another entity, and read what is under way for this one, cannot have its result taken
+// for a repetition: the stream compares ids on all subjects, and drops what it has seen.
+func TestNobodyTakesTheIDOfAResult(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	work := held{make(chan struct{}), make(chan struct{})}
+	w.also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"thing": work}}).Run)
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"x"}`))
+	<-work.begun
+	e, _ := w.entity(thingMachine, "default.a")
+	attempt := e.Effects["work"].ID
+	for _, id := range []string{attempt, attempt + "-done", attempt + "-failed", "work-2-1-done"} {
+		foreign := &nats.Msg{Subject: "instar.cmd.thing.other.x.create", Header: nats.Header{streams.HeaderID: {"thing/default.a/" + id}}}
+		_, err := w.JS.PublishMsg(w.ctx, foreign)
+		require.NoError(t, err)
+	}
+	close(work.end)
+	require.Equal(t, "worked", w.reaches("a", "open").Data.(*thing).Text)
+}
+
+// A worker that dies between the result and the ack does its task again or finds that nobody waits; a result that comes twice,
+// under another id, is refused by its attempt.
+func TestAResultThatComesTwiceIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"x"}`))
+	e, _ := w.entity(thingMachine, "default.a")
+	k := &kind{w: &Workers{Deps: w.withDefaults()}, m: thingMachine, fx: thingMachine.Effects[0]}
+	task := machines.Task{Machine: "thing", Namespace: "default", ID: "a", Effect: "work", Attempt: e.Effects["work"].ID}
+	for i, want := range []string{machines.Applied, machines.Refused} {
+		cmd, err := k.report(&task, machines.Result{Data: workBody{How: "worked"}}, "")
+		require.NoError(t, err)
+		require.Equal(t, want, w.ask(cmd).Outcome, i)
+	}
+	require.Equal(t, []string{"1 thing.created", "2 thing.working", "3 thing.worked"}, w.events("thing", "default.a"))
 }

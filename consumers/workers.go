@@ -219,13 +219,15 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) ma
 // maxEnvelope is room for what a report has around its data.
 const maxEnvelope = 1 << 10
 
-// report makes the command that ends a task.
+// report makes the command that ends a task. Its id is one that nobody can guess, and another one each time: the stream drops
+// a command whose id it has seen, on whatever subject, and the effect would be acked for a result that is not there. The
+// machine refuses doubles by their attempt.
 func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
 	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
 	var body any
 	if r.Failure != nil {
 		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "failed")
-		cmd.Name, cmd.ID = machines.CommandFailed, t.Attempt+"-failed"
+		cmd.Name = machines.CommandFailed
 		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: *r.Failure}
 	} else {
 		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "done")
@@ -236,7 +238,7 @@ func (k *kind) report(t *machines.Task, r machines.Result, trace string) (stream
 		if len(data) > maxBody-maxEnvelope { // the engine would refuse it, and the entity wait for its deadline
 			return k.report(t, machines.Result{Failure: &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), maxBody-maxEnvelope)}}, trace)
 		}
-		cmd.Name, cmd.ID = k.fx.Done, t.Attempt+"-done"
+		cmd.Name = k.fx.Done
 		body = machines.Report{Attempt: t.Attempt, Data: data}
 	}
 	var err error

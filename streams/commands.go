@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 )
 
 // errNoStream says that nobody listens on the subject: for certain, nothing was stored.
@@ -21,7 +21,7 @@ type Command struct {
 	Machine string
 	Key     string
 	Name    string
-	ID      string // the caller's idempotency key; one is made up when it is empty
+	ID      string // the caller's idempotency key; one that nobody can guess is made up when it is empty
 	Actor   string
 	Reason  string
 	Trace   string        // W3C traceparent
@@ -80,7 +80,7 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 		}
 	}
 	if cmd.ID == "" {
-		cmd.ID = nuid.Next()
+		cmd.ID = rand.Text()
 	}
 	m := &nats.Msg{Subject: c.a.names.Command(cmd.Machine, cmd.Key, cmd.Name), Data: cmd.Body, Header: make(nats.Header, 6)}
 	m.Header[HeaderID] = []string{CommandID(cmd.Machine, cmd.Key, cmd.ID)}
@@ -126,7 +126,7 @@ func (c *Commands) lookup(m *nats.Msg) {
 		q.Header[k] = v
 	}
 	q.Header[HeaderLookup] = m.Header[HeaderID]
-	q.Header[HeaderID] = []string{nuid.Next()}
+	q.Header[HeaderID] = []string{rand.Text()}
 	c.a.Go(c.a.names.Stream(CommandStream), q, func(Result) {}) // unanswered, the waiter times out, as it would have
 }
 

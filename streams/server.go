@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nuid"
 )
 
 // Profile says what an acknowledged write survives.
@@ -97,7 +97,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	s := &Server{o: o, lock: lock, listen: o.Listen}
 	if len(o.Users) > 0 {
-		s.user, s.password = "instar-"+nuid.Next(), nuid.Next()+nuid.Next()
+		s.user, s.password = "instar-"+rand.Text(), rand.Text()
 	}
 	if err := checkMode(o.Dir, o.modeOf()); err != nil {
 		return nil, errors.Join(err, lock.Close())
