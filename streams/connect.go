@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,11 +26,14 @@ type ConnectOptions struct {
 	Key    string
 	Name   string // shown by nats server report connections
 	Log    *slog.Logger
+
+	ask time.Duration // between the questions to JetStream behind URL; 0 is 2 s
 }
 
 // Connect opens a connection as this program needs it: it never gives up reconnecting, it does not buffer while it is
 // disconnected (a publish that returned an error must not be stored seconds later), and it finds a dead peer within
-// 10 s. It refuses a server that is older than [MinServer].
+// 10 s. With URL it leaves a server behind which JetStream has not answered three times in a row (within 15 s), for the next
+// one of the URL. It refuses a server that is older than [MinServer].
 func Connect(o ConnectOptions) (*nats.Conn, error) {
 	log := o.Log
 	if log == nil {
@@ -80,6 +84,10 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	if v := nc.ConnectedServerVersion(); older(v, MinServer) {
 		nc.Close()
 		return nil, fmt.Errorf("streams: NATS at %s is version %s, %s or later is needed (consumer reset, message schedules)", orEmbedded(url), v, MinServer)
+	}
+	if o.Server == nil { // the embedded one is the only one to talk to
+		every := cmp.Or(o.ask, 2*time.Second)
+		go watchdog{nc: nc, log: log, every: every, within: every * 3 / 2}.run()
 	}
 	return nc, nil
 }
