@@ -87,7 +87,7 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	}
 	if o.Server == nil { // the embedded one is the only one to talk to
 		every := cmp.Or(o.ask, 2*time.Second)
-		go watchdog{nc: nc, log: log, every: every, within: every * 3 / 2}.run()
+		go watchdog{nc: nc, log: log, every: every, within: every * 3 / 2}.run(nc.StatusChanged(nats.CLOSED))
 	}
 	return nc, nil
 }

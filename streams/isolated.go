@@ -28,8 +28,7 @@ const (
 // notAvailable is in the answer of a server whose cluster has no leader that it knows.
 var notAvailable = []byte(`"err_code":10008`)
 
-func (w watchdog) run() {
-	closed := w.nc.StatusChanged(nats.CLOSED)
+func (w watchdog) run(closed <-chan nats.Status) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	heard := false // a user who may not ask gets no answer, and is left in peace
