@@ -52,7 +52,7 @@ func checkSchema(ask func(query string, to any) error) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("outbox: cannot read the version of the schema: %w", err)
+		return fmt.Errorf("outbox: cannot read the version of the schema: %w", Pooled(err))
 	case !there:
 		return errNone
 	case version > schemaVersion:
@@ -116,7 +116,7 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 		return fmt.Errorf("outbox: migrations: %w", err)
 	}
 	if _, err := steps.Up(ctx); err != nil {
-		return fmt.Errorf("outbox: migrations: %w", Pooled(err))
+		return fmt.Errorf("outbox: migrations: %w", err)
 	}
 	return set.store(ctx, db, schema)
 }
@@ -134,7 +134,8 @@ func connect(dsn, schema string) (*sql.DB, error) {
 }
 
 // store writes the settings. Appending reads them, and keeps the lock of a reader until its transaction ends: with them
-// locked, nobody who has seen the old ones still writes, and all others wait for the new ones.
+// locked, nobody who has seen the old ones still writes, and all others wait for the new ones, or are refused when their
+// snapshot is older.
 func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 	var mode string
 	var shards int
@@ -185,6 +186,11 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 			inbox_retention = case when $6::float8 > 0 then make_interval(secs => $6) else inbox_retention end, updated_at = now()`,
 		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, prefix, s.InboxRetention.Seconds()); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	if changes {
+		if _, err := tx.ExecContext(ctx, `select outbox_settings_renew()`); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
+		}
 	}
 	if err := tx.Commit(); err != nil || !other {
 		return err

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
@@ -41,4 +42,23 @@ func TestAppendDuringAChangeOfTheMode(t *testing.T) {
 	var events, log int
 	require.NoError(t, pool.QueryRow(t.Context(), `select (select count(*) from outbox_event), (select count(*) from outbox_log)`).Scan(&events, &log))
 	require.Equal(t, []int{1, 0}, []int{events, log}, "rows of claim and of log")
+}
+
+// Both rely on statements that see what was committed before they began, whoever calls them.
+func TestFenceAndMaintenanceNeedReadCommitted(t *testing.T) {
+	t.Parallel()
+	_, conn := setup(t, Log)
+	for _, call := range []string{`select outbox_fence()`, `select outbox_maintain()`} {
+		for level, code := range map[pgx.TxIsoLevel]string{pgx.RepeatableRead: "25001", pgx.Serializable: "25001", pgx.ReadCommitted: ""} {
+			tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), call)
+			if code == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, code)
+			}
+			require.NoError(t, tx.Rollback(t.Context()))
+		}
+	}
 }

@@ -39,6 +39,20 @@ create table outbox_settings (
 );
 insert into outbox_settings (id) values (true);
 
+-- Ends a change of what decides where events are appended. A transaction whose snapshot is older sees the row neither as it
+-- was nor as it is (truncate is not of any snapshot), so it cannot append where nobody reads any more.
+-- +goose StatementBegin
+create function outbox_settings_renew() returns void language plpgsql volatile set search_path from current as $$
+declare
+    how outbox_settings;
+begin
+    select * into strict how from outbox_settings;
+    truncate outbox_settings;
+    insert into outbox_settings select how.*;
+end
+$$;
+-- +goose StatementEnd
+
 -- Mode claim: rows with a state. What a claim changes of a row is in no index, and its page has room for the new version, so
 -- that it writes the row and nothing else. The indexes go by the phase, which a claim does not change: 0 NEW and SENDING, 1
 -- FAILED and DEAD, 2 SENT. Leases that have ended are found where rows are claimed.
@@ -213,7 +227,11 @@ declare
     how @.outbox_settings;
     behind bigint;
 begin
-    select * into strict how from @.outbox_settings;
+    select * into how from @.outbox_settings;
+    if not found then
+        raise exception 'the mode of the outbox was changed after this transaction took its snapshot'
+            using errcode = 'serialization_failure', hint = 'Try the transaction again.';
+    end if;
     limit_lag := coalesce(nullif(limit_lag, 0), how.max_lag);
     if limit_lag > 0 then
         select max(p.lag) into behind from @.outbox_pressure p;
@@ -264,7 +282,11 @@ declare
     part integer; -- computed here, because in the statement it is no longer inlined
     most bigint;
 begin
-    select s.mode, s.shards, s.max_lag into strict how, part, most from @.outbox_settings s;
+    select s.mode, s.shards, s.max_lag into how, part, most from @.outbox_settings s;
+    if not found then
+        raise exception 'the mode of the outbox was changed after this transaction took its snapshot'
+            using errcode = 'serialization_failure', hint = 'Try the transaction again.';
+    end if;
     event_id := coalesce(event_id, @.outbox_uuid_v7());
     part := @.outbox_shard(aggregate_type, aggregate_id, part);
     if how = 'wal' or most > 0 or limit_lag > 0 then
@@ -317,6 +339,9 @@ $$;
 -- +goose StatementBegin
 create function outbox_fence(out mark bigint, out writers text[]) language plpgsql volatile set search_path from current as $$
 begin
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        raise exception 'outbox_fence needs a transaction with isolation read committed' using errcode = 'active_sql_transaction';
+    end if;
     mark := coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')::regclass), 0);
     writers := outbox_writers();
     if pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() then
@@ -375,6 +400,9 @@ declare
     lowest bigint;
     unsent boolean;
 begin
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        raise exception 'outbox_maintain needs a transaction with isolation read committed' using errcode = 'active_sql_transaction';
+    end if;
     made := 0; dropped := 0; postponed := 0;
     if not pg_try_advisory_xact_lock(hashtext('outbox_maintain'), 'outbox_log'::regclass::oid::integer) then
         postponed := 1;
