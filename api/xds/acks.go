@@ -2,7 +2,9 @@ package xds
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -21,6 +23,7 @@ type streamID struct {
 
 // stream is what one stream asks for and has.
 type stream struct {
+	node  string                       // id of the proxy, as it says
 	names map[string]bool              // followed for it
 	sent  map[string]map[string]string // by nonce: the contents sent, by name
 	has   map[string]string            // acknowledged contents, by name
@@ -38,7 +41,7 @@ func (c wholeCalls) OnStreamClosed(n int64, _ *corepb.Node) { c.closed(streamID{
 
 func (c wholeCalls) OnStreamRequest(n int64, r *discoverypb.DiscoveryRequest) error {
 	if r.GetTypeUrl() == resource.EndpointType {
-		c.asked(streamID{n: n}, asking{nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil, all: true, add: r.GetResourceNames()})
+		c.asked(streamID{n: n}, asking{node: r.GetNode().GetId(), nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil, why: r.GetErrorDetail().GetMessage(), all: true, add: r.GetResourceNames()})
 	}
 	return nil
 }
@@ -60,7 +63,7 @@ func (c deltaCalls) OnDeltaStreamClosed(n int64, _ *corepb.Node) { c.closed(stre
 func (c deltaCalls) OnStreamDeltaRequest(n int64, r *discoverypb.DeltaDiscoveryRequest) error {
 	if t := r.GetTypeUrl(); t == resource.EndpointType || t == "" {
 		c.asked(streamID{true, n}, asking{
-			nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil,
+			node: r.GetNode().GetId(), nonce: r.GetResponseNonce(), bad: r.GetErrorDetail() != nil, why: r.GetErrorDetail().GetMessage(),
 			add: r.GetResourceNamesSubscribe(), remove: r.GetResourceNamesUnsubscribe(),
 		})
 	}
@@ -76,6 +79,7 @@ func (c deltaCalls) OnStreamDeltaResponse(n int64, _ *discoverypb.DeltaDiscovery
 }
 
 func (f *feed) open(id streamID) {
+	f.stats.streams.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams[id] = &stream{names: map[string]bool{}, sent: map[string]map[string]string{}, has: map[string]string{}}
@@ -90,6 +94,7 @@ func (f *feed) closed(id streamID) {
 		return
 	}
 	delete(f.streams, id)
+	f.stats.streams.Add(-1)
 	time.AfterFunc(ackLife, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -99,10 +104,18 @@ func (f *feed) closed(id streamID) {
 	})
 }
 
+// Bounds of what is logged of a proxy.
+const (
+	maxNode   = 128
+	maxReason = 512
+)
+
 // asking is what a request says.
 type asking struct {
+	node   string
 	nonce  string
 	bad    bool // a NACK
+	why    string
 	all    bool // add is everything that is wanted
 	add    []string
 	remove []string
@@ -115,10 +128,17 @@ func (f *feed) asked(id streamID, a asking) {
 	if one == nil {
 		return
 	}
+	if a.node != "" {
+		one.node = a.node[:min(len(a.node), maxNode)]
+	}
 	f.subscribe(one, a)
-	got := one.sent[a.nonce]
+	got, sent := one.sent[a.nonce]
 	delete(one.sent, a.nonce)
 	if a.bad {
+		if sent {
+			f.stats.rejected.Add(1)
+			f.log.Warn("xDS: a proxy did not take what it was sent, and goes on with what it had", "node", one.node, "services", slices.Sorted(maps.Keys(got)), "error", a.why[:min(len(a.why), maxReason)])
+		}
 		got = nil
 	}
 	for name, content := range got {

@@ -20,12 +20,14 @@ const (
 	draining = "draining"
 )
 
-// assignment is what Envoy learns of a service. The same endpoints give the same assignment.
-func assignment(name string, all []discovery.Endpoint) *endpointpb.ClusterLoadAssignment {
+// assignment is what Envoy learns of a service, and how many endpoints it cannot learn of. The same endpoints give the same
+// assignment.
+func assignment(name string, all []discovery.Endpoint) (out *endpointpb.ClusterLoadAssignment, left int) {
 	zones := map[string]*endpointpb.LocalityLbEndpoints{}
 	for _, e := range all {
 		address, err := netip.ParseAddrPort(e.NodeAddress)
 		if err != nil {
+			left++
 			continue
 		}
 		zone := zones[e.Zone]
@@ -45,11 +47,11 @@ func assignment(name string, all []discovery.Endpoint) *endpointpb.ClusterLoadAs
 			LoadBalancingWeight: wrapperspb.UInt32(weight),
 		})
 	}
-	out := &endpointpb.ClusterLoadAssignment{ClusterName: name}
+	out = &endpointpb.ClusterLoadAssignment{ClusterName: name}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		out.Endpoints = append(out.Endpoints, zones[zone])
 	}
-	return out
+	return out, left
 }
 
 func socket(a netip.AddrPort) *corepb.Address {

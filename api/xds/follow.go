@@ -18,6 +18,7 @@ type followed struct {
 	namespace string
 	service   string
 	streams   map[*stream]struct{} // that ask for it, or did until they broke a while ago
+	left      int                  // instances that are left out
 	told      uint64               // index that was confirmed last
 	stirred   chan struct{}
 	stop      context.CancelFunc
@@ -76,6 +77,7 @@ func (f *feed) leave(name string, by *stream) {
 		return
 	}
 	one.stop()
+	f.leftOut(one, 0)
 	delete(f.followed, name)
 	_ = f.cache.DeleteResource(name) // fails only where an assignment cannot be encoded, and then nothing is in it
 }
@@ -110,9 +112,21 @@ func (f *feed) find(one *followed) discovery.Result {
 	return f.Finder.Find(discovery.Query{Namespace: one.namespace, Service: one.service, Draining: true})
 }
 
+// leftOut counts the instances of a service that proxies do not learn of. The lock is held.
+func (f *feed) leftOut(one *followed, left int) {
+	if left == one.left {
+		return
+	}
+	if f.stats.leftOut.Add(int64(left - one.left)); left > 0 {
+		f.log.Warn("xDS: instances are left out, because their address is a host name", "namespace", one.namespace, "service", one.service, "instances", left)
+	}
+	one.left = left
+}
+
 // put makes the cache say what the catalog says, and returns the change that it holds. The lock is held.
 func (f *feed) put(one *followed, result discovery.Result) uint64 {
-	next := assignment(one.name, result.Endpoints)
+	next, left := assignment(one.name, result.Endpoints)
+	f.leftOut(one, left)
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(next)
 	if err != nil { // text that is not UTF-8: the old assignment stays
 		return result.Changed

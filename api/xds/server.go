@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -35,6 +37,30 @@ type Server struct {
 	// that one of them has acknowledged nothing yet. It must not block. Optional.
 	Acked   func(namespace, service, watcher string, index uint64)
 	Started func(addr string) // called once it listens; optional
+	// Stale says for how long the catalog may be behind, 0 while it is not; nil is never. While it is, streams are ended, so
+	// that proxies ask another server.
+	Stale func() time.Duration
+	Log   *slog.Logger // nil discards
+
+	stats stats
+}
+
+// stats are counted while the server runs.
+type stats struct {
+	streams, leftOut atomic.Int64
+	rejected         atomic.Uint64
+}
+
+// Stats are counts of now, but for Rejected, which is since the start.
+type Stats struct {
+	Streams  int    // of proxies
+	LeftOut  int    // instances of services that are asked for, which xDS has no word for: their address is a host name
+	Rejected uint64 // responses that a proxy did not take (NACK)
+}
+
+// Stats returns the counts.
+func (s *Server) Stats() Stats {
+	return Stats{Streams: int(s.stats.streams.Load()), LeftOut: int(s.stats.leftOut.Load()), Rejected: s.stats.rejected.Load()}
 }
 
 const (
@@ -58,12 +84,16 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	logs := s.Log
+	if logs == nil {
+		logs = slog.New(slog.DiscardHandler)
+	}
 	// Proxies of one id may ask several servers, and what one has says nothing of another: the watcher is this run alone.
-	f := &feed{Server: s, ctx: ctx, watcher: "xds:" + rand.Text(), followed: map[string]*followed{}, streams: map[streamID]*stream{}}
+	f := &feed{Server: s, ctx: ctx, log: logs, watcher: "xds:" + rand.Text(), followed: map[string]*followed{}, streams: map[streamID]*stream{}}
 	// The counter of the cache begins anew with the process: its versions must not look like those of an earlier one.
 	f.cache = cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"), cache.WithLogger(log.LoggerFuncs{}))
 	options := []grpc.ServerOption{
-		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.StreamInterceptor(f.mover.intercept),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepalives, Timeout: keepalives / 3}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepalives / 3, PermitWithoutStream: true}),
 	}
@@ -74,6 +104,9 @@ func (s *Server) Run(ctx context.Context) error {
 	whole, deltas := sotw.NewServer(ctx, endpoints{f.cache}, wholeCalls{f}), delta.NewServer(ctx, endpoints{f.cache}, deltaCalls{f})
 	endpointpb.RegisterEndpointDiscoveryServiceServer(server, single{whole: whole, deltas: deltas})
 	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, aggregated{whole: whole, deltas: deltas})
+	if s.Stale != nil {
+		f.running.Go(func() { f.watchStale(ctx) })
+	}
 	if s.Started != nil {
 		s.Started(conns.Addr().String())
 	}
@@ -142,6 +175,8 @@ type feed struct {
 	*Server
 	ctx     context.Context //nolint:containedctx // callbacks have none, and what they start ends with Run
 	cache   *cache.LinearCache
+	log     *slog.Logger
+	mover   mover
 	watcher string
 	running sync.WaitGroup
 

@@ -1,8 +1,11 @@
 package xds_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,7 +81,7 @@ type ack struct {
 	index   uint64
 }
 
-func setup(t *testing.T) (*book, *grpc.ClientConn, chan ack) {
+func setup(t *testing.T, change ...func(*xds.Server)) (*book, *grpc.ClientConn, chan ack) {
 	t.Helper()
 	b, acks, started, done := &book{}, make(chan ack, 100), make(chan string, 1), make(chan error, 1)
 	b.set(7, web("i1", "10.0.0.1:80", "b", "active.healthy", 100), web("i2", "[::1]:81", "a", "active.suspect", 25),
@@ -86,6 +89,9 @@ func setup(t *testing.T) (*book, *grpc.ClientConn, chan ack) {
 	s := &xds.Server{
 		Address: "127.0.0.1:0", Finder: b, Started: func(a string) { started <- a },
 		Acked: func(ns, service, _ string, index uint64) { acks <- ack{ns + "/" + service, index} },
+	}
+	for _, f := range change {
+		f(s)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { done <- s.Run(ctx) }()
@@ -182,7 +188,9 @@ func await(acks chan ack, want ack) {
 
 func TestNackAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
-	_, conn, acks := setup(t)
+	var server *xds.Server
+	var logged lockedBuffer
+	_, conn, acks := setup(t, func(s *xds.Server) { server, s.Log = s, slog.New(slog.NewTextHandler(&logged, nil)) })
 	st, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(within(t))
 	require.NoError(t, err)
 	require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{Node: node("p"), ResourceNames: []string{"web"}}))
@@ -193,6 +201,9 @@ func TestNackAcknowledgesNothing(t *testing.T) {
 	require.NoError(t, st.Send(&discoverypb.DiscoveryRequest{ResourceNames: []string{"web", "other"}, ResponseNonce: r.GetNonce()}))
 	_, err = st.Recv()
 	require.NoError(t, err)
+	require.Equal(t, xds.Stats{Streams: 1, LeftOut: 1, Rejected: 1}, server.Stats())
+	require.Regexp(t, `a proxy did not take .* node=p services=\[web\] error=bad`, logged.String())
+	require.Regexp(t, `instances are left out.* service=web instances=1`, logged.String())
 	require.Never(t, func() bool {
 		select {
 		case a := <-acks:
@@ -201,6 +212,53 @@ func TestNackAcknowledgesNothing(t *testing.T) {
 			return false
 		}
 	}, 300*time.Millisecond, 10*time.Millisecond)
+}
+
+// A server that is behind cannot say so; it sends its proxies away, in both protocols.
+func TestStaleServerEndsItsStreams(t *testing.T) {
+	t.Parallel()
+	var age atomic.Int64
+	_, conn, _ := setup(t, func(s *xds.Server) { s.Stale = func() time.Duration { return time.Duration(age.Load()) } })
+	eds := edspb.NewEndpointDiscoveryServiceClient(conn)
+	whole, err := eds.StreamEndpoints(within(t))
+	require.NoError(t, err)
+	require.NoError(t, whole.Send(&discoverypb.DiscoveryRequest{Node: node("p"), ResourceNames: []string{"web"}}))
+	deltas, err := eds.DeltaEndpoints(within(t))
+	require.NoError(t, err)
+	require.NoError(t, deltas.Send(&discoverypb.DeltaDiscoveryRequest{Node: node("p"), ResourceNamesSubscribe: []string{"web"}}))
+	_, err = whole.Recv()
+	require.NoError(t, err)
+	_, err = deltas.Recv()
+	require.NoError(t, err)
+	age.Store(int64(11 * time.Second))
+	_, err = whole.Recv()
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+	_, err = deltas.Recv()
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+
+	whole, err = eds.StreamEndpoints(within(t))
+	require.NoError(t, err)
+	require.NoError(t, whole.Send(&discoverypb.DiscoveryRequest{Node: node("p"), ResourceNames: []string{"web"}}))
+	_, err = whole.Recv()
+	require.NoError(t, err, "a proxy that has no other gets what is known")
+}
+
+// lockedBuffer is written by the server while the test reads.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func TestDeltas(t *testing.T) {

@@ -111,7 +111,7 @@ func documentedMetrics(t *testing.T) (kinds map[string]string, labels map[string
 // scrape reads the page of a server that has done a little of everything.
 func scrape(t *testing.T) []string {
 	t.Helper()
-	w := startWhole(t, t.TempDir(), nil)
+	w := startWhole(t, t.TempDir(), func(c *Config) { c.Discovery.XDS = "127.0.0.1:0" })
 	w.must("service", "wait", "hello", "--for", "state=READY")
 	w.must("instance", "register", "web/a", "--node-address", "127.0.0.1:1", "--set", "check.type=tcp", "--set", "check.interval=100ms")
 	w.must("instance", "wait", "web/a", "--for", "state=active.unhealthy")

@@ -173,7 +173,10 @@ func (a *app) startNames(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("discovery.xdsTLS: %w", err)
 		}
-		s := &xds.Server{Address: addr, TLS: secured, Finder: a.catalog, Acked: a.acked, Started: said("the endpoint discovery service")}
+		s := &xds.Server{Address: addr, TLS: secured, Finder: a.catalog, Acked: a.acked, Stale: a.catalog.Stale, Log: a.log, Started: said("the endpoint discovery service")}
+		if err := a.registry.Register(xdsCounts{s}); err != nil {
+			return fmt.Errorf("cannot register metrics: %w", err)
+		}
 		a.goes(ctx, "the endpoint discovery service", a.complete(s.Run))
 	}
 	return nil
@@ -244,6 +247,24 @@ func (d discoveryCounts) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(discoveryStale, prometheus.GaugeValue, d.c.Stale().Seconds())
 	ch <- prometheus.MustNewConstMetric(discoveryQuestions, prometheus.CounterValue, float64(s.Finds))
 	ch <- prometheus.MustNewConstMetric(discoveryRereads, prometheus.CounterValue, float64(s.Lost))
+}
+
+// xdsCounts reads the endpoint discovery service when it is asked.
+type xdsCounts struct{ s *xds.Server }
+
+var (
+	xdsStreams  = prometheus.NewDesc("instar_xds_streams", "Streams of proxies.", nil, nil)
+	xdsLeftOut  = prometheus.NewDesc("instar_xds_left_out", "Instances that proxies ask for and do not learn of, because their address is a host name.", nil, nil)
+	xdsRejected = prometheus.NewDesc("instar_xds_rejected_total", "Responses that a proxy did not take (NACK): it goes on with what it had.", nil, nil)
+)
+
+func (x xdsCounts) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(x, ch) }
+
+func (x xdsCounts) Collect(ch chan<- prometheus.Metric) {
+	s := x.s.Stats()
+	ch <- prometheus.MustNewConstMetric(xdsStreams, prometheus.GaugeValue, float64(s.Streams))
+	ch <- prometheus.MustNewConstMetric(xdsLeftOut, prometheus.GaugeValue, float64(s.LeftOut))
+	ch <- prometheus.MustNewConstMetric(xdsRejected, prometheus.CounterValue, float64(s.Rejected))
 }
 
 // probeMeter is what the prober measures, for Prometheus.

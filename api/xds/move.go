@@ -1,0 +1,95 @@
+package xds
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// xDS has no word for "this may be old". What a server can do is to end the streams: a proxy keeps what it has, shows that
+// it is not connected (control_plane.connected_state), and asks the next of its servers.
+const (
+	staleFirst = 10 * time.Second // behind for so long, the streams are ended
+	staleAgain = 30 * time.Second // and those that came back, when it is so still
+	staleLook  = time.Second
+)
+
+// mover ends streams.
+type mover struct {
+	mu    sync.Mutex
+	moved chan struct{} // closed when the streams of now are to end
+}
+
+// now is the channel of the streams that begin now.
+func (m *mover) now() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moved == nil {
+		m.moved = make(chan struct{})
+	}
+	return m.moved
+}
+
+// end ends all streams of now.
+func (m *mover) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moved != nil {
+		close(m.moved)
+		m.moved = nil
+	}
+}
+
+// watchStale ends streams while the catalog is behind.
+func (f *feed) watchStale(ctx context.Context) {
+	tick := time.NewTicker(staleLook)
+	defer tick.Stop()
+	for next := staleFirst; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		switch age := f.Stale(); {
+		case age == 0:
+			next = staleFirst
+		case age >= next:
+			f.log.Warn("xDS: this node cannot hear the others: its proxies are sent to other ones", "behind", age.Round(time.Second), "streams", f.Stats().Streams)
+			f.mover.end()
+			next = age + staleAgain
+		}
+	}
+}
+
+// intercept makes a stream that can be ended.
+func (m *mover) intercept(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	moved := m.now()
+	err := handler(srv, movable{ss, moved})
+	select {
+	case <-moved:
+		return status.Error(codes.Unavailable, "this server is behind: ask another one")
+	default:
+		return err
+	}
+}
+
+// movable is a stream from which nothing is read any more once it is to end; with that its handler returns.
+type movable struct {
+	grpc.ServerStream
+	moved <-chan struct{}
+}
+
+func (s movable) RecvMsg(m any) error {
+	got := make(chan error, 1)
+	go func() { got <- s.ServerStream.RecvMsg(m) }() // ends with the stream, at the latest
+	select {
+	case err := <-got:
+		return err
+	case <-s.moved:
+		return status.Error(codes.Unavailable, "this server is behind")
+	}
+}
