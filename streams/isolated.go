@@ -38,6 +38,9 @@ func (w watchdog) run(closed <-chan nats.Status) {
 			return
 		case <-tick.C:
 		}
+		if w.nc.IsClosed() {
+			return
+		}
 		if !w.nc.IsConnected() {
 			missed = 0
 			continue

@@ -71,8 +71,13 @@ func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
 	a := &app{cfg: cfg, mode: mode, log: log, out: out, machines: all.Machines(), indexes: map[string]*kv.Index{}, broken: make(chan error, 8)}
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
+	manager := notifierFrom(log)
 	err = a.start(inner)
 	if err == nil {
+		manager.tell("READY=1\nSTATUS=Serving " + a.url)
+		watched, end := context.WithCancel(context.WithoutCancel(ctx)) // also while it stops
+		defer end()
+		go manager.alive(watched, a.api.Handler())
 		a.banner()
 		select {
 		case <-ctx.Done():
@@ -80,6 +85,7 @@ func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
 		}
 	}
 	a.stopping.Store(true)
+	manager.tell("STOPPING=1")
 	log.Info("stopping")
 	stop, end := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer end()
