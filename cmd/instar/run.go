@@ -307,7 +307,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.api.Micro(ctx); err != nil {
+	if err := errors.Join(a.api.Micro(ctx), a.startPending(ctx, js)); err != nil {
 		return err
 	}
 	var tlsConfig *tls.Config
