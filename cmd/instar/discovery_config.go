@@ -31,6 +31,8 @@ type Discovery struct {
 type Probe struct {
 	Allow []string `koanf:"allow"`
 	Deny  []string `koanf:"deny"`
+	// AnyRequest lets checks send other methods than GET and HEAD, headers but Host, and bodies.
+	AnyRequest bool `koanf:"anyRequest"`
 }
 
 func (d Discovery) validate() error {

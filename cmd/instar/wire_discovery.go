@@ -67,7 +67,8 @@ func (a *app) startDiscovery(ctx context.Context) error {
 // startProbes looks after the instances of the partitions that this node owns.
 func (a *app) startProbes(ctx context.Context) error {
 	checker := &a.checker
-	checker.Scripts, checker.Own = a.cfg.Discovery.Scripts, a.listeners()
+	checker.Scripts, checker.AnyRequest = a.cfg.Discovery.Scripts, a.cfg.Discovery.Probe.AnyRequest
+	checker.Own, checker.Log = a.listeners(), a.log
 	var err error
 	if checker.Allow, err = prefixes(a.cfg.Discovery.Probe.Allow); err != nil {
 		return fmt.Errorf("discovery.probe.allow: %w", err)

@@ -244,7 +244,7 @@ func TestProbesOfARealServer(t *testing.T) {
 	broken.Store(true)
 	w.becomes(t, key, instance.Unhealthy, patience)
 	v := w.data(key).Evidence
-	require.Equal(t, []any{503, "503 Service Unavailable: no database"}, []any{v.Status, v.Output})
+	require.Equal(t, []any{503, "503 Service Unavailable, 12 bytes"}, []any{v.Status, v.Output})
 	broken.Store(false)
 	w.becomes(t, key, instance.Healthy, patience)
 	w.register(t, "default.web.b", instance.RegisterBody{NodeAddress: net.JoinHostPort("169.254.169.254", "80"), Check: check})

@@ -56,7 +56,7 @@ func (p *Prober) grpc(ctx context.Context, t *instance.Target, address string) (
 		return sight{}, last
 	}
 	s := status.Convert(err)
-	return sight{}, fail(instance.FailedProtocol, "%s: %s", s.Code(), s.Message())
+	return sight{}, &failure{class: instance.FailedProtocol, text: "answered with " + s.Code().String(), said: s.Message()} // which may hold a whole page
 }
 
 // kept are credentials that tell why a handshake failed.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ func (p *Prober) http(ctx context.Context, t *instance.Target, address string) (
 		}
 		to, err := at.Parse(next)
 		if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-			return sight{}, fail(instance.FailedProtocol, "redirected to %q", next)
+			return sight{}, &failure{class: instance.FailedProtocol, text: "redirected to what is no URL of http or https", said: next}
 		}
 		if s.status != http.StatusTemporaryRedirect && s.status != http.StatusPermanentRedirect && method != http.MethodHead {
 			method, body = http.MethodGet, ""
@@ -154,18 +155,21 @@ func (p *Prober) answered(ctx context.Context, conn net.Conn, resp *http.Respons
 
 func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target, passes bool) (sight, string, error) {
 	if !passes {
-		_ = conn.SetReadDeadline(soon(ctx)) // the status decides; what the body says is a courtesy
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
-		said := resp.Status
-		if len(text) > 0 {
-			said += ": " + string(text)
+		f := &failure{class: instance.FailedStatus, status: resp.StatusCode, text: statusLine(resp)}
+		if resp.ContentLength > 0 {
+			f.text += fmt.Sprintf(", %d bytes", resp.ContentLength)
 		}
-		return sight{}, "", &failure{class: instance.FailedStatus, status: resp.StatusCode, text: said}
+		if p.logs(ctx) {
+			_ = conn.SetReadDeadline(soon(ctx)) // the status decides; what the body says is a courtesy
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
+			f.said = resp.Status + ": " + string(text)
+		}
+		return sight{}, "", f
 	}
 	if t.Check.Match != "" {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 		if err != nil && len(body) == 0 {
-			return sight{}, "", err
+			return sight{}, "", malformed(err)
 		}
 		if err := p.match(t.Check.Match, body); err != nil {
 			var f *failure
@@ -175,7 +179,12 @@ func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, 
 			return sight{}, "", err
 		}
 	}
-	return sight{status: resp.StatusCode, output: resp.Status}, "", nil
+	return sight{status: resp.StatusCode, output: statusLine(resp)}, "", nil
+}
+
+// statusLine is the status in the words of the standard: the phrase of an answer is whatever its sender likes.
+func statusLine(resp *http.Response) string {
+	return strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode))
 }
 
 // soon is a moment from now, and not after ctx ends.
@@ -198,11 +207,11 @@ func response(r *bufio.Reader, req *http.Request) (*http.Response, error) {
 	return nil, fail(instance.FailedProtocol, "interim answers only")
 }
 
-// malformed tells what is no HTTP from what is no answer.
+// malformed tells what is no HTTP from what is no answer. Errors of that kind hold what was answered instead.
 func malformed(err error) error {
 	var op net.Error
 	if errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
-	return fail(instance.FailedProtocol, "%v", fmt.Errorf("the answer is no HTTP: %w", err))
+	return &failure{class: instance.FailedProtocol, text: "the answer is no HTTP", said: err.Error()}
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"regexp"
@@ -28,6 +30,12 @@ type Options struct {
 	Allow   []netip.Prefix   // allowed, although it would be refused; Deny is stronger
 	Own     []netip.AddrPort // listeners of this program; refused on every address of this host
 	Scripts bool             // allow script: whoever may register runs programs as this user
+	// AnyRequest allows requests that say more than GET or HEAD of a path: other methods, headers but Host, and bodies, of
+	// HTTP and of UDP. Whoever may register then writes where probes may go.
+	AnyRequest bool
+	// Log is told, at the level debug, the beginning of what an instance said when its probe failed. Nobody else is; nil
+	// discards it.
+	Log *slog.Logger
 }
 
 // Prober probes. Its zero value is ready; it may be used by many goroutines.
@@ -59,7 +67,8 @@ const defaultTimeout = 2 * time.Second
 type failure struct {
 	class  string
 	status int
-	text   string
+	text   string // for whoever may read the instance: nothing of what the other side said
+	said   string // by the other side, for the log
 }
 
 func (f *failure) Error() string { return f.text }
@@ -94,6 +103,9 @@ func (p *Prober) Check(ctx context.Context, t instance.Target) instance.Result {
 		var f *failure
 		if errors.As(err, &f) {
 			r.Status = f.status
+			if f.said != "" && p.logs(ctx) {
+				p.Log.Debug("a probe failed", "instance", t.Key, "class", f.class, "reason", f.text, "answer", clean(f.said))
+			}
 		}
 		if r.Class == instance.FailedTimeout {
 			r.Output = fmt.Sprintf("no answer within %s", timeout)
@@ -104,10 +116,18 @@ func (p *Prober) Check(ctx context.Context, t instance.Target) instance.Result {
 	return r
 }
 
+// logs says whether anybody is told what was answered.
+func (p *Prober) logs(ctx context.Context) bool {
+	return p.Log != nil && p.Log.Enabled(ctx, slog.LevelDebug)
+}
+
 func (p *Prober) look(ctx context.Context, t *instance.Target) (sight, error) {
 	address, err := where(&t.Check, t.Address)
 	if err != nil {
 		return sight{}, fail(instance.FailedConfig, "%v", err)
+	}
+	if err := p.permit(&t.Check); err != nil {
+		return sight{}, fail(instance.FailedForbidden, "%v", err)
 	}
 	switch t.Check.Type {
 	case instance.CheckHTTP:
@@ -166,8 +186,35 @@ func (p *Prober) Admit(c instance.Check, address string) error {
 	if _, err := p.pattern(c.Match); err != nil {
 		return err
 	}
+	if err := p.permit(&c); err != nil {
+		return err
+	}
 	if c.Type == instance.CheckHTTP {
 		return admitHTTP(&c)
+	}
+	return nil
+}
+
+// permit says why a check would send more than it may.
+func (p *Prober) permit(c *instance.Check) error {
+	if p.AnyRequest {
+		return nil
+	}
+	what := ""
+	switch {
+	case c.Type == instance.CheckUDP && c.Body != "", c.Type == instance.CheckHTTP && c.Body != "":
+		what = "a body"
+	case c.Type == instance.CheckHTTP && !slices.Contains([]string{"", http.MethodGet, http.MethodHead}, c.Method):
+		what = "the method " + c.Method
+	case c.Type == instance.CheckHTTP:
+		for name := range c.Headers {
+			if !strings.EqualFold(name, "Host") {
+				what = "headers"
+			}
+		}
+	}
+	if what != "" {
+		return fmt.Errorf("checks with %s are not enabled in the configuration (discovery.probe.anyRequest)", what)
 	}
 	return nil
 }
@@ -223,12 +270,10 @@ func (p *Prober) match(expr string, answer []byte) error {
 		return fail(instance.FailedConfig, "%v", err)
 	}
 	if re != nil && !re.Match(answer) {
-		return fail(instance.FailedMatch, "the answer does not match %q: %s", expr, head(answer))
+		return &failure{class: instance.FailedMatch, text: fmt.Sprintf("the answer does not match %q, %d bytes", expr, len(answer)), said: string(answer[:min(len(answer), MaxOutput)])}
 	}
 	return nil
 }
-
-func head(b []byte) string { return string(b[:min(len(b), 256)]) }
 
 // classify names the kind of an error and says it without what differs from try to try.
 func classify(ctx context.Context, err error) (class, text string) {

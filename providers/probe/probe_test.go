@@ -81,7 +81,7 @@ func nobody(t *testing.T) string {
 
 func TestHTTP(t *testing.T) {
 	t.Parallel()
-	p := &Prober{}
+	p := &Prober{Options: Options{AnyRequest: true}}
 	at := web(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch r.URL.Path {
@@ -106,7 +106,7 @@ func TestHTTP(t *testing.T) {
 	require.True(t, r.OK, r.Output)
 	require.Equal(t, instance.FailedMatch, http1(instance.Check{Path: "/echo", Match: "^POST"}).Class)
 	r = http1(instance.Check{Path: "/broken"})
-	require.Equal(t, []any{instance.FailedStatus, 503, "503 Service Unavailable: no [31mdatabase"}, []any{r.Class, r.Status, r.Output})
+	require.Equal(t, []any{instance.FailedStatus, 503, "503 Service Unavailable, 18 bytes"}, []any{r.Class, r.Status, r.Output})
 	require.True(t, http1(instance.Check{Path: "/teapot", Status: []int{204, 418}}).OK)
 	require.Equal(t, instance.FailedStatus, http1(instance.Check{Status: []int{204, 418}}).Class)
 	require.True(t, http1(instance.Check{Method: "HEAD", Path: "/big"}).OK)
@@ -216,7 +216,7 @@ func TestRedirects(t *testing.T) {
 	})
 	to = "http://169.254.169.254/"
 	get := func(path string, status ...int) instance.Result {
-		return check(t, &Prober{}, at, instance.Check{Type: instance.CheckHTTP, Path: path, Status: status, Headers: map[string]string{"Authorization": "Bearer x"}})
+		return check(t, &Prober{Options: Options{AnyRequest: true}}, at, instance.Check{Type: instance.CheckHTTP, Path: path, Status: status, Headers: map[string]string{"Authorization": "Bearer x"}})
 	}
 	require.True(t, get("/own").OK)
 	require.Equal(t, 302, get("/own", 302).Status, "a redirect that is asked for is not followed")
@@ -283,7 +283,7 @@ func TestUDP(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close(); <-done })
 	at := conn.LocalAddr().String()
 	udp := func(at, body, match string) instance.Result {
-		return check(t, &Prober{}, at, instance.Check{Type: instance.CheckUDP, Body: body, Match: match})
+		return check(t, &Prober{Options: Options{AnyRequest: true}}, at, instance.Check{Type: instance.CheckUDP, Body: body, Match: match})
 	}
 	require.True(t, udp(at, "ping", "^pong$").OK)
 	require.True(t, udp(at, "ping", "").OK)
