@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"sort"
@@ -36,7 +37,7 @@ type Item struct {
 	Entity     *Entity           `json:"entity,omitempty" doc:"With include=data, the whole entity as of now, which may be newer than the item"`
 }
 
-// Page is a part of a list, in the order of keys.
+// Page is a part of a list.
 type Page struct {
 	Items      []Item `json:"items"`
 	NextCursor string `json:"nextCursor" doc:"For the next page; empty at the end"`
@@ -76,7 +77,7 @@ func (s *Server) anyListRoute(m *machines.Machine, path string) *route {
 			query("namespace", "The namespace, or * for all that the token may see", text(63)), state, label,
 			query("updatedAfter", "", instant()), query("updatedBefore", "", instant()), query("createdAfter", "", instant()), query("createdBefore", "", instant()),
 			query("limit", "Size of the page", limit), query("cursor", "nextCursor of the page before, with the same filters", text(1024)),
-			query("minRevision", "Wait until this revision is in the index, up to 5 s", number(0)), include,
+			query("minRevision", "Wait until this revision is in the index, up to 5 s", number(0)), include, orderByParam(),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: s.bodyOf(reflect.TypeFor[Page]())}},
 	}}
@@ -95,7 +96,7 @@ func (q *request) list(m *machines.Machine) error {
 	}
 	filter := kq.hash()
 	if c := q.query.Get("cursor"); c != "" {
-		if kq.After, err = readCursor(c, filter); err != nil {
+		if kq.After, kq.AfterTime, err = readCursor(c, filter); err != nil {
 			return err
 		}
 	}
@@ -103,7 +104,7 @@ func (q *request) list(m *machines.Machine) error {
 	page := q.o.Indexes[m.Name].List(kq.Query)
 	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision}
 	if page.Next != "" {
-		out.NextCursor = writeCursor(page.Next, filter)
+		out.NextCursor = writeCursor(page, filter)
 	}
 	for _, it := range page.Items {
 		out.Items = append(out.Items, itemOf(it))
@@ -206,6 +207,12 @@ func (q *request) listQuery(m *machines.Machine) (*listing, error) {
 	if p := q.bounds(l); p != nil {
 		return nil, p
 	}
+	if text := q.query.Get("orderBy"); text != "" {
+		if l.Order, p = orderOf(text); p != nil {
+			return nil, p
+		}
+		l.filters = append(l.filters, fmt.Sprint("orderBy=", l.Order))
+	}
 	for _, state := range l.States {
 		l.filters = append(l.filters, "state="+state)
 	}
@@ -233,27 +240,58 @@ func (q *request) bounds(l *listing) *Problem {
 	return nil
 }
 
-type cursor struct {
-	Key    string `json:"k"`
-	Filter string `json:"f"`
+// orders are the times that lists can be ordered by.
+var orders = map[string]kv.By{"id": kv.ByKey, "createdAt": kv.ByCreated, "updatedAt": kv.ByUpdated, "since": kv.BySince}
+
+func orderByParam() *huma.Param {
+	p := query("orderBy", "id (the default, and the only order that costs nothing), createdAt, updatedAt or since; the times also with desc behind", text(32))
+	p.Example = "updatedAt desc"
+	return p
 }
 
-func writeCursor(key, filter string) string {
-	raw, _ := json.Marshal(cursor{key, filter}) // two strings
+// orderOf reads orderBy as AIP-132 writes it: a field, and desc behind it for the other way round.
+func orderOf(text string) (o kv.Order, p *Problem) {
+	words := strings.Fields(text)
+	by, known := kv.ByKey, false
+	if len(words) > 0 {
+		by, known = orders[words[0]]
+	}
+	o = kv.Order{By: by, Descending: len(words) == 2 && words[1] == "desc"}
+	if !known || len(words) > 2 || len(words) == 2 && !o.Descending || o.Descending && by == kv.ByKey {
+		return o, invalid("query.orderBy", "must be id, createdAt, updatedAt or since; the times also with desc behind")
+	}
+	return o, nil
+}
+
+type cursor struct {
+	Key    string     `json:"k"`
+	Time   *time.Time `json:"t,omitempty"` // of an order by time
+	Filter string     `json:"f"`
+}
+
+func writeCursor(page kv.Page, filter string) string {
+	c := cursor{Key: page.Next, Filter: filter}
+	if !page.NextTime.IsZero() {
+		c.Time = &page.NextTime
+	}
+	raw, _ := json.Marshal(c) // strings and a time
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-func readCursor(text, filter string) (string, error) {
+func readCursor(text, filter string) (key string, at time.Time, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	var c cursor
 	if err == nil {
 		err = json.Unmarshal(raw, &c)
 	}
 	if err != nil || c.Key == "" || strings.ContainsAny(c.Key, "\x00*>") {
-		return "", problem(codeMalformed, "the cursor is not one that was given out")
+		return "", at, problem(codeMalformed, "the cursor is not one that was given out")
 	}
 	if c.Filter != filter {
-		return "", problem(codeMalformed, "the cursor belongs to a list with other filters")
+		return "", at, problem(codeMalformed, "the cursor belongs to a list with other filters or another order")
 	}
-	return c.Key, nil
+	if c.Time != nil {
+		at = *c.Time
+	}
+	return c.Key, at, nil
 }

@@ -274,7 +274,7 @@ func (s *Server) microList(r micro.Request) {
 	page := ix.List(l.Query)
 	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision}
 	if page.Next != "" {
-		out.NextCursor = writeCursor(page.Next, l.hash())
+		out.NextCursor = writeCursor(page, l.hash())
 	}
 	for _, it := range page.Items {
 		out.Items = append(out.Items, itemOf(it))
@@ -300,7 +300,7 @@ func (req ListRequest) query(machine string) (*listing, *Problem) {
 	l := &listing{Query: kv.Query{Namespace: ns, Parent: req.Parent, States: req.States, Labels: selectors, Limit: min(max(req.Limit, 0), maxPage)}, machine: machine}
 	l.filters = append(append(l.filters, req.States...), req.Label)
 	if req.Cursor != "" {
-		if l.After, err = readCursor(req.Cursor, l.hash()); err != nil {
+		if l.After, l.AfterTime, err = readCursor(req.Cursor, l.hash()); err != nil {
 			var p *Problem
 			errors.As(err, &p)
 			return nil, p

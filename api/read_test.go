@@ -159,6 +159,26 @@ func TestList(t *testing.T) {
 		require.Len(t, ids("limit=100000"), 7)
 		b.get("/v1/gadgets?limit=0").problem(t, 422, machines.CodeValidation)
 	})
+	t.Run("OrderBy", func(t *testing.T) {
+		require.Equal(t, []string{"g6", "g5", "g4", "g3", "g2", "g1", "g0"}, ids("orderBy=createdAt%20desc"))
+		require.Equal(t, []string{"g0", "g1", "g2", "g3", "g4", "g5", "g6"}, ids("orderBy=createdAt"))
+		require.Equal(t, []string{"g0", "g1", "g2", "g3", "g4", "g5", "g6"}, ids("orderBy=id"))
+		var all []string
+		for cursor := ""; ; {
+			page := b.get("/v1/gadgets?limit=2&orderBy=since+desc&state=READY&cursor=" + cursor).json(t)
+			for _, it := range page["items"].([]any) {
+				all = append(all, it.(map[string]any)["id"].(string))
+			}
+			if cursor = page["nextCursor"].(string); cursor == "" {
+				break
+			}
+			b.get("/v1/gadgets?limit=2&orderBy=since&state=READY&cursor="+cursor).problem(t, 400, "malformed")
+		}
+		require.Equal(t, []string{"g5", "g4", "g3", "g2", "g1", "g0"}, all)
+		for _, q := range []string{"id%20desc", "name", "createdAt%20down", "createdAt,since", "createdAt%20desc%20desc", "%20"} {
+			b.get("/v1/gadgets?orderBy="+q).problem(t, 422, machines.CodeValidation)
+		}
+	})
 	t.Run("WrongFilters", func(t *testing.T) {
 		for _, q := range []string{"state=DANCING", "label=a%20b%3Dc%20d", "label=" + url.QueryEscape("x in 1"), "updatedAfter=yesterday", "limit=-1", "limit=x", "include=all", "parent=x", "namespace=a..b"} {
 			b.get("/v1/gadgets?"+q).problem(t, 422, machines.CodeValidation)

@@ -21,32 +21,39 @@ type Query struct {
 	Problems bool   // only items with a Problem
 	After    string // only keys after this one
 	Limit    int    // of items in the page; 0 is 100
+
+	Order     Order
+	AfterTime time.Time // with an Order by time: only what comes after this time and the key After
 }
 
-// Page is a part of an answer, in the order of keys.
+// Page is a part of an answer.
 type Page struct {
 	Items    []Item
-	Next     string // After of the next page; empty if this is the last one
-	Revision uint64 // all writes up to here are in the page
+	Next     string    // After of the next page; empty if this is the last one
+	NextTime time.Time // AfterTime of the next page
+	Revision uint64    // all writes up to here are in the page
 }
 
 // piece is how many rows are looked at under one hold of the lock.
 const piece = 4096
 
-// List returns the first items after q.After that match.
+// List returns the first items that match, in the order of q.Order, after q.After.
 func (ix *Index) List(q Query) Page {
 	if q.Limit <= 0 {
 		q.Limit = 100
 	}
-	var p Page
-	for start, more, first := q.start(), true, true; more; first = false {
-		ix.mu.RLock()
-		if first {
-			p.Revision = ix.rev.Load()
-		}
-		start, more = ix.table.scan(&q, start, &p)
-		ix.mu.RUnlock()
+	if q.Order.By != ByKey {
+		return ix.ordered(q)
 	}
+	var p Page
+	p.Revision = ix.visit(&q, func(t *table, r *row) bool {
+		if len(p.Items) == q.Limit {
+			p.Next = p.Items[q.Limit-1].Key
+			return false
+		}
+		p.Items = append(p.Items, t.item(r))
+		return true
+	})
 	return p
 }
 
@@ -92,8 +99,9 @@ func (q *Query) start() string {
 // after is the least key that is greater.
 func after(key string) string { return key + "\x00" }
 
-// scan looks at up to a piece of the rows from start on, and returns where to go on, if there is more to look at.
-func (t *table) scan(q *Query, start string, p *Page) (next string, more bool) {
+// scan looks at up to a piece of the rows from start on, and returns where to go on, if there is more to look at and see
+// has not seen enough.
+func (t *table) scan(q *Query, start string, see func(*table, *row) bool) (next string, more bool) {
 	m := t.matcher(q)
 	if m.none {
 		return "", false
@@ -119,12 +127,8 @@ func (t *table) scan(q *Query, start string, p *Page) (next string, more bool) {
 		if n == piece {
 			return r.key, true
 		}
-		if m.match(r) {
-			if len(p.Items) == q.Limit {
-				p.Next = p.Items[q.Limit-1].Key
-				return "", false
-			}
-			p.Items = append(p.Items, t.item(r))
+		if m.match(r) && !see(t, r) {
+			return "", false
 		}
 		if cursors[least].next(); cursors[least].row == nil {
 			cursors = slices.Delete(cursors, least, least+1)

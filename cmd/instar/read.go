@@ -65,6 +65,7 @@ func lsFlags(cmd *cobra.Command) {
 	fs.Duration("since", 0, "only those that changed within this time")
 	fs.String("parent", "", "only the children of this parent")
 	fs.Int("limit", 0, "at most so many (default: all)")
+	fs.String("order-by", "", "id, createdAt, updatedAt or since; the times also with desc behind, as \"updatedAt desc\"")
 	fs.BoolP("all-namespaces", "A", false, "of all namespaces")
 }
 
@@ -117,6 +118,9 @@ func lsQuery(s *session, cmd *cobra.Command, m *machines.Machine) (url.Values, i
 	limit, _ := fs.GetInt("limit")
 	everywhere, _ := fs.GetBool("all-namespaces")
 	query := s.scoped(url.Values{"label": labels})
+	if order, _ := fs.GetString("order-by"); order != "" {
+		query.Set("orderBy", order)
+	}
 	for _, state := range states {
 		if _, ok := m.State(state); !ok {
 			return nil, 0, usagef("--state: %s has no state %q; it has %s", m.Name, state, strings.Join(stateNames(m), ", "))
