@@ -121,6 +121,8 @@ func (p *partition) ack(ctx context.Context, it *item) error {
 		return nil
 	}
 	if !it.parked() {
+		p.e.Acking.Lock()
+		defer p.e.Acking.Unlock()
 		return it.msg.Ack()
 	}
 	if err := it.msg.DoubleAck(ctx); err != nil {

@@ -42,6 +42,9 @@ type Deps struct {
 	Meter    Meter  // nil measures nothing
 	Trace    Tracer // nil traces nothing
 
+	// Acking is held while a command is acked whose entity was written before (see [streams.Server.Acking]); nil needs nothing.
+	Acking sync.Locker
+
 	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
 	// everybody begins with an empty log, and without all of its members it elects no leader.
 	Replicated bool
@@ -53,6 +56,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Meter == nil {
 		d.Meter = noMeter{}
+	}
+	if d.Acking == nil {
+		d.Acking = unlocked{}
 	}
 	if d.Trace == nil {
 		d.Trace = func(_, parent string, _ ...string) (string, func(error)) { return parent, func(error) {} }
@@ -116,6 +122,11 @@ func (e *Engine) may() bool { return e.Node == nil || e.Node.current() }
 
 // Live is how many of the [streams.Partitions] partitions take commands now.
 func (e *Engine) Live() int { return int(e.live.Load()) }
+
+type unlocked struct{}
+
+func (unlocked) Lock()   {}
+func (unlocked) Unlock() {}
 
 type noMeter struct{}
 

@@ -53,7 +53,7 @@ func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *worl
 	require.NoError(t, err)
 	commands, err := streams.NewCommands(appender)
 	require.NoError(t, err)
-	w.Deps = Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: log}
+	w.Deps = Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: log, Acking: server.Acking()}
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)

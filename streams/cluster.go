@@ -143,9 +143,7 @@ func ensureSoon(ctx context.Context, js jetstream.JetStream, p Plan) ([]Differen
 
 // Leads is how many streams and consumers the server leads, and whether it leads the cluster itself.
 func (s *Server) Leads() (streams, consumers int, meta bool, err error) {
-	s.mu.Lock()
-	srv := s.srv
-	s.mu.Unlock()
+	srv := s.running()
 	if srv == nil {
 		return 0, 0, false, errors.New("streams: the embedded NATS server is restarting")
 	}

@@ -4,5 +4,5 @@ package streams
 
 import "time"
 
-// syncInterval is what a power loss may cost under [Interval].
+// syncInterval is how often the server syncs each stream under [Interval] where there is no barrier.
 const syncInterval = 100 * time.Millisecond

@@ -24,7 +24,7 @@ type Profile string
 // The profiles.
 const (
 	Fsync    Profile = "fsync"    // power loss: every write is fsynced before it is acknowledged, in groups
-	Interval Profile = "interval" // kill -9; power loss up to 100 ms
+	Interval Profile = "interval" // kill -9; power loss up to 100 ms and the time of a sync, from all streams alike
 	OS       Profile = "os"       // kill -9; power loss up to 2 minutes
 )
 
@@ -57,6 +57,7 @@ type ServerOptions struct {
 	TLSCert  string // files, both or none
 	TLSKey   string
 	MaxStore int64           // bytes; 0 leaves it to the server (three quarters of the free disk)
+	Names    Names           // of the streams, of which some are synced before others
 	Name     string          // of a member of a cluster, which keeps it for ever; a single server is called instar
 	Cluster  *ClusterOptions // nil is a single server
 	Log      *slog.Logger
@@ -76,6 +77,8 @@ type Server struct {
 	lock     *os.File
 	user     string // the program's own user, when there are users
 	password string
+
+	barrier *barrier // nil: the streams are synced by timers of their own, or with each write
 
 	mu     sync.Mutex
 	srv    *server.Server
@@ -102,10 +105,47 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err := checkMode(o.Dir, o.modeOf()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	s.barrier = o.barrier()
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	if s.barrier != nil {
+		s.barrier.start(s.running)
+	}
 	return s, nil
+}
+
+// barrier is what syncs the streams of a single server together; nil leaves it to the server. What a member of a cluster has
+// agreed to is in logs of its own, and in other members.
+func (o *ServerOptions) barrier() *barrier {
+	if o.Profile != Interval || o.Cluster != nil {
+		return nil
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	where, err := provenStores()
+	if err != nil {
+		log.Warn("the streams cannot be synced together, so that a power loss may cost some of them more than others", "error", err)
+		return nil
+	}
+	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(CommandStream), log: log, quit: make(chan struct{})}
+}
+
+// Acking is held while a command is acked whose entity was just written: where streams are synced at intervals, no ack is to
+// be on disk without what it says. Nil says that it need not be: there is no such interval.
+func (s *Server) Acking() sync.Locker {
+	if s.barrier == nil {
+		return nil
+	}
+	return s.barrier.acks.RLocker()
+}
+
+func (s *Server) running() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv
 }
 
 // lockDir takes the lock that lives as long as the process: nats-server has none, and two would serve one store.
@@ -191,6 +231,9 @@ func (s *Server) options() (*server.Options, error) {
 		opts.SyncAlways = true
 	case Interval:
 		opts.SyncInterval = syncInterval
+		if s.barrier != nil {
+			opts.SyncInterval = max(opts.SyncInterval, backstop)
+		}
 	}
 	if listen != "" {
 		host, port, err := net.SplitHostPort(listen)
@@ -230,9 +273,7 @@ func (s *Server) options() (*server.Options, error) {
 
 // InProcessConn connects to the server that runs now; it makes Server a nats.InProcessConnProvider.
 func (s *Server) InProcessConn() (net.Conn, error) {
-	s.mu.Lock()
-	srv := s.srv
-	s.mu.Unlock()
+	srv := s.running()
 	if srv == nil {
 		return nil, errors.New("streams: the embedded NATS server is restarting")
 	}
@@ -283,9 +324,7 @@ func (s *Server) Restart() error {
 // Health is why the server's store does not work, or nil. A stream that could not be written once, as on a full disk,
 // takes no writes any more until [Server.Restart], whatever the others do.
 func (s *Server) Health() error {
-	s.mu.Lock()
-	srv := s.srv
-	s.mu.Unlock()
+	srv := s.running()
 	if srv == nil {
 		return errors.New("streams: the embedded NATS server is restarting")
 	}
@@ -313,6 +352,9 @@ func (s *Server) stop() {
 
 // Shutdown stops the server and gives the directory free.
 func (s *Server) Shutdown(context.Context) error {
+	if s.barrier != nil {
+		s.barrier.stop(s.running())
+	}
 	s.stop()
 	return s.lock.Close()
 }

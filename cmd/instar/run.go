@@ -143,7 +143,7 @@ func (a *app) startNATS(ctx context.Context) error {
 	if !a.cfg.NATS.Attached() {
 		a.server, err = streams.StartServer(streams.ServerOptions{
 			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users,
-			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Name: a.node, Cluster: a.cfg.Cluster.options(), Log: a.log,
+			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.options(), Log: a.log,
 		})
 		if err != nil {
 			return err
@@ -170,6 +170,9 @@ func (a *app) startNATS(ctx context.Context) error {
 		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
 	}
 	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
+	if a.server != nil {
+		a.deps.Acking = a.server.Acking()
+	}
 	if a.deps.Replicated, err = streams.Replicated(ctx, js, names); err != nil {
 		return err
 	}

@@ -1,0 +1,220 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// This version of the server can be told to sync. Where another one cannot, [Interval] goes on as the server does by itself.
+func TestTheServerSyncsWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	_, err := provenStores()
+	require.NoError(t, err)
+	for profile, want := range map[Profile]bool{Fsync: false, Interval: true, OS: false} {
+		s := &Server{o: ServerOptions{Profile: profile}}
+		s.barrier = s.o.barrier()
+		require.Equal(t, want, s.barrier != nil, profile)
+		require.Equal(t, want, s.Acking() != nil, profile)
+		opts, err := s.options()
+		require.NoError(t, err)
+		if want {
+			require.Equal(t, max(backstop, syncInterval), opts.SyncInterval)
+		}
+	}
+	require.Nil(t, (&ServerOptions{Profile: Interval, Cluster: &ClusterOptions{}}).barrier())
+}
+
+// Every stream is synced by the next round, also one of somebody else, and what is not written to is left alone.
+func TestARoundSyncsWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	g := setup(t, Interval)
+	b := g.server.barrier
+	b.stop(g.server.running()) // the test takes over
+	dirty := func() (names []string) {
+		for _, s := range b.where.of(g.server.running()) {
+			if b.where.dirty(s) {
+				names = append(names, s.name)
+			}
+		}
+		return names
+	}
+	require.Empty(t, dirty())
+	for _, subject := range []string{"instar.evt.thing.a.x", "$KV.things.a", "instar.in.3.thing.a.b.c"} {
+		_, err := g.js.Publish(g.ctx, subject, []byte("x"))
+		require.NoError(t, err)
+	}
+	require.ElementsMatch(t, []string{"EVENTS", "KV_things", "COMMANDS"}, dirty())
+	b.round(g.server.running())
+	require.Empty(t, dirty())
+	s, err := g.js.Stream(g.ctx, "COMMANDS")
+	require.NoError(t, err)
+	require.NoError(t, s.Purge(g.ctx)) // as an ack: what is removed counts as well
+	require.Equal(t, []string{"COMMANDS"}, dirty())
+	b.round(g.server.running())
+	require.Empty(t, dirty())
+
+	require.NoError(t, g.server.Restart())
+	g.eventually("the connection is back", g.nc.IsConnected)
+	_, err = g.js.Publish(g.ctx, "$KV.things.b", []byte("x"))
+	require.NoError(t, err)
+	b.round(g.server.running())
+	require.Empty(t, dirty(), "of the server that runs now")
+}
+
+// No ack goes out from before the values are synced until the commands are.
+func TestAcksWaitForTheBarrier(t *testing.T) {
+	t.Parallel()
+	g := setup(t, Interval)
+	acking := g.server.Acking()
+	acking.Lock()
+	rounds := make(chan struct{})
+	go func() { g.server.barrier.round(g.server.running()); close(rounds) }()
+	select {
+	case <-rounds:
+		t.Fatal("the barrier passed while a command was acked")
+	case <-time.After(300 * time.Millisecond):
+	}
+	acking.Unlock()
+	<-rounds
+}
+
+// powered is an ext4 of its own that can lose its power: what was not synced is gone.
+type powered struct {
+	t           *testing.T
+	image, path string
+}
+
+func newPowered(t *testing.T) *powered {
+	t.Helper()
+	dir := t.TempDir()
+	d := &powered{t: t, image: filepath.Join(dir, "image"), path: filepath.Join(dir, "mount")}
+	require.NoError(t, os.Mkdir(d.path, 0o700))
+	require.NoError(t, os.WriteFile(d.image, nil, 0o600))
+	require.NoError(t, os.Truncate(d.image, 96<<20))
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
+		t.Skipf("cannot make an ext4 here: %v %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", d.image, d.path).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount an ext4 here (it takes root and loop devices): %v %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", d.path).Run() })
+	return d
+}
+
+// cut takes the power away: nothing is written any more, not even the journal.
+func (d *powered) cut() {
+	d.t.Helper()
+	const shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN
+	noLogFlush := uint32(2)     // EXT4_GOING_FLAGS_NOLOGFLUSH
+	f, err := os.Open(d.path)
+	require.NoError(d.t, err)
+	defer f.Close()
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), shutdown, uintptr(unsafe.Pointer(&noLogFlush)))
+	require.Zero(d.t, errno, errno)
+}
+
+func (d *powered) back() {
+	d.t.Helper()
+	out, err := exec.Command("umount", d.path).CombinedOutput()
+	require.NoError(d.t, err, string(out))
+	out, err = exec.Command("mount", "-o", "loop", d.image, d.path).CombinedOutput()
+	require.NoError(d.t, err, string(out))
+}
+
+// A power loss takes from all streams alike: what was acknowledged since the last round, and nothing before it. Only where it
+// comes in the middle of a round they may differ by one.
+func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the disk that the others use stalls for seconds
+	d := newPowered(t)
+	for round := range 4 {
+		between := round < 3 // rounds
+		o := ServerOptions{Dir: filepath.Join(d.path, "data"), Profile: Interval, Log: slog.New(slog.DiscardHandler)}
+		s, err := StartServer(o)
+		require.NoError(t, err)
+		nc, err := Connect(ConnectOptions{Server: s, Name: "test"})
+		require.NoError(t, err)
+		js, err := JetStream(nc)
+		require.NoError(t, err)
+		_, err = Ensure(t.Context(), js, testPlan(Names{}))
+		require.NoError(t, err)
+
+		// One entity: its command, its value, its event, and again, as fast as they go.
+		subjects := []string{fmt.Sprintf("instar.in.3.thing.a.%d.c", round), fmt.Sprintf("$KV.things.a%d", round), fmt.Sprintf("instar.evt.thing.a.%d", round)}
+		var times []time.Time // when a transition was begun, by its number
+		var cut atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for !cut.Load() {
+				began := time.Now()
+				for _, subject := range subjects {
+					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+					_, err := js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: []byte(fmt.Sprint(len(times)))})
+					cancel()
+					if err != nil {
+						return
+					}
+				}
+				times = append(times, began)
+			}
+		}()
+		time.Sleep(time.Duration(1500+137*round) * time.Millisecond) // a moment that no round knows
+		if between {
+			s.barrier.mu.Lock()
+		}
+		at := time.Now()
+		d.cut()
+		cut.Store(true)
+		<-done
+		nc.Close()
+		if between {
+			s.barrier.mu.Unlock()
+		}
+		longest := s.barrier.longestRound()
+		_ = s.Shutdown(context.Background()) // its disk is gone
+		d.back()
+
+		s, err = StartServer(o)
+		require.NoError(t, err)
+		nc, err = Connect(ConnectOptions{Server: s, Name: "test"})
+		require.NoError(t, err)
+		js, err = JetStream(nc)
+		require.NoError(t, err)
+		var lost []time.Duration
+		for i, stream := range []string{"COMMANDS", "KV_things", "EVENTS"} {
+			st, err := js.Stream(t.Context(), stream)
+			require.NoError(t, err)
+			m, err := st.GetLastMsgForSubject(t.Context(), subjects[i])
+			require.NoError(t, err, stream)
+			n := 0
+			_, err = fmt.Sscan(string(m.Data), &n)
+			require.NoError(t, err)
+			age := time.Duration(0)
+			if n+1 < len(times) {
+				age = at.Sub(times[n+1])
+			}
+			lost = append(lost, age)
+		}
+		t.Logf("commands lost %s, values %s, events %s; %d transitions, the longest round %s", lost[0], lost[1], lost[2], len(times), longest)
+		for _, l := range lost {
+			require.Less(t, l, barrierEvery+2*longest, "since the round before the last, if the last did not end")
+		}
+		if between {
+			require.Less(t, (lost[1] - lost[2]).Abs(), barrierEvery/5, "values and events are of one moment")
+			require.LessOrEqual(t, lost[0], lost[1], "commands are of a later one")
+		}
+		nc.Close()
+		require.NoError(t, s.Shutdown(context.Background()))
+	}
+}
