@@ -66,9 +66,7 @@ func (s *Server) microDiscover(r micro.Request) {
 	}
 	found := s.o.Discovery.Find(dq)
 	body := append(head(dq, found, s.o.Discovery.Stale()), discovery.List(found.Endpoints)...)
-	if err := r.Respond(append(body, '}')); err != nil {
-		s.o.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
-	}
+	s.say(r, append(body, '}'))
 }
 
 // microReach waits until the catalog has a revision.

@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +30,19 @@ func TestDiscoverOverNATS(t *testing.T) {
 		require.Equal(t, code, r.ask("instar.api.discover.default.web", body).Header.Get(micro.ErrorCodeHeader), body)
 	}
 	require.Equal(t, "422", r.ask("instar.api.discover.Default.web", "").Header.Get(micro.ErrorCodeHeader))
+
+	large := fmt.Sprintf(`{"schema":1,"machine":"instance","namespace":"default","parent":"large","id":"%%s","state":"active.healthy","version":1,"generation":1,"since":"2026-01-01T00:00:00Z",
+		"data":{"nodeAddress":"10.0.0.1:80","weight":100,"payload":{"k":%q}}}`, strings.Repeat("x", 100_000))
+	for i := range 12 {
+		id := fmt.Sprintf("l%d", i)
+		ack, err := r.js.Publish(t.Context(), "$KV.instances.default.large."+id, fmt.Appendf(nil, large, id))
+		require.NoError(t, err)
+		revision = ack.Sequence
+	}
+	m := r.ask("instar.api.discover.default.large", fmt.Sprintf(`{"minRevision":%d}`, revision))
+	require.Equal(t, "413", m.Header.Get(micro.ErrorCodeHeader), "an answer that NATS does not pass on is not silence")
+	require.Contains(t, string(m.Data), `"code":"answer-too-large"`)
+	require.Len(t, answer(r.ask("instar.api.discover.default.large", `{"choose":3}`))["instances"], 3)
 
 	var doc struct {
 		Channels map[string]struct{ Address string }

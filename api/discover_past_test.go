@@ -114,6 +114,13 @@ func TestPrometheusTargets(t *testing.T) {
 	groups, err = prometheusParse(a.Header.Get("Content-Type"), a.body)
 	require.NoError(t, err)
 	require.Len(t, groups, 1)
+	// Keys that become the same label: always the same one is taken.
+	r.healthy("keys", "k1", `,"payload":{"a-b":"dash","a.b":"dot","c_d":"itself","c.d":"dot"}`)
+	for range 20 {
+		groups, err = prometheusParse(a.Header.Get("Content-Type"), r.get("/v1/prometheus/targets/keys").body)
+		require.NoError(t, err)
+		require.Equal(t, []string{"dash", "itself"}, []string{groups[0].Labels["__meta_instar_payload_a_b"], groups[0].Labels["__meta_instar_payload_c_d"]})
+	}
 	require.Equal(t, "[]\n", string(r.get("/v1/prometheus/targets/nobody").body), "200 also for a service that nobody knows")
 	require.Equal(t, "[]\n", string(r.get("/v1/prometheus/targets", "Authorization", "Bearer tenant-token").body))
 	r.get("/v1/prometheus/targets", "Authorization", "").problem(t, 401, "unauthorized")

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,8 +68,11 @@ func targetLabels(e *discovery.Endpoint) map[string]string {
 	if len(e.Tags) > 0 {
 		labels[metaPrefix+"tags"] = "," + strings.Join(e.Tags, ",") + "," // so that ",x," matches one of them
 	}
-	for k, v := range e.Payload {
-		labels[metaPrefix+"payload_"+labelName(k)] = strings.ToValidUTF8(v, "�")
+	for _, k := range slices.Sorted(maps.Keys(e.Payload)) {
+		name := metaPrefix + "payload_" + labelName(k)
+		if _, taken := labels[name]; !taken || labelName(k) == k { // of a.b and a-b the first, but a_b before both
+			labels[name] = strings.ToValidUTF8(e.Payload[k], "�")
+		}
 	}
 	return labels
 }

@@ -204,10 +204,20 @@ func (s *Server) deny(r micro.Request, p *Problem) {
 
 func (s *Server) respond(r micro.Request, v any) {
 	body, err := json.Marshal(v)
-	if err == nil {
-		err = r.Respond(body)
-	}
 	if err != nil {
+		s.microFailed(r, err)
+		return
+	}
+	s.say(r, body)
+}
+
+// say answers, if NATS passes on what is as large as that: else it says so, because silence looks as if nobody were there.
+func (s *Server) say(r micro.Request, body []byte) {
+	if most := s.o.NC.MaxPayload(); int64(len(body)) > most {
+		s.deny(r, problem(codeAnswer, fmt.Sprintf("the answer has %d bytes, and NATS passes on %d", len(body), most)))
+		return
+	}
+	if err := r.Respond(body); err != nil {
 		s.o.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
 	}
 }

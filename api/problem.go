@@ -47,6 +47,7 @@ const (
 	codeIncomplete   = "incomplete"
 	codeGone         = "gone"
 	codeTooLarge     = "payload-too-large"
+	codeAnswer       = "answer-too-large"
 	codeMediaType    = "unsupported-media-type"
 	codeAcceptable   = "not-acceptable"
 	codeMethod       = "method-not-allowed"
@@ -80,6 +81,7 @@ var kinds = []kind{
 	{machines.CodeParked, 409, "The entity is parked", "The stored value of the entity cannot be used by this version of the program, so nothing is done to it.", "An operator must look at the log and at the value in its bucket. A newer version of the program may have written it."},
 	{machines.CodeDead, 500, "The command could not be processed", "The command failed every time it was tried and lies among the dead letters now. The entity is as it was.", "Look at GET /v1/dead-letters for the reason; redrive it once the cause is gone."},
 	{codeTooLarge, 413, "The body is too large", "A body may have up to 256 KiB.", "Send less."},
+	{codeAnswer, 413, "The answer is too large", "Over NATS an answer may be as large as the server's max_payload, which is 1 MiB by default.", "Ask for less: a filter, choose, or a smaller page. Or ask over HTTP."},
 	{codeMediaType, 415, "The body is not JSON", "Bodies are application/json.", "Set Content-Type: application/json."},
 	{codeAcceptable, 406, "This form is not offered", "The format that was asked for does not exist here.", "Use one of the formats that the document lists."},
 	{codeMethod, 405, "The method is not offered", "The path exists, but not for this method; Allow lists those that it has.", "Use one of the methods in Allow. State changes only by commands: POST …/{id}/{command}."},

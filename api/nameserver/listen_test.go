@@ -20,3 +20,12 @@ func TestReachable(t *testing.T) {
 		}
 	}
 }
+
+// Keys that differ in case only are one name of DNS; which of them it is does not change from question to question.
+func TestPortOfKeysThatDifferInCase(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		require.Equal(t, "1", named(map[string]string{"port.Web": "2", "PORT.WEB": "1", "Port.web": "3"}, "port.web"))
+	}
+	require.Empty(t, named(map[string]string{"": "2"}, "port.web"))
+}

@@ -121,17 +121,21 @@ func locate(e discovery.Endpoint, w wanted) (place, bool) {
 	return p, true
 }
 
-// named is a value of the payload whose key is the name in any case.
+// named is a value of the payload whose key is the name in any case; of several the first by their order.
 func named(payload map[string]string, name string) string {
 	if v, ok := payload[name]; ok {
 		return v
 	}
-	for k, v := range payload {
-		if strings.EqualFold(k, name) {
-			return v
+	found := ""
+	for k := range payload {
+		if strings.EqualFold(k, name) && (found == "" || k < found) {
+			found = k
 		}
 	}
-	return ""
+	if found == "" {
+		return ""
+	}
+	return payload[found]
 }
 
 // matches says whether an endpoint passes the filter of a name.
