@@ -54,6 +54,7 @@ type OutboxStatus struct {
 	Rate      float64          `json:"rate" doc:"Rows per second over the last minute"`
 	Shards    []OutboxShard    `json:"shards"`
 	SlotBytes int64            `json:"slotBytes,omitempty" doc:"Log that the database keeps for the replication slot"`
+	Unread    int64            `json:"unreadBytes,omitempty" doc:"Log of the whole database, in bytes, that a relay of mode wal has not confirmed"`
 	Problem   string           `json:"problem,omitempty" doc:"Why it stands still"`
 	At        time.Time        `json:"at"`
 }

@@ -227,7 +227,7 @@ func (o *outboxes) Sources(ctx context.Context) ([]api.OutboxSource, error) {
 
 func shownStatus(s *outbox.Status) *api.OutboxStatus {
 	out := &api.OutboxStatus{
-		Mode: string(s.Mode), Rows: s.Rows, Oldest: s.Oldest, Lag: s.Lag, FenceWait: s.FenceWait, Rate: s.Rate, SlotBytes: s.SlotBytes, Problem: s.Problem, At: s.At,
+		Mode: string(s.Mode), Rows: s.Rows, Oldest: s.Oldest, Lag: s.Lag, FenceWait: s.FenceWait, Rate: s.Rate, SlotBytes: s.SlotBytes, Unread: s.Unread, Problem: s.Problem, At: s.At,
 		Shards: []api.OutboxShard{},
 	}
 	if out.Rows == nil {

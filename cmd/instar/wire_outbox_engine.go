@@ -1,17 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	provider "github.com/bcc94042/instar/providers/relay"
@@ -111,11 +108,33 @@ func (e *relayEngine) Status(ctx context.Context) (outbox.Status, error) {
 	if err := e.ahead(ctx, &own, &st); err != nil {
 		return own, err
 	}
+	if unread, oldest, ok := e.current().Unread(); ok && st.Mode == outbox.WAL && len(own.Shards) > 0 {
+		e.read(&st, unread, oldest)
+	}
 	if own.Problem == relay.ErrDrained.Error() { // it was meant
 		own.Problem = ""
 	}
-	st.Problem, st.Rate, st.SlotBytes, st.FenceWait = own.Problem, own.Rate, own.SlotBytes, max(own.FenceWait, st.FenceWait)
+	st.Problem, st.Rate, st.FenceWait = own.Problem, own.Rate, max(own.FenceWait, st.FenceWait)
 	return st, nil
+}
+
+// read corrects what the database says of mode wal in the same way.
+func (e *relayEngine) read(st *outbox.Status, unread int64, oldest time.Duration) {
+	parked := keptAside(st)
+	st.Lag = unread + parked
+	st.Rows[outbox.StateNew] = max(0, st.Lag-st.Rows[outbox.StateFailed])
+	if parked == 0 {
+		st.Oldest = oldest.Seconds()
+	}
+}
+
+// keptAside is how many rows wait behind one that failed, and those that are tried again.
+func keptAside(st *outbox.Status) int64 {
+	n := st.Rows[outbox.StateFailed]
+	for _, p := range st.Parked {
+		n += p.Waiting
+	}
+	return n
 }
 
 // counted is up to how many rows are counted one by one, as the store does it.
@@ -146,10 +165,7 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 	if err != nil || seen >= counted {
 		return err
 	}
-	parked := st.Rows[outbox.StateFailed]
-	for _, p := range st.Parked {
-		parked += p.Waiting
-	}
+	parked := keptAside(st)
 	st.Rows[outbox.StateSent] += max(0, min(st.Rows[outbox.StateNew]+st.Rows[outbox.StateSending], counted)-behind) // so many the store had left out
 	st.Rows[outbox.StateNew], st.Rows[outbox.StateSending] = behind, 0
 	st.Lag = behind + parked
@@ -161,26 +177,12 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 }
 
 // Remove drops the replication slot, which would keep the log of the database for ever. Leases end by themselves.
-func (e *relayEngine) Remove(ctx context.Context) error {
+func (e *relayEngine) Remove(ctx context.Context, force bool) error {
 	config := e.current().Config
 	if config.Mode != outbox.WAL {
 		return nil
 	}
-	slot := relay.Slot(config)
-	conn, err := pgx.Connect(ctx, config.DSN)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }() // nothing is lost with it
-	// From here on nobody reads what would be emitted.
-	settings := pgx.Identifier{cmp.Or(config.Schema, "public"), "outbox_settings"}.Sanitize()
-	if _, err := conn.Exec(ctx, "update "+settings+" set wal_slot = null where wal_slot = $1", slot); err != nil {
-		return fmt.Errorf("cannot say that nobody reads the write-ahead log: %w", err)
-	}
-	if _, err := conn.Exec(ctx, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1", slot); err != nil {
-		return fmt.Errorf("cannot drop the replication slot %s: %w", slot, err)
-	}
-	return nil
+	return outbox.DropSlot(ctx, config.DSN, config.Schema, relay.Slot(config), force)
 }
 
 func (e *relayEngine) Close() { e.store.Pool.Close() }
@@ -202,6 +204,7 @@ var (
 	outboxLag       = prometheus.NewDesc("instar_outbox_lag", "Rows behind.", []string{"source"}, nil)
 	outboxFence     = prometheus.NewDesc("instar_outbox_fence_wait_seconds", "How long the oldest open writer holds the relay back.", []string{"source"}, nil)
 	outboxParked    = prometheus.NewDesc("instar_outbox_parked", "Aggregates that wait behind a row that cannot be published; counted up to 100.", []string{"source"}, nil)
+	outboxUnread    = prometheus.NewDesc("instar_outbox_unread_bytes", "Log of the database that a relay of mode wal has not confirmed.", []string{"source"}, nil)
 	outboxSlot      = prometheus.NewDesc("instar_outbox_slot_bytes", "Log that the database keeps for the replication slot.", []string{"source"}, nil)
 	outboxPublished = prometheus.NewDesc("instar_outbox_published_total", "Rows that this node has brought into the stream.", []string{"source"}, nil)
 	outboxRestarts  = prometheus.NewDesc("instar_outbox_restarts_total", "How often the relay opened its shards again after a fault.", []string{"source"}, nil)
@@ -209,7 +212,7 @@ var (
 
 // Describe is that of a prometheus.Collector.
 func (o *outboxes) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxPublished, outboxRestarts} {
+	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxUnread, outboxPublished, outboxRestarts} {
 		ch <- d
 	}
 }
@@ -235,5 +238,6 @@ func (o *outboxes) Collect(ch chan<- prometheus.Metric) {
 		gauge(outboxFence, s.FenceWait, name)
 		gauge(outboxParked, float64(len(s.Parked)), name)
 		gauge(outboxSlot, float64(s.SlotBytes), name)
+		gauge(outboxUnread, float64(s.Unread), name)
 	}
 }

@@ -12,6 +12,7 @@ type Data struct {
 	Seen      *Observation `json:"seen,omitempty"` // the last observation that was worth telling
 	SeenAt    time.Time    `json:"seenAt,omitzero"`
 	StartedAt time.Time    `json:"startedAt,omitzero"`
+	Discard   bool         `json:"discard,omitempty"` // its deletion takes what was not read with it
 }
 
 // Policy holds the thresholds and deadlines of one relay. What is zero has its default.
@@ -102,6 +103,7 @@ const (
 	FailureDrain  = "DrainDeadlineExceeded"
 	FailureDelete = "DeleteDeadlineExceeded"
 	FailureFatal  = "CannotWork"
+	FailureUnread = "unread" // of the provider: a removal would take events with it
 )
 
 // RegisterBody is the body of register.
@@ -115,6 +117,11 @@ type ConfigureBody struct {
 	Policy Policy `json:"policy" doc:"Replaces thresholds and deadlines"`
 }
 
+// DeleteBody is the body of delete.
+type DeleteBody struct {
+	Force bool `json:"force,omitempty" doc:"Events of mode wal that were not read are gone with the replication slot"`
+}
+
 // PurgeBody is the body of purge.
 type PurgeBody struct {
 	Force bool `json:"force" doc:"Must be true: the relay is forgotten even when its replication slot is still there"`
@@ -123,6 +130,7 @@ type PurgeBody struct {
 // Task is the data of every effect. The provider finds the rest by the name of the source in its configuration.
 type Task struct {
 	Source string `json:"source"`
+	Force  bool   `json:"force,omitempty"` // remove: also what was not read
 }
 
 // Validate checks what the types cannot say.

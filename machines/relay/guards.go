@@ -28,6 +28,8 @@ var forced = &guard{
 	Holds: func(s *step) bool { return machines.Body[PurgeBody](s).Force },
 }
 
+var unread = &guard{Name: "unread", Holds: func(s *step) bool { return machines.Body[machines.Failure](s).Code == FailureUnread }}
+
 // blindAlready: an observer says again what is known. An answer to refresh is always told.
 var blindAlready = &guard{Name: "known", Holds: func(s *step) bool {
 	c, ok := s.Entity().Condition(Observed)

@@ -82,6 +82,7 @@ const (
 	EventAudit             = "relay.audit.recorded"
 	EventDeletionRequested = "relay.deletion.requested"
 	EventDeletionStalled   = "relay.deletion.stalled"
+	EventDeletionRefused   = "relay.deletion.refused"
 	EventDeleted           = "relay.deleted"
 	EventPurged            = "relay.purged"
 )
@@ -147,6 +148,7 @@ var table = []machines.Edge[Data]{
 	{From: only(Draining), On: ReportDrainFailed, To: Paused, Do: drainFailed, Emit: emit(EventDrainExpired, EventPaused), Effects: stop},
 	{From: only(Draining), On: TimeoutDrain, To: Paused, Do: drainLate, Emit: emit(EventDrainExpired, EventPaused), Effects: stop},
 	{From: only(Deleting), On: ReportRemoved, To: Deleted, Do: removed, Emit: emit(EventDeleted)},
+	{From: only(Deleting), On: ReportRemoveFailed, If: unread, To: Paused, Do: deletionRefused, Emit: emit(EventDeletionRefused, EventPaused)},
 	{From: only(Deleting), On: ReportRemoveFailed, To: machines.Same, Do: deletionFailed, Emit: emit(EventDeletionStalled)},
 	{From: only(Deleting), On: TimeoutDelete, To: machines.Same, Do: deletionLate, Emit: emit(EventDeletionStalled), Effects: remove},
 }
@@ -177,7 +179,7 @@ var inputs = []machines.Command{
 	{Name: CommandResume, Doc: "Go on where it stands."},
 	{Name: CommandDrain, Doc: "Publish what is there, then stand still.", Destructive: true},
 	{Name: CommandRefresh, Doc: "Look at it now."},
-	{Name: CommandDelete, Doc: "End the relay: its replication slot and leases go, rows and messages stay.", Admin: true, Destructive: true},
+	{Name: CommandDelete, Doc: "End the relay: its replication slot and leases go, rows and messages stay. It is paused instead when the slot has events that were not read.", Body: DeleteBody{}, Admin: true, Destructive: true},
 	{Name: CommandPurge, Doc: "Forget it even when nothing could be taken away.", Body: PurgeBody{}, Admin: true, Destructive: true},
 	{Name: ReportStarted, Doc: "The database and the stream were reached, and the engine runs.", Body: Observation{}, Report: true},
 	{Name: ReportStartFailed, Doc: "The engine could not be started.", Body: machines.Failure{}, Report: true},
@@ -199,6 +201,6 @@ var effects = []machines.Effect[Data]{
 	{Name: EffectStart, Doc: "Run the engine.", Done: ReportStarted, Failed: ReportStartFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Payload: task},
 	{Name: EffectStop, Doc: "Let the engine stand.", Done: ReportStopped, Failed: ReportStopFailed, Payload: task},
 	{Name: EffectDrain, Doc: "Publish what is there, then let the engine stand.", Done: ReportDrained, Failed: ReportDrainFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Timeout: 24 * time.Hour, Payload: task},
-	{Name: EffectRemove, Doc: "Take away what the relay keeps: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: task},
+	{Name: EffectRemove, Doc: "Take away what the relay keeps: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: removal},
 	{Name: EffectLook, Doc: "See how it stands.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: task, Looks: true},
 }

@@ -28,6 +28,7 @@ var events = []machines.EventType{
 	{Name: EventAudit, Class: machines.ClassResource, Doc: "Somebody did by hand what is not the usual way, and who."},
 	{Name: EventDeletionRequested, Class: machines.ClassState, Doc: "Its end was asked for."},
 	{Name: EventDeletionStalled, Class: machines.ClassError, Doc: "The deletion does not come to its end."},
+	{Name: EventDeletionRefused, Class: machines.ClassError, Doc: "It was not deleted, because events would have gone with its replication slot; it is paused."},
 	{Name: EventDeleted, Class: machines.ClassState, Doc: "It is deleted."},
 	{Name: EventPurged, Class: machines.ClassState, Doc: "It was forgotten by force; a replication slot may still be there."},
 }

@@ -44,7 +44,7 @@ var lawful = map[string]map[string][]string{
 	}, "failed"),
 	"deleting": {
 		"refresh": {"deleting"}, "purge": {"deleted"}, "observed": {"deleting"}, "observe-failed": {"deleting"},
-		"removed": {"deleted"}, "remove-failed": {"deleting"}, "delete-deadline": {"deleting"},
+		"removed": {"deleted"}, "remove-failed": {"deleting", "paused"}, "delete-deadline": {"deleting"},
 	},
 	"deleted": {"register": {"starting"}},
 }
@@ -126,7 +126,7 @@ func (w *world) input() machines.Input {
 			data = w.observation()
 		case "stopped", "removed":
 		default:
-			data = machines.Failure{Code: "invalid", Message: "something"}
+			data = machines.Failure{Code: rapid.SampledFrom([]string{"invalid", relay.FailureUnread}).Draw(t, "code"), Message: "something"}
 		}
 		return w.report(name, effect, data)
 	case "timer":

@@ -61,7 +61,7 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 	case relay.EffectDrain:
 		return p.drain(ctx, u)
 	case relay.EffectRemove:
-		return struct{}{}, u.remove(ctx)
+		return struct{}{}, u.remove(ctx, body.Force)
 	}
 	return nil, providers.Errorf(providers.Invalid, "no relay performs the effect %q", task.Effect)
 }
@@ -159,7 +159,7 @@ func (p *Provider) drain(ctx context.Context, u *unit) (any, error) {
 	}
 }
 
-func (u *unit) remove(ctx context.Context) error {
+func (u *unit) remove(ctx context.Context, force bool) error {
 	if err := u.stop(ctx); err != nil {
 		return err
 	}
@@ -167,7 +167,11 @@ func (u *unit) remove(ctx context.Context) error {
 	if err != nil {
 		return u.foreign(err)
 	}
-	if err := engine.Remove(ctx); err != nil {
+	err = engine.Remove(ctx, force)
+	if errors.Is(err, outbox.ErrRowsWait) {
+		return providers.Errorf(relay.FailureUnread, "%s", discreet(err.Error()))
+	}
+	if err != nil {
 		return u.foreign(err)
 	}
 	u.close()

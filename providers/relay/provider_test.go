@@ -104,7 +104,7 @@ func (e engine) Status(context.Context) (outbox.Status, error) {
 	return e.status, e.down
 }
 
-func (e engine) Remove(context.Context) error {
+func (e engine) Remove(context.Context, bool) error {
 	e.set(func(d *database) { d.removed = true })
 	return nil
 }

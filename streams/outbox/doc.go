@@ -13,8 +13,8 @@
 //   - [Waker] tells relays that something was committed. It is a hint: they poll, too.
 //
 // Nothing in the transaction of the application takes a lock that others wait for; in particular nothing notifies. Its role
-// needs insert on outbox_log, outbox_event and outbox_inbox, and select on outbox_settings and outbox_pressure; no
-// more. A relay's role owns the schema, and reads xact_start of others (pg_read_all_stats) to tell how long they write.
+// needs insert on outbox_log, outbox_event and outbox_inbox, select on outbox_settings and outbox_pressure, and in mode wal
+// usage of the sequence outbox_log_seq_seq; no more. A relay's role owns the schema, and reads xact_start of others (pg_read_all_stats) to tell how long they write.
 //
 // Tests run on Postgres 15; 17 was tried.
 //
@@ -31,8 +31,9 @@
 //     afterwards; and published when the transaction of outbox_fence() has ended: numbers up to mark survive a crash then.
 //     outbox_oldest_writer() says since when somebody holds the fence back. [ShardOf] is outbox_shard().
 //   - wal: the emitted messages have the prefix outbox_settings.wal_prefix; their content is one line of JSON (event_id,
-//     occurred_at, aggregate_type, aggregate_id, event_type, content_type, headers, not_before, shard, created_at), a
-//     line feed, and the payload as it is.
+//     occurred_at, aggregate_type, aggregate_id, event_type, content_type, headers, not_before, shard, created_at, number), a
+//     line feed, and the payload as it is. The number is of the sequence of outbox_log: what was given out and what was
+//     published tell the lag.
 //   - outbox_cursor (source, shard, seq, reading, system_identifier, owner, updated_at): how far a shard has come. The
 //     truth is in the stream, this is for the view, the lag, and retention: what is not written here is not dropped.
 //   - outbox_parked (shard, seq, event_id, day, …, state, attempts, next_retry_at, not_before, last_error, redrives,

@@ -72,8 +72,9 @@ type Status struct {
 	Parked    []Parked         `json:"parked,omitempty"` // aggregates whose first row failed; at most 100
 	Rate      float64          `json:"rate"`             // rows per second over the last minute
 	Shards    []Shard          `json:"shards"`
-	SlotBytes int64            `json:"slotBytes,omitempty"` // WAL kept for the slot
-	Problem   string           `json:"problem,omitempty"`   // why it stands still
+	SlotBytes int64            `json:"slotBytes,omitempty"`   // mode wal: WAL kept for the slot
+	Unread    int64            `json:"unreadBytes,omitempty"` // mode wal: bytes of WAL, of the whole database, that the relay has not confirmed
+	Problem   string           `json:"problem,omitempty"`     // why it stands still
 	At        time.Time        `json:"at"`
 }
 

@@ -235,6 +235,7 @@ func TestRoleOfAnApplication(t *testing.T) {
 	run(t, conn, `create role `+role)
 	run(t, conn, `grant select on outbox_settings, outbox_pressure to `+role)
 	run(t, conn, `grant insert on outbox_log, outbox_event, outbox_inbox to `+role)
+	run(t, conn, `grant usage on sequence outbox_log_seq_seq to `+role) // mode wal
 	app := dial(t, dsn)
 	run(t, app, `set role `+role)
 	for _, mode := range []string{"log", "claim", "wal"} {

@@ -12,8 +12,9 @@ import (
 // counted is up to how many rows are counted one by one; more are estimated.
 const counted = 10000
 
-// Status is how the outbox stands, as far as the database knows: a relay writes its positions every few seconds. Problem,
-// Rate and SlotBytes are for the relay to say.
+// Status is how the outbox stands, as far as the database knows: a relay writes its positions every few seconds. Problem and
+// Rate are for the relay to say. In mode wal nothing counts what was sent, Lag goes by numbers, and Oldest is at most how long
+// the oldest event waits: so long ago the relay had read everything.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	st := Status{Rows: map[string]int64{StateNew: 0, StateSending: 0, StateSent: 0, StateFailed: 0, StateDead: 0}}
 	var shards int
@@ -22,12 +23,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		if err := s.Pool.QueryRow(ctx, `select mode, shards, now() from outbox_settings`).Scan(&st.Mode, &shards, &st.At); err != nil {
 			return err
 		}
-		rows := sqlStatusLog
-		if st.Mode == Claim {
-			rows = sqlStatusEvents
-		}
+		rows := map[Mode]string{Log: sqlStatusLog, Claim: sqlStatusEvents, WAL: sqlStatusWAL}[st.Mode]
 		var fresh, sending, sent, failed, dead int64
-		if err := s.Pool.QueryRow(ctx, rows, counted).Scan(&fresh, &sending, &failed, &dead, &sent, &oldest); err != nil {
+		if err := s.Pool.QueryRow(ctx, rows, counted).Scan(&fresh, &sending, &failed, &dead, &sent, &oldest, &st.SlotBytes, &st.Unread); err != nil {
 			return err
 		}
 		st.Rows = map[string]int64{StateNew: fresh, StateSending: sending, StateFailed: failed, StateDead: dead, StateSent: max(sent, 0)}
@@ -108,8 +106,28 @@ const sqlStatusEvents = `
 	)
 	select case when n.ahead >= $1 then greatest(n.fresh, n.guess - n.sending - n.failed - n.dead) else n.fresh end, n.sending, n.failed, n.dead,
 		case when pg_relation_size('outbox_event') < 8388608 then (select count(*) from outbox_event where status = 'SENT') else n.sent end,
-		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad))
+		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad)), 0, 0
 	from n`
+
+// statusParked is what is parked, in modes log and wal.
+const statusParked = `parked as (
+		select count(*) filter (where state = 'NEW') as fresh, count(*) filter (where state = 'FAILED') as failed,
+			count(*) filter (where state = 'DEAD') as dead, count(*) as n, min(parked_at) filter (where not coalesce(not_before > now(), false)) as oldest
+		from (select state, parked_at, not_before from outbox_parked order by shard, seq limit $1) as p
+	)`
+
+// sqlStatusWAL goes by the numbers of what was emitted. Without a slot nothing can have been.
+const sqlStatusWAL = `
+	with ` + statusParked + `, slot as (
+		select s.wal_slot is not null as is, pg_current_wal_lsn() - r.restart_lsn as kept, pg_current_wal_lsn() - r.confirmed_flush_lsn as unread
+		from outbox_settings s left join pg_replication_slots r on r.slot_name = s.wal_slot and r.database = current_database()
+	), c as (
+		select coalesce(max(seq), 0) as seq, max(updated_at) as at from (select seq, updated_at from outbox_cursor where shard = 0 order by seq desc limit 1) as c
+	), n as (
+		select case when slot.is then greatest(coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')::regclass), 0) - c.seq, 0) else 0 end as unread from slot, c
+	)
+	select n.unread + p.fresh, 0, p.failed, p.dead, 0, least(case when n.unread > 0 then c.at end, p.oldest), coalesce(slot.kept, 0)::bigint, greatest(coalesce(slot.unread, 0), 0)::bigint
+	from n, c, slot, parked p`
 
 // sqlStatusLog does the same for the mode log: what is behind the cursors, and what is parked.
 const sqlStatusLog = `
@@ -123,16 +141,12 @@ const sqlStatusLog = `
 	), behind as (
 		select count(*) filter (where a.seq > c.reading) as fresh, count(*) filter (where a.seq <= c.reading) as sending, min(a.created_at) as oldest
 		from ahead a join c using (shard) where a.seq > c.seq
-	), parked as (
-		select count(*) filter (where state = 'NEW') as fresh, count(*) filter (where state = 'FAILED') as failed,
-			count(*) filter (where state = 'DEAD') as dead, count(*) as n, min(parked_at) filter (where not coalesce(not_before > now(), false)) as oldest
-		from (select state, parked_at, not_before from outbox_parked order by shard, seq limit $1) as p
-	), total as (
+	), ` + statusParked + `, total as (
 		select case when sum(pg_relation_size(i.inhrelid)) < 8388608 then -1 else sum(greatest(p.reltuples, 0))::bigint end as n
 		from pg_inherits i join pg_class p on p.oid = i.inhrelid where i.inhparent = 'outbox_log'::regclass
 	)
 	select case when (select count(*) from ahead) >= $1 then last.seq - last.lowest else b.fresh end + p.fresh, b.sending, p.failed, p.dead,
-		case when t.n < 0 then (select count(*) from outbox_log) else t.n end - b.fresh - b.sending - p.n, least(b.oldest, p.oldest)
+		case when t.n < 0 then (select count(*) from outbox_log) else t.n end - b.fresh - b.sending - p.n, least(b.oldest, p.oldest), 0, 0
 	from behind b, parked p, total t, last`
 
 const sqlParked = `

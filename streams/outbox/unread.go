@@ -82,19 +82,15 @@ func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx) ([]slot, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	// What was committed without waiting for the disk is not to be seen before it is there. Another transaction takes it along.
-	if _, err := db.ExecContext(ctx, `select set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'instar.flush', '')`); err != nil {
-		return nil, fmt.Errorf("outbox: write-ahead log: %w", err)
-	}
-	if _, err := tx.ExecContext(ctx, `set local statement_timeout = '20s'`); err != nil { // applications wait
-		return nil, fmt.Errorf("outbox: settings: %w", err)
+	if err := flush(ctx, db, tx); err != nil {
+		return nil, err
 	}
 	for _, s := range list {
 		if s.active {
 			return nil, s.errReads()
 		}
-		var unread bool
-		if err := tx.QueryRowContext(ctx, sqlUnread, s.name, s.name+"_none").Scan(&unread); err != nil {
+		unread, err := hasUnread(ctx, tx, s.name)
+		if err != nil {
 			return nil, fmt.Errorf("outbox: cannot see what is unread in the slot %s of source %s, so the mode stays: %w", s.name, s.source, err)
 		}
 		if unread {
@@ -102,6 +98,23 @@ func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx) ([]slot, error) {
 		}
 	}
 	return list, nil
+}
+
+// flush lets what was committed without waiting for the disk be seen: it is not before it is there. Another transaction
+// takes it along. What follows in tx is bounded, because applications wait.
+func flush(ctx context.Context, db *sql.DB, tx *sql.Tx) error {
+	if _, err := db.ExecContext(ctx, `select set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'instar.flush', '')`); err != nil {
+		return fmt.Errorf("outbox: write-ahead log: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, `set local statement_timeout = '20s'`); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	return nil
+}
+
+func hasUnread(ctx context.Context, tx *sql.Tx, name string) (unread bool, err error) {
+	err = tx.QueryRowContext(ctx, sqlUnread, name, name+"_none").Scan(&unread)
+	return unread, err
 }
 
 // sqlUnread looks for an emitted message of this outbox that the slot has not confirmed: pgoutput writes M, a byte of flags,
@@ -121,4 +134,63 @@ func dropSlots(ctx context.Context, db *sql.DB, list []slot) error {
 		}
 	}
 	return errors.Join(all...)
+}
+
+// DropSlot drops the replication slot of a relay of mode wal that has ended, and lets nothing be emitted until another one is
+// made. Unless it is forced, it fails with [ErrRowsWait] and drops nothing when there are events in the slot that were not
+// read: nothing else has them.
+func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
+	db, err := connect(dsn, schema)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var there bool
+	if err := db.QueryRowContext(ctx, `select exists (select from pg_replication_slots where slot_name = $1 and database = current_database())`, name).Scan(&there); err != nil {
+		return fmt.Errorf("outbox: replication slots: %w", Pooled(err))
+	}
+	if !there {
+		force = true
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, query := range []string{
+		`set local lock_timeout = '10s'`, // applications wait behind it
+		`lock table outbox_settings in access exclusive mode`,
+	} {
+		if _, err := tx.ExecContext(ctx, query); err != nil {
+			return fmt.Errorf("outbox: replication slot %s: %w (a transaction that has appended is still open, or a dump is under way)", name, err)
+		}
+	}
+	if !force {
+		if err := flush(ctx, db, tx); err != nil {
+			return err
+		}
+		unread, err := hasUnread(ctx, tx, name)
+		if err != nil {
+			return fmt.Errorf("outbox: cannot see what is unread in the slot %s: %w", name, err)
+		}
+		if unread {
+			return unreadError(fmt.Sprintf("outbox: the slot %s has events that were not read and would be gone with it: resume the relay and let it drain, or delete it with force", name))
+		}
+	}
+	if _, err := tx.ExecContext(ctx, `update outbox_settings set wal_slot = null where wal_slot = $1`, name); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, `select outbox_settings_renew()`); err != nil { // also for those with an older snapshot
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, `update outbox_stream set slot = '' where mode = 'wal' and slot = $1`, name); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
+	}
+	if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1`, name); err != nil {
+		return fmt.Errorf("outbox: nothing is emitted for it any more, but the replication slot %s cannot be dropped: %w", name, err)
+	}
+	return nil
 }

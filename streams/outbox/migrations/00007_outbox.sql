@@ -111,7 +111,8 @@ create unique index outbox_log_event on outbox_log (event_id, day); -- a key of 
 create table outbox_log_default partition of outbox_log default; -- an insert never fails for want of a day
 
 -- How far each shard has come: for those who look, for the view, and for retention. The truth about positions is in the
--- stream. In mode wal seq is an LSN, as a number.
+-- stream. Mode wal numbers what it emits by the sequence of outbox_log, and updated_at is there the time up to which
+-- everything was published.
 create table outbox_cursor (
     source text not null default '',
     shard smallint not null,
@@ -264,7 +265,7 @@ begin
             'event_id', coalesce(m.event_id, @.outbox_uuid_v7()), 'occurred_at', coalesce(m.at, clock_timestamp()),
             'aggregate_type', m.type, 'aggregate_id', m.id, 'event_type', m.event, 'content_type', coalesce(m.content, 'application/json'),
             'headers', coalesce(m.headers, '{}'), 'not_before', m.not_before, 'shard', @.outbox_shard(m.type, m.id, how.shards),
-            'created_at', clock_timestamp())::text || E'\n', 'UTF8') || m.payload)
+            'created_at', clock_timestamp(), 'number', nextval('@.outbox_log_seq_seq'))::text || E'\n', 'UTF8') || m.payload)
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
     end if;

@@ -134,6 +134,7 @@ type envelope struct {
 	NotBefore     *moment         `json:"not_before"`
 	Shard         int             `json:"shard"`
 	CreatedAt     moment          `json:"created_at"`
+	Number        int64           `json:"number,omitempty"`
 	Pos           string          `json:"pos,omitempty"` // of one that is parked
 }
 

@@ -107,8 +107,7 @@ func (e *walEngine) care(ctx context.Context) error {
 	if silent := time.Since(time.Unix(0, e.feed.heard.Load())); silent > patience && e.feed.waits() {
 		return fmt.Errorf("relay: nothing came from the WAL for %s", silent.Round(time.Second))
 	}
-	s := e.shards.held[0].s
-	if err := savePositions(ctx, e.pool, e.shards.o, map[int]position{0: {at: s.pos.at}}); err != nil { // for those who look into the database
+	if err := errors.Join(e.look(ctx), e.save(ctx)); err != nil {
 		return err
 	}
 	if time.Since(e.beat) >= beatEvery {
@@ -126,7 +125,6 @@ func (e *walEngine) care(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("relay: cannot look at the replication slot: %w", err)
 	}
-	e.r.slotBytes(kept)
 	switch {
 	case limit >= 0 && float64(kept) > slotShare*float64(limit<<20):
 		e.r.Log.Error("the replication slot is about to be lost: it keeps most of what max_slot_wal_keep_size allows", "slot", e.r.Config.Slot, "bytes", kept, "limit", limit<<20)

@@ -12,7 +12,10 @@ import (
 type status struct {
 	problem   string
 	fenceWait time.Duration
-	slotBytes int64
+	reached   progress // mode wal
+	lag       int64    // likewise, and when that was seen
+	oldest    time.Duration
+	lagAt     time.Time
 	rate      meter
 	shards    map[int]position // of those that are open
 }
@@ -87,7 +90,7 @@ func (r *Relay) Status(context.Context) (outbox.Status, error) {
 	defer r.mu.Unlock()
 	now := time.Now()
 	st := outbox.Status{
-		Mode: r.Config.Mode, FenceWait: r.state.fenceWait.Seconds(), Rate: r.state.rate.rate(now), SlotBytes: r.state.slotBytes,
+		Mode: r.Config.Mode, FenceWait: r.state.fenceWait.Seconds(), Rate: r.state.rate.rate(now),
 		Problem: r.state.problem, At: now,
 	}
 	for n, p := range r.state.shards {
@@ -124,8 +127,10 @@ func (r *Relay) position() (at int64, open bool) {
 	return at, open
 }
 
-func (r *Relay) slotBytes(n int64) {
+// Unread is how many events mode wal has not yet read and how long at most the oldest of them waits, as this relay knew it a
+// few seconds ago; ok is false when it does not know.
+func (r *Relay) Unread() (rows int64, oldest time.Duration, ok bool) {
 	r.mu.Lock()
-	r.state.slotBytes = n
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	return r.state.lag, r.state.oldest, time.Since(r.state.lagAt) < 5*lagEvery
 }

@@ -26,6 +26,8 @@ type walEngine struct {
 	looked  time.Time // at the slot
 	beat    time.Time // of the heart
 	until   uint64    // draining: how far
+	reached progress
+	ahead   ahead
 }
 
 // serve waits for the one shard, then publishes what the slot sends.
@@ -159,6 +161,7 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 		}
 	}
 	e.settled = max(e.settled, got.upto)
+	e.advance(rows)
 	if len(got.rows) > 0 && time.Since(e.told) < time.Second {
 		return nil
 	}
@@ -201,7 +204,7 @@ func (e *walEngine) leave(ctx context.Context, why error) error {
 	if err == nil && e.feed != nil { // without it all would be sent again, and passed over
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		if err = e.shards.o.note(stop, e.pool, e.r.Config.Slot, sessions...); err == nil {
+		if err = errors.Join(e.shards.o.note(stop, e.pool, e.r.Config.Slot, sessions...), e.save(stop)); err == nil {
 			err = e.feed.confirm(e.settled, false)
 		}
 	}
