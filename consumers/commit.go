@@ -31,7 +31,8 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 				}
 			}
 			// What one commit adds must be bounded, and be remembered whole: a command that comes again is answered from it.
-			if s != nil && (s.size > maxOutbox || s.fresh >= machines.RingSize || s.dirty && p.failures[items[n].seq] > 0) { // one that failed is tried alone
+			// Each commit takes one command at least.
+			if s != nil && n > 0 && (s.size > maxOutbox || s.fresh >= machines.RingSize || s.dirty && p.failures[items[n].seq] > 0) { // one that failed is tried alone
 				break
 			}
 			if s != nil {
@@ -68,6 +69,9 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	}
 	failpoint("after-kv")
 	for _, it := range items {
+		if it.slot != nil {
+			it.slot.fresh = 0
+		}
 		if !it.parked() {
 			p.reply(it)
 		}
@@ -269,7 +273,7 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 	var writes []streams.Write
 	for _, s := range slots {
 		messages := append(s.outbox, s.loose...)
-		s.outbox, s.loose, s.size, s.fresh = nil, nil, 0, 0
+		s.outbox, s.loose, s.size = nil, nil, 0
 		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, slot: s}
 		for i := range messages {
 			w, err := p.e.message(s, &messages[i])

@@ -42,7 +42,7 @@ type slot struct {
 	outbox []machines.Message // emitted by transitions, to be committed
 	loose  []machines.Message // events of refusals without a commit
 	size   int                // bytes of outbox
-	fresh  int                // outcomes that no commit has stored yet
+	fresh  int                // outcomes of the commands that the next commit ends
 	taken  []uint64           // sequences that a failed write would be blamed on
 }
 

@@ -1,0 +1,82 @@
+package consumers
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Any number of commands that change nothing are answered, one after another and many at once, in both ways of ending
+// commands, and none of them costs a write of the value.
+func TestCommandsThatChangeNothingAreAnswered(t *testing.T) {
+	t.Parallel()
+	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+		t.Run(string(profile), func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, profile, thingMachine).start()
+			w.ask(toThing("a", "create", ""))
+			_, before := w.entity(thingMachine, "default.a")
+			stale, err := json.Marshal(machines.Report{Attempt: "another", Data: []byte(`{"how":"x"}`)})
+			require.NoError(t, err)
+			for range 3 * machines.RingSize {
+				require.Equal(t, machines.CodeStale, w.ask(toThing("a", "done", string(stale))).Refusal.Code)
+				require.Equal(t, machines.Unchanged, w.ask(toThing("a", "idle", "")).Outcome)
+			}
+			w.manyAtOnce(10_000, 64, func(int) string { return "idle" })
+			_, after := w.entity(thingMachine, "default.a")
+			require.Equal(t, before, after, "nothing durable is written to say that nothing changed")
+		})
+	}
+}
+
+// Any sequence of commands is answered: applied, unchanged, refused and dead ones mixed at random.
+func TestAnySequenceIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	names := []string{"create", "add", "idle", "idle", "idle", "close", "explode", "late", "poison"}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	order := make([]string, 3000)
+	for i := range order {
+		order[i] = names[r.IntN(len(names))]
+	}
+	w.manyAtOnce(len(order), 32, func(i int) string { return order[i] })
+}
+
+// manyAtOnce has senders ask n commands of one entity, and requires an answer to each.
+func (w *world) manyAtOnce(n, senders int, name func(i int) string) {
+	w.t.Helper()
+	next := make(chan int)
+	errs := make(chan error, n)
+	var all sync.WaitGroup
+	for range senders {
+		all.Go(func() {
+			for i := range next {
+				cmd := toThing("a", name(i), "")
+				if cmd.Name == "add" {
+					cmd.Body = []byte(`{"n":1}`)
+				}
+				if _, err := w.tryAsk(cmd); err != nil {
+					errs <- fmt.Errorf("command %d, %s: %w", i, cmd.Name, err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(w.t, err)
+	}
+}
