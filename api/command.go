@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -27,7 +28,6 @@ type CommandResult struct {
 	Revision   uint64 `json:"revision" doc:"Of the value in the bucket; also the ETag. Use it for minRevision and If-Match"`
 	Generation uint64 `json:"generation" doc:"Rises with every accepted specification"`
 	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
-	Duplicate  bool   `json:"duplicate" doc:"The command was seen before; this is the outcome of then"`
 
 	DryRun *Rehearsal `json:"dryRun,omitempty" doc:"With ?dryRun: nothing was stored, revision is the one of now, and the rest is what would become of it"`
 }
@@ -39,7 +39,6 @@ type CommandStored struct {
 	Sequence  uint64 `json:"sequence,omitempty" doc:"Of the command in its stream"`
 	State     string `json:"state,omitempty" doc:"The state of the entity as far as it is known"`
 	Revision  uint64 `json:"revision,omitempty"`
-	Duplicate bool   `json:"duplicate" doc:"The stream had the command already"`
 }
 
 // commandRoute is the operation of one command.
@@ -96,13 +95,16 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 		}
 		wait.applied(q.w, true)
 		q.metrics.commands.WithLabelValues(m.Name, name, "stored").Observe(time.Since(start).Seconds())
-		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq, Duplicate: r.Duplicate})
+		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq})
 	}
 	answer, err := q.ask(cmd, wait.within(q.o.AnswerWithin))
 	var accepted *streams.AcceptedError
 	if errors.As(err, &accepted) {
-		wait.applied(q.w, true)
 		q.metrics.commands.WithLabelValues(m.Name, name, "unanswered").Observe(time.Since(start).Seconds())
+		if accepted.Seen {
+			return inProgress(cmd.ID)
+		}
+		wait.applied(q.w, true)
 		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: accepted.Seq})
 	}
 	if err != nil {
@@ -136,7 +138,7 @@ func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Sch
 		return cmd, wait, p
 	}
 	if cmd.ID == "" {
-		cmd.ID = rand.Text()
+		cmd.ID = streams.MadeUpID(rand.Text())
 	}
 	cmd.Expect, err = q.expect(m, key, name)
 	return cmd, wait, err
@@ -187,13 +189,16 @@ func (q *request) expect(m *machines.Machine, key, command string) (string, erro
 func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(q.ctx(), within)
 	defer cancel()
-	raw, err := q.o.Commands.Ask(ctx, cmd)
+	m, err := q.o.Commands.AskMsg(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
 	var a machines.Answer
-	if err := json.Unmarshal(raw, &a); err != nil {
+	if err := json.Unmarshal(m.Data, &a); err != nil {
 		return nil, err
+	}
+	if a.Replayed = streams.Replayed(m); a.Replayed {
+		q.w.Header().Set("Idempotent-Replayed", "true")
 	}
 	return &a, nil
 }
@@ -224,6 +229,11 @@ const (
 
 // codesNoRoom say that a limit of the account or the server keeps the stream from growing.
 var codesNoRoom = []int{10002, 10023, 10028, 10047}
+
+// inProgress answers a request whose key is that of a command that is not decided yet.
+func inProgress(id string) *Problem {
+	return problem(codeInProgress, fmt.Sprintf("a command with the key %q is stored and not decided yet", id)).with("Retry-After", "1")
+}
 
 // stored answers 202.
 func (q *request) stored(m *machines.Machine, cmd streams.Command, body CommandStored) error {
@@ -262,12 +272,12 @@ func (q *request) answer(m *machines.Machine, cmd streams.Command, a *machines.A
 	if p := denied(m, a); p != nil {
 		return p
 	}
-	result := CommandResult{Outcome: a.Outcome, State: a.State, Version: a.Version, Revision: a.Revision, Generation: a.Generation, CommandID: cmd.ID, Duplicate: a.Duplicate}
+	result := CommandResult{Outcome: a.Outcome, State: a.State, Version: a.Version, Revision: a.Revision, Generation: a.Generation, CommandID: cmd.ID}
 	if st, _ := m.State(a.State); wait.settle > 0 && st.Transitional {
 		item, err := q.settled(m, cmd.Key, a.Revision, wait.began.Add(wait.settle))
 		if err != nil {
 			wait.applied(q.w, true)
-			return q.stored(m, cmd, CommandStored{Outcome: a.Outcome, CommandID: cmd.ID, State: a.State, Revision: a.Revision, Duplicate: a.Duplicate})
+			return q.stored(m, cmd, CommandStored{Outcome: a.Outcome, CommandID: cmd.ID, State: a.State, Revision: a.Revision})
 		}
 		result.State, result.Version, result.Revision, result.Generation = item.State, item.Version, item.Revision, item.Generation
 	}

@@ -29,7 +29,6 @@ type Registered struct {
 	Revision   uint64 `json:"revision,omitempty" doc:"Use it as minRevision of discover"`
 	Generation uint64 `json:"generation,omitempty" doc:"Of the registration: heartbeats and the end of an older one are refused"`
 	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
-	Duplicate  bool   `json:"duplicate,omitempty"`
 }
 
 // Deregistered is the answer to the end of one.
@@ -189,6 +188,9 @@ func (q *request) tellInstance(ns, service, id, name string, body []byte) (Regis
 	switch {
 	case errors.As(err, &accepted):
 		observe("unanswered")
+		if accepted.Seen {
+			return out, inProgress(cmd.ID)
+		}
 		out.Outcome = "stored"
 		return out, nil
 	case err != nil:
@@ -198,7 +200,7 @@ func (q *request) tellInstance(ns, service, id, name string, body []byte) (Regis
 	if p := denied(q.instances(), a); p != nil {
 		return out, p
 	}
-	out.Outcome, out.State, out.Revision, out.Generation, out.Duplicate = a.Outcome, a.State, a.Revision, a.Generation, a.Duplicate
+	out.Outcome, out.State, out.Revision, out.Generation = a.Outcome, a.State, a.Revision, a.Generation
 	return out, nil
 }
 

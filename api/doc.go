@@ -5,7 +5,7 @@
 // Writing.
 //   - A command is checked for what can be known without the entity (names, namespace, role, media type, size, depth,
 //     the schema of its body) and then stored. What is refused at the door was never stored.
-//   - 200 says that the engine has answered: applied, unchanged, or seen before (duplicate). 202 says that the command
+//   - 200 says that the engine has answered: applied, unchanged, or seen before (Idempotent-Replayed). 202 says that the command
 //     is stored and will be applied or refused; Location is the entity. A refusal is a problem with what is allowed now.
 //   - 503 says that it is not known whether the command was stored. Sent again under the same Idempotency-Key it is
 //     applied at most once.

@@ -143,8 +143,8 @@ func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
 	if id == wanted.ID(e.Machine, e.Key()) {
 		return true
 	}
-	if seq, ok := streams.RefusedOf(e.Machine, e.Key(), id); ok {
-		return seq > e.Mark
+	if seq, at, ok := streams.RefusedOf(e.Machine, e.Key(), id); ok {
+		return seq > e.Mark || at.After(e.MarkedAt)
 	}
 	v, ok := streams.VersionOf(e.Machine, e.Key(), id)
 	return ok && v > wanted.Version

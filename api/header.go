@@ -122,6 +122,9 @@ func idempotencyKey(r *http.Request) (string, *Problem) {
 	if len(lines) > 1 || key == "" || len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		return "", invalid("header.Idempotency-Key", "must be 1 to 128 visible ASCII characters, in quotes or without")
 	}
+	if streams.MadeUp(key) {
+		return "", invalid("header.Idempotency-Key", "must not begin with ~, as the ids of commands without a key do")
+	}
 	return key, nil
 }
 

@@ -169,6 +169,9 @@ func checkHeaders(cmd streams.Command) *Problem {
 			return invalid("header."+h.name, "is too long or has control characters")
 		}
 	}
+	if streams.MadeUp(cmd.ID) {
+		return invalid("header."+streams.HeaderID, "must not begin with ~, as the ids of commands without a key do")
+	}
 	if _, err := strconv.ParseUint(cmd.Expect, 10, 64); cmd.Expect != "" && err != nil {
 		return invalid("header."+streams.HeaderExpect, "must be a revision")
 	}

@@ -53,6 +53,7 @@ const (
 	codeMethod       = "method-not-allowed"
 	codeUnauthorized = "unauthorized"
 	codeForbidden    = "forbidden"
+	codeInProgress   = "idempotency-in-progress"
 	codeTimeout      = "operation-timeout"
 	codeQueueFull    = "queue-full"
 	codeRateLimited  = "rate-limited"
@@ -76,6 +77,7 @@ var kinds = []kind{
 	{codeIncomplete, 400, "Something that is needed is missing", "A registration lacks serviceName or nodeAddress. Nothing was stored.", "Send both."},
 	{codeGone, 410, "The instance is deregistered", "A heartbeat came for an instance that is out of the registry. Its record stays, with the reason.", "Register again; that begins the next generation."},
 	{machines.CodeKeyReused, 422, "The idempotency key was used for something else", "A command with the same Idempotency-Key and another name or body was sent to this entity before.", "Use a new key for a new intention, and the same key only to repeat the same request."},
+	{codeInProgress, 409, "The first request is still in progress", "A command with the same Idempotency-Key was stored before and is not decided yet.", "Repeat the request with the same key after Retry-After: it gets the answer of the first one."},
 	{machines.CodeUnknown, 409, "The outcome is no longer known", "A command with this Idempotency-Key was processed, but so long ago that the entity has forgotten its outcome.", "Read the entity and its events to see what happened."},
 	{machines.CodeStale, 409, "The result comes too late", "A result belongs to an attempt that is not under way any more.", "Nothing: a newer attempt is under way, or the entity has moved on."},
 	{machines.CodeParked, 409, "The entity is parked", "The stored value of the entity cannot be used by this version of the program, so nothing is done to it.", "An operator must look at the log and at the value in its bucket. A newer version of the program may have written it."},

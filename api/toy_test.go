@@ -170,14 +170,18 @@ func (e *engine) take(msg jetstream.Msg) {
 	case seen && e.hashes[id] != hash:
 		answer = machines.Answer{Outcome: machines.Refused, Refusal: &machines.Refusal{Code: machines.CodeKeyReused, Message: "the key was used for another command"}}
 	case seen:
-		answer.Duplicate = true
+		answer.Replayed = true
 	default:
 		answer = e.apply(m, addr, msg, id)
 		e.outcomes[id], e.hashes[id] = answer, hash
 	}
 	if reply := streams.Header(h, streams.HeaderReply); reply != "" {
 		raw, _ := json.Marshal(answer)
-		_ = e.nc.Publish(reply, raw)
+		m := &nats.Msg{Subject: reply, Data: raw, Header: nats.Header{}}
+		if answer.Replayed {
+			m.Header.Set(streams.HeaderReplayed, "true")
+		}
+		_ = e.nc.PublishMsg(m)
 	}
 }
 

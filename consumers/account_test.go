@@ -83,7 +83,7 @@ func TestAFullAccountCostsNoCommand(t *testing.T) {
 	}
 	w.start()
 	partition := fmt.Sprintf("restarted p%02d", streams.Partition("thing", "default.a"))
-	w.eventually("more tries than any command has", func() bool { return n.count(partition) > maxDeliveries+1 })
+	w.eventually("more tries than any command has", func() bool { return n.count(partition) > maxFailures+1 })
 	events, err := w.JS.Stream(w.ctx, streams.EventStream)
 	require.NoError(t, err)
 	require.NoError(t, events.Purge(w.ctx))

@@ -32,8 +32,13 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 			}
 			// What one commit adds must be bounded, and be remembered whole: a command that comes again is answered from it.
 			// Each commit takes one command at least.
-			if s != nil && n > 0 && (s.size > maxOutbox || s.fresh >= machines.RingSize || s.dirty && p.failures[items[n].seq] > 0) { // one that failed is tried alone
+			if s != nil && n > 0 && (s.size > maxOutbox || s.dirty && p.failures[items[n].seq] > 0 || items[n].reconciles()) { // one that failed is tried alone
 				break
+			}
+			if items[n].reconciles() {
+				if err := p.reload(ctx, items[n]); err != nil {
+					return err
+				}
 			}
 			if s != nil {
 				p.handle(items[n])
@@ -69,10 +74,10 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	}
 	failpoint("after-kv")
 	for _, it := range items {
-		if it.slot != nil {
-			it.slot.fresh = 0
+		if s := it.slot; s != nil && s.fresh > 0 {
+			s.ended()
 		}
-		if !it.parked() {
+		if !it.late() {
 			p.reply(it)
 		}
 	}
@@ -103,6 +108,11 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 	failpoint("before-publish")
 	if err := p.publish(ctx, s.slots, s.items); err != nil {
 		return err
+	}
+	for _, it := range s.items {
+		if it.letter != "" && !it.parked() {
+			p.reply(it)
+		}
 	}
 	failpoint("before-ack")
 	for _, it := range s.items {
@@ -186,6 +196,7 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 		}
 		value, err := s.value()
 		if err != nil {
+			p.blame(s)
 			return fmt.Errorf("cannot write %s %s: %w", s.m.Name, s.key, err)
 		}
 		bucket := p.e.Names.Bucket(s.m.Plural)
@@ -208,19 +219,24 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 		case conflict:
 			p.e.Meter.Conflict(s.m.Name)
 		case streams.Permanent(err):
-			for _, seq := range s.taken {
-				p.failures[seq]++
-			}
+			p.blame(s)
 		}
 		errs = append(errs, fmt.Errorf("cannot write %s %s at revision %d: %w", s.m.Name, s.key, s.revision, err))
 	}
 	return errors.Join(errs...)
 }
 
+// blame counts a failed write against the commands that it would have stored.
+func (p *partition) blame(s *slot) {
+	for _, seq := range s.taken {
+		p.failures[seq]++
+	}
+}
+
 // value is the entity as it is stored.
 func (s *slot) value() ([]byte, error) {
 	e := s.entity
-	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.ring, s.outbox
+	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.recent[len(s.recent)-s.fresh:], s.outbox
 	if s.dataOf != e.Data {
 		data, err := json.Marshal(e.Data)
 		if err != nil {
@@ -238,7 +254,7 @@ func (s *slot) value() ([]byte, error) {
 // not answered twice by anybody who listens.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
-		if it.slot != nil && !it.slot.dirty && it.letter == "" && !it.parked() {
+		if it.slot != nil && !it.slot.dirty && !it.late() {
 			p.reply(it)
 		} else if it.end != nil {
 			it.end(streams.ErrUnanswered)
@@ -254,22 +270,37 @@ func (p *partition) reply(it *item) {
 	if it.reply == "" {
 		return
 	}
-	if it.slot != nil {
-		it.answer.Revision = it.slot.revision
-	}
-	body, err := it.answer.AppendJSON(make([]byte, 0, 384))
+	body, err := it.bytes()
 	if err != nil {
 		p.e.Log.Error("cannot write an answer", "error", err)
 		return
 	}
-	if err := p.e.NC.Publish(it.reply, body); err != nil {
+	m := &nats.Msg{Subject: it.reply, Data: body}
+	if it.replayed {
+		m.Header = nats.Header{streams.HeaderReplayed: {"true"}}
+	}
+	if err := p.e.NC.PublishMsg(m); err != nil {
 		p.e.Log.Warn("cannot answer a command; its sender asks again", "seq", it.seq, "error", err)
 	}
+}
+
+// bytes is the answer as it is sent and kept. The commit of the command has passed.
+func (it *item) bytes() ([]byte, error) {
+	if it.raw != nil {
+		return it.raw, nil
+	}
+	if it.slot != nil && !it.revised {
+		it.answer.Revision = it.slot.revision
+	}
+	var err error
+	it.raw, err = it.answer.AppendJSON(make([]byte, 0, 384))
+	return it.raw, err
 }
 
 // publish is step 5: what the transitions emit, entity by entity in order, and the dead letters of the batch.
 func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) error {
 	var chains []*chain
+	var timers []schedule
 	var writes []streams.Write
 	for _, s := range slots {
 		messages := append(s.outbox, s.loose...)
@@ -280,27 +311,43 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 			if err != nil {
 				return err
 			}
-			if messages[i].Kind == machines.KindEvent {
+			switch messages[i].Kind {
+			case machines.KindEvent:
 				c.Msgs = append(c.Msgs, w.Msg)
 				c.messages = append(c.messages, messages[i])
-				continue
+			case machines.KindTimer:
+				timers = append(timers, schedule{slot: s, msg: &messages[i], Write: w})
+			default:
+				writes = append(writes, w)
 			}
-			writes = append(writes, w)
 		}
 		if len(c.Msgs) > 0 {
 			chains = append(chains, c)
 		}
 	}
 	for _, it := range items {
-		if it.letter != "" {
+		w, err := p.keep(it)
+		if err != nil {
+			return err
+		}
+		if w != nil {
+			writes = append(writes, *w)
+		}
+		if it.letter == "" {
+			continue
+		}
+		if there, err := p.buried(ctx, it); err != nil {
+			return err
+		} else if !there {
 			writes = append(writes, p.letter(it))
 		}
 	}
-	others := make(chan error, 1)
+	others := make(chan error, 2)
 	go func() { others <- p.publishOthers(ctx, writes) }()
+	go func() { others <- p.publishTimers(ctx, timers) }()
 	err := p.publishChains(ctx, chains)
 	failpoint("after-events")
-	return errors.Join(err, <-others)
+	return errors.Join(err, <-others, <-others)
 }
 
 func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {
@@ -312,9 +359,26 @@ func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) e
 	return nil
 }
 
+func (it *item) letterID(consumer string) string {
+	return fmt.Sprintf("dead/%s/%d/%d", consumer, it.seq, it.time.UnixNano())
+}
+
+// buried reports whether a command that was given up before has its letter already.
+func (p *partition) buried(ctx context.Context, it *item) (bool, error) {
+	if !it.again {
+		return false, nil
+	}
+	stored, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.DeadStream), p.e.Names.Dead(p.name, it.addr.Machine, it.addr.Key))
+	if err != nil || stored == nil {
+		return false, err
+	}
+	h, err := nats.DecodeHeadersMsg(stored.Header)
+	return err == nil && streams.Header(h, streams.HeaderID) == it.letterID(p.name), nil
+}
+
 func (p *partition) letter(it *item) streams.Write {
 	m := p.e.dead().Message(streams.DeadLetter{
 		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: clip(it.letter, maxReason), Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
-	}, fmt.Sprintf("dead/%s/%d/%d", p.name, it.seq, it.time.UnixNano()))
+	}, it.letterID(p.name))
 	return streams.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
 }

@@ -214,5 +214,6 @@ func TestAResultThatComesTwiceIsTakenOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, w.ask(cmd).Outcome, i)
 	}
-	require.Equal(t, []string{"1 thing.created", "2 thing.working", "3 thing.worked"}, w.events("thing", "default.a"))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 4 })
+	require.Equal(t, []string{"1 thing.created", "2 thing.working", "3 thing.worked", "3 command.refused"}, w.events("thing", "default.a"))
 }

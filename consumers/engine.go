@@ -25,6 +25,7 @@ type Meter interface {
 	Attempt(effect, outcome string)
 	DeadLetter(consumer string)
 	Restarted(consumer string)
+	Reconciled(machine, problem string)
 }
 
 // Tracer starts a span below a W3C traceparent and returns the traceparent of the span and what ends it.
@@ -136,6 +137,7 @@ func (noMeter) Conflict(string)                                          {}
 func (noMeter) Attempt(string, string)                                   {}
 func (noMeter) DeadLetter(string)                                        {}
 func (noMeter) Restarted(string)                                         {}
+func (noMeter) Reconciled(string, string)                                {}
 
 // consumer looks a consumer of a work queue up, and makes it when it is not there or not as it should be. Looking asks its
 // own leader; making one asks that of the cluster, which may be away for seconds when a node has died.

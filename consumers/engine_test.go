@@ -51,8 +51,8 @@ func TestSameIDIsOneCommand(t *testing.T) {
 	cmd.ID = "once"
 	first := w.ask(cmd)
 	second := w.ask(cmd)
-	require.True(t, second.Duplicate)
-	second.Duplicate = false
+	require.True(t, second.Replayed)
+	second.Replayed = false
 	require.Equal(t, first, second)
 
 	cmd.Body = []byte(`{"spec":{"image":"static"}}`)

@@ -24,8 +24,8 @@ func (p *partition) guess(s *slot, it *item) bool {
 	if input, _ := s.m.Input(it.addr.Last); ix == nil || !input.Birth || it.delivered > 1 || time.Now().UnixNano() < p.e.doubt.Load() {
 		return false
 	}
-	h := it.msg.Headers() // what cannot become a commit would be looked up alone
-	if streams.Header(h, streams.HeaderLookup) != "" || streams.Header(h, streams.HeaderExpect) != "" || !ix.Lacks(s.key) {
+	// What cannot become a commit would be looked up alone.
+	if it.lookup || streams.Header(it.msg.Headers(), streams.HeaderExpect) != "" || !ix.Lacks(s.key) {
 		return false
 	}
 	s.guessed = true
@@ -44,11 +44,11 @@ func (p *partition) ascertain(ctx context.Context, it *item) (*item, error) {
 	s := it.slot
 	*s = *newSlot(it)
 	s.round = p.round
-	if err := p.fill(ctx, s); err != nil {
+	again := p.read(it.delivery)
+	again.slot, again.kept = s, it.kept
+	if err := p.fill(ctx, again); err != nil {
 		return nil, err
 	}
-	again := p.read(it.delivery)
-	again.slot = s
 	p.handle(again)
 	return again, nil
 }

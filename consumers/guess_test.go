@@ -104,7 +104,7 @@ func TestAWrongGuessKnowsTheCommandAgain(t *testing.T) {
 	again := w.create("a", "one")
 	require.Equal(t, first.Version, again.Version)
 	require.Equal(t, machines.Applied, again.Outcome)
-	require.True(t, again.Duplicate)
+	require.True(t, again.Replayed)
 	require.Equal(t, []string{"1 thing.created"}, w.events("thing", "default.a"))
 }
 

@@ -30,11 +30,12 @@ func (n *notes) note(format string, v ...any) {
 func (n *notes) Transition(machine, from, to, input string, stayed time.Duration) {
 	n.note("transition %s %q %q %s stayed=%v", machine, from, to, input, stayed > 0)
 }
-func (n *notes) Refused(machine, code string)   { n.note("refused %s %s", machine, code) }
-func (n *notes) Conflict(machine string)        { n.note("conflict %s", machine) }
-func (n *notes) Attempt(effect, outcome string) { n.note("attempt %s %s", effect, outcome) }
-func (n *notes) DeadLetter(consumer string)     { n.note("dead %s", consumer[:1]) }
-func (n *notes) Restarted(consumer string)      { n.note("restarted %s", consumer) }
+func (n *notes) Refused(machine, code string)       { n.note("refused %s %s", machine, code) }
+func (n *notes) Conflict(machine string)            { n.note("conflict %s", machine) }
+func (n *notes) Attempt(effect, outcome string)     { n.note("attempt %s %s", effect, outcome) }
+func (n *notes) DeadLetter(consumer string)         { n.note("dead %s", consumer[:1]) }
+func (n *notes) Restarted(consumer string)          { n.note("restarted %s", consumer) }
+func (n *notes) Reconciled(machine, problem string) { n.note("reconciled %s %s", machine, problem) }
 
 func (n *notes) trace(name, parent string, attributes ...string) (string, func(error)) {
 	n.note("span %s below %q %v", name, parent, attributes)
@@ -171,12 +172,12 @@ func TestACommandWithoutRoomInTheValueEndsAsDead(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Contains(t, string(letters[0].Body), fmt.Sprint(2<<20))
-	require.Equal(t, "given up after 10 deliveries", letters[0].Reason)
-	require.LessOrEqual(t, n.count(fmt.Sprintf("restarted p%02d", streams.Partition("growth", "default.a"))), maxDeliveries+1)
+	require.Equal(t, "given up after 10 tries", letters[0].Reason)
+	require.LessOrEqual(t, n.count(fmt.Sprintf("restarted p%02d", streams.Partition("growth", "default.a"))), maxFailures+1)
 	require.Zero(t, n.count("conflict"))
 	again := w.ask(grow("a", 2<<20))
 	require.Equal(t, machines.Dead, again.Outcome)
-	require.True(t, again.Duplicate)
+	require.True(t, again.Replayed)
 	require.Equal(t, machines.Applied, w.ask(streams.Command{Machine: "growth", Key: "default.b", Name: "create"}).Outcome)
 }
 
@@ -194,7 +195,7 @@ func TestAFullEntityDoesNotStopItsPartition(t *testing.T) {
 	}
 	grow := streams.Command{Machine: "growth", Key: "default.a", Name: "grow", Body: []byte(`{"n":1040000}`)}
 	require.Equal(t, machines.Applied, w.ask(grow).Outcome)
-	grow.Body = []byte(fmt.Sprintf(`{"n":%d}`, 1<<20-size()-700))
+	grow.Body = []byte(fmt.Sprintf(`{"n":%d}`, 1<<20-size()-650))
 	require.Equal(t, machines.Applied, w.ask(grow).Outcome)
 	require.Greater(t, size(), 1<<20-700)
 	before := size()

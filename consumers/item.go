@@ -2,12 +2,14 @@ package consumers
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,8 +26,9 @@ const maxBody = 256 << 10
 // below the stream's 1 MiB.
 const maxOutbox = 128 << 10
 
-// maxDeliveries is how often a command may come back before it is given up.
-const maxDeliveries = 10
+// maxFailures is how often a command may fail by itself before it is given up. What lies in the environment, such as a full
+// disk or a missing leader, is waited out and does not count.
+const maxFailures = 10
 
 // item is one command of a batch.
 type item struct {
@@ -43,10 +46,26 @@ type item struct {
 	answer  machines.Answer
 	letter  string // why it goes to DEAD_LETTERS, or empty
 	sweep   bool   // the value knows it: it need not be gone at once
+
+	lookup   bool        // it asks again for a command that the stream has seen before
+	again    bool        // it was given up before, and may have its letter already
+	kept     *keptAnswer // what was answered under its key, if anything
+	replayed bool        // the answer is that of an earlier command under the same key
+	revised  bool        // the revision of the answer is known
+	raw      []byte      // the answer as it is sent
 }
 
 // parked reports whether the command was refused because nothing may be done to its entity.
 func (it *item) parked() bool { return it.slot != nil && it.slot.parked != nil }
+
+// late reports whether the command is answered only after it has ended: what is answered with "dead" can be found in the
+// dead letters, and of what is refused because its entity is parked nothing is remembered.
+func (it *item) late() bool { return it.letter != "" || it.parked() }
+
+// reconciles reports whether the entity is to be loaded anew.
+func (it *item) reconciles() bool {
+	return it.slot != nil && it.addr.Last == machines.CommandReconcile
+}
 
 // read makes an item of a delivery. One that cannot be addressed becomes a dead letter.
 func (p *partition) read(d delivery) *item {
@@ -74,13 +93,28 @@ func (p *partition) read(d delivery) *item {
 		it.letter = r.Message
 		return it
 	}
-	it.id = streams.UnscopeID(addr.Machine, addr.Key, streams.Header(h, streams.HeaderID))
-	if it.id == "" || len(it.id) > maxCommand {
-		it.id = "seq-" + strconv.FormatUint(d.seq, 10)
-	}
-	it.answer.CommandID = it.id
 	it.hash = fingerprint(addr.Last, d.msg.Data())
+	it.identify(h)
 	return it
+}
+
+// identify finds out under which id the command was sent. The stream compares ids over all commands: one that belongs to
+// another entity would keep a command of that one out, so whoever sends it gets it back.
+func (it *item) identify(h nats.Header) {
+	sent := streams.Header(h, streams.HeaderID)
+	if asked := streams.Header(h, streams.HeaderLookup); asked != "" {
+		sent, it.lookup = asked, true
+	}
+	id, scoped := strings.CutPrefix(sent, streams.CommandID(it.addr.Machine, it.addr.Key, ""))
+	switch {
+	case sent == "": // sequences are given out again where a stream has lost its last messages
+		id = streams.MadeUpID(fmt.Sprintf("seq-%d-%d", it.seq, it.time.UnixNano()))
+	case !scoped || id == "" || len(id) > maxCommand:
+		r := machines.Invalid(machines.FieldError{Field: streams.HeaderID, Message: fmt.Sprintf("is not %s followed by 1 to %d characters", streams.CommandID(it.addr.Machine, it.addr.Key, ""), maxCommand)})
+		it.refuse(r)
+		it.letter, it.machine = r.Message, nil
+	}
+	it.id, it.answer.CommandID = id, id
 }
 
 func fingerprint(command string, body []byte) string {
@@ -107,72 +141,74 @@ func (p *partition) handle(it *item) {
 		return
 	}
 	if s.took(it) {
+		failpoint("taken-before")
 		p.takenBefore(it)
-		return
-	}
-	// Whatever the entity took before this one was published: its ack was sent after that.
-	s.confirmed = true
-	if id := streams.Header(h, streams.HeaderLookup); id != "" {
-		p.lookup(it, streams.UnscopeID(it.addr.Machine, it.addr.Key, id))
 		return
 	}
 	if o := s.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }); o != nil {
 		it.asThen(o)
 		return
 	}
+	if it.kept != nil {
+		it.replay(it.kept)
+		return
+	}
+	if it.lookup && !it.keyed() {
+		p.forgotten(it)
+		return
+	}
+	// Where the stream has seen the id of a lookup and the entity has not, the id was used up by somebody else: the command
+	// was never taken, and is now.
 	if r := it.precondition(h); r != nil {
 		p.refused(it, r)
 		return
 	}
-	if it.delivered > maxDeliveries || p.failures[it.seq] >= maxDeliveries {
-		p.kill(it, fmt.Errorf("given up after %d deliveries", max(it.delivered, uint64(p.failures[it.seq]))))
+	if n := p.failures[it.seq]; n >= maxFailures {
+		p.kill(it, fmt.Errorf("given up after %d tries", n))
 		return
 	}
 	p.step(it)
 }
 
-// takenBefore answers a command that came again: its transition has happened, what it emits may be missing.
+// takenBefore answers a command that came again: its transition has happened.
 func (p *partition) takenBefore(it *item) {
-	s := it.slot
-	if !s.confirmed {
-		s.loose = append(s.loose, unpublished(s.m.Name, s.key, s.stored, s.lastEventID, s.entity.Mark)...)
-		s.confirmed = true
-		failpoint("taken-before")
-	}
-	if o := s.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq && o.ID == it.id }); o != nil {
+	if o := it.slot.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq && o.ID == it.id }); o != nil {
 		it.asThen(o)
-		it.answer.Duplicate = false // the command came again, not its sender
+		if o.Result == machines.Dead {
+			it.letter, it.again = "the command could not be processed; the log of then tells why", true
+		}
+	} else if it.kept != nil {
+		it.replay(it.kept)
+	} else {
+		p.forgotten(it)
 		return
 	}
-	p.forgotten(it, it.id)
-}
-
-func (p *partition) lookup(it *item, id string) {
-	if o := it.slot.outcome(func(o *machines.Outcome) bool { return o.ID == id }); o != nil {
-		it.asThen(o)
-		return
-	}
-	p.forgotten(it, id)
+	it.replayed = false // the command came again, not its sender
 }
 
 // forgotten answers for a command that was taken, but too long ago to remember how it ended.
-func (p *partition) forgotten(it *item, id string) {
-	it.answer.CommandID = id
-	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is no longer known; the entity remembers its last %d", id, machines.RingSize)})
+func (p *partition) forgotten(it *item) {
+	it.replayed = true
+	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is no longer known; only those under a key of their sender are kept", it.id)})
 	it.settle(it.slot)
 }
 
 // asThen answers with a remembered outcome, unless the id was used for something else.
 func (it *item) asThen(o *machines.Outcome) {
-	it.answer.Duplicate = true
-	it.answer.CommandID = o.ID
+	it.replayed = true
 	if o.Hash != it.hash {
-		it.refuse(&machines.Refusal{Code: machines.CodeKeyReused, Message: fmt.Sprintf("the id %q was used before for another command or body", o.ID)})
-		it.settle(it.slot)
+		it.reused(o.ID)
 		return
 	}
 	it.answer.Outcome, it.answer.Refusal = o.Result, o.Refusal
-	it.answer.State, it.answer.Version, it.answer.Generation = o.State, o.Version, it.slot.entity.Generation
+	it.answer.State, it.answer.Version, it.answer.Generation = o.State, o.Version, o.Generation
+	it.answer.Revision, it.revised = o.Revision, !it.slot.isFresh(o)
+}
+
+// reused refuses an id that was used for something else.
+func (it *item) reused(id string) {
+	it.refuse(&machines.Refusal{Code: machines.CodeKeyReused, Message: fmt.Sprintf("the id %q was used before for another command or body", id)})
+	it.settle(it.slot)
 }
 
 // settle writes where the entity stands into the answer.
@@ -207,7 +243,10 @@ func (p *partition) step(it *item) {
 	it.trace, it.end = p.e.Trace("step "+s.m.Name+"."+it.addr.Last, it.trace, "instar.machine", s.m.Name, "instar.command", it.addr.Last)
 	in := machines.Input{
 		Command: it.addr.Last, ID: it.id, Seq: it.seq, Time: it.time.UTC(), Body: it.msg.Data(), Trace: it.trace,
-		Actor: it.actor, Reason: it.reason, Wait: streams.WaitOf(it.msg.Headers()),
+		Actor: it.actor, Reason: it.reason, Wait: streams.WaitOf(it.msg.Headers()), Nonce: strings.ToLower(rand.Text()[:13]),
+	}
+	if it.addr.Last == machines.CommandElapsed {
+		s.fired(in.Body)
 	}
 	next, out, err := safely(s.m, s.entity, in)
 	var refusal *machines.Refusal
@@ -298,10 +337,7 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 	s.mark(it)
 	s.remember(it.outcome())
 	p.e.Meter.Refused(s.m.Name, r.Code)
-	if r.Code == machines.CodeStale {
-		return // a late or double result is expected, and nobody's mistake
-	}
-	if told, ok := streams.RefusedOf(s.m.Name, s.key, s.lastEventID); ok && told >= it.seq {
+	if told, at, ok := streams.RefusedOf(s.m.Name, s.key, s.lastEventID); ok && told >= it.seq && !it.time.After(at) {
 		return // the command came again after its event was published
 	}
 	msg := it.event(machines.EventRefused, map[string]any{"code": r.Code, "message": it.answer.Refusal.Message})
@@ -339,7 +375,7 @@ func (p *partition) kill(it *item, err error) {
 	it.answer.Outcome = machines.Dead
 	it.answer.Refusal = &machines.Refusal{Code: machines.CodeDead, State: s.entity.State, Command: it.addr.Last, Message: "the command could not be processed; it lies in the dead letters"}
 	it.settle(s)
-	if !s.entity.Exists() || p.failures[it.seq] > maxDeliveries { // there is no room even for the note
+	if !s.entity.Exists() || p.failures[it.seq] > maxFailures { // there is no room even for the note
 		return
 	}
 	msg := it.event(machines.EventDead, nil)
@@ -349,11 +385,5 @@ func (p *partition) kill(it *item, err error) {
 
 func (it *item) outcome() machines.Outcome {
 	a := &it.answer
-	o := machines.Outcome{ID: it.id, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Hash: it.hash}
-	if a.Refusal != nil {
-		short := *a.Refusal
-		short.Fields = nil // the message names them
-		o.Refusal = &short
-	}
-	return o
+	return machines.Outcome{ID: it.id, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Hash: it.hash, Refusal: a.Refusal}
 }

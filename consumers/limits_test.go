@@ -52,10 +52,10 @@ func TestWhatIsTooLargeIsCut(t *testing.T) {
 	w.bare("a", "poison", "", streams.HeaderReason, strings.Repeat("d", 60_000))
 	_, err := w.JS.Publish(w.ctx, "instar.cmd.nope.default.a.add", []byte(strings.Repeat("e", 1<<20-200)))
 	require.NoError(t, err)
-	w.eventually("all are taken", func() bool { return w.sum("a") == 3 })
-	w.eventually("two letters", func() bool {
+	w.eventually("all are taken", func() bool { return w.sum("a") == 2 })
+	w.eventually("three letters", func() bool {
 		letters, err := w.dead().List(w.ctx, 0, 10)
-		return err == nil && len(letters) == 2
+		return err == nil && len(letters) == 3
 	})
 	letters, err := w.dead().List(w.ctx, 0, 10)
 	require.NoError(t, err)
@@ -101,9 +101,9 @@ func TestMoreThanTheRingAtOnce(t *testing.T) {
 	inbox := w.NC.NewInbox()
 	answers, err := w.NC.SubscribeSync(inbox)
 	require.NoError(t, err)
-	const n = 3 * machines.RingSize
+	const n = 3 * maxRecent
 	for i := range n {
-		w.bare("a", "add", `{"n":1}`, streams.HeaderReply, inbox, streams.HeaderID, fmt.Sprint(i))
+		w.bare("a", "add", `{"n":1}`, streams.HeaderReply, inbox, streams.HeaderID, streams.CommandID("thing", "default.a", fmt.Sprint(i)))
 	}
 	w.start()
 	for range n {
@@ -157,7 +157,7 @@ func TestParkedIsAnsweredWhenItCannotComeAgain(t *testing.T) {
 		_, err = w.JS.PublishMsg(w.ctx, forged) // the end of the next batch fails, after its commit point
 		require.NoError(t, err)
 		w.bare("a", "add", `{"n":1}`)
-		w.bare(beside, "add", `{"n":1}`, streams.HeaderReply, inbox, streams.HeaderID, fmt.Sprint("parked-", n))
+		w.bare(beside, "add", `{"n":1}`, streams.HeaderReply, inbox, streams.HeaderID, streams.CommandID("thing", "default."+beside, fmt.Sprint("parked-", n)))
 		m, err := answers.NextMsg(10 * time.Second)
 		require.NoError(t, err)
 		require.Contains(t, string(m.Data), machines.CodeParked)

@@ -85,41 +85,15 @@ func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 // realign finds out where a chain really stands.
 func (p *partition) realign(ctx context.Context, c *chain) error {
 	s := c.slot
-	seq, id, err := p.e.lastEvent(ctx, s)
+	last, err := p.e.lastEvent(ctx, s)
 	if err != nil {
 		return err
 	}
-	rest := unpublished(s.m.Name, s.key, c.messages, id, s.entity.Mark)
-	if v, ok := streams.VersionOf(s.m.Name, s.key, id); ok && v > s.entity.Version {
-		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, v, s.entity.Version, streams.ErrConflict)
+	if last.version > s.entity.Version {
+		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.version, s.entity.Version, streams.ErrConflict)
 	}
-	c.Done, c.Last, c.Err = len(c.messages)-len(rest), seq, nil
-	s.lastEvent = seq
+	rest := unpublished(s.m.Name, s.key, c.messages, &last, &s.entity)
+	c.Done, c.Last, c.Err = len(c.messages)-len(rest), last.seq, nil
+	s.lastEvent = last.seq
 	return nil
-}
-
-// unpublished is what of an outbox is missing in the stream, told by the id of the entity's last event there. Events
-// are published in order and without gaps, so everything up to that one is there. mark is the last command that the
-// outbox belongs to: the event of a later refusal was published after all of it.
-func unpublished(machine, key string, outbox []machines.Message, lastID string, mark uint64) []machines.Message {
-	if seq, ok := streams.RefusedOf(machine, key, lastID); ok && seq > mark {
-		return withoutEvents(outbox)
-	}
-	for i := len(outbox) - 1; i >= 0; i-- {
-		if outbox[i].Kind == machines.KindEvent && outbox[i].ID(machine, key) == lastID {
-			return append(withoutEvents(outbox[:i]), outbox[i+1:]...)
-		}
-	}
-	return outbox
-}
-
-// withoutEvents are the effects and timers: publishing them again does no harm.
-func withoutEvents(outbox []machines.Message) []machines.Message {
-	var rest []machines.Message
-	for _, m := range outbox {
-		if m.Kind != machines.KindEvent {
-			rest = append(rest, m)
-		}
-	}
-	return rest
 }

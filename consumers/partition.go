@@ -29,6 +29,7 @@ type partition struct {
 	broom    *broom         // ends commands where an ack is dear; nil acks each
 	failures map[uint64]int // writes that the stream refused for good, by command
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+	found    streamState
 }
 
 // delivery is one command as it arrived.
@@ -107,6 +108,9 @@ func (p *partition) serve(ctx context.Context) error {
 	}
 	moved := p.e.NC.StatusChanged(nats.CONNECTED)
 	defer p.e.NC.RemoveStatusListener(moved)
+	if err := p.look(ctx); err != nil {
+		return err
+	}
 	cons, err := p.open(ctx)
 	if err != nil {
 		return err

@@ -107,10 +107,11 @@ func (w *world) ask(cmd streams.Command) machines.Answer {
 func (w *world) tryAsk(cmd streams.Command) (machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	defer cancel()
-	raw, err := w.Commands.Ask(ctx, cmd)
+	m, err := w.Commands.AskMsg(ctx, cmd)
 	var a machines.Answer
 	if err == nil {
-		err = json.Unmarshal(raw, &a)
+		err = json.Unmarshal(m.Data, &a)
+		a.Replayed = streams.Replayed(m)
 	}
 	return a, err
 }

@@ -4,12 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"slices"
 	"sync"
-	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -27,21 +23,20 @@ type slot struct {
 	data        json.RawMessage // JSON of what dataOf points to: most commands of a busy entity leave its data as it is
 	dataOf      any
 	length      int                // of the last value that was written
-	ring        []machines.Outcome // its last commands; ahead of the stored ones by refusals
-	stored      []machines.Message // the outbox of the stored value
-	confirmed   bool               // stored is known to be published
+	recent      []machines.Outcome // of its last commands: those of the stored value, and later ones
+	schedules   map[string]uint64  // sequences of its timers' schedules in COMMANDS, as far as they are known
 	parked      *machines.Refusal  // why nothing may be done to it
 	guessed     bool               // it is not there, as far as its index knows; nobody has looked
 
 	settling bool   // what it emitted in the batch before is being published
 	round    uint64 // of the partition, when it had its last command
-	unstored bool   // the ring holds outcomes that no commit has stored
+	unstored bool   // it took commands that no commit has stored
 
 	// Of the batch under way:
 	dirty  bool
 	outbox []machines.Message // emitted by transitions, to be committed
-	loose  []machines.Message // events of refusals without a commit
-	size   int                // bytes of outbox
+	loose  []machines.Message // what is published without a commit: events of refusals, what a stream has lost
+	size   int                // bytes of outbox and outcomes
 	fresh  int                // outcomes of the commands that the next commit ends
 	taken  []uint64           // sequences that a failed write would be blamed on
 }
@@ -64,20 +59,40 @@ func (s *slot) mark(it *item) {
 	}
 }
 
+// maxRecent is how many outcomes are kept in memory for senders who ask again at once.
+const maxRecent = 64
+
+// remember keeps the outcome of a command until the commit that ends it, and a while longer.
 func (s *slot) remember(o machines.Outcome) {
 	s.fresh++
-	s.unstored = true
-	if len(s.ring) >= machines.RingSize {
-		copy(s.ring, s.ring[len(s.ring)-machines.RingSize+1:])
-		s.ring = s.ring[:machines.RingSize-1]
+	s.size += 192
+	if o.Refusal != nil {
+		s.size += len(o.Refusal.Message) + 64*len(o.Refusal.Fields)
 	}
-	s.ring = append(s.ring, o)
+	s.unstored = true
+	s.recent = append(s.recent, o)
+}
+
+// isFresh reports whether the outcome is one that the next commit ends.
+func (s *slot) isFresh(o *machines.Outcome) bool {
+	return slices.ContainsFunc(s.recent[len(s.recent)-s.fresh:], func(f machines.Outcome) bool { return f.Seq == o.Seq && f.ID == o.ID })
+}
+
+// ended takes note that the commit of its fresh outcomes has passed.
+func (s *slot) ended() {
+	for i := len(s.recent) - s.fresh; i < len(s.recent); i++ {
+		s.recent[i].Revision = s.revision
+	}
+	if more := len(s.recent) - max(maxRecent, s.fresh); more > 0 {
+		s.recent = append(s.recent[:0], s.recent[more:]...)
+	}
+	s.fresh = 0
 }
 
 func (s *slot) outcome(match func(*machines.Outcome) bool) *machines.Outcome {
-	for i := len(s.ring) - 1; i >= 0; i-- {
-		if match(&s.ring[i]) {
-			return &s.ring[i]
+	for i := len(s.recent) - 1; i >= 0; i-- {
+		if match(&s.recent[i]) {
+			return &s.recent[i]
 		}
 	}
 	return nil
@@ -85,7 +100,7 @@ func (s *slot) outcome(match func(*machines.Outcome) bool) *machines.Outcome {
 
 // load brings the entities of a batch into memory, the missing ones together.
 func (p *partition) load(ctx context.Context, batch []*item) error {
-	var missing []*slot
+	var missing []*item // the first of each entity that is not in memory
 	for _, it := range batch {
 		if it.machine == nil {
 			continue
@@ -96,104 +111,31 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 			s = newSlot(it)
 			p.slots[id] = s
 			if known || !p.guess(s, it) {
-				missing = append(missing, s)
+				missing = append(missing, it)
 			}
 		}
 		it.slot, s.round = s, p.round
 	}
-	if len(missing) == 0 {
-		return nil
+	if err := atOnce(missing, func(it *item) error { return p.fill(ctx, it) }); err != nil {
+		return err
 	}
-	errs := make([]error, len(missing))
+	return p.recall(ctx, batch)
+}
+
+// atOnce does something for each of a batch, up to 64 at a time.
+func atOnce(items []*item, do func(*item) error) error {
+	errs := make([]error, len(items))
 	var all sync.WaitGroup
 	gate := make(chan struct{}, 64)
-	for i, s := range missing {
+	for i, it := range items {
 		gate <- struct{}{}
 		all.Go(func() {
-			errs[i] = p.fill(ctx, s)
+			errs[i] = do(it)
 			<-gate
 		})
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// fill reads one entity and the sequence of its last event.
-func (p *partition) fill(ctx context.Context, s *slot) error {
-	bucket := p.e.Names.Bucket(s.m.Plural)
-	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
-	if err != nil {
-		return fmt.Errorf("cannot load %s %s: %w", s.m.Name, s.key, err)
-	}
-	if stored == nil {
-		return nil
-	}
-	s.revision = stored.Sequence
-	e, err := s.m.Decode(stored.Data)
-	if err == nil && e.Key() != s.key {
-		err = fmt.Errorf("machines: the value under %s says that it is %s", s.key, e.Key())
-	}
-	if err != nil {
-		s.parked = &machines.Refusal{Code: machines.CodeParked, Message: fmt.Sprintf("%s %s is parked: its stored value at revision %d cannot be used", s.m.Name, s.key, s.revision)}
-		p.e.Log.Error("an entity is parked: its stored value cannot be used", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", err)
-		return nil
-	}
-	if s.lastEvent, s.lastEventID, err = p.e.lastEvent(ctx, s); err != nil {
-		return err
-	}
-	s.ring, s.stored = e.Commands, e.Outbox
-	e.Commands, e.Outbox = nil, nil
-	s.entity = e
-	return nil
-}
-
-// lastEvent finds the entity's last event; sequence 0 says that there is none.
-func (e *Engine) lastEvent(ctx context.Context, s *slot) (uint64, string, error) {
-	m, err := lastMessage(ctx, e.JS, e.Names.Stream(streams.EventStream), e.Names.EventsOf(s.m.Name, s.key))
-	if err != nil {
-		return 0, "", fmt.Errorf("cannot find the last event of %s %s: %w", s.m.Name, s.key, err)
-	}
-	if m == nil {
-		return 0, "", nil
-	}
-	h, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		return 0, "", fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
-	}
-	return m.Sequence, streams.Header(h, streams.HeaderID), nil
-}
-
-// readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads.
-const readWithin = 1500 * time.Millisecond
-
-// lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
-// is none.
-func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	var answer struct {
-		answered
-		Message *storedMessage `json:"message"`
-	}
-	err := enquire(ctx, js.Conn(), "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
-	var refused *jetstream.APIError
-	switch {
-	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case answer.Message == nil:
-		return nil, errors.New("the stream's answer has no message")
-	}
-	return answer.Message, nil
-}
-
-// storedMessage is a message as the stream's API returns it.
-type storedMessage struct {
-	Subject  string `json:"subject"`
-	Sequence uint64 `json:"seq"`
-	Header   []byte `json:"hdrs"`
-	Data     []byte `json:"data"`
 }
 
 // evict forgets entities when there are too many; their next command loads them again.

@@ -308,29 +308,6 @@ func TestTwoEnginesLoseNothing(t *testing.T) {
 	}
 }
 
-func TestUnpublished(t *testing.T) {
-	t.Parallel()
-	ev := func(version uint64, n int) machines.Message {
-		return machines.Message{Kind: machines.KindEvent, Version: version, N: n}
-	}
-	fx := machines.Message{Kind: machines.KindEffect, Version: 5, N: 2}
-	refused := machines.Message{Kind: machines.KindEvent, Refusal: 70}
-	outbox := []machines.Message{ev(5, 0), ev(5, 1), fx, refused, ev(6, 0)}
-	for id, want := range map[string][]machines.Message{
-		"":                              outbox,
-		"thing/default.a/4/0":           outbox,
-		"thing/default.a/refused/12":    outbox,
-		"thing/default.a/5/0":           {ev(5, 1), fx, refused, ev(6, 0)},
-		"thing/default.a/5/1":           {fx, refused, ev(6, 0)},
-		"thing/default.a/refused/70":    {fx, ev(6, 0)},
-		"thing/default.a/6/0":           {fx},
-		"thing/default.a/refused/99":    {fx},
-		"somebody wrote this by hand/1": outbox,
-	} {
-		require.Equal(t, want, unpublished("thing", "default.a", outbox, id, 72), id)
-	}
-}
-
 // The consumers are gone with the server. That is noticed by the new connection, not by missing heartbeats.
 func TestCommandsGoOnSoonAfterTheServerIsBack(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func TestCommandsThatChangeNothingAreAnswered(t *testing.T) {
 			_, before := w.entity(thingMachine, "default.a")
 			stale, err := json.Marshal(machines.Report{Attempt: "another", Data: []byte(`{"how":"x"}`)})
 			require.NoError(t, err)
-			for range 3 * machines.RingSize {
+			for range 3 * maxRecent {
 				require.Equal(t, machines.CodeStale, w.ask(toThing("a", "done", string(stale))).Refusal.Code)
 				require.Equal(t, machines.Unchanged, w.ask(toThing("a", "idle", "")).Outcome)
 			}

@@ -45,10 +45,11 @@ func Define[D any](d Definition[D]) *Machine {
 		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},
 		EventType{Name: EventDead, Class: ClassError, Doc: "A command could not be processed; it lies in DEAD_LETTERS."},
 		EventType{Name: EventRetrying, Class: ClassProgress, Doc: "A try of an effect failed; the next one is planned."},
-		EventType{Name: EventRetried, Class: ClassProgress, Doc: "The next try of an effect was started."})
+		EventType{Name: EventRetried, Class: ClassProgress, Doc: "The next try of an effect was started."},
+		EventType{Name: EventReconciled, Class: ClassError, Doc: "The stored value and its events did not belong together; data tells what was lost."})
 	m.Edges = flatten(d.Edges)
 	m.index()
-	m.step = stepper(&d)
+	m.step, m.resume = stepper(&d), resumer(&d)
 	m.judges.New = func() any { return fsm.NewFSM(noneName, judgeEvents(m.Edges), nil) }
 	return m
 }
@@ -154,7 +155,7 @@ func check[D any](d *Definition[D]) error {
 		c.states[s.Name] = true
 	}
 	for _, in := range d.Inputs {
-		if !token.MatchString(in.Name) || c.inputs[in.Name] || in.Name == CommandElapsed || in.Name == CommandFailed {
+		if !token.MatchString(in.Name) || c.inputs[in.Name] || in.Name == CommandElapsed || in.Name == CommandFailed || in.Name == CommandReconcile {
 			return fmt.Errorf("input %q is not a lower-case token, named twice, or the engine's own", in.Name)
 		}
 		if in.Body != nil && reflect.TypeOf(in.Body).Kind() != reflect.Struct {

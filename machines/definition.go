@@ -15,6 +15,10 @@ const Same = "="
 const (
 	CommandElapsed = "elapsed" // a timer fired; body Elapsed
 	CommandFailed  = "failed"  // a provider could not perform an effect; body EffectFailed
+
+	// CommandReconcile has the owner load the entity anew and compare it with its streams. It changes nothing where
+	// nothing is missing.
+	CommandReconcile = "reconcile"
 )
 
 // Engine events: every machine emits them.
@@ -23,6 +27,10 @@ const (
 	EventDead     = "command.dead"
 	EventRetrying = "effect.retrying" // a try failed, the next one is planned
 	EventRetried  = "effect.retried"  // the next try was started
+
+	// EventReconciled says that the stored value and the streams of its events did not belong together, as after a power
+	// loss or a restore, and what could not be kept.
+	EventReconciled = "entity.reconciled"
 )
 
 // Class decides how long an event is kept.
@@ -200,6 +208,10 @@ type Input struct {
 	Wait    time.Duration // how long the sender waits for what comes of it; 0 if it does not. Edges may tell, not depend on it
 	Body    json.RawMessage
 	Attempt string // of a report, from its Report
+
+	// Nonce ends the attempt ids of the step, so that nobody can send a result under the id of an attempt that he was not
+	// told of. An input that comes again may come with another one: of the first nothing was kept then.
+	Nonce string
 }
 
 // Output is what a step wants done.

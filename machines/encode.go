@@ -68,6 +68,7 @@ func (o *Outcome) append(b []byte) []byte {
 	b = appendMember(b, `,"result":`, o.Result)
 	b = appendMember(b, `,"state":`, o.State)
 	b = appendUint(b, `,"version":`, o.Version)
+	b = appendUint(b, `,"generation":`, o.Generation)
 	b = appendMember(b, `,"hash":`, o.Hash)
 	if o.Refusal != nil {
 		b, _ = appendAny(b, `,"why":`, o.Refusal, true) // texts only: it cannot fail
@@ -119,9 +120,6 @@ func (a *Answer) AppendJSON(b []byte) ([]byte, error) {
 	b = appendUint(b, `,"version":`, a.Version)
 	b = appendUint(b, `,"revision":`, a.Revision)
 	b = appendUint(b, `,"generation":`, a.Generation)
-	if a.Duplicate {
-		b = append(b, `,"duplicate":true`...)
-	}
 	b, err := appendAny(b, `,"refusal":`, a.Refusal, a.Refusal != nil)
 	return append(b, '}'), err
 }

@@ -27,7 +27,7 @@ func TestHandWrittenJSONIsTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(raw))
 
-		a := Answer{Outcome: text(t), Machine: text(t), ID: text(t), Parent: text(t), Command: text(t), CommandID: text(t), State: text(t), Version: 1, Revision: 2, Duplicate: e.Version%2 == 0, Refusal: refusal(t)}
+		a := Answer{Outcome: text(t), Machine: text(t), ID: text(t), Parent: text(t), Command: text(t), CommandID: text(t), State: text(t), Version: 1, Revision: 2, Refusal: refusal(t)}
 		raw, err = a.AppendJSON(nil)
 		require.NoError(t, err)
 		want, err = json.Marshal(&a)

@@ -11,10 +11,6 @@ import (
 // program: it is reported and left alone.
 const SchemaVersion = 1
 
-// RingSize is how many of its last commands an entity remembers with their outcomes, so that a client's retry that
-// the stream's own window did not catch is answered as the first time.
-const RingSize = 32
-
 // Entity is one thing and its stage: the value under its key in the bucket of its machine, and a public contract.
 // All of it but the bookkeeping of the commit protocol (Mark, LastEvent, Commands, Outbox) is written by [Machine.Step].
 type Entity struct {
@@ -46,7 +42,7 @@ type Entity struct {
 	// LastEvent is the stream sequence of the entity's last event as far as it was known at this write: at least the
 	// last one before those of Outbox.
 	LastEvent uint64    `json:"lastEvent"`
-	Commands  []Outcome `json:"commands,omitempty"` // the last RingSize commands, oldest first
+	Commands  []Outcome `json:"commands,omitempty"` // those that the last write ended, oldest first
 	Outbox    []Message `json:"outbox,omitempty"`   // what the last write emits; published before the next one
 }
 
@@ -122,13 +118,16 @@ func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
 // Outcome is what became of one command.
 type Outcome struct {
-	ID      string   `json:"id"`
-	Seq     uint64   `json:"seq"`           // its sequence in COMMANDS
-	Result  string   `json:"result"`        // applied, unchanged, refused, dead
-	State   string   `json:"state"`         // the state after it
-	Version uint64   `json:"version"`       // the version after it
-	Hash    string   `json:"hash"`          // of command and body: another body under the same id is told apart
-	Refusal *Refusal `json:"why,omitempty"` // when refused or dead
+	ID         string   `json:"id"`
+	Seq        uint64   `json:"seq"`           // its sequence in COMMANDS
+	Result     string   `json:"result"`        // applied, unchanged, refused, dead
+	State      string   `json:"state"`         // the state after it
+	Version    uint64   `json:"version"`       // the version after it
+	Generation uint64   `json:"generation"`    // the generation after it
+	Hash       string   `json:"hash"`          // of command and body: another body under the same id is told apart
+	Refusal    *Refusal `json:"why,omitempty"` // when refused or dead
+
+	Revision uint64 `json:"-"` // of the value after it: of the write that holds the outcome
 }
 
 // The results of a command.
@@ -149,7 +148,7 @@ type Message struct {
 	At      time.Time       `json:"at"`               // when the transition happened; of a timer, when it fires
 	Body    json.RawMessage `json:"body,omitempty"`   // what is published
 	Trace   string          `json:"trace,omitempty"`  // W3C traceparent of the command
-	Refusal uint64          `json:"refuse,omitempty"` // sequence of the refused command, for events that no version has
+	Refusal uint64          `json:"refuse,omitempty"` // sequence of the command that it tells of, for events that no version has
 }
 
 // The kinds of a [Message].
@@ -159,11 +158,12 @@ const (
 	KindTimer  = "timer"
 )
 
-// ID is the message's deduplication id: <machine>/<key>/<version>/<n>, or <machine>/<key>/refused/<sequence> for the
-// event of a refusal.
+// ID is the message's deduplication id: <machine>/<key>/<version>/<n>, or <machine>/<key>/refused/<sequence>/<time>/<n>
+// for the event of a refusal. The time, in nanoseconds, is that of the command: a stream that lost its last messages gives
+// their sequences out again.
 func (m *Message) ID(machine, key string) string {
 	if m.Refusal != 0 {
-		return fmt.Sprintf("%s/%s/refused/%d", machine, key, m.Refusal)
+		return fmt.Sprintf("%s/%s/refused/%d/%d/%d", machine, key, m.Refusal, m.At.UnixNano(), m.N)
 	}
 	return fmt.Sprintf("%s/%s/%d/%d", machine, key, m.Version, m.N)
 }
@@ -237,8 +237,11 @@ type Answer struct {
 	Version    uint64   `json:"version"`
 	Revision   uint64   `json:"revision"`
 	Generation uint64   `json:"generation"`
-	Duplicate  bool     `json:"duplicate,omitempty"` // the id was seen before; this is the outcome of then
 	Refusal    *Refusal `json:"refusal,omitempty"`
+
+	// Replayed says that this is the answer of an earlier command under the same key. It is a header of the answer, so
+	// that the body is the same, byte for byte.
+	Replayed bool `json:"-"`
 }
 
 // Refusal says why an input changes nothing, and what would be possible. It is an answer, not an error to retry.

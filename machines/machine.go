@@ -27,6 +27,7 @@ type Machine struct {
 
 	newData func() any
 	step    func(*Machine, Entity, *Input) (Entity, Output, error)
+	resume  func(*Machine, Entity) []Message
 	inputs  map[string]*Command
 	events  map[string]*EventType
 	effects map[string]*EffectInfo

@@ -15,6 +15,9 @@ const retryPrefix = "retry-"
 func (s *stepping[D]) start(effect string, try int) {
 	s.disarm(retryPrefix + effect)
 	id := fmt.Sprintf("%s-%d-%d", effect, s.next.Version, try)
+	if s.in.Nonce != "" {
+		id += "-" + s.in.Nonce
+	}
 	effects := map[string]Attempt{effect: {ID: id, Try: try, Since: s.in.Time}}
 	for n, a := range s.next.Effects {
 		if n != effect {
@@ -22,9 +25,15 @@ func (s *stepping[D]) start(effect string, try int) {
 		}
 	}
 	s.next.Effects = effects
+	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: s.task(effect)})
+}
+
+// task is the body of an effect that is under way.
+func (s *stepping[D]) task(effect string) []byte {
+	attempt := s.next.Effects[effect]
 	task := Task{
 		Machine: s.m.Name, Namespace: s.next.Namespace, ID: s.next.ID, Parent: s.next.Parent,
-		Effect: effect, Attempt: id, Try: try, Fence: s.next.Version,
+		Effect: effect, Attempt: attempt.ID, Try: attempt.Try, Fence: s.next.Version,
 	}
 	if payload := s.payloads[effect]; payload != nil {
 		raw, err := json.Marshal(payload(s.tx))
@@ -37,7 +46,7 @@ func (s *stepping[D]) start(effect string, try int) {
 	if err != nil {
 		panic(fmt.Sprintf("machines: %s: task of %s: %v", s.m.Name, effect, err))
 	}
-	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: body})
+	return body
 }
 
 // failed plans the next try, or takes the machine's failure edge after the last one.

@@ -74,6 +74,9 @@ func (s *stepping[D]) dispatch() error {
 		return s.elapsed()
 	case CommandFailed:
 		return s.failed()
+	case CommandReconcile:
+		s.out.Result = Ignored
+		return nil
 	}
 	c, ok := s.m.inputs[s.in.Command]
 	if !ok {

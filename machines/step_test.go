@@ -361,7 +361,7 @@ func TestNamesAndIDs(t *testing.T) {
 	require.Equal(t, "default.web", machines.Key("default", "", "web"))
 	require.Equal(t, "default.web.1", machines.Key("default", "web", "1"))
 	require.Equal(t, "lamp/default.desk/3/1", (&machines.Message{Version: 3, N: 1}).ID("lamp", "default.desk"))
-	require.Equal(t, "lamp/default.desk/refused/9", (&machines.Message{Refusal: 9}).ID("lamp", "default.desk"))
+	require.Equal(t, "lamp/default.desk/refused/9/5/0", (&machines.Message{Refusal: 9, At: time.Unix(0, 5)}).ID("lamp", "default.desk"))
 	require.Equal(t, "a.b.c", (&machines.Task{Namespace: "a", Parent: "b", ID: "c"}).Key())
 	require.EqualError(t, &machines.Failure{Code: "late", Message: "too late"}, "late: too late")
 	e := machines.Define(definition()).New("default", "", "desk")

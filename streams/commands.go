@@ -48,7 +48,7 @@ type Commands struct {
 	sub   *nats.Subscription
 
 	next    atomic.Uint64
-	waiters sync.Map // token to chan []byte
+	waiters sync.Map // token to chan *nats.Msg
 }
 
 // NewCommands listens for answers on the appender's connection.
@@ -56,7 +56,7 @@ func NewCommands(a *Appender) (*Commands, error) {
 	c := &Commands{a: a, nc: a.nc, inbox: a.nc.NewInbox() + "."}
 	sub, err := c.nc.Subscribe(c.inbox+"*", func(m *nats.Msg) {
 		if w, ok := c.waiters.LoadAndDelete(m.Subject[len(c.inbox):]); ok {
-			w.(chan []byte) <- m.Data // has room for the one answer
+			w.(chan *nats.Msg) <- m // has room for the one answer
 		}
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 		}
 	}
 	if cmd.ID == "" {
-		cmd.ID = rand.Text()
+		cmd.ID = MadeUpID(rand.Text())
 	}
 	m := &nats.Msg{Subject: c.a.names.Command(cmd.Machine, cmd.Key, cmd.Name), Data: cmd.Body, Header: make(nats.Header, 6)}
 	m.Header[HeaderID] = []string{CommandID(cmd.Machine, cmd.Key, cmd.ID)}
@@ -110,7 +110,7 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 	}
 	c.send(m, func(r Result) {
 		if r.Err == nil && r.Duplicate && reply != "" {
-			c.lookup(m)
+			c.lookup(m, cmd)
 		}
 		if stored != nil {
 			stored(r)
@@ -119,14 +119,15 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 	return nil
 }
 
-// lookup asks for the outcome of a command that the stream has seen before. It is processed after that one.
-func (c *Commands) lookup(m *nats.Msg) {
+// lookup sends a command again that the stream says it has seen before. It is processed after that one, and answered as
+// that one was; if the entity never took one of the id, somebody else has used it up, and the command is applied now.
+func (c *Commands) lookup(m *nats.Msg, cmd Command) {
 	q := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: make(nats.Header, len(m.Header)+1)}
 	for k, v := range m.Header {
 		q.Header[k] = v
 	}
 	q.Header[HeaderLookup] = m.Header[HeaderID]
-	q.Header[HeaderID] = []string{rand.Text()}
+	q.Header[HeaderID] = []string{CommandID(cmd.Machine, cmd.Key, MadeUpID(rand.Text()))}
 	c.a.Go(c.a.names.Stream(CommandStream), q, func(Result) {}) // unanswered, the waiter times out, as it would have
 }
 
@@ -147,8 +148,17 @@ func (c *Commands) Send(ctx context.Context, cmd Command) (Result, error) {
 // Ask stores a command and waits for the engine's answer, in the form that the engine writes it. When ctx ends after
 // the command was stored, the error is an [*AcceptedError].
 func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
+	m, err := c.AskMsg(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return m.Data, nil
+}
+
+// AskMsg is [Commands.Ask] with the headers of the answer (see [Replayed]).
+func (c *Commands) AskMsg(ctx context.Context, cmd Command) (*nats.Msg, error) {
 	token := strconv.FormatUint(c.next.Add(1), 36)
-	answer := make(chan []byte, 1)
+	answer := make(chan *nats.Msg, 1)
 	c.waiters.Store(token, answer)
 	defer c.waiters.Delete(token)
 	stored := make(chan Result, 1)
@@ -156,6 +166,7 @@ func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
 		return nil, err
 	}
 	var seq uint64
+	seen := false
 	for {
 		select {
 		case b := <-answer:
@@ -164,10 +175,10 @@ func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
 			if r.Err != nil {
 				return nil, r.Err
 			}
-			seq, stored = r.Seq, nil
+			seq, seen, stored = r.Seq, r.Duplicate, nil
 		case <-ctx.Done():
 			if seq != 0 {
-				return nil, &AcceptedError{Seq: seq, Err: ctx.Err()}
+				return nil, &AcceptedError{Seq: seq, Seen: seen, Err: ctx.Err()}
 			}
 			return nil, fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
 		}
@@ -176,8 +187,9 @@ func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
 
 // AcceptedError says that a command was stored, but not answered in time. It will be applied or refused.
 type AcceptedError struct {
-	Seq uint64 // in COMMANDS
-	Err error
+	Seq  uint64 // in COMMANDS
+	Seen bool   // the stream had seen the id before: the command of then is still in progress
+	Err  error
 }
 
 func (e *AcceptedError) Error() string {

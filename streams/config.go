@@ -23,6 +23,13 @@ const (
 // OwnersBucket holds the nodes that live, and who of them has which partition and role.
 const OwnersBucket = "owners"
 
+// IdempotencyBucket holds what commands were answered that were sent under a key of their sender.
+const IdempotencyBucket = "idempotency"
+
+// IdempotencyWindow is how long those answers are kept by default. It is what the draft of the header's specification
+// leaves to the server (draft-ietf-httpapi-idempotency-key-header-07, 2.3).
+const IdempotencyWindow = 24 * time.Hour
+
 // Windows in which the server itself drops a message whose id it has seen. Exactness does not rest on them; they save
 // work. An id costs about 138 bytes of memory for as long as the window.
 const (
@@ -53,6 +60,8 @@ type Plan struct {
 	States   []string // buckets of entities, by plain name
 	Views    []string // buckets of read models, by plain name
 	Live     []string // those of States whose values are told on core NATS as they are stored (see [Names.Live])
+
+	Idempotency time.Duration // how long the answer to a key is kept; 0 is IdempotencyWindow
 }
 
 // Difference is a setting of an existing stream that is not as planned.
@@ -99,6 +108,13 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	owners := bucketConfig(n.Bucket(OwnersBucket), "Nodes that live, and who of them has which partition and role", replicas)
 	owners.AllowMsgTTL = true
 	configs = append(configs, owners)
+	kept := bucketConfig(n.Bucket(IdempotencyBucket), "What was answered to commands under the keys of their senders", replicas)
+	kept.MaxAge = p.Idempotency
+	if kept.MaxAge <= 0 {
+		kept.MaxAge = IdempotencyWindow
+	}
+	kept.Duplicates = min(kept.Duplicates, kept.MaxAge)
+	configs = append(configs, kept)
 	for _, b := range p.Views {
 		configs = append(configs, bucketConfig(n.Bucket(b), "A read model built from events", replicas))
 	}
@@ -116,13 +132,20 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// Ensure creates what is missing of the plan and reports how the rest differs. It changes nothing that exists.
+// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only how long
+// answers to keys are kept, which is a setting.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	var diffs []Difference
 	for _, want := range p.Configs() {
 		have, err := ensure(ctx, js, want)
 		if err != nil {
 			return diffs, err
+		}
+		if want.Name == "KV_"+p.Names.Bucket(IdempotencyBucket) && have.MaxAge != want.MaxAge {
+			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
+			if _, err := js.UpdateStream(ctx, have); err != nil {
+				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
+			}
 		}
 		diffs = append(diffs, compare(want, have)...)
 	}

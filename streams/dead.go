@@ -165,7 +165,7 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 			m.Header[k] = v
 		}
 	}
-	m.Header[HeaderID] = []string{fmt.Sprintf("redrive/%d/%d", l.Seq, l.Time.UnixNano())}
+	m.Header[HeaderID] = []string{CommandID(l.Machine, l.Key, fmt.Sprintf("redrive-%d-%d", l.Seq, l.Time.UnixNano()))}
 	// Anybody with the permission to publish dead letters may have written it; that is no permission to write elsewhere.
 	stream := CommandStream
 	switch {

@@ -115,7 +115,7 @@ func TestRedrive(t *testing.T) {
 		require.Equal(t, l.Body, held[0].Data)
 		require.Equal(t, "ann", held[0].Header.Get(HeaderActor))
 		require.Equal(t, []string{"00-1-2-01"}, held[0].Header[HeaderTrace])
-		require.True(t, strings.HasPrefix(held[0].Header.Get(HeaderID), "redrive/"), "a new command, not the old one again")
+		require.True(t, strings.Contains(held[0].Header.Get(HeaderID), "/redrive-"), "a new command, not the old one again")
 		for name := range held[0].Header {
 			require.Contains(t, []string{HeaderActor, HeaderReason, HeaderTrace, HeaderID}, name)
 		}

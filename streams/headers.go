@@ -16,7 +16,8 @@ const (
 	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is at that revision
 	HeaderReply    = "Instar-Reply"           // where the answer goes
 	HeaderWait     = "Instar-Wait"            // how long the sender waits for what comes of it, such as 30s; it changes nothing
-	HeaderLookup   = "Instar-Lookup"          // nothing is applied: answers with the outcome of the command of that id
+	HeaderLookup   = "Instar-Lookup"          // the command again, that the stream has seen under this id: applied only if it never was
+	HeaderReplayed = "Instar-Replayed"        // of an answer: it is that of an earlier command under the same key
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
 	HeaderSequence = "Instar-Sequence"        // of the message that a dead letter came from
 )
@@ -108,24 +109,43 @@ func WaitOf(h nats.Header) time.Duration {
 // not meet.
 func CommandID(machine, key, id string) string { return machine + "/" + key + "/" + id }
 
+// madeUp begins the ids of commands that were sent without a key. The doors refuse it in the keys of senders.
+const madeUp = "~"
+
+// MadeUpID is the id of a command that was sent without a key.
+func MadeUpID(unique string) string { return madeUp + unique }
+
+// MadeUp reports whether the id of a command is no key of its sender: its answer is not kept.
+func MadeUp(id string) bool { return strings.HasPrefix(id, madeUp) }
+
+// Replayed reports whether an answer is that of an earlier command under the same key.
+func Replayed(answer *nats.Msg) bool { return Header(answer.Header, HeaderReplayed) != "" }
+
 // VersionOf is the entity's version that a message with the id belongs to, if the id says one.
 func VersionOf(machine, key, id string) (uint64, bool) {
 	version, _, ok := strings.Cut(UnscopeID(machine, key, id), "/")
 	if !ok {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(version, 10, 64)
+	v, err := strconv.ParseUint(version, 10, 53) // what JSON can say
 	return v, err == nil
 }
 
-// RefusedOf is the sequence of the refused command that an event with the id tells of, if it is such an event.
-func RefusedOf(machine, key, id string) (uint64, bool) {
-	seq, ok := strings.CutPrefix(UnscopeID(machine, key, id), "refused/")
+// RefusedOf is where the command stood that an event with the id tells of, if it is the event of a refusal: its sequence,
+// and when the stream took it. Sequences are given out again where a stream has lost its last messages.
+func RefusedOf(machine, key, id string) (seq uint64, at time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(UnscopeID(machine, key, id), "refused/")
 	if !ok {
-		return 0, false
+		return 0, time.Time{}, false
 	}
-	v, err := strconv.ParseUint(seq, 10, 64)
-	return v, err == nil
+	first, rest, _ := strings.Cut(rest, "/")
+	seq, err := strconv.ParseUint(first, 10, 64)
+	if second, _, timed := strings.Cut(rest, "/"); timed && err == nil {
+		var nanos int64
+		nanos, err = strconv.ParseInt(second, 10, 64)
+		at = time.Unix(0, nanos)
+	}
+	return seq, at, err == nil
 }
 
 // UnscopeID is the caller's part of a scoped id.

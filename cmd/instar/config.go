@@ -33,6 +33,9 @@ type Config struct {
 	Log          Log       `koanf:"log"`
 	Insecure     bool      `koanf:"insecure"`
 	StopServices bool      `koanf:"stopServices"`
+
+	// IdempotencyWindow is how long the answer to a command is kept under the key of its sender.
+	IdempotencyWindow time.Duration `koanf:"idempotencyWindow"`
 }
 
 // HTTP is the listener of API and console.
@@ -168,18 +171,20 @@ const (
 // Defaults are what holds when nothing else is said.
 func Defaults(mode string) Config {
 	c := Config{
-		Data:       "./data",
-		Durability: string(streams.Fsync),
-		HTTP:       HTTP{Listen: "127.0.0.1:8080"},
-		NATS:       NATS{Listen: "127.0.0.1:4222", Prefix: streams.DefaultPrefix, Replicas: 1},
-		Cluster:    Cluster{Replicas: 3},
-		Gateway:    GatewayProcess,
-		Gateways:   Gateways{Process: Process{Host: "127.0.0.1"}, Knative: Knative{Owner: "instar"}},
-		Observe:    Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
-		Effects:    Effects{Concurrency: 16},
-		Outbox:     Outbox{Postgres: PostgresOff},
-		Discovery:  Discovery{DNSDomain: "instar"},
-		Log:        Log{Level: "info", Format: "text"},
+		Data:              "./data",
+		Durability:        string(streams.Fsync),
+		HTTP:              HTTP{Listen: "127.0.0.1:8080"},
+		IdempotencyWindow: streams.IdempotencyWindow,
+
+		NATS:      NATS{Listen: "127.0.0.1:4222", Prefix: streams.DefaultPrefix, Replicas: 1},
+		Cluster:   Cluster{Replicas: 3},
+		Gateway:   GatewayProcess,
+		Gateways:  Gateways{Process: Process{Host: "127.0.0.1"}, Knative: Knative{Owner: "instar"}},
+		Observe:   Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
+		Effects:   Effects{Concurrency: 16},
+		Outbox:    Outbox{Postgres: PostgresOff},
+		Discovery: Discovery{DNSDomain: "instar"},
+		Log:       Log{Level: "info", Format: "text"},
 	}
 	if mode == ModeDev {
 		c.Durability = string(streams.Interval)

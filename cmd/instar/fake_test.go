@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"run-template", "demo", "outbox", "dev", "serve"}, os.Args[1]) { // this program again, started by a test
 		os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	time.Local = time.UTC
+	_ = os.Setenv("TZ", "UTC") // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "INSTAR_") {
 			_ = os.Unsetenv(name)
@@ -190,7 +190,8 @@ func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 		if f.times(r.URL.Path) == 1 {
 			panic(http.ErrAbortHandler) // the connection breaks; the client comes again with the same key
 		}
-		answer(w, 200, `{"outcome":"applied","state":"READY","version":1,"revision":2,"generation":1,"commandId":"c1","duplicate":true}`)
+		w.Header().Set("Idempotent-Replayed", "true")
+		answer(w, 200, `{"outcome":"applied","state":"READY","version":1,"revision":2,"generation":1,"commandId":"c1"}`)
 	default:
 		answer(w, 404, problemJSON("not-found", 404, "there is no such service", ""))
 	}

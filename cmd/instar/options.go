@@ -50,6 +50,7 @@ var options = []option{
 	{"kube-context", "gateways.knative.context", "context of the kubeconfig; empty is its current one"},
 	{"kube-namespace", "gateways.knative.namespace", "namespace of the cluster for all services; empty is the one of the same name"},
 	{"kube-owner", "gateways.knative.owner", "label that tells the objects of this installation from those of others"},
+	{"idempotency-window", "idempotencyWindow", "how long the answer to a command is kept under the key of its sender"},
 	{"observe-every", "observe.every", "time between looks at the world"},
 	{"ready-stale", "observe.readyStale", "how long a stable READY is believed without looking"},
 	{"effect-concurrency", "effects.concurrency", "effects of one kind that are performed at once"},

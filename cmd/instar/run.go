@@ -155,7 +155,7 @@ func (a *app) startNATS(ctx context.Context) error {
 		return err
 	}
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
-	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live}
+	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow}
 	for _, m := range a.machines {
 		plan.States = append(plan.States, m.Plural)
 		for _, v := range m.Views {

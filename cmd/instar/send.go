@@ -76,7 +76,7 @@ type result struct {
 	Revision   uint64 `json:"revision,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`
 	CommandID  string `json:"commandId"`
-	Duplicate  bool   `json:"duplicate,omitempty"`
+	Replayed   bool   `json:"-"` // it is the answer to an earlier command under the same key
 
 	DryRun *struct {
 		Events  []string `json:"events"`
@@ -116,6 +116,7 @@ func (s *session) send(m *machines.Machine, c machines.Command, id string, body 
 	if err := json.Unmarshal(resp.Body, &r); err != nil {
 		return fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
+	r.Replayed = resp.Header.Get("Idempotent-Replayed") == "true"
 	if resp.Status == http.StatusAccepted {
 		return s.accepted(m, c, id, resp, r, o.async)
 	}
@@ -205,7 +206,7 @@ func (s *session) told(m *machines.Machine, c machines.Command, id string, raw [
 			}
 		}
 	}
-	if r.Duplicate {
+	if r.Replayed {
 		text += " (seen before)"
 	}
 	if s.format == output.Wide || r.State == "" {

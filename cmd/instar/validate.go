@@ -35,6 +35,7 @@ func (c Config) Validate() error {
 	oneOf("gateway", c.Gateway, GatewayProcess, GatewayKnative, GatewaySimulated)
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
+	check(c.IdempotencyWindow >= streams.CommandWindow, "idempotencyWindow: %s is less than %s", c.IdempotencyWindow, streams.CommandWindow)
 	check(c.Observe.Every >= time.Second, "observe.every: %s is less than 1s", c.Observe.Every)
 	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)

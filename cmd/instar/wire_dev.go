@@ -29,21 +29,21 @@ func (a *app) startSample(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	raw, err := a.deps.Commands.Ask(ctx, streams.Command{
+	m, err := a.deps.Commands.AskMsg(ctx, streams.Command{
 		Machine: "service", Key: machines.Key("default", "", sampleID), Name: service.CommandCreate, ID: "sample", Actor: "instar dev", Reason: "the sample service", Body: body,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot ask for the sample service: %w", err)
 	}
 	var answer machines.Answer
-	if err := json.Unmarshal(raw, &answer); err != nil {
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
 		return err
 	}
 	a.sample = "is on its way to READY"
 	if r := answer.Refusal; r != nil && r.Code != machines.CodeExists {
 		a.log.Warn("the sample service was refused", "reason", r.Message)
 	}
-	if answer.Refusal != nil || answer.Duplicate {
+	if answer.Refusal != nil || streams.Replayed(m) {
 		a.sample = "was here before"
 		if e, ok := a.indexes["service"].Get(machines.Key("default", "", sampleID)); ok {
 			a.sample += " and is " + e.State

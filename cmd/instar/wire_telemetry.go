@@ -80,6 +80,7 @@ type meter struct {
 	attempts    *prometheus.CounterVec
 	letters     *prometheus.CounterVec
 	restarts    *prometheus.CounterVec
+	reconciled  *prometheus.CounterVec
 }
 
 var _ consumers.Meter = (*meter)(nil)
@@ -94,15 +95,16 @@ func newMeter() *meter {
 		stays: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "instar_state_duration_seconds", Help: "How long entities stayed in a state that they left.", Buckets: []float64{.1, 1, 10, 60, 600, 3600, 86400, 604800},
 		}, []string{"machine", "state"}),
-		conflicts: counter("instar_cas_conflicts_total", "Writes refused because somebody else wrote first.", "machine"),
-		attempts:  counter("instar_action_attempts_total", "Tries of effects, by outcome.", "provider", "outcome"),
-		letters:   counter("instar_deadletters_total", "Messages given up, by who gave them up.", "consumer"),
-		restarts:  counter("instar_consumer_restarts_total", "How often a consumer stopped and started again.", "consumer"),
+		conflicts:  counter("instar_cas_conflicts_total", "Writes refused because somebody else wrote first.", "machine"),
+		attempts:   counter("instar_action_attempts_total", "Tries of effects, by outcome.", "provider", "outcome"),
+		letters:    counter("instar_deadletters_total", "Messages given up, by who gave them up.", "consumer"),
+		restarts:   counter("instar_consumer_restarts_total", "How often a consumer stopped and started again.", "consumer"),
+		reconciled: counter("instar_reconciled_total", "Entities whose value and events did not belong together, by what was lost.", "machine", "problem"),
 	}
 }
 
 func (m *meter) all() []prometheus.Collector {
-	return []prometheus.Collector{m.transitions, m.refusals, m.stays, m.conflicts, m.attempts, m.letters, m.restarts}
+	return []prometheus.Collector{m.transitions, m.refusals, m.stays, m.conflicts, m.attempts, m.letters, m.restarts, m.reconciled}
 }
 
 func (m *meter) Transition(machine, from, to, input string, stayed time.Duration) {
@@ -116,3 +118,6 @@ func (m *meter) Conflict(machine string)        { m.conflicts.WithLabelValues(ma
 func (m *meter) Attempt(effect, outcome string) { m.attempts.WithLabelValues(effect, outcome).Inc() }
 func (m *meter) DeadLetter(consumer string)     { m.letters.WithLabelValues(consumer).Inc() }
 func (m *meter) Restarted(consumer string)      { m.restarts.WithLabelValues(consumer).Inc() }
+func (m *meter) Reconciled(machine, problem string) {
+	m.reconciled.WithLabelValues(machine, problem).Inc()
+}

@@ -41,7 +41,7 @@ type answer struct {
 	State     string `json:"state"`
 	Version   uint64 `json:"version"`
 	Revision  uint64 `json:"revision"`
-	Duplicate bool   `json:"duplicate"`
+	Duplicate bool   `json:"-"`    // it is the answer to an earlier try
 	Code      string `json:"code"` // of a problem over HTTP
 	Refusal   *struct {
 		Code string `json:"code"`
@@ -129,6 +129,7 @@ func (c *Client) overHTTP(ctx context.Context, id string, cmd check.Command, exp
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return answer{}
 	}
+	a.Duplicate = res.Header.Get("Idempotent-Replayed") == "true"
 	return a.judge(res.StatusCode)
 }
 
@@ -178,6 +179,7 @@ func (c *Client) overNATS(ctx context.Context, cmd check.Command, expect uint64)
 			return answer{}
 		}
 	}
+	a.Duplicate = res.Header.Get("Instar-Replayed") != ""
 	return a.judge(status)
 }
 

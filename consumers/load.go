@@ -1,0 +1,171 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// fill reads the entity of a command and its last event from their leaders, and compares them.
+func (p *partition) fill(ctx context.Context, it *item) error {
+	s := it.slot
+	bucket := p.e.Names.Bucket(s.m.Plural)
+	events := make(chan error, 1)
+	var last lastEvent
+	go func() {
+		var err error
+		last, err = p.e.lastEvent(ctx, s)
+		events <- err
+	}()
+	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
+	if err = errors.Join(err, <-events); err != nil {
+		return fmt.Errorf("cannot load %s %s: %w", s.m.Name, s.key, err)
+	}
+	s.lastEvent, s.lastEventID = last.seq, last.id
+	if stored == nil {
+		if err := p.absent(ctx, s); err != nil {
+			return err
+		}
+		p.reborn(it, &last)
+		return nil
+	}
+	s.revision = stored.Sequence
+	e, err := s.m.Decode(stored.Data)
+	if err == nil && e.Key() != s.key {
+		err = fmt.Errorf("machines: the value under %s says that it is %s", s.key, e.Key())
+	}
+	if err != nil {
+		s.parked = &machines.Refusal{Code: machines.CodeParked, Message: fmt.Sprintf("%s %s is parked: its stored value at revision %d cannot be used", s.m.Name, s.key, s.revision)}
+		p.e.Log.Error("an entity is parked: its stored value cannot be used", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", err)
+		return nil
+	}
+	outbox := e.Outbox
+	s.recent = e.Commands
+	for i := range s.recent {
+		s.recent[i].Revision = s.revision
+	}
+	e.Commands, e.Outbox = nil, nil
+	s.entity = e
+	if err := p.reconcile(it, outbox, &last); err != nil {
+		return err
+	}
+	if s.took(it) || it.reconciles() || p.mayLack(&s.entity) {
+		return p.resume(ctx, s)
+	}
+	return nil
+}
+
+// reload loads the entity of a command anew, whatever memory has of it. The batch before has ended, and no command of this
+// one is waiting for its commit.
+func (p *partition) reload(ctx context.Context, it *item) error {
+	if err := p.settled(); err != nil {
+		return err
+	}
+	s := it.slot
+	recent := s.recent
+	*s = *newSlot(it)
+	s.round = p.round
+	if err := p.fill(ctx, it); err != nil {
+		return err
+	}
+	if len(recent) > len(s.recent) { // memory has more of them than the value
+		s.recent = recent
+	}
+	return nil
+}
+
+// absent makes sure that an entity that its index has is not taken for one that is not there: a block of the bucket that
+// cannot be read is answered like a key that was never written.
+func (p *partition) absent(ctx context.Context, s *slot) error {
+	ix := p.e.Indexes[s.m.Name]
+	if ix == nil {
+		return nil
+	}
+	if _, has := ix.Get(s.key); !has {
+		return nil
+	}
+	bucket := p.e.Names.Bucket(s.m.Plural)
+	subject := "$KV." + bucket + "." + s.key
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	var answer struct {
+		answered
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	if err := enquire(ctx, p.e.NC, "INFO", "KV_"+bucket, map[string]string{"subjects_filter": subject}, &answer); err != nil {
+		return fmt.Errorf("cannot make sure that %s %s is not there: %w", s.m.Name, s.key, err)
+	}
+	if answer.State.Subjects[subject] > 0 {
+		return fmt.Errorf("cannot load %s %s: the bucket has a value that its server cannot read", s.m.Name, s.key)
+	}
+	return nil
+}
+
+// lastEvent is where the events of an entity end; sequence 0 says that there is none.
+type lastEvent struct {
+	seq     uint64
+	id      string
+	at      time.Time // when it was stored
+	version uint64    // 0 for one that no version has
+}
+
+// lastEvent finds the entity's last event.
+func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
+	m, err := lastMessage(ctx, e.JS, e.Names.Stream(streams.EventStream), e.Names.EventsOf(s.m.Name, s.key))
+	if err != nil {
+		return lastEvent{}, fmt.Errorf("cannot find the last event of %s %s: %w", s.m.Name, s.key, err)
+	}
+	if m == nil {
+		return lastEvent{}, nil
+	}
+	h, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return lastEvent{}, fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
+	}
+	last := lastEvent{seq: m.Sequence, id: streams.Header(h, streams.HeaderID), at: m.Time}
+	last.version, _ = streams.VersionOf(s.m.Name, s.key, last.id)
+	return last, nil
+}
+
+// readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads.
+const readWithin = 1500 * time.Millisecond
+
+// lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
+// is none.
+func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	var answer struct {
+		answered
+		Message *storedMessage `json:"message"`
+	}
+	err := enquire(ctx, js.Conn(), "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case answer.Message == nil:
+		return nil, errors.New("the stream's answer has no message")
+	}
+	return answer.Message, nil
+}
+
+// storedMessage is a message as the stream's API returns it.
+type storedMessage struct {
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"seq"`
+	Header   []byte    `json:"hdrs"`
+	Data     []byte    `json:"data"`
+	Time     time.Time `json:"time"`
+}

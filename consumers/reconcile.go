@@ -1,0 +1,217 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// A value and the streams of its messages are stored apart. A crash leaves messages missing that the value's outbox has. A
+// power loss without fsync, a restored backup or a purge by hand may take the end of any of them, in any combination. So
+// whenever an entity is loaded, its value is held against its events, timers and effects: what is missing is published
+// again, and what cannot be had again is told by an event, a log line and a metric.
+
+// What a reconciliation finds that cannot be put right.
+const (
+	problemValueLost  = "value-lost"  // there are events, but no value
+	problemValueOlder = "value-older" // the value is older than its events
+	problemEventsLost = "events-lost" // events that the value says were stored are gone
+)
+
+// eventLife is how long every event is kept at least: after it nobody wonders where they are.
+var eventLife = streams.LifeOf(string(machines.ClassProgress))
+
+// reborn is for an entity without a value: its versions go on after those of its events, so that no id of an event is given
+// out twice.
+func (p *partition) reborn(it *item, last *lastEvent) {
+	s := it.slot
+	if last.version == 0 {
+		return
+	}
+	s.entity.Version = last.version
+	p.tell(s, problemValueLost, last)
+	msg := it.event(machines.EventReconciled, lost(problemValueLost, 0, last))
+	msg.Refusal, msg.N = it.seq, 1
+	s.loose = append(s.loose, msg)
+}
+
+// reconcile holds a loaded entity against its last event.
+func (p *partition) reconcile(it *item, outbox []machines.Message, last *lastEvent) error {
+	s := it.slot
+	missing := unpublished(s.m.Name, s.key, outbox, last, &s.entity)
+	problem := ""
+	switch {
+	case last.version > s.entity.Version:
+		problem = problemValueOlder
+	case last.seq < s.entity.LastEvent && time.Since(s.entity.UpdatedAt) < eventLife:
+		problem = problemEventsLost
+	case len(missing) > 0:
+		s.loose = append(s.loose, missing...)
+		return nil
+	default:
+		return nil
+	}
+	p.tell(s, problem, last)
+	in := machines.Input{Command: machines.CommandReconcile, ID: it.id, Seq: it.seq, Time: it.time.UTC()}
+	version := s.entity.Version
+	next, event, err := s.m.Reconciled(s.entity, last.version, in, lost(problem, version, last))
+	if err != nil {
+		return err
+	}
+	s.entity, s.dirty = next, true
+	if problem == problemEventsLost { // their ids are free again
+		s.outbox = append(missing, event)
+		return nil
+	}
+	s.outbox = append(s.outbox, event)
+	for i, m := range missing { // of a value that was written after the loss; their ids are not free
+		s.outbox = append(s.outbox, renumbered(m, next.Version, i+1))
+	}
+	return nil
+}
+
+func (p *partition) tell(s *slot, problem string, last *lastEvent) {
+	p.e.Meter.Reconciled(s.m.Name, problem)
+	p.e.Log.Error("an entity and its events do not belong together; it goes on with the value", "machine", s.m.Name, "key", s.key, "problem", problem,
+		"version", s.entity.Version, "revision", s.revision, "lastEvent", last.id, "lastEventSeq", last.seq)
+}
+
+// lost is the data of the event.
+func lost(problem string, version uint64, last *lastEvent) map[string]any {
+	return map[string]any{"problem": problem, "version": version, "lastEvent": last.id, "lastEventVersion": last.version}
+}
+
+// renumbered is an event under another version.
+func renumbered(m machines.Message, version uint64, n int) machines.Message {
+	m.Version, m.N = version, n
+	var body map[string]json.RawMessage
+	if json.Unmarshal(m.Body, &body) != nil {
+		return m
+	}
+	body["version"], _ = json.Marshal(version) // a number
+	if raw, err := json.Marshal(body); err == nil {
+		m.Body = raw
+	}
+	return m
+}
+
+// unpublished is the events of an outbox that the stream lacks, told by the entity's last event there. Events are
+// published in order and without gaps, so everything up to that one is there.
+func unpublished(machine, key string, outbox []machines.Message, last *lastEvent, e *machines.Entity) []machines.Message {
+	var events []machines.Message
+	for _, m := range outbox {
+		if m.Kind == machines.KindEvent {
+			events = append(events, m)
+		}
+	}
+	for i := len(events) - 1; i >= 0; i-- {
+		if events[i].ID(machine, key) == last.id {
+			return events[i+1:]
+		}
+	}
+	if seq, at, ok := streams.RefusedOf(machine, key, last.id); ok && (seq > e.Mark || at.After(e.MarkedAt)) {
+		return nil // of a later refusal: it was published after all of them
+	}
+	for i := range events {
+		stored := last.version > events[i].Version && !events[i].At.After(last.at)
+		if !stored && time.Since(events[i].At) < eventLife {
+			return events[i:]
+		}
+	}
+	return nil
+}
+
+// lossWindow is how much of the end of a stream a power loss takes at most: the default of the server's own sync interval,
+// which the profile os leaves as it is.
+const lossWindow = 2 * time.Minute
+
+// streamState is where the stream of commands ended when this process, or its connection, was new to it.
+type streamState struct {
+	reconnects uint64
+	opened     time.Time
+	created    time.Time
+	lastSeq    uint64
+	lastTime   time.Time
+}
+
+// look takes note of the stream of commands, the first time and whenever the connection was made anew: its server may have
+// lost what it had not synced.
+func (p *partition) look(ctx context.Context) error {
+	reconnects := p.e.NC.Stats().Reconnects
+	if !p.found.opened.IsZero() && p.found.reconnects == reconnects {
+		return nil
+	}
+	var answer struct {
+		answered
+		Created time.Time `json:"created"`
+		State   struct {
+			LastSeq  uint64    `json:"last_seq"`
+			LastTime time.Time `json:"last_ts"`
+		} `json:"state"`
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	stream := p.e.Names.Stream(streams.CommandStream)
+	if err := enquire(ctx, p.e.NC, "INFO", stream, struct{}{}, &answer); err != nil {
+		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
+	}
+	p.found = streamState{reconnects: reconnects, opened: time.Now(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
+	return nil
+}
+
+// mayLack reports whether schedules or effects of the entity may have been lost: its last command is one that the stream of
+// commands does not have any more, or one of the last that it has. What this process wrote itself is there, because it
+// waited for the answers.
+func (p *partition) mayLack(e *machines.Entity) bool {
+	f := &p.found
+	at := e.MarkedAt
+	if at.After(f.opened.Add(time.Second)) {
+		return false
+	}
+	return e.Mark > f.lastSeq || at.Before(f.created) || at.After(f.lastTime.Add(-lossWindow))
+}
+
+// resume publishes again what the entity waits for and its streams have lost: schedules of its timers, and effects that
+// are neither to be done nor have a result on its way.
+func (p *partition) resume(ctx context.Context, s *slot) error {
+	if len(s.entity.Timers) == 0 && len(s.entity.Effects) == 0 {
+		return nil
+	}
+	for _, m := range s.m.Pending(s.entity) {
+		var there bool
+		var err error
+		if m.Kind == machines.KindTimer {
+			there, err = p.scheduled(ctx, s, &m)
+		} else {
+			there, err = p.underWay(ctx, s, &m)
+		}
+		if err != nil {
+			return err
+		}
+		if !there {
+			s.loose = append(s.loose, m)
+		}
+	}
+	return nil
+}
+
+// underWay reports whether an effect lies in its stream, or anything that may be its result waits for this partition. A
+// worker stores the result before it takes the effect away, so the effect is looked for first.
+func (p *partition) underWay(ctx context.Context, s *slot, m *machines.Message) (bool, error) {
+	effect, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.EffectStream), p.e.Names.Effect(s.m.Name, m.Name, s.key))
+	if err != nil || effect != nil {
+		return effect != nil, err
+	}
+	info, _ := s.m.Effect(m.Name)
+	for _, result := range []string{info.Done, machines.CommandFailed} {
+		waiting, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.CommandStream), p.e.Names.Stored(s.m.Name, s.key, result))
+		if err != nil || waiting != nil {
+			return waiting != nil, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,253 @@
+package consumers
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestUnpublished(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ev := func(version uint64, n int) machines.Message {
+		return machines.Message{Kind: machines.KindEvent, Version: version, N: n, At: now}
+	}
+	fx := machines.Message{Kind: machines.KindEffect, Version: 5, N: 2}
+	refused := machines.Message{Kind: machines.KindEvent, Refusal: 70, At: now}
+	outbox := []machines.Message{ev(5, 0), ev(5, 1), fx, refused, ev(6, 0)}
+	events := []machines.Message{ev(5, 0), ev(5, 1), refused, ev(6, 0)}
+	e := machines.Entity{Mark: 72, MarkedAt: now, Version: 6}
+	id := func(seq uint64, at time.Time) string {
+		m := machines.Message{Refusal: seq, At: at}
+		return m.ID("thing", "default.a")
+	}
+	for _, c := range []struct {
+		name, id string
+		at       time.Time
+		want     []machines.Message
+	}{
+		{"none", "", now, events},
+		{"an older one", "thing/default.a/4/0", now, events},
+		{"an older refusal", id(12, now.Add(-time.Hour)), now, events},
+		{"the first", "thing/default.a/5/0", now, events[1:]},
+		{"the second", "thing/default.a/5/1", now, events[2:]},
+		{"the refusal among them", id(70, now), now, events[3:]},
+		{"the last", "thing/default.a/6/0", now, nil},
+		{"a later refusal", id(99, now), now, nil},
+		{"a later refusal of a stream that counts anew", id(3, now.Add(time.Second)), now, nil},
+		{"a later version, stored after them", "thing/default.a/9/0", now.Add(time.Second), nil},
+		{"a later version, stored before them: the value was lost and made anew", "thing/default.a/9/0", now.Add(-time.Second), events},
+		{"by hand", "somebody wrote this by hand/1", now, events},
+	} {
+		last := lastEvent{seq: 1, id: c.id, at: c.at}
+		last.version, _ = streams.VersionOf("thing", "default.a", c.id)
+		require.ElementsMatch(t, c.want, unpublished("thing", "default.a", outbox, &last, &e), c.name)
+	}
+	for i := range outbox {
+		outbox[i].At = now.Add(-eventLife)
+	}
+	require.Empty(t, unpublished("thing", "default.a", outbox, &lastEvent{}, &e), "they have expired")
+}
+
+// empty makes a stream anew, as one that lost everything.
+func (w *world) empty(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		s, err := w.JS.Stream(w.ctx, name)
+		require.NoError(w.t, err)
+		config := s.CachedInfo().Config
+		require.NoError(w.t, w.JS.DeleteStream(w.ctx, name))
+		_, err = w.JS.CreateStream(w.ctx, config)
+		require.NoError(w.t, err)
+	}
+}
+
+// What a power loss or a restore may take of the streams, in any combination: whatever it is, the entity takes commands, its
+// effect is performed, its deadline comes, no event has the id of another one, and what cannot be had again is told.
+func TestStreamsThatLostEverything(t *testing.T) {
+	t.Parallel()
+	all := []string{streams.CommandStream, streams.EffectStream, streams.EventStream, "KV_things"}
+	for mask := 1; mask < 1<<len(all); mask++ {
+		var lose []string
+		for i, name := range all {
+			if mask&(1<<i) != 0 {
+				lose = append(lose, name)
+			}
+		}
+		t.Run(strings.Join(lose, "+"), func(t *testing.T) {
+			t.Parallel()
+			w, n := noted(t, thingMachine)
+			w.start()
+			w.ask(toThing("a", "create", ""))
+			w.ask(toThing("a", "add", `{"n":1}`))
+			w.ask(toThing("a", "work", `{"how":"well"}`)) // nobody performs it yet
+			w.eventually("its effect", func() bool { return len(w.stream(streams.EffectStream, "instar.fx.>")) == 1 })
+			w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 3 })
+			w.stop()
+			before := w.stream(streams.EventStream, "instar.evt.>")
+			w.empty(lose...)
+			w.start()
+			valueLost, eventsLost := mask&8 != 0, mask&4 != 0
+			a := w.ask(toThing("a", "idle", ""))
+			if !valueLost {
+				require.Equal(t, machines.Unchanged, a.Outcome)
+				w.withWorkers()
+				w.reaches("a", "open")
+				require.Equal(t, 1, w.sum("a"))
+			} else {
+				require.Equal(t, machines.CodeNotFound, a.Refusal.Code)
+				require.Equal(t, machines.Applied, w.ask(toThing("a", "create", "")).Outcome)
+				require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":5}`)).Outcome)
+				require.Equal(t, 5, w.sum("a"))
+			}
+			require.Equal(t, valueLost != eventsLost, n.count("reconciled") > 0, "told exactly where something cannot be had again: %v", n.list)
+			ids := map[string]bool{}
+			if !eventsLost {
+				require.GreaterOrEqual(t, len(w.stream(streams.EventStream, "instar.evt.>")), len(before))
+			}
+			w.eventually("a last event that fits", func() bool {
+				e, _ := w.entity(thingMachine, "default.a")
+				evs := w.events("thing", "default.a")
+				return strings.HasPrefix(evs[len(evs)-1], fmt.Sprint(e.Version)+" ")
+			})
+			for _, m := range w.stream(streams.EventStream, "instar.evt.thing.default.a.>") {
+				require.False(t, ids[m.Header.Get("ce-id")], "event %s twice", m.Header.Get("ce-id"))
+				ids[m.Header.Get("ce-id")] = true
+			}
+			require.Zero(t, n.count("restarted p"), "%v", n.list)
+		})
+	}
+}
+
+// Deadlines that the stream has lost come all the same.
+func TestALostScheduleIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"well"}`))
+	w.eventually("its schedule", func() bool { return len(w.stream(streams.CommandStream, "instar.timer.>")) == 1 })
+	w.stop()
+	w.empty(streams.CommandStream)
+	w.start()
+	w.ask(toThing("a", "idle", ""))
+	w.reaches("a", "broken")
+}
+
+// The bucket falls back to an older value, as a damaged block or a power loss makes it: the entity goes on with it, says so,
+// and gives no version out twice.
+func TestAnOlderValueIsTold(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "add", `{"n":1}`))
+	bucket, err := w.JS.KeyValue(w.ctx, "things")
+	require.NoError(t, err)
+	older, err := bucket.Get(w.ctx, "default.a")
+	require.NoError(t, err)
+	for range 3 {
+		w.ask(toThing("a", "add", `{"n":10}`))
+	}
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 5 })
+	w.stop()
+	_, err = bucket.Put(w.ctx, "default.a", older.Value())
+	require.NoError(t, err)
+	w.start()
+	a := w.ask(toThing("a", "add", `{"n":100}`))
+	require.Equal(t, machines.Applied, a.Outcome)
+	require.EqualValues(t, 7, a.Version)
+	require.Equal(t, 101, w.sum("a"))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 7 })
+	require.Equal(t, []string{"6 entity.reconciled", "7 thing.added"}, w.events("thing", "default.a")[5:])
+	told := w.stream(streams.EventStream, w.Names.Event("thing", "default.a", machines.EventReconciled))
+	require.Len(t, told, 1)
+	var ev machines.Event
+	require.NoError(t, json.Unmarshal(told[0].Data, &ev))
+	require.Equal(t, map[string]any{"problem": "value-older", "version": 2.0, "lastEvent": "thing/default.a/5/0", "lastEventVersion": 5.0}, ev.Data)
+	require.Equal(t, 1, n.count("reconciled thing value-older"))
+	w.stop()
+	w.start()
+	w.ask(toThing("a", "add", `{"n":1}`))
+	require.Equal(t, 1, n.count("reconciled thing value-older"), "once")
+}
+
+// Commands without an id, sent before and after the stream counts anew, are all applied, and refusals are told.
+func TestBareCommandsWhereSequencesComeAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	for range 5 {
+		w.bare("a", "add", `{"n":1}`)
+	}
+	w.ask(toThing("a", "explode", ""))
+	w.eventually("5", func() bool { return w.sum("a") == 5 })
+	w.stop()
+	w.empty(streams.CommandStream)
+	w.start()
+	w.bare("a", "explode", "")
+	for range 7 {
+		w.bare("a", "add", `{"n":10}`)
+	}
+	w.eventually("75", func() bool { return w.sum("a") == 75 })
+	w.eventually("two refusals", func() bool {
+		return strings.Count(strings.Join(w.events("thing", "default.a"), "\n"), "command.refused") == 2
+	})
+}
+
+// A process that stood still between its commit and its timers comes back and publishes an older deadline: the newer one
+// stays.
+func TestALateScheduleReplacesNothing(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	require.Equal(t, "working", w.ask(toThing("a", "work", `{"how":"x"}`)).State) // a deadline in 2 s, and no workers
+	w.eventually("its schedule", func() bool { return len(w.stream(streams.CommandStream, "instar.timer.>")) == 1 })
+	schedules := func() uint64 { return w.stream(streams.CommandStream, "instar.timer.>")[0].Sequence }
+	live := schedules()
+	zombie := &partition{e: w.engine, name: "zombie"}
+	s := &slot{m: thingMachine, key: "default.a", revision: 1}
+	old := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 1, At: time.Now().Add(time.Hour), Body: []byte(`{"timer":"deadline","armed":1}`)}
+	write, err := w.engine.message(s, &old)
+	require.NoError(t, err)
+	require.ErrorIs(t, zombie.publishTimers(w.ctx, []schedule{{slot: s, msg: &old, Write: write}}), streams.ErrConflict)
+	require.Equal(t, live, schedules())
+	w.reaches("a", "broken")
+}
+
+// Whoever may publish commands of one entity cannot keep those of another one out by using their ids up.
+func TestAForeignIDKeepsNothingOut(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	for _, id := range []string{"work-2-1-done", "k1"} {
+		m := &nats.Msg{Subject: "instar.cmd.thing.other.x.create", Header: nats.Header{"Nats-Msg-Id": {"thing/default.a/" + id}}}
+		_, err := w.JS.PublishMsg(w.ctx, m)
+		require.NoError(t, err)
+	}
+	keyed := toThing("a", "add", `{"n":7}`)
+	keyed.ID = "k1"
+	a := w.ask(keyed)
+	require.Equal(t, machines.Applied, a.Outcome)
+	require.False(t, a.Replayed)
+	again := w.ask(keyed)
+	require.True(t, again.Replayed)
+	again.Replayed = false
+	require.Equal(t, a, again)
+	w.withWorkers()
+	w.ask(toThing("a", "work", `{"how":"x"}`))
+	w.reaches("a", "open")
+	w.eventually("two letters", func() bool {
+		letters, err := w.dead().List(w.ctx, 0, 10)
+		return err == nil && len(letters) == 2
+	})
+	_, revision := w.entity(thingMachine, "other.x")
+	require.Zero(t, revision)
+}

@@ -1,0 +1,111 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// schedule is one timer on its way into the stream of commands. A schedule replaces the one before it of the same name, so
+// it is written only over the one that this owner knows: a process that should be dead cannot put an older deadline in
+// the place of a newer one.
+type schedule struct {
+	slot *slot
+	msg  *machines.Message
+	streams.Write
+}
+
+// publishTimers arms timers: each over the schedule that is known, or over none. Where the stream has another one it is
+// looked up.
+func (p *partition) publishTimers(ctx context.Context, timers []schedule) error {
+	for range 4 {
+		writes := make([]streams.Write, len(timers))
+		for i, t := range timers {
+			streams.Expect(t.Msg, t.slot.schedules[t.msg.Name])
+			writes[i] = t.Write
+		}
+		var again []schedule
+		for i, r := range p.e.Appender.Append(ctx, writes) {
+			t := timers[i]
+			switch {
+			case r.Err == nil:
+				t.slot.knows(t.msg.Name, r.Seq)
+			case errors.Is(r.Err, streams.ErrConflict):
+				if err := p.replaceable(ctx, t); err != nil {
+					return err
+				}
+				again = append(again, t)
+			default:
+				return fmt.Errorf("cannot publish to %s: %w", t.Msg.Subject, r.Err)
+			}
+		}
+		if timers = again; len(timers) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].slot.m.Name, timers[0].slot.key, streams.ErrConflict)
+}
+
+// replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
+// who has written the entity since, or of a version that the bucket has lost.
+func (p *partition) replaceable(ctx context.Context, t schedule) error {
+	armed, err := p.armed(ctx, t.slot, t.msg.Name)
+	if err != nil || armed <= t.msg.Version {
+		return err
+	}
+	bucket := p.e.Names.Bucket(t.slot.m.Plural)
+	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+t.slot.key)
+	if err != nil {
+		return fmt.Errorf("cannot load %s %s: %w", t.slot.m.Name, t.slot.key, err)
+	}
+	if stored == nil || stored.Sequence != t.slot.revision {
+		return fmt.Errorf("timer %s of %s %s is armed at version %d, not at %d: %w", t.msg.Name, t.slot.m.Name, t.slot.key, armed, t.msg.Version, streams.ErrConflict)
+	}
+	return nil
+}
+
+// scheduled reports whether the stream has the schedule of a timer.
+func (p *partition) scheduled(ctx context.Context, s *slot, m *machines.Message) (bool, error) {
+	armed, err := p.armed(ctx, s, m.Name)
+	return armed == m.Version, err
+}
+
+// armed is the version of a timer's schedule in the stream, 0 when there is none. The slot knows its sequence then.
+func (p *partition) armed(ctx context.Context, s *slot, name string) (uint64, error) {
+	stored, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.CommandStream), p.e.Names.Timer(s.m.Name, s.key, name))
+	if err != nil {
+		return 0, fmt.Errorf("cannot look for timer %s of %s %s: %w", name, s.m.Name, s.key, err)
+	}
+	if stored == nil {
+		s.knows(name, 0)
+		return 0, nil
+	}
+	s.knows(name, stored.Sequence)
+	var body machines.Elapsed
+	_ = json.Unmarshal(stored.Data, &body) // what cannot be read is nobody's, and is replaced
+	return body.Armed, nil
+}
+
+// knows keeps where the schedule of a timer lies in the stream; 0 is nowhere.
+func (s *slot) knows(timer string, seq uint64) {
+	if seq == 0 {
+		delete(s.schedules, timer)
+		return
+	}
+	if s.schedules == nil {
+		s.schedules = map[string]uint64{}
+	}
+	s.schedules[timer] = seq
+}
+
+// fired takes note that the server has taken a schedule away: it does so as the timer fires.
+func (s *slot) fired(elapsed []byte) {
+	var body machines.Elapsed
+	if json.Unmarshal(elapsed, &body) == nil {
+		s.knows(body.Timer, 0)
+	}
+}

@@ -1,0 +1,56 @@
+package machines
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// resumer closes over the typed table as stepper does.
+func resumer[D any](d *Definition[D]) func(*Machine, Entity) []Message {
+	payloads := map[string]func(*Tx[D]) any{}
+	for _, e := range d.Effects {
+		payloads[e.Name] = e.Payload
+	}
+	return func(m *Machine, e Entity) []Message {
+		data := *e.Data.(*D)
+		s := &stepping[D]{m: m, def: d, payloads: payloads, before: e, next: e, in: &Input{Time: e.UpdatedAt}}
+		s.out = Output{From: e.State, To: e.State}
+		s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
+		for _, name := range slices.Sorted(maps.Keys(e.Effects)) {
+			if _, known := m.effects[name]; known && e.Effects[name].NextTry == nil {
+				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, At: e.UpdatedAt, Body: s.task(name)})
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Timers)) {
+			s.out.Messages = append(s.out.Messages, e.Timers[name].message(name))
+		}
+		return s.out.Messages
+	}
+}
+
+// message is the schedule of the timer.
+func (t Timer) message(name string) Message {
+	body, _ := json.Marshal(Elapsed{Timer: name, Armed: t.Armed}) // a string and a number
+	return Message{Kind: KindTimer, Name: name, Version: t.Armed, At: t.At, Body: body}
+}
+
+// Pending is what the entity waits for, as the messages that were published for it once: its effects under way, under
+// their attempts, and its timers. An effect carries the data and the fence of now.
+func (m *Machine) Pending(e Entity) []Message { return m.resume(m, e) }
+
+// Reconciled is the entity after its streams were found not to belong to its value: at a version above all that its
+// events have, so that none is given out twice, with the event that says so. Nothing else changes.
+func (m *Machine) Reconciled(e Entity, above uint64, in Input, data any) (Entity, Message, error) {
+	e.Version = max(e.Version, above) + 1
+	e.UpdatedAt = in.Time
+	event := Event{
+		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: CommandReconcile, Actor: "engine", Data: data,
+	}
+	body, err := event.AppendJSON(nil)
+	if err != nil {
+		return e, Message{}, fmt.Errorf("machines: cannot write event %s: %w", EventReconciled, err)
+	}
+	return e, Message{Kind: KindEvent, Name: EventReconciled, Version: e.Version, At: in.Time, Body: body}, nil
+}
