@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,6 +47,16 @@ func ip(line string) error {
 	return nil
 }
 
+// stale waits until a node says to those who are in its room that what it answers may be old, or does not any more. Its
+// own copy of the instances goes on speaking to it all the while.
+func (t *torture) stale(r *room, far *rig.Instar, want bool) error {
+	what := map[bool]string{true: "the node that is cut off says that it may be behind", false: "the node that is back does not say that it may be behind"}[want]
+	return rig.Until(t.ctx, 20*time.Second, what, func() bool {
+		out, err := exec.CommandContext(t.ctx, "ip", "netns", "exec", r.name, t.bin, "discover", "nobody", "-o", "json", "--server", "http://"+far.HTTP).Output()
+		return err == nil && bytes.Contains(out, []byte(`"staleSeconds"`)) == want
+	})
+}
+
 // cutOffNode takes the wire from a node of three and gives it back: its connections stay open and say nothing, and
 // neither it nor the others are told.
 func cutOffNode(t *torture) error {
@@ -76,8 +87,14 @@ func cutOffNode(t *torture) error {
 		if err := x.others("cut off, until the others had all", far, 60*time.Second); err != nil {
 			return err
 		}
+		if err := t.stale(r, far, true); err != nil {
+			return err
+		}
 		rig.Sleep(t.ctx, t.between(5*time.Second, 15*time.Second))
 		if err := x.back("whole again, until it had its share", far, func() error { return ip("link set " + r.wire + " up") }); err != nil {
+			return err
+		}
+		if err := t.stale(r, far, false); err != nil {
 			return err
 		}
 	}
