@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -84,6 +85,55 @@ func TestDeadlinesEject(t *testing.T) {
 	}
 	require.Equal(t, 5, failed)
 	require.Equal(t, int64(5), hung.Load())
+}
+
+// drip is a body that comes in parts.
+type drip struct {
+	left  int
+	pause time.Duration
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	if d.left == 0 {
+		return 0, io.EOF
+	}
+	d.left--
+	<-time.After(d.pause)
+	return copy(p, "x"), nil
+}
+
+// A body that takes longer than a try to be sent is no hung instance; one that is not taken is.
+func TestLongUploads(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	block := make(chan struct{})
+	f.put("web", "i1", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			<-block
+		}
+		n, _ := io.Copy(io.Discard, r.Body)
+		_, _ = fmt.Fprint(w, n)
+	}), 100)
+	t.Cleanup(func() { close(block) })
+	tr := f.client(t).Transport(nil)
+	tr.TryTimeout = 500 * time.Millisecond
+	t.Cleanup(tr.Close)
+	put := func(path string, body io.Reader) (string, error) {
+		req, err := http.NewRequestWithContext(within(t), "PUT", "http://web.instar"+path, body)
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		return string(raw), err
+	}
+	said, err := put("/", &drip{left: 20, pause: 50 * time.Millisecond})
+	require.NoError(t, err)
+	require.Equal(t, "20", said)
+	_, err = put("/hang", io.LimitReader(rand.Reader, 64<<20))
+	require.ErrorContains(t, err, "did not answer in time")
 }
 
 func TestBreakInMidBodyEjects(t *testing.T) {

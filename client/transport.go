@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +42,8 @@ type Transport struct {
 	Base    http.RoundTripper // an *http.Transport is copied for each instance, so that connections end with what they lead to
 	Options Options           // of the resolvers
 
-	// TryTimeout is how long one instance has for the head of its answer to a request that may be repeated; 15 s by
-	// default, below 0 it has no end. Within a deadline of the request it is at most half of what is left as long as there
+	// TryTimeout is how long one instance has for the head of its answer to a request that may be repeated, or for taking
+	// the next part of its body; 15 s by default, below 0 (for long polls) it has no end. Within a deadline of the request it is at most half of what is left as long as there
 	// is another instance and a retry to take. What cannot be repeated waits for as long as its caller.
 	TryTimeout time.Duration
 
@@ -136,21 +135,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// patience is how long a try may take until there is an answer; 0 is as long as the caller waits.
-func (t *Transport) patience(req *http.Request, more bool) time.Duration {
-	if !idempotent(req) || t.TryTimeout < 0 {
-		return 0
-	}
-	most := cmp.Or(t.TryTimeout, tryTimeout)
-	if end, ok := req.Context().Deadline(); ok && more {
-		return max(min(most, time.Until(end)/2), 1)
-	}
-	return most
-}
-
-// errSlow says that an instance had its time.
-var errSlow = errors.New("the instance did not answer in time")
-
 // try sends the request to one instance. untouched says that it cannot have processed anything.
 func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience time.Duration) (resp *http.Response, untouched bool, err error) {
 	var wrote atomic.Bool
@@ -164,17 +148,15 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience tim
 		out.URL.Scheme = "http"
 	}
 	out.URL.Host = choice.NodeAddress
-	out.Body = b.reader()
+	late := &limit{after: patience, end: func() { cancel(errSlow) }}
+	out.Body = late.watch(b.reader())
 	base := t.Base
 	if own, ok := base.(*http.Transport); ok {
 		base = choice.via(own)
 	}
-	late := func() bool { return false }
-	if patience > 0 {
-		late = time.AfterFunc(patience, func() { cancel(errSlow) }).Stop
-	}
+	late.begin()
 	resp, err = base.RoundTrip(out)
-	if stopped := late(); err == nil && patience > 0 && !stopped { // it came when it had been given up
+	if late.over() && err == nil { // it came when it had been given up
 		_ = resp.Body.Close() // nobody wants it
 		err = errSlow
 	}
