@@ -13,9 +13,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// barrierEvery is how often [Interval] syncs.
-const barrierEvery = 100 * time.Millisecond
-
 // backstop is how often the server itself syncs a stream that no barrier has synced.
 const backstop = time.Second
 
@@ -33,6 +30,7 @@ type barrier struct {
 	where    *stores
 	dir      string // of the streams
 	commands string // name of the stream
+	every    time.Duration
 	log      *slog.Logger
 	acks     sync.RWMutex // read by who acks
 	loop     sync.WaitGroup
@@ -48,10 +46,10 @@ type barrier struct {
 // point tells that a store was written to: nothing is stored or removed without another one.
 type point struct{ first, last, messages uint64 }
 
-// start syncs every [barrierEvery] until stop.
+// start syncs again and again until stop.
 func (b *barrier) start(running func() *server.Server) {
 	b.loop.Go(func() {
-		tick := time.NewTicker(barrierEvery)
+		tick := time.NewTicker(b.every)
 		defer tick.Stop()
 		for {
 			select {

@@ -136,10 +136,11 @@ func (d *powered) back() {
 // A power loss takes from all streams alike: what was acknowledged since the last round, and nothing before it. Only where it
 // comes in the middle of a round they may differ by one.
 func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the disk that the others use stalls for seconds
+	const every = 100 * time.Millisecond
 	d := newPowered(t)
 	for round := range 4 {
 		between := round < 3 // rounds
-		o := ServerOptions{Dir: filepath.Join(d.path, "data"), Profile: Interval, Log: slog.New(slog.DiscardHandler)}
+		o := ServerOptions{Dir: filepath.Join(d.path, "data"), Profile: Interval, Log: slog.New(slog.DiscardHandler), syncEvery: every}
 		s, err := StartServer(o)
 		require.NoError(t, err)
 		nc, err := Connect(ConnectOptions{Server: s, Name: "test"})
@@ -208,10 +209,10 @@ func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the d
 		}
 		t.Logf("commands lost %s, values %s, events %s; %d transitions, the longest round %s", lost[0], lost[1], lost[2], len(times), longest)
 		for _, l := range lost {
-			require.Less(t, l, barrierEvery+2*longest, "since the round before the last, if the last did not end")
+			require.Less(t, l, every+2*longest, "since the round before the last, if the last did not end")
 		}
 		if between {
-			require.Less(t, (lost[1] - lost[2]).Abs(), barrierEvery/5, "values and events are of one moment")
+			require.Less(t, (lost[1] - lost[2]).Abs(), every/5, "values and events are of one moment")
 			require.LessOrEqual(t, lost[0], lost[1], "commands are of a later one")
 		}
 		nc.Close()

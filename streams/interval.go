@@ -4,5 +4,5 @@ package streams
 
 import "time"
 
-// syncInterval is how often the server syncs each stream under [Interval] where there is no barrier.
+// syncInterval is how often the streams are synced under [Interval].
 const syncInterval = 100 * time.Millisecond

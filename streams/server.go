@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -61,6 +62,8 @@ type ServerOptions struct {
 	Name     string          // of a member of a cluster, which keeps it for ever; a single server is called instar
 	Cluster  *ClusterOptions // nil is a single server
 	Log      *slog.Logger
+
+	syncEvery time.Duration // under Interval; 0 is syncInterval
 }
 
 // User may connect to the listener. Empty permissions are all permissions.
@@ -130,7 +133,7 @@ func (o *ServerOptions) barrier() *barrier {
 		log.Warn("the streams cannot be synced together, so that a power loss may cost some of them more than others", "error", err)
 		return nil
 	}
-	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(CommandStream), log: log, quit: make(chan struct{})}
+	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: log, quit: make(chan struct{})}
 }
 
 // Acking is held while a command is acked whose entity was just written: where streams are synced at intervals, no ack is to

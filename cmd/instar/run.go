@@ -57,7 +57,7 @@ type app struct {
 
 	stopping atomic.Bool
 	stopped  <-chan struct{} // closed when the process is told to stop
-	stops    []func(context.Context) error
+	stops    []stopStep
 	running  sync.WaitGroup
 	broken   chan error // what ended although it should not
 }
@@ -71,6 +71,9 @@ func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
 	a := &app{cfg: cfg, mode: mode, log: log, out: out, machines: all.Machines(), indexes: map[string]*kv.Index{}, broken: make(chan error, 8)}
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
+	dog := newWatchdog(log)
+	defer dog.end()
+	context.AfterFunc(ctx, dog.begin) // a start may hang as well
 	manager := notifierFrom(log)
 	err = a.start(inner)
 	if err == nil {
@@ -87,16 +90,9 @@ func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
 	a.stopping.Store(true)
 	manager.tell("STOPPING=1")
 	log.Info("stopping")
-	stop, end := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-	defer end()
-	a.leave(stop)
-	for i := len(a.stops) - 1; i >= 0; i-- {
-		err = errors.Join(err, a.stops[i](stop))
-	}
-	return err
+	dog.begin()
+	return errors.Join(err, a.shutdown(ctx, dog))
 }
-
-func (a *app) onStop(f func(context.Context) error) { a.stops = append(a.stops, f) }
 
 // goes runs something that should end only when it is told to; onStop waits for it.
 func (a *app) goes(ctx context.Context, what string, f func(context.Context) error) {
@@ -108,7 +104,7 @@ func (a *app) goes(ctx context.Context, what string, f func(context.Context) err
 			a.broken <- fmt.Errorf("%s ended: %w", what, err)
 		}
 	}()
-	a.onStop(func(stop context.Context) error {
+	a.stops = append(a.stops, stopStep{what, func(stop context.Context) error {
 		cancel()
 		select {
 		case <-done:
@@ -116,7 +112,7 @@ func (a *app) goes(ctx context.Context, what string, f func(context.Context) err
 		case <-stop.Done():
 			return fmt.Errorf("%s does not stop", what)
 		}
-	})
+	}})
 }
 
 func (a *app) start(ctx context.Context) error {
