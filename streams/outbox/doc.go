@@ -42,8 +42,11 @@
 //     a row NEW, due now, with attempts 0 and one more redrive, Discard deletes it (a relay finds the one that is the
 //     first then). So a relay
 //     looks here for what is due, and keeps no copy of the states.
-//   - outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot): the last marker of a shard that is known,
-//     so that a stream that was set back is noticed; in mode wal the slot that is read.
+//   - outbox_late (shard, seq, day, marker, sent_at): rows of mode log that were parked and published since, for as long as the
+//     retention: a stream that was set back has lost those that were published after its last marker.
+//   - outbox_stream (source, mode, shard, stream, subject, marker, generation, cluster, slot): the last marker of a shard that
+//     is known and how many there were, so that a stream or a database that was set back is noticed; in mode wal the slot
+//     that is read.
 //   - outbox_pressure (source, lag, at): what the relay says, for the limit of outbox_append; [Store].Publish writes it.
 //   - outbox_maintain(): makes the days to come, drops the old ones; call it once an hour.
 //

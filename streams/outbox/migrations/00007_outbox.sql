@@ -132,7 +132,8 @@ create table outbox_stream (
     shard smallint not null,
     stream text not null,
     subject text not null,            -- of the marker
-    marker bigint not null,           -- its sequence in the stream
+    marker bigint not null,           -- its sequence in the stream; 0 accepts whatever the stream has
+    generation bigint not null default 0, -- raised before each marker, which names it: a database that has a lower one was set back to an older state
     cluster text not null,            -- whose rows it is about: system_identifier, database and schema
     slot text not null default '',
     updated_at timestamptz not null default now(),
@@ -165,6 +166,18 @@ create index outbox_parked_order on outbox_parked (aggregate_id, aggregate_type,
 create index outbox_parked_event on outbox_parked (event_id);
 create index outbox_parked_day on outbox_parked (day);
 create index outbox_parked_bad on outbox_parked (seq) where state in ('FAILED', 'DEAD');
+
+-- Mode log: rows that were parked and published since, behind the position: a stream that is restored may have lost them.
+create table outbox_late (
+    shard smallint not null,
+    seq bigint not null,
+    day date not null,                          -- of its partition in outbox_log
+    marker bigint not null,                     -- the last one in the stream before it
+    sent_at timestamptz not null default now(),
+    primary key (shard, seq)
+);
+create index outbox_late_marker on outbox_late (shard, marker);
+create index outbox_late_age on outbox_late (sent_at);
 
 -- What the relay says about itself, for outbox_append's limit.
 create table outbox_pressure (
@@ -417,6 +430,7 @@ begin
         end;
     end loop;
     select ((clock_timestamp() - s.retention) at time zone 'UTC')::date into oldest from outbox_settings s;
+    delete from outbox_late where sent_at < clock_timestamp() - (select s.retention from outbox_settings s);
     select coalesce(min(coalesce(c.seq, 0)), 0) into lowest from outbox_settings s, generate_series(0, s.shards - 1) as n
         left join (select shard, min(seq) as seq from outbox_cursor group by shard) c on c.shard = n;
     for part, d in

@@ -145,7 +145,7 @@ func (e *claimEngine) pause(ctx context.Context) error {
 	if err := e.mark(ctx, h.s); err != nil {
 		return err
 	}
-	if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{h.s}); err != nil {
+	if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{h.s}); err != nil {
 		return err
 	}
 	return e.shards.o.note(ctx, e.store.Pool, "", h.s)
@@ -234,6 +234,9 @@ func (e *claimEngine) open(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
+	if s.back {
+		e.r.Log.Error("the database was set back to an older state (failover, restore): what the stream has is marked as sent")
+	}
 	ids := make([]uuid.UUID, 0, len(s.seen))
 	for key := range s.seen {
 		if id, err := uuid.Parse(key); err == nil {
@@ -244,6 +247,9 @@ func (e *claimEngine) open(ctx context.Context, h *shard) error {
 		return err
 	}
 	if err := e.store.Settle(ctx, ids); err != nil {
+		return err
+	}
+	if err := e.shards.o.note(ctx, e.store.Pool, "", s); err != nil {
 		return err
 	}
 	s.seen = nil

@@ -93,14 +93,14 @@ func (e *logEngine) broken(ctx context.Context, err error) error {
 func (e *logEngine) leave(ctx context.Context, why error) error {
 	e.drop()
 	ctx = context.WithoutCancel(ctx)
-	positions, sessions := e.positions(), e.shards.sessions()
+	sessions := e.shards.sessions()
 	if err := e.shards.finish(ctx); err != nil {
 		e.r.Log.Warn("the next relay has to read back", "error", err)
 		return why
 	}
 	stop, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	err := savePositions(stop, e.pool, e.shards.o, positions)
+	err := savePositions(stop, e.pool, e.shards.o, sessions...)
 	if err = errors.Join(err, e.shards.o.note(stop, e.pool, "", sessions...)); err != nil {
 		e.r.Log.Warn("cannot save the position for the status", "error", err)
 	}
@@ -131,7 +131,7 @@ func (e *logEngine) tend(ctx context.Context) error {
 
 // open opens a shard at the position in the stream; the one in the database only serves when the stream has none.
 func (e *logEngine) open(ctx context.Context, h *shard) error {
-	saved, err := savedPosition(ctx, e.pool, e.r.Config.Name, h.number)
+	saved, err := savedPosition(ctx, e.pool, e.shards.o, h.number)
 	if err != nil {
 		return err
 	}
@@ -145,6 +145,12 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 		}
 		return err
 	}
+	if s.back {
+		e.r.Log.Error("the database was set back to an older state (failover, restore): goes on from there, and passes over what the stream has", "shard", h.number, "position", s.pos.String())
+	}
+	if err := e.prune(ctx, s); err != nil {
+		return err
+	}
 	last, err := lastNumber(ctx, e.pool) // of now: who stands by may have begun long ago
 	if err != nil {
 		return err
@@ -152,20 +158,12 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if uint64(last) < max(s.pos.at, s.seenTo.at) {
 		return permanent(behind(e.r.Config.Name, s, last))
 	}
+	if err := e.shards.o.note(ctx, e.pool, "", s); err != nil {
+		return err
+	}
 	h.s = s
 	e.r.Log.Info("opened a shard", "shard", h.number, "position", s.pos.String(), "readBack", len(s.seen))
 	return e.lot.load(ctx, h)
-}
-
-// positions are those of all open shards.
-func (e *logEngine) positions() map[int]position {
-	m := map[int]position{}
-	for n, h := range e.shards.held {
-		if h.s != nil {
-			m[n] = h.s.pos
-		}
-	}
-	return m
 }
 
 // settle writes the markers that are due when nothing is under way, and the positions into the database for those who
@@ -173,7 +171,7 @@ func (e *logEngine) positions() map[int]position {
 func (e *logEngine) settle(ctx context.Context) error {
 	now := time.Now()
 	if due := e.shards.due(now, e.pub.can.maxAge); len(due) > 0 {
-		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, due); err != nil {
+		if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, due); err != nil {
 			return err
 		}
 		e.saved = time.Time{}
@@ -182,7 +180,7 @@ func (e *logEngine) settle(ctx context.Context) error {
 		return nil
 	}
 	e.saved = now
-	if err := savePositions(ctx, e.pool, e.shards.o, e.positions()); err != nil {
+	if err := savePositions(ctx, e.pool, e.shards.o, e.shards.sessions()...); err != nil {
 		return err
 	}
 	return e.shards.o.note(ctx, e.pool, "", e.shards.sessions()...)

@@ -110,7 +110,7 @@ func (l *lot) send(ctx context.Context, items []item, marks []*session) error {
 		}
 		began := time.Now()
 		l.r.at("publish")
-		stored, err := l.pub.publish(ctx, items[:n], with)
+		stored, err := l.shards.o.publish(ctx, items[:n], with)
 		l.r.at("published")
 		l.r.sent(stored, time.Since(began))
 		var refused *refusedError
@@ -345,10 +345,10 @@ func (l *lot) again(ctx context.Context, h *shard, p *parking) (err error) {
 			return err
 		}
 		if done < len(rows) {
-			return l.keep(ctx, p, rows[:done], rows[done:], why)
+			return l.keep(ctx, h, p, rows[:done], rows[done:], why)
 		}
 		l.r.at("published parked")
-		if err := advanceParked(ctx, l.pool, rows, nil, "", 0, ""); err != nil {
+		if err := advanceParked(ctx, l.pool, h.s.guarded, rows, nil, "", 0, ""); err != nil {
 			return err
 		}
 	}
@@ -379,7 +379,7 @@ func (l *lot) try(ctx context.Context, h *shard, rows []*row) (done int, why, er
 }
 
 // keep leaves an aggregate parked at the row that was refused.
-func (l *lot) keep(ctx context.Context, p *parking, done, left []*row, why error) error {
+func (l *lot) keep(ctx context.Context, h *shard, p *parking, done, left []*row, why error) error {
 	r := left[0]
 	if r.num != p.num { // its first try
 		r.attempts++
@@ -391,5 +391,5 @@ func (l *lot) keep(ctx context.Context, p *parking, done, left []*row, why error
 	}
 	wait := l.backoff(max(r.attempts, 1))
 	p.key, p.event, p.num, p.state, p.attempts, p.due = r.key(), r.ID.String(), r.num, state, r.attempts, time.Now().Add(wait)
-	return advanceParked(ctx, l.pool, done, left, state, wait, why.Error())
+	return advanceParked(ctx, l.pool, h.s.guarded, done, left, state, wait, why.Error())
 }

@@ -72,7 +72,7 @@ func (p position) String() string {
 	if !p.lsn {
 		return strconv.FormatUint(p.at, 10)
 	}
-	return fmt.Sprintf("%X/%X.%d", p.at>>32, uint32(p.at), p.nth)
+	return fmt.Sprintf("%s.%d", lsn(p.at), p.nth)
 }
 
 func parsePosition(s string) (position, error) {

@@ -3,8 +3,10 @@ package relay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -108,4 +110,38 @@ func (s *session) stored(r *row) bool {
 	}
 	there, ok := s.seen[r.key()]
 	return ok && there.id == r.ID.String()
+}
+
+// prune forgets what the table does not have: rows that a database lost which was set back. They do not come again.
+func (e *logEngine) prune(ctx context.Context, s *session) error {
+	if len(s.seen) == 0 {
+		return nil
+	}
+	keys := make([]int64, 0, len(s.seen))
+	for key := range s.seen {
+		if p, err := parsePosition(key); err == nil && !p.lsn {
+			keys = append(keys, int64(p.at)) //nolint:gosec // a number of a row
+		}
+	}
+	there, last := make(map[string]stored, len(s.seen)), position{}
+	for some := range slices.Chunk(keys, 10000) {
+		rows, err := e.pool.Query(ctx, `select l.seq, l.event_id::text from unnest($1::bigint[]) as k (seq) cross join lateral (select * from outbox_log l where l.seq = k.seq limit 1) as l`, some)
+		if err != nil {
+			return fmt.Errorf("relay: cannot look for rows of outbox_log: %w", err)
+		}
+		var p position
+		var id string
+		if _, err := pgx.ForEachRow(rows, []any{&p.at, &id}, func() error {
+			if row := s.seen[p.String()]; row.id == id {
+				if there[p.String()] = row; p.after(last) {
+					last = p
+				}
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("relay: cannot look for rows of outbox_log: %w", err)
+		}
+	}
+	s.seen, s.seenTo = there, last
+	return nil
 }

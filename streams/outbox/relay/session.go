@@ -20,13 +20,15 @@ import (
 // marker is the body of the message that says how far a shard has come and who relays it. The last marker of a shard is
 // the only truth about both.
 type marker struct {
-	Session  string    `json:"session"` // of the relay that wrote it; new each time that a shard is opened
-	Node     string    `json:"node"`
-	Position string    `json:"position"`        // every row up to here is in the stream, or parked in the database
-	Cluster  string    `json:"cluster"`         // system_identifier, database and schema of the Postgres that positions belong to
-	Since    uint64    `json:"since,omitempty"` // where to read back from: earlier sessions stored more than is accounted for by Position
-	Clean    bool      `json:"clean,omitempty"` // the session ended with it: there is nothing to read back
-	At       time.Time `json:"at"`
+	Session    string    `json:"session"` // of the relay that wrote it; new each time that a shard is opened
+	Node       string    `json:"node"`
+	Position   string    `json:"position"`            // every row up to here is in the stream, or parked in the database
+	Generation uint64    `json:"generation"`          // that the database had when it was written
+	Confirmed  uint64    `json:"confirmed,omitempty"` // mode wal: up to here the slot may have been told that it was read
+	Cluster    string    `json:"cluster"`             // system_identifier, database and schema of the Postgres that positions belong to
+	Since      uint64    `json:"since,omitempty"`     // where to read back from: earlier sessions stored more than is accounted for by Position
+	Clean      bool      `json:"clean,omitempty"`     // the session ended with it: there is nothing to read back
+	At         time.Time `json:"at"`
 }
 
 // When a marker is due.
@@ -56,19 +58,23 @@ type session struct {
 	shard int
 	id    string
 
-	pos       position           // every row up to here is stored or parked
-	seen      map[string]stored  // by key, rows that earlier sessions stored and did not account for
-	seenTo    position           // the last of them, where they have an order
-	known     bool               // what they are
-	owed      map[aggregate]bool // parked aggregates of which some of them are not yet taken out of the database
-	rows      int                // stored since the last marker
-	written   time.Time          // of the last marker
-	last      position           // in the last marker
-	since     uint64             // from where the next session has to read back until this one is settled
-	ending    bool               // the next marker is the last one
-	guarded   uint64             // sequence of the last marker
-	noted     uint64             // the one that the database knows
-	guardText []string
+	pos        position           // every row up to here is stored or parked
+	seen       map[string]stored  // by key, rows that earlier sessions stored and did not account for
+	seenTo     position           // the last of them, where they have an order
+	known      bool               // what they are
+	owed       map[aggregate]bool // parked aggregates of which some of them are not yet taken out of the database
+	rows       int                // stored since the last marker
+	written    time.Time          // of the last marker
+	last       position           // in the last marker
+	generation uint64             // of the last marker, in the database
+	back       bool               // the database was set back since
+	confirmed  uint64             // mode wal: up to here the slot may be told that it was read
+	said       uint64             // likewise, in the last marker
+	since      uint64             // from where the next session has to read back until this one is settled
+	ending     bool               // the next marker is the last one
+	guarded    uint64             // sequence of the last marker
+	noted      uint64             // the one that the database knows
+	guardText  []string
 
 	subject     string
 	subjectSlot []string
@@ -134,6 +140,14 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		}
 	}
 	s.guard(from)
+	s.confirmed = before.Confirmed
+	kept, err := o.generation(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	if s.generation = max(kept, before.Generation); kept < before.Generation && o.pool != nil {
+		s.back, s.pos, before.Since, before.Clean = true, fallback, 1, false
+	}
 	switch {
 	case before.Since > 0:
 		s.since = before.Since
@@ -162,6 +176,9 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		}
 	}
 	s.known = true
+	if s.back {
+		return s, o.adopt(ctx, s, kept)
+	}
 	return s, nil
 }
 
@@ -208,8 +225,8 @@ func (s *session) settled() bool {
 
 // message is the marker of now.
 func (s *session) message() *nats.Msg {
-	s.last = s.pos
-	m := marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Cluster: s.o.cluster, At: s.o.clock().UTC()}
+	s.last, s.said = s.pos, s.confirmed
+	m := marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Generation: s.generation, Confirmed: s.confirmed, Cluster: s.o.cluster, At: s.o.clock().UTC()}
 	if s.settled() {
 		m.Since, m.Clean = 0, s.ending
 	}

@@ -47,7 +47,7 @@ func (e *setBackError) Unwrap() error { return errSetBack }
 
 // remedy is what an operator may do, in the schema of the outbox.
 func (e *setBackError) remedy() string {
-	forget := fmt.Sprintf("delete from outbox_stream where source = '%s'", e.o.source)
+	forget := fmt.Sprintf("update outbox_stream set marker = 0 where source = '%s'", e.o.source)
 	switch e.o.mode {
 	case "claim":
 		if since, err := parsePosition(e.before.Position); err == nil && !since.zero() { // without it all sent rows are looked for in the stream
@@ -112,23 +112,15 @@ func (o *opener) note(ctx context.Context, pool *pgxpool.Pool, slot string, sess
 			continue
 		}
 		at := s.guarded
-		batch.Queue(`insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, slot) values ($1, $2, $3, $4, $5, $6, $7, $8)
+		batch.Queue(`insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, slot, generation) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 			on conflict (source, mode, shard) do update set stream = excluded.stream, subject = excluded.subject, marker = excluded.marker, cluster = excluded.cluster, slot = excluded.slot, updated_at = now()
 			where (n.stream, n.subject, n.cluster) <> (excluded.stream, excluded.subject, excluded.cluster) or n.marker < excluded.marker or n.slot <> excluded.slot`,
-			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, slot).Exec(func(pgconn.CommandTag) error { s.noted = at; return nil }) //nolint:gosec // a stream has fewer messages
+			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, slot, s.generation).Exec(func(pgconn.CommandTag) error { s.noted = at; return nil }) //nolint:gosec // a stream has fewer messages
 	}
 	if batch.Len() == 0 {
 		return nil
 	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
-	}
-	return nil
-}
-
-// forget takes back what is noted of a shard, when the relay itself can mend what the stream has lost.
-func (o *opener) forget(ctx context.Context, pool *pgxpool.Pool, shard int) error {
-	if _, err := pool.Exec(ctx, `delete from outbox_stream where source = $1 and mode = $2 and shard = $3`, o.source, o.mode, shard); err != nil {
 		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
 	}
 	return nil
@@ -162,8 +154,35 @@ func (e *logEngine) whole(ctx context.Context, shard int) error {
 		return permanent(back)
 	}
 	e.r.Log.Warn("the stream is at an older state than the database; what it has lost is published again", "shard", shard, "from", pos.String())
-	return o.forget(ctx, e.pool, shard)
+	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		var gone bool
+		if err := tx.QueryRow(ctx, sqlLate, shard, int64(back.from)).Scan(&gone); err != nil { //nolint:gosec // a stream has fewer messages
+			return err
+		}
+		if gone {
+			return permanent(back)
+		}
+		_, err := tx.Exec(ctx, `update outbox_stream set marker = 0 where source = $1 and mode = $2 and shard = $3`, o.source, o.mode, shard) // it is mended
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("relay: cannot park what the stream has lost: %w", err)
+	}
+	return nil
 }
+
+// sqlLate parks again what was published behind the position after a marker, and says whether any of it is gone from the table.
+// Of an aggregate the first one is due when the shard is opened.
+const sqlLate = `
+	with late as (
+		delete from outbox_late where shard = $1 and marker >= $2 returning seq, day
+	), found as (
+		select l.* from late join outbox_log l using (seq, day)
+	), parked as (
+		insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state)
+		select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW' from found on conflict do nothing
+	)
+	select (select count(*) from late) > (select count(*) from found)`
 
 // sentUpTo is when the last row was marked as sent, in microseconds by the clock of the database: the position of mode claim.
 func (e *claimEngine) sentUpTo(ctx context.Context) (position, error) {

@@ -164,7 +164,7 @@ func (l *shards) finishOne(ctx context.Context, h *shard) error {
 	s := h.s
 	h.s = nil
 	s.ending = true
-	if _, err := l.o.pub.single(ctx, nil, []*session{s}); err != nil {
+	if _, err := l.o.publish(ctx, nil, []*session{s}); err != nil {
 		return fmt.Errorf("relay: cannot leave shard %d: %w", h.number, err)
 	}
 	return nil

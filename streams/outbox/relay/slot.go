@@ -21,8 +21,8 @@ func publication(c outbox.Config) string { return c.Slot + "_none" }
 var errLostSlot = errors.New("the replication slot was lost")
 
 // slot checks the slot, or makes it when nothing was ever read from it, and returns where it begins.
-func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
-	c := e.r.Config
+func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
+	c, pos := e.r.Config, s.pos
 	var level string
 	if err := e.pool.QueryRow(ctx, `show wal_level`).Scan(&level); err != nil {
 		return 0, fmt.Errorf("relay: cannot ask for wal_level: %w", err)
@@ -54,9 +54,14 @@ func (e *walEngine) slot(ctx context.Context, pos position) (uint64, error) {
 		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
 	case status == "lost":
 		return 0, permanent(lost(c, e.shards.o))
+	case !pos.zero() && uint64(start) > s.confirmed:
+		return 0, permanent(fmt.Errorf("%w: %s was read up to %s, and its slot %s begins at %s: it was made again, or moved on by somebody else. What was committed between is missing in the stream. To go on with what the slot has, remove the position: nats stream purge %s --subject %s",
+			errLostSlot, c.Name, lsn(s.confirmed), c.Slot, lsn(uint64(start)), e.shards.o.stream.Name, e.shards.o.subject(0)))
 	}
 	return uint64(start), nil
 }
+
+func lsn(at uint64) string { return fmt.Sprintf("%X/%X", at>>32, uint32(at)) }
 
 // given says that the slot was read to its end and given up, when the database left this mode.
 func (e *walEngine) given(ctx context.Context) bool {

@@ -138,9 +138,15 @@ func TestACopyInAnotherClusterIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, js.Purge(s.ctx, withSubject(fmt.Sprint("outbox-pos.shop.log.", shard))))
 	}
+	err = s.relay(outbox.Log, func(r *Relay) { r.Config.DSN = dsn }).Run(s.ctx)
+	require.ErrorIs(t, err, errForeign)
+	const accept = `update outbox_cursor set system_identifier = '' where source = 'shop'`
+	require.ErrorContains(t, err, accept)
 	conn, err := pgx.Connect(s.ctx, dsn)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
+	_, err = conn.Exec(s.ctx, accept)
+	require.NoError(t, err)
 	_, err = conn.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{}')`)
 	require.NoError(t, err)
 	s.run(s.relay(outbox.Log, func(r *Relay) { r.Config.DSN = dsn }))

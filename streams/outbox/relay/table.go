@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -76,27 +77,35 @@ func scan(rows pgx.Rows, capacity int) (list []*row, cut bool, err error) {
 	return list, cut, rows.Err()
 }
 
-// savedPosition is what outbox_cursor says, for a stream that has no position.
-func savedPosition(ctx context.Context, pool *pgxpool.Pool, source string, shard int) (position, error) {
+// savedPosition is what outbox_cursor says, for a stream that has no position. That of another cluster is refused: whether the
+// stream has what was sent from there is not known.
+func savedPosition(ctx context.Context, pool *pgxpool.Pool, o *opener, shard int) (position, error) {
 	var seq int64
-	err := pool.QueryRow(ctx, `select seq from outbox_cursor where source = $1 and shard = $2`, source, shard).Scan(&seq)
+	var cluster string
+	err := pool.QueryRow(ctx, `select seq, system_identifier from outbox_cursor where source = $1 and shard = $2`, o.source, shard).Scan(&seq, &cluster)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return position{}, nil
 	}
 	if err != nil {
 		return position{}, fmt.Errorf("relay: cannot read outbox_cursor: %w", err)
 	}
+	if cluster != "" && cluster != o.cluster {
+		return position{}, permanent(fmt.Errorf("%w: outbox_cursor has a position of %s, this is %s (cluster, database, oid, schema): the tables of %s were restored here. In the database, to go on behind what was sent from there: update outbox_cursor set system_identifier = '' where source = '%s'; to publish all that the stream does not have: delete from outbox_cursor where source = '%s'",
+			errForeign, cluster, o.cluster, o.source, o.source, o.source))
+	}
 	return position{at: uint64(seq)}, nil
 }
 
-// savePositions tells those who look into the database how far the shards are.
-func savePositions(ctx context.Context, pool *pgxpool.Pool, o *opener, positions map[int]position) error {
+// savePositions tells those who look into the database how far the shards are. A database that has another generation was set
+// back meanwhile, and keeps what it believes.
+func savePositions(ctx context.Context, pool *pgxpool.Pool, o *opener, sessions ...*session) error {
 	batch := &pgx.Batch{}
-	for shard, p := range positions {
-		batch.Queue(`insert into outbox_cursor as c (source, shard, seq, reading, system_identifier, owner) values ($1, $2, $3, $3, $4, $5)
+	for _, s := range sessions {
+		batch.Queue(`insert into outbox_cursor as c (source, shard, seq, reading, system_identifier, owner)
+			select $1, $2, $3, $3, $4, $5 where exists (select from outbox_stream where source = $1 and mode = $6 and shard = $2 and generation = $7)
 			on conflict (source, shard) do update set seq = excluded.seq, reading = excluded.reading, system_identifier = excluded.system_identifier, owner = excluded.owner, updated_at = now()
 			where (c.seq, c.owner, c.system_identifier) <> (excluded.seq, excluded.owner, excluded.system_identifier)`,
-			o.source, shard, int64(min(p.at, math.MaxInt64)), o.cluster, o.node)
+			o.source, s.shard, int64(min(s.pos.at, math.MaxInt64)), o.cluster, o.node, o.mode, s.generation)
 	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("relay: cannot write outbox_cursor: %w", err)
@@ -114,13 +123,13 @@ func insertParked(ctx context.Context, pool *pgxpool.Pool, p *parking, r *row, w
 	if r.later {
 		state, why = outbox.StateNew, ""
 	}
-	from, args := `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = $1`, []any{r.num}
+	from, args := `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = $1 and event_id = $6`, []any{r.num}
 	if r.line != nil {
-		from = `select $6::smallint, $1::bigint, $7::uuid, null::date, $8::text, $9::text, $10::text, $11::timestamptz, $12::bytea`
+		from = `select $7::smallint, $1::bigint, $6::uuid, null::date, $8::text, $9::text, $10::text, $11::timestamptz, $12::bytea`
 	}
-	args = append(args, state, p.attempts, seconds(wait), clip(why))
+	args = append(args, state, p.attempts, seconds(wait), clip(why), r.ID)
 	if r.line != nil {
-		args = append(args, p.shard, r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.parkable())
+		args = append(args, p.shard, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.parkable())
 	}
 	err := pool.QueryRow(ctx, `insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
 		select r.*, $2, $3, case when $2 = 'NEW' then coalesce(r.not_before, now()) else now() + $4 * interval '1 second' end, nullif($5, '') from (`+from+`) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
@@ -143,9 +152,10 @@ func notBefore(r *row) *time.Time {
 func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
 	batch := &pgx.Batch{}
 	var seqs []int64
+	var ids []uuid.UUID
 	for _, r := range rows {
 		if r.line == nil {
-			seqs = append(seqs, r.num)
+			seqs, ids = append(seqs, r.num), append(ids, r.ID)
 			continue
 		}
 		batch.Queue(`insert into outbox_parked (shard, seq, event_id, aggregate_type, aggregate_id, event_type, state, not_before, message)
@@ -153,7 +163,7 @@ func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
 	}
 	if len(seqs) > 0 {
 		batch.Queue(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, not_before)
-			select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW', not_before from outbox_log where seq = any ($1) on conflict (shard, seq) do nothing`, seqs)
+			select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW', not_before from outbox_log join unnest($1::bigint[], $2::uuid[]) as w (seq, event_id) using (seq, event_id) on conflict (shard, seq) do nothing`, seqs, ids)
 	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("relay: cannot park rows behind others: %w", err)
@@ -232,15 +242,17 @@ func selectWaiting(ctx context.Context, pool *pgxpool.Pool, p *parking) ([]*row,
 	return list, nil
 }
 
-// advanceParked takes out the rows that were published and, if one was refused, leaves the aggregate parked at it.
-func advanceParked(ctx context.Context, pool *pgxpool.Pool, done, left []*row, state string, wait time.Duration, why string) error {
+// advanceParked takes out the rows that were published after that marker and, if one was refused, leaves the aggregate parked at it.
+func advanceParked(ctx context.Context, pool *pgxpool.Pool, marker uint64, done, left []*row, state string, wait time.Duration, why string) error {
 	batch := &pgx.Batch{}
 	if len(done) > 0 {
 		var seqs []int64
 		for _, r := range done {
 			seqs = append(seqs, r.num)
 		}
-		batch.Queue(`delete from outbox_parked where shard = $1 and seq = any ($2)`, done[0].shard, seqs)
+		batch.Queue(`with done as (delete from outbox_parked where shard = $1 and seq = any ($2) returning shard, seq, day)
+			insert into outbox_late (shard, seq, day, marker) select shard, seq, day, $3 from done where day is not null
+			on conflict (shard, seq) do update set marker = excluded.marker, sent_at = excluded.sent_at`, done[0].shard, seqs, int64(marker)) //nolint:gosec // a stream has fewer messages
 	}
 	if len(left) > 0 {
 		r := left[0]

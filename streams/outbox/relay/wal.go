@@ -56,6 +56,9 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := e.notWentBack(ctx); err != nil {
+		return err
+	}
 	s, err := e.shards.o.open(ctx, 0, position{lsn: true})
 	switch {
 	case errors.Is(err, errForeign):
@@ -67,13 +70,17 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err := e.lot.load(ctx, h); err != nil {
 		return err
 	}
-	start, err := e.slot(ctx, s.pos)
+	start, err := e.slot(ctx, s)
 	if err != nil {
+		return err
+	}
+	e.settled = start
+	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
 		return err
 	}
 	if s.pos.zero() { // a slot that is missing later was lost
 		s.pos = position{at: start, lsn: true}
-		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
+		if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
 			return err
 		}
 	}
@@ -124,7 +131,7 @@ func (e *walEngine) step(ctx context.Context) error {
 		}
 	}
 	if due := e.shards.due(time.Now(), e.pub.can.maxAge); len(due) > 0 {
-		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, due); err != nil {
+		if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, due); err != nil {
 			return err
 		}
 	}
@@ -162,7 +169,7 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 	}
 	e.settled = max(e.settled, got.upto)
 	e.advance(rows)
-	if len(got.rows) > 0 && time.Since(e.told) < time.Second {
+	if !h.s.pos.after(h.s.last) || time.Since(e.told) < time.Second { // when nothing comes it is told with the look at the slot
 		return nil
 	}
 	return e.tell(ctx, false)
@@ -173,8 +180,8 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 func (e *walEngine) tell(ctx context.Context, answer bool) error {
 	e.told = time.Now()
 	s := e.shards.held[0].s
-	if s.pos.after(s.last) {
-		if _, err := e.pub.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
+	if s.confirmed = e.settled; s.pos.after(s.last) || s.confirmed > s.said {
+		if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
 			return err
 		}
 	}
@@ -200,6 +207,9 @@ func (e *walEngine) drained(ctx context.Context, empty bool) error {
 // leave ends with a marker that says that nothing is under way.
 func (e *walEngine) leave(ctx context.Context, why error) error {
 	sessions := e.shards.sessions()
+	for _, s := range sessions {
+		s.confirmed = e.settled
+	}
 	err := e.shards.finish(ctx)
 	if err == nil && e.feed != nil { // without it all would be sent again, and passed over
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)

@@ -158,6 +158,41 @@ func TestWALLostSlot(t *testing.T) {
 	require.Contains(t, st.Problem, "nats stream purge OUTBOX --subject outbox-pos.shop.wal.0")
 }
 
+// A slot of the same name that is made again, or moved on, by somebody else has missed what was committed before.
+func TestWALOfASlotThatSomebodyElseMoved(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]string{
+		"made again": `select pg_drop_replication_slot($1), pg_create_logical_replication_slot($1, 'pgoutput')`,
+		"moved on":   `select pg_replication_slot_advance($1, pg_current_wal_flush_lsn())`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, named := openWAL(t, outbox.WAL)
+			r, stop := s.begin(outbox.WAL, named)
+			s.add("o-1", 1)
+			s.eventually(1)
+			require.NoError(t, stop())
+			s.add("o-1", 2)
+			require.Eventually(t, func() bool { _, err := s.pool.Exec(s.ctx, move, r.Config.Slot); return err == nil }, waitFor, tick)
+			s.add("o-1", 3)
+			for range 2 {
+				err := s.relay(outbox.WAL, named).Run(s.ctx)
+				var fatal *PermanentError
+				require.ErrorAs(t, err, &fatal)
+				require.ErrorIs(t, err, errLostSlot)
+				require.ErrorContains(t, err, "nats stream purge OUTBOX --subject outbox-pos.shop.wal.0")
+			}
+			require.Equal(t, 1, s.stored())
+			stream, err := s.js.Stream(s.ctx, "OUTBOX")
+			require.NoError(t, err)
+			require.NoError(t, stream.Purge(s.ctx, withSubject("outbox-pos.shop.wal.0")))
+			s.begin(outbox.WAL, named)
+			s.eventually(2)
+			require.Equal(t, "1 3", s.numbered("o-1"))
+		})
+	}
+}
+
 func TestDecoderTakesNothingCutShort(t *testing.T) {
 	t.Parallel()
 	begin := append([]byte{'B'}, make([]byte, 20)...)

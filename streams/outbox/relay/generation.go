@@ -1,0 +1,91 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A database can be set back, too: a standby that had not received everything is promoted, a backup is restored in place, up to a
+// point in time or as a copy of its directory. It stays the same cluster by name, gives numbers and positions out again, and
+// knows less than the stream of what was sent, parked and marked. So it counts the markers: before each one a transaction
+// raises the generation, and the marker names it. All that the marker relies on was committed before. A database with a lower
+// generation than the last marker has lost some of it.
+//
+// What then helps is what helps without any marker: go on from where the database believes to be, and pass over what the stream
+// has, told by number and event id.
+
+// errWentBack says that a database was set back where the relay cannot go on by itself.
+var errWentBack = errors.New("the database was set back to an older state")
+
+// notWentBack refuses a database that has a lower generation than the stream. Mode wal cannot go on: it does not know what the
+// slot has seen of the history that is gone, and of the one that goes on.
+func (e *walEngine) notWentBack(ctx context.Context) error {
+	o := e.shards.o
+	kept, err := o.generation(ctx, 0)
+	if err != nil {
+		return err
+	}
+	before, from, err := o.last(ctx, o.subject(0))
+	if err != nil || from == 0 || before.Generation <= kept {
+		return err
+	}
+	return permanent(fmt.Errorf("relay: %s: %w: it has generation %d, the stream knows %d: a standby was promoted that had not received everything, or a backup was restored. What is committed before a replication slot is made is in no slot, so events may be missing. To go on with what the slot %s has, or, without it, with what is committed from now on: nats stream purge %s --subject %s. What the stream has is not published again",
+		o.source, errWentBack, kept, before.Generation, e.r.Config.Slot, o.stream.Name, o.subject(0)))
+}
+
+// generation is the one that the database has; 0 for none.
+func (o *opener) generation(ctx context.Context, shard int) (n uint64, err error) {
+	if o.pool == nil {
+		return 0, nil
+	}
+	err = o.pool.QueryRow(ctx, `select generation from outbox_stream where source = $1 and mode = $2 and shard = $3`, o.source, o.mode, shard).Scan(&n)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("relay: cannot read outbox_stream: %w", err)
+	}
+	return n, nil
+}
+
+// adopt lets a database that was set back go on. The opening marker says by now that the stream has to be read back.
+func (o *opener) adopt(ctx context.Context, s *session, kept uint64) error {
+	if _, err := o.pool.Exec(ctx, `update outbox_stream set generation = $4 where source = $1 and mode = $2 and shard = $3 and generation = $5`,
+		o.source, o.mode, s.shard, s.generation, kept); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
+	}
+	return nil
+}
+
+// raise gives the sessions their next generation, on disk, before they write a marker.
+func (o *opener) raise(ctx context.Context, sessions ...*session) error {
+	if o.pool == nil || len(sessions) == 0 {
+		return nil
+	}
+	batch := &pgx.Batch{} // one transaction
+	batch.Queue(`select set_config('synchronous_commit', 'on', true)`)
+	for _, s := range sessions {
+		batch.Queue(`update outbox_stream set generation = generation + 1 where source = $1 and mode = $2 and shard = $3 and generation = $4`, o.source, o.mode, s.shard, s.generation).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				return fmt.Errorf("%w: the database does not have the generation of shard %d that was written last", errFenced, s.shard)
+			}
+			return nil
+		})
+	}
+	if err := o.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
+	}
+	for _, s := range sessions {
+		s.generation++
+	}
+	return nil
+}
+
+// publish is [publisher.publish], with what a marker needs before it.
+func (o *opener) publish(ctx context.Context, items []item, marks []*session) (int, error) {
+	if err := o.raise(ctx, marks...); err != nil {
+		return 0, err
+	}
+	return o.pub.publish(ctx, items, marks)
+}
