@@ -1,0 +1,113 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+func (w *world) raw(cmd streams.Command) *nats.Msg {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	defer cancel()
+	m, err := w.Commands.AskMsg(ctx, cmd)
+	require.NoError(w.t, err)
+	return m
+}
+
+// Any number of senders of one entity get the answer of then, byte for byte: at once, and after a restart that forgot which
+// ids the stream had seen, whatever the entity has taken since.
+func TestAKeyIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	const n = 150
+	commands := make([]streams.Command, n)
+	answers := make([]string, n)
+	var all sync.WaitGroup
+	for i := range commands {
+		commands[i] = toThing("a", []string{"add", "add", "idle", "explode"}[i%4], "")
+		if commands[i].Name == "add" {
+			commands[i].Body = fmt.Appendf(nil, `{"n":%d}`, 1-2*(i%2)) // every second one is refused
+		}
+		commands[i].ID = fmt.Sprintf("%d of many", i)
+		all.Go(func() { answers[i] = string(w.raw(commands[i]).Data) })
+	}
+	all.Wait()
+	sum, version := w.sum("a"), w.version("a")
+	again := func(when string) {
+		t.Helper()
+		for i, cmd := range commands {
+			m := w.raw(cmd)
+			require.Equal(t, answers[i], string(m.Data), when)
+			require.True(t, streams.Replayed(m), when)
+		}
+		require.Equal(t, sum, w.sum("a"), when)
+		require.Equal(t, version, w.version("a"), when)
+	}
+	again("at once")
+	events := len(w.events("thing", "default.a"))
+	w.ask(toThing("a", "add", `{"n":1}`))
+	sum, version = sum+1, version+1
+	w.stop()
+	w.empty(streams.CommandStream) // and what it has seen
+	w.start()
+	again("after a restart")
+	require.Len(t, w.events("thing", "default.a"), events+1, "a refusal is told once")
+	other := commands[0]
+	other.Body = []byte(`{"n":77}`)
+	require.Equal(t, machines.CodeKeyReused, w.ask(other).Refusal.Code)
+}
+
+// The owner dies between the write of the value and that of the answer: the value has it.
+func TestAKeyWhoseAnswerWasNotKeptYet(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	cmd := toThing("a", "add", `{"n":1}`)
+	cmd.ID = "once"
+	first := w.raw(cmd)
+	w.stop()
+	bucket, err := w.JS.Stream(w.ctx, "KV_"+streams.IdempotencyBucket)
+	require.NoError(t, err)
+	require.NoError(t, bucket.Purge(w.ctx))
+	w.empty(streams.CommandStream)
+	w.start()
+	second := w.raw(cmd)
+	require.Equal(t, string(first.Data), string(second.Data))
+	require.True(t, streams.Replayed(second))
+	require.Equal(t, 1, w.sum("a"))
+}
+
+// What nobody chose a key for costs no answer that is kept, and what was kept ends by itself.
+func TestWhatIsKeptAndForHowLong(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.withWorkers()
+	keyed := toThing("a", "work", `{"how":"x"}`)
+	keyed.ID = "mine"
+	w.ask(keyed)
+	w.reaches("a", "open")
+	kept := w.stream("KV_"+streams.IdempotencyBucket, ">")
+	require.Len(t, kept, 1)
+	require.Equal(t, "$KV.idempotency."+recordKey("thing", "default.a", "mine"), kept[0].Subject)
+	s, err := w.JS.Stream(w.ctx, "KV_"+streams.IdempotencyBucket)
+	require.NoError(t, err)
+	require.Equal(t, 24*time.Hour, s.CachedInfo().Config.MaxAge)
+	require.Equal(t, jetstream.FileStorage, s.CachedInfo().Config.Storage)
+}
+
+func (w *world) version(id string) uint64 {
+	e, _ := w.entity(thingMachine, "default."+id)
+	return e.Version
+}
