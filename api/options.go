@@ -67,6 +67,7 @@ type Version struct {
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
+	Warn   bool   `json:"warn,omitempty"` // it is ready, but somebody should look
 	Detail string `json:"detail,omitempty"`
 }
 

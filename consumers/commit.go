@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -21,7 +22,9 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	if err := p.load(ctx, items); err != nil {
 		return err
 	}
+	defer p.e.busy[p.n].Store(0)
 	for len(items) > 0 {
+		p.e.busy[p.n].Store(time.Now().UnixNano())
 		n := 0
 		for n < len(items) {
 			s := items[n].slot

@@ -83,14 +83,25 @@ type Engine struct {
 	// finds out. Without an index, every entity is looked up that is not in memory.
 	Indexes map[string]*kv.Index
 
-	byName map[string]*machines.Machine
-	live   atomic.Int32 // partitions that take commands
-	doubt  atomic.Int64 // nothing is guessed before this time, in nanoseconds
+	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. Everything that a
+	// commit waits for gives up long before.
+	StallAfter time.Duration
+
+	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.
+	ReconcileAfter time.Duration
+
+	byName     map[string]*machines.Machine
+	live       atomic.Int32                     // partitions that take commands
+	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, in nanoseconds; 0 is idle
+	reconciled atomic.Int64                     // entities that did not fit their events
+	doubt      atomic.Int64                     // nothing is guessed before this time, in nanoseconds
 
 	purging chan struct{} // holds whoever purges COMMANDS
 }
 
-// Run takes commands until ctx ends: of all partitions, or of those that its node has.
+// Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without
+// waiting for the partition that hangs, when one makes no progress at all: the process should end then, so that another
+// one takes over.
 func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.withDefaults()
 	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
@@ -100,14 +111,40 @@ func (e *Engine) Run(ctx context.Context) error {
 	for _, m := range e.Machines {
 		e.byName[m.Name] = m
 	}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- e.run(inner, cancel) }()
+	after := 2 * orDefault(e.StallAfter, time.Minute)
+	tick := time.NewTicker(min(time.Second, after))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			if e.stalledFor(after) > 0 {
+				return fmt.Errorf("consumers: %w for %s", ErrStalled, after)
+			}
+		}
+	}
+}
+
+// ErrStalled says that a partition has been at one commit for much longer than anything that it waits for may take.
+var ErrStalled = errors.New("a partition makes no progress")
+
+func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
+	var all sync.WaitGroup
+	defer all.Wait()
 	if e.Node != nil {
+		defer cancel()
+		all.Go(func() { e.reconcileAll(ctx) })
 		return e.Node.Run(ctx, e.work)
 	}
-	var all sync.WaitGroup
+	all.Go(func() { e.reconcileAll(ctx) })
 	for n := range streams.Partitions {
 		all.Go(func() { e.work(ctx, nil, n) })
 	}
-	all.Wait()
 	return nil
 }
 
@@ -121,8 +158,24 @@ func (e *Engine) work(ctx context.Context, leave <-chan struct{}, n int) {
 // here, before it decides anything from memory.
 func (e *Engine) may() bool { return e.Node == nil || e.Node.current() }
 
-// Live is how many of the [streams.Partitions] partitions take commands now.
-func (e *Engine) Live() int { return int(e.live.Load()) }
+// Live is how many of the [streams.Partitions] partitions take commands now and make progress.
+func (e *Engine) Live() int { return int(e.live.Load()) - e.Stalled() }
+
+// Stalled is how many partitions have been at one commit for StallAfter. That is a fault of this program or of a table.
+func (e *Engine) Stalled() int { return e.stalledFor(orDefault(e.StallAfter, time.Minute)) }
+
+func (e *Engine) stalledFor(d time.Duration) int {
+	stalled, now := 0, time.Now().UnixNano()
+	for i := range e.busy {
+		if since := e.busy[i].Load(); since != 0 && now-since > int64(d) {
+			stalled++
+		}
+	}
+	return stalled
+}
+
+// Reconciled is how many entities did not fit their events since the start (see the event "entity.reconciled").
+func (e *Engine) Reconciled() int64 { return e.reconciled.Load() }
 
 type unlocked struct{}
 

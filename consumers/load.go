@@ -42,6 +42,9 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 		err = fmt.Errorf("machines: the value under %s says that it is %s", s.key, e.Key())
 	}
 	if err != nil {
+		if p.aside {
+			return nil
+		}
 		s.parked = &machines.Refusal{Code: machines.CodeParked, Message: fmt.Sprintf("%s %s is parked: its stored value at revision %d cannot be used", s.m.Name, s.key, s.revision)}
 		p.e.Log.Error("an entity is parked: its stored value cannot be used", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", err)
 		return nil

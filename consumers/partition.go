@@ -30,6 +30,7 @@ type partition struct {
 	failures map[uint64]int // writes that the stream refused for good, by command
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 	found    streamState
+	aside    bool // it only looks: nothing is told
 }
 
 // delivery is one command as it arrived.

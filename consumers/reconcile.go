@@ -75,6 +75,10 @@ func (p *partition) reconcile(it *item, outbox []machines.Message, last *lastEve
 }
 
 func (p *partition) tell(s *slot, problem string, last *lastEvent) {
+	if p.aside {
+		return
+	}
+	p.e.reconciled.Add(1)
 	p.e.Meter.Reconciled(s.m.Name, problem)
 	p.e.Log.Error("an entity and its events do not belong together; it goes on with the value", "machine", s.m.Name, "key", s.key, "problem", problem,
 		"version", s.entity.Version, "revision", s.revision, "lastEvent", last.id, "lastEventSeq", last.seq)

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -250,4 +252,27 @@ func TestAForeignIDKeepsNothingOut(t *testing.T) {
 	})
 	_, revision := w.entity(thingMachine, "other.x")
 	require.Zero(t, revision)
+}
+
+// What nobody sends a command to is found as well: the deadline of an entity whose schedule was lost comes by itself.
+func TestWhatIsMissingIsFoundWithoutACommand(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	ix := kv.NewIndex(w.JS, "things", func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{})
+	w.also(ix.Run)
+	w.indexes = map[string]*kv.Index{"thing": ix}
+	w.start()
+	w.ask(toThing("calm", "create", ""))
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"well"}`))
+	w.eventually("its schedule", func() bool { return len(w.stream(streams.CommandStream, "instar.timer.>")) == 1 })
+	w.stop()
+	w.empty(streams.CommandStream)
+	ctx, cancel := context.WithCancel(w.ctx)
+	e := &Engine{Deps: w.Deps, Indexes: w.indexes, ReconcileAfter: time.Millisecond}
+	w.engine, w.stopEngine = e, cancel
+	w.engines.Go(func() { _ = e.Run(ctx) })
+	w.reaches("a", "broken")
+	_, revision := w.entity(thingMachine, "default.calm")
+	require.EqualValues(t, 1, revision, "what lacks nothing is left alone")
 }

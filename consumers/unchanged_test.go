@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,4 +80,33 @@ func (w *world) manyAtOnce(n, senders int, name func(i int) string) {
 	for err := range errs {
 		require.NoError(w.t, err)
 	}
+}
+
+// hang is what the guard of the machine below waits for.
+var hang = make(chan struct{})
+
+var hangMachine = machines.Define(machines.Definition[thing]{
+	Name: "hanger", Plural: "hangers", Doc: "Its guard does not come back.",
+	States: []machines.State[thing]{{Name: "open", Terminal: true}},
+	Inputs: []machines.Command{{Name: "create", Birth: true}},
+	Events: []machines.EventType{{Name: "hanger.created", Class: machines.ClassState}},
+	Edges: []machines.Edge[thing]{{
+		From: []string{machines.None}, On: "create", To: "open", Emit: []string{"hanger.created"},
+		If: &machines.Guard[thing]{Name: "never", Holds: func(*machines.Tx[thing]) bool { <-hang; return true }},
+	}},
+})
+
+// A partition that makes no progress is seen, and the engine gives up instead of keeping its node alive.
+func TestAStalledPartitionEndsTheEngine(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, hangMachine)
+	e := &Engine{Deps: w.Deps, StallAfter: 300 * time.Millisecond}
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(w.ctx) }()
+	w.eventually("all partitions", func() bool { return e.Live() == streams.Partitions })
+	_, err := w.Commands.Send(w.ctx, streams.Command{Machine: "hanger", Key: "default.a", Name: "create"})
+	require.NoError(t, err)
+	w.eventually("it is seen", func() bool { return e.Stalled() == 1 || len(ended) == 1 })
+	require.ErrorIs(t, <-ended, ErrStalled)
+	close(hang)
 }

@@ -165,6 +165,7 @@ func (s *session) checkReady() []finding {
 		Checks []struct {
 			Name   string `json:"name"`
 			OK     bool   `json:"ok"`
+			Warn   bool   `json:"warn"`
 			Detail string `json:"detail"`
 		} `json:"checks"`
 		Version *build `json:"version"`
@@ -175,7 +176,11 @@ func (s *session) checkReady() []finding {
 	}
 	found := []finding{{"ready", verdict(err == nil, fail), strings.TrimSpace(h.Status + " " + h.Profile)}}
 	for _, c := range h.Checks {
-		found = append(found, finding{"ready: " + c.Name, verdict(c.OK, fail), c.Detail})
+		f := finding{"ready: " + c.Name, verdict(c.OK, fail), c.Detail}
+		if c.OK && c.Warn {
+			f.Verdict = warn
+		}
+		found = append(found, f)
 	}
 	if h.Version != nil {
 		mine := thisBuild().Version

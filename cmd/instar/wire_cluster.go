@@ -101,8 +101,16 @@ func (a *app) startNode(context.Context) error {
 	owned := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_owned", Help: "Partitions whose commands this node takes."}, func() float64 {
 		return float64(a.member.Standing().Owned)
 	})
-	if err := a.registry.Register(owned); err != nil {
-		return fmt.Errorf("cannot register metrics: %w", err)
+	stalled := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_stalled", Help: "Partitions of this node that make no progress."}, func() float64 {
+		if a.engine == nil {
+			return 0
+		}
+		return float64(a.engine.Stalled())
+	})
+	for _, c := range []prometheus.Collector{owned, stalled} {
+		if err := a.registry.Register(c); err != nil {
+			return fmt.Errorf("cannot register metrics: %w", err)
+		}
 	}
 	return nil
 }
@@ -154,7 +162,14 @@ func (a *app) nodeChecks() []api.Check {
 	if live < s.Due {
 		part.Detail += fmt.Sprintf("; %d should", s.Due)
 	}
-	return []api.Check{node, part}
+	if stalled := a.engine.Stalled(); stalled > 0 {
+		part.OK, part.Detail = false, part.Detail+fmt.Sprintf("; %d make no progress", stalled)
+	}
+	values := api.Check{Name: "values", OK: true, Detail: "fit their events"}
+	if n := a.engine.Reconciled(); n > 0 {
+		values.Warn, values.Detail = true, fmt.Sprintf("%d did not fit their events since the start: their events entity.reconciled tell what was lost", n)
+	}
+	return []api.Check{node, part, values}
 }
 
 // leads counts what this node's NATS server leads; it is not told of servers that are not ours.
