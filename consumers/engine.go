@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -97,6 +98,7 @@ type Engine struct {
 	doubt      atomic.Int64                     // nothing is guessed before this time, in nanoseconds
 
 	purging chan struct{} // holds whoever purges COMMANDS
+	process string        // tells this process from those before it
 }
 
 // Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without
@@ -106,7 +108,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.withDefaults()
 	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
 	e.AckWait = orDefault(e.AckWait, 30*time.Second)
-	e.purging = make(chan struct{}, 1)
+	e.purging, e.process = make(chan struct{}, 1), rand.Text()
 	e.byName = map[string]*machines.Machine{}
 	for _, m := range e.Machines {
 		e.byName[m.Name] = m

@@ -30,7 +30,9 @@ type partition struct {
 	failures map[uint64]int // writes that the stream refused for good, by command
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 	found    streamState
-	aside    bool // it only looks: nothing is told
+	aside    bool   // it only looks: nothing is told
+	examined bool   // what was waiting at the start is written down
+	alone    uint64 // up to this command each is taken by itself
 }
 
 // delivery is one command as it arrived.
@@ -136,7 +138,7 @@ func (p *partition) serve(ctx context.Context) error {
 	for err == nil {
 		var batch []delivery
 		if batch, err = p.next(ctx, incoming, broken, moved); err == nil {
-			err = p.process(ctx, batch)
+			err = p.inTurn(ctx, batch)
 		}
 	}
 	err = errors.Join(err, p.settled())

@@ -27,6 +27,7 @@ const (
 	nodeKey      = "node."      // <name>: a node that lives
 	partitionKey = "partition." // <nn>: who has a partition
 	wantKey      = "want."      // <name>: what an operator wants of a node; empty or absent is that it lives
+	suspectKey   = "suspect."   // p<nn>: what the last process of a partition found waiting
 )
 
 // record is what a node says about itself. Others end it when it is not renewed.
@@ -79,7 +80,7 @@ func survey(ix *kv.Index, seen map[string]sight, now time.Duration) view {
 			}
 		} else if name, ok := strings.CutPrefix(item.Key, wantKey); ok {
 			v.wants[name] = NodeState(raw)
-		} else {
+		} else if !strings.HasPrefix(item.Key, suspectKey) {
 			v.roles[item.Key] = string(raw)
 		}
 	}
