@@ -33,3 +33,17 @@ func TestTimesThatOnlyPostgresKnows(t *testing.T) {
 		require.Len(t, list, 4)
 	})
 }
+
+// Whether the time of an event has come is for the database to say: the relay's clock may be ahead.
+func TestTheRelaysClockDoesNotSayWhatIsDue(t *testing.T) {
+	t.Parallel()
+	for line, later := range map[string]bool{
+		`{"created_at": "2001-01-01T00:00:00Z", "not_before": "2001-01-01T00:00:05Z"}`: true, // by this clock it is long past
+		`{"created_at": "2001-01-01T00:00:00Z", "not_before": "2000-01-01T00:00:00Z"}`: false,
+		`{"created_at": "2001-01-01T00:00:00Z", "not_before": null}`:                   false,
+	} {
+		var r row
+		require.NoError(t, r.emitted([]byte(line+"\n{}"), position{at: 1, lsn: true}))
+		require.Equal(t, later, r.later, line)
+	}
+}

@@ -185,7 +185,7 @@ func (r *row) emitted(message []byte, pos position) error {
 		}
 		r.ContentType, r.Headers, r.Payload = e.ContentType, outbox.ReadHeaders(e.Headers), message[i+1:]
 		if e.NotBefore != nil {
-			r.NotBefore, r.later = e.NotBefore.Time, e.NotBefore.After(time.Now())
+			r.NotBefore, r.later = e.NotBefore.Time, e.NotBefore.After(e.CreatedAt.Time) // the database knows whether the time has come
 		}
 		r.line = &e
 		return nil

@@ -222,6 +222,11 @@ func TestAnUnfitStreamIsRefused(t *testing.T) {
 	require.ErrorContains(t, Stream{Name: "OTHER", Prefix: "other"}.Ensure(g.ctx, g.js), "rollup")
 	require.ErrorContains(t, Stream{Name: "OTHER", Prefix: "third"}.Ensure(g.ctx, g.js), "does not take third.>")
 	require.NoError(t, g.stream.Ensure(g.ctx, g.js))
+	c = g.stream.Config()
+	c.AllowDirect = true
+	_, err = g.js.UpdateStream(g.ctx, c)
+	require.NoError(t, err)
+	require.ErrorContains(t, g.stream.Ensure(g.ctx, g.js), "--no-allow-direct")
 }
 
 // A position of another cluster is not taken over.

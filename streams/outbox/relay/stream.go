@@ -91,6 +91,8 @@ func (s Stream) ensure(ctx context.Context, js jetstream.JetStream) (abilities, 
 		return abilities{}, unfit("stream %s is in memory: events that are marked as sent would be lost with the server", s.Name)
 	case !c.AllowRollup:
 		return abilities{}, unfit("stream %s takes no rollups, the relay keeps its position with them: set allow_rollup_hdrs", s.Name)
+	case c.AllowDirect:
+		return abilities{}, unfit("stream %s answers reads from any replica (allow_direct), also from one that is behind, which would be taken for a stream that was set back: nats stream edit %s --no-allow-direct", s.Name, s.Name)
 	case c.MaxMsgsPerSubject > 0:
 		return abilities{}, unfit("stream %s keeps only %d messages per subject, an aggregate may have more events of one type", s.Name, c.MaxMsgsPerSubject)
 	case c.Discard == jetstream.DiscardOld && (c.MaxMsgs > 0 || c.MaxBytes > 0):
