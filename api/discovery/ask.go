@@ -244,7 +244,7 @@ func (c *Catalog) Everyone(namespace, service string) []Endpoint {
 		}
 		s.mu.Lock()
 		for _, e := range s.all {
-			if r := e.rec; r.State != instance.Pending && r.State != instance.PersistFailed {
+			if r := e.rec; r.State != instance.Pending {
 				all = append(all, endpoint(e, max(instance.Weight(&r.Data, r.State, r.Since, now), 0)))
 			}
 		}

@@ -54,7 +54,7 @@ func ids(all []Endpoint) (out []string) {
 }
 
 var states = []string{
-	instance.Pending, instance.PersistFailed, instance.Unknown, instance.Warming, instance.Healthy, instance.Suspect,
+	instance.Pending, instance.Unknown, instance.Warming, instance.Healthy, instance.Suspect,
 	instance.Unhealthy, instance.Flapping, instance.Draining, instance.Deregistered,
 }
 

@@ -27,9 +27,21 @@ import (
 var live = []string{instance.Machine.Plural}
 
 // describer is how the index of a machine reads its values: those of instances are kept decoded, because discovery and
-// probes need all of them all the time.
+// probes need all of them all the time, and so are those of preservations.
 func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, error) {
-	if m.Name != instance.Machine.Name {
+	switch m.Name {
+	case preservation.Machine.Name:
+		return func(key string, value []byte) (kv.Meta, error) {
+			meta, err := describe(key, value)
+			if err != nil {
+				return meta, err
+			}
+			e, err := preservation.Machine.Decode(value)
+			meta.Value = e.Data
+			return meta, err
+		}
+	case instance.Machine.Name:
+	default:
 		return describe
 	}
 	var reader instance.Reader // an index describes one value after another

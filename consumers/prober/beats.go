@@ -156,7 +156,7 @@ func (l *loop) lives(t *tracked, b *beat, now time.Duration) {
 		t.weight = *b.Weight
 	}
 	if t.kind == instance.CheckTTL {
-		t.seen = now
+		t.seen, t.heard = now, now
 		r := instance.Result{OK: !critical}
 		if critical {
 			r.Output = b.Output[:min(len(b.Output), maxOutput)]
@@ -164,6 +164,7 @@ func (l *loop) lives(t *tracked, b *beat, now time.Duration) {
 		if l.count(t, r); critical {
 			t.fails = max(t.fails, t.rec.Data.Fall()) // its own word needs no repetition
 		}
+		l.settles(t, r.OK)
 	}
 	if t.held {
 		t.retryAt = now

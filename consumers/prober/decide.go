@@ -16,7 +16,7 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 	}
 	l.renewed(t)
 	switch {
-	case t.state == instance.Pending || t.state == instance.PersistFailed:
+	case t.state == instance.Pending:
 	case t.state == instance.Draining:
 		l.drained(t, now)
 	case !t.active():
@@ -40,10 +40,10 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 		if score, input = l.unrest(t, now), instance.ReportCalm; score >= d.FlapLow() {
 			return false
 		}
-	case !held && (d.Policy.NoFlap || d.Protected), score < d.FlapHigh():
+	case !held && (d.Policy.NoFlap || d.Protected || t.zone.protects()), score < d.FlapHigh():
 		return false
 	}
-	if !l.trusted(now) {
+	if !l.trusted(now) || t.state != instance.Flapping && !t.mayHold() {
 		return false
 	}
 	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
@@ -111,7 +111,12 @@ func (l *loop) ailing(t *tracked, now time.Duration) bool {
 	if t.state == instance.Unhealthy {
 		fallen = d.Policy.MaxFailures > 0 && t.fails > d.Retries
 	}
-	if !fallen || t.state == instance.Flapping {
+	switch {
+	case !fallen, t.state == instance.Flapping:
+		return false
+	case probing(t.kind) && l.keeps(t, now): // what it says itself, and what an alias follows, is known to be true
+		return false
+	case d.Protected && !t.found(): // nothing takes it out
 		return false
 	}
 	return l.ask(t, now, instance.ReportFailed, l.failure(t))
@@ -156,18 +161,12 @@ func (l *loop) silence(t *tracked, now time.Duration) {
 	if at = at + time.Duration(l.doubt(now))*t.rec.Data.Check.TTLOf(); at > now || !l.trusted(now) {
 		return
 	}
-	if t.rec.Data.Protected || t.found() && l.preserves(t, now) {
-		t.retryAt = now + sweepEvery
-		return
-	}
-	if !t.service.mayExpire(now) {
-		t.retryAt = now + spread(expirySweep)
+	if l.keeps(t, now) {
 		return
 	}
 	v := l.evidence(t)
 	v.Output = fmt.Sprintf("silent for %s", (now - max(t.seen, l.floor)).Round(time.Millisecond))
 	if l.ask(t, now, instance.ReportMissed, v) {
 		t.passes = 0
-		t.flaps.Add(false)
 	}
 }

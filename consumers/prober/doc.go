@@ -12,7 +12,7 @@
 //
 // Instances is an index over the bucket of machines/instance whose describe keeps the [*instance.Record] of
 // [instance.Decode] in [kv.Meta.Value]; an item without one is not looked after. Preservations is an index over the bucket
-// of machines/preservation; nil turns self-preservation off. Commands must have a connection whose inbox lives as long as
+// of machines/preservation, with its [*preservation.Data] in the same place; nil turns self-preservation off. Commands must have a connection whose inbox lives as long as
 // Run. One Run at a time may use a Prober.
 //
 // What is guaranteed:
@@ -31,13 +31,21 @@
 //   - What the index lists after it was built anew counts, also at lower revisions: the store was restored.
 //   - With a partition that is gained, at the start, when the connection to NATS comes back, when this process was stopped
 //     for longer than a second, and when messages were dropped because they came too fast, every instance has one whole TTL, and results in a row are counted anew.
-//   - Whoever misses its own timers, or sees many of its probes fail in ways that can be its own fault while none passes,
-//     doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by that factor, and above 2 it neither reports
-//     silence nor failures nor confirmations. Doubt of the second kind ends after 30 s: then it is believed.
-//   - When more than 15 % of the instances of a service in a zone that send heartbeats, and at least three, fall silent
-//     within a window (the longest TTL and grace, at least 30 s), none of them expires: preservation gets losses, and they
-//     get protect. It ends as the table of machines/preservation says. Below that, at most 15 % of a service, but two in
-//     any case, expire in five seconds, in random order. Failing probes are no silence: they speak for themselves.
+//   - Whoever misses its own timers, or sees more of the instances that were found cease to answer its probes (five at least,
+//     by a time-out or as unreachable) than do answer, doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by
+//     that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind is for
+//     30 s; what lasts longer protects each zone that has a loss, until as many answer as do not.
+//   - An instance is lost when it was silent for its TTL, or its probes fail, fall in a row. When more than 15 % of those of a
+//     service in a zone, and at least three, are lost without an answer within a window (the longest TTL and grace, or
+//     time for fall probes; at least 30 s), or more than half in whatever way, none is taken out: preservation gets losses,
+//     and they get protect. It ends as the table of machines/preservation says; a new owner ends nothing before it has seen
+//     for itself who is well. Below that, at most 15 % of a service, but two in any case, go in five seconds, by whatever
+//     cause, in random order; and so do those whose protection ends. What an instance says of itself (critical), and what
+//     an alias follows, counts at once.
+//   - Flapping is scored by hard states only: after rise passes or fall failures in a row. At most 15 % of a zone, but two in
+//     any case, are held down, and none where it is protected.
+//   - Nothing is stored to say that nothing changed: a zone that is held, an instance that is protected or held down, and one
+//     that is overdue have no deadline that is set again and again. Their state is in the record, and the next owner finds it.
 //   - A drain is completed early when the instance has said since it began that nothing is in flight (inFlight 0, in a
 //     heartbeat; instances of any check may send them), and every watcher that was heard in the last 30 s has confirmed
 //     the revision by what it said last (instar.ack.<namespace>.<service>, {"watcher", "index"}, at least every 10 s, under a
@@ -46,6 +54,6 @@
 //     flight waits for its deadline: nobody else knows.
 //   - Where several nodes observe (check.observers), the ones that rank highest for an instance probe it, beside its owner,
 //     and tell the owner on instar.obs.<namespace>.<service>.<instanceId>. The owner reports each observer that sees
-//     something else than it is known for; the table counts them. Observer-lost is never sent: a node that goes is not the
-//     instance's fault, and its place is taken by the next one.
+//     something else than it is known for; the table counts them. A node that goes is not the instance's fault: its place
+//     is taken by the next one.
 package prober

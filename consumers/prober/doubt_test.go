@@ -99,7 +99,7 @@ func TestBlindness(t *testing.T) {
 	w.start(p)
 	all := keys("blind", 8)
 	for _, key := range all {
-		w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{NoFlap: true}})
+		w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{Fall: 8}})
 	}
 	for _, key := range all {
 		w.becomes(t, key, instance.Healthy, patience)
@@ -116,29 +116,43 @@ func TestBlindness(t *testing.T) {
 	require.Equal(t, len(all)-1, w.instances.Counts("")[instance.Healthy])
 }
 
-// What is doubted once is not doubted again until it has passed: one instance that answers now and then does not keep
-// alive those that are dead.
-func TestBlindnessEnds(t *testing.T) {
+// One instance that answers is no evidence for those that do not. What lasts is not believed either, where nobody else
+// answers: zones are protected, however small they are, until half of the instances answer.
+func TestBlindnessLasts(t *testing.T) {
 	t.Parallel()
 	w, checker := setup(t), &script{}
-	w.start(w.prober(checker))
-	dead, alive := keys("dead", 5), "default.alive.a"
-	for _, key := range dead {
-		w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{NoFlap: true}})
+	p := w.prober(checker)
+	p.blinds = 2 * time.Second
+	w.start(p)
+	var all []string
+	for i := range 6 {
+		all = append(all, fmt.Sprintf("default.dark-%d.a", i))
+		w.register(t, all[i], instance.RegisterBody{Check: quick, Policy: instance.Policy{Fall: 8}})
 	}
-	slow := quick
-	slow.Interval = "1s"
-	w.register(t, alive, instance.RegisterBody{Check: slow})
-	for _, key := range append(dead, alive) {
+	alive := "default.alive.a"
+	w.register(t, alive, instance.RegisterBody{Check: quick})
+	for _, key := range append(all, alive) {
 		w.becomes(t, key, instance.Healthy, patience)
 	}
-	for _, key := range dead {
+	for _, key := range all {
 		checker.set(key, timedOut)
 	}
-	for _, key := range dead {
-		w.becomes(t, key, instance.Unhealthy, 10*time.Second)
+	zone := func(i int) string {
+		z, _ := w.preservations.Get(fmt.Sprintf("default.dark-%d.none", i))
+		return z.State
 	}
-	require.Equal(t, instance.Healthy, w.state(alive))
+	for i := range all {
+		require.Eventually(t, func() bool { return zone(i) == preservation.Protected }, patience, 10*time.Millisecond)
+	}
+	require.Never(t, func() bool { return !w.routable(all...) }, 2*time.Second, 20*time.Millisecond)
+	for _, key := range all[:4] {
+		checker.set(key, instance.Result{OK: true})
+	}
+	for i := range all[:4] {
+		require.Eventually(t, func() bool { return zone(i) == preservation.Recovering }, patience, 10*time.Millisecond)
+		w.becomes(t, all[i], instance.Healthy, patience)
+	}
+	require.Eventually(t, func() bool { return zone(5) == preservation.Recovering }, patience, 10*time.Millisecond, "five of seven answer: this one is lost by its own fault")
 }
 
 // Of twenty instances one dies, and is gone; then all fall silent at once, and none is.
@@ -207,7 +221,8 @@ func TestHold(t *testing.T) {
 	w.beat(t, key, "")
 	w.becomes(t, key, instance.Healthy, patience)
 	require.Eventually(t, func() bool { return w.data(key).Protected }, patience, 10*time.Millisecond)
-	require.Never(t, func() bool { return w.state(key) != instance.Healthy }, 3*time.Second, 50*time.Millisecond)
+	require.Never(t, func() bool { return !w.routable(key) }, 3*time.Second, 50*time.Millisecond)
+	require.Equal(t, instance.Suspect, w.state(key), "with half its weight")
 	w.tell(t, "preservation", zone, preservation.CommandRelease, preservation.ReleaseBody{})
 	w.becomes(t, key, instance.Unhealthy, patience)
 }

@@ -16,7 +16,7 @@ const (
 // gone confirms that an instance which was unhealthy for too long shows no life. This node must have seen that itself,
 // since it looks after the instance: before then it may have lived unseen.
 func (l *loop) gone(t *tracked, now time.Duration) bool {
-	if t.state != instance.Unhealthy || t.rec.Data.Overdue.IsZero() || !l.trusted(now) || l.goneAt(t) > now {
+	if t.state != instance.Unhealthy || t.rec.Data.Overdue.IsZero() || t.rec.Data.Protected || !l.trusted(now) || l.goneAt(t) > now {
 		return false
 	}
 	v := l.failure(t)

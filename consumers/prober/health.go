@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/bcc94042/instar/machines/instance"
@@ -15,8 +16,8 @@ const (
 	silentFrom = 3 // from here on it keeps what it sees to itself
 
 	blindSpan  = 10 * time.Second // probes of this time are looked at together
-	blindCount = 5                // so many that passed before fail, and none passes
-	blindFor   = 30 * time.Second // then it is believed
+	blindCount = 5                // so many that were found give no answer, and fewer do
+	blindFor   = 30 * time.Second // then zones are protected where it would take any of them out
 )
 
 // health is what this node thinks of itself.
@@ -27,7 +28,8 @@ type health struct {
 	floor    time.Duration // nobody is silent since before then
 	epoch    uint64        // of results in a row
 
-	failed    map[string]time.Duration // instances whose probes began to fail, as they may by this node's fault
+	failed    map[*tracked]time.Duration // instances that were found and give no answer, as they may by this node's fault
+	weighed   time.Duration
 	blind     bool
 	blindFrom time.Duration
 }
@@ -92,42 +94,62 @@ func (l *loop) deafened() {
 	}
 }
 
-// weighDoubt looks at the probes together. Whatever was answered, be it by a refusal, shows that the network is there.
+// weighDoubt looks at the probes together. Whatever was answered, be it by a refusal, shows that the network is there, as
+// far as that instance; what gives no answer any more is held against it, as long as it is waited for.
 func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
-	switch r.Class {
-	case instance.FailedTimeout, instance.FailedUnreachable, instance.FailedResolve:
-	default:
-		if l.blinded(now) { // what failed meanwhile may have failed by that
-			l.epoch++
-		}
-		l.blind, t.doubted = false, false
-		clear(l.failed)
+	if !unanswered(r.Class) {
+		t.answers = now
+		delete(l.failed, t)
 		return
 	}
-	if _, counts := l.failed[t.key]; !t.found() && t.state != instance.Suspect || t.doubted && !counts {
-		return // it was looked at in this light before: what is dead would be doubted each time that another one passes
+	t.answers = 0
+	if !t.found() && t.state != instance.Suspect {
+		delete(l.failed, t)
+		return
 	}
-	t.doubted = true
 	if l.failed == nil {
-		l.failed = map[string]time.Duration{}
+		l.failed = map[*tracked]time.Duration{}
 	}
-	l.failed[t.key] = now
-	if l.blind {
-		return
-	}
-	n := 0
-	for key, at := range l.failed {
-		if now-at > blindSpan {
-			delete(l.failed, key)
-			continue
-		}
-		n++
-	}
-	if n >= blindCount {
-		l.blind, l.blindFrom = true, now
-		l.log.Warn("all probes fail at once: this node doubts itself", "instances", n)
+	l.failed[t] = now
+	if !l.blind && now-l.weighed > tick {
+		l.weigh(now)
 	}
 }
 
-// blinded: all probes fail, and that is new.
-func (l *loop) blinded(now time.Duration) bool { return l.blind && now-l.blindFrom < blindFor }
+// weigh finds out whether more of the instances that this node probes have ceased to answer than do answer. That only some
+// of them do is no evidence for the others.
+func (l *loop) weigh(now time.Duration) {
+	l.weighed = now
+	if len(l.failed) < blindCount && !l.blind {
+		return
+	}
+	failed, answered := 0, 0
+	fresh := func(t *tracked, at time.Duration) bool {
+		return at != 0 && now-at <= max(blindSpan, 2*t.rec.Data.Check.IntervalOf())
+	}
+	for t, at := range l.failed {
+		if fresh(t, at) {
+			failed++
+			continue
+		}
+		delete(l.failed, t)
+	}
+	for _, t := range l.tracked {
+		if fresh(t, t.answers) {
+			answered++
+		}
+	}
+	switch blind := failed > answered && (failed >= blindCount || l.blind); {
+	case blind && !l.blind:
+		l.blind, l.blindFrom = true, now
+		l.log.Warn("most probes fail at once: this node doubts itself", "instances", failed, "answered", answered)
+	case !blind && l.blind: // what failed meanwhile may have failed by that
+		l.blind = false
+		l.epoch++
+	}
+}
+
+// blinded: most probes fail, and that is new. What lasts longer is not believed either: see [loop.losses].
+func (l *loop) blinded(now time.Duration) bool {
+	return l.blind && now-l.blindFrom < cmp.Or(l.blinds, blindFor)
+}

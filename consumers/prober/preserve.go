@@ -12,11 +12,8 @@ import (
 )
 
 const (
-	leastWindow  = 30 * time.Second
-	expirySweep  = 5 * time.Second
-	leastExpired = 2 // of a service in a sweep, however small it is: fewer than what protects it
-	lossesFresh  = 50 * time.Millisecond
-	lossesAgain  = 2 * time.Second
+	lossesFresh = 50 * time.Millisecond
+	lossesAgain = 2 * time.Second
 
 	renewalsAgain = 30 * time.Second // when they changed nothing
 	deniedFor     = 30 * time.Second // an operator has released it: ask again then
@@ -27,10 +24,12 @@ type zone struct {
 	key     string // of its preservation
 	service *service
 	state   string        // of that, as the index has it
-	tripped bool          // too many are silent, and that is on its way there
+	held    bool          // by an operator
+	until   time.Time     // before then nothing is protected: it was released
+	tripped bool          // too many are lost, and that is on its way there
 	askedAt time.Duration // when that was said last
 	denied  time.Duration // until then nothing is protected
-	ignore  time.Duration // what fell silent before then is dead, and no loss
+	ignore  time.Duration // what was lost before then is dead, and no loss
 	counted time.Duration // when losses were counted
 	losses  preservation.Losses
 }
@@ -76,7 +75,7 @@ func (l *loop) loadPreservations() {
 	for q := (kv.Query{Limit: 1000}); ; {
 		page := l.Preservations.List(q)
 		for _, i := range page.Items {
-			l.preservation(i.Key, i.State)
+			l.preservation(&i)
 			there[i.Key] = true
 		}
 		if q.After = page.Next; q.After == "" {
@@ -86,22 +85,26 @@ func (l *loop) loadPreservations() {
 	for _, s := range l.services {
 		for _, z := range s.zones {
 			if z.state != "" && !there[z.key] {
-				l.preservation(z.key, "")
+				l.preservation(&kv.Item{Key: z.key})
 			}
 		}
 	}
 }
 
 // preservation is the news of one.
-func (l *loop) preservation(key, state string) {
-	i := strings.LastIndexByte(key, '.')
+func (l *loop) preservation(item *kv.Item) {
+	i := strings.LastIndexByte(item.Key, '.')
 	if i < 0 {
 		return
 	}
-	s := l.service(key[:i])
-	z := s.zone(key[i+1:])
+	s := l.service(item.Key[:i])
+	z := s.zone(item.Key[i+1:])
 	before := z.protects()
-	z.state, z.tripped = state, z.tripped && state != preservation.Protected
+	z.state, z.tripped = item.State, z.tripped && item.State != preservation.Protected
+	z.held, z.until = false, time.Time{}
+	if d, ok := item.Value.(*preservation.Data); ok {
+		z.held, z.until = d.Hold != nil, d.ReleasedUntil
+	}
 	if before && !z.protects() {
 		z.ignore = l.now()
 	}
@@ -119,19 +122,26 @@ func (l *loop) visitZone(z *zone) {
 	}
 }
 
-// mayExpire counts those that do.
-func (s *service) mayExpire(now time.Duration) bool {
-	if s.sweepAt == 0 || now-s.sweepAt > expirySweep {
-		s.sweepAt, s.expired = now, 0
-	}
-	if s.expired >= max(leastExpired, int(preservation.DefaultLimit*float64(len(s.members)))) {
+// keeps reports whether an instance that is lost is not to be taken out, or not yet: its zone preserves itself, or
+// too many of its service went a moment ago. One that is protected and found becomes suspect, which takes nothing out.
+func (l *loop) keeps(t *tracked, now time.Duration) bool {
+	switch {
+	case t.rec.Data.Protected:
+		if t.found() {
+			return false
+		}
+		t.retryAt = now + sweepEvery
+	case (t.found() || t.state == instance.Suspect) && l.preserves(t, now):
+		t.retryAt = now + sweepEvery
+	case t.found() && !t.service.mayExpire(now):
+		t.retryAt = now + spread(expirySweep)
+	default:
 		return false
 	}
-	s.expired++
 	return true
 }
 
-// preserves reports whether an instance that is silent is not to expire, because too many are.
+// preserves reports whether the zone of an instance that is lost preserves itself, because too many are.
 func (l *loop) preserves(t *tracked, now time.Duration) bool {
 	z := t.zone
 	switch {
@@ -139,90 +149,66 @@ func (l *loop) preserves(t *tracked, now time.Duration) bool {
 		return false
 	case z.protects():
 		return true
-	case now < z.denied:
+	case now < z.denied || time.Now().Before(z.until):
 		return false
 	}
 	if z.counted == 0 || now-z.counted > lossesFresh {
-		z.losses, z.counted = l.lost(z, now, true), now
+		z.losses, z.counted = l.losses(z, now, atOnce), now
 	}
 	if !z.losses.Exceed() {
 		return false
 	}
 	z.tripped = true
-	l.log.Warn("too many instances fall silent at once: none of them expires", "zone", z.key, "silent", z.losses.Expiring, "of", z.losses.Total)
+	l.log.Warn("too many instances are lost at once: none of them is taken out", "zone", z.key, "lost", z.losses.Expiring, "of", z.losses.Total)
 	l.tell(z, preservation.ReportLosses, z.losses, now)
 	l.visitZone(z)
 	return true
 }
 
-// lost counts who should be heard in a zone, and who is silent: since the window began, or at all.
-func (l *loop) lost(z *zone, now time.Duration, recently bool) preservation.Losses {
-	window := leastWindow
-	for t := range z.service.members {
-		if c := &t.rec.Data.Check; t.zone == z && t.kind == instance.CheckTTL {
-			window = max(window, c.TTLOf()+c.GraceOf())
-		}
-	}
-	n := preservation.Losses{Window: window.String(), Limit: preservation.DefaultLimit}
-	for t := range z.service.members {
-		if t.zone != z || t.kind != instance.CheckTTL || !t.owned {
-			continue
-		}
-		switch t.state {
-		case instance.Warming, instance.Healthy, instance.Suspect:
-		case instance.Unhealthy:
-			if t.passes > 0 || t.fails > 0 { // it speaks for itself
-				continue
-			}
-		default:
-			continue
-		}
-		since := max(t.seen, l.floor) + t.rec.Data.Check.TTLOf()
-		silent := since <= now
-		if silent && recently && (since < now-window || since < z.ignore) || t.state == instance.Unhealthy && since < now-window {
-			continue // it is not waited for any more
-		}
-		n.Total++
-		if silent {
-			n.Expiring++
-		}
-	}
-	return n
-}
-
-// shielded sets and takes away the protection of one instance, as its zone has it.
+// shielded sets and takes away the protection of one instance, as its zone has it. When that ends, those that are lost
+// lose it a few at a time: their time runs from then on.
 func (l *loop) shielded(t *tracked, now time.Duration) bool {
 	if l.Preservations == nil {
 		return false
 	}
-	z := t.zone
-	silent := t.kind == instance.CheckTTL && max(t.seen, l.floor)+t.rec.Data.Check.TTLOf() <= now
-	switch {
-	case t.rec.Data.Protected && (!z.protects() || z.state == preservation.Recovering && !z.tripped && !silent):
-		return l.ask(t, now, instance.ReportUnprotect, nil)
-	case !t.rec.Data.Protected && z.protects() && silent && (t.found() || t.state == instance.Suspect):
-		return l.ask(t, now, instance.ReportProtect, nil)
+	z, lost := t.zone, l.lost(t, now) != nil
+	if !t.rec.Data.Protected {
+		return lost && z.protects() && (t.found() || t.state == instance.Suspect) && l.ask(t, now, instance.ReportProtect, nil)
 	}
-	return false
+	switch {
+	case !z.protects():
+		if lost && !t.service.mayExpire(now) {
+			t.retryAt = now + spread(expirySweep)
+			return false
+		}
+	case !lost && (z.state == preservation.Recovering && !z.tripped || t.critical()): // it speaks for itself
+	default:
+		return false
+	}
+	return l.ask(t, now, instance.ReportUnprotect, nil)
 }
 
-// renew looks at the zones that are protected: enough may be heard again, or too few after all.
+// renew looks at the zones that are protected: enough may be well again, or too few after all. What changes nothing is
+// not told: a hold has no deadline, and what begins by itself ends by one that was set then.
 func (l *loop) renew(s *service, now time.Duration) {
 	if l.Preservations == nil || !l.owned.Has(streams.Partition(instance.Machine.Name, s.name)) {
 		return
 	}
 	for _, z := range s.zones {
-		if !z.protects() || now-z.askedAt < lossesAgain || !l.trusted(now) {
+		if !z.protects() || z.held || now-z.askedAt < lossesAgain || !l.trusted(now) {
 			continue
 		}
-		n := l.lost(z, now, false)
 		switch {
 		case z.tripped:
 			l.tell(z, preservation.ReportLosses, z.losses, now)
-		case z.state == preservation.Protected && !n.Exceed():
-			l.tell(z, preservation.ReportRenewals, n, now)
-		case z.state == preservation.Recovering && n.Exceed():
-			l.tell(z, preservation.ReportLosses, n, now)
+		case z.state == preservation.Protected:
+			if n := l.losses(z, now, proven); !n.Exceed() {
+				l.tell(z, preservation.ReportRenewals, n, now)
+			}
+		case z.state == preservation.Recovering:
+			if n := l.losses(z, now, all); n.Exceed() {
+				l.tell(z, preservation.ReportLosses, n, now)
+			}
 		}
 	}
 }

@@ -42,6 +42,7 @@ type Prober struct {
 	clock   func() time.Duration // nil is the monotonic clock; for tests
 	hold    time.Duration        // 0 is firstBeat; for tests
 	listens time.Duration        // 0 is watcherLife; for tests
+	blinds  time.Duration        // 0 is blindFor; for tests
 }
 
 // Sizes of what may wait.
@@ -206,7 +207,10 @@ func (l *loop) follow() {
 				return
 			}
 			l.wake()
-			l.preservation(c.Item.Key, c.Item.State)
+			if c.Deleted {
+				c.Item.State, c.Item.Value = "", nil
+			}
+			l.preservation(&c.Item)
 		case <-moved:
 			owned, moved = l.Shares.Owned()
 			l.load(owned)
@@ -265,6 +269,7 @@ func (l *loop) sweep() {
 	}
 	now := l.now()
 	l.deafened()
+	l.weigh(now)
 	l.forget(now)
 	for name, s := range l.services {
 		l.prune(s, now)

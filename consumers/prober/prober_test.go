@@ -135,7 +135,7 @@ func tooOften(t *testing.T, w *world, c *script) {
 
 func flapping(t *testing.T, w *world, c *script) {
 	key := "default.flap.a"
-	w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{Fall: 5}})
+	w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{Rise: 1, Fall: 1}})
 	w.becomes(t, key, instance.Healthy, patience)
 	end := time.Now().Add(patience)
 	for n, ok := c.count(key), false; w.state(key) != instance.Flapping && time.Now().Before(end); ok = !ok {

@@ -99,6 +99,7 @@ func (l *loop) saw(r *seen) {
 	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epoch) { // what began before a standstill may have failed by it
 		l.weighDoubt(t, &r.result, now)
 		l.count(t, r.result)
+		l.settles(t, r.result.OK)
 		l.share(t, &r.result)
 		l.decide(t, now)
 	}
@@ -108,10 +109,25 @@ func (l *loop) saw(r *seen) {
 	l.plan(t, now)
 }
 
-// count keeps how often in a row, and how often it changes.
+// settles scores how often the hard state changes: that a result does not change it yet, or never will, is no flapping.
+// Of one that is held down, results that settle nothing speak for calm.
+func (l *loop) settles(t *tracked, ok bool) {
+	hard := ok && t.passes >= t.rec.Data.Rise() || !ok && t.fails >= t.rec.Data.Fall()
+	switch {
+	case t.state == instance.Flapping:
+		t.flaps.Add(ok && hard || !hard && t.flaps.Last())
+	case several(t): // its observers decide together
+		if t.state == instance.Unhealthy || t.found() {
+			t.flaps.Add(t.state != instance.Unhealthy)
+		}
+	case hard:
+		t.flaps.Add(ok)
+	}
+}
+
+// count keeps how often in a row.
 func (l *loop) count(t *tracked, r instance.Result) {
 	l.renewed(t)
-	t.flaps.Add(r.OK)
 	if r.OK {
 		t.passes, t.fails, t.last = t.passes+1, 0, nil
 		return
@@ -181,6 +197,7 @@ func (l *loop) mirror(t *tracked) {
 	} else {
 		t.fails = max(t.fails, t.rec.Data.Fall())
 	}
+	l.settles(t, r.OK)
 	l.decide(t, now)
 	l.plan(t, now)
 }

@@ -55,7 +55,7 @@ func setup(t *testing.T) *world {
 	_, err = streams.Ensure(ctx, js, plan)
 	require.NoError(t, err)
 	w.instances = kv.NewIndex(js, instance.Machine.Plural, describe, kv.Options{Log: log})
-	w.preservations = kv.NewIndex(js, preservation.Machine.Plural, func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{Log: log})
+	w.preservations = kv.NewIndex(js, preservation.Machine.Plural, describeZone, kv.Options{Log: log})
 	engine := &consumers.Engine{Deps: w.Deps}
 	for _, run := range []func(context.Context) error{w.instances.Run, w.preservations.Run, engine.Run} {
 		w.running.Go(func() { _ = run(ctx) })
@@ -77,6 +77,16 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 		return m, err
 	}
 	m.Value, err = instance.Decode(value)
+	return m, err
+}
+
+func describeZone(_ string, value []byte) (kv.Meta, error) {
+	m, err := kv.DescribeJSON(value)
+	if err != nil {
+		return m, err
+	}
+	e, err := preservation.Machine.Decode(value)
+	m.Value = e.Data
 	return m, err
 }
 
@@ -130,6 +140,26 @@ func (l lazy) String() string { return l() }
 func (w *world) state(key string) string {
 	item, _ := w.instances.Get(key)
 	return item.State
+}
+
+// routable reports whether all of them are found.
+func (w *world) routable(keys ...string) bool {
+	for _, key := range keys {
+		if s := w.state(key); s != instance.Healthy && s != instance.Suspect {
+			return false
+		}
+	}
+	return true
+}
+
+// in counts the instances of a state.
+func (w *world) in(state string, keys ...string) (n int) {
+	for _, key := range keys {
+		if w.state(key) == state {
+			n++
+		}
+	}
+	return n
 }
 
 // data is all that is stored of an instance; the index has less. It is empty where there is no instance.
@@ -219,6 +249,7 @@ type script struct {
 	mu      sync.Mutex
 	results map[string]instance.Result
 	probes  map[string]int
+	lossy   int            // each so manieth probe of an instance gives no answer; 0 is none
 	now     map[string]int // probes under way
 	doubled bool           // two at a time of one instance
 }
@@ -247,6 +278,9 @@ func (s *script) Check(_ context.Context, target instance.Target) instance.Resul
 	s.probes[target.Key]++
 	if r, ok := s.results[target.Key]; ok {
 		return r
+	}
+	if s.lossy > 0 && s.probes[target.Key]%s.lossy == 0 {
+		return timedOut
 	}
 	return instance.Result{OK: true}
 }

@@ -37,10 +37,12 @@ type tracked struct {
 	epoch   uint64
 	flaps   instance.Flaps
 	last    *instance.Result // the last one that failed
-	doubted bool             // that it fails was counted as this node's fault, and it has not answered since
+	fell    time.Duration    // since when it is lost; 0 is that it is not
+	answers time.Duration    // when its last probe was answered; 0 is that it was not
 	views   map[string]view  // of other observers
 
 	seen    time.Duration // last heard, or since when it is listened to
+	heard   time.Duration // last heard; 0 is never
 	zone    *zone
 	follows string        // key of the instance that an alias follows
 	weight  int           // its own word; -1 is none
@@ -104,6 +106,13 @@ func (l *loop) load(owned consumers.Set) {
 		}
 	}
 	l.owned = owned
+	for _, s := range l.services { // what was on its way for another owner's zones is not for this node to say again
+		if !owned.Has(streams.Partition(instance.Machine.Name, s.name)) {
+			for _, z := range s.zones {
+				z.tripped, z.denied = false, 0
+			}
+		}
+	}
 	there := make(map[string]bool, len(l.tracked))
 	for q := (kv.Query{Limit: 1000}); ; {
 		page := l.Instances.List(q)
@@ -200,7 +209,8 @@ func (l *loop) born(t *tracked, now time.Duration) {
 	l.unfollow(t)
 	t.kind, t.zone = t.rec.Data.Check.Kind(), t.service.zone(t.rec.Data.Zone)
 	t.passes, t.fails, t.flaps, t.last, t.views = 0, 0, instance.Flaps{}, nil, nil
-	t.seen, t.weight, t.stale, t.doubted, t.sent, t.retryAt, t.probeAt = now, -1, false, false, saying{}, 0, never
+	t.seen, t.heard, t.fell, t.answers = now, 0, 0, 0
+	t.weight, t.stale, t.sent, t.retryAt, t.probeAt = -1, false, saying{}, 0, never
 	if t.kind == instance.CheckAlias {
 		t.follows, t.probeAt = aliasKey(t.rec), now
 		if l.aliases[t.follows] == nil {
@@ -222,6 +232,10 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 		}
 	case instance.Unknown:
 		t.seen = max(t.seen, now)
+	case instance.Unhealthy:
+		if t.kind == instance.CheckTTL && from == instance.Suspect {
+			t.flaps.Add(false)
+		}
 	case instance.Draining:
 		t.drainAt, t.idle = t.revision, false
 	}
@@ -238,6 +252,7 @@ func spread(d time.Duration) time.Duration { return rand.N(max(d, 1)) } //nolint
 
 func (l *loop) drop(t *tracked) {
 	l.unfollow(t)
+	delete(l.failed, t)
 	delete(t.service.members, t)
 	delete(l.tracked, t.key)
 	if t.place >= 0 {
@@ -288,7 +303,7 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 		}
 		due = min(due, end)
 	}
-	if t.unsaid {
+	if t.unsaid || t.rec.Data.Protected && !t.zone.protects() {
 		due = now
 	}
 	return min(at, max(due, t.retryAt))

@@ -13,7 +13,6 @@ type Data struct {
 	Terms
 
 	Retries     int          `json:"healthCheckRetries"` // failures in a row that were reported
-	Persists    int          `json:"persists,omitempty"` // tries to persist that failed
 	Evidence    *Evidence    `json:"evidence,omitempty"` // what the last change was decided from
 	Suspicion   *Suspicion   `json:"suspicion,omitempty"`
 	Flap        *Flap        `json:"flap,omitempty"`
@@ -23,7 +22,7 @@ type Data struct {
 	Protected   bool         `json:"protected,omitempty"` // nothing expires: its service preserves itself
 
 	RegisteredAt time.Time `json:"registeredAt,omitzero"`    // when this generation was registered
-	AdmitUntil   time.Time `json:"admitUntil,omitzero"`      // the deadline over all tries to persist; zero once it is admitted
+	AdmitUntil   time.Time `json:"admitUntil,omitzero"`      // the deadline for its owner to admit it; zero once that is done
 	WarmSince    time.Time `json:"warmSince,omitzero"`       // when the warm-up began that is not over yet
 	Overdue      time.Time `json:"overdue,omitzero"`         // since when it is deregistered as soon as somebody sees that it is gone
 	Waits        int       `json:"waits,omitempty"`          // deadlines of the registration that passed while nobody looked at it

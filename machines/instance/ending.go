@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -36,13 +35,20 @@ func score(s *step, calm bool) {
 	s.Detail(EventFlapScored, map[string]any{"score": f.Score, "calm": calm, "until": f.Until})
 }
 
-// holdOn: hysteresis, as Nagios has it. What began above the high mark ends below the low one.
+// holdOn: hysteresis, as Nagios has it. What began above the high mark ends below the low one, when that is reported.
 func holdOn(s *step) {
-	f := *s.Data.Flap
-	f.Until = s.Now().Add(FlapHold)
-	s.Data.Flap = &f
-	s.Detail(EventFlapProlonged, map[string]any{"score": f.Score, "flapLow": s.Data.FlapLow(), "until": f.Until})
+	s.Detail(EventFlapProlonged, map[string]any{"score": s.Data.Flap.Score, "flapLow": s.Data.FlapLow()})
 }
+
+// flapUntil: once the time is over, only its results let it go.
+func flapUntil(s *step) time.Time {
+	if over(s) {
+		return time.Time{}
+	}
+	return s.Data.Flap.Until
+}
+
+func over(s *step) bool { return !s.Now().Before(s.Data.Flap.Until) }
 
 func calm(s *step) {
 	s.Data.Retries = 0
@@ -76,7 +82,7 @@ func cancelDrain(s *step) {
 	d := s.Data.Drain
 	s.Data.Drain, s.Data.Retries = nil, 0
 	s.Data.AdmitUntil = time.Time{}
-	if slices.Contains(registering, d.From) {
+	if d.From == Pending {
 		s.Data.AdmitUntil = s.Now().Add(AdmitWithin)
 	}
 	s.Fail(nil)
@@ -94,15 +100,6 @@ func drained(s *step) {
 func drainOver(s *step) {
 	s.Detail(EventDrainExpired, map[string]any{"drain": s.Data.Drain})
 	end(s, TimeoutDrain)
-}
-
-func drainFailed(s *step) {
-	f := machines.Body[machines.Failure](s)
-	s.Fail(f)
-	told := early(s, ReportDrainFailed)
-	told["error"] = s.Entity().LastError
-	s.Detail(EventDrainFailed, told)
-	end(s, ReportDrainFailed)
 }
 
 // early keeps why a drain ended before its deadline.

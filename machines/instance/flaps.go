@@ -3,8 +3,8 @@ package instance
 // flapLength is how many results the score looks at, as Nagios does.
 const flapLength = 21
 
-// Flaps remembers the last 21 results of an instance's checks. The zero value remembers none; it is copied by
-// assignment.
+// Flaps remembers the hard state of an instance after each of its last 21 results that left it in one: of rise passes
+// in a row, or of fall failures. The zero value remembers none; it is copied by assignment.
 type Flaps struct {
 	bits uint32 // the newest in bit 0; 1 passed
 	n    uint8
@@ -18,6 +18,9 @@ func (f *Flaps) Add(passed bool) {
 	}
 	f.n = min(f.n+1, flapLength)
 }
+
+// Last is the newest result; there is none in the zero value, which counts as a failure.
+func (f *Flaps) Last() bool { return f.bits&1 != 0 }
 
 // Len is how many results are remembered.
 func (f *Flaps) Len() int { return int(f.n) }

@@ -17,7 +17,7 @@ func (w *world) input() machines.Input {
 	case "evidence":
 		name := rapid.SampledFrom([]string{
 			instance.ReportPassed, instance.ReportPassed, instance.ReportPassed, instance.ReportFailed, instance.ReportFailed,
-			instance.ReportMissed, instance.ReportObserverLost, instance.ReportConfirmed, instance.ReportGone,
+			instance.ReportMissed, instance.ReportConfirmed, instance.ReportGone,
 		}).Draw(t, "evidence")
 		return report(t, name, w.evidence())
 	case "admission":
@@ -86,7 +86,7 @@ func (w *world) register() machines.Input {
 
 func (w *world) command() machines.Input {
 	t := w.t
-	switch name := rapid.SampledFrom([]string{"graceful-shutdown", "graceful-shutdown", "force-deregister", "cancel-drain", "cancel-drain", "retry-persist"}).Draw(t, "command"); name {
+	switch name := rapid.SampledFrom([]string{"graceful-shutdown", "graceful-shutdown", "force-deregister", "cancel-drain", "cancel-drain"}).Draw(t, "command"); name {
 	case "graceful-shutdown":
 		return command(t, name, instance.ShutdownBody{Generation: w.generation(), Drain: rapid.SampledFrom([]string{"", "1s", "1m"}).Draw(t, "drain")})
 	case "force-deregister":
@@ -124,16 +124,13 @@ func (w *world) flag() machines.Input {
 
 func (w *world) rare() machines.Input {
 	t := w.t
-	failure := machines.Failure{Code: "unavailable", Message: "no answer"}
-	switch name := rapid.SampledFrom([]string{"persistence-failure", "persistence-failure", "registration-failed", "flap-detected", "flap-calmed", "drain-complete", "drain-failed"}).Draw(t, "rare"); name {
+	switch name := rapid.SampledFrom([]string{"registration-failed", "flap-detected", "flap-calmed", "drain-complete"}).Draw(t, "rare"); name {
 	case "registration-failed":
 		return report(t, name, instance.RefusalReport{Reason: "quota", Generation: w.generation()})
 	case "flap-detected", "flap-calmed":
 		return report(t, name, instance.FlapReport{Score: rapid.Float64Range(0, 100).Draw(t, "score"), Generation: w.generation()})
-	case "drain-complete":
-		return report(t, name, instance.DrainReport{Reason: "seen", Generation: w.generation()})
 	default:
-		return report(t, name, failure)
+		return report(t, name, instance.DrainReport{Reason: "seen", Generation: w.generation()})
 	}
 }
 

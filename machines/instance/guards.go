@@ -52,11 +52,9 @@ func when(name string, holds func(*step) bool) *guard { return &guard{Name: name
 
 // Registration.
 var (
-	nobodyTried = when("nobody tried yet", func(s *step) bool { return s.Data.Persists == 0 && s.Data.Waits < OwnerWaits })
-	lastTry     = when("last try", func(s *step) bool { return s.Data.Persists+1 >= PersistTries })
-	tooLate     = when("too late", func(s *step) bool { return !s.Now().Before(s.Data.AdmitUntil) })
-	unchecked   = fence("unchecked", func(s *step) bool { return s.Data.Check.Kind() == CheckNone })
-	heard       = fence("passed meanwhile", func(s *step) bool {
+	nobodyLooked = when("nobody looked yet", func(s *step) bool { return s.Data.Waits < OwnerWaits })
+	unchecked    = fence("unchecked", func(s *step) bool { return s.Data.Check.Kind() == CheckNone })
+	heard        = fence("passed meanwhile", func(s *step) bool {
 		v := evidence(s)
 		return v != nil && (v.Generation == 0 || v.Generation == s.Entity().Generation) &&
 			s.Data.Check.Kind() != CheckNone && v.times() >= s.Data.Rise()
@@ -118,8 +116,9 @@ var (
 	steady = fence("steady", func(s *step) bool {
 		return !s.Data.Flap.Calm && machines.Body[FlapReport](s).Score < s.Data.FlapLow()
 	})
-	calmed   = when("steady, or nobody looks", func(s *step) bool { return s.Data.Flap.Calm || s.Data.Check.Kind() == CheckNone })
-	unsteady = fence("unsteady", func(s *step) bool {
+	steadyAtLast = fence("steady at last", func(s *step) bool { return steady.Holds(s) && over(s) })
+	calmed       = when("steady, or nobody looks", func(s *step) bool { return s.Data.Flap.Calm || s.Data.Check.Kind() == CheckNone })
+	unsteady     = fence("unsteady", func(s *step) bool {
 		d := s.Data
 		return !d.Policy.NoFlap && !d.Protected && machines.Body[FlapReport](s).Score >= d.FlapHigh()
 	})
@@ -173,7 +172,7 @@ var (
 	sooner = fence("sooner", func(s *step) bool {
 		return machines.Body[ShutdownBody](s).Drain != "" && drainUntil(s).Before(s.Data.Drain.Until)
 	})
-	notAdmitted = when("was not admitted yet", func(s *step) bool { return slices.Contains(registering, s.Data.Drain.From) })
+	notAdmitted = when("was not admitted yet", func(s *step) bool { return s.Data.Drain.From == Pending })
 	enables     = when("another maintenance", func(s *step) bool {
 		b, m := machines.Body[MaintenanceBody](s), s.Data.Maintenance
 		return b.Enabled && (m == nil || m.Reason != b.reason(s) || !m.Until.Equal(b.until(s.Now())))

@@ -13,10 +13,6 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// SpareFor is the least time after which a protected instance that would expire is looked at again: a short window would
-// be nothing but work while nothing may expire, and the end of the protection begins another one anyway.
-const SpareFor = 5 * time.Minute
-
 // maxOutput is how much of what a check said is kept.
 const maxOutput = 512
 
@@ -271,23 +267,23 @@ func expire(s *step) {
 	down(s)
 }
 
-// spare is what protection does: everything stays, with another window.
-func spare(s *step) {
-	s.Detail(EventSpared, map[string]any{"from": s.In.Command})
-	if n := again(s); n != nil && n.Until.Before(s.Now().Add(SpareFor)) {
-		n.Until = s.Now().Add(SpareFor)
+// suspectUntil: while it is protected nothing takes it out, so there is no deadline to write again and again; the end of
+// the protection sets one.
+func suspectUntil(s *step) time.Time {
+	if s.Data.Protected {
+		return time.Time{}
 	}
+	return s.Data.Suspicion.Until
 }
 
 // again gives a suspect instance a whole window from now on.
-func again(s *step) *Suspicion {
+func again(s *step) {
 	if s.Data.Suspicion == nil {
-		return nil
+		return
 	}
 	n := *s.Data.Suspicion
 	n.Until = s.Now().Add(s.Data.SuspectWindow(len(n.Confirmed), n.Of))
 	s.Data.Suspicion = &n
-	return &n
 }
 
 // SuspectWindow is how long an instance stays suspect after so many of the other observers that decide confirmed it: the
@@ -305,13 +301,11 @@ func (t *Terms) SuspectWindow(confirmed, of int) time.Duration {
 	return longest - time.Duration(part*float64(longest-shortest))
 }
 
+// criticalUntil: what is overdue already waits for whoever sees that it is gone, and not for another deadline.
 func criticalUntil(s *step) time.Time {
 	after := s.Data.CriticalAfter()
-	if after == 0 {
-		return time.Time{} // never
-	}
-	if s.Data.Protected || !s.Data.Overdue.IsZero() {
-		after = max(after, SpareFor)
+	if after == 0 || s.Data.Protected || !s.Data.Overdue.IsZero() {
+		return time.Time{}
 	}
 	return s.Now().Add(after)
 }

@@ -65,12 +65,12 @@ func TestRoutable(t *testing.T) {
 	t.Parallel()
 	d := &instance.Known{Weight: 100}
 	for state, want := range map[string]bool{
-		"": false, instance.Pending: false, instance.PersistFailed: false, instance.Unknown: false, instance.Warming: true, instance.Healthy: true,
+		"": false, instance.Pending: false, instance.Unknown: false, instance.Warming: true, instance.Healthy: true,
 		instance.Suspect: true, instance.Unhealthy: false, instance.Flapping: false, instance.Draining: false, instance.Deregistered: false,
 	} {
 		require.Equal(t, want, instance.Routable(state, d, noon), state)
 	}
-	require.Len(t, instance.Machine.States, 10, "a new state: is it routable?")
+	require.Len(t, instance.Machine.States, 9, "a new state: is it routable?")
 }
 
 // The numbers are memberlist's: with k confirmations to come the window begins with the longest and ends with the

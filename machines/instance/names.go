@@ -2,16 +2,15 @@ package instance
 
 // States. The names are those of the first design; registering and active are the prefixes of its nested states.
 const (
-	Pending       = "registering.pending_persistence"
-	PersistFailed = "registering.persistence_failed"
-	Unknown       = "active.unknown"   // registered, not checked yet: not found
-	Warming       = "active.warming"   // passed its checks, gets a growing part of its weight
-	Healthy       = "active.healthy"   // found
-	Suspect       = "active.suspect"   // said nothing for a while: still found, with less weight, for a bounded time
-	Unhealthy     = "active.unhealthy" // not found
-	Flapping      = "active.flapping"  // changed too often: held down, not found
-	Draining      = "draining"         // ends; found only when it is asked for
-	Deregistered  = "deregistered"
+	Pending      = "registering.pending_persistence"
+	Unknown      = "active.unknown"   // registered, not checked yet: not found
+	Warming      = "active.warming"   // passed its checks, gets a growing part of its weight
+	Healthy      = "active.healthy"   // found
+	Suspect      = "active.suspect"   // said nothing for a while: still found, with less weight, for a bounded time
+	Unhealthy    = "active.unhealthy" // not found
+	Flapping     = "active.flapping"  // changed too often: held down, not found
+	Draining     = "draining"         // ends; found only when it is asked for
+	Deregistered = "deregistered"
 )
 
 // Inputs. In brackets the name that the first design gave the event.
@@ -20,24 +19,20 @@ const (
 	CommandShutdown    = "graceful-shutdown" // [GRACEFUL_SHUTDOWN]
 	CommandForce       = "force-deregister"  // [FORCE_DEREGISTER]
 	CommandCancelDrain = "cancel-drain"      // [DRAIN_CANCELLED]
-	CommandRetry       = "retry-persist"     // [RETRY_PERSIST], also a timeout
 	CommandMaintenance = "maintenance"
 	CommandPin         = "pin" // an administrator's weight
 	CommandLabel       = "label"
 
 	ReportPersisted      = "persistence-success" // [PERSISTENCE_SUCCESS] the owner has read the record back and admits it
-	ReportPersistFailed  = "persistence-failure" // [PERSISTENCE_FAILURE]
 	ReportRefused        = "registration-failed" // [REGISTRATION_FAILED]
 	ReportPassed         = "health-check-passed" // [HEALTH_CHECK_PASSED]
 	ReportFailed         = "health-check-failed" // [HEALTH_CHECK_FAILED]
 	ReportMissed         = "heartbeat-missed"    // [HEARTBEAT_MISSED]
-	ReportObserverLost   = "observer-lost"       // [OBSERVER_LOST]
 	ReportConfirmed      = "suspicion-confirmed" // another observer sees the same
 	ReportGone           = "critical-confirmed"  // who looks at it for long enough sees it gone, after TimeoutCritical
 	ReportFlap           = "flap-detected"       // [FLAP_DETECTED]
 	ReportCalm           = "flap-calmed"         // its results are steady again
 	ReportDrained        = "drain-complete"      // [DRAIN_COMPLETE]
-	ReportDrainFailed    = "drain-failed"        // [DRAIN_FAILED]
 	ReportProtect        = "protect"             // its service and zone preserve themselves: nothing expires
 	ReportUnprotect      = "unprotect"
 	ReportMaintenanceEnd = "maintenance-expired"

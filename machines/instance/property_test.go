@@ -20,7 +20,6 @@ import (
 // state. What keeps the state and leaves no version is not in it.
 const (
 	pending   = "registering.pending_persistence"
-	notKept   = "registering.persistence_failed"
 	unknown   = "active.unknown"
 	warming   = "active.warming"
 	healthy   = "active.healthy"
@@ -34,33 +33,32 @@ const (
 var lawful = map[string]map[string][]string{
 	"": {"register": {pending}},
 	pending: {
-		"persistence-success": {unknown, warming, healthy}, "persistence-failure": {notKept, gone},
+		"persistence-success": {unknown, warming, healthy},
 		"registration-failed": {gone}, "registration-deadline": {pending, gone}, "graceful-shutdown": {draining},
 	},
-	notKept: {"retry-persist": {pending, gone}, "registration-failed": {gone}, "graceful-shutdown": {draining}},
 	unknown: {
 		"health-check-passed": {warming, healthy}, "health-check-failed": {unhealthy, gone}, "heartbeat-missed": {unhealthy},
 		"flap-detected": {flapping}, "graceful-shutdown": {draining},
 	},
 	warming: {
 		"health-check-passed": {warming}, "warmup-complete": {healthy}, "health-check-failed": {suspect, unhealthy, gone},
-		"heartbeat-missed": {suspect}, "observer-lost": {suspect}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+		"heartbeat-missed": {suspect}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
 	},
 	healthy: {
 		"health-check-passed": {healthy}, "health-check-failed": {suspect, unhealthy, gone},
-		"heartbeat-missed": {suspect}, "observer-lost": {suspect}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+		"heartbeat-missed": {suspect}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
 	},
 	suspect: {
 		"health-check-passed": {warming, healthy}, "health-check-failed": {suspect, unhealthy}, "suspicion-confirmed": {suspect, unhealthy},
-		"suspect-timeout": {suspect, unhealthy}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
+		"suspect-timeout": {unhealthy}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
 	},
 	unhealthy: {
 		"health-check-passed": {unhealthy, warming, healthy}, "health-check-failed": {unhealthy, gone},
 		"deregister-critical-after": {unhealthy}, "critical-confirmed": {gone}, "flap-detected": {flapping}, "graceful-shutdown": {draining},
 	},
-	flapping: {"flap-cleared": {unknown, flapping}, "flap-detected": {flapping}, "flap-calmed": {flapping}, "graceful-shutdown": {draining}},
+	flapping: {"flap-cleared": {unknown, flapping}, "flap-detected": {flapping}, "flap-calmed": {unknown, flapping}, "graceful-shutdown": {draining}},
 	draining: {
-		"graceful-shutdown": {draining}, "drain-complete": {gone}, "drain-failed": {gone}, "drain-timeout": {gone},
+		"graceful-shutdown": {draining}, "drain-complete": {gone}, "drain-timeout": {gone},
 		"cancel-drain": {pending, unknown, warming, healthy},
 	},
 	gone: {"register": {pending}},
@@ -216,10 +214,14 @@ func (w *world) whole(e machines.Entity) {
 	t, d := w.t, e.Data.(*instance.Data)
 	deadline, armed := e.Timers["deadline"]
 	switch e.State {
-	case pending, notKept, warming, suspect, flapping, draining:
+	case pending, warming, draining:
 		require.True(t, armed, "no deadline while %s", e.State)
+	case suspect:
+		require.Equal(t, !d.Protected, armed, "the end of the protection ends it")
+	case flapping:
+		require.True(t, armed || !w.now.Before(d.Flap.Until), "its time is over: its results end it")
 	case unhealthy:
-		require.Equal(t, d.CriticalAfter() > 0, armed)
+		require.Equal(t, d.CriticalAfter() > 0 && !d.Protected && d.Overdue.IsZero(), armed)
 	default:
 		require.False(t, armed, "a deadline while %s", e.State)
 	}
@@ -231,9 +233,9 @@ func (w *world) whole(e machines.Entity) {
 	}
 	require.True(t, d.Overdue.IsZero() || e.State == unhealthy, "overdue while %s", e.State)
 	require.Equal(t, e.State == suspect, d.Suspicion != nil)
-	require.Equal(t, e.State == pending || e.State == notKept, !d.AdmitUntil.IsZero())
+	require.Equal(t, e.State == pending, !d.AdmitUntil.IsZero())
 	require.Equal(t, e.State == draining, d.Drain != nil && e.State != gone)
-	if e.State == suspect {
+	if e.State == suspect && !d.Protected {
 		require.Equal(t, d.Suspicion.Until, deadline.At)
 	}
 	if e.State == warming {
@@ -243,7 +245,7 @@ func (w *world) whole(e machines.Entity) {
 		require.Empty(t, d.Failing)
 		require.Empty(t, d.Passing)
 	}
-	if e.State == unhealthy || e.State == notKept {
+	if e.State == unhealthy {
 		require.NotNil(t, e.LastError, "%s without a reason", e.State)
 	}
 	w.found(e, d)
@@ -275,7 +277,7 @@ func (w *world) found(e machines.Entity, d *instance.Data) {
 // spared: while it is protected, nothing but people and registrations takes it out.
 func (w *world) spared(next machines.Entity, out machines.Output) {
 	d := w.e.Data.(*instance.Data)
-	if !d.Protected || out.From == draining || out.From == pending || out.From == notKept {
+	if !d.Protected || out.From == draining || out.From == pending {
 		return
 	}
 	if slices.Contains([]string{unhealthy, gone, flapping}, out.To) && out.From != out.To {

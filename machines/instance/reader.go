@@ -156,7 +156,6 @@ func (rec *Record) quick(r *Reader, value []byte) bool {
 func (d *Known) quick(r *Reader, value []byte) bool {
 	f, tags := fields{b: value}, false
 	var check, policy []byte
-	var n int
 	var at time.Time
 	for f.next() {
 		ok := false
@@ -178,8 +177,6 @@ func (d *Known) quick(r *Reader, value []byte) bool {
 			policy, ok = f.value, true
 		case "healthCheckRetries":
 			ok = f.int(&d.Retries)
-		case "persists":
-			ok = f.int(&n)
 		case "evidence":
 			ok = evidenceIsOne(f.value)
 		case "protected":

@@ -1,8 +1,6 @@
 package instance
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"reflect"
 	"time"
@@ -12,10 +10,8 @@ import (
 
 // How a registration is made durable before anybody may find it.
 const (
-	AdmitWithin  = time.Minute // all tries together; then the registration is given up
-	PersistTries = 6           // tries to read the record back
-	OwnerWaits   = 10          // times AdmitWithin, while nobody has tried at all: the owner may be away
-	PersistWait  = time.Second // before the second try; doubled for each further one
+	AdmitWithin = time.Minute // for its owner to read the record back
+	OwnerWaits  = 10          // times AdmitWithin: the owner may be away; then the registration is given up
 )
 
 // The codes of an instance's last error.
@@ -65,40 +61,9 @@ func register(s *step) {
 // admit: whoever asks the bucket finds the record, so the instance may take part.
 func admit(s *step) {
 	b := machines.Body[Admission](s)
-	s.Data.AdmitUntil, s.Data.Persists, s.Data.Waits = time.Time{}, 0, 0
+	s.Data.AdmitUntil, s.Data.Waits = time.Time{}, 0
 	s.Fail(nil)
 	s.Detail(EventAdmitted, map[string]any{"revision": b.Revision, "check": s.Data.Check.Kind()})
-}
-
-func persistFailed(s *step) {
-	f := machines.Body[machines.Failure](s)
-	s.Data.Persists++
-	s.Fail(f)
-	s.Detail(EventPersistFailed, map[string]any{"error": s.Entity().LastError, "try": s.Data.Persists, "of": PersistTries, "nextTry": nextTry(s)})
-}
-
-// nextTry is when the record is read again: the wait doubles with every try, lies within a quarter of that, so that
-// instances which failed together do not come again together, and does not go beyond the deadline over all tries.
-func nextTry(s *step) time.Time {
-	wait := PersistWait << min(max(s.Data.Persists-1, 0), 10)
-	h := sha256.Sum256([]byte(s.Entity().Key() + s.In.ID))
-	part := float64(binary.BigEndian.Uint64(h[:])>>11)/(1<<53)/2 + 0.75
-	at := s.Now().Add(time.Duration(float64(wait) * part))
-	if at.After(s.Data.AdmitUntil) {
-		return s.Data.AdmitUntil
-	}
-	return at
-}
-
-func retryPersist(s *step) {
-	s.Detail(EventPersistRetried, map[string]any{"try": s.Data.Persists + 1, "of": PersistTries})
-}
-
-func giveUpPersisting(s *step) {
-	f := machines.Body[machines.Failure](s)
-	s.Data.Persists++
-	s.Detail(EventPersistFailed, map[string]any{"error": f, "try": s.Data.Persists, "of": PersistTries})
-	notRegistered(s, fmt.Sprintf("not persisted in %d tries: %s", s.Data.Persists, f.Message))
 }
 
 // waitForOwner: nobody has looked at the registration, which says nothing against it.
@@ -109,18 +74,14 @@ func waitForOwner(s *step) {
 }
 
 func registrationLate(s *step) {
-	msg := fmt.Sprintf("not admitted within %s", AdmitWithin)
-	if last := s.Entity().LastError; last != nil {
-		msg += ": " + last.Message
-	}
-	notRegistered(s, msg)
+	notRegistered(s, fmt.Sprintf("not admitted within %s", (OwnerWaits+1)*AdmitWithin))
 }
 
 func registrationRefused(s *step) { notRegistered(s, machines.Body[RefusalReport](s).Reason) }
 
 func notRegistered(s *step, why string) {
 	s.Fail(&machines.Failure{Code: FailureRegistration, Message: why})
-	s.Detail(EventRegistrationFailed, map[string]any{"error": s.Entity().LastError, "tries": s.Data.Persists})
+	s.Detail(EventRegistrationFailed, map[string]any{"error": s.Entity().LastError})
 	end(s, FailureRegistration)
 }
 

@@ -8,13 +8,12 @@ import (
 
 // Groups of states that several rows share.
 var (
-	registering = []string{Pending, PersistFailed}
-	checked     = []string{Unknown, Warming, Healthy, Suspect, Unhealthy} // results decide where they go
-	active      = append(slices.Clone(checked), Flapping)
-	found       = []string{Warming, Healthy}
-	starting    = slices.Concat(registering, active)
-	live        = slices.Concat(starting, only(Draining))
-	anywhere    = slices.Concat([]string{machines.None, Deregistered}, live)
+	checked  = []string{Unknown, Warming, Healthy, Suspect, Unhealthy} // results decide where they go
+	active   = append(slices.Clone(checked), Flapping)
+	found    = []string{Warming, Healthy}
+	starting = slices.Concat(only(Pending), active)
+	live     = slices.Concat(starting, only(Draining))
+	anywhere = slices.Concat([]string{machines.None, Deregistered}, live)
 )
 
 type edge = machines.Edge[Data]
@@ -32,13 +31,9 @@ var table = slices.Concat(registration, results, silence, ending, flags)
 
 var registration = slices.Concat([]edge{
 	{From: anywhere, On: CommandRegister, To: Pending, Reenter: true, Do: register, Emit: emit(EventRegistered)},
-	{From: only(Pending), On: ReportPersistFailed, If: lastTry, To: Deregistered, Do: giveUpPersisting, Emit: emit(EventPersistFailed, EventRegistrationFailed, EventDeregistered)},
-	{From: only(Pending), On: ReportPersistFailed, To: PersistFailed, Do: persistFailed, Emit: emit(EventPersistFailed)},
-	{From: only(PersistFailed), On: CommandRetry, If: tooLate, To: Deregistered, Do: registrationLate, Emit: emit(EventRegistrationFailed, EventDeregistered)},
-	{From: only(PersistFailed), On: CommandRetry, To: Pending, Do: retryPersist, Emit: emit(EventPersistRetried)},
-	{From: only(Pending), On: TimeoutRegistration, If: nobodyTried, To: machines.Same, Rearm: true, Do: waitForOwner, Emit: emit(EventSpared)},
+	{From: only(Pending), On: TimeoutRegistration, If: nobodyLooked, To: machines.Same, Rearm: true, Do: waitForOwner, Emit: emit(EventSpared)},
 	{From: only(Pending), On: TimeoutRegistration, To: Deregistered, Do: registrationLate, Emit: emit(EventRegistrationFailed, EventDeregistered)},
-	{From: registering, On: ReportRefused, If: current, To: Deregistered, Do: registrationRefused, Emit: emit(EventRegistrationFailed, EventDeregistered)},
+	{From: only(Pending), On: ReportRefused, If: current, To: Deregistered, Do: registrationRefused, Emit: emit(EventRegistrationFailed, EventDeregistered)},
 	{From: only(Pending), On: ReportPersisted, If: heardWarm, To: Warming, Do: both(admit, warm), Emit: emit(EventAdmitted, EventWarming)},
 	{From: only(Pending), On: ReportPersisted, If: heard, To: Healthy, Do: both(admit, well), Emit: emit(EventAdmitted, EventHealthy)},
 }, begin(Pending, ReportPersisted, admit, EventAdmitted), []edge{
@@ -75,6 +70,7 @@ var results = []edge{
 	{From: checked, On: ReportFlap, If: unsteady, To: Flapping, Do: holdDown, Emit: emit(EventFlapping)},
 	{From: only(Flapping), On: ReportFlap, If: unsteadyAgain, To: machines.Same, Do: unsettle, Emit: emit(EventFlapScored)},
 	{From: live, On: ReportFlap, If: current, To: machines.Same, Noop: true},
+	{From: only(Flapping), On: ReportCalm, If: steadyAtLast, To: Unknown, Do: calm, Emit: emit(EventFlapCleared)},
 	{From: only(Flapping), On: ReportCalm, If: steady, To: machines.Same, Do: settle, Emit: emit(EventFlapScored)},
 	{From: live, On: ReportCalm, If: current, To: machines.Same, Noop: true},
 	{From: only(Flapping), On: TimeoutFlap, If: calmed, To: Unknown, Do: calm, Emit: emit(EventFlapCleared)},
@@ -85,14 +81,10 @@ var silence = []edge{
 	{From: only(Unknown), On: ReportMissed, If: mayExpire, To: Unhealthy, Do: neverHeard, Emit: emit(EventUnhealthy)},
 	{From: found, On: ReportMissed, If: current, To: Suspect, Do: suspect, Emit: emit(EventSuspected)},
 	{From: but(live, Warming, Healthy), On: ReportMissed, If: current, To: machines.Same, Noop: true},
-	{From: found, On: ReportObserverLost, If: current, To: Suspect, Do: suspect, Emit: emit(EventSuspected)},
-	{From: but(live, Warming, Healthy), On: ReportObserverLost, If: current, To: machines.Same, Noop: true},
 	{From: only(Suspect), On: ReportConfirmed, If: decides, To: Unhealthy, Do: agree, Emit: emit(EventSuspicionConfirmed, EventUnhealthy)},
 	{From: only(Suspect), On: ReportConfirmed, If: another, To: machines.Same, Rearm: true, Do: confirm, Emit: emit(EventSuspicionConfirmed)},
 	{From: live, On: ReportConfirmed, If: current, To: machines.Same, Noop: true},
-	{From: only(Suspect), On: TimeoutSuspect, If: protected, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
 	{From: only(Suspect), On: TimeoutSuspect, To: Unhealthy, Do: expire, Emit: emit(EventUnhealthy)},
-	{From: only(Unhealthy), On: TimeoutCritical, If: protected, To: machines.Same, Rearm: true, Do: spare, Emit: emit(EventSpared)},
 	{From: only(Unhealthy), On: TimeoutCritical, To: machines.Same, Rearm: true, Do: fallDue, Emit: emit(EventOverdue)},
 	{From: only(Unhealthy), On: ReportGone, If: overdue, To: Deregistered, Do: criticalTooLong, Emit: emit(EventDeregistered)},
 	{From: live, On: ReportGone, If: current, To: machines.Same, Noop: true},
@@ -105,13 +97,13 @@ var ending = slices.Concat([]edge{
 	{From: live, On: CommandForce, If: current, To: Deregistered, Do: force, Emit: emit(EventDeregistered)},
 	{From: only(Deregistered), On: CommandForce, If: current, To: machines.Same, Noop: true},
 	{From: only(Draining), On: ReportDrained, If: current, To: Deregistered, Do: drained, Emit: emit(EventDrainCompleted, EventDeregistered)},
-	{From: only(Draining), On: ReportDrainFailed, To: Deregistered, Do: drainFailed, Emit: emit(EventDrainFailed, EventDeregistered)},
 	{From: only(Draining), On: TimeoutDrain, To: Deregistered, Do: drainOver, Emit: emit(EventDrainExpired, EventDeregistered)},
 	{From: only(Draining), On: CommandCancelDrain, If: notAdmitted, To: Pending, Do: cancelDrain, Emit: emit(EventDrainCancelled)},
 }, begin(Draining, CommandCancelDrain, cancelDrain, EventDrainCancelled))
 
 var flags = []edge{
-	{From: live, On: ReportProtect, If: unprotected, To: machines.Same, Do: protect, Emit: emit(EventProtected)},
+	{From: []string{Suspect, Unhealthy}, On: ReportProtect, If: unprotected, To: machines.Same, Rearm: true, Do: protect, Emit: emit(EventProtected)},
+	{From: but(live, Suspect, Unhealthy), On: ReportProtect, If: unprotected, To: machines.Same, Do: protect, Emit: emit(EventProtected)},
 	{From: live, On: ReportProtect, To: machines.Same, Noop: true},
 	{From: []string{Suspect, Unhealthy}, On: ReportUnprotect, If: protected, To: machines.Same, Rearm: true, Do: unprotect, Emit: emit(EventUnprotected)},
 	{From: but(live, Suspect, Unhealthy), On: ReportUnprotect, If: protected, To: machines.Same, Do: unprotect, Emit: emit(EventUnprotected)},

@@ -10,7 +10,8 @@ import (
 
 // When a service preserves itself, and for how long.
 const (
-	DefaultLimit = 0.15             // more than this share of its instances
+	DefaultLimit = 0.15             // more than this share of its instances, when they give no sign
+	FailingLimit = 0.5              // or this one, when some of them answer, and say that they are not well
 	MinExpiring  = 3                // and at least so many: one or two that die are dead
 	DecayAfter   = 30 * time.Minute // protected for longer, what is silent is dead
 	SettleAfter  = time.Minute      // recovering for so long without new losses, it is normal
@@ -73,5 +74,8 @@ func (l *Losses) Validate() *machines.Refusal {
 // Exceed reports whether so many expire at once that it is more likely that the registry cannot hear them: more than
 // the limit, and at least [MinExpiring].
 func (l *Losses) Exceed() bool {
+	if l.Blind && l.Expiring > 0 {
+		return true
+	}
 	return l.Expiring >= MinExpiring && float64(l.Expiring) > cmp.Or(l.Limit, DefaultLimit)*float64(l.Total)
 }

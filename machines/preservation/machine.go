@@ -19,7 +19,7 @@ const (
 
 // Machine is the self-preservation of a service in a zone.
 var Machine = machines.Define(machines.Definition[Data]{
-	Name: "preservation", Plural: "preservations", Parent: "service", Doc: "Self-preservation of one service in one zone: when too many instances fall silent at once, nothing expires.",
+	Name: "preservation", Plural: "preservations", Parent: "service", Doc: "Self-preservation of one service in one zone: when too many instances are lost at once, none of them is taken out.",
 	States: states, Inputs: inputs, Events: events, Edges: table,
 	Columns: []machines.Column{
 		{Title: "EXPIRING", Path: "data.losses.expiring"},
@@ -46,8 +46,6 @@ var table = []machines.Edge[Data]{
 	{From: every, On: ReportLosses, To: machines.Same, Noop: true},
 	{From: only(Protected), On: ReportRenewals, If: recovers, To: Recovering, Do: recovering, Emit: emit(EventRecovering)},
 	{From: every, On: ReportRenewals, To: machines.Same, Noop: true},
-	{From: only(Protected), On: ReportDecayed, If: free, To: Normal, Do: end, Emit: emit(EventNormal)},
-	{From: every, On: ReportDecayed, To: machines.Same, Noop: true},
 	{From: only(Protected), On: TimeoutDecay, To: Normal, Do: end, Emit: emit(EventNormal)},
 	{From: only(Recovering), On: TimeoutSettled, To: Normal, Do: end, Emit: emit(EventNormal)},
 
@@ -66,9 +64,8 @@ var states = []machines.State[Data]{
 var inputs = []machines.Command{
 	{Name: CommandHold, Doc: "Stay protected until released.", Birth: true},
 	{Name: CommandRelease, Doc: "What is silent is dead: end the protection, and protect nothing for a while.", Body: ReleaseBody{}, Destructive: true},
-	{Name: ReportLosses, Doc: "So many expire at once.", Body: Losses{}, Birth: true, Report: true},
-	{Name: ReportRenewals, Doc: "Enough are heard again.", Body: Losses{}, Report: true},
-	{Name: ReportDecayed, Doc: "What is silent has been so for so long that it does not count any more.", Body: Losses{}, Report: true},
+	{Name: ReportLosses, Doc: "So many are lost at once.", Body: Losses{}, Birth: true, Report: true},
+	{Name: ReportRenewals, Doc: "Enough are well again.", Body: Losses{}, Report: true},
 	{Name: TimeoutSettled, Doc: "It has been heard again for long enough.", Report: true},
 	{Name: TimeoutDecay, Doc: "It was protected for too long.", Report: true},
 }
@@ -78,7 +75,7 @@ var events = []machines.EventType{
 	{Name: EventProtected, Class: machines.ClassState, Doc: "Nothing expires from now on, and what it was decided from."},
 	{Name: EventLosses, Class: machines.ClassProgress, Doc: "More or fewer expire while nothing does."},
 	{Name: EventRecovering, Class: machines.ClassState, Doc: "Enough are heard again."},
-	{Name: EventNormal, Class: machines.ClassState, Doc: "Expiry goes on, and why: settled, decayed, decay or release."},
+	{Name: EventNormal, Class: machines.ClassState, Doc: "Expiry goes on, and why: settled, decay or release."},
 	{Name: EventHeld, Class: machines.ClassState, Doc: "An operator holds the protection."},
 	{Name: EventReleased, Class: machines.ClassState, Doc: "An operator ended the protection, and until when there is none."},
 }

@@ -1,6 +1,6 @@
-// Package preservation is the self-preservation of one service in one zone: when many of its instances expire within
-// one window, it is more likely that the registry cannot hear them than that they are dead, so nothing expires until
-// they are heard again or the baseline has decayed. Its key is <namespace>.<service>.<zone>; the zone of instances
+// Package preservation is the self-preservation of one service in one zone: when many of its instances fall silent, or fail
+// their probes, within one window, it is more likely that the registry cannot hear them than that they are dead, so
+// nothing expires until they are well again or the baseline has decayed. Its key is <namespace>.<service>.<zone>; the zone of instances
 // without one is "none".
 package preservation
 
@@ -21,7 +21,6 @@ const (
 
 	ReportLosses   = "losses"   // too many expire at once; body Losses; creates the entity
 	ReportRenewals = "renewals" // enough are heard again; body Losses
-	ReportDecayed  = "decayed"  // those that are silent have been so for so long that they do not count any more
 
 	TimeoutSettled = "settled" // recovering has lasted
 	TimeoutDecay   = "decay"   // protected has lasted too long (30 min by default)
@@ -29,8 +28,11 @@ const (
 
 // Losses is how a service stands in one zone.
 type Losses struct {
-	Total    int     `json:"total"`    // instances that should be heard
-	Expiring int     `json:"expiring"` // of these, silent for longer than they may
-	Window   string  `json:"window"`   // in which they went silent
+	Total    int     `json:"total"`    // instances that should be well
+	Expiring int     `json:"expiring"` // of these, silent for longer than they may, or failing
+	Window   string  `json:"window"`   // in which that began
 	Limit    float64 `json:"limit"`    // share that was exceeded; 0.15 by default
+
+	// Blind says that most of what the node probes, of all services, gives no answer: then any loss is too many.
+	Blind bool `json:"blind,omitempty"`
 }

@@ -33,7 +33,7 @@ func TestTheTableIsTheSpecification(t *testing.T) {
 	want := map[string]map[string][]string{
 		"":           {"losses": {"normal", "protected"}, "hold": {"protected"}},
 		"normal":     {"losses": {"protected"}, "hold": {"protected"}},
-		"protected":  {"losses": {"protected"}, "renewals": {"recovering"}, "decayed": {"normal"}, "decay": {"normal"}, "hold": {"protected"}, "release": {"normal"}},
+		"protected":  {"losses": {"protected"}, "renewals": {"recovering"}, "decay": {"normal"}, "hold": {"protected"}, "release": {"normal"}},
 		"recovering": {"losses": {"protected"}, "settled": {"normal"}, "hold": {"protected"}, "release": {"normal"}},
 	}
 	got := map[string]map[string][]string{}
@@ -64,6 +64,8 @@ func TestExceed(t *testing.T) {
 		{preservation.Losses{Total: 1000, Expiring: 150}, false},
 		{preservation.Losses{Total: 1000, Expiring: 151}, true},
 		{preservation.Losses{Total: 1000, Expiring: 151, Limit: 0.5}, false},
+		{preservation.Losses{Total: 5, Expiring: 1, Blind: true}, true},
+		{preservation.Losses{Total: 5, Blind: true}, false},
 	} {
 		require.Equal(t, x.want, x.losses.Exceed(), "%+v", x.losses)
 	}
