@@ -159,9 +159,11 @@ func (p *partition) handle(it *item) {
 	}
 	// Where the stream has seen the id of a lookup and the entity has not, the id was used up by somebody else: the command
 	// was never taken, and is now.
-	if r := it.precondition(h); r != nil {
-		p.refused(it, r)
-		return
+	for _, r := range []*machines.Refusal{it.precondition(h), p.fenced(it, h)} {
+		if r != nil {
+			p.refused(it, r)
+			return
+		}
 	}
 	if n := p.failures[it.seq]; n >= maxFailures {
 		p.kill(it, fmt.Errorf("given up after %d tries", n))

@@ -16,6 +16,9 @@ func (s Set) Has(partition int) bool { return s&(1<<partition) != 0 }
 type Shares interface {
 	// Owned returns the partitions that this node owns now, and a channel that is closed when that changes.
 	Owned() (Set, <-chan struct{})
+	// Claim is the revision of the claim under which this node owns the partition now: higher than that of any owner before,
+	// and 0 when it does not.
+	Claim(partition int) uint64
 }
 
 // Everything is the Shares of a node that is alone.
@@ -23,3 +26,6 @@ type Everything struct{}
 
 // Owned returns all partitions, for ever.
 func (Everything) Owned() (Set, <-chan struct{}) { return All, nil }
+
+// Claim returns 1: nobody owned anything before.
+func (Everything) Claim(int) uint64 { return 1 }

@@ -26,6 +26,7 @@ type Command struct {
 	Reason  string
 	Trace   string        // W3C traceparent
 	Expect  string        // revision that the entity must be at, or empty
+	Fence   string        // claim of a partition under which a report was made, or empty; see consumers.Fence
 	Wait    time.Duration // how long the sender waits for what comes of it; events may tell, nothing depends on it
 	Body    []byte
 }
@@ -88,7 +89,7 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 	if cmd.Wait > 0 {
 		wait = cmd.Wait.String()
 	}
-	for _, h := range [][2]string{{HeaderWait, wait}, {HeaderReply, reply}, {HeaderActor, cmd.Actor}, {HeaderReason, cmd.Reason}, {HeaderTrace, cmd.Trace}, {HeaderExpect, cmd.Expect}} {
+	for _, h := range [][2]string{{HeaderWait, wait}, {HeaderReply, reply}, {HeaderActor, cmd.Actor}, {HeaderReason, cmd.Reason}, {HeaderTrace, cmd.Trace}, {HeaderExpect, cmd.Expect}, {HeaderFence, cmd.Fence}} {
 		if h[1] != "" {
 			m.Header[h[0]] = []string{h[1]}
 		}

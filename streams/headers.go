@@ -14,6 +14,7 @@ const (
 	HeaderActor    = "Instar-Actor"           // who asks
 	HeaderReason   = "Instar-Reason"          // why
 	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is at that revision
+	HeaderFence    = "Instar-Fence"           // of a report: the claim that it was made under; refused when a later one is known
 	HeaderReply    = "Instar-Reply"           // where the answer goes
 	HeaderWait     = "Instar-Wait"            // how long the sender waits for what comes of it, such as 30s; it changes nothing
 	HeaderLookup   = "Instar-Lookup"          // the command again, that the stream has seen under this id: applied only if it never was

@@ -15,6 +15,7 @@ import (
 type shares struct {
 	mu      sync.Mutex
 	set     consumers.Set
+	claim   uint64
 	changed chan struct{}
 }
 
@@ -27,10 +28,20 @@ func (s *shares) Owned() (consumers.Set, <-chan struct{}) {
 	return s.set, s.changed
 }
 
+func (s *shares) Claim(p int) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.set.Has(p) {
+		return 0
+	}
+	return s.claim + 1
+}
+
 func (s *shares) give(set consumers.Set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set = set
+	s.claim++
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil

@@ -19,7 +19,9 @@
 //   - One goroutine holds everything that is known; per instance it costs one struct of some hundred bytes and a place in
 //     a heap, no goroutine, no timer and no connection. Probes run in a bounded pool.
 //   - Only what changes something becomes a command, one at a time per instance: the next decision starts from the
-//     revision that the last one made. A refusal says that somebody else was faster, and is no error.
+//     revision that the last one made. A refusal says that somebody else was faster, and is no error. Reports carry the claim
+//     of the partition: what still waits when that is lost, or when everybody has a whole TTL anew, is not sent, and what
+//     arrives after another claim is refused ([consumers.Fence]).
 //   - Heartbeats (core NATS, instar.hb.<namespace>.<service>.<instanceId>) touch neither a stream nor a bucket nor the
 //     heap. The body is empty, which is passing, or {"generation", "status": passing|warning|critical, "output",
 //     "inFlight", "weight"}. A beat of another generation changes nothing.

@@ -103,7 +103,7 @@ func (l *loop) acknowledged(m *nats.Msg) {
 func (l *loop) listened(t *tracked, now time.Duration) bool {
 	since := l.floor
 	if !t.fresh {
-		since = max(since, l.gained[streams.Partition(instance.Machine.Name, t.key)])
+		since = max(since, l.gained[t.partition()])
 	}
 	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watcherLife)
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/machines/instance"
-	"github.com/bcc94042/instar/streams"
 )
 
 // How long an instance that is neither heard nor probed is waited for.
@@ -49,7 +48,7 @@ func (l *loop) goneAt(t *tracked) time.Duration {
 
 // watched is since when this node looks at how an instance is now.
 func (l *loop) watched(t *tracked) time.Duration {
-	return max(l.gained[streams.Partition(instance.Machine.Name, t.key)], l.floor, t.entered)
+	return max(l.gained[t.partition()], l.floor, t.entered)
 }
 
 // followed is how long what an alias follows may need to show that it lives.

@@ -104,6 +104,7 @@ type loop struct {
 	background sync.WaitGroup
 
 	owned    consumers.Set
+	claims   [streams.Partitions]uint64        // under which they are owned
 	gained   [streams.Partitions]time.Duration // when a partition was gained
 	tracked  map[string]*tracked
 	services map[string]*service

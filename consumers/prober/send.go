@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -27,6 +28,7 @@ type ask struct {
 	t     *tracked
 	z     *zone
 	cmd   streams.Command
+	fence consumers.Fence // what it is reported under
 	epoch uint64
 }
 
@@ -75,8 +77,26 @@ func (l *loop) report(data any) ([]byte, bool) {
 }
 
 func (l *loop) enqueue(a ask) {
+	name := a.cmd.Key
+	if a.z != nil {
+		name = a.z.service.name
+	}
+	a.fence, a.epoch = l.fence(name), l.epoch
+	a.cmd.Fence = a.fence.String()
 	l.asking.waiting = append(l.asking.waiting, a)
 	l.pump()
+}
+
+// fence is what an instance or a service is reported under.
+func (l *loop) fence(key string) consumers.Fence {
+	p := streams.Partition(instance.Machine.Name, key)
+	return consumers.Fence{Partition: p, Claim: l.claims[p]}
+}
+
+// holds reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard
+// everything since.
+func (l *loop) holds(a *ask) bool {
+	return l.owned.Has(a.fence.Partition) && l.claims[a.fence.Partition] == a.fence.Claim && l.epoch == a.epoch && (a.t == nil || !a.t.gone())
 }
 
 func (l *loop) pump() {
@@ -84,6 +104,13 @@ func (l *loop) pump() {
 		a := l.asking.waiting[0]
 		l.asking.waiting[0] = ask{}
 		l.asking.waiting = l.asking.waiting[1:]
+		if !l.holds(&a) {
+			if a.t != nil && !a.t.gone() {
+				a.t.asking, a.t.sent = false, saying{}
+				l.plan(a.t, l.now())
+			}
+			continue
+		}
 		l.asking.running++
 		l.background.Go(func() { l.await(a) })
 	}
@@ -154,7 +181,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 		v.Consecutive, told.Passed = t.passes, &v
 	}
 	t.held, t.retryAt = false, now+admitAgain
-	cmd := streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: instance.ReportPersisted, Actor: actor}
+	cmd := streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: instance.ReportPersisted, Actor: actor, Fence: l.fence(t.key).String()}
 	var data any = told
 	if err := l.Checker.Admit(t.rec.Data.Check, t.rec.Data.NodeAddress); err != nil {
 		cmd.Name, data = instance.ReportRefused, instance.RefusalReport{Reason: err.Error(), Generation: t.rec.Generation}

@@ -99,13 +99,7 @@ func (t *tracked) found() bool { return t.state == instance.Healthy || t.state =
 // load makes what is tracked that which this node owns or observes. What the index lists counts, at whatever revision: a
 // store that was restored from a backup goes on at revisions that were seen before.
 func (l *loop) load(owned consumers.Set) {
-	now := l.now()
-	for p := range streams.Partitions {
-		if owned.Has(p) && !l.owned.Has(p) {
-			l.gained[p] = now
-		}
-	}
-	l.owned = owned
+	l.claim(owned, l.now())
 	for _, s := range l.services { // what was on its way for another owner's zones is not for this node to say again
 		if !owned.Has(streams.Partition(instance.Machine.Name, s.name)) {
 			for _, z := range s.zones {
@@ -131,6 +125,40 @@ func (l *loop) load(owned consumers.Set) {
 		}
 	}
 }
+
+// claim is what this node owns from now on. What was lost and claimed again at once was somebody else's in between.
+func (l *loop) claim(owned consumers.Set, now time.Duration) {
+	var again consumers.Set
+	for p := range streams.Partitions {
+		if !owned.Has(p) {
+			continue
+		}
+		claim := l.Shares.Claim(p)
+		switch {
+		case claim == 0: // it was lost since, which is told next
+			owned &^= 1 << p
+			continue
+		case !l.owned.Has(p):
+			l.gained[p] = now
+		case claim != l.claims[p]:
+			l.gained[p] = now
+			again |= 1 << p
+		}
+		l.claims[p] = claim
+	}
+	l.owned = owned
+	if again == 0 {
+		return
+	}
+	for _, t := range l.tracked {
+		if t.owned && again.Has(t.partition()) {
+			l.drop(t)
+		}
+	}
+}
+
+// partition is that of an instance; all instances of a service share one.
+func (t *tracked) partition() int { return streams.Partition(instance.Machine.Name, t.key) }
 
 // restored forgets what is known of an instance from a store that was replaced. The watchers of its service have
 // confirmed revisions of that one.

@@ -1,0 +1,55 @@
+package consumers
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// A report of an owner whose partition was claimed since is refused, and leaves nothing behind.
+func TestAReportOfAnEarlierClaimIsRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	one := w.join("one")
+	w.shared(one)
+	w.ask(toThing("a", "create", ""))
+	var before [streams.Partitions]Fence
+	for p := range before {
+		before[p] = Fence{p, one.Claim(p)}
+		require.NotZero(t, before[p].Claim)
+	}
+	told := func(f Fence) machines.Answer {
+		cmd := toThing("a", "add", `{"n":1}`)
+		cmd.Fence = f.String()
+		return w.ask(cmd)
+	}
+	require.Equal(t, machines.Applied, told(before[0]).Outcome)
+
+	two := w.join("two")
+	w.shared(one, two)
+	moved := -1
+	for p := range before {
+		if two.owns().Has(p) {
+			moved = p
+		} else {
+			require.Equal(t, before[p].Claim, one.Claim(p))
+		}
+	}
+	require.Zero(t, one.Claim(moved))
+	require.Greater(t, two.Claim(moved), before[moved].Claim)
+	require.Equal(t, machines.Applied, told(Fence{moved, two.Claim(moved)}).Outcome)
+	entity, revision := w.entity(thingMachine, "default.a")
+	events := w.events("thing", "default.a")
+	w.eventually("the node of the thing knows of the claim", func() bool { return told(before[moved]).Refusal != nil })
+	a := told(before[moved])
+	require.Equal(t, machines.Refused, a.Outcome)
+	require.Equal(t, machines.CodeStale, a.Refusal.Code)
+	after, now := w.entity(thingMachine, "default.a")
+	if now == revision { // else it was told before the claim was known
+		require.Equal(t, entity, after)
+		require.Equal(t, events, w.events("thing", "default.a"))
+	}
+}
