@@ -70,7 +70,7 @@ func (d *discoveryDemo) flap(ctx context.Context) error {
 		return err
 	}
 	n := d.callers.begin()
-	d.tell("dora passes and fails in turn: held down after %s, for %s; %d calls, %d failed", round(out), round(d.held), n.calls, n.failed)
+	d.tell("dora fails three probes and passes two, in turn: held down after %s, for %s; %d calls, %d failed", round(out), round(d.held), n.calls, n.failed)
 	dora.flaps.Store(false)
 	return nil
 }

@@ -83,7 +83,7 @@ func (s *demoWeb) work(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *demoWeb) health(w http.ResponseWriter) {
-	if n := s.probes.Add(1); s.flaps.Load() && n%2 == 0 {
+	if n := s.probes.Add(1); s.flaps.Load() && n%5 < 3 { // three failures, two passes: one probe that is lost is no flapping
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 	}
 }
