@@ -48,7 +48,7 @@ func ip(line string) error {
 }
 
 // stale waits until a node says to those who are in its room that what it answers may be old, or does not any more. Its
-// own copy of the instances goes on speaking to it all the while.
+// own copy of the instances may go on speaking to it all the while.
 func (t *torture) stale(r *room, far *rig.Instar, want bool) error {
 	what := map[bool]string{true: "the node that is cut off says that it may be behind", false: "the node that is back does not say that it may be behind"}[want]
 	return rig.Until(t.ctx, 20*time.Second, what, func() bool {
