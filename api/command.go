@@ -36,6 +36,7 @@ type CommandResult struct {
 type CommandStored struct {
 	Outcome   string `json:"outcome" enum:"stored,applied,unchanged" doc:"stored: the engine has not answered yet; else its answer, while the entity has not settled yet"`
 	CommandID string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
+	Operation string `json:"operation" doc:"Where to ask what has become of it: under /v1/operations/"`
 	Sequence  uint64 `json:"sequence,omitempty" doc:"Of the command in its stream"`
 	State     string `json:"state,omitempty" doc:"The state of the entity as far as it is known"`
 	Revision  uint64 `json:"revision,omitempty"`
@@ -59,7 +60,7 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 		},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}, "Preference-Applied": {Schema: text(64)}}},
-			"202": {Description: "The command is stored; Location is the entity", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}}},
+			"202": {Description: "The command is stored; Location is the operation", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}}},
 		},
 	}}
 	if c.Admin {
@@ -136,6 +137,9 @@ func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Sch
 	}
 	if cmd.Body, p = q.body(schema); p != nil {
 		return cmd, wait, p
+	}
+	if cmd.ID == "" && (wait.not() || wait.settle > 0) {
+		cmd.ID = rand.Text() // it may be answered with an operation, which is known as long as a key is
 	}
 	if cmd.ID == "" {
 		cmd.ID = streams.MadeUpID(rand.Text())
@@ -237,16 +241,9 @@ func inProgress(id string) *Problem {
 
 // stored answers 202.
 func (q *request) stored(m *machines.Machine, cmd streams.Command, body CommandStored) error {
-	q.w.Header().Set("Location", q.pathOfKey(m, cmd.Key))
+	body.Operation = operationName(m.Name, cmd.Key, cmd.ID)
+	q.w.Header().Set("Location", "/v1/operations/"+body.Operation)
 	return q.json(http.StatusAccepted, body)
-}
-
-func (q *request) pathOfKey(m *machines.Machine, key string) string {
-	namespace, parent, id, err := streams.SplitKey(key)
-	if err != nil {
-		return ""
-	}
-	return q.pathOf(m, namespace, parent, id)
 }
 
 // denied is the problem of an answer that is none of success.

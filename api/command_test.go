@@ -51,13 +51,13 @@ func TestCommands(t *testing.T) {
 	t.Run("NotSettledInTimeIsAccepted", func(t *testing.T) {
 		a := b.post("/v1/gadgets/held/create?settle=50ms", `{"spec":{"name":"lamp","hold":true}}`)
 		require.Equal(t, 202, a.StatusCode, string(a.body))
-		require.Equal(t, "/v1/gadgets/held", a.Header.Get("Location"))
+		require.Equal(t, "/v1/operations/gadget.default.held."+a.json(t)["commandId"].(string), a.Header.Get("Location"))
 		require.Equal(t, "CREATING", a.json(t)["state"])
 	})
 	t.Run("RespondAsync", func(t *testing.T) {
 		a := b.post("/v1/gadgets/async/create?namespace=other", create, "Prefer", "handling=lenient, respond-async")
 		require.Equal(t, 202, a.StatusCode, string(a.body))
-		require.Equal(t, "/v1/gadgets/async?namespace=other", a.Header.Get("Location"))
+		require.Equal(t, "/v1/operations/gadget.other.async."+a.json(t)["commandId"].(string), a.Header.Get("Location"))
 		require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 		require.Equal(t, "stored", a.json(t)["outcome"])
 		require.NotZero(t, a.json(t)["sequence"])
@@ -274,7 +274,7 @@ func TestUnansweredIsAccepted(t *testing.T) {
 	b.engine.mu.Unlock()
 	a := b.post("/v1/gadgets/slow/create", `{"spec":{"name":"a"}}`, "Idempotency-Key", "k1")
 	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
-	require.Equal(t, "/v1/gadgets/slow", a.Header.Get("Location"))
+	require.Equal(t, "/v1/operations/gadget.default.slow.k1", a.Header.Get("Location"))
 	require.Equal(t, "stored", a.json(t)["outcome"])
 	require.Equal(t, "k1", a.json(t)["commandId"])
 }

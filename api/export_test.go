@@ -1,10 +1,13 @@
 package api
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -22,6 +25,28 @@ func (s *Server) TakeSeats() func() {
 			<-s.seats
 		}
 	}
+}
+
+// TakeBatches takes all places of batches until it is undone.
+func (s *Server) TakeBatches() func() {
+	for range maxBatches {
+		s.batches <- struct{}{}
+	}
+	return func() {
+		for range maxBatches {
+			<-s.batches
+		}
+	}
+}
+
+// LeaveBatch stores a batch of boss whose process has died after the entity of that key.
+func (s *Server) LeaveBatch(id, request, after string) error {
+	b := batch{Namespace: defaultNamespace, Actor: "boss", After: after, UpdatedAt: time.Now().Add(-2 * batchStalled), Progress: BatchProgress{Failures: []BatchFailure{}}}
+	if err := json.Unmarshal([]byte(request), &b.Request); err != nil {
+		return err
+	}
+	_, err := s.operations.Put(context.Background(), id, b, 0)
+	return err
 }
 
 // CheckToken checks one token as New does.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Server is the door. It is ready to serve when it was made.
@@ -35,6 +37,11 @@ type Server struct {
 	metrics *metrics
 	buckets map[string]*kv.Bucket[json.RawMessage] // by name of machine
 	views   map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
+
+	operations *kv.Bucket[batch]
+	answers    *kv.Bucket[keptAnswer] // to commands under a key of their sender
+	commands   jetstream.Stream
+	batches    chan struct{} // one per batch that runs here
 
 	patterns map[string]bool
 	routes   []*route
@@ -78,7 +85,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
-		seats: make(chan struct{}, maxWatches), reads: make(chan struct{}, 64),
+		seats: make(chan struct{}, maxWatches), reads: make(chan struct{}, 64), batches: make(chan struct{}, maxBatches),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(s); err != nil {
@@ -141,6 +148,16 @@ func (s *Server) open() error {
 			s.views[m.BucketOf(v)] = b
 		}
 	}
+	var err error
+	if s.operations, err = kv.Open(ctx, s.o.JS, s.o.Names.Bucket(streams.OperationsBucket), kv.JSON[batch]()); err != nil {
+		return fmt.Errorf("api: %w", err)
+	}
+	if s.answers, err = kv.Open(ctx, s.o.JS, s.o.Names.Bucket(streams.IdempotencyBucket), kv.JSON[keptAnswer]()); err != nil {
+		return fmt.Errorf("api: %w", err)
+	}
+	if s.commands, err = s.o.JS.Stream(ctx, s.o.Names.Stream(streams.CommandStream)); err != nil {
+		return fmt.Errorf("api: cannot open the stream of commands: %w", err)
+	}
 	return nil
 }
 
@@ -190,6 +207,7 @@ func (s *Server) commonRoutes() []*route {
 	routes = append(routes, s.discoverRoutes()...)
 	routes = append(routes, s.graphRoutes()...)
 	routes = append(routes, s.letterRoutes()...)
+	routes = append(routes, s.operationRoutes()...)
 	routes = append(routes, s.nodeRoutes()...)
 	routes = append(routes, s.outboxRoutes()...)
 	return append(routes, s.healthRoutes()...)

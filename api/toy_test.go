@@ -129,6 +129,13 @@ func startEngine(t *testing.T, js jetstream.JetStream, names streams.Names) *eng
 	return e
 }
 
+// hush makes the engine leave commands without an answer.
+func (e *engine) hush(mute func(command string) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mute = mute
+}
+
 // header returns a header of the last command.
 func (e *engine) header(name string) string {
 	e.mu.Lock()
@@ -144,7 +151,12 @@ func (e *engine) take(msg jetstream.Msg) {
 	defer e.mu.Unlock()
 	e.taken++
 	e.last = msg
-	defer func() { _ = msg.Ack() }()
+	acked := true
+	defer func() {
+		if acked {
+			_ = msg.Ack()
+		}
+	}()
 	addr, err := e.names.ParseStored(msg.Subject())
 	if err != nil {
 		return
@@ -157,6 +169,7 @@ func (e *engine) take(msg jetstream.Msg) {
 		m = instance.Machine
 	}
 	if e.mute != nil && e.mute(addr.Last) {
+		acked = false // it is not decided, and may come again
 		return
 	}
 	h := msg.Headers()
@@ -174,6 +187,10 @@ func (e *engine) take(msg jetstream.Msg) {
 	default:
 		answer = e.apply(m, addr, msg, id)
 		e.outcomes[id], e.hashes[id] = answer, hash
+		if own := streams.UnscopeID(m.Name, addr.Key, id); own != "" && !streams.MadeUp(own) {
+			kept, _ := json.Marshal(map[string]any{"id": own, "answer": answer})
+			_, _ = e.js.Publish(context.Background(), "$KV."+e.names.Bucket(streams.IdempotencyBucket)+"."+streams.AnswerKey(m.Name, addr.Key, own), kept)
+		}
 	}
 	if reply := streams.Header(h, streams.HeaderReply); reply != "" {
 		raw, _ := json.Marshal(answer)

@@ -2,8 +2,6 @@ package consumers
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
 	"fmt"
 
@@ -25,14 +23,8 @@ type keptAnswer struct {
 	Answer json.RawMessage `json:"answer"`
 }
 
-// recordKey is where the answer to the key of a sender lies in its bucket. The key may hold anything, so it is hashed.
-func recordKey(machine, key, id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return machine + "." + key + "." + base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
-}
-
 func (e *Engine) recordSubject(it *item) string {
-	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + recordKey(it.addr.Machine, it.addr.Key, it.id)
+	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + streams.AnswerKey(it.addr.Machine, it.addr.Key, it.id)
 }
 
 // keyed reports whether the answer to the command is kept: it is a command of a user, under a key of his own. Results and

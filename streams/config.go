@@ -30,6 +30,12 @@ const IdempotencyBucket = "idempotency"
 // leaves to the server (draft-ietf-httpapi-idempotency-key-header-07, 2.3).
 const IdempotencyWindow = 24 * time.Hour
 
+// OperationsBucket holds what is known of operations on many entities, for [OperationsLife] after the last change.
+const (
+	OperationsBucket = "operations"
+	OperationsLife   = 7 * 24 * time.Hour
+)
+
 // Windows in which the server itself drops a message whose id it has seen. Exactness does not rest on them; they save
 // work. An id costs about 138 bytes of memory for as long as the window.
 const (
@@ -115,6 +121,9 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	}
 	kept.Duplicates = min(kept.Duplicates, kept.MaxAge)
 	configs = append(configs, kept)
+	operations := bucketConfig(n.Bucket(OperationsBucket), "Operations on many entities: what was asked for, and how far it is", replicas)
+	operations.MaxAge = OperationsLife
+	configs = append(configs, operations)
 	for _, b := range p.Views {
 		configs = append(configs, bucketConfig(n.Bucket(b), "A read model built from events", replicas))
 	}

@@ -14,7 +14,7 @@ func TestEnsureCreatesAndThenChangesNothing(t *testing.T) {
 	t.Parallel()
 	g := setup(t, Interval)
 	before := g.configs()
-	require.Len(t, before, 5+4)
+	require.Len(t, before, 5+5)
 	diffs, err := Ensure(g.ctx, g.js, testPlan(g.names))
 	require.NoError(t, err)
 	require.Empty(t, diffs)
@@ -146,7 +146,7 @@ func TestMoreReplicasAreReportedAndNotMade(t *testing.T) {
 	p.Replicas = 3
 	diffs, err := Ensure(g.ctx, g.js, p)
 	require.NoError(t, err)
-	require.Len(t, diffs, 5+4)
+	require.Len(t, diffs, 5+5)
 	require.Equal(t, Difference{Stream: CommandStream, Setting: "replicas", Want: "3", Have: "1"}, diffs[0])
 }
 

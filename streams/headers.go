@@ -1,6 +1,8 @@
 package streams
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"strconv"
 	"strings"
 	"time"
@@ -118,6 +120,13 @@ func MadeUpID(unique string) string { return madeUp + unique }
 
 // MadeUp reports whether the id of a command is no key of its sender: its answer is not kept.
 func MadeUp(id string) bool { return strings.HasPrefix(id, madeUp) }
+
+// AnswerKey is where the answer to a command lies in [IdempotencyBucket]. A key of a sender may hold anything, so it is
+// hashed.
+func AnswerKey(machine, key, id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return machine + "." + key + "." + base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
+}
 
 // Replayed reports whether an answer is that of an earlier command under the same key.
 func Replayed(answer *nats.Msg) bool { return Header(answer.Header, HeaderReplayed) != "" }

@@ -53,6 +53,9 @@ func (n Names) Stored(machine, key, command string) string {
 // StoredIn matches the commands of one partition.
 func (n Names) StoredIn(partition int) string { return n.join("in", strconv.Itoa(partition), ">") }
 
+// StoredOf matches the commands to one entity.
+func (n Names) StoredOf(machine, key string) string { return n.join("in", "*", machine, key, ">") }
+
 // Event is the subject of an event.
 func (n Names) Event(machine, key, event string) string { return n.join("evt", machine, key, event) }
 

@@ -1,0 +1,337 @@
+package api
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// BatchRequest is one command for all entities that match.
+type BatchRequest struct {
+	Machine string          `json:"machine" minLength:"1" maxLength:"63" example:"service"`
+	Filter  BatchFilter     `json:"filter,omitzero" doc:"Which entities; those that match when their turn comes"`
+	Command string          `json:"command" minLength:"1" maxLength:"63" example:"refresh"`
+	Body    json.RawMessage `json:"body,omitempty" doc:"Of the command, the same for all"`
+	DryRun  bool            `json:"dryRun,omitempty" doc:"Say which entities match now, and send nothing"`
+}
+
+// BatchFilter is that of a list.
+type BatchFilter struct {
+	Namespace string   `json:"namespace,omitempty" maxLength:"63" doc:"* is all that the token may see; that of the token, or default"`
+	Parent    string   `json:"parent,omitempty" maxLength:"63"`
+	States    []string `json:"states,omitempty" maxItems:"64" nullable:"false"`
+	Labels    []string `json:"labels,omitempty" maxItems:"16" nullable:"false" example:"[\"team=web\"]" doc:"k=v, k!=v, k in (a,b), or k; all must hold"`
+}
+
+// BatchProgress counts what became of the commands of a batch.
+type BatchProgress struct {
+	Matched   int            `json:"matched" doc:"Entities whose turn has come"`
+	Applied   int            `json:"applied"`
+	Unchanged int            `json:"unchanged" doc:"There was nothing to do"`
+	Stored    int            `json:"stored" doc:"Stored, but not answered in time; they will be applied or refused"`
+	Refused   int            `json:"refused"`
+	Failed    int            `json:"failed" doc:"It is not known whether they were stored; the same batch may be sent again under its Idempotency-Key"`
+	Failures  []BatchFailure `json:"failures" nullable:"false" doc:"The first 100 of those refused or failed"`
+}
+
+// BatchFailure is an entity whose command was refused, or failed.
+type BatchFailure struct {
+	Key    string `json:"key" doc:"namespace.id, with the parent between where there is one"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// BatchPlan is what a batch would do now.
+type BatchPlan struct {
+	Matched int      `json:"matched"`
+	Keys    []string `json:"keys" nullable:"false" doc:"The first 100"`
+}
+
+// batch is what is stored of one, from which any process can go on with it.
+type batch struct {
+	Request   BatchRequest  `json:"request"`
+	Namespace string        `json:"namespace"` // what the filter means; empty is all
+	Actor     string        `json:"actor"`
+	Reason    string        `json:"reason,omitempty"`
+	StartedAt time.Time     `json:"startedAt"`
+	UpdatedAt time.Time     `json:"updatedAt"`
+	After     string        `json:"after,omitempty"` // the key of the last entity whose turn has come
+	Progress  BatchProgress `json:"progress"`
+	Cancelled bool          `json:"cancelled,omitempty"`
+	Done      bool          `json:"done,omitempty"`
+}
+
+const (
+	maxBatches   = 8   // that one process runs at once
+	batchPage    = 100 // entities between two looks at whether it is to go on
+	batchAtOnce  = 16
+	maxFailures  = 100
+	batchStalled = 30 * time.Second // without a sign of its process
+)
+
+func (s *Server) batchRoute() *route {
+	schema := s.registry().Schema(reflect.TypeFor[BatchRequest](), true, "")
+	return &route{role: Operate, serve: func(q *request) error { return q.startBatch(schema) }, op: huma.Operation{
+		OperationID: "create-batch", Method: http.MethodPost, Path: "/v1/batches", Tags: []string{"operations"}, Summary: "Send a command to all entities that match",
+		Description: "Each entity gets the command once, however often the batch is sent again under its Idempotency-Key, which also goes on with one that has stalled. Entities get it in the order of their keys, up to 16 at once; how far it is stands in the operation.",
+		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503},
+		Parameters:  []*huma.Param{header("Idempotency-Key", "Makes the batch repeatable", "7f1c2a"), header("Instar-Reason", "Why; shown in the timelines", "planned upgrade")},
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
+		Responses: map[string]*huma.Response{
+			"200": {Description: "With dryRun: what it would be sent to now", Content: s.bodyOf(reflect.TypeFor[BatchPlan]())},
+			"202": {Description: "It runs; Location is the operation", Content: s.bodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}}},
+		},
+	}}
+}
+
+// startBatch takes a batch, or goes on with one that has stalled.
+func (q *request) startBatch(schema *huma.Schema) error {
+	var b batch
+	if err := q.readBatch(schema, &b); err != nil {
+		return err
+	}
+	if b.Request.DryRun {
+		return q.planBatch(&b)
+	}
+	key, p := idempotencyKey(q.r)
+	if p != nil {
+		return p
+	}
+	id := orDefault(key, rand.Text())
+	if !plainID.MatchString(id) || len(id) > 64 {
+		sum := sha256.Sum256([]byte(id))
+		id = hex.EncodeToString(sum[:16])
+	}
+	select {
+	case q.batches <- struct{}{}:
+	default:
+		return problem(codeRateLimited, "this process runs as many batches as it does at once").with("Retry-After", "5")
+	}
+	rev, err := q.claimBatch(id, &b)
+	if err != nil || rev == 0 || !q.enter() {
+		<-q.batches
+	} else {
+		go func() {
+			defer func() { <-q.batches; q.watches.Done() }()
+			q.Server.runBatch(id, b, rev)
+		}()
+	}
+	if err != nil {
+		return err
+	}
+	q.w.Header().Set("Location", "/v1/operations/"+batchKind+"."+id)
+	return q.json(http.StatusAccepted, operationOf(id, &b))
+}
+
+// readBatch reads and checks what can be known before the first entity.
+func (q *request) readBatch(schema *huma.Schema, b *batch) error {
+	raw, p := q.body(schema)
+	if p != nil {
+		return p
+	}
+	if err := json.Unmarshal(raw, &b.Request); err != nil {
+		return invalid("body", "has a value of another type")
+	}
+	i := slices.IndexFunc(q.o.Machines, func(m *machines.Machine) bool { return m.Name == b.Request.Machine })
+	if i < 0 {
+		return invalid("body.machine", "there is no such machine")
+	}
+	m := q.o.Machines[i]
+	c, ok := m.Input(b.Request.Command)
+	switch {
+	case !ok || c.Report || c.Birth:
+		return invalid("body.command", "is no command for entities of "+m.Name+" that are there")
+	case c.Admin:
+		if p := q.who.may(Admin); p != nil {
+			return p
+		}
+	}
+	var of *huma.Schema
+	if c.Body != nil {
+		of = q.registry().Schema(reflect.TypeOf(c.Body), true, "")
+	}
+	if p := q.checkBody(of, b.Request.Body); p != nil {
+		return p
+	}
+	if b.Namespace, p = q.who.in(b.Request.Filter.Namespace, true); p != nil {
+		return p
+	}
+	if b.Namespace == anyNamespace {
+		b.Namespace = ""
+	}
+	if b.Reason, p = reason(q.r); p != nil {
+		return p
+	}
+	b.Actor, b.StartedAt = q.who.name, time.Now().UTC()
+	b.UpdatedAt, b.Progress.Failures = b.StartedAt, []BatchFailure{}
+	if _, p := b.query(m); p != nil {
+		return p
+	}
+	return q.indexed(m.Name)
+}
+
+// query is which entities are still to come.
+func (b *batch) query(m *machines.Machine) (kv.Query, *Problem) {
+	kq := kv.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, After: b.After, Limit: batchPage}
+	if kq.Parent != "" && (m.Parent == "" || streams.CheckLabel(kq.Parent) != nil) {
+		return kq, invalid("body.filter.parent", labelRule+", and only for machines that have a parent")
+	}
+	for _, state := range kq.States {
+		if _, ok := m.State(state); !ok {
+			return kq, invalid("body.filter.states", "holds what is no state of "+m.Name)
+		}
+	}
+	for _, text := range b.Request.Filter.Labels {
+		selectors, err := kv.ParseSelectors(text)
+		if err != nil {
+			return kq, invalid("body.filter.labels", "must be k=v, k!=v, k in (a,b) or k")
+		}
+		kq.Labels = append(kq.Labels, selectors...)
+	}
+	return kq, nil
+}
+
+func (q *request) planBatch(b *batch) error {
+	ix := q.o.Indexes[b.Request.Machine]
+	plan := BatchPlan{Keys: []string{}}
+	for m, after := q.machineNamed(b.Request.Machine), ""; ; {
+		b.After = after
+		kq, p := b.query(m)
+		if p != nil {
+			return p
+		}
+		kq.Limit = maxPage
+		page := ix.List(kq)
+		for _, it := range page.Items {
+			if plan.Matched++; len(plan.Keys) < maxFailures {
+				plan.Keys = append(plan.Keys, it.Key)
+			}
+		}
+		if after = page.Next; after == "" {
+			return q.json(http.StatusOK, plan)
+		}
+	}
+}
+
+func (s *Server) machineNamed(name string) *machines.Machine {
+	return s.o.Machines[slices.IndexFunc(s.o.Machines, func(m *machines.Machine) bool { return m.Name == name })]
+}
+
+// claimBatch stores a new batch, or takes over one of the same request that has stalled. Revision 0 says that it runs
+// elsewhere, or is done; b is then what is stored.
+func (q *request) claimBatch(id string, b *batch) (uint64, error) {
+	rev, err := q.operations.Put(q.ctx(), id, *b, 0)
+	if !kv.Conflict(err) {
+		return rev, err
+	}
+	stored, err := q.operations.Get(q.ctx(), id)
+	if err != nil {
+		return 0, err
+	}
+	if !sameBatch(&stored.Value, b) {
+		return 0, problem(machines.CodeKeyReused, "the key was used for another batch")
+	}
+	*b = stored.Value
+	if b.Done || !b.stalled() {
+		return 0, nil
+	}
+	b.UpdatedAt = time.Now().UTC()
+	rev, err = q.operations.Put(q.ctx(), id, *b, stored.Revision)
+	if kv.Conflict(err) {
+		return 0, nil // somebody else was faster
+	}
+	return rev, err
+}
+
+func sameBatch(a, b *batch) bool {
+	one, err := json.Marshal(a.Request)
+	two, err2 := json.Marshal(b.Request)
+	return err == nil && err2 == nil && bytes.Equal(one, two) && a.Namespace == b.Namespace && a.Actor == b.Actor
+}
+
+func (b *batch) stalled() bool { return !b.Done && time.Since(b.UpdatedAt) > batchStalled }
+
+// loadBatch reads one that the caller may know of: whoever sees its namespaces.
+func (q *request) loadBatch(id string) (kv.Entry[batch], error) {
+	e, err := q.operations.Get(q.ctx(), id)
+	if errors.Is(err, kv.ErrNotFound) || err == nil && !q.who.sees(orDefault(e.Value.Namespace, anyNamespace)+".") {
+		return e, noOperation()
+	}
+	return e, err
+}
+
+// batchOperation reads how far a batch is, when it is done or the time has come.
+func (q *request) batchOperation(id string, until time.Time) (*OperationStatus, error) {
+	for {
+		e, err := q.loadBatch(id)
+		if err != nil {
+			return nil, err
+		}
+		op := operationOf(id, &e.Value)
+		left := time.Until(until)
+		if op.Done || left <= 0 || e.Value.stalled() {
+			return op, nil
+		}
+		select {
+		case <-time.After(min(left, 500*time.Millisecond)):
+		case <-q.closing.Done():
+			return op, nil
+		case <-q.ctx().Done():
+			return nil, q.ctx().Err()
+		}
+	}
+}
+
+// cancelBatch asks for its end, which the process that runs it brings about after the page under way.
+func (q *request) cancelBatch(id string) error {
+	for {
+		e, err := q.loadBatch(id)
+		if err != nil {
+			return err
+		}
+		b := e.Value
+		if b.Done && !b.Cancelled {
+			return problem(machines.CodeTransition, "the operation is done")
+		}
+		if !b.Cancelled {
+			b.Cancelled, b.Done = true, b.stalled()
+			if _, err := q.operations.Put(q.ctx(), id, b, e.Revision); kv.Conflict(err) {
+				continue // it went on meanwhile
+			} else if err != nil {
+				return err
+			}
+		}
+		return q.json(http.StatusOK, operationOf(id, &b))
+	}
+}
+
+func operationOf(id string, b *batch) *OperationStatus {
+	op := &OperationStatus{Name: batchKind + "." + id, Kind: "batch", Done: b.Done, Metadata: OperationMetadata{
+		Machine: b.Request.Machine, Namespace: orDefault(b.Namespace, anyNamespace), Parent: b.Request.Filter.Parent, Command: b.Request.Command, CommandID: batchKind + "-" + id,
+		Step: "running", StartedAt: &b.StartedAt, UpdatedAt: &b.UpdatedAt, Progress: &b.Progress,
+	}}
+	switch {
+	case b.Done && b.Cancelled:
+		op.Metadata.Step, op.Error = "cancelled", &OperationError{Code: "cancelled", Message: "it was cancelled; what was sent is not taken back"}
+	case b.Done:
+		op.Metadata.Step, op.Response = "done", b.Progress
+	case b.Cancelled:
+		op.Metadata.Step = "cancelling"
+	case b.stalled():
+		op.Metadata.Step = "stalled"
+	}
+	return op
+}

@@ -1,0 +1,189 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/machines"
+)
+
+func TestOperationOfACommand(t *testing.T) {
+	b := setup(t)
+	operation := func(id, key, body, prefer string) map[string]any {
+		a := b.post("/v1/gadgets/"+id+"/create", body, "Prefer", prefer, "Idempotency-Key", key)
+		require.Equal(t, 202, a.StatusCode, string(a.body))
+		require.Equal(t, "/v1/operations/"+a.json(t)["operation"].(string), a.Header.Get("Location"))
+		a = b.get(a.Header.Get("Location"), "Prefer", "wait=10")
+		require.Equal(t, 200, a.StatusCode, string(a.body))
+		require.Equal(t, "wait=10", a.Header.Get("Preference-Applied"))
+		return a.json(t)
+	}
+	t.Run("Done", func(t *testing.T) {
+		for i, key := range []string{"plain-1", "odd/..?%20#", "a.b", "x~"} {
+			id := fmt.Sprintf("a%d", i)
+			op := operation(id, key, `{"spec":{"name":"lamp"}}`, "respond-async")
+			require.Equal(t, true, op["done"], op)
+			meta := op["metadata"].(map[string]any)
+			require.Equal(t, "READY", meta["step"])
+			require.Equal(t, key, meta["commandId"])
+			require.Equal(t, "/v1/gadgets/"+id, meta["target"])
+			response := op["response"].(map[string]any)
+			require.Equal(t, "applied", response["outcome"])
+			require.EqualValues(t, 2, response["version"])
+		}
+	})
+	t.Run("UnderWay", func(t *testing.T) {
+		a := b.post("/v1/gadgets/held/create?settle=1ms", `{"spec":{"name":"lamp","hold":true}}`)
+		began := time.Now()
+		op := b.get(a.Header.Get("Location"), "Prefer", "wait=1").json(t)
+		require.Greater(t, time.Since(began), 900*time.Millisecond)
+		require.Equal(t, false, op["done"])
+		require.Equal(t, "CREATING", op["metadata"].(map[string]any)["step"])
+		require.NotContains(t, op, "response")
+		p := b.post(a.Header.Get("Location")+"/cancel", "").problem(t, 409, machines.CodeTransition)
+		require.Contains(t, p["allowedCommands"], "delete")
+	})
+	t.Run("Refused", func(t *testing.T) {
+		b.ready("taken")
+		op := operation("taken", "again", `{"spec":{"name":"lamp"}}`, "respond-async")
+		require.Equal(t, true, op["done"])
+		require.Equal(t, machines.CodeExists, op["error"].(map[string]any)["code"])
+		require.NotContains(t, op, "response")
+	})
+	t.Run("NotThere", func(t *testing.T) {
+		for _, name := range []string{"gadget.default.x.none", "gadget.default.x", "gadget.default.X.a", "thing.default.x.a", "part.default.x.a", "gadget.default.x.~!", "x", "batch.none", "batch.", "batch.a.b"} {
+			b.get("/v1/operations/"+name).problem(t, 404, "not-found")
+			b.post("/v1/operations/"+name+"/cancel", "").problem(t, 404, "not-found")
+		}
+		b.get("/v1/operations/gadget.default.taken.again", "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
+	})
+	t.Run("NotDecided", func(t *testing.T) {
+		b.engine.hush(func(string) bool { return true })
+		a := b.post("/v1/gadgets/mute/create", `{"spec":{"name":"lamp"}}`, "Prefer", "respond-async")
+		op := b.get(a.Header.Get("Location")).json(t)
+		require.Equal(t, false, op["done"])
+		require.Equal(t, "stored", op["metadata"].(map[string]any)["step"])
+	})
+}
+
+func TestBatch(t *testing.T) {
+	b := setup(t)
+	for i := range 7 {
+		a := b.post(fmt.Sprintf("/v1/gadgets/g%d/create?settle=10s", i), fmt.Sprintf(`{"spec":{"name":"x","size":%d},"labels":{"team":"%s"}}`, i*3, map[bool]string{true: "web", false: "db"}[i < 5]))
+		require.Equal(t, 200, a.StatusCode)
+	}
+	rev := b.get("/v1/gadgets/g6").Header.Get("ETag")
+	require.Equal(t, 200, b.get("/v1/gadgets?minRevision="+rev[1:len(rev)-1]).StatusCode)
+	done := func(a answer) map[string]any {
+		require.Equal(t, 202, a.StatusCode, string(a.body))
+		a = b.get(a.Header.Get("Location"), "Prefer", "wait=20")
+		require.Equal(t, 200, a.StatusCode, string(a.body))
+		op := a.json(t)
+		require.Equal(t, true, op["done"], op)
+		return op
+	}
+	t.Run("AllThatMatch", func(t *testing.T) {
+		op := done(b.post("/v1/batches", `{"machine":"gadget","filter":{"labels":["team=web"],"states":["READY"]},"command":"resize","body":{"size":9}}`, "Instar-Reason", "spring"))
+		r := op["response"].(map[string]any)
+		require.EqualValues(t, 5, r["matched"])
+		require.EqualValues(t, 5, r["applied"])
+		require.Empty(t, r["failures"])
+		for i, size := range []float64{9, 9, 9, 9, 9, 15, 18} {
+			e := b.get(fmt.Sprintf("/v1/gadgets/g%d", i)).json(t)
+			require.Equal(t, size, e["data"].(map[string]any)["spec"].(map[string]any)["size"])
+		}
+		events := b.get("/v1/gadgets/g0/events?type=gadget.resized").json(t)["items"].([]any)
+		require.Equal(t, "boss", events[0].(map[string]any)["actor"])
+		require.Equal(t, "spring", events[0].(map[string]any)["reason"])
+	})
+	t.Run("RefusalsAreCounted", func(t *testing.T) {
+		r := done(b.post("/v1/batches", `{"machine":"gadget","command":"shrink"}`))["response"].(map[string]any)
+		require.EqualValues(t, 7, r["matched"])
+		require.EqualValues(t, 5, r["refused"], "of a size below 10")
+		require.Len(t, r["failures"], 5)
+		require.Equal(t, map[string]any{"key": "default.g0", "code": machines.CodeGuard}, withoutDetail(r["failures"].([]any)[0]))
+	})
+	t.Run("UnderOneKeyOnce", func(t *testing.T) {
+		body := `{"machine":"gadget","filter":{"labels":["team=db"]},"command":"resize","body":{"size":12}}`
+		first := b.post("/v1/batches", body, "Idempotency-Key", "k1")
+		one := done(first)
+		before := b.stored()
+		again := b.post("/v1/batches", body, "Idempotency-Key", "k1")
+		require.Equal(t, first.Header.Get("Location"), again.Header.Get("Location"))
+		require.Equal(t, one["response"], done(again)["response"])
+		require.Equal(t, before, b.stored())
+		b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`, "Idempotency-Key", "k1").problem(t, 422, machines.CodeKeyReused)
+		b.post(first.Header.Get("Location")+"/cancel", "").problem(t, 409, machines.CodeTransition)
+	})
+	t.Run("DryRun", func(t *testing.T) {
+		before := b.stored()
+		a := b.post("/v1/batches", `{"machine":"gadget","filter":{"labels":["team=db"]},"command":"delete","dryRun":true}`)
+		require.Equal(t, 200, a.StatusCode, string(a.body))
+		require.JSONEq(t, `{"matched":2,"keys":["default.g5","default.g6"]}`, string(a.body))
+		require.Equal(t, before, b.stored())
+	})
+	t.Run("WrongOnes", func(t *testing.T) {
+		for _, body := range []string{
+			`{"machine":"nope","command":"touch"}`, `{"machine":"gadget","command":"create","body":{"spec":{"name":"x"}}}`, `{"machine":"gadget","command":"made"}`, `{"machine":"gadget"}`,
+			`{"machine":"gadget","command":"resize","body":{"size":"x"}}`, `{"machine":"gadget","command":"touch","body":{"x":1}}`, `{"machine":"gadget","command":"touch","filter":{"states":["DANCING"]}}`,
+			`{"machine":"gadget","command":"touch","filter":{"labels":["a b=c"]}}`, `{"machine":"gadget","command":"touch","filter":{"parent":"x"}}`, `{"machine":"gadget","command":"touch","filter":{"namespace":"A.B"}}`,
+		} {
+			b.post("/v1/batches", body).problem(t, 422, machines.CodeValidation)
+		}
+		b.post("/v1/batches", `{"machine":"gadget","command":"purge"}`, "Authorization", "Bearer operate-token").problem(t, 403, "forbidden")
+		b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`, "Authorization", "Bearer read-token").problem(t, 403, "forbidden")
+		b.post("/v1/batches", `{"machine":"gadget","command":"touch","filter":{"namespace":"default"}}`, "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
+	})
+	t.Run("OnlyWhatTheTokenSees", func(t *testing.T) {
+		a := b.post("/v1/batches", `{"machine":"gadget","command":"touch","filter":{"namespace":"*"}}`, "Authorization", "Bearer tenant-token")
+		require.EqualValues(t, 0, done(a)["response"].(map[string]any)["matched"])
+		a = b.post("/v1/batches", `{"machine":"gadget","command":"touch","filter":{"namespace":"*"}}`)
+		require.EqualValues(t, 7, done(a)["response"].(map[string]any)["matched"])
+		b.get(a.Header.Get("Location"), "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
+	})
+}
+
+func withoutDetail(failure any) map[string]any {
+	f := failure.(map[string]any)
+	delete(f, "detail")
+	return f
+}
+
+// A batch that is cancelled sends nothing after the page under way, and one whose process has died goes on where it was.
+func TestBatchEndsAndGoesOn(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.AnswerWithin = 300 * time.Millisecond })
+	const all = 103 // more than a page
+	for i := range all {
+		require.Equal(t, 200, b.post(fmt.Sprintf("/v1/gadgets/g%03d/create", i), `{"spec":{"name":"x"}}`).StatusCode)
+	}
+	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
+	body := `{"machine":"gadget","command":"resize","body":{"size":2}}`
+
+	b.engine.hush(func(command string) bool { return command == "resize" })
+	a := b.post("/v1/batches", body, "Idempotency-Key", "slow")
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	c := b.post(a.Header.Get("Location")+"/cancel", "")
+	require.Equal(t, 200, c.StatusCode, string(c.body))
+	require.Equal(t, "cancelling", c.json(t)["metadata"].(map[string]any)["step"])
+	op := b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)
+	require.Equal(t, true, op["done"])
+	require.Equal(t, "cancelled", op["error"].(map[string]any)["code"])
+	require.EqualValues(t, 100, op["metadata"].(map[string]any)["progress"].(map[string]any)["matched"])
+	b.engine.hush(nil)
+
+	require.NoError(t, b.server.LeaveBatch("left", `{"machine":"gadget","command":"resize","body":{"size":2}}`, "default.g099"))
+	op = b.get("/v1/operations/batch.left").json(t)
+	require.Equal(t, "stalled", op["metadata"].(map[string]any)["step"])
+	a = b.post("/v1/batches", body, "Idempotency-Key", "left")
+	op = b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)
+	require.Equal(t, true, op["done"])
+	require.EqualValues(t, all-100, op["response"].(map[string]any)["matched"])
+
+	defer b.server.TakeBatches()()
+	b.post("/v1/batches", body).problem(t, 429, "rate-limited")
+}
