@@ -355,33 +355,13 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 
 func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {
 	for i, r := range p.e.Appender.Append(ctx, writes) {
-		if r.Err != nil {
+		if streams.Permanent(r.Err) {
+			if err := p.bury(ctx, writes[i].Msg, r.Err); err != nil {
+				return err
+			}
+		} else if r.Err != nil {
 			return fmt.Errorf("cannot publish to %s: %w", writes[i].Msg.Subject, r.Err)
 		}
 	}
 	return nil
-}
-
-func (it *item) letterID(consumer string) string {
-	return fmt.Sprintf("dead/%s/%d/%d", consumer, it.seq, it.time.UnixNano())
-}
-
-// buried reports whether a command that was given up before has its letter already.
-func (p *partition) buried(ctx context.Context, it *item) (bool, error) {
-	if !it.again {
-		return false, nil
-	}
-	stored, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.DeadStream), p.e.Names.Dead(p.name, it.addr.Machine, it.addr.Key))
-	if err != nil || stored == nil {
-		return false, err
-	}
-	h, err := nats.DecodeHeadersMsg(stored.Header)
-	return err == nil && streams.Header(h, streams.HeaderID) == it.letterID(p.name), nil
-}
-
-func (p *partition) letter(it *item) streams.Write {
-	m := p.e.dead().Message(streams.DeadLetter{
-		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: clip(it.letter, maxReason), Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
-	}, it.letterID(p.name))
-	return streams.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
 }

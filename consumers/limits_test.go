@@ -170,3 +170,24 @@ func TestParkedIsAnsweredWhenItCannotComeAgain(t *testing.T) {
 	}
 	require.Equal(t, 10, w.sum("a"))
 }
+
+// What a stream will never take, such as an effect that is too large or a timer for a year that the server cannot read, becomes
+// a dead letter; the partition goes on.
+func TestWhatAStreamNeverTakesIsBuried(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	p := &partition{e: w.engine, name: "p00"}
+	s := &slot{m: thingMachine, key: "default.a"}
+	effect := machines.Message{Kind: machines.KindEffect, Name: "work", Version: 2, Body: []byte(`"` + strings.Repeat("x", 1<<20+1) + `"`)}
+	write, err := w.engine.message(s, &effect)
+	require.NoError(t, err)
+	require.NoError(t, p.publishOthers(w.ctx, []streams.Write{write}))
+	timer := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 2, At: time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC), Body: []byte(`{"timer":"deadline","armed":2}`)}
+	write, err = w.engine.message(s, &timer)
+	require.NoError(t, err)
+	require.NoError(t, p.publishTimers(w.ctx, []schedule{{slot: s, msg: &timer, Write: write}}))
+	letters, err := w.dead().List(w.ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 2)
+}

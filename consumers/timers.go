@@ -39,6 +39,10 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 					return err
 				}
 				again = append(again, t)
+			case streams.Permanent(r.Err):
+				if err := p.bury(ctx, t.Msg, r.Err); err != nil {
+					return err
+				}
 			default:
 				return fmt.Errorf("cannot publish to %s: %w", t.Msg.Subject, r.Err)
 			}
