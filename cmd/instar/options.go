@@ -63,6 +63,7 @@ var options = []option{
 	{"xds-ca", "discovery.xdsTLS.ca", "file of the authority that clients of --xds are checked against"},
 	{"xds-cert", "discovery.xdsTLS.cert", "certificate file of --xds"},
 	{"xds-key", "discovery.xdsTLS.key", "its key file"},
+	{"probe-any-request", "discovery.probe.anyRequest", "let checks send any method, headers and bodies"},
 	{"scripts", "discovery.scripts", "let checks of the type script run programs on this machine"},
 	{"log-level", "log.level", "debug, info, warn or error"},
 	{"log-format", "log.format", "text or json"},
