@@ -44,6 +44,8 @@ type app struct {
 	serving  providers.Serving
 	deps     consumers.Deps
 	engine   *consumers.Engine
+	plan     streams.Plan
+	replicas *replicas        // nil: the server is no member of a cluster
 	member   *consumers.Node  // this process among those that share the work
 	shares   consumers.Shares // which partitions this node owns
 	registry *prometheus.Registry
@@ -120,7 +122,7 @@ func (a *app) start(ctx context.Context) error {
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startDiscovery, a.startOutbox, a.startConsumers, a.startAPI, a.startProbes, a.startNames, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startAPI, a.startProbes, a.startNames, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -158,6 +160,7 @@ func (a *app) startNATS(ctx context.Context) error {
 			plan.Views = append(plan.Views, m.BucketOf(v))
 		}
 	}
+	a.plan = plan
 	diffs, err := a.ensure(ctx, nc, js, plan)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -169,7 +170,74 @@ func (a *app) nodeChecks() []api.Check {
 	if n := a.engine.Reconciled(); n > 0 {
 		values.Warn, values.Detail = true, fmt.Sprintf("%d did not fit their events since the start: their events entity.reconciled tell what was lost", n)
 	}
-	return []api.Check{node, part, values}
+	if a.replicas == nil {
+		return []api.Check{node, part, values}
+	}
+	return []api.Check{node, part, values, a.replicas.check()}
+}
+
+// replicas is whether what this member holds of the streams is current. A member that has just come back, or was cut off, lacks
+// what was written meanwhile: should another one fail now, there is no majority that has it.
+type replicas struct {
+	plan   streams.Plan
+	js     jetstream.JetStream
+	server string
+
+	mu     sync.Mutex
+	behind []string
+	asked  bool
+}
+
+// run looks again and again, more often while something is behind.
+func (r *replicas) run(ctx context.Context) error {
+	for {
+		every := 2 * time.Second
+		if !r.look(ctx) {
+			every = 250 * time.Millisecond
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *replicas) look(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	behind := r.plan.Behind(ctx, r.js, r.server)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind, r.asked = behind, true
+	return len(behind) == 0
+}
+
+func (r *replicas) check() api.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := api.Check{Name: "replicas", OK: r.asked && len(r.behind) == 0, Detail: "current"}
+	switch {
+	case !r.asked:
+		c.Detail = "not known yet"
+	case len(r.behind) > 0:
+		c.Detail = fmt.Sprintf("%d streams are not current; %s", len(r.behind), r.behind[0])
+	}
+	return c
+}
+
+// startReplicas looks after the replicas of a member, on a connection of its own: others may wait behind their work.
+func (a *app) startReplicas(ctx context.Context) error {
+	if !a.cfg.Cluster.On() {
+		return nil
+	}
+	_, js, err := a.connect("replicas")
+	if err != nil {
+		return err
+	}
+	a.replicas = &replicas{plan: a.plan, js: js, server: a.node}
+	a.goes(ctx, "the look at the replicas", a.replicas.run)
+	return nil
 }
 
 // leads counts what this node's NATS server leads; it is not told of servers that are not ours.

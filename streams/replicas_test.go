@@ -1,0 +1,80 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhenAReplicaIsBehind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replica jetstream.PeerInfo
+		want    string
+	}{
+		"Current":    {jetstream.PeerInfo{Current: true}, ""},
+		"UnderLoad":  {jetstream.PeerInfo{Lag: 3}, ""},
+		"FarBehind":  {jetstream.PeerInfo{Lag: 8049}, "8049 writes behind"},
+		"NotYetSeen": {jetstream.PeerInfo{}, "0 writes behind"},
+		"Away":       {jetstream.PeerInfo{Offline: true, Lag: 3}, "its leader does not hear from it"},
+	} {
+		c.replica.Name = "a"
+		other := &jetstream.PeerInfo{Name: "b", Offline: true}
+		require.Equal(t, c.want, replicaBehind(&jetstream.ClusterInfo{Leader: "c", Replicas: []*jetstream.PeerInfo{other, &c.replica}}, "a"), name)
+		require.Empty(t, replicaBehind(&jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{&c.replica}}, "a"))
+		require.Empty(t, replicaBehind(&jetstream.ClusterInfo{Leader: "c", Replicas: []*jetstream.PeerInfo{&c.replica}}, "elsewhere"))
+	}
+	require.Empty(t, replicaBehind(nil, "a"), "a single server")
+}
+
+// A member that was away is behind until it has what was written meanwhile.
+func TestAMemberIsBehindUntilItHasCaughtUp(t *testing.T) {
+	t.Parallel()
+	members := threeMembers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	plan := Plan{Replicas: 3, States: []string{"things"}}
+	nc, err := Connect(ConnectOptions{Server: members[0], Name: "test"})
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := JetStream(nc)
+	require.NoError(t, err)
+	_, err = AwaitCluster(ctx, nc, js, plan, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	behind := func() []string {
+		ask, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		return plan.Behind(ask, js, "node-2")
+	}
+	require.Eventually(t, func() bool { return len(behind()) == 0 }, 30*time.Second, 100*time.Millisecond)
+
+	away := members[2]
+	require.NoError(t, away.Shutdown(ctx))
+	require.Eventually(t, func() bool { return len(behind()) == len(plan.Configs()) }, 40*time.Second, 100*time.Millisecond)
+	body := []byte(strings.Repeat("x", 1024))
+	for i := range 1000 {
+		require.Eventually(t, func() bool {
+			_, err := js.Publish(ctx, fmt.Sprintf("$KV.things.default.k%d", i), body)
+			return err == nil
+		}, 20*time.Second, 50*time.Millisecond)
+	}
+	back, err := StartServer(away.o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = back.Shutdown(context.Background()) })
+	require.Eventually(t, func() bool { return len(behind()) == 0 }, 60*time.Second, 20*time.Millisecond)
+	l, err := provenStores()
+	require.NoError(t, err)
+	for _, s := range l.of(back.running()) {
+		if s.name == "KV_things" {
+			require.EqualValues(t, 1000, s.State().Msgs, "what it holds itself")
+			return
+		}
+	}
+	t.Fatal("it holds no replica")
+}
