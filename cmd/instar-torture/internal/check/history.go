@@ -34,7 +34,7 @@ const (
 // Event is one message of the event stream.
 type Event struct {
 	Seq     uint64 // in the stream
-	ID      string // <machine>/<key>/<version>/<n>, or <machine>/<key>/refused/<sequence>
+	ID      string // <machine>/<key>/<version>/<n>, or <machine>/<key>/refused/<sequence>/<time>/<n>
 	Type    string
 	Subject string
 	Key     string
@@ -81,11 +81,12 @@ type Attempt struct {
 
 // Message is what the last write of an entity emits.
 type Message struct {
-	Kind    string `json:"kind"`
-	Name    string `json:"name"`
-	Version uint64 `json:"version"`
-	N       int    `json:"n"`
-	Refusal uint64 `json:"refuse"`
+	Kind    string    `json:"kind"`
+	Name    string    `json:"name"`
+	Version uint64    `json:"version"`
+	N       int       `json:"n"`
+	At      time.Time `json:"at"`
+	Refusal uint64    `json:"refuse"`
 }
 
 // Transitional reports whether an entity of that state is on its way.

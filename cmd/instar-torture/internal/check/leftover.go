@@ -51,7 +51,7 @@ func (c *checking) values() {
 
 func (m Message) id(key string) string {
 	if m.Refusal != 0 {
-		return fmt.Sprintf("%s/%s/refused/%d", Machine, key, m.Refusal)
+		return fmt.Sprintf("%s/%s/refused/%d/%d/%d", Machine, key, m.Refusal, m.At.UnixNano(), m.N)
 	}
 	return fmt.Sprintf("%s/%s/%d/%d", Machine, key, m.Version, m.N)
 }
