@@ -100,7 +100,7 @@ func TestWhatIsKeptAndForHowLong(t *testing.T) {
 	w.reaches("a", "open")
 	kept := w.stream("KV_"+streams.IdempotencyBucket, ">")
 	require.Len(t, kept, 1)
-	require.Equal(t, "$KV.idempotency."+recordKey("thing", "default.a", "mine"), kept[0].Subject)
+	require.Equal(t, "$KV.idempotency."+streams.AnswerKey("thing", "default.a", "mine"), kept[0].Subject)
 	s, err := w.JS.Stream(w.ctx, "KV_"+streams.IdempotencyBucket)
 	require.NoError(t, err)
 	require.Equal(t, 24*time.Hour, s.CachedInfo().Config.MaxAge)
