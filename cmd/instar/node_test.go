@@ -79,7 +79,7 @@ func TestNodeCommands(t *testing.T) {
 }
 
 func TestNodeNameAndNonce(t *testing.T) {
-	t.Parallel()
+	// Not parallel: a process that another test forks holds the lock until it runs its program.
 	dir := t.TempDir()
 	first, err := claimData(dir, "node-1")
 	require.NoError(t, err)
