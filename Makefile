@@ -61,7 +61,7 @@ bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarde
 bench-discovery: ## measure discovery on this machine: registration, heartbeats, finding, watching, memory, rolling restarts, a cluster
 	$(GO) run ./cmd/instar-bench-discovery
 
-torture: ## kill, cut and fill for ten minutes, and print what held
+torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held
 	$(GO) run ./cmd/instar-torture -long
 
 torture-short:

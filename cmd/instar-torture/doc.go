@@ -3,7 +3,7 @@
 // own, and prints what was done and what was found. It ends with 1 when a promise was broken.
 //
 //	go run ./cmd/instar-torture              a short version, about three minutes on two slow cores
-//	go run ./cmd/instar-torture -long        about ten minutes
+//	go run ./cmd/instar-torture -long        about an hour
 //	go run ./cmd/instar-torture -only kill   one part
 //
 // What is checked is in internal/check, which shares no code with the program; what is run is in internal/rig; the

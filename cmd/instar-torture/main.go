@@ -46,7 +46,7 @@ type options struct {
 func parse(args []string) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("instar-torture", flag.ContinueOnError)
-	fs.BoolVar(&o.long, "long", false, "torture for about ten minutes")
+	fs.BoolVar(&o.long, "long", false, "torture for about an hour, most of which is a server that is left alone")
 	fs.StringVar(&o.only, "only", "", "run one part: "+strings.Join(names(), ", "))
 	fs.Uint64Var(&o.seed, "seed", 0, "of all that is random; 0 takes the time. The moments of kills differ all the same")
 	fs.BoolVar(&o.keep, "keep", false, "keep the directory when a promise was broken")
@@ -123,10 +123,11 @@ var parts = []part{
 	{"strange", "messages again, late and forged, values written by hand", 1, strange, false},
 	{"clock", "a clock that jumps", 1, stepped, false},
 	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, outboxes, false},
+	{"calm", "a server that is left alone with 1,000 instances that beat and a protection that is held", 2, calm, true},
 	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, outboxNodes, false},
 }
 
-const lanes = 2
+const lanes = 3
 
 func names() []string {
 	var list []string

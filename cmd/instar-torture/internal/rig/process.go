@@ -162,3 +162,6 @@ func Until(ctx context.Context, most time.Duration, what string, holds func() bo
 	}
 	return nil
 }
+
+// Pid is the id of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
