@@ -157,7 +157,7 @@ func commandHeaders() doc {
 func eventHeaders(e machines.EventType) doc {
 	fixed := func(v string) doc { return doc{"type": "string", "const": v} }
 	return doc{"type": "object", "properties": doc{
-		"ce-specversion": fixed("1.0"), "ce-type": fixed(e.Name), "ce-id": doc{"type": "string"}, "ce-source": doc{"type": "string"},
+		"ce-specversion": fixed("1.0"), "ce-datacontenttype": fixed("application/json"), "ce-type": fixed(e.Name), "ce-id": doc{"type": "string"}, "ce-source": doc{"type": "string"},
 		"ce-subject": doc{"type": "string"}, "ce-time": doc{"type": "string", "format": "date-time"}, streams.HeaderID: doc{"type": "string"},
 	}}
 }

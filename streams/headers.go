@@ -62,7 +62,7 @@ func Schedule(m *nats.Msg, at time.Time, target string) {
 func scheduled(m *nats.Msg) bool { return len(m.Header[headerSchedule]) > 0 }
 
 // CloudEvent writes the attributes of CloudEvents 1.0 in binary mode, in exact lower case (ADR-4 preserves case, and
-// nats.go reads it case-sensitively).
+// nats.go reads it case-sensitively). The data is JSON.
 func CloudEvent(m *nats.Msg, id, source, typ, subject string, at time.Time) {
 	m.Header["ce-specversion"] = []string{"1.0"}
 	m.Header["ce-id"] = []string{id}
@@ -70,6 +70,7 @@ func CloudEvent(m *nats.Msg, id, source, typ, subject string, at time.Time) {
 	m.Header["ce-type"] = []string{typ}
 	m.Header["ce-subject"] = []string{subject}
 	m.Header["ce-time"] = []string{at.UTC().Format(time.RFC3339Nano)}
+	m.Header["ce-datacontenttype"] = []string{"application/json"}
 	m.Header[HeaderID] = []string{id}
 }
 

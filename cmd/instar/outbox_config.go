@@ -47,6 +47,9 @@ type OutboxSource struct {
 	Inbox       time.Duration `koanf:"inboxRetention"`
 	MaxLag      int64         `koanf:"maxLag"`
 	Slot        string        `koanf:"slot"`
+	Types       []string      `koanf:"types"`        // events that there are
+	Unknown     string        `koanf:"unknownTypes"` // what happens to others: publish or park
+	CloudEvents string        `koanf:"cloudEvents"`  // binary or structured
 }
 
 // The names of sources that no file names.
@@ -84,11 +87,23 @@ func (s OutboxSource) config() (outbox.Config, error) {
 	return outbox.Config{
 		Name: s.Name, DSN: dsn, Schema: s.Schema, Mode: outbox.Mode(cmp.Or(s.Mode, string(outbox.Log))), Stream: s.Stream, Prefix: s.Prefix,
 		Shards: s.Shards, Batch: s.Batch, Poll: s.Poll, Lease: s.Lease, Attempts: s.Attempts, BaseBackoff: s.BaseBackoff, MaxBackoff: s.MaxBackoff,
-		Retention: s.Retention, MaxLag: s.MaxLag, Slot: s.Slot,
+		Retention: s.Retention, MaxLag: s.MaxLag, Slot: s.Slot, Types: s.types(), Structured: s.CloudEvents == structuredMode,
 	}, nil
 }
 
+// types is what the relay knows of events: nil is all of them.
+func (s OutboxSource) types() *outbox.Types {
+	if len(s.Types) == 0 {
+		return nil
+	}
+	return &outbox.Types{Names: s.Types, Unknown: outbox.Policy(cmp.Or(s.Unknown, string(outbox.ParkUnknown)))}
+}
+
+// structuredMode is a value of cloudEvents; the other one is binary.
+const structuredMode = "structured"
+
 var (
+	eventTypes   = regexp.MustCompile(`^([A-Za-z0-9_-]+[.])*([A-Za-z0-9_-]+|>)$`)
 	sqlName      = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 	streamName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 	outboxModes  = []string{"", string(outbox.Claim), string(outbox.Log), string(outbox.WAL)}
@@ -130,6 +145,14 @@ func (s OutboxSource) validate() error {
 		return fmt.Errorf("schema: %q is not a plain lower-case name", s.Schema)
 	case s.Slot != "" && !sqlName.MatchString(s.Slot):
 		return fmt.Errorf("slot: %q is not a plain lower-case name", s.Slot)
+	case !slices.Contains([]string{"", "binary", structuredMode}, s.CloudEvents):
+		return fmt.Errorf("cloudEvents: %q is none of binary, structured", s.CloudEvents)
+	case !slices.Contains([]string{"", string(outbox.PublishUnknown), string(outbox.ParkUnknown)}, s.Unknown):
+		return fmt.Errorf("unknownTypes: %q is none of publish, park", s.Unknown)
+	case s.Unknown != "" && len(s.Types) == 0:
+		return errors.New("unknownTypes: needs types")
+	case slices.ContainsFunc(s.Types, func(t string) bool { return !eventTypes.MatchString(t) }):
+		return fmt.Errorf("types: %q: an event type is dotted, such as order.paid, or all below one: order.>", s.Types)
 	case s.Stream != "" && !streamName.MatchString(s.Stream):
 		return fmt.Errorf("stream: %q is not a name of a stream", s.Stream)
 	case s.Prefix != "" && !label.MatchString(s.Prefix):

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/outbox"
 )
 
 func TestOutboxSourcesOfTheFile(t *testing.T) {
 	t.Parallel()
 	secret := write(t, "dsn", "postgres://relay:s3cret@db/orders\n")
-	path := write(t, "instar.yaml", "outbox:\n  dsn: postgres://u:pw@h/main\n  sources:\n    - {name: orders, dsnFile: "+secret+", mode: claim, shards: 2, poll: 5s}\n")
+	path := write(t, "instar.yaml", "outbox:\n  dsn: postgres://u:pw@h/main\n  sources:\n    - {name: orders, dsnFile: "+secret+", mode: claim, shards: 2, poll: 5s, types: [order.>], cloudEvents: structured}\n")
 	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path), nil)
 	require.NoError(t, err)
 	all := c.Outbox.all(ModeServe)
@@ -18,6 +20,8 @@ func TestOutboxSourcesOfTheFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "postgres://relay:s3cret@db/orders", got.DSN)
 	require.EqualValues(t, "claim", got.Mode)
+	require.Equal(t, &outbox.Types{Names: []string{"order.>"}, Unknown: outbox.ParkUnknown}, got.Types)
+	require.True(t, got.Structured)
 	got, err = all[1].config()
 	require.NoError(t, err)
 	require.Equal(t, "main", got.Name)
@@ -29,22 +33,26 @@ func TestOutboxSourcesOfTheFile(t *testing.T) {
 func TestWrongOutboxSourcesAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"{name: a_b, dsn: x}":                       `outbox.sources[0].name: "a_b" is not a DNS label`,
-		"{name: a}":                                 "outbox.sources[0].dsn: needs either dsn or dsnFile",
-		"{name: a, dsn: x, dsnFile: y}":             "outbox.sources[0].dsn: needs either",
-		"{name: a, dsn: x, mode: push}":             "none of claim, log, wal",
-		"{name: a, dsn: x, schema: 'x\"; drop'}":    "is not a plain lower-case name",
-		"{name: a, dsn: x, shards: 65}":             "not between 1 and 64",
-		"{name: a, dsn: x, lease: -3s}":             "lease: -3s is not between",
-		"{name: a, dsnFile: /nowhere/at/all}":       "dsnFile: open /nowhere/at/all",
-		"{name: a, dsn: x}, {name: a, dsn: y}":      `outbox.sources[1].name: "a" is there twice`,
-		"{name: a, dsn: x, colour: red}":            `unknown key "outbox.sources[0].colour"`,
-		"{name: a, dsn: x, stream: 'has a blank'}":  "is not a name of a stream",
-		"{name: a, dsn: x, prefix: 'a.b'}":          "is not one lower-case token",
-		"{name: a, dsn: x, retention: -1h}":         "retention: -1h0m0s is less than 1m",
-		"{name: a, dsn: x, publication: events}":    "outbox.sources[0].publication: there is no such setting any more: the table is read by mode log",
-		"{name: a, dsn: x, batch: 5000}":            "not between 1 and 1000",
-		"{name: a, dsn: x, slot: 'instar-outbox' }": "is not a plain lower-case name",
+		"{name: a_b, dsn: x}":                               `outbox.sources[0].name: "a_b" is not a DNS label`,
+		"{name: a}":                                         "outbox.sources[0].dsn: needs either dsn or dsnFile",
+		"{name: a, dsn: x, dsnFile: y}":                     "outbox.sources[0].dsn: needs either",
+		"{name: a, dsn: x, mode: push}":                     "none of claim, log, wal",
+		"{name: a, dsn: x, schema: 'x\"; drop'}":            "is not a plain lower-case name",
+		"{name: a, dsn: x, shards: 65}":                     "not between 1 and 64",
+		"{name: a, dsn: x, lease: -3s}":                     "lease: -3s is not between",
+		"{name: a, dsnFile: /nowhere/at/all}":               "dsnFile: open /nowhere/at/all",
+		"{name: a, dsn: x}, {name: a, dsn: y}":              `outbox.sources[1].name: "a" is there twice`,
+		"{name: a, dsn: x, colour: red}":                    `unknown key "outbox.sources[0].colour"`,
+		"{name: a, dsn: x, stream: 'has a blank'}":          "is not a name of a stream",
+		"{name: a, dsn: x, prefix: 'a.b'}":                  "is not one lower-case token",
+		"{name: a, dsn: x, retention: -1h}":                 "retention: -1h0m0s is less than 1m",
+		"{name: a, dsn: x, publication: events}":            "outbox.sources[0].publication: there is no such setting any more: the table is read by mode log",
+		"{name: a, dsn: x, cloudEvents: json}":              "none of binary, structured",
+		"{name: a, dsn: x, types: [a.b], unknownTypes: no}": "none of publish, park",
+		"{name: a, dsn: x, unknownTypes: park}":             "needs types",
+		"{name: a, dsn: x, types: ['a..b']}":                "an event type is dotted",
+		"{name: a, dsn: x, batch: 5000}":                    "not between 1 and 1000",
+		"{name: a, dsn: x, slot: 'instar-outbox' }":         "is not a plain lower-case name",
 	} {
 		_, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "instar.yaml", "outbox: {sources: ["+text+"]}\n")), nil)
 		require.ErrorContains(t, err, want, text)

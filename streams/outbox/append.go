@@ -128,7 +128,7 @@ func (a *Appender) columns(msgs []Message) (*columns, error) {
 	for i := range msgs {
 		m := msgs[i] // defaults are filled into a copy
 		if m.ID == uuid.Nil {
-			id, err := uuid.NewV7()
+			id, err := m.newID()
 			if err != nil {
 				return nil, fmt.Errorf("outbox: cannot make an id: %w", err)
 			}

@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// Limits of a message. Payload, headers and what a relay adds are together a message of at most 1 MiB.
+// Limits of a message, the same in outbox_check of the database. With names, content type and headers as long as they may be,
+// a payload of MaxPayload and what a relay adds are together a message of at most 1 MiB, the limit of NATS.
 const (
-	MaxPayload = 1<<20 - 4096 // bytes
-	MaxHeaders = 3000         // bytes of all names and values, and 8 for each header
+	MaxPayload     = 1<<20 - 8192 // bytes
+	MaxHeaders     = 3000         // bytes of all names and values, and 4 for each header
+	MaxContentType = 256          // bytes
 )
 
 var (
@@ -30,12 +32,12 @@ func (m *Message) Check() error {
 		return fmt.Errorf("the event's type %.300q must be at most 256 letters, digits, -, _ and dots between them, such as order.paid", m.EventType)
 	case len(m.Payload) > MaxPayload:
 		return fmt.Errorf("the payload has %d bytes, more than %d: put it elsewhere and refer to it", len(m.Payload), MaxPayload)
-	case strings.ContainsAny(m.ContentType, "\r\n\x00") || len(m.ContentType) > 256:
+	case strings.ContainsAny(m.ContentType, "\r\n\x00") || len(m.ContentType) > MaxContentType:
 		return fmt.Errorf("the content type %.300q is none", m.ContentType)
 	}
 	size := 0
 	for name, value := range m.Headers {
-		size += len(name) + len(value) + 8
+		size += len(name) + len(value) + 4
 		if !headerName.MatchString(name) {
 			return fmt.Errorf("the header %.200q has characters that a header's name may not have", name)
 		}
@@ -48,6 +50,9 @@ func (m *Message) Check() error {
 	}
 	if size > MaxHeaders {
 		return fmt.Errorf("the headers have %d bytes, more than %d", size, MaxHeaders)
+	}
+	if Structured(m.ContentType) {
+		return m.checkStructured()
 	}
 	return nil
 }

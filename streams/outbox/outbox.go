@@ -14,8 +14,8 @@ type Message struct {
 	AggregateType string            // one token of a subject: letters, digits, - and _
 	AggregateID   string            // likewise, at most 128 bytes
 	EventType     string            // dotted, such as order.paid; never the name of a class
-	Payload       []byte            // at most 1 MiB less headers
-	ContentType   string            // application/json by default
+	Payload       []byte            // at most MaxPayload
+	ContentType   string            // application/json by default; with application/cloudevents+json the payload is a CloudEvent of this id and type
 	Headers       map[string]string // trace (traceparent), tenant, schemaVersion, …: become headers of the message
 	NotBefore     time.Time         // not published earlier; zero is at once
 }
@@ -56,8 +56,10 @@ type Config struct {
 	BaseBackoff time.Duration // 1 s; the n-th wait is Base*2^(n-1)
 	MaxBackoff  time.Duration // 300 s
 	Retention   time.Duration // 7 days, of what was sent
-	Types       *Types        // which events there are; nil knows all
+	Types       *Types        // which events there are; others are parked, if their policy says so; nil knows all
 	MaxLag      int64         // rows; beyond it the relay says so and Append may be refused by the application; 0 is no limit
+
+	Structured bool // publish CloudEvents in structured mode, one JSON object for each; binary mode has the attributes in headers
 
 	Slot string // WAL: name of the replication slot; instar_outbox_<name>
 }

@@ -35,12 +35,12 @@ func TestAppendInSQL(t *testing.T) {
 				`select outbox_append('order', '1', '>', '{}')`,
 				`select outbox_append('order', '1', 'order.paid', null)`,
 				`select outbox_append('order', '1', 'order.paid', '{}', '[]')`,
-				`select outbox_append_bytes('order', '1', 'order.paid', convert_to(repeat('x', 1044481), 'UTF8'), 'text/plain')`,
+				`select outbox_append_bytes('order', '1', 'order.paid', convert_to(repeat('x', 1040385), 'UTF8'), 'text/plain')`,
 			} {
 				_, err := conn.Exec(t.Context(), bad)
 				require.Error(t, err, bad)
 			}
-			run(t, conn, `select outbox_append_bytes('order', '1', 'order.paid', convert_to(repeat('x', 1044480), 'UTF8'), 'text/plain')`)
+			run(t, conn, `select outbox_append_bytes('order', '1', 'order.paid', convert_to(repeat('x', 1040384), 'UTF8'), 'text/plain')`)
 			require.Equal(t, 3, one[int](t, conn, `select count(*)::int from `+table))
 		})
 	}

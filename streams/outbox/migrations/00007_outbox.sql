@@ -5,7 +5,7 @@
 -- What an event must be, so that a relay can publish it. One function, because an insert reads every constraint of its
 -- table anew: as constraints of columns this costs more than the rest of the insert.
 -- +goose StatementBegin
-create function outbox_check(aggregate_type text, aggregate_id text, event_type text, payload bytea, headers jsonb) returns boolean
+create function outbox_check(aggregate_type text, aggregate_id text, event_type text, payload bytea, content_type text, headers jsonb) returns boolean
 language plpgsql immutable parallel safe as $$
 begin
     if (aggregate_type ~ '^[A-Za-z0-9_-]{1,128}$') is not true then
@@ -14,12 +14,41 @@ begin
         raise exception 'aggregate_id % must be 1 to 128 letters, digits, - or _', quote_nullable(left(aggregate_id, 200)) using errcode = 'check_violation';
     elsif (length(event_type) <= 256 and event_type ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$') is not true then
         raise exception 'event_type % must be at most 256 letters, digits, -, _ and dots between them', quote_nullable(left(event_type, 300)) using errcode = 'check_violation';
-    elsif (octet_length(payload) <= 1044480) is not true then
-        raise exception 'the payload has % bytes, it must have at most 1044480', coalesce(octet_length(payload)::text, 'no') using errcode = 'check_violation';
-    elsif (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 3072) is not true then
-        raise exception 'headers must be an object of at most 3072 bytes' using errcode = 'check_violation';
+    elsif (octet_length(payload) <= 1040384) is not true then
+        raise exception 'the payload has % bytes, it must have at most 1040384', coalesce(octet_length(payload)::text, 'no') using errcode = 'check_violation';
+    elsif (octet_length(content_type) <= 256 and content_type !~ '[\r\n]') is not true then
+        raise exception 'content_type % must be one line of at most 256 bytes', quote_nullable(left(content_type, 300)) using errcode = 'check_violation';
+    elsif (jsonb_typeof(headers) = 'object') is not true then
+        raise exception 'headers must be an object' using errcode = 'check_violation';
+    elsif headers <> '{}' and (select sum(octet_length(h.key) + coalesce(octet_length(h.value), 0) + 4) from jsonb_each_text(headers) as h) > 3000 then
+        raise exception 'headers must have at most 3000 bytes, with 4 for each' using errcode = 'check_violation';
     end if;
     return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- The id of a message whose content type says that its payload is a whole CloudEvent: the event's own, which has to be that of
+-- the message if it has one, as its type has to be.
+-- +goose StatementBegin
+create function outbox_cloudevent(event_id uuid, event_type text, payload bytea, content_type text) returns uuid language plpgsql immutable parallel safe as $$
+declare
+    event jsonb;
+    own text;
+begin
+    if content_type !~* '^application/cloudevents[+]json *(;|$)' then
+        raise exception 'of structured CloudEvents only application/cloudevents+json is taken, one event at a time, not %', quote_nullable(left(content_type, 300)) using errcode = 'check_violation';
+    end if;
+    begin
+        event := convert_from(payload, 'UTF8')::jsonb;
+        own := (event ->> 'id')::uuid::text;
+    exception when data_exception then
+        raise exception 'the payload is no CloudEvent in JSON whose id is a UUID: %', sqlerrm using errcode = 'check_violation';
+    end;
+    if (event ->> 'specversion' = '1.0' and event ->> 'source' <> '' and event ->> 'type' = event_type and event ->> 'id' = own and own = coalesce(event_id::text, own)) is not true then
+        raise exception 'the CloudEvent must have specversion 1.0, a source, the type % and the id of its message, as text', quote_nullable(left(event_type, 300)) using errcode = 'check_violation';
+    end if;
+    return own::uuid;
 end
 $$;
 -- +goose StatementEnd
@@ -81,7 +110,7 @@ create table outbox_event (
     shard smallint not null,
     phase smallint not null generated always as (case status when 'SENT' then 2 when 'FAILED' then 1 when 'DEAD' then 1 else 0 end) stored,
     -- For what comes in: an update reads the constraints of its table anew, too.
-    constraint outbox_event_check check (status in ('SENDING', 'SENT') or outbox_check(aggregate_type, aggregate_id, event_type, payload, headers))
+    constraint outbox_event_check check (status in ('SENDING', 'SENT') or outbox_check(aggregate_type, aggregate_id, event_type, payload, content_type, headers))
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05);
 create index idx_outbox_event_status_retry on outbox_event (shard, next_retry_at, seq) where phase < 2;
 create index idx_outbox_event_order on outbox_event (aggregate_id, aggregate_type, seq) where phase < 2;
@@ -104,7 +133,7 @@ create table outbox_log (
     not_before timestamptz,
     headers jsonb not null default '{}',
     payload bytea not null,
-    constraint outbox_log_check check (outbox_check(aggregate_type, aggregate_id, event_type, payload, headers))
+    constraint outbox_log_check check (outbox_check(aggregate_type, aggregate_id, event_type, payload, content_type, headers))
 ) partition by range (day);
 create index outbox_log_seq on outbox_log (seq);
 create unique index outbox_log_event on outbox_log (event_id, day); -- a key of partitions has their day in it: an id can be appended once a day
@@ -256,13 +285,13 @@ begin
     end if;
     if how.mode = 'log' then
         insert into @.outbox_log (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, headers, payload)
-        select @.outbox_shard(m.type, m.id, how.shards), coalesce(m.event_id, @.outbox_uuid_v7()), coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
+        select @.outbox_shard(m.type, m.id, how.shards), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.headers, '{}'), m.payload
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
     elsif how.mode = 'claim' then
         insert into @.outbox_event (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, next_retry_at, headers, payload)
-        select @.outbox_shard(m.type, m.id, how.shards), coalesce(m.event_id, @.outbox_uuid_v7()), coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
+        select @.outbox_shard(m.type, m.id, how.shards), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.not_before, now()), coalesce(m.headers, '{}'), m.payload
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
@@ -271,11 +300,11 @@ begin
             raise exception 'no relay reads the events of mode wal yet: what is emitted now would be seen by none'
                 using errcode = 'OB002', hint = 'Start the relay: it makes its replication slot. Then try again.';
         end if;
-        perform @.outbox_check(m.type, m.id, m.event, m.payload, coalesce(m.headers, '{}'))
-        from unnest(aggregate_types, aggregate_ids, event_types, payloads, headers) as m (type, id, event, payload, headers);
+        perform @.outbox_check(m.type, m.id, m.event, m.payload, coalesce(m.content, 'application/json'), coalesce(m.headers, '{}'))
+        from unnest(aggregate_types, aggregate_ids, event_types, payloads, content_types, headers) as m (type, id, event, payload, content, headers);
         -- One line of JSON, a line feed, and the payload as it is.
         perform pg_logical_emit_message(true, how.wal_prefix, convert_to(jsonb_build_object(
-            'event_id', coalesce(m.event_id, @.outbox_uuid_v7()), 'occurred_at', coalesce(m.at, clock_timestamp()),
+            'event_id', case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, 'occurred_at', coalesce(m.at, clock_timestamp()),
             'aggregate_type', m.type, 'aggregate_id', m.id, 'event_type', m.event, 'content_type', coalesce(m.content, 'application/json'),
             'headers', coalesce(m.headers, '{}'), 'not_before', m.not_before, 'shard', @.outbox_shard(m.type, m.id, how.shards),
             'created_at', clock_timestamp(), 'number', nextval('@.outbox_log_seq_seq'))::text || E'\n', 'UTF8') || m.payload)
@@ -300,6 +329,9 @@ begin
     if not found then
         raise exception 'the mode of the outbox was changed after this transaction took its snapshot'
             using errcode = 'serialization_failure', hint = 'Try the transaction again.';
+    end if;
+    if content_type ilike 'application/cloudevents%' then
+        event_id := @.outbox_cloudevent(event_id, event_type, payload, content_type);
     end if;
     event_id := coalesce(event_id, @.outbox_uuid_v7());
     part := @.outbox_shard(aggregate_type, aggregate_id, part);

@@ -100,7 +100,7 @@ func TestClaimFailsAnAggregate(t *testing.T) {
 	}
 	r := s.relay(outbox.Claim, func(r *Relay) {
 		r.Config.Attempts = 3
-		r.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
+		r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
 	})
 	stop := s.run(r)
 	s.exec(`select outbox_append('order', 'o-9', 'order.unheard', '{}')`)

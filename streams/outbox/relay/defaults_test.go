@@ -75,7 +75,7 @@ func TestAParkedRowSurvivesACrash(t *testing.T) {
 	s.byDefault(false, "synchronous_commit", "off")
 	r := s.relay(outbox.Log, func(r *Relay) {
 		r.Config.Poll, r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour, time.Hour // no later commit takes it along
-		r.Types = &outbox.Types{Unknown: outbox.ParkUnknown}
+		r.Config.Types = &outbox.Types{Unknown: outbox.ParkUnknown}
 	})
 	s.add("o-1", 1)
 	stop := s.run(r)

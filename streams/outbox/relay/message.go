@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -90,23 +91,32 @@ func parsePosition(s string) (position, error) {
 
 // encoder writes rows into one message that is used again and again: a publish copies it before it returns.
 type encoder struct {
-	prefix string
-	limit  int
-	msg    nats.Msg
-	id     string
-	fixed  map[string][]string // slots of headers that every event has
-	extra  []string            // headers of the row that is in msg
-	buf    []byte
+	prefix     string
+	limit      int
+	structured bool // events are published in structured mode
+	msg        nats.Msg
+	id         string
+	fixed      map[string][]string // slots of headers that every event has
+	binary     []string            // those that only an event in binary mode has
+	bare       bool                // they are not in msg
+	source     string              // of CloudEvents
+	body       []byte              // of an event in structured mode
+	extra      []string            // headers of the row that is in msg
+	buf        []byte
 }
 
 func newEncoder(prefix, source string, limit int) *encoder {
 	e := &encoder{prefix: prefix, limit: limit, fixed: map[string][]string{}, msg: nats.Msg{Header: nats.Header{}}}
-	for _, name := range []string{"ce-id", "ce-type", "ce-subject", "ce-time", "content-type", nats.MsgIdHdr, HeaderShard, HeaderPosition} {
+	for _, name := range []string{"ce-id", "ce-type", "ce-subject", "ce-time", "ce-specversion", "ce-source", "ce-datacontenttype", "content-type", nats.MsgIdHdr, HeaderShard, HeaderPosition} {
 		slot := make([]string, 1)
 		e.fixed[name], e.msg.Header[name] = slot, slot
+		if strings.HasPrefix(name, "ce-") {
+			e.binary = append(e.binary, name)
+		}
 	}
-	e.msg.Header["ce-specversion"] = []string{"1.0"}
-	e.msg.Header["ce-source"] = []string{"/outbox/" + source}
+	e.source = "/outbox/" + source
+	e.set("ce-specversion", "1.0")
+	e.set("ce-source", e.source)
 	e.msg.Header[HeaderSource] = []string{source}
 	return e
 }
@@ -119,11 +129,7 @@ func (e *encoder) fits(r *row) error {
 	if err := check(r); err != nil {
 		return err
 	}
-	const ours = 1200 // of the fixed headers and those of guard and batch, at most, besides names
-	size := ours + 2*len(r.EventType) + 2*len(r.AggregateID) + 2*len(r.AggregateType) + len(r.ContentType)
-	for name, value := range r.Headers {
-		size += len(name) + len(value) + 4
-	}
+	size := e.size(r)
 	if size > maxHeaders {
 		return fmt.Errorf("headers of %d bytes are more than the %d that a message may have", size, maxHeaders)
 	}
@@ -131,6 +137,16 @@ func (e *encoder) fits(r *row) error {
 		return fmt.Errorf("a payload of %d bytes with headers of %d is more than the %d that the stream takes", len(r.Payload), size, e.limit)
 	}
 	return nil
+}
+
+// size is how many bytes the headers of a row have at most.
+func (e *encoder) size(r *row) int {
+	const ours = 1200 // of the fixed headers and those of guard and batch, at most, besides names
+	size := ours + 2*len(r.EventType) + 2*len(r.AggregateID) + 2*len(r.AggregateType) + 2*len(r.ContentType)
+	for name, value := range r.Headers {
+		size += len(name) + len(value) + 4
+	}
+	return size
 }
 
 // encode puts a row that fits into the encoder's message.
@@ -155,9 +171,12 @@ func (e *encoder) encode(r *row) *nats.Msg {
 	e.set("ce-subject", string(e.buf))
 	e.buf = r.OccurredAt.UTC().AppendFormat(e.buf[:0], time.RFC3339Nano)
 	e.set("ce-time", string(e.buf))
-	e.set("content-type", r.ContentType)
-	if r.ContentType == "" {
-		e.set("content-type", "application/json")
+	content := cmp.Or(r.ContentType, "application/json")
+	e.set("ce-datacontenttype", content) // the attribute of CloudEvents
+	e.set("content-type", content)       // what every other reader looks for, and what tells structured mode
+	e.mode(outbox.Structured(content))
+	if e.structured && !outbox.Structured(content) {
+		e.wrap(r, content)
 	}
 	e.set(HeaderShard, strconv.Itoa(r.shard))
 	e.set(HeaderPosition, r.key())
@@ -176,6 +195,22 @@ func (e *encoder) encode(r *row) *nats.Msg {
 		e.extra = append(e.extra, HeaderLater)
 	}
 	return &e.msg
+}
+
+// mode puts the headers of an event in binary mode into the message, or leaves them out: whoever reads them there does not
+// look into the payload.
+func (e *encoder) mode(structured bool) {
+	if structured == e.bare {
+		return
+	}
+	e.bare = structured
+	for _, name := range e.binary {
+		if structured {
+			delete(e.msg.Header, name)
+		} else {
+			e.msg.Header[name] = e.fixed[name]
+		}
+	}
 }
 
 func (e *encoder) set(name, value string) { e.fixed[name][0] = value }

@@ -187,7 +187,7 @@ func TestAMessageCarriesItsRow(t *testing.T) {
 	id, at := r.ID.String(), m.Header["ce-time"]
 	require.Equal(t, nats.Header{
 		"ce-specversion": {"1.0"}, "ce-id": {id}, "ce-source": {"/outbox/shop"}, "ce-type": {"order.paid"}, "ce-subject": {"order/o-1"}, "ce-time": at,
-		"content-type": {"application/json"}, "Nats-Msg-Id": {id}, "Outbox-Source": {"shop"}, "Outbox-Shard": {"3"}, "Outbox-Pos": {"7"},
+		"content-type": {"application/json"}, "ce-datacontenttype": {"application/json"}, "Nats-Msg-Id": {id}, "Outbox-Source": {"shop"}, "Outbox-Shard": {"3"}, "Outbox-Pos": {"7"},
 		"traceparent": {"00-1-2-01"}, "tenant": {"t1"}, "note": {"two  lines: here"},
 	}, m.Header)
 	require.NotContains(t, g.events()[1].Header, "tenant", "headers of the row before it")

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -98,7 +100,8 @@ func (o *opener) scan(ctx context.Context, b *readBack, upto uint64) error {
 		if b.shards[shard] == nil {
 			b.shards[shard] = map[string]stored{}
 		}
-		b.shards[shard][h.Get(HeaderPosition)] = stored{h.Get("ce-id"), b.upto}
+		id, _, _ := strings.Cut(h.Get(nats.MsgIdHdr), ".") // in structured mode there is no ce-id
+		b.shards[shard][h.Get(HeaderPosition)] = stored{id, b.upto}
 	}
 	return nil
 }

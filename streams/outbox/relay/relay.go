@@ -27,7 +27,6 @@ type Relay struct {
 	Replicas int           // of the stream, when it has to be made; 1
 	MaxAge   time.Duration // likewise; 7 days
 	Fsync    bool          // the NATS server syncs every write: batches are atomic then, one sync for each
-	Types    *outbox.Types // events of other types are parked, if their policy says so; nil knows all
 	Leases   Leases        // nil is Alone
 	Node     string        // shown as the owner of its shards
 	Meter    Meter         // nil measures nothing
@@ -302,6 +301,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		s.count = how.shards
 	}
 	pub := &publisher{nc: r.NC, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
+	pub.enc.structured = r.Config.Structured
 	if err := pub.start(); err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 
 // fits refuses what can never be published, and what the application does not know.
 func (r *Relay) fits(e *encoder, w *row) error {
-	if r.Types.Park(w.EventType) {
+	if r.Config.Types.Park(w.EventType) {
 		return fmt.Errorf("event type %q: %w", w.EventType, outbox.ErrUnknownType)
 	}
 	return e.fits(w)
