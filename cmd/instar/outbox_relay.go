@@ -2,15 +2,19 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	provider "github.com/bcc94042/instar/providers/relay"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
 )
 
@@ -35,6 +39,19 @@ may serve one database: each shard has one active relay at a time. It ends at th
 	fs.Int("shards", 0, "parts of the aggregates (default: what the database says)")
 	fs.Int("batch", 0, "rows at a time (default 1000, of claim 100)")
 	fs.Duration("lease", 0, "of claimed rows; a third of it of a shard, which is how long others wait for a relay that is gone (default 30s)")
+	fs.Duration("poll", 0, "wait between looks when nothing wakes it (default 1s)")
+	fs.Int("attempts", 0, "tries before a row is DEAD (default 10)")
+	fs.Duration("base-backoff", 0, "the n-th wait is this times 2^(n-1) (default 1s)")
+	fs.Duration("max-backoff", 0, "longest wait between tries (default 5m)")
+	fs.Duration("retention", 0, "how long sent rows are kept (default: what the database says)")
+	fs.Duration("inbox-retention", 0, "how long the inbox remembers what was handled (default: what the database says)")
+	fs.Int64("max-lag", 0, "rows behind, beyond which appending is refused (default: what the database says)")
+	fs.String("slot", "", "name of the replication slot in mode wal (default instar_outbox_<source>)")
+	fs.StringSlice("types", nil, "event types that there are, order.> for all below one (default: all)")
+	fs.String("unknown-types", "", "what becomes of others: park or publish (default park)")
+	fs.String("cloudevents", "", "binary or structured (default binary)")
+	fs.Duration("max-age", 0, "how long a stream that is created keeps its messages (default 168h)")
+	fs.String("http", "", "address for /metrics, /livez and /readyz, such as 127.0.0.1:9100 (default: none)")
 	fs.Int("replicas", 1, "replicas of a stream that is created")
 	fs.Bool("fsync", false, "the NATS server syncs every write (sync_interval: always): publish in atomic batches")
 	fs.String("log-level", "info", "debug, info, warn or error")
@@ -60,9 +77,16 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	schema, _ := cmd.Flags().GetString("schema") // of the group
 	s := OutboxSource{
 		Name: text("source", ""), DSN: dsn, Schema: schema, Mode: text("mode", ""), Stream: text("stream", ""), Prefix: text("prefix", ""),
-		Shards: number("shards"), Batch: number("batch"),
+		Shards: number("shards"), Batch: number("batch"), Attempts: number("attempts"), Slot: text("slot", ""), Unknown: text("unknown-types", ""), CloudEvents: text("cloudevents", ""),
 	}
-	s.Lease, _ = cmd.Flags().GetDuration("lease")
+	s.Types, _ = cmd.Flags().GetStringSlice("types") // declared above, all of them
+	s.MaxLag, _ = cmd.Flags().GetInt64("max-lag")
+	for flag, d := range map[string]*time.Duration{
+		"lease": &s.Lease, "poll": &s.Poll, "base-backoff": &s.BaseBackoff, "max-backoff": &s.MaxBackoff, "retention": &s.Retention, "inbox-retention": &s.Inbox,
+	} {
+		*d, _ = cmd.Flags().GetDuration(flag)
+	}
+	maxAge, _ := cmd.Flags().GetDuration("max-age")
 	if err := s.validate(); err != nil {
 		return usagef("--%w", err)
 	}
@@ -81,20 +105,41 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	}
 	host, _ := os.Hostname() // a relay without a name is still one
 	fsync, _ := cmd.Flags().GetBool("fsync")
-	like := func() *relay.Relay {
-		return &relay.Relay{
-			NC: nc, JS: js, Names: streams.Names{Prefix: text("nats-prefix", "")}, Replicas: number("replicas"), Fsync: fsync,
-			Node: cmp.Or(text("node", ""), host, "relay"), Log: log,
+	watch := &relayWatch{source: s.Name, count: &sentRows{}}
+	watch.engine = &relayEngine{make: func(ctx context.Context) (*relay.Relay, error) {
+		return relayAlone(ctx, s, &relay.Relay{
+			NC: nc, JS: js, Names: streams.Names{Prefix: text("nats-prefix", "")}, Replicas: number("replicas"), MaxAge: maxAge, Fsync: fsync,
+			Node: cmp.Or(text("node", ""), host, "relay"), Meter: watch.count, Log: log,
+		})
+	}}
+	return runAlone(cmd.Context(), watch, text("http", ""))
+}
+
+// runAlone relays until it is told to stop or cannot go on; when the database has another mode, with that.
+func runAlone(ctx context.Context, w *relayWatch, address string) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if w.engine.r, err = w.engine.make(ctx); err != nil {
+		return err
+	}
+	config := w.engine.r.Config
+	if w.engine.store, err = outbox.Open(ctx, config.DSN, config.Schema); err != nil {
+		return err
+	}
+	defer w.engine.Close()
+	if address != "" {
+		if err := w.serve(ctx, address); err != nil {
+			return err
 		}
 	}
 	for {
-		err := relayOnce(cmd, s, like())
+		err := w.engine.Run(ctx)
 		var permanent *relay.PermanentError
 		switch {
 		case errors.Is(err, relay.ErrChanged):
-			log.Info("goes on with the new settings of the database", "source", s.Name)
+			w.engine.current().Log.Info("goes on with the new settings of the database", "source", w.source)
 			continue
-		case errors.Is(err, relay.ErrDrained):
+		case errors.Is(err, provider.ErrDrained):
 			return nil
 		case errors.As(err, &permanent):
 			return &exitError{code: exitFailed, err: err}
@@ -103,32 +148,32 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	}
 }
 
-// relayOnce relays with what the database says now of mode and shards, until it says something else.
-func relayOnce(cmd *cobra.Command, s OutboxSource, r *relay.Relay) (err error) {
+// relayAlone fills in what the database says now of mode and shards.
+func relayAlone(ctx context.Context, s OutboxSource, r *relay.Relay) (_ *relay.Relay, err error) {
 	if r.Config, err = s.config(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := settingsOf(cmd.Context(), &r.Config, s); err != nil {
-		return ofDatabase(err)
+	if err := settingsOf(ctx, &r.Config, s); err != nil {
+		return nil, ofDatabase(err)
 	}
-	if r.Leases, err = leasesFor(cmd, r.JS, r, r.Log); err != nil {
-		return err
+	if r.Leases, err = leasesFor(ctx, r.JS, r, r.Log); err != nil {
+		return nil, err
 	}
 	r.Log.Info("relaying", "source", s.Name, "mode", r.Config.Mode, "database", hideDSN(r.Config.DSN), "nats", r.NC.ConnectedUrlRedacted())
-	return r.Run(cmd.Context())
+	return r, nil
 }
 
 // leasesFor shares the shards with other relays through the bucket of owners, which is made where there is no server.
 // Without it two relays would take the shards from each other again and again: harmless, but slow.
-func leasesFor(cmd *cobra.Command, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (relay.Leases, error) {
+func leasesFor(ctx context.Context, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (relay.Leases, error) {
 	bucket := "KV_" + r.Names.Bucket(streams.OwnersBucket)
 	for _, config := range (streams.Plan{Names: r.Names, Replicas: r.Replicas}).Configs() {
 		if config.Name != bucket {
 			continue
 		}
-		_, err := js.Stream(cmd.Context(), bucket)
+		_, err := js.Stream(ctx, bucket)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = js.CreateStream(cmd.Context(), config)
+			_, err = js.CreateStream(ctx, config)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot open the bucket of leases: %w", err)

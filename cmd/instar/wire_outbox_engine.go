@@ -211,33 +211,43 @@ var (
 )
 
 // Describe is that of a prometheus.Collector.
-func (o *outboxes) Describe(ch chan<- *prometheus.Desc) {
+func (o *outboxes) Describe(ch chan<- *prometheus.Desc) { describeOutbox(ch) }
+
+// Collect shows what was seen last: scraping asks no database.
+func (o *outboxes) Collect(ch chan<- prometheus.Metric) {
+	for _, name := range o.provider.Sources() {
+		s, at := o.provider.Last(name)
+		if at.IsZero() {
+			collectOutbox(ch, name, o.sent[name], nil)
+			continue
+		}
+		collectOutbox(ch, name, o.sent[name], &s)
+	}
+}
+
+func describeOutbox(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxUnread, outboxPublished, outboxRestarts} {
 		ch <- d
 	}
 }
 
-// Collect shows what was seen last: scraping asks no database.
-func (o *outboxes) Collect(ch chan<- prometheus.Metric) {
+// collectOutbox shows one source; s is nil before the first look.
+func collectOutbox(ch chan<- prometheus.Metric, name string, count *sentRows, s *outbox.Status) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, name := range o.provider.Sources() {
-		count := o.sent[name]
-		ch <- prometheus.MustNewConstMetric(outboxPublished, prometheus.CounterValue, float64(count.rows.Load()), name)
-		ch <- prometheus.MustNewConstMetric(outboxRestarts, prometheus.CounterValue, float64(count.restarts.Load()), name)
-		s, at := o.provider.Last(name)
-		if at.IsZero() {
-			continue
-		}
-		for state, n := range s.Rows {
-			gauge(outboxRows, float64(n), name, state)
-		}
-		gauge(outboxOldest, s.Oldest, name)
-		gauge(outboxLag, float64(s.Lag), name)
-		gauge(outboxFence, s.FenceWait, name)
-		gauge(outboxParked, float64(len(s.Parked)), name)
-		gauge(outboxSlot, float64(s.SlotBytes), name)
-		gauge(outboxUnread, float64(s.Unread), name)
+	ch <- prometheus.MustNewConstMetric(outboxPublished, prometheus.CounterValue, float64(count.rows.Load()), name)
+	ch <- prometheus.MustNewConstMetric(outboxRestarts, prometheus.CounterValue, float64(count.restarts.Load()), name)
+	if s == nil {
+		return
 	}
+	for state, n := range s.Rows {
+		gauge(outboxRows, float64(n), name, state)
+	}
+	gauge(outboxOldest, s.Oldest, name)
+	gauge(outboxLag, float64(s.Lag), name)
+	gauge(outboxFence, s.FenceWait, name)
+	gauge(outboxParked, float64(len(s.Parked)), name)
+	gauge(outboxSlot, float64(s.SlotBytes), name)
+	gauge(outboxUnread, float64(s.Unread), name)
 }
