@@ -208,7 +208,7 @@ func TestPrefixesAreApart(t *testing.T) {
 	diffs, err := Ensure(g.ctx, g.js, testPlan(acme))
 	require.NoError(t, err)
 	require.Empty(t, diffs)
-	require.Len(t, g.configs(), 2*(5+4))
+	require.Len(t, g.configs(), 2*(5+5))
 	one, two := g.appender(AppenderOptions{}), g.appender(AppenderOptions{Names: acme})
 	ones, twos := g.commands(one), g.commands(two)
 	cmd := Command{Machine: "thing", Key: "default.a", Name: "create", ID: "same"}
