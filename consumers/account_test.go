@@ -16,16 +16,16 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// limited is a world on a server of somebody else's, in an account with room for so many bytes.
-func limited(t *testing.T, room string, ms ...*machines.Machine) (*world, *notes) {
+// attached is a world on a server of somebody else's, in an account with such settings.
+func attached(t *testing.T, account string, ms ...*machines.Machine) (*world, *notes) {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nats.conf")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
 		listen: "127.0.0.1:-1"
 		jetstream { store_dir: %q }
-		accounts { A { jetstream: { max_file: %s }, users: [ { user: a, password: a } ] } }
-		no_auth_user: a`, filepath.Join(dir, "js"), room), 0o600))
+		accounts { A { %s, users: [ { user: a, password: a } ] } }
+		no_auth_user: a`, filepath.Join(dir, "js"), account), 0o600))
 	options, err := server.ProcessConfigFile(config)
 	require.NoError(t, err)
 	options.NoSigs, options.NoLog = true, true
@@ -47,6 +47,9 @@ func limited(t *testing.T, room string, ms ...*machines.Machine) (*world, *notes
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)
+		for _, v := range m.Views {
+			plan.Views = append(plan.Views, m.BucketOf(v))
+		}
 	}
 	_, err = streams.Ensure(ctx, js, plan)
 	require.NoError(t, err)
@@ -67,7 +70,7 @@ func limited(t *testing.T, room string, ms ...*machines.Machine) (*world, *notes
 // and are applied when there is room again. None of them is to blame.
 func TestAFullAccountCostsNoCommand(t *testing.T) {
 	t.Parallel()
-	w, n := limited(t, "3MB", thingMachine)
+	w, n := attached(t, "jetstream: { max_file: 3MB }", thingMachine)
 	w.start()
 	w.ask(toThing("a", "create", ""))
 	w.stop()

@@ -45,6 +45,10 @@ func (k *worker) Perform(ctx context.Context, t machines.Task) machines.Result {
 		panic("worker")
 	case "large":
 		return machines.Result{Data: workBody{How: strings.Repeat("x", 300<<10)}}
+	case "unwritable":
+		return machines.Result{Data: make(chan int)}
+	case "verbose":
+		return machines.Result{Failure: &machines.Failure{Code: "invalid", Message: strings.Repeat("x", 2<<20)}}
 	}
 	return machines.Result{Data: workBody{How: "worked"}}
 }
@@ -67,7 +71,7 @@ func TestEffects(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, thingMachine).start()
 	k := w.withWorkers()
-	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic", "large"} {
+	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic", "large", "unwritable", "verbose"} {
 		w.ask(toThing(how, "create", ""))
 		w.ask(toThing(how, "work", `{"how":"`+how+`"}`))
 	}
@@ -79,12 +83,16 @@ func TestEffects(t *testing.T) {
 	require.Equal(t, "no such work", w.reaches("invalid", "broken").LastError.Message)
 	require.Equal(t, "not today", w.reaches("never", "broken").LastError.Message)
 	require.Equal(t, "result-too-large", w.reaches("large", "broken").LastError.Code)
+	require.Equal(t, "result-unwritable", w.reaches("unwritable", "broken").LastError.Code)
+	require.Len(t, w.reaches("verbose", "broken").LastError.Message, maxFailure+len("…"))
 	w.reaches("hang", "broken") // by its deadline
 	w.reaches("panic", "broken")
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	require.Equal(t, 3, k.tries["default.never"])
-	require.Equal(t, 1, k.tries["default.invalid"])
+	for _, how := range []string{"invalid", "large", "unwritable", "verbose"} {
+		require.Equal(t, 1, k.tries["default."+how], how)
+	}
 }
 
 func TestUnwantedAndUnreadableEffects(t *testing.T) {

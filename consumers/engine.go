@@ -27,6 +27,7 @@ type Meter interface {
 	DeadLetter(consumer string)
 	Restarted(consumer string)
 	Reconciled(machine, problem string)
+	Skipped(view string)
 }
 
 // Tracer starts a span below a W3C traceparent and returns the traceparent of the span and what ends it.
@@ -193,6 +194,7 @@ func (noMeter) Attempt(string, string)                                   {}
 func (noMeter) DeadLetter(string)                                        {}
 func (noMeter) Restarted(string)                                         {}
 func (noMeter) Reconciled(string, string)                                {}
+func (noMeter) Skipped(string)                                           {}
 
 // consumer looks a consumer of a work queue up, and makes it when it is not there or not as it should be. Looking asks its
 // own leader; making one asks that of the cluster, which may be away for seconds when a node has died.

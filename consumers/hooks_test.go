@@ -36,6 +36,7 @@ func (n *notes) Attempt(effect, outcome string)     { n.note("attempt %s %s", ef
 func (n *notes) DeadLetter(consumer string)         { n.note("dead %s", consumer[:1]) }
 func (n *notes) Restarted(consumer string)          { n.note("restarted %s", consumer) }
 func (n *notes) Reconciled(machine, problem string) { n.note("reconciled %s %s", machine, problem) }
+func (n *notes) Skipped(view string)                { n.note("skipped %s", view) }
 
 func (n *notes) trace(name, parent string, attributes ...string) (string, func(error)) {
 	n.note("span %s below %q %v", name, parent, attributes)

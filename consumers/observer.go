@@ -218,8 +218,7 @@ func (o *Observer) see(ctx context.Context, e *machines.Entity, polled bool) (fi
 func (o *Observer) once(ctx context.Context, l look) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	bucket := o.Names.Bucket(o.Machine.Plural)
-	stored, err := lastMessage(ctx, o.JS, "KV_"+bucket, "$KV."+bucket+"."+l.key)
+	stored, err := o.current(ctx, o.Machine, l.key)
 	if err != nil || stored == nil {
 		return err
 	}

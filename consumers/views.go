@@ -31,7 +31,7 @@ func (v *Views) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, m := range v.Machines {
 		for _, view := range m.Views {
-			f := &folder{v: v, m: m, view: view, name: "view-" + m.Name + "-" + view.Name}
+			f := &folder{v: v, m: m, view: view, name: "view-" + m.Name + "-" + view.Name, failures: map[string]int{}}
 			all.Go(func() { f.v.keep(ctx, f.name, f.serve) })
 		}
 	}
@@ -47,6 +47,8 @@ type folder struct {
 	name   string
 	bucket *kv.Bucket[machines.Folded]
 	last   uint64 // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+
+	failures map[string]int // times that the value of a key could not be read, one after the other
 }
 
 func (f *folder) serve(ctx context.Context) error {
@@ -111,77 +113,158 @@ func (f *folder) batch(ctx context.Context, cons jetstream.Consumer) error {
 			return fmt.Errorf("cannot take events: %w", err)
 		}
 	}
-	changed := map[string]*folding{}
+	var keys []string
+	events := map[string][]happened{}
 	for _, m := range msgs {
-		if err := f.fold(ctx, m, changed); err != nil {
+		key, ev, err := f.take(m)
+		if err != nil {
 			return err
 		}
-	}
-	for key, c := range changed {
-		if !c.dirty {
+		if key == "" {
 			continue
 		}
-		if _, err := f.bucket.Put(ctx, key, c.Folded, c.revision); err != nil {
+		if events[key] == nil {
+			keys = append(keys, key)
+		}
+		events[key] = append(events[key], ev)
+	}
+	for _, key := range keys {
+		if err := f.fold(ctx, key, events[key]); err != nil {
 			return err
 		}
 	}
 	return msgs[len(msgs)-1].DoubleAck(ctx)
 }
 
-type folding struct {
-	machines.Folded
-	revision uint64
-	dirty    bool
+// happened is an event and its place among those of its entity.
+type happened struct {
+	msg        jetstream.Msg
+	seq        uint64
+	at         time.Time
+	version, n uint64 // 0 for an event of no version
 }
 
-// fold takes one event into its view. An event that cannot be folded is logged and left out: the entity's own state
-// does not depend on views.
-func (f *folder) fold(ctx context.Context, m jetstream.Msg, changed map[string]*folding) error {
+// take reads where an event stands. The key is empty for one that is left out.
+func (f *folder) take(m jetstream.Msg) (key string, ev happened, err error) {
 	meta, err := m.Metadata()
+	if err != nil {
+		return "", ev, err
+	}
+	if meta.Sequence.Consumer != f.last+1 {
+		return "", ev, fmt.Errorf("delivery %d follows %d: another process takes the events of the view", meta.Sequence.Consumer, f.last)
+	}
+	f.last = meta.Sequence.Consumer
+	ev = happened{msg: m, seq: meta.Sequence.Stream, at: meta.Timestamp}
+	addr, err := f.v.Names.ParseEvent(m.Subject(), f.m.Parent != "")
+	if err != nil {
+		f.skip("", []happened{ev}, err)
+		return "", ev, nil
+	}
+	ev.version, ev.n, _ = streams.NumberOf(f.m.Name, addr.Key, streams.Header(m.Headers(), streams.HeaderID))
+	if at, err := time.Parse(time.RFC3339Nano, streams.Header(m.Headers(), "ce-time")); err == nil {
+		ev.at = at
+	}
+	return addr.Key, ev, nil
+}
+
+// skip leaves events out of the view: the entity's own state does not depend on views.
+func (f *folder) skip(key string, events []happened, err error) {
+	for _, ev := range events {
+		f.v.Meter.Skipped(f.name)
+		f.v.Log.Error("an event is left out of a view", "view", f.name, "key", key, "seq", ev.seq, "error", err)
+	}
+}
+
+// fold takes events of one entity into its view: it is read and written once. A value that cannot be read stops the view
+// for a number of tries. What no bucket takes is found event by event, and left out.
+func (f *folder) fold(ctx context.Context, key string, events []happened) error {
+	folded, revision, err := f.load(ctx, key)
+	if errors.Is(err, streams.ErrUnreadable) {
+		if f.failures[key]++; f.failures[key] >= maxFailures {
+			f.skip(key, events, err)
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
-	if meta.Sequence.Consumer != f.last+1 {
-		return fmt.Errorf("delivery %d follows %d: another process takes the events of the view", meta.Sequence.Consumer, f.last)
+	delete(f.failures, key)
+	dirty := false
+	for _, ev := range events {
+		if ev.folded(&folded) {
+			continue
+		}
+		value, err := f.project(ev.msg, folded.Value)
+		if err != nil {
+			f.skip(key, []happened{ev}, err)
+			continue
+		}
+		dirty = true
+		ev.note(&folded)
+		if value != nil {
+			folded.Value = value
+		}
 	}
-	f.last = meta.Sequence.Consumer
-	addr, err := f.v.Names.ParseEvent(m.Subject(), f.m.Parent != "")
-	if err != nil {
-		f.v.Log.Error("an event is left out of a view", "view", f.name, "seq", meta.Sequence.Stream, "error", err)
+	if !dirty {
 		return nil
 	}
-	c := changed[addr.Key]
-	if c == nil {
-		c = &folding{}
-		entry, err := f.bucket.Get(ctx, addr.Key)
-		var corrupt *kv.CorruptError
-		switch {
-		case err == nil:
-			c.Folded, c.revision = entry.Value, entry.Revision
-		case errors.As(err, &corrupt):
-			f.v.Log.Error("a value of a view cannot be read; it is begun anew", "view", f.name, "key", addr.Key, "error", err)
-			c.revision = corrupt.Revision
-		case !errors.Is(err, kv.ErrNotFound):
+	_, err = f.bucket.Put(ctx, key, folded, revision)
+	if !streams.Permanent(err) {
+		return err
+	}
+	if len(events) == 1 {
+		f.skip(key, events, err)
+		return nil
+	}
+	for i := range events {
+		if err := f.fold(ctx, key, events[i:i+1]); err != nil {
 			return err
 		}
-		changed[addr.Key] = c
-	}
-	if meta.Sequence.Stream <= c.Seq {
-		return nil
-	}
-	value, at, err := f.project(m, c.Value)
-	if err != nil {
-		f.v.Log.Error("an event is left out of a view", "view", f.name, "key", addr.Key, "seq", meta.Sequence.Stream, "error", err)
-		return nil
-	}
-	c.Seq, c.At, c.dirty = meta.Sequence.Stream, at, true
-	if value != nil {
-		c.Value = value
 	}
 	return nil
 }
 
-func (f *folder) project(m jetstream.Msg, previous json.RawMessage) (value json.RawMessage, at time.Time, err error) {
+func (f *folder) load(ctx context.Context, key string) (machines.Folded, uint64, error) {
+	entry, err := f.bucket.Get(ctx, key)
+	var corrupt *kv.CorruptError
+	switch {
+	case errors.As(err, &corrupt):
+		f.v.Log.Error("a value of a view cannot be read; it is begun anew", "view", f.name, "key", key, "error", err)
+		return machines.Folded{}, corrupt.Revision, nil
+	case errors.Is(err, kv.ErrNotFound):
+		return machines.Folded{}, 0, nil
+	}
+	return entry.Value, entry.Revision, err
+}
+
+// folded reports whether a view has the event. Its sequence does not tell: where EVENTS was made anew, or lost its last
+// messages, sequences are given out again. Its number does, which rises over all lives of an entity, unless the entity lost
+// its last versions, too: then later ones have their numbers, and later times. An event that is published again after such
+// a loss keeps both.
+func (ev *happened) folded(v *machines.Folded) bool {
+	switch {
+	case ev.at.After(v.At):
+		return false
+	case ev.version == 0 || v.Version == 0: // of no version, or of a value of an earlier program
+		return ev.seq <= v.Seq
+	case ev.version == v.Version:
+		return ev.n <= v.N
+	}
+	return ev.version < v.Version
+}
+
+// note makes the event the last one that the view has.
+func (ev *happened) note(v *machines.Folded) {
+	v.Seq = ev.seq
+	if ev.version > 0 {
+		v.Version, v.N = ev.version, ev.n
+	}
+	if ev.at.After(v.At) {
+		v.At = ev.at
+	}
+}
+
+func (f *folder) project(m jetstream.Msg, previous json.RawMessage) (value json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the view panics: %v", r)
@@ -190,14 +273,12 @@ func (f *folder) project(m jetstream.Msg, previous json.RawMessage) (value json.
 	var data json.RawMessage
 	ev := machines.Event{Data: &data}
 	if err := json.Unmarshal(m.Data(), &ev); err != nil {
-		return nil, at, err
+		return nil, err
 	}
-	name := streams.Header(m.Headers(), "ce-type")
 	ev.Data = nil
-	next, err := f.view.Project(previous, name, ev, data)
+	next, err := f.view.Project(previous, streams.Header(m.Headers(), "ce-type"), ev, data)
 	if err != nil || next == nil {
-		return nil, ev.Time, err
+		return nil, err
 	}
-	value, err = json.Marshal(next)
-	return value, ev.Time, err
+	return json.Marshal(next)
 }

@@ -1,8 +1,10 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -22,7 +25,8 @@ type Performer interface {
 
 // Workers perform the effects of all machines: one durable consumer per kind, each with its own concurrency. Every
 // delivery ends in a command, and is acked after the command is stored; a provider's failure is a command, too, and the
-// wait before the next try is a timer of the machine, so nothing waits inside the consumer.
+// wait before the next try is a timer of the machine, so nothing waits inside the consumer. A task whose entity has a value that
+// nobody can read, and one that cannot be read itself, goes to the dead letters within seconds, and redrive puts it back.
 type Workers struct {
 	Deps
 	Performers  map[string]Performer // by machine
@@ -137,6 +141,15 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		return k.bury(ctx, m, err.Error())
 	}
 	wanted, err := k.wanted(ctx, &t)
+	for try := 1; unreadable(err) && try < maxReads; try++ {
+		if !wait(ctx, 100*time.Millisecond<<(try-1)) {
+			return ctx.Err()
+		}
+		wanted, err = k.wanted(ctx, &t)
+	}
+	if unreadable(err) { // somebody must repair it, and put the task back then; those behind it should not wait for that
+		return k.bury(ctx, m, err.Error())
+	}
 	if err != nil {
 		return err
 	}
@@ -156,6 +169,9 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		_, err = k.w.Commands.Send(ctx, cmd)
 	}
 	end(err)
+	if streams.Permanent(err) || errors.Is(err, streams.ErrSubject) {
+		return k.bury(ctx, m, fmt.Sprintf("no stream takes the result: %v", err))
+	}
 	if err != nil {
 		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
 	}
@@ -163,24 +179,51 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	return m.DoubleAck(ctx)
 }
 
+// maxReads is how often the state of an entity is read, within two seconds, until its task is given up as unreadable. The task
+// holds its place in the consumer meanwhile.
+const maxReads = 5
+
+// unreadable reports whether a value is there, and nobody can make anything of it.
+func unreadable(err error) bool {
+	return errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt)
+}
+
 // wanted reports whether the entity still waits for this attempt.
 func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
-	bucket := k.w.Names.Bucket(k.m.Plural)
-	stored, err := lastMessage(ctx, k.w.JS, "KV_"+bucket, "$KV."+bucket+"."+t.Key())
-	if err != nil {
-		return false, fmt.Errorf("cannot load %s %s: %w", k.m.Name, t.Key(), err)
-	}
-	if stored == nil {
-		return false, nil
+	stored, err := k.w.current(ctx, k.m, t.Key())
+	if err != nil || stored == nil {
+		return false, err
 	}
 	var e struct {
 		Effects map[string]machines.Attempt `json:"effects"`
 	}
 	if err := json.Unmarshal(stored.Data, &e); err != nil {
-		return false, fmt.Errorf("the stored value of %s %s cannot be read; the task waits for its repair: %w", k.m.Name, t.Key(), err)
+		return false, fmt.Errorf("the stored value of %s %s: %w: %w", k.m.Name, t.Key(), kv.ErrCorrupt, err)
 	}
 	a, ok := e.Effects[t.Effect]
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
+}
+
+// current reads the value of an entity from the leader of its bucket. It is nil when the leader has none, and an error of
+// [streams.ErrUnreadable] when it has one that it cannot read.
+func (d *Deps) current(ctx context.Context, m *machines.Machine, key string) (*storedMessage, error) {
+	bucket := d.Names.Bucket(m.Plural)
+	subject := "$KV." + bucket + "." + key
+	stored, err := lastMessage(ctx, d.JS, "KV_"+bucket, subject)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
+	}
+	if stored != nil {
+		return stored, nil
+	}
+	s, err := d.JS.Stream(ctx, "KV_"+bucket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
+	}
+	if holds, err := streams.Holds(ctx, s, subject); err != nil || holds {
+		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, cmp.Or(err, streams.ErrUnreadable))
+	}
+	return nil, nil
 }
 
 // perform runs the provider within the effect's time. A provider that does not return a second after that is left
@@ -216,31 +259,36 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) ma
 	}
 }
 
-// maxEnvelope is room for what a report has around its data.
-const maxEnvelope = 1 << 10
+const (
+	maxEnvelope = 1 << 10  // room for what a report has around its data
+	maxFailure  = 16 << 10 // of the message of a failure
+)
 
 // report makes the command that ends a task. Its id is one that nobody can guess, and another one each time: the stream drops
 // a command whose id it has seen, on whatever subject, and the effect would be acked for a result that is not there. The
 // machine refuses doubles by their attempt.
 func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
 	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
-	var body any
-	if r.Failure != nil {
-		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "failed")
-		cmd.Name = machines.CommandFailed
-		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: *r.Failure}
-	} else {
-		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "done")
-		data, err := json.Marshal(r.Data)
-		if err != nil {
-			return cmd, fmt.Errorf("cannot write the result: %w", err)
+	outcome, data := "done", []byte(nil)
+	if r.Failure == nil {
+		var err error
+		data, err = json.Marshal(r.Data)
+		switch {
+		case err != nil: // it would be no better the next time
+			r.Failure = &machines.Failure{Code: "result-unwritable", Message: fmt.Sprintf("the provider's result cannot be written: %v", err)}
+		case len(data) > maxBody-maxEnvelope: // the engine would refuse it, and the entity wait for its deadline
+			r.Failure = &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), maxBody-maxEnvelope)}
 		}
-		if len(data) > maxBody-maxEnvelope { // the engine would refuse it, and the entity wait for its deadline
-			return k.report(t, machines.Result{Failure: &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), maxBody-maxEnvelope)}}, trace)
-		}
-		cmd.Name = k.fx.Done
-		body = machines.Report{Attempt: t.Attempt, Data: data}
 	}
+	cmd.Name = k.fx.Done
+	var body any = machines.Report{Attempt: t.Attempt, Data: data}
+	if r.Failure != nil {
+		f := *r.Failure
+		f.Code, f.Message = clip(f.Code, maxField), clip(f.Message, maxFailure)
+		outcome, cmd.Name = "failed", machines.CommandFailed
+		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: f}
+	}
+	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, outcome)
 	var err error
 	cmd.Body, err = json.Marshal(body)
 	return cmd, err

@@ -176,11 +176,14 @@ type View struct {
 // written. A nil result leaves the view as it is.
 type Project func(previous json.RawMessage, event string, e Event, data json.RawMessage) (any, error)
 
-// Folded is the stored value of a view.
+// Folded is the stored value of a view, with the last event in it. An event was folded before if it is not later than At and
+// has a number of at most Version and N.
 type Folded struct {
-	Seq   uint64          `json:"seq"` // of the last event in it, in EVENTS: an event at or below it was folded before
-	At    time.Time       `json:"at"`  // when that event happened
-	Value json.RawMessage `json:"value"`
+	Seq     uint64          `json:"seq"`               // in EVENTS; it may be given out again when the stream is made anew
+	Version uint64          `json:"version,omitempty"` // of the entity; 0 where no event in it has one
+	N       uint64          `json:"n,omitempty"`       // among the events of the version
+	At      time.Time       `json:"at"`                // the latest time of an event in it
+	Value   json.RawMessage `json:"value"`
 }
 
 // Tx is what guards, actions and payloads see of one step.

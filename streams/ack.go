@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Error codes of the server that decide something. They are taken from nats-server's errors.json; the text of an
@@ -101,8 +102,9 @@ func Permanent(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) { // refused before it was sent
 		return true
 	}
-	var r *RefusedError
-	return errors.As(err, &r) && permanent[r.Code]
+	var refused *RefusedError
+	var api *jetstream.APIError // of a write by package jetstream
+	return errors.As(err, &refused) && permanent[refused.Code] || errors.As(err, &api) && permanent[int(api.ErrorCode)]
 }
 
 // AckError is why the stream did not take the message that m answers, or nil.

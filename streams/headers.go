@@ -142,6 +142,19 @@ func VersionOf(machine, key, id string) (uint64, bool) {
 	return v, err == nil
 }
 
+// NumberOf is where an event with the id stands among those of its entity: the version, and the place among the events of that
+// version. It is not ok for an event that belongs to no version, such as that of a refusal.
+func NumberOf(machine, key, id string) (version, n uint64, ok bool) {
+	version, ok = VersionOf(machine, key, id)
+	if ok {
+		_, place, _ := strings.Cut(UnscopeID(machine, key, id), "/")
+		var err error
+		n, err = strconv.ParseUint(place, 10, 64)
+		ok = err == nil
+	}
+	return version, n, ok
+}
+
 // RefusedOf is where the command stood that an event with the id tells of, if it is the event of a refusal: its sequence,
 // and when the stream took it. Sequences are given out again where a stream has lost its last messages.
 func RefusedOf(machine, key, id string) (seq uint64, at time.Time, ok bool) {

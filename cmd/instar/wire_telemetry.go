@@ -81,6 +81,7 @@ type meter struct {
 	letters     *prometheus.CounterVec
 	restarts    *prometheus.CounterVec
 	reconciled  *prometheus.CounterVec
+	skipped     *prometheus.CounterVec
 }
 
 var _ consumers.Meter = (*meter)(nil)
@@ -100,11 +101,12 @@ func newMeter() *meter {
 		letters:    counter("instar_deadletters_total", "Messages given up, by who gave them up.", "consumer"),
 		restarts:   counter("instar_consumer_restarts_total", "How often a consumer stopped and started again.", "consumer"),
 		reconciled: counter("instar_reconciled_total", "Entities whose value and events did not belong together, by what was lost.", "machine", "problem"),
+		skipped:    counter("instar_view_events_skipped_total", "Events that a view could not take.", "view"),
 	}
 }
 
 func (m *meter) all() []prometheus.Collector {
-	return []prometheus.Collector{m.transitions, m.refusals, m.stays, m.conflicts, m.attempts, m.letters, m.restarts, m.reconciled}
+	return []prometheus.Collector{m.transitions, m.refusals, m.stays, m.conflicts, m.attempts, m.letters, m.restarts, m.reconciled, m.skipped}
 }
 
 func (m *meter) Transition(machine, from, to, input string, stayed time.Duration) {
@@ -121,3 +123,4 @@ func (m *meter) Restarted(consumer string)      { m.restarts.WithLabelValues(con
 func (m *meter) Reconciled(machine, problem string) {
 	m.reconciled.WithLabelValues(machine, problem).Inc()
 }
+func (m *meter) Skipped(view string) { m.skipped.WithLabelValues(view).Inc() }
