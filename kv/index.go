@@ -28,6 +28,12 @@ type Options struct {
 	// ResumeWithin is how long a broken watch may last and still be resumed; after a longer one the index is built
 	// anew, because delete markers may have gone meanwhile. Default 10 minutes.
 	ResumeWithin time.Duration
+
+	// Ended says that a key in that state has ended. Its item is forgotten when it was last written EndedFor ago (0 forgets
+	// nothing): it is not in lists, counts and [Index.Get] any more, and nobody is told. [Index.Lacks] goes on knowing the
+	// key, in about 15 bytes, and the bucket keeps the value.
+	Ended    func(state string) bool
+	EndedFor time.Duration
 }
 
 // Index is an index over one bucket. All but Run may be called by many goroutines.
@@ -57,11 +63,18 @@ func NewIndex(js jetstream.JetStream, bucket string, describe func(key string, v
 	if opts.ResumeWithin == 0 {
 		opts.ResumeWithin = 10 * time.Minute
 	}
+	ix := &Index{js: js, bucket: bucket, describe: describe, opts: opts, ready: make(chan struct{}), subs: newRegistry()}
+	ix.table = ix.newTable()
+	ix.table.seal()
+	return ix
+}
+
+func (ix *Index) newTable() *table {
 	t := newTable()
-	t.seal()
-	return &Index{
-		js: js, bucket: bucket, describe: describe, opts: opts, ready: make(chan struct{}), table: t, subs: newRegistry(),
+	if ix.opts.EndedFor > 0 {
+		t.terminal = ix.opts.Ended
 	}
+	return t
 }
 
 // Ready is closed when the first snapshot is complete.
@@ -71,13 +84,13 @@ func (ix *Index) Ready() <-chan struct{} { return ix.ready }
 // subscriptions are closed as lost.
 func (ix *Index) Run(ctx context.Context) error {
 	var (
-		t    = newTable() // what the watch feeds: this one until it is complete, then the one that is served
+		t    = ix.newTable() // what the watch feeds: this one until it is complete, then the one that is served
 		wait backoff
 	)
 	for {
 		from := t.at.rev
 		if away := time.Since(time.Unix(0, ix.heard.Load())); away > ix.opts.ResumeWithin {
-			t = newTable()
+			t = ix.newTable()
 		}
 		err := ix.follow(ctx, &t)
 		if ctx.Err() != nil {
@@ -89,7 +102,7 @@ func (ix *Index) Run(ctx context.Context) error {
 		ix.breaks.Add(1)
 		ix.opts.Log.Warn("kv: watch broke, will resume", "bucket", ix.bucket, "revision", t.at.rev, "error", err)
 		if errors.Is(err, ErrReset) {
-			t = newTable()
+			t = ix.newTable()
 		}
 		if t.at.rev > from {
 			wait.reset()
@@ -108,7 +121,7 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 	if len((*t).rows) > 0 && f.first > (*t).at.rev {
 		// Nothing that the table was made of is left. Whatever was not replaced was purged without a marker, and all
 		// that there is will come now.
-		*t = newTable()
+		*t = ix.newTable()
 	}
 	var (
 		batch []update
@@ -155,15 +168,18 @@ func (ix *Index) take(t *table, ops []op, f *feed) {
 	ix.pending.Store(f.pending)
 	ix.applied.Add(uint64(len(ops)))
 	ix.learn(max(f.known, f.rev))
+	horizon := time.Now().Add(-ix.opts.EndedFor).UnixNano()
 	if !t.sealed {
 		for i := range ops {
 			t.apply(&ops[i])
 		}
+		t.forget(horizon)
 		t.at = f.position
 		return
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
+	t.forget(horizon)
 	for i := range ops {
 		r, before := t.apply(&ops[i])
 		ix.publish(t, &ops[i], r, before)
@@ -219,7 +235,7 @@ func (ix *Index) Get(key string) (Item, bool) {
 const maxQuiet = 5 * time.Second
 
 // Lacks reports that the index is complete, hears from the server, and never had the key, not even one that was deleted
-// and left a marker. The bucket may have it since a moment ago.
+// and left a marker, or one that has ended and was forgotten. The bucket may have it since a moment ago.
 func (ix *Index) Lacks(key string) bool {
 	select {
 	case <-ix.ready:

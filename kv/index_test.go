@@ -251,3 +251,72 @@ func TestItemsCarryWhatDescribeKeeps(t *testing.T) {
 	require.NoError(t, ix.Wait(t.Context(), n.remove(t, "things", "ns.a")))
 	require.Empty(t, ix.table.values)
 }
+
+// What ended is forgotten after its time, also when the index is built anew. That its key was there is not, until it is there
+// again.
+func TestIndexForgetsWhatEnded(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	follow := func(endedFor time.Duration) *Index {
+		ix := NewIndex(n.js, "things", describe, Options{Ended: func(state string) bool { return state == "stopped" }, EndedFor: endedFor})
+		start(t, ix)
+		<-ix.Ready()
+		return ix
+	}
+	for i := range 4 {
+		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"stopped","labels":{"a":"b"}}`)
+	}
+	n.put(t, "things", "ns.lives", `{"state":"ready"}`)
+	patient := follow(time.Hour)
+	ix := follow(10 * time.Millisecond)
+	forgotten := func(ix *Index) {
+		t.Helper()
+		require.Eventually(t, func() bool { return ix.Len() == 1 }, 10*time.Second, time.Millisecond)
+		_, ok := ix.Get("ns.k1")
+		require.False(t, ok)
+		require.Equal(t, map[string]int{"ready": 1}, ix.Counts(""))
+		require.Len(t, ix.List(Query{Namespace: "ns"}).Items, 1)
+		require.Empty(t, ix.List(Query{States: []string{"stopped"}}).Items)
+		require.Empty(t, ix.table.combos, "nor do labels stay")
+		require.False(t, ix.Lacks("ns.k1"))
+		require.True(t, ix.Lacks("ns.new"))
+	}
+	forgotten(ix)
+	forgotten(follow(10 * time.Millisecond))
+	require.Equal(t, 5, patient.Len())
+
+	s := ix.Subscribe(Filter{Key: "ns.k1"}, 1)
+	defer s.Close()
+	rev := n.put(t, "things", "ns.k1", `{"state":"ready"}`)
+	require.Equal(t, rev, (<-s.C).Item.Revision, "it is there again")
+	require.NoError(t, ix.Wait(t.Context(), rev))
+	require.Equal(t, 2, ix.Len())
+	require.False(t, ix.Lacks("ns.k1"))
+	n.put(t, "things", "ns.k1", `{"state":"stopped"}`)
+	forgotten(ix)
+	require.Equal(t, 5, patient.Len())
+}
+
+// Many that end one after the other take the memory of few.
+func TestTheMemoryOfWhatEndedIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	tb := newTable()
+	tb.terminal = func(state string) bool { return state == "stopped" }
+	tb.seal()
+	const n = 100_000
+	for i := range n {
+		key := fmt.Sprintf("ns.k%d", i)
+		for life, state := range []string{"ready", "stopped"} {
+			rev := int64(2*i + life + 1)
+			tb.apply(&op{update: update{key: tb.key(key), rev: uint64(rev), at: rev}, meta: Meta{State: state, Labels: map[string]string{"id": key}}})
+			clear(tb.fresh)
+		}
+		tb.forget(int64(2*i - 100))
+	}
+	require.Less(t, len(tb.rows), 100)
+	require.Less(t, len(tb.spare), 2*rowsAtOnce)
+	require.Less(t, cap(tb.ending), 1000)
+	require.Less(t, len(tb.labels["id"]), 100)
+	require.Len(t, tb.past, n-len(tb.rows))
+}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,9 @@ type table struct {
 	combos   map[string]*labelSet         // by their canonical form
 	problems map[string]string            // what is wrong with the value, by key
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
-	markers  map[string]struct{}          // keys that were deleted
+	past     map[uint64]struct{}          // hashes of keys that were deleted, or have ended and are forgotten
+	ending   []ending                     // rows in states that end, in the order of their revisions; nil without terminal
+	terminal func(state string) bool      // whether a state ends a key; nil forgets none
 	fresh    map[string]string            // keys of a batch that have no rows yet
 	spare    []*row                       // made, and not in use
 	buf      []byte
@@ -28,8 +31,16 @@ type table struct {
 
 // state is one name of a state and the rows in it.
 type state struct {
-	name string
-	rows set
+	name  string
+	ended bool // what is in it may be forgotten
+	rows  set
+}
+
+// ending is a row that was written in a state that ends it. Rows are used again, revisions are not.
+type ending struct {
+	row      *row
+	revision uint64
+	at       int64 // when that was stored, in nanoseconds
 }
 
 // space counts a namespace's rows by state.
@@ -93,7 +104,9 @@ func (t *table) apply(o *op) (r *row, before *state) {
 		t.mark(o.key)
 		return nil, before
 	}
-	delete(t.markers, o.key)
+	if len(t.past) > 0 {
+		delete(t.past, maphash.String(seed, o.key))
+	}
 	if r == nil {
 		r = t.newRow(o.key)
 		t.rows[r.key] = r
@@ -105,22 +118,43 @@ func (t *table) apply(o *op) (r *row, before *state) {
 	return r, before
 }
 
-// maxMarkers bounds the keys that are remembered after their end. In the buckets of entities nobody but a person deletes.
-const maxMarkers = 10_000
+// maxPast bounds the keys that are remembered after their end: they take about 60 MB then, and no key is called new any more.
+const maxPast = 4_000_000
+
+// seed makes the hashes of keys such that nobody can choose two alike. A wrong answer to [table.left] costs a little time.
+var seed = maphash.MakeSeed()
 
 func (t *table) mark(key string) {
-	if t.markers == nil {
-		t.markers = map[string]struct{}{}
+	if t.past == nil {
+		t.past = map[uint64]struct{}{}
 	}
-	if len(t.markers) < maxMarkers {
-		t.markers[strings.Clone(key)] = struct{}{}
+	if len(t.past) < maxPast {
+		t.past[maphash.String(seed, key)] = struct{}{}
 	}
 }
 
 // left reports that the key may have been there before.
 func (t *table) left(key string) bool {
-	_, marked := t.markers[key]
-	return marked || len(t.markers) >= maxMarkers
+	_, was := t.past[maphash.String(seed, key)]
+	return was || len(t.past) >= maxPast
+}
+
+// atOnce is how many rows are forgotten under one hold of the lock.
+const atOnce = 1000
+
+// forget drops rows that ended before the horizon, and remembers that there were such keys.
+func (t *table) forget(horizon int64) {
+	n := 0
+	for ; n < len(t.ending) && t.ending[n].at < horizon && (n < atOnce || !t.sealed); n++ {
+		e := t.ending[n]
+		if e.row.revision == e.revision {
+			t.mark(e.row.key)
+			t.drop(e.row)
+		}
+	}
+	if t.ending = t.ending[n:]; len(t.ending) == 0 {
+		t.ending = nil // what was before its first entry may go
+	}
 }
 
 func (t *table) fill(r *row, o *op) {
@@ -132,6 +166,9 @@ func (t *table) fill(r *row, o *op) {
 		r.updated = o.at
 	}
 	r.version, r.generation, r.revision = m.Version, m.Generation, o.rev
+	if r.state.ended {
+		t.ending = append(t.ending, ending{r, o.rev, o.at})
+	}
 	if m.Value != nil {
 		t.values[r] = m.Value
 	} else if len(t.values) > 0 {
@@ -154,8 +191,13 @@ func (t *table) drop(r *row) {
 	}
 	t.setLabels(r, nil)
 	*r = row{}
-	t.spare = append(t.spare, r)
+	if len(t.spare) < maxSpare {
+		t.spare = append(t.spare, r)
+	}
 }
+
+// maxSpare bounds the rows that are kept for later. Beyond it their memory is given back, as their neighbours go.
+const maxSpare = 10_000
 
 // rowsAtOnce are made together: they stay, and each for itself would lie between what does not, and keep its page.
 const rowsAtOnce = 100
@@ -180,7 +222,7 @@ func (t *table) setState(r *row, name string) {
 	}
 	s := t.states[name]
 	if s == nil {
-		s = &state{name: strings.Clone(name)}
+		s = &state{name: strings.Clone(name), ended: t.terminal != nil && t.terminal(name)}
 		t.states[s.name] = s
 	}
 	if t.sealed && r.state != nil {
