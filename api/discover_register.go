@@ -270,11 +270,11 @@ func (q *request) serviceOf(ns, id string) (string, error) {
 	return names[0], nil
 }
 
-// living are the services whose instance of that id has not ended: records of those that have stay for ever.
+// living are the services whose instance of that id has not ended. The index forgets those that have ended long ago.
 func (q *request) living(ns, id string, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(service string) bool {
 		it, ok := q.o.Indexes[discovery.Machine].Get(machines.Key(ns, service, id))
-		return ok && it.State == discovery.Deregistered
+		return !ok || it.State == discovery.Deregistered
 	})
 }
 

@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -34,13 +33,6 @@ type state struct {
 	name  string
 	ended bool // what is in it may be forgotten
 	rows  set
-}
-
-// ending is a row that was written in a state that ends it. Rows are used again, revisions are not.
-type ending struct {
-	row      *row
-	revision uint64
-	at       int64 // when that was stored, in nanoseconds
 }
 
 // space counts a namespace's rows by state.
@@ -104,9 +96,7 @@ func (t *table) apply(o *op) (r *row, before *state) {
 		t.mark(o.key)
 		return nil, before
 	}
-	if len(t.past) > 0 {
-		delete(t.past, maphash.String(seed, o.key))
-	}
+	t.unmark(o.key)
 	if r == nil {
 		r = t.newRow(o.key)
 		t.rows[r.key] = r
@@ -116,45 +106,6 @@ func (t *table) apply(o *op) (r *row, before *state) {
 	}
 	t.fill(r, o)
 	return r, before
-}
-
-// maxPast bounds the keys that are remembered after their end: they take about 60 MB then, and no key is called new any more.
-const maxPast = 4_000_000
-
-// seed makes the hashes of keys such that nobody can choose two alike. A wrong answer to [table.left] costs a little time.
-var seed = maphash.MakeSeed()
-
-func (t *table) mark(key string) {
-	if t.past == nil {
-		t.past = map[uint64]struct{}{}
-	}
-	if len(t.past) < maxPast {
-		t.past[maphash.String(seed, key)] = struct{}{}
-	}
-}
-
-// left reports that the key may have been there before.
-func (t *table) left(key string) bool {
-	_, was := t.past[maphash.String(seed, key)]
-	return was || len(t.past) >= maxPast
-}
-
-// atOnce is how many rows are forgotten under one hold of the lock.
-const atOnce = 1000
-
-// forget drops rows that ended before the horizon, and remembers that there were such keys.
-func (t *table) forget(horizon int64) {
-	n := 0
-	for ; n < len(t.ending) && t.ending[n].at < horizon && (n < atOnce || !t.sealed); n++ {
-		e := t.ending[n]
-		if e.row.revision == e.revision {
-			t.mark(e.row.key)
-			t.drop(e.row)
-		}
-	}
-	if t.ending = t.ending[n:]; len(t.ending) == 0 {
-		t.ending = nil // what was before its first entry may go
-	}
 }
 
 func (t *table) fill(r *row, o *op) {

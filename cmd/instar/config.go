@@ -28,6 +28,7 @@ type Config struct {
 	Gateways     Gateways  `koanf:"gateways"`
 	Observe      Observe   `koanf:"observe"`
 	Effects      Effects   `koanf:"effects"`
+	Index        Index     `koanf:"index"`
 	Outbox       Outbox    `koanf:"outbox"`
 	Discovery    Discovery `koanf:"discovery"`
 	Log          Log       `koanf:"log"`
@@ -151,6 +152,11 @@ type Observe struct {
 	ReadyStale time.Duration `koanf:"readyStale"`
 }
 
+// Index is what the indexes of the entities keep in memory.
+type Index struct {
+	EndedFor time.Duration `koanf:"endedFor"` // what has ended, and was not written since; 0 is for ever
+}
+
 // Effects limits the work in the world.
 type Effects struct {
 	Concurrency int `koanf:"concurrency"`
@@ -182,6 +188,7 @@ func Defaults(mode string) Config {
 		Gateways:  Gateways{Process: Process{Host: "127.0.0.1"}, Knative: Knative{Owner: "instar"}},
 		Observe:   Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
 		Effects:   Effects{Concurrency: 16},
+		Index:     Index{EndedFor: 24 * time.Hour},
 		Outbox:    Outbox{Postgres: PostgresOff},
 		Discovery: Discovery{DNSDomain: "instar"},
 		Log:       Log{Level: "info", Format: "text"},

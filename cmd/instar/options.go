@@ -54,6 +54,7 @@ var options = []option{
 	{"observe-every", "observe.every", "time between looks at the world"},
 	{"ready-stale", "observe.readyStale", "how long a stable READY is believed without looking"},
 	{"effect-concurrency", "effects.concurrency", "effects of one kind that are performed at once"},
+	{"ended-for", "index.endedFor", "how long lists and counts show what has ended; 0s is for ever"},
 	{"outbox-dsn", "outbox.dsn", "Postgres whose outbox is relayed, as a URL; more of them in the file"},
 	{"postgres", "outbox.postgres", "auto runs a private Postgres below the data directory when no other is named; off does not"},
 	{"dns", "discovery.dns", "address of the name server for instances; empty has none"},

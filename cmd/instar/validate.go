@@ -38,6 +38,7 @@ func (c Config) Validate() error {
 	check(c.IdempotencyWindow >= streams.CommandWindow, "idempotencyWindow: %s is less than %s", c.IdempotencyWindow, streams.CommandWindow)
 	check(c.Observe.Every >= time.Second, "observe.every: %s is less than 1s", c.Observe.Every)
 	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
+	check(c.Index.EndedFor >= 0, "index.endedFor: %s is negative", c.Index.EndedFor)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
 	check(c.Node == "" || label.MatchString(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
 	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Discovery.validate())
