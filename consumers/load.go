@@ -87,11 +87,7 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 // absent makes sure that an entity that its index has is not taken for one that is not there: a block of the bucket that
 // cannot be read is answered like a key that was never written.
 func (p *partition) absent(ctx context.Context, s *slot) error {
-	ix := p.e.Indexes[s.m.Name]
-	if ix == nil {
-		return nil
-	}
-	if _, has := ix.Get(s.key); !has {
+	if ix := p.e.Indexes[s.m.Name]; ix == nil || ix.Lacks(s.key) {
 		return nil
 	}
 	bucket := p.e.Names.Bucket(s.m.Plural)
