@@ -117,6 +117,7 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 			p.reply(it)
 		}
 	}
+	p.cancelTimers(ctx, s.slots)
 	failpoint("before-ack")
 	for _, it := range s.items {
 		if err := p.ack(ctx, it); err != nil {

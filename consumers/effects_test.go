@@ -3,9 +3,11 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -224,4 +226,18 @@ func TestAResultThatComesTwiceIsTakenOnce(t *testing.T) {
 	}
 	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 4 })
 	require.Equal(t, []string{"1 thing.created", "2 thing.working", "3 thing.worked", "3 command.refused"}, w.events("thing", "default.a"))
+}
+
+// The schedules of an entity that has ended do not lie in the stream until they fire.
+func TestAnEndCancelsTheTimers(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"x"}`))
+	w.eventually("its schedule", func() bool { return len(w.stream(streams.CommandStream, "instar.timer.>")) == 1 })
+	e, _ := w.entity(thingMachine, "default.a")
+	w.ask(streams.Command{Machine: "thing", Key: "default.a", Name: "done", Body: fmt.Appendf(nil, `{"attempt":%q,"data":{"how":"x"}}`, e.Effects["work"].ID)})
+	w.ask(toThing("a", "close", ""))
+	w.eventually("no schedule", func() bool { return len(w.stream(streams.CommandStream, "instar.timer.>")) == 0 })
+	require.Less(t, time.Since(e.UpdatedAt), 2*time.Second, "before it would have fired")
 }

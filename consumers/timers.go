@@ -113,3 +113,26 @@ func (s *slot) fired(elapsed []byte) {
 		s.knows(body.Timer, 0)
 	}
 }
+
+// cancelTimers takes the schedules of entities that have ended out of the stream: they would lie there until they fire, and
+// fire for nothing. Only what this owner has stored is taken; a schedule of a next life is a later one.
+func (p *partition) cancelTimers(ctx context.Context, slots []*slot) {
+	stream := p.e.Names.Stream(streams.CommandStream)
+	for _, s := range slots {
+		if st, _ := s.m.State(s.entity.State); !st.Terminal {
+			continue
+		}
+		for name, seq := range s.schedules {
+			if _, waits := s.entity.Timers[name]; waits {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(ctx, readWithin)
+			err := request(ctx, p.e.NC, "PURGE", stream, map[string]any{"filter": p.e.Names.Timer(s.m.Name, s.key, name), "seq": seq + 1}, new(answered))
+			cancel()
+			if err != nil {
+				p.e.Log.Debug("the timer of an entity that has ended stays until it fires", "machine", s.m.Name, "key", s.key, "timer", name, "error", err)
+			}
+			delete(s.schedules, name)
+		}
+	}
+}
