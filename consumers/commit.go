@@ -168,6 +168,9 @@ func (p *partition) ended(err error) error {
 	if err != nil {
 		return err
 	}
+	for _, slot := range s.slots {
+		slot.kept()
+	}
 	for _, it := range s.items {
 		delete(p.failures, it.seq)
 		if it.letter != "" {
@@ -177,12 +180,12 @@ func (p *partition) ended(err error) error {
 	return nil
 }
 
-// touched are the slots of a batch with something to write or to publish, in the order of their first command.
+// touched are the slots of a batch with something to write, to publish or to keep, in the order of their first command.
 func touched(items []*item) []*slot {
 	var slots []*slot
 	seen := map[*slot]bool{}
 	for _, it := range items {
-		if s := it.slot; s != nil && !seen[s] && (s.dirty || len(s.loose) > 0) {
+		if s := it.slot; s != nil && !seen[s] && (s.dirty || len(s.loose) > 0 || s.owes()) {
 			seen[s] = true
 			slots = append(slots, s)
 		}
@@ -240,7 +243,7 @@ func (p *partition) blame(s *slot) {
 // value is the entity as it is stored.
 func (s *slot) value() ([]byte, error) {
 	e := s.entity
-	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.recent[len(s.recent)-s.fresh:], s.outbox
+	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.unkept(), s.outbox
 	if s.dataOf != e.Data {
 		data, err := json.Marshal(e.Data)
 		if err != nil {
@@ -307,6 +310,11 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 	var timers []schedule
 	var writes []streams.Write
 	for _, s := range slots {
+		answers, err := p.keep(s)
+		if err != nil {
+			return err
+		}
+		writes = append(writes, answers...)
 		messages := append(s.outbox, s.loose...)
 		s.outbox, s.loose, s.size = nil, nil, 0
 		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, slot: s}
@@ -330,13 +338,6 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 		}
 	}
 	for _, it := range items {
-		w, err := p.keep(it)
-		if err != nil {
-			return err
-		}
-		if w != nil {
-			writes = append(writes, *w)
-		}
 		if it.letter == "" {
 			continue
 		}

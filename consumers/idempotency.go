@@ -2,8 +2,11 @@ package consumers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -23,23 +26,31 @@ type keptAnswer struct {
 	Answer json.RawMessage `json:"answer"`
 }
 
-func (e *Engine) recordSubject(it *item) string {
-	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + streams.AnswerKey(it.addr.Machine, it.addr.Key, it.id)
+// recordKey is where the answer to the key of a sender lies in its bucket. The key may hold anything, so it is hashed.
+func recordKey(machine, key, id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return machine + "." + key + "." + base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
 }
 
-// keyed reports whether the answer to the command is kept: it is a command of a user, under a key of his own. Results and
-// timers are told apart by the attempt or the version that they carry.
-func (it *item) keyed() bool {
-	if it.machine == nil || streams.MadeUp(it.id) {
+func (e *Engine) recordSubject(machine, key, id string) string {
+	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + recordKey(machine, key, id)
+}
+
+// keyed reports whether the answer to a command is kept: it is one of a user, under a key of his own. Results and timers are
+// told apart by the attempt or the version that they carry.
+func keyed(m *machines.Machine, command, id string) bool {
+	if m == nil || streams.MadeUp(id) {
 		return false
 	}
-	switch it.addr.Last {
+	switch command {
 	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile:
 		return false
 	}
-	in, _ := it.machine.Input(it.addr.Last)
+	in, _ := m.Input(command)
 	return !in.Report
 }
+
+func (it *item) keyed() bool { return keyed(it.machine, it.addr.Last, it.id) }
 
 // recall fetches the answers to the keys of a batch that no slot remembers.
 func (p *partition) recall(ctx context.Context, batch []*item) error {
@@ -51,7 +62,7 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 	}
 	bucket := p.e.Names.Bucket(streams.IdempotencyBucket)
 	return atOnce(asked, func(it *item) error {
-		stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it))
+		stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it.addr.Machine, it.addr.Key, it.id))
 		if err != nil {
 			return fmt.Errorf("cannot look up what was answered under key %q of %s %s: %w", it.id, it.addr.Machine, it.addr.Key, err)
 		}
@@ -79,19 +90,46 @@ func (it *item) replay(r *keptAnswer) {
 	_ = json.Unmarshal(r.Answer, &it.answer) // for who reads it here; what is sent are the bytes
 }
 
-// keep is what stores the answer to a command, nil when it is not kept.
-func (p *partition) keep(it *item) (*streams.Write, error) {
-	if it.replayed || it.slot == nil || it.parked() || !it.keyed() {
-		return nil, nil
+// keep is what stores the answers to the commands of an entity that are not kept yet: those of its last commit, and, after a
+// crash, those that its value brought along.
+func (p *partition) keep(s *slot) ([]streams.Write, error) {
+	var writes []streams.Write
+	for i := range s.recent {
+		o := &s.recent[i]
+		if o.Kept {
+			continue
+		}
+		a := s.answer(o)
+		answer, err := a.AppendJSON(make([]byte, 0, 384))
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(keptAnswer{ID: o.ID, Hash: o.Hash, Answer: answer})
+		if err != nil {
+			return nil, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", o.ID, s.m.Name, s.key, err)
+		}
+		m := &nats.Msg{Subject: p.e.recordSubject(s.m.Name, s.key, o.ID), Data: data}
+		writes = append(writes, streams.Write{Stream: "KV_" + p.e.Names.Bucket(streams.IdempotencyBucket), Msg: m})
 	}
-	answer, err := it.bytes()
-	if err != nil {
-		return nil, err
+	return writes, nil
+}
+
+// answer is what the sender of a command got.
+func (s *slot) answer(o *machines.Outcome) machines.Answer {
+	return machines.Answer{
+		Outcome: o.Result, Machine: s.m.Name, Namespace: s.entity.Namespace, ID: s.entity.ID, Parent: s.entity.Parent, Command: o.Command, CommandID: o.ID,
+		State: o.State, Version: o.Version, Revision: o.Revision, Generation: o.Generation, Refusal: o.Refusal,
 	}
-	data, err := json.Marshal(keptAnswer{ID: it.id, Hash: it.hash, Answer: answer})
-	if err != nil {
-		return nil, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", it.id, it.addr.Machine, it.addr.Key, err)
+}
+
+// kept takes note that the answers are stored.
+func (s *slot) kept() {
+	for i := range s.recent {
+		s.recent[i].Kept = true
 	}
-	m := &nats.Msg{Subject: p.e.recordSubject(it), Data: data}
-	return &streams.Write{Stream: "KV_" + p.e.Names.Bucket(streams.IdempotencyBucket), Msg: m}, nil
+}
+
+// owes reports whether an answer of the entity is not kept yet.
+func (s *slot) owes() bool {
+	return slices.ContainsFunc(s.recent, func(o machines.Outcome) bool { return !o.Kept })
 }

@@ -378,6 +378,7 @@ func (p *partition) kill(it *item, err error) {
 	it.answer.Refusal = &machines.Refusal{Code: machines.CodeDead, State: s.entity.State, Command: it.addr.Last, Message: "the command could not be processed; it lies in the dead letters"}
 	it.settle(s)
 	if !s.entity.Exists() || p.failures[it.seq] > maxFailures { // there is no room even for the note
+		s.remember(it.outcome())
 		return
 	}
 	msg := it.event(machines.EventDead, nil)
@@ -387,5 +388,5 @@ func (p *partition) kill(it *item, err error) {
 
 func (it *item) outcome() machines.Outcome {
 	a := &it.answer
-	return machines.Outcome{ID: it.id, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Hash: it.hash, Refusal: a.Refusal}
+	return machines.Outcome{ID: it.id, Command: it.addr.Last, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Hash: it.hash, Refusal: a.Refusal}
 }

@@ -52,7 +52,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	outbox := e.Outbox
 	s.recent = e.Commands
 	for i := range s.recent {
-		s.recent[i].Revision = s.revision
+		s.recent[i].Revision, s.recent[i].Kept = s.revision, !keyed(s.m, s.recent[i].Command, s.recent[i].ID)
 	}
 	e.Commands, e.Outbox = nil, nil
 	s.entity = e

@@ -33,6 +33,7 @@ type partition struct {
 	aside    bool   // it only looks: nothing is told
 	examined bool   // what was waiting at the start is written down
 	alone    uint64 // up to this command each is taken by itself
+	noted    bool   // what was waiting at the start is written down, and not taken back
 }
 
 // delivery is one command as it arrived.

@@ -70,6 +70,7 @@ func (s *slot) remember(o machines.Outcome) {
 		s.size += len(o.Refusal.Message) + 64*len(o.Refusal.Fields)
 	}
 	s.unstored = true
+	o.Kept = !keyed(s.m, o.Command, o.ID)
 	s.recent = append(s.recent, o)
 }
 
@@ -83,10 +84,28 @@ func (s *slot) ended() {
 	for i := len(s.recent) - s.fresh; i < len(s.recent); i++ {
 		s.recent[i].Revision = s.revision
 	}
-	if more := len(s.recent) - max(maxRecent, s.fresh); more > 0 {
-		s.recent = append(s.recent[:0], s.recent[more:]...)
-	}
 	s.fresh = 0
+}
+
+// trim forgets outcomes of old, but none whose answer is not kept. It is called before a batch, never within one: whoever
+// asks again in the same batch was looked up at its beginning.
+func (s *slot) trim() {
+	n := 0
+	for n < len(s.recent)-maxRecent && s.recent[n].Kept {
+		n++
+	}
+	s.recent = append(s.recent[:0], s.recent[n:]...)
+}
+
+// unkept are the outcomes that the value must hold: those of this commit, and those whose answers are not kept.
+func (s *slot) unkept() []machines.Outcome {
+	var list []machines.Outcome
+	for i, o := range s.recent {
+		if !o.Kept || i >= len(s.recent)-s.fresh {
+			list = append(list, o)
+		}
+	}
+	return list
 }
 
 func (s *slot) outcome(match func(*machines.Outcome) bool) *machines.Outcome {
@@ -115,6 +134,9 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 			}
 		}
 		it.slot, s.round = s, p.round
+		if !s.settling {
+			s.trim()
+		}
 	}
 	if err := atOnce(missing, func(it *item) error { return p.fill(ctx, it) }); err != nil {
 		return err

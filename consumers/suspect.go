@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,10 +14,10 @@ import (
 
 // A command that ends the process each time, by a fatal error or by taking all memory, would be taken again for ever: no
 // count of deliveries survives. So a process that finds commands waiting writes down, before it begins, which one is the
-// first. One that was found first by several processes in a row is suspected: the commands that were waiting with it are
+// first, and takes that back when it has come through. One at which several processes in a row have died is suspected: the commands that were waiting with it are
 // taken one at a time, so that the one that kills is the first soon, and when that has begun often enough it is given up.
 const (
-	suspectAfter = 3 // processes that found the same command first
+	suspectAfter = 3 // processes that died with the same command first
 	suspectDead  = suspectAfter + maxFailures
 )
 
@@ -57,6 +58,7 @@ func (p *partition) examine(ctx context.Context, batch []delivery) (alone uint64
 	if r := p.e.Appender.Append(ctx, []streams.Write{{Stream: "KV_" + bucket, Msg: m}})[0]; r.Err != nil {
 		return 0, fmt.Errorf("cannot write down what partition %d begins with: %w", p.n, r.Err)
 	}
+	p.noted = true
 	if now.Starts <= suspectAfter {
 		return 0, nil
 	}
@@ -67,8 +69,25 @@ func (p *partition) examine(ctx context.Context, batch []delivery) (alone uint64
 	return now.UpTo, nil
 }
 
+// cleared takes the note back: this process lives, whatever became of the commands. What failed for a reason that lies in the
+// environment comes again and counts for nothing.
+func (p *partition) cleared(ctx context.Context) error {
+	if !p.noted {
+		return nil
+	}
+	p.noted = false
+	bucket := p.e.Names.Bucket(streams.OwnersBucket)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	m := &nats.Msg{Subject: "$KV." + bucket + "." + suspectKey + p.name}
+	if r := p.e.Appender.Append(ctx, []streams.Write{{Stream: "KV_" + bucket, Msg: m}})[0]; r.Err != nil {
+		return fmt.Errorf("cannot take back what partition %d began with: %w", p.n, r.Err)
+	}
+	return nil
+}
+
 // inTurn processes a batch: all of it, or up to the command alone one at a time, each to its end.
-func (p *partition) inTurn(ctx context.Context, batch []delivery) error {
+func (p *partition) inTurn(ctx context.Context, batch []delivery) (err error) {
 	if !p.examined {
 		alone, err := p.examine(ctx, batch)
 		if err != nil {
@@ -78,6 +97,7 @@ func (p *partition) inTurn(ctx context.Context, batch []delivery) error {
 		if alone > 0 && p.broom != nil { // what is done must not come again
 			p.broom.refused = true
 		}
+		defer func() { err = errors.Join(err, p.cleared(ctx)) }()
 	}
 	for len(batch) > 0 && batch[0].seq <= p.alone {
 		if err := p.process(ctx, batch[:1]); err != nil {

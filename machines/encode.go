@@ -64,6 +64,7 @@ func (c *Condition) append(b []byte) []byte {
 
 func (o *Outcome) append(b []byte) []byte {
 	b = appendMember(b, `{"id":`, o.ID)
+	b = appendMember(b, `,"command":`, o.Command)
 	b = appendUint(b, `,"seq":`, o.Seq)
 	b = appendMember(b, `,"result":`, o.Result)
 	b = appendMember(b, `,"state":`, o.State)

@@ -42,7 +42,7 @@ type Entity struct {
 	// LastEvent is the stream sequence of the entity's last event as far as it was known at this write: at least the
 	// last one before those of Outbox.
 	LastEvent uint64    `json:"lastEvent"`
-	Commands  []Outcome `json:"commands,omitempty"` // those that the last write ended, oldest first
+	Commands  []Outcome `json:"commands,omitempty"` // those that the last write ended, and earlier ones whose answers were not kept then
 	Outbox    []Message `json:"outbox,omitempty"`   // what the last write emits; published before the next one
 }
 
@@ -119,6 +119,7 @@ func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 // Outcome is what became of one command.
 type Outcome struct {
 	ID         string   `json:"id"`
+	Command    string   `json:"command"`
 	Seq        uint64   `json:"seq"`           // its sequence in COMMANDS
 	Result     string   `json:"result"`        // applied, unchanged, refused, dead
 	State      string   `json:"state"`         // the state after it
@@ -128,6 +129,7 @@ type Outcome struct {
 	Refusal    *Refusal `json:"why,omitempty"` // when refused or dead
 
 	Revision uint64 `json:"-"` // of the value after it: of the write that holds the outcome
+	Kept     bool   `json:"-"` // its answer is stored under its key, or need not be
 }
 
 // The results of a command.
