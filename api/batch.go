@@ -248,7 +248,7 @@ func (q *request) claimBatch(id string, b *batch) (uint64, error) {
 	if b.Done || !b.stalled() {
 		return 0, nil
 	}
-	b.UpdatedAt = time.Now().UTC()
+	b.UpdatedAt, b.Done = time.Now().UTC(), b.Cancelled // its process died before it could end it
 	rev, err = q.operations.Put(q.ctx(), id, *b, stored.Revision)
 	if kv.Conflict(err) {
 		return 0, nil // somebody else was faster

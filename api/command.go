@@ -94,9 +94,11 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 		if err != nil {
 			return storing(err)
 		}
-		wait.applied(q.w, true)
-		q.metrics.commands.WithLabelValues(m.Name, name, "stored").Observe(time.Since(start).Seconds())
-		return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq})
+		if !r.Duplicate { // else the answer says whether it is the same command as then
+			wait.applied(q.w, true)
+			q.metrics.commands.WithLabelValues(m.Name, name, "stored").Observe(time.Since(start).Seconds())
+			return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq})
+		}
 	}
 	answer, err := q.ask(cmd, wait.within(q.o.AnswerWithin))
 	var accepted *streams.AcceptedError

@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -110,4 +111,78 @@ func TestWhatIsKeptAndForHowLong(t *testing.T) {
 func (w *world) version(id string) uint64 {
 	e, _ := w.entity(thingMachine, "default."+id)
 	return e.Version
+}
+
+// More commands wait for one entity than one commit takes, and one of them is sent again behind all of them: it is not
+// applied twice.
+func TestAKeyThatIsRepeatedWithinABatch(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	w.stop()
+	id := streams.CommandID("thing", "default.a", "once")
+	w.bare("a", "add", `{"n":1000}`, streams.HeaderID, id)
+	for range 240 {
+		w.bare("a", "add", `{"n":1}`, streams.HeaderReason, strings.Repeat("r", 250))
+	}
+	w.bare("a", "add", `{"n":1000}`, streams.HeaderLookup, id, streams.HeaderID, streams.CommandID("thing", "default.a", streams.MadeUpID("x")))
+	w.bare("a", "add", `{"n":5}`)
+	w.start()
+	w.eventually("all are taken", func() bool { return w.sum("a") >= 1245 })
+	require.Equal(t, 1245, w.sum("a"))
+}
+
+// The answer cannot be kept while its bucket takes nothing, and the entity goes on after a restart: the key is not forgotten.
+func TestAKeyWhoseAnswerCannotBeKeptForLong(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	bucket := "KV_" + streams.IdempotencyBucket
+	s, err := w.JS.Stream(w.ctx, bucket)
+	require.NoError(t, err)
+	full := s.CachedInfo().Config
+	full.MaxBytes = 1 // DiscardNew: it takes nothing
+	_, err = w.JS.UpdateStream(w.ctx, full)
+	require.NoError(t, err)
+	cmd := toThing("a", "add", `{"n":1000}`)
+	cmd.ID = "once"
+	first := w.raw(cmd) // it is answered when its value is written
+	w.stop()
+	w.start()
+	w.bare("a", "add", `{"n":1}`)
+	w.eventually("the next is applied", func() bool { return w.sum("a") == 1001 })
+	full.MaxBytes = -1
+	_, err = w.JS.UpdateStream(w.ctx, full)
+	require.NoError(t, err)
+	w.eventually("the answer is kept", func() bool { return len(w.stream(bucket, ">")) == 1 })
+	second := w.raw(cmd)
+	require.Equal(t, string(first.Data), string(second.Data))
+	require.Equal(t, 1001, w.sum("a"))
+}
+
+// A command that was parked, repaired and put back is the same as its sender's repetition of it.
+func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	bucket, err := w.JS.KeyValue(w.ctx, "things")
+	require.NoError(t, err)
+	good, err := bucket.Get(w.ctx, "default.a")
+	require.NoError(t, err)
+	w.stop()
+	_, err = bucket.Put(w.ctx, "default.a", []byte("{"))
+	require.NoError(t, err)
+	w.start()
+	cmd := toThing("a", "add", `{"n":1000}`)
+	cmd.ID = "once"
+	require.Equal(t, machines.CodeParked, w.ask(cmd).Refusal.Code)
+	_, err = bucket.Put(w.ctx, "default.a", good.Value())
+	require.NoError(t, err)
+	letters, err := w.dead().List(w.ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	require.NoError(t, w.dead().Redrive(w.ctx, letters[0].Seq))
+	w.eventually("it is applied", func() bool { return w.sum("a") == 1000 })
+	require.Equal(t, machines.Applied, w.ask(cmd).Outcome)
+	require.Equal(t, 1000, w.sum("a"))
 }

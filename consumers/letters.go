@@ -44,6 +44,7 @@ func (p *partition) buried(ctx context.Context, it *item) (bool, error) {
 func (p *partition) letter(it *item) streams.Write {
 	m := p.e.dead().Message(streams.DeadLetter{
 		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: clip(it.letter, maxReason), Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
+		Untaken: it.parked() && it.keyed(),
 	}, it.letterID(p.name))
 	return streams.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
 }

@@ -52,7 +52,8 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	outbox := e.Outbox
 	s.recent = e.Commands
 	for i := range s.recent {
-		s.recent[i].Revision, s.recent[i].Kept = s.revision, !keyed(s.m, s.recent[i].Command, s.recent[i].ID)
+		o := &s.recent[i]
+		o.Revision, o.Kept = orDefault(o.Revision, s.revision), !keyed(s.m, o.Command, o.ID)
 	}
 	e.Commands, e.Outbox = nil, nil
 	s.entity = e

@@ -71,6 +71,9 @@ func (o *Outcome) append(b []byte) []byte {
 	b = appendUint(b, `,"version":`, o.Version)
 	b = appendUint(b, `,"generation":`, o.Generation)
 	b = appendMember(b, `,"hash":`, o.Hash)
+	if o.Revision != 0 {
+		b = appendUint(b, `,"revision":`, o.Revision)
+	}
 	if o.Refusal != nil {
 		b, _ = appendAny(b, `,"why":`, o.Refusal, true) // texts only: it cannot fail
 	}

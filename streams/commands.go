@@ -110,7 +110,7 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 		}
 	}
 	c.send(m, func(r Result) {
-		if r.Err == nil && r.Duplicate && reply != "" {
+		if r.Err == nil && r.Duplicate { // which proves nothing: somebody may have used the id up for another entity
 			c.lookup(m, cmd)
 		}
 		if stored != nil {

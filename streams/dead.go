@@ -23,6 +23,8 @@ const (
 	headerDeadKey     = "Instar-Dead-Key"
 
 	headerDeadTruncated = "Instar-Dead-Truncated" // bytes of the whole body, where a letter holds only its beginning
+	headerDeadID        = "Instar-Dead-Id"        // of the message
+	headerDeadUntaken   = "Instar-Dead-Untaken"   // the id is a key that was not used up
 )
 
 // kept are the headers of a message that its letter keeps, and that redrive puts back.
@@ -53,6 +55,7 @@ type DeadLetter struct {
 	Reason   string
 	Tries    int
 	Header   nats.Header // of the message
+	Untaken  bool        // it is a command whose key was not used up: redrive sends it under its own
 	Body     []byte
 }
 
@@ -81,7 +84,10 @@ func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
 		m.Header[headerDeadTruncated] = []string{strconv.Itoa(len(l.Body))}
 	}
 	if id := Header(l.Header, HeaderID); id != "" {
-		m.Header["Instar-Dead-Id"] = []string{short(id)}
+		m.Header[headerDeadID] = []string{short(id)}
+		if l.Untaken {
+			m.Header[headerDeadUntaken] = []string{"true"}
+		}
 	}
 	m.Header[HeaderID] = []string{id}
 	for _, h := range [][2]string{
@@ -166,6 +172,9 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 		}
 	}
 	m.Header[HeaderID] = []string{CommandID(l.Machine, l.Key, fmt.Sprintf("redrive-%d-%d", l.Seq, l.Time.UnixNano()))}
+	if id := Header(l.Header, headerDeadID); Header(l.Header, headerDeadUntaken) != "" {
+		m.Header[HeaderLookup] = []string{id} // its sender may have repeated it meanwhile, under the same key
+	}
 	// Anybody with the permission to publish dead letters may have written it; that is no permission to write elsewhere.
 	stream := CommandStream
 	switch {

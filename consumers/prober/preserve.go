@@ -226,6 +226,8 @@ func (l *loop) zoneAnswered(a *answer, now time.Duration) {
 	z := a.z
 	switch {
 	case a.err != nil:
+	case a.answer.Outcome != machines.Applied && a.answer.Outcome != machines.Unchanged:
+		// Refused as that of an earlier claim, or given up: nobody has decided anything about the zone.
 	case a.cmd.Name == preservation.ReportRenewals && a.answer.Outcome != machines.Applied:
 		z.askedAt = now + renewalsAgain
 	case a.cmd.Name == preservation.ReportLosses && a.answer.State != preservation.Protected:
