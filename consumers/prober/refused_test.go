@@ -1,0 +1,33 @@
+package prober
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/streams"
+)
+
+// A report about a zone that is refused as one of an earlier claim is nobody's decision: the zone stays protected.
+func TestARefusedReportDecidesNothing(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l := (&Prober{Deps: w.Deps, Shares: &shares{set: consumers.All}, Preservations: new(kv.Index)}).newLoop(t.Context())
+	l.claim(consumers.All, 0)
+	rec := &instance.Record{Namespace: "default", Service: "web", Data: instance.Known{Terms: &instance.Terms{Check: quick}}, Generation: 1}
+	at := l.track(&kv.Item{Key: "default.web.a", State: instance.Healthy}, rec, true, 1)
+	l.update(at, &kv.Item{Key: at.key, State: instance.Healthy, Revision: 1}, rec, 1)
+	z := at.zone
+	for outcome, tripped := range map[string]bool{machines.Refused: true, machines.Dead: true, machines.Unchanged: false} {
+		z.tripped = true
+		a := &answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportLosses}}, answer: machines.Answer{Outcome: outcome}}
+		l.asking.running = 1
+		l.answered(a)
+		require.Equal(t, tripped, z.tripped, outcome)
+	}
+}
