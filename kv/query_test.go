@@ -97,6 +97,9 @@ var (
 	}()
 )
 
+// Generators make their names when they are first asked for them, which tests that run side by side would do at once.
+var _ = fmt.Sprint(keyGen, stateGen, valueGen, labelGen, timeGen, labelsGen)
+
 func drawOp(t *rapid.T, rev uint64) op {
 	o := op{update: update{key: keyGen.Draw(t, "key"), rev: rev, at: int64(rev)}}
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
