@@ -105,7 +105,7 @@ func (m *mischief) listen() error {
 	_, err := m.reader.NC().Subscribe("instar.cmd."+check.Machine+".>", func(msg *nats.Msg) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if id := msg.Header.Get(nats.MsgIdHdr); id == "" || strings.HasPrefix(id, "strange") || len(msg.Header["Instar-Lookup"]) > 0 {
+		if id := msg.Header.Get(nats.MsgIdHdr); id == "" || strings.Contains(id, "strange-") || len(msg.Header["Instar-Lookup"]) > 0 {
 			return
 		}
 		tokens := strings.Split(msg.Subject, ".")
@@ -150,6 +150,12 @@ func (m *mischief) again(msg *nats.Msg, subject, id string) {
 	_ = m.reader.NC().PublishMsg(out) // the server may be away
 }
 
+// strangeID is a new id for a command: one that belongs to its entity, as any other makes it a dead letter.
+func strangeID(subject string) string {
+	tokens := strings.SplitN(subject, ".", 6)
+	return tokens[2] + "/" + tokens[3] + "." + tokens[4] + "/strange-" + nuid.Next()
+}
+
 // repeat publishes something a second time: a command under its id, a late result or an effect under new ones.
 func (m *mischief) repeat() {
 	m.mu.Lock()
@@ -165,7 +171,7 @@ func (m *mischief) repeat() {
 	switch tokens[5] {
 	case "applied", "failed", "delete-accepted":
 		m.did["results late and again"]++
-		m.again(msg, msg.Subject, "strange-"+nuid.Next())
+		m.again(msg, msg.Subject, strangeID(msg.Subject))
 	default:
 		if time.Since(m.instar.Began) < 90*time.Second { // within the stream's window and this life of the server
 			m.did["commands again"]++
@@ -215,7 +221,7 @@ func (m *mischief) poison(round int) error {
 		{"instar.cmd.service.default.too.deep.create", "{}"},
 	} {
 		ctx, cancel := context.WithTimeout(m.ctx, 5*time.Second)
-		_, err := m.reader.JS().PublishMsg(ctx, &nats.Msg{Subject: p.subject, Data: []byte(p.body), Header: nats.Header{nats.MsgIdHdr: {"strange-" + nuid.Next()}}})
+		_, err := m.reader.JS().PublishMsg(ctx, &nats.Msg{Subject: p.subject, Data: []byte(p.body), Header: nats.Header{nats.MsgIdHdr: {strangeID(p.subject)}}})
 		cancel()
 		if err != nil {
 			return fmt.Errorf("cannot publish poison to %s: %w", p.subject, err)
