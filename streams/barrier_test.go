@@ -212,7 +212,11 @@ func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the d
 			require.Less(t, l, every+2*longest, "since the round before the last, if the last did not end")
 		}
 		if between {
-			require.Less(t, (lost[1] - lost[2]).Abs(), every/5, "values and events are of one moment")
+			slowest := time.Duration(0) // what is lost is told by whole transitions, and a busy machine takes its time for one
+			for i := range len(times) - 1 {
+				slowest = max(slowest, times[i+1].Sub(times[i]))
+			}
+			require.Less(t, (lost[1] - lost[2]).Abs(), every/5+slowest, "values and events are of one moment")
 			require.LessOrEqual(t, lost[0], lost[1], "commands are of a later one")
 		}
 		nc.Close()
