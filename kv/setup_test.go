@@ -57,10 +57,14 @@ func (n *node) stop() {
 
 // bucket creates the stream of a bucket as the program does, not as nats.go would.
 func (n *node) bucket(t testing.TB, name string) {
-	_, err := n.js.CreateStream(t.Context(), jetstream.StreamConfig{
+	config := jetstream.StreamConfig{
 		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1,
 		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: true,
-	})
+	}
+	_, err := n.js.CreateStream(t.Context(), config)
+	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); { // one of the name was deleted, and its files are still going
+		_, err = n.js.CreateStream(t.Context(), config)
+	}
 	require.NoError(t, err)
 }
 
