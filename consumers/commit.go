@@ -316,7 +316,7 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 		}
 		writes = append(writes, answers...)
 		messages := append(s.outbox, s.loose...)
-		s.outbox, s.loose, s.size = nil, nil, 0
+		s.outbox, s.loose = nil, nil
 		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, slot: s}
 		for i := range messages {
 			w, err := p.e.message(s, &messages[i])

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,20 +93,19 @@ func (p *partition) absent(ctx context.Context, s *slot) error {
 		return nil
 	}
 	bucket := p.e.Names.Bucket(s.m.Plural)
-	subject := "$KV." + bucket + "." + s.key
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	var answer struct {
-		answered
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
+	return p.e.missing(ctx, s.m, bucket, s.key)
+}
+
+// missing is nil when the bucket has no value under the key, and else why none can be read.
+func (d *Deps) missing(ctx context.Context, m *machines.Machine, bucket, key string) error {
+	s, err := d.JS.Stream(ctx, "KV_"+bucket)
+	if err != nil {
+		return fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
 	}
-	if err := enquire(ctx, p.e.NC, "INFO", "KV_"+bucket, map[string]string{"subjects_filter": subject}, &answer); err != nil {
-		return fmt.Errorf("cannot make sure that %s %s is not there: %w", s.m.Name, s.key, err)
-	}
-	if answer.State.Subjects[subject] > 0 {
-		return fmt.Errorf("cannot load %s %s: the bucket has a value that its server cannot read", s.m.Name, s.key)
+	if holds, err := streams.Holds(ctx, s, "$KV."+bucket+"."+key); err != nil || holds {
+		return fmt.Errorf("cannot load %s %s: %w", m.Name, key, cmp.Or(err, streams.ErrUnreadable))
 	}
 	return nil
 }

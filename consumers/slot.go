@@ -84,7 +84,7 @@ func (s *slot) ended() {
 	for i := len(s.recent) - s.fresh; i < len(s.recent); i++ {
 		s.recent[i].Revision = s.revision
 	}
-	s.fresh = 0
+	s.fresh, s.size = 0, 0
 }
 
 // trim forgets outcomes of old, but none whose answer is not kept. It is called before a batch, never within one: whoever

@@ -110,3 +110,15 @@ func TestAStalledPartitionEndsTheEngine(t *testing.T) {
 	require.ErrorIs(t, <-ended, ErrStalled)
 	close(hang)
 }
+
+// What bounds a commit counts from one to the next, also where nothing is written.
+func TestABoundDoesNotOutliveItsCommit(t *testing.T) {
+	t.Parallel()
+	s := &slot{m: thingMachine}
+	for range 2 * maxOutbox / 192 {
+		s.remember(machines.Outcome{ID: streams.MadeUpID("x"), Command: "idle"})
+		s.ended()
+		require.Less(t, s.size, maxOutbox)
+		require.Zero(t, s.fresh)
+	}
+}

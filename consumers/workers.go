@@ -1,7 +1,6 @@
 package consumers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,22 +207,14 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 // [streams.ErrUnreadable] when it has one that it cannot read.
 func (d *Deps) current(ctx context.Context, m *machines.Machine, key string) (*storedMessage, error) {
 	bucket := d.Names.Bucket(m.Plural)
-	subject := "$KV." + bucket + "." + key
-	stored, err := lastMessage(ctx, d.JS, "KV_"+bucket, subject)
+	stored, err := lastMessage(ctx, d.JS, "KV_"+bucket, "$KV."+bucket+"."+key)
 	if err != nil {
 		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
 	}
 	if stored != nil {
 		return stored, nil
 	}
-	s, err := d.JS.Stream(ctx, "KV_"+bucket)
-	if err != nil {
-		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
-	}
-	if holds, err := streams.Holds(ctx, s, subject); err != nil || holds {
-		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, cmp.Or(err, streams.ErrUnreadable))
-	}
-	return nil, nil
+	return nil, d.missing(ctx, m, bucket, key)
 }
 
 // perform runs the provider within the effect's time. A provider that does not return a second after that is left
