@@ -88,11 +88,9 @@ func (w *world) oneProcess(n int, killer uint64) bool {
 func TestNewCommandsAreNotSuspected(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, thingMachine).start()
-	for range 3 {
-		w.eventually("all partitions", func() bool { return w.engine.Live() == streams.Partitions })
-		w.ask(toThing("a", "create", ""))
-		w.stop()
-		w.start()
+	w.eventually("all partitions", func() bool { return w.engine.Live() == streams.Partitions })
+	for n := range 20 {
+		w.ask(toThing(fmt.Sprint("a", n), "create", ""))
 	}
 	require.Empty(t, w.stream("KV_owners", "$KV.owners."+suspectKey+">"))
 }
