@@ -26,10 +26,12 @@ func (c *byHand) now() time.Duration   { return time.Duration(c.at.Load()) }
 func (c *byHand) move(d time.Duration) { c.at.Add(int64(d)) }
 
 // observer is a node that has entered, and whose life and judgement a test drives.
-func (w *world) observer(name string) (*Node, *byHand) {
+func (w *world) observer(name string) (*Node, *byHand) { return w.observerOf(name, 3*time.Second) }
+
+func (w *world) observerOf(name string, life time.Duration) (*Node, *byHand) {
 	w.t.Helper()
 	c := newByHand()
-	n := &Node{JS: w.JS, Appender: w.Appender, Name: name, Log: w.Log, Life: 3 * time.Second, clock: c.now}
+	n := &Node{JS: w.JS, Appender: w.Appender, Name: name, Log: w.Log, Life: life, clock: c.now}
 	n.prepare()
 	w.also(n.index.Run)
 	<-n.index.Ready()
@@ -103,6 +105,73 @@ func TestANodeIsEndedByTheClockOfWhoSeesIt(t *testing.T) {
 	two.sees(w, "one") // it lives again
 }
 
+// A node that renews its key every 5 s is no dead one for those that renew theirs each second. One of an earlier version does not
+// say how long it lives: then it is as long as who asks.
+func TestANodeIsJudgedByItsOwnLife(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what        string
+		life, judge time.Duration
+		silent      bool // of an earlier version
+		want        time.Duration
+	}{
+		{"Longer", 15 * time.Second, 3 * time.Second, false, 15 * time.Second},
+		{"Shorter", 3 * time.Second, 15 * time.Second, false, 3 * time.Second},
+		{"Unsaid", 15 * time.Second, 3 * time.Second, true, 3 * time.Second},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, streams.Interval, thingMachine)
+			one, _ := w.observerOf("one", c.life)
+			if c.silent {
+				raw, revision, err := one.read(w.ctx, nodeKey+"one")
+				require.NoError(t, err)
+				var said map[string]any
+				require.NoError(t, json.Unmarshal(raw, &said))
+				require.Contains(t, said, "life")
+				delete(said, "life")
+				raw, err = json.Marshal(said)
+				require.NoError(t, err)
+				_, err = one.write(w.ctx, nodeKey+"one", raw, revision, 0)
+				require.NoError(t, err)
+			}
+			two, clock := w.observerOf("two", c.judge)
+			two.sees(w, "one")
+			until := func(most time.Duration) {
+				for moved := time.Duration(0); moved < most; moved += time.Second {
+					clock.move(time.Second)
+					require.NoError(t, two.announceAt(w.ctx, two.at()))
+				}
+				two.suspect(w.ctx)
+			}
+			until(c.want)
+			require.True(t, two.lives("one"))
+			until(time.Second)
+			require.False(t, two.lives("one"))
+		})
+	}
+}
+
+// Who was away gives each other node the time in which that one renews its key.
+func TestWhoWasAwayWaitsForOthersByTheirOwnLife(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	w.observerOf("one", 15*time.Second)
+	two, clock := w.observer("two")
+	two.sees(w, "one")
+	clock.move(time.Hour)
+	require.NoError(t, two.announceAt(w.ctx, two.at()))
+	for range 3 {
+		clock.move(time.Second)
+		require.NoError(t, two.announceAt(w.ctx, two.at()))
+		two.suspect(w.ctx)
+		require.True(t, two.lives("one"))
+	}
+	clock.move(time.Second)
+	two.suspect(w.ctx)
+	require.False(t, two.lives("one"))
+}
+
 // The machine was suspended, or the whole cluster stood still: a node that was away itself judges nobody by that time.
 func TestANodeThatWasAwayJudgesNobodyByThatTime(t *testing.T) {
 	t.Parallel()
@@ -128,7 +197,7 @@ func TestANodeThatWasAwayJudgesNobodyByThatTime(t *testing.T) {
 func TestANameIsTakenOverWhenItsKeyIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, thingMachine)
-	w.observer("one")
+	w.observerOf("one", 9*time.Second)
 	c := newByHand()
 	again := &Node{JS: w.JS, Appender: w.Appender, Name: "one", Log: w.Log, Life: 3 * time.Second, clock: c.now}
 	again.prepare()
@@ -143,7 +212,7 @@ func TestANameIsTakenOverWhenItsKeyIsNotRenewed(t *testing.T) {
 			c.move(100 * time.Millisecond)
 		}
 	}
-	require.Greater(t, c.now(), time.Hour+3*time.Second)
+	require.Greater(t, c.now(), time.Hour+9*time.Second, "by the life that the key says")
 	raw, _, err := again.read(w.ctx, nodeKey+"one")
 	require.NoError(t, err)
 	var r record
@@ -181,6 +250,36 @@ func TestALeaseIsTakenOverWhenItIsNotRenewed(t *testing.T) {
 	holder, at := w.lease()
 	require.Equal(t, "two", holder)
 	require.Equal(t, at, revision)
+}
+
+func TestALeaseIsJudgedByItsOwnLife(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	holds := func(life string) {
+		m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("one"), Header: nats.Header{}}
+		if life != "" {
+			m.Header.Set(streams.HeaderLife, life)
+		}
+		_, err := w.JS.PublishMsg(w.ctx, m)
+		require.NoError(t, err)
+	}
+	for said, want := range map[string]time.Duration{"15s": 15 * time.Second, "1s": time.Second, "": 3 * time.Second, "1ns": time.Second, "soon": 3 * time.Second} {
+		c := newByHand()
+		o := &Owner{JS: w.JS, Node: "two", Role: "engine", Life: 3 * time.Second, Log: w.Log, clock: c.now}
+		holds(said)
+		_, _, err := o.take(w.ctx)
+		require.ErrorIs(t, err, errHeld, said)
+		c.move(want)
+		_, _, err = o.take(w.ctx)
+		require.ErrorIs(t, err, errHeld, said)
+		c.move(1)
+		_, _, err = o.take(w.ctx)
+		require.NoError(t, err, said)
+	}
+	stored, err := lastMessage(w.ctx, w.JS, "KV_owners", "$KV.owners.engine")
+	require.NoError(t, err)
+	require.Equal(t, "3s", stored.header(streams.HeaderLife), "what it took says its life")
+	require.Equal(t, "two", string(stored.Data), "and earlier versions read the name alone")
 }
 
 // The holder's time is over before another one may take the lease, also when the bucket does not answer.

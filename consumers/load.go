@@ -169,3 +169,12 @@ type storedMessage struct {
 	Data     []byte    `json:"data"`
 	Time     time.Time `json:"time"`
 }
+
+// header is empty when there is none, or none that can be read.
+func (m *storedMessage) header(name string) string {
+	h, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return ""
+	}
+	return streams.Header(h, name)
+}

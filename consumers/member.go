@@ -54,7 +54,7 @@ func (n *Node) readNode(ctx context.Context, name string) (record, uint64, error
 }
 
 // enter writes this node's key for the first time. Another process under the same name is waited for until it has not
-// renewed its key for its life; one that renews it lives.
+// renewed its key for the life that it gave it; one that renews it lives.
 func (n *Node) enter(ctx context.Context) error {
 	var met sight // a key that is not ours
 	for try := 0; ctx.Err() == nil; try++ {
@@ -62,7 +62,7 @@ func (n *Node) enter(ctx context.Context) error {
 		switch {
 		case err != nil:
 			n.Log.Warn("cannot read who lives under this node's name; trying again", "node", n.Name, "error", err)
-		case r.Nonce == "" || r.Nonce == n.Nonce || slices.Contains(n.Before, r.Nonce) || met.revision == revision && n.clock()-met.at > n.Life:
+		case r.Nonce == "" || r.Nonce == n.Nonce || slices.Contains(n.Before, r.Nonce) || met.revision == revision && n.clock()-met.at > lifeOf(r.Life, n.Life):
 			if err = n.announceAt(ctx, revision); err == nil {
 				return nil
 			}
@@ -90,7 +90,7 @@ func (n *Node) taken(r record) error {
 // announceAt writes this node's key at a revision. What this node may do counts from before the write was sent.
 func (n *Node) announceAt(ctx context.Context, revision uint64) error {
 	n.mu.Lock()
-	r := record{Name: n.Name, Nonce: n.Nonce, Started: n.started, Version: n.Version, HTTP: n.http, State: n.state()}
+	r := record{Name: n.Name, Nonce: n.Nonce, Started: n.started, Version: n.Version, HTTP: n.http, State: n.state(), Life: n.Life.String()}
 	n.mu.Unlock()
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -106,7 +106,7 @@ func (n *Node) announceAt(ctx context.Context, revision uint64) error {
 	n.revision, n.known = next, r.State
 	if !n.current() { // if the others could not renew their keys either, they do so now
 		for name, s := range n.seen {
-			s.at = max(s.at, sent-n.Life*3/4)
+			s.at = max(s.at, sent-lifeOf(n.view.nodes[name].Life, n.Life)*3/4)
 			n.seen[name] = s
 		}
 		n.stir()
@@ -243,8 +243,8 @@ func (n *Node) suspect(ctx context.Context) {
 	}
 	n.mu.Lock()
 	var names []string
-	for name := range n.view.nodes {
-		if name != n.Name && n.clock()-n.seen[name].at > n.Life {
+	for name, r := range n.view.nodes {
+		if name != n.Name && n.clock()-n.seen[name].at > lifeOf(r.Life, n.Life) {
 			names = append(names, name)
 		}
 	}
@@ -279,7 +279,7 @@ func (n *Node) judge(ctx context.Context, name string) error {
 			return err
 		}
 		s.gone = true
-		n.Log.Warn("a node has ended: it did not renew its key", "node", name, "for", n.Life)
+		n.Log.Warn("a node has ended: it did not renew its key", "node", name, "for", lifeOf(r.Life, n.Life))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

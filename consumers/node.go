@@ -21,7 +21,7 @@ import (
 //
 // Who lives is judged by no wall clock, neither of a server nor of a node: a node whose key another one has not seen renewed
 // for its life, by that one's own clock since boot, has ended, once that one has written so at the revision that it saw.
-// Then its own renewal fails, should it live.
+// Then its own renewal fails, should it live. The life stands in the key: nodes may have different ones.
 //
 // A node takes a partition when the partition is its own by rendezvous hashing over the live nodes, and the claim is
 // free, its own, or held by a process of which the bucket says that it has ended. It gives it back when its loop has come to

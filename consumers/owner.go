@@ -18,7 +18,7 @@ import (
 // are idempotent and fenced, views are written at a revision); holding it keeps two from hindering each other.
 //
 // No wall clock ends a lease: another process takes it, at its revision, when it has not seen it renewed for its life by its own
-// clock since boot.
+// clock since boot. The life stands beside the holder, in the header Instar-Life: processes may have different ones.
 type Owner struct {
 	JS    jetstream.JetStream
 	Names streams.Names
@@ -121,7 +121,7 @@ func (o *Owner) take(ctx context.Context) (uint64, string, error) {
 			if o.met.revision != revision {
 				o.met = sight{revision: revision, at: o.clock()}
 			}
-			if o.clock()-o.met.at <= o.Life {
+			if o.clock()-o.met.at <= lifeOf(m.header(streams.HeaderLife), o.Life) {
 				return 0, holder, errHeld
 			}
 		}
@@ -136,6 +136,8 @@ func (o *Owner) write(ctx context.Context, revision uint64, node string) (uint64
 	streams.Expect(m, revision)
 	if node == "" {
 		streams.Keep(m, o.Life)
+	} else {
+		m.Header.Set(streams.HeaderLife, o.Life.String()) // the value is the name alone: earlier versions compare it
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Life/3)
 	defer cancel()

@@ -38,6 +38,16 @@ type record struct {
 	Version string    `json:"version,omitempty"`
 	HTTP    string    `json:"http,omitempty"`
 	State   NodeState `json:"state"`
+	Life    string    `json:"life,omitempty"` // without being renewed; see lifeOf
+}
+
+// lifeOf is how long what is not renewed lives. Its owner says so, who renews it as often as that asks for: others have lives of
+// their own. Where it says nothing, as earlier versions do, it is the judge's.
+func lifeOf(said string, judge time.Duration) time.Duration {
+	if life, err := time.ParseDuration(said); err == nil {
+		return max(life, time.Second)
+	}
+	return judge
 }
 
 // claim says who has a partition. It lasts until it is given up or its holder is not alive any more.

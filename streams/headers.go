@@ -21,6 +21,7 @@ const (
 	HeaderWait     = "Instar-Wait"            // how long the sender waits for what comes of it, such as 30s; it changes nothing
 	HeaderLookup   = "Instar-Lookup"          // the command again, that the stream has seen under this id: applied only if it never was
 	HeaderReplayed = "Instar-Replayed"        // of an answer: it is that of an earlier command under the same key
+	HeaderLife     = "Instar-Life"            // of a lease: how long it lives without being renewed, such as 15s
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
 	HeaderSequence = "Instar-Sequence"        // of the message that a dead letter came from
 )
