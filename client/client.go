@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,7 +55,10 @@ type Error struct {
 	Title        string `json:"title"`
 	Detail       string `json:"detail"`
 	CurrentState string `json:"currentState"` // of the instance, if the registry told it
-	Errors       []struct {
+
+	RetryAfter time.Duration `json:"-"` // how long to wait before the same is asked again, if the registry told it
+
+	Errors []struct {
 		Location string `json:"location"`
 		Message  string `json:"message"`
 	} `json:"errors"`
@@ -133,7 +137,7 @@ func (c *Client) try(ctx context.Context, base string, r request, body []byte) e
 		return err
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return problem(resp.StatusCode, raw)
+		return problem(resp, raw)
 	}
 	if r.out != nil && len(raw) > 0 {
 		if err := json.Unmarshal(raw, r.out); err != nil {
@@ -143,12 +147,15 @@ func (c *Client) try(ctx context.Context, base string, r request, body []byte) e
 	return nil
 }
 
-func problem(code int, raw []byte) *Error {
+func problem(resp *http.Response, raw []byte) *Error {
 	e := &Error{}
 	if json.Unmarshal(raw, e) != nil {
 		e = &Error{Detail: strings.TrimSpace(string(raw[:min(len(raw), 200)]))}
 	}
-	e.Status = code
+	e.Status = resp.StatusCode
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil {
+		e.RetryAfter = time.Duration(seconds) * time.Second //nolint:gosec // 16 bits
+	}
 	return e
 }
 
@@ -184,6 +191,32 @@ func elsewhere(err error) bool {
 	default:
 		return false
 	}
+}
+
+// Codes of answers with status 409.
+const (
+	codeInProgress = "idempotency-in-progress" // the first request under this key is not decided yet
+	codeGuard      = "guard-rejected"          // of heartbeats and ends of an instance: it was registered again since
+)
+
+func hasCode(err error, code string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == http.StatusConflict && e.Code == code
+}
+
+// replaced says whether the registry refused to hear an instance because another process has registered it.
+func replaced(err error) bool { return hasCode(err, codeGuard) }
+
+// later says whether the same request may get another answer in a while.
+func later(err error) bool { return elsewhere(err) || hasCode(err, codeInProgress) }
+
+// retryAfter is how long to wait before that, and at least so long.
+func retryAfter(err error, least time.Duration) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return max(least, e.RetryAfter)
+	}
+	return least
 }
 
 func (c *Client) urls() []string {

@@ -66,12 +66,12 @@ func (l *Lease) shutdown(ctx context.Context) error {
 				return ErrReplaced
 			}
 			return nil
-		case e != nil && e.Status == http.StatusConflict:
+		case replaced(err):
 			return errors.Join(ErrReplaced, err)
-		case !elsewhere(err):
+		case !later(err):
 			return err
 		}
-		if !wait(ctx, drainBeat) {
+		if !wait(ctx, retryAfter(err, drainBeat)) {
 			return errors.Join(ctx.Err(), err)
 		}
 	}

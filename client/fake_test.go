@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +37,8 @@ type registry struct {
 	hold      chan struct{} // registrations wait for its end; nil: they do not
 	waiting   int           // registrations that did
 	lazy      int           // registrations that are answered before they are processed
+	busy      []string      // requests, by path, that are answered as if their key were of one that is in progress
+	parked    int           // heartbeats that are answered as if the value of the instance could not be read
 
 	server *httptest.Server
 }
@@ -76,11 +79,28 @@ func (f *registry) start(t *testing.T, addr string) {
 			problem(w, 503, "unavailable", "")
 			return
 		}
+		if f.inProgress(r.URL.Path) {
+			w.Header().Set("Retry-After", "1")
+			problem(w, 409, "idempotency-in-progress", "")
+			return
+		}
 		mux.ServeHTTP(w, r)
 	}))
 	_ = f.server.Listener.Close()
 	f.server.Listener = l
 	f.server.Start()
+}
+
+// inProgress takes a path from those that are busy.
+func (f *registry) inProgress(path string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.busy, func(part string) bool { return strings.HasSuffix(path, part) })
+	if i >= 0 && f.lazy <= 0 {
+		f.busy = slices.Delete(f.busy, i, i+1)
+		return true
+	}
+	return false
 }
 
 func (f *registry) stop() {
@@ -174,16 +194,19 @@ func (f *registry) beat(w http.ResponseWriter, r *http.Request) {
 		InFlight   *int
 	}
 	_ = json.NewDecoder(r.Body).Decode(&b)
-	code := 204
+	code, kind := 204, "no"
 	f.with(func() {
 		it := f.instances[r.PathValue("service")+"/"+r.PathValue("id")]
 		switch {
 		case it == nil:
 			code = 404
+		case f.parked > 0:
+			code, kind = 409, "entity-parked"
+			f.parked--
 		case it.State == "deregistered":
 			code = 410
 		case b.Generation != 0 && b.Generation < it.Generation:
-			code = 409
+			code, kind = 409, "guard-rejected"
 		default:
 			it.beats++
 			it.inFlight, it.status = b.InFlight, b.Status
@@ -191,7 +214,7 @@ func (f *registry) beat(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	if code != 204 {
-		problem(w, code, "no", "")
+		problem(w, code, kind, "")
 		return
 	}
 	w.WriteHeader(code)
@@ -229,7 +252,7 @@ func (f *registry) shutdown(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	if code != 200 {
-		problem(w, code, "no", state)
+		problem(w, code, "guard-rejected", state)
 		return
 	}
 	answer(w, code, map[string]any{"outcome": "applied"})

@@ -76,16 +76,22 @@ func (c *Client) Register(ctx context.Context, reg Registration) (*Lease, error)
 // processed it. The same key makes it one registration.
 func (c *Client) register(ctx context.Context, reg *Registration) (registered, error) {
 	key, body := fresh(), reg.wire(c.namespace())
+	var stored registered // of the last answer that said so
 	for try := 1; ; try++ {
 		var a registered
 		err := c.do(ctx, request{method: http.MethodPost, path: "/v1/register", in: body, out: &a, key: key})
+		if err == nil {
+			stored = a
+		}
 		switch {
-		case err == nil && (a.Generation > 0 || try == registerTries):
-			return a, nil
-		case err != nil && !elsewhere(err), try == registerTries:
+		case err == nil && a.Generation > 0, err != nil && !later(err):
+			return a, err
+		case try == registerTries && stored.InstanceID != "": // it will be processed
+			return stored, nil
+		case try == registerTries:
 			return a, err
 		}
-		if !wait(ctx, time.Duration(try)*100*time.Millisecond) {
+		if !wait(ctx, retryAfter(err, time.Duration(try)*100*time.Millisecond)) {
 			return a, errors.Join(ctx.Err(), err)
 		}
 	}
@@ -173,7 +179,7 @@ func (l *Lease) keep(ctx context.Context) {
 		err := l.beat(ctx)
 		switch code := status(err); {
 		case err == nil:
-		case code == http.StatusConflict:
+		case replaced(err):
 			l.mu.Lock()
 			l.err = ErrReplaced
 			l.mu.Unlock()
@@ -228,7 +234,7 @@ func (l *Lease) again(ctx context.Context) bool {
 	defer l.mu.Unlock()
 	close(over)
 	l.renewing = nil
-	if l.unsure = err != nil && elsewhere(err); err == nil { // else the next heartbeat finds out again
+	if l.unsure = err != nil && later(err); err == nil { // else the next heartbeat finds out again
 		l.generation, l.revision = a.Generation, a.Revision
 	}
 	return true

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -131,6 +132,34 @@ func TestReplacedEndsTheLease(t *testing.T) {
 	require.ErrorIs(t, first.Err(), client.ErrReplaced)
 	require.ErrorIs(t, first.Drain(within(t)), client.ErrReplaced, "it must not end its successor")
 	require.Equal(t, "active.healthy", look(f, func() string { return f.instances["web/"+second.InstanceID].State }))
+}
+
+// Only a registry that says so has replaced the instance. What is in progress is asked for again.
+func TestOtherConflictsReplaceNobody(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.lazy, f.busy, f.parked = 1, []string{"/register", "/graceful-shutdown"}, 2
+	begun := time.Now()
+	l, err := f.client(t).Register(within(t), reg(60*time.Millisecond))
+	require.NoError(t, err, "it was stored, and is asked for while it is in progress")
+	require.GreaterOrEqual(t, time.Since(begun), time.Second, "after what Retry-After says")
+	require.Equal(t, uint64(1), l.Generation())
+	eventually(t, func() bool { return f.beats(l.InstanceID) > 1 }, "after heartbeats that meet a parked instance")
+	require.NoError(t, l.Err())
+	require.NoError(t, l.Drain(within(t)))
+	require.Equal(t, "deregistered", look(f, func() string { return f.instances["web/"+l.InstanceID].State }))
+}
+
+// One that is stored, and not processed in all the time that is waited for it, is a registration.
+func TestRegistrationThatStaysInProgress(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.lazy, f.busy = 1, slices.Repeat([]string{"/register"}, 10)
+	l, err := f.client(t).Register(within(t), reg(60*time.Millisecond))
+	require.NoError(t, err)
+	defer l.Close()
+	require.Zero(t, l.Generation(), "nobody knows it yet")
+	eventually(t, func() bool { return f.beats(l.InstanceID) > 0 })
 }
 
 func TestFailsOver(t *testing.T) {

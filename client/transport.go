@@ -27,8 +27,10 @@ const (
 //
 // A request goes to another instance, up to four in all, when the connection is refused or breaks before the request was
 // written; and when it breaks later or the answer does not come in time, if the method is idempotent or the request has
-// an Idempotency-Key. So a request that may have been processed is never repeated unless that does no harm. A body that
-// has been read is repeated with GetBody, and not without it. An answer is an answer, whatever its status.
+// an Idempotency-Key. So a request that may have been processed is never repeated unless that does no harm. What was
+// written is known from net/http/httptrace, to which an *http.Transport and what passes a request on to one report; with
+// another Base each request may have been processed. A body that has been read is repeated with GetBody, and not without
+// it. An answer is an answer, whatever its status.
 //
 // What may have been processed is repeated after a random pause (25 ms, doubled up to 250 ms), and for at most a fifth of
 // the requests of a service (with 10 at once, and one a second, for those who send few): servers that cannot cope get
@@ -135,11 +137,35 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
+// sending is what a Base tells of one try.
+type sending struct {
+	to    string      // the address that is to be asked for a connection; empty: any, for it may be a proxy's
+	asked atomic.Bool // for one to it: so what is sent is told, too
+	wrote atomic.Bool // the whole head; half of one cannot be processed
+}
+
+func (s *sending) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(address string) {
+			if s.to == "" || s.to == address {
+				s.asked.Store(true)
+			}
+		},
+		WroteHeaders: func() { s.wrote.Store(true) },
+	}
+}
+
+// nothing says that nothing was sent. Of a Base that tells nothing this is not known.
+func (s *sending) nothing() bool { return s.asked.Load() && !s.wrote.Load() }
+
 // try sends the request to one instance. untouched says that it cannot have processed anything.
 func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience time.Duration) (resp *http.Response, untouched bool, err error) {
-	var wrote atomic.Bool
-	trace := &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }} // half a head cannot be processed
-	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(req.Context(), trace))
+	sent := sending{to: choice.NodeAddress}
+	base := t.Base
+	if own, ok := base.(*http.Transport); ok {
+		base, sent.to = choice.via(own), ""
+	}
+	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(req.Context(), sent.trace()))
 	out := req.Clone(ctx)
 	if out.Host == "" {
 		out.Host = req.URL.Host
@@ -150,10 +176,6 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience tim
 	out.URL.Host = choice.NodeAddress
 	late := &limit{after: patience, end: func() { cancel(errSlow) }}
 	out.Body = late.watch(b.reader())
-	base := t.Base
-	if own, ok := base.(*http.Transport); ok {
-		base = choice.via(own)
-	}
 	late.begin()
 	resp, err = base.RoundTrip(out)
 	if late.over() && err == nil { // it came when it had been given up
@@ -165,7 +187,7 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience tim
 			err = errSlow
 		}
 		cancel(nil)
-		return nil, !wrote.Load(), err
+		return nil, sent.nothing(), err
 	}
 	resp.Body = counted(resp.Body, func(err error) {
 		cancel(nil)

@@ -144,6 +144,50 @@ func TestBrokenIsRepeatedOnlyIfThatDoesNoHarm(t *testing.T) {
 	require.Error(t, err, "it was read, and cannot be read again")
 }
 
+// base is a round tripper that is no *http.Transport.
+type base func(*http.Request) (*http.Response, error)
+
+func (b base) RoundTrip(req *http.Request) (*http.Response, error) { return b(req) }
+
+// What a Base does not tell of may have been processed.
+func TestWhatIsNotKnownToBeUnsentIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	for i := range 4 {
+		f.put("web", fmt.Sprintf("i%d", i), refusing(t), 100)
+	}
+	wrapped := &http.Transport{}
+	t.Cleanup(wrapped.CloseIdleConnections)
+	var tries atomic.Int64
+	silent := func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }
+	asks := func(req *http.Request) (*http.Response, error) { // something else first, as for a token
+		first, err := http.NewRequestWithContext(req.Context(), "GET", "http://"+refusing(t), nil)
+		require.NoError(t, err)
+		_, err = wrapped.RoundTrip(first) //nolint:bodyclose // it fails
+		require.Error(t, err)
+		return silent(req)
+	}
+	for name, c := range map[string]struct {
+		base        base
+		posts, gets int64
+	}{
+		"tells nothing":      {silent, 1, 4},
+		"of another request": {asks, 1, 4},
+		"passes it on":       {wrapped.RoundTrip, 4, 4},
+	} {
+		tr := f.client(t).Transport(base(func(req *http.Request) (*http.Response, error) {
+			tries.Add(1)
+			return c.base(req)
+		}))
+		t.Cleanup(tr.Close)
+		for method, want := range map[string]int64{"POST": c.posts, "GET": c.gets} {
+			tries.Store(0)
+			require.Error(t, get(t, tr, method, 10*time.Second))
+			require.Equal(t, want, tries.Load(), "%s: %s", name, method)
+		}
+	}
+}
+
 func TestCallerThatGivesUpEjectsNobody(t *testing.T) {
 	t.Parallel()
 	f := newRegistry(t)

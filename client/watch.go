@@ -74,7 +74,7 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-		return problem(resp.StatusCode, raw)
+		return problem(resp, raw)
 	}
 	r.client.preferred.Store(uint32(node)) //nolint:gosec // an index
 	alive := func() {
