@@ -54,7 +54,7 @@ func (s *shop) restore(k kept) {
 		}
 		header := nats.Header{}
 		for name, values := range m.Header {
-			if !strings.HasPrefix(name, "Nats-") { // guards and rollups were for then
+			if name == nats.MsgIdHdr || !strings.HasPrefix(name, "Nats-") { // guards and rollups were for then
 				header[name] = values
 			}
 		}
