@@ -9,7 +9,7 @@
 //   - Get reads from the leader of the stream, so it sees every write that was acknowledged before it.
 //   - Watch gives every key's newest value in the order of revisions. It may skip values that were replaced meanwhile,
 //     never the newest one. It reconnects by itself and ends with [ErrReset] when the stream is no longer the one that
-//     it was following.
+//     it was following, or has lost messages that were given, however many were written since.
 //   - A value that cannot be decoded is a [CorruptError] with its revision and its bytes; the next key is not affected.
 //
 // Index. An [Index] is one watch per bucket and process, however many clients read.

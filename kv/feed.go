@@ -40,6 +40,7 @@ type update struct {
 type position struct {
 	created time.Time // of the stream, so that another one of the same name is told apart
 	rev     uint64    // everything up to here was taken
+	seen    witnesses // the last of it, by which a stream that lost its end is told
 }
 
 // feed is a raw push consumer over a bucket's stream from one revision on. The reader takes messages straight from
@@ -62,17 +63,24 @@ type feed struct {
 
 	delivered uint64 // messages taken
 	position
-	first   uint64 // the stream's first sequence when the feed was opened
-	known   uint64 // and its last
+	known   uint64 // the stream's last sequence when the feed was opened
 	pending uint64 // messages that the server still had after the last one taken
 	caught  bool   // the reader has had all that there was at some moment since the feed was opened
 }
 
-// openFeed begins after the position. It fails with [ErrReset] if the stream has never been there.
-func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string, after position) (*feed, error) {
+// openFeed begins after the position. It fails with [ErrReset] if the stream has never been there, or lost what was taken.
+func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string, after position) (_ *feed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s, err := js.Stream(ctx, "KV_"+bucket)
+	nc, prefix := js.Conn(), "$KV."+bucket+"."
+	f := &feed{js: js, stream: "KV_" + bucket, skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence), position: after}
+	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // before the first look: all that follows is of one connection
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	s, err := js.Stream(ctx, f.stream)
 	if err != nil {
 		return nil, fmt.Errorf("kv: cannot look at bucket %s: %w", bucket, err)
 	}
@@ -80,14 +88,12 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 	if info.State.LastSeq < after.rev || !after.created.IsZero() && !info.Created.Equal(after.created) {
 		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, ErrReset)
 	}
-	nc, prefix := js.Conn(), "$KV."+bucket+"."
-	f := &feed{
-		js: js, stream: info.Config.Name, skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence),
-		position: position{created: info.Created, rev: after.rev}, first: info.State.FirstSeq, known: info.State.LastSeq,
+	f.created, f.known = info.Created, info.State.LastSeq
+	from, err := after.resume(ctx, s, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, err)
 	}
-	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	if f.sub, err = nc.ChanSubscribe(nc.NewInbox(), f.msgs); err != nil {
-		f.close()
 		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
 	}
 	if filter == "" {
@@ -95,12 +101,11 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 	}
 	c, err := js.CreatePushConsumer(ctx, f.stream, jetstream.ConsumerConfig{
 		DeliverSubject: f.sub.Subject, FilterSubject: prefix + filter,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after.rev + 1,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1,
 		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, FlowControl: true, IdleHeartbeat: beat,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
 	})
 	if err != nil {
-		f.close()
 		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
 	}
 	ci := c.CachedInfo()
@@ -127,7 +132,7 @@ func (f *feed) close() {
 
 // next waits for updates and appends what is there to batch, up to batchSize. What it appends is valid even if it
 // returns an error. It may return nothing when only rev, pending or caught have changed.
-func (f *feed) next(ctx context.Context, batch []update) ([]update, error) {
+func (f *feed) next(ctx context.Context, batch []update) (_ []update, err error) {
 	f.timer.Reset(silence)
 	select {
 	case <-ctx.Done():
@@ -137,8 +142,8 @@ func (f *feed) next(ctx context.Context, batch []update) ([]update, error) {
 	case <-f.timer.C:
 		return batch, errSilent
 	case m := <-f.msgs:
+		defer func() { f.seen.note(batch) }()
 		for {
-			var err error
 			if batch, err = f.take(batch, m); err != nil || len(batch) >= batchSize {
 				return batch, err
 			}

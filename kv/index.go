@@ -118,11 +118,6 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 		return err
 	}
 	defer f.close()
-	if len((*t).rows) > 0 && f.first > (*t).at.rev {
-		// Nothing that the table was made of is left. Whatever was not replaced was purged without a marker, and all
-		// that there is will come now.
-		*t = ix.newTable()
-	}
 	var (
 		batch []update
 		ops   []op

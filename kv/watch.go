@@ -9,7 +9,7 @@ import (
 // Watch gives the newest value of every key that the filter names, then one entry that is Synced, then every change,
 // until the context ends or the caller breaks off. The filter is a key or a pattern such as "default.web.>"; empty
 // means all. Only revisions above after are given, so a caller goes on where it stopped with the last one it had; it
-// does not hear of keys whose delete marker has gone since.
+// does not hear of keys whose delete marker has gone since, nor that the stream lost what an earlier watch gave.
 //
 // A key that changes while the snapshot is given may come twice, the newer revision last. A value that cannot be
 // decoded comes as its entry with a [CorruptError], and the watch goes on. Any other error is the last that is given:
