@@ -186,6 +186,10 @@ func (s *Server) instances() *machines.Machine {
 const (
 	blockDefault = 5 * time.Minute
 	blockMost    = 10 * time.Minute
+
+	// aheadWait is how long a node that is asked about an index beyond its own waits for it, before it answers with what it
+	// has: a node that is cut off from the others knows that by then, and says so.
+	aheadWait = 6 * time.Second
 )
 
 // nextChange blocks a read that asks for it until its service has changed. It takes a seat, as a watch does.
@@ -214,7 +218,7 @@ func (q *request) nextChange(dq discovery.Query) error {
 	defer cancel()
 	defer context.AfterFunc(q.closing, cancel)()
 	if index > q.o.Discovery.Index() { // of another node that is ahead, or of another store: then it is answered soon
-		soon, cancel := context.WithTimeout(ctx, minRevisionWait)
+		soon, cancel := context.WithTimeout(ctx, aheadWait)
 		defer cancel()
 		if q.o.Discovery.Wait(soon, index) != nil {
 			return q.ctx().Err()

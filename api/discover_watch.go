@@ -85,7 +85,7 @@ func (f *discoverFeed) run(after uint64) {
 	defer cancel()
 	defer context.AfterFunc(f.closing, cancel)()
 	if after > f.o.Discovery.Index() { // seen at another node that is ahead, or of another store: then a snapshot says so
-		soon, stop := context.WithTimeout(ctx, minRevisionWait)
+		soon, stop := context.WithTimeout(ctx, aheadWait)
 		_ = f.o.Discovery.Wait(soon, after)
 		stop()
 	}

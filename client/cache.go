@@ -57,9 +57,9 @@ func (s *store) read() (stored, time.Time, bool) {
 	return had, about.ModTime(), true
 }
 
-// write replaces the file at once or not at all. Of a service without instances none is begun: names may come from
+// write replaces the file at once or not at all, with what held at a time. Of a service without instances none is begun: names may come from
 // outside. What cannot be written is not there at the next start, and that is all.
-func (s *store) write(now stored) {
+func (s *store) write(now stored, heard time.Time) {
 	if s.path == "" {
 		return
 	}
@@ -75,7 +75,7 @@ func (s *store) write(now stored) {
 		return
 	}
 	_, err = part.Write(raw)
-	if err = cmp.Or(err, part.Close()); err == nil {
+	if err = cmp.Or(err, part.Close(), os.Chtimes(part.Name(), heard, heard)); err == nil {
 		err = os.Rename(part.Name(), s.path)
 	}
 	if err != nil {
@@ -100,8 +100,8 @@ func (r *Resolver) recall() {
 	if !ok || r.isReady() {
 		return
 	}
-	r.apply(change{Instances: had.Instances, Protected: had.Protected}, true)
 	r.mu.Lock()
+	r.apply(change{Instances: had.Instances, Protected: had.Protected}, true)
 	r.heard, r.saved = at, r.changes
 	r.mu.Unlock()
 	close(r.ready)
@@ -120,7 +120,7 @@ func (r *Resolver) remember(last bool) {
 	}
 	r.mu.Unlock()
 	if changed {
-		r.store.write(now)
+		r.store.write(now, heard)
 	}
 	if fresh {
 		r.store.touch(heard)

@@ -18,7 +18,8 @@
 //
 // Finding. A [Resolver] holds the instances of one service, fed by a watch. While no registry can be reached it goes on
 // with what it knew last, also after a restart if [Client].CacheDir is set; [Resolver.Staleness] tells for how long. So it
-// does while the node that it hears cannot hear the others; then another node is tried every 10 s. It confirms what it has applied at once and every 10 s,
+// does while the node that it hears cannot hear the others; then another node is tried every 10 s. A node that is behind and knows
+// less than what is known here is not believed: a failover never leads back in time. It confirms what it has applied at once and every 10 s,
 // and holds a confirmation back (up to a second) until the calls to instances that have gone are over: a drain that waits
 // for the confirmations ends no connection that somebody is about to use.
 //

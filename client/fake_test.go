@@ -34,6 +34,7 @@ type registry struct {
 	snapshots int
 	resumes   []string
 	behind    float64       // seconds that it says it is behind
+	silent    chan struct{} // watches say nothing until its end; nil: they do
 	hold      chan struct{} // registrations wait for its end; nil: they do not
 	waiting   int           // registrations that did
 	lazy      int           // registrations that are answered before they are processed
@@ -299,11 +300,20 @@ func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	told, index, changed, cut := f.found(service), f.index, f.changed, f.cut
 	f.resumes = append(f.resumes, last)
+	silent := f.silent
 	same, behind := last == fmt.Sprint(index), f.behind
 	if !same {
 		f.snapshots++
 	}
 	f.mu.Unlock()
+	if silent != nil {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-silent:
+		case <-r.Context().Done():
+			return
+		}
+	}
 	stale := func() { event(w, "stale", index, map[string]any{"staleSeconds": behind}) }
 	if same {
 		if behind > 0 {

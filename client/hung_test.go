@@ -291,30 +291,3 @@ func TestRestartedWhileTheRegistryHangs(t *testing.T) {
 	require.Equal(t, []string{"i1"}, ids(r.Endpoints()))
 	require.Positive(t, r.Staleness())
 }
-
-// A node that cannot hear the others says so, and is believed.
-func TestStaleNode(t *testing.T) {
-	t.Parallel()
-	f := newRegistry(t)
-	f.put("web", "i1", "10.0.0.1:80", 100)
-	r := resolve(t, f, client.Options{})
-	require.Zero(t, r.Staleness())
-	f.with(func() { f.behind = 60 })
-	eventually(t, func() bool { return r.Staleness() >= time.Minute })
-	f.breakWatches()
-	eventually(t, func() bool { return look(f, func() bool { return len(f.resumes) == 2 }) })
-	require.Never(t, func() bool { return r.Staleness() < time.Minute }, 200*time.Millisecond, 5*time.Millisecond, "also when the watch goes on")
-	f.with(func() { f.behind = 0 })
-	eventually(t, func() bool { return r.Staleness() == 0 })
-
-	f.with(func() { f.behind = 60 })
-	other := newRegistry(t)
-	other.put("web", "i2", "10.0.0.2:80", 100)
-	other.put("web", "i2", "10.0.0.2:81", 100) // else it is as far as the first, and has nothing to say
-	c := f.client(t)
-	c.URLs = append(c.URLs, other.server.URL)
-	r, err := c.Resolve(within(t), "web", client.Options{})
-	require.NoError(t, err)
-	t.Cleanup(r.Close)
-	eventually(t, func() bool { return r.Staleness() == 0 && ids(r.Endpoints())[0] == "i2" }, "another node is asked")
-}

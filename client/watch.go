@@ -50,6 +50,7 @@ var (
 	errEnded  = errors.New("the registry ended the watch")
 	errSilent = errors.New("the registry says nothing any more")
 	errBehind = errors.New("the node of the registry is behind")
+	errOlder  = errors.New("the node of the registry is behind, and knows less than is known here")
 )
 
 // stream is one connection: it goes on where the last one ended.
@@ -76,25 +77,20 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 		raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		return problem(resp, raw)
 	}
-	r.client.preferred.Store(uint32(node)) //nolint:gosec // an index
-	alive := func() {
+	if r.Index() > 0 { // it may wait until it knows as much, before it says anything
 		quiet.Reset(silence)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.connected = true; !r.stale {
-			r.heard = time.Now()
-		}
 	}
-	if r.Index() > 0 { // else a list comes first
-		alive()
-	}
-	first := true
-	err = readEvents(resp.Body, alive, func(ev event) error {
+	first := true // until it has said how it stands, its words say nothing about what is known
+	err = readEvents(resp.Body, func() { quiet.Reset(silence); r.alive() }, func(ev event) error {
 		if first && ev.name == "" { // a node that is behind says so before anything else
 			r.behind(0)
 		}
-		first = false
-		return r.take(ev)
+		err := r.take(ev)
+		if first && err == nil {
+			first = false
+			r.client.preferred.Store(uint32(node)) //nolint:gosec // an index
+		}
+		return err
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -124,11 +120,8 @@ func (r *Resolver) take(ev event) error {
 			r.mu.Unlock()
 			return fmt.Errorf("cannot read a %s of %s: %w", ev.name, r.service, err)
 		}
-		if ev.name != "stale" {
-			r.learn(c, ev.name == "snapshot")
-		}
-		if ev.name != "delta" && r.behind(c.Stale) {
-			return errBehind
+		if err := r.news(ev.name, c); err != nil {
+			return err
 		}
 	}
 	if id, err := strconv.ParseUint(ev.id, 10, 64); err == nil {
@@ -140,15 +133,64 @@ func (r *Resolver) take(ev event) error {
 	return nil
 }
 
-// learn takes what a registry says.
-func (r *Resolver) learn(c change, whole bool) {
+// news takes what a registry says.
+func (r *Resolver) news(kind string, c change) error {
+	move := false
+	switch kind {
+	case "delta":
+		r.learn(c, false)
+	case "snapshot":
+		if r.older(c) {
+			return errOlder
+		}
+		move = r.learn(c, true)
+	default:
+		move = r.behind(c.Stale)
+	}
+	if move {
+		return errBehind
+	}
+	return nil
+}
+
+// older says whether a snapshot would lead back in time. A node that is behind may know less than others have told; one
+// that is not, and has a lower index, has another store: its backup was restored.
+func (r *Resolver) older(c change) bool {
+	if c.Stale == 0 || !r.isReady() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.index > 0 {
+		return c.Index < r.index
+	}
+	return heldAt(c.Stale).Before(r.heard) // of a list from the cache, the index is not known
+}
+
+// learn takes a list, or changes of one; true when another node is to be asked.
+func (r *Resolver) learn(c change, whole bool) (move bool) {
 	r.listing.Lock()
 	defer r.listing.Unlock()
+	r.mu.Lock()
 	r.apply(c, whole)
+	if whole {
+		move = r.stands(c.Stale)
+	}
+	r.mu.Unlock()
 	if whole && !r.isReady() {
 		close(r.ready)
 	}
 	r.tell()
+	return move
+}
+
+// alive says that the node that is connected is there.
+func (r *Resolver) alive() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connected && !r.stale {
+		r.heard = time.Now()
+	}
 }
 
 // moveEvery is how often another node is tried because the one that is connected is behind: they may all be.
@@ -158,11 +200,19 @@ const moveEvery = 10 * time.Second
 func (r *Resolver) behind(seconds float64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stale = seconds > 0; !r.stale {
+	return r.stands(seconds)
+}
+
+// stands is behind with the lock held.
+func (r *Resolver) stands(seconds float64) bool {
+	believed := r.connected && !r.stale || !r.isReady() // what is known comes from this node
+	if r.connected, r.stale = true, seconds > 0; !r.stale {
 		r.heard = time.Now()
 		return false
 	}
-	r.heard = time.Now().Add(-time.Duration(seconds * float64(time.Second)))
+	if held := heldAt(seconds); believed || held.After(r.heard) {
+		r.heard = held
+	}
 	if len(r.client.urls()) == 1 || time.Since(r.moved) < moveEvery {
 		return false
 	}
@@ -170,10 +220,13 @@ func (r *Resolver) behind(seconds float64) bool {
 	return true
 }
 
-// apply changes the list. Targets that stay keep what is known of them.
+// heldAt is when what a node says was last known to hold.
+func heldAt(staleSeconds float64) time.Time {
+	return time.Now().Add(-time.Duration(staleSeconds * float64(time.Second)))
+}
+
+// apply changes the list. Targets that stay keep what is known of them. The lock is held.
 func (r *Resolver) apply(c change, whole bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	put := c.Put
 	if whole {
 		put = c.Instances
