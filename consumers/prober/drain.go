@@ -130,5 +130,5 @@ func (l *loop) drained(t *tracked, now time.Duration) {
 	if n == 0 {
 		reason = "nothing in flight, nobody watches"
 	}
-	l.ask(t, now, instance.ReportDrained, instance.DrainReport{Watchers: n, Reason: reason, Generation: t.rec.Generation})
+	l.ask(t, now, instance.ReportDrained, instance.DrainReport{Watchers: n, Reason: reason, Generation: t.rec.Generation, Since: t.rec.Since})
 }

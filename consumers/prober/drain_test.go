@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -105,4 +107,26 @@ func TestDrainWaitsForWhatWasSaidLast(t *testing.T) {
 	w.keepsDraining(t, key, "it has said that it acts on revision 1")
 	w.acknowledge(t, "default.web", "w1", revision)
 	w.becomes(t, key, instance.Deregistered, patience)
+}
+
+// A drain that was cancelled and begun again is another one, also when the news of both come as one: whoever has confirmed
+// the first knows nothing of what came between.
+func TestADrainOfBeforeIsNotTheNext(t *testing.T) {
+	t.Parallel()
+	w, key := setup(t), "default.web.a"
+	l := (&Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances}).newLoop(t.Context())
+	l.claim(consumers.All, 0)
+	at := time.Now()
+	draining := func(revision uint64, since time.Time) *tracked {
+		rec := &instance.Record{Namespace: "default", Service: "web", ID: "a", State: instance.Draining, Since: since, Generation: 1, Data: instance.Known{Terms: &instance.Terms{}}}
+		l.take(&kv.Item{Key: key, State: instance.Draining, Revision: revision, Value: rec})
+		return l.tracked[key]
+	}
+	draining(5, at)
+	l.beat(&nats.Msg{Subject: "instar.hb." + key, Data: []byte(`{"inFlight":0}`)}, l.now())
+	require.True(t, l.tracked[key].idle)
+	require.EqualValues(t, 5, draining(6, at).drainAt, "it is the same, with another label")
+	again := draining(9, at.Add(time.Second))
+	require.EqualValues(t, 9, again.drainAt)
+	require.False(t, again.idle, "it was said of the one before")
 }

@@ -227,7 +227,7 @@ func (l *loop) update(t *tracked, item *kv.Item, rec *instance.Record, now time.
 	if born {
 		l.born(t, now)
 	}
-	if born || old != t.state {
+	if born || old != t.state || !before.Since.Equal(rec.Since) { // it may have left and come back: changes that wait become one
 		l.entered(t, old, now)
 	}
 }

@@ -176,9 +176,10 @@ type FlapReport struct {
 
 // DrainReport says that nothing is sent to the instance any more.
 type DrainReport struct {
-	Watchers   int    `json:"watchers"` // that had confirmed the revision in which it began to drain
-	Reason     string `json:"reason"`
-	Generation uint64 `json:"generation,omitempty"`
+	Watchers   int       `json:"watchers"` // that had confirmed the revision in which it began to drain
+	Reason     string    `json:"reason"`
+	Generation uint64    `json:"generation,omitempty"`
+	Since      time.Time `json:"since,omitzero"` // of the drain that it is about; zero is any
 }
 
 // RefusalReport says why a registration is not admitted.

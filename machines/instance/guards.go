@@ -172,6 +172,10 @@ var (
 	sooner = fence("sooner", func(s *step) bool {
 		return machines.Body[ShutdownBody](s).Drain != "" && drainUntil(s).Before(s.Data.Drain.Until)
 	})
+	sameDrain = &guard{Name: "of this drain", Doc: "it speaks of another generation, or of a drain that was cancelled", Holds: func(s *step) bool {
+		since := machines.Body[DrainReport](s).Since
+		return spokenOf(s) && (since.IsZero() || since.Equal(s.Data.Drain.Since))
+	}}
 	notAdmitted = when("was not admitted yet", func(s *step) bool { return s.Data.Drain.From == Pending })
 	enables     = when("another maintenance", func(s *step) bool {
 		b, m := machines.Body[MaintenanceBody](s), s.Data.Maintenance

@@ -96,7 +96,7 @@ var ending = slices.Concat([]edge{
 	{From: []string{Draining, Deregistered}, On: CommandShutdown, If: current, To: machines.Same, Noop: true},
 	{From: live, On: CommandForce, If: current, To: Deregistered, Do: force, Emit: emit(EventDeregistered)},
 	{From: only(Deregistered), On: CommandForce, If: current, To: machines.Same, Noop: true},
-	{From: only(Draining), On: ReportDrained, If: current, To: Deregistered, Do: drained, Emit: emit(EventDrainCompleted, EventDeregistered)},
+	{From: only(Draining), On: ReportDrained, If: sameDrain, To: Deregistered, Do: drained, Emit: emit(EventDrainCompleted, EventDeregistered)},
 	{From: only(Draining), On: TimeoutDrain, To: Deregistered, Do: drainOver, Emit: emit(EventDrainExpired, EventDeregistered)},
 	{From: only(Draining), On: CommandCancelDrain, If: notAdmitted, To: Pending, Do: cancelDrain, Emit: emit(EventDrainCancelled)},
 }, begin(Draining, CommandCancelDrain, cancelDrain, EventDrainCancelled))
