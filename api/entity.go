@@ -143,22 +143,28 @@ func (q *request) entity(m *machines.Machine) error {
 
 // load reads one entity from the leader of its bucket.
 func (q *request) load(m *machines.Machine, key string) (*Entity, error) {
+	e, _, err := q.loadStored(m, key)
+	return e, err
+}
+
+// loadStored is load that gives the stored value as well.
+func (q *request) loadStored(m *machines.Machine, key string) (*Entity, kv.Entry[json.RawMessage], error) {
 	stored, err := q.buckets[m.Name].Get(q.ctx(), key)
 	if errors.Is(err, kv.ErrNotFound) {
-		return nil, notFound(m)
+		return nil, stored, notFound(m)
 	}
 	var corrupt *kv.CorruptError
 	if err == nil {
 		var e *Entity
 		if e, err = q.decode(m, key, stored.Value, stored.Revision); err == nil {
-			return e, nil
+			return e, stored, nil
 		}
 	}
 	if errors.As(err, &corrupt) || errors.Is(err, errParked) {
 		q.o.Log.Error("a stored value cannot be shown", "request", q.id, "machine", m.Name, "key", key, "error", err)
-		return nil, problem(machines.CodeParked, "the stored value of this "+m.Name+" cannot be read by this version of the program")
+		err = problem(machines.CodeParked, "the stored value of this "+m.Name+" cannot be read by this version of the program")
 	}
-	return nil, err
+	return nil, stored, err
 }
 
 func notFound(m *machines.Machine) *Problem {

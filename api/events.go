@@ -82,7 +82,7 @@ func (q *request) events(m *machines.Machine) error {
 		return q.ctx().Err()
 	}
 	gone := errors.Is(err, kv.ErrNotFound) // with any other error there is a timeline all the same
-	page, err := q.timeline(m, filters, q.number("after"), q.limit())
+	page, err := q.timeline(m, filters, position{after: q.number("after")}, q.limit())
 	if err != nil {
 		return err
 	}
@@ -150,17 +150,27 @@ func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
 	return ok && v > wanted.Version
 }
 
+// position is where a timeline begins: behind a sequence, or at a time if there is one.
+type position struct {
+	after uint64
+	at    time.Time
+}
+
 // timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot
 // be told.
-func (q *request) timeline(m *machines.Machine, filters []string, after uint64, limit int) (*Timeline, error) {
+func (q *request) timeline(m *machines.Machine, filters []string, from position, limit int) (*Timeline, error) {
 	page := &Timeline{Items: []TimelineEvent{}}
 	stream := q.o.Names.Stream(streams.EventStream)
 	ctx, cancel := context.WithTimeout(q.ctx(), 10*time.Second)
 	defer cancel()
-	cons, err := q.o.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, AckPolicy: jetstream.AckNonePolicy,
+	cfg := jetstream.ConsumerConfig{
+		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from.after + 1, AckPolicy: jetstream.AckNonePolicy,
 		MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
-	})
+	}
+	if !from.at.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from.at
+	}
+	cons, err := q.o.JS.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -24,7 +23,7 @@ type OperationStatus struct {
 	Kind     string            `json:"kind" enum:"command,batch"`
 	Done     bool              `json:"done" doc:"It has come to its end: then there is an error or a response"`
 	Metadata OperationMetadata `json:"metadata"`
-	Error    *OperationError   `json:"error,omitempty" doc:"Why it failed: a refusal, the failed state that the entity came to, or what ended a batch"`
+	Error    *OperationError   `json:"error,omitempty" doc:"Why it failed: a refusal, the failed state that the entity came to, another command that took its place (superseded), or what ended a batch"`
 	Response any               `json:"response,omitempty" doc:"What came of it: the answer of the command, or the counts of the batch"`
 }
 
@@ -37,7 +36,7 @@ type OperationMetadata struct {
 	Target    string         `json:"target,omitempty" doc:"The path of the entity"`
 	Command   string         `json:"command,omitempty" doc:"Of a batch: the command that it sends"`
 	CommandID string         `json:"commandId,omitempty"`
-	Step      string         `json:"step" doc:"Of a command: stored while the engine has not decided, then the state of the entity. Of a batch: running, stalled, cancelling, cancelled or done"`
+	Step      string         `json:"step" doc:"Of a command: stored while the engine has not decided, then the state of the entity, as far as the command led it, or superseded. Of a batch: running, stalled, cancelling, cancelled or done"`
 	StartedAt *time.Time     `json:"startedAt,omitempty"`
 	UpdatedAt *time.Time     `json:"updatedAt,omitempty"`
 	Progress  *BatchProgress `json:"progress,omitempty" doc:"Of a batch"`
@@ -49,6 +48,7 @@ type OperationError struct {
 	Message         string   `json:"message"`
 	CurrentState    string   `json:"currentState,omitempty"`
 	AllowedCommands []string `json:"allowedCommands,omitempty"`
+	SupersededBy    string   `json:"supersededBy,omitempty" doc:"The id of the command that took its place before it had come to its end"`
 }
 
 func (s *Server) operationRoutes() []*route {
@@ -59,7 +59,7 @@ func (s *Server) operationRoutes() []*route {
 	return []*route{
 		{role: Read, serve: (*request).operation, op: huma.Operation{
 			OperationID: "get-operation", Method: http.MethodGet, Path: "/v1/operations/{operation}", Tags: []string{"operations"}, Summary: "How far something is that was asked for",
-			Description: "The Location of an answer 202. An operation of a command is known as long as the key of the command is remembered, one of a batch for 7 days after its last change.",
+			Description: "The Location of an answer 202. An operation of a command is known as long as the key of the command is remembered, one of a batch for 7 days after its last change. What came of a command stays as it is, whatever happens to the entity later.",
 			Errors:      []int{404, 503}, Parameters: []*huma.Param{name(), header("Prefer", "wait=N: answer when it is done, or after N seconds, at most 30", "wait=10")}, Responses: answer,
 		}},
 		{role: Operate, serve: (*request).cancel, op: huma.Operation{
@@ -152,111 +152,78 @@ func (q *request) commandOperation(a asked, until time.Time) (*OperationStatus, 
 	op := &OperationStatus{Name: q.path("operation"), Kind: "command", Metadata: OperationMetadata{
 		Machine: a.m.Name, Namespace: namespace, Parent: parent, ID: id, Target: q.pathOf(a.m, namespace, parent, id), CommandID: a.id, Step: "stored",
 	}}
-	answer, err := q.decided(a, until)
+	answer, kept, err := q.decided(a, until)
 	if err != nil || answer == nil {
 		return op, err
 	}
 	if p := denied(a.m, answer); p != nil {
 		op.Done, op.Metadata.Step = true, answer.State
-		op.Error = &OperationError{p.Code, p.Detail, p.CurrentState, p.AllowedCommands}
+		op.Error = &OperationError{Code: p.Code, Message: p.Detail, CurrentState: p.CurrentState, AllowedCommands: p.AllowedCommands}
 		return op, nil
 	}
-	return op, q.arrived(op, a, answer, until)
+	return op, q.arrived(op, a, answer, kept, until)
 }
 
-// decided is the answer to a command; none while it waits to be decided, until the time has come.
-func (q *request) decided(a asked, until time.Time) (*machines.Answer, error) {
+// decided is the answer to a command and when it was kept; none while it waits to be decided, until the time has come.
+func (q *request) decided(a asked, until time.Time) (*machines.Answer, time.Time, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		waits, err := streams.Holds(q.ctx(), q.commands, q.o.Names.StoredOf(a.m.Name, a.key))
 		if err != nil {
-			return nil, err
+			return nil, time.Time{}, err
 		}
-		answer, err := q.kept(a) // after the question above: a command is answered before it is gone
+		answer, at, err := q.kept(a) // after the question above: a command is answered before it is gone
 		if err != nil || answer != nil {
-			return answer, err
+			return answer, at, err
 		}
 		if !waits {
-			return nil, noOperation()
+			return nil, at, noOperation()
 		}
 		if time.Now().After(until) {
-			return nil, nil
+			return nil, at, nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-q.closing.Done():
-			return nil, nil
+			return nil, at, nil
 		case <-q.ctx().Done():
-			return nil, q.ctx().Err()
+			return nil, at, q.ctx().Err()
 		}
 	}
 }
 
 // kept reads what was answered: under the key of a sender as long as the key is remembered, else as long as the entity
-// has the outcome in its value.
-func (q *request) kept(a asked) (*machines.Answer, error) {
+// has the outcome in its value; and when that was stored.
+func (q *request) kept(a asked) (answer *machines.Answer, at time.Time, err error) {
 	e, err := q.answers.Get(q.ctx(), streams.AnswerKey(a.m.Name, a.key, a.id))
 	if err == nil && e.Value.ID == a.id {
-		return &e.Value.Answer, nil
+		return &e.Value.Answer, e.Created, nil
 	}
 	if err != nil && !errors.Is(err, kv.ErrNotFound) {
-		return nil, err
+		return nil, at, err
 	}
 	stored, err := q.buckets[a.m.Name].Get(q.ctx(), a.key)
 	if errors.Is(err, kv.ErrNotFound) {
-		return nil, nil
+		return nil, at, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
 	entity, err := a.m.Decode(stored.Value)
 	if err != nil {
-		return nil, problem(machines.CodeParked, "the stored value of this "+a.m.Name+" cannot be read by this version of the program")
+		return nil, at, problem(machines.CodeParked, "the stored value of this "+a.m.Name+" cannot be read by this version of the program")
 	}
 	for _, o := range entity.Commands {
 		if o.ID == a.id {
-			return &machines.Answer{Outcome: o.Result, State: o.State, Version: o.Version, Generation: o.Generation, Revision: o.Revision, Refusal: o.Refusal}, nil
+			return &machines.Answer{Outcome: o.Result, State: o.State, Version: o.Version, Generation: o.Generation, Revision: o.Revision, Refusal: o.Refusal}, stored.Created, nil
 		}
 	}
-	return nil, nil
+	return nil, at, nil
 }
 
 // keptAnswer is what the engine keeps of an answer.
 type keptAnswer struct {
 	ID     string          `json:"id"`
 	Answer machines.Answer `json:"answer"`
-}
-
-// arrived looks where the entity stands that a command has sent on its way.
-func (q *request) arrived(op *OperationStatus, a asked, answer *machines.Answer, until time.Time) error {
-	e, err := q.load(a.m, a.key)
-	if err != nil {
-		return err
-	}
-	if st, _ := a.m.State(e.State); st.Transitional && time.Now().Before(until) {
-		ctx, cancel := context.WithDeadline(q.ctx(), until)
-		defer cancel()
-		defer context.AfterFunc(q.closing, cancel)()
-		_, _ = q.o.Indexes[a.m.Name].WaitFor(ctx, a.key, func(it kv.Item) bool { // what it says is read below
-			st, known := a.m.State(it.State)
-			return it.Revision > e.Revision && known && !st.Transitional
-		})
-		if e, err = q.load(a.m, a.key); err != nil {
-			return err
-		}
-	}
-	st, _ := a.m.State(e.State)
-	op.Metadata.Step, op.Metadata.UpdatedAt, op.Done = e.State, &e.UpdatedAt, !st.Transitional
-	switch {
-	case !op.Done:
-	case st.Failed:
-		op.Error = &OperationError{Code: "failed", Message: "the entity came to the state " + e.State, CurrentState: e.State, AllowedCommands: e.AllowedCommands}
-		if e.LastError != nil {
-			op.Error.Code, op.Error.Message = e.LastError.Code, e.LastError.Message
-		}
-	default:
-		op.Response = CommandResult{Outcome: answer.Outcome, State: e.State, Version: e.Version, Revision: e.Revision, Generation: e.Generation, CommandID: a.id}
-	}
-	return nil
 }
 
 func (q *request) cancel() error {

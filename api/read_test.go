@@ -198,7 +198,7 @@ func TestList(t *testing.T) {
 	t.Run("Counts", func(t *testing.T) {
 		c := b.get("/v1/machines/gadget/counts").json(t)
 		require.EqualValues(t, 8, c["total"])
-		require.Equal(t, map[string]any{"CREATING": 1.0, "READY": 7.0, "DELETED": 0.0}, c["states"])
+		require.Equal(t, map[string]any{"CREATING": 1.0, "READY": 7.0, "BROKEN": 0.0, "DELETED": 0.0}, c["states"])
 		c = b.get("/v1/machines/gadget/counts", "Authorization", "Bearer tenant-token").json(t)
 		require.EqualValues(t, 0, c["total"])
 		b.get("/v1/machines/nope/counts").problem(t, 404, machines.CodeNotFound)

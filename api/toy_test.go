@@ -45,6 +45,7 @@ var gadget = machines.Define(machines.Definition[gadgetData]{
 	States: []machines.State[gadgetData]{
 		{Name: "CREATING", Timeout: &machines.Timeout[gadgetData]{Input: "made", After: func(*gadgetData) time.Duration { return time.Hour }}},
 		{Name: "READY"},
+		{Name: "BROKEN", Failed: true},
 		{Name: "DELETED", Terminal: true},
 	},
 	Inputs: []machines.Command{
@@ -54,10 +55,13 @@ var gadget = machines.Define(machines.Definition[gadgetData]{
 		{Name: "shrink", Doc: "Make it small; it must be large."},
 		{Name: "delete", Doc: "End it.", Destructive: true},
 		{Name: "purge", Doc: "Forget it.", Admin: true, Destructive: true},
+		{Name: "mend", Doc: "Make it whole again."},
 		{Name: "made", Doc: "It was made.", Report: true},
+		{Name: "broke", Doc: "It broke.", Report: true},
 	},
 	Events: []machines.EventType{
 		{Name: "gadget.created", Class: machines.ClassState}, {Name: "gadget.resized", Class: machines.ClassResource}, {Name: "gadget.deleted", Class: machines.ClassState},
+		{Name: "gadget.broken", Class: machines.ClassState},
 	},
 	Edges: []machines.Edge[gadgetData]{
 		{From: []string{machines.None, "DELETED"}, On: "create", To: "CREATING", Emit: []string{"gadget.created"}, Do: func(t *machines.Tx[gadgetData]) {
@@ -67,6 +71,12 @@ var gadget = machines.Define(machines.Definition[gadgetData]{
 			t.NextGeneration()
 		}},
 		{From: []string{"CREATING"}, On: "made", To: "READY"},
+		{From: []string{"CREATING"}, On: "broke", To: "BROKEN", Emit: []string{"gadget.broken"}, Do: func(t *machines.Tx[gadgetData]) {
+			f := &machines.Failure{Code: "Burnt", Message: "it smells", At: t.Now()}
+			t.Fail(f)
+			t.Detail("gadget.broken", map[string]any{"error": f})
+		}},
+		{From: []string{"BROKEN"}, On: "mend", To: "READY", Do: func(t *machines.Tx[gadgetData]) { t.Fail(nil) }},
 		{From: []string{"READY"}, On: "resize", To: machines.Same, Emit: []string{"gadget.resized"}, Do: func(t *machines.Tx[gadgetData]) {
 			next := *t.Data.Spec
 			next.Size = machines.Body[resizeGadget](t).Size
