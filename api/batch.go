@@ -92,7 +92,7 @@ func (s *Server) batchRoute() *route {
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "With dryRun: what it would be sent to now", Content: s.bodyOf(reflect.TypeFor[BatchPlan]())},
-			"202": {Description: "It runs; Location is the operation", Content: s.bodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}}},
+			"202": {Description: "It runs; Location is the operation", Content: s.bodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, headerReplayed: replayedHeader()}},
 		},
 	}}
 }
@@ -110,11 +110,7 @@ func (q *request) startBatch(schema *huma.Schema) error {
 	if p != nil {
 		return p
 	}
-	id := orDefault(key, rand.Text())
-	if !plainID.MatchString(id) || len(id) > 64 {
-		sum := sha256.Sum256([]byte(id))
-		id = hex.EncodeToString(sum[:16])
-	}
+	id := b.id(orDefault(key, rand.Text()))
 	select {
 	case q.batches <- struct{}{}:
 	default:
@@ -132,9 +128,24 @@ func (q *request) startBatch(schema *huma.Schema) error {
 	if err != nil {
 		return err
 	}
-	q.w.Header().Set("Location", "/v1/operations/"+batchKind+"."+id)
+	q.w.Header().Set("Location", "/v1/operations/"+batchName(id))
 	return q.json(http.StatusAccepted, operationOf(id, &b))
 }
+
+// id is the key of a batch in its bucket: keys are those of a namespace, or of all together.
+func (b *batch) id(key string) string {
+	if !plainID.MatchString(key) || len(key) > 50 {
+		sum := sha256.Sum256([]byte(key))
+		key = hex.EncodeToString(sum[:16])
+	}
+	return orDefault(b.Namespace, allTogether) + "." + key
+}
+
+// allTogether stands for all namespaces in the id of a batch. No namespace can have that name.
+const allTogether = "_all"
+
+// batchName names the operation, and is the id under which its commands are sent.
+func batchName(id string) string { return batchKind + "." + id }
 
 // readBatch reads and checks what can be known before the first entity.
 func (q *request) readBatch(schema *huma.Schema, b *batch) error {
@@ -245,6 +256,7 @@ func (q *request) claimBatch(id string, b *batch) (uint64, error) {
 		return 0, problem(machines.CodeKeyReused, "the key was used for another batch")
 	}
 	*b = stored.Value
+	q.replayed()
 	if b.Done || !b.stalled() {
 		return 0, nil
 	}
@@ -264,11 +276,11 @@ func sameBatch(a, b *batch) bool {
 
 func (b *batch) stalled() bool { return !b.Done && time.Since(b.UpdatedAt) > batchStalled }
 
-// loadBatch reads one that the caller may know of: whoever sees its namespaces.
+// loadBatch reads one whose id the caller may know; see [request.namedOperation].
 func (q *request) loadBatch(id string) (kv.Entry[batch], error) {
 	e, err := q.operations.Get(q.ctx(), id)
-	if errors.Is(err, kv.ErrNotFound) || err == nil && !q.who.sees(orDefault(e.Value.Namespace, anyNamespace)+".") {
-		return e, noOperation()
+	if errors.Is(err, kv.ErrNotFound) {
+		err = noOperation()
 	}
 	return e, err
 }
@@ -319,8 +331,8 @@ func (q *request) cancelBatch(id string) error {
 }
 
 func operationOf(id string, b *batch) *OperationStatus {
-	op := &OperationStatus{Name: batchKind + "." + id, Kind: "batch", Done: b.Done, Metadata: OperationMetadata{
-		Machine: b.Request.Machine, Namespace: orDefault(b.Namespace, anyNamespace), Parent: b.Request.Filter.Parent, Command: b.Request.Command, CommandID: batchKind + "-" + id,
+	op := &OperationStatus{Name: batchName(id), Kind: "batch", Done: b.Done, Metadata: OperationMetadata{
+		Machine: b.Request.Machine, Namespace: orDefault(b.Namespace, anyNamespace), Parent: b.Request.Filter.Parent, Command: b.Request.Command, CommandID: batchName(id),
 		Step: "running", StartedAt: &b.StartedAt, UpdatedAt: &b.UpdatedAt, Progress: &b.Progress,
 	}}
 	switch {

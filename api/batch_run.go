@@ -97,7 +97,7 @@ func (s *Server) sendOne(id string, b *batch, key string) BatchFailure {
 	defer cancel()
 	m := s.machineNamed(b.Request.Machine)
 	raw, err := s.o.Commands.Ask(ctx, streams.Command{
-		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchKind + "-" + id, Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
+		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
 	})
 	var a machines.Answer
 	if err == nil {

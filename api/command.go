@@ -59,8 +59,8 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 			header("Instar-Wait", "How long the sender waits for what comes of it, where it does so by other means than this request; events tell of it, and nothing depends on it", "30s"),
 		},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}, "Preference-Applied": {Schema: text(64)}}},
-			"202": {Description: "The command is stored; Location is the operation", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}}},
+			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}, "Preference-Applied": {Schema: text(64)}, headerReplayed: replayedHeader()}},
+			"202": {Description: "The command is stored; Location is the operation", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}, headerReplayed: replayedHeader()}},
 		},
 	}}
 	if c.Admin {
@@ -89,7 +89,7 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 	if q.flag("dryRun") {
 		return q.rehearse(m, cmd)
 	}
-	if wait.not() {
+	if wait.not() && !q.answeredBefore(cmd) {
 		r, err := q.o.Commands.Send(q.ctx(), cmd)
 		if err != nil {
 			return storing(err)
@@ -115,6 +115,16 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 	}
 	q.metrics.commands.WithLabelValues(m.Name, name, answer.Outcome).Observe(time.Since(start).Seconds())
 	return q.answer(m, cmd, answer, wait)
+}
+
+// answeredBefore reports that there is an answer to a command under this key of its sender: then the engine says which,
+// also to a sender who does not wait. The stream knows keys for two minutes only.
+func (q *request) answeredBefore(cmd streams.Command) bool {
+	if len(q.r.Header["Idempotency-Key"]) == 0 {
+		return false
+	}
+	_, err := q.answers.Get(q.ctx(), streams.AnswerKey(cmd.Machine, cmd.Key, cmd.ID))
+	return err == nil // else it is stored, and the engine finds out
 }
 
 // readCommand reads everything that makes up a command, and refuses what cannot be right.
@@ -204,9 +214,19 @@ func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answ
 		return nil, err
 	}
 	if a.Replayed = streams.Replayed(m); a.Replayed {
-		q.w.Header().Set("Idempotent-Replayed", "true")
+		q.replayed()
 	}
 	return &a, nil
+}
+
+// replayed says that the answer is that of an earlier request under the same key.
+func (q *request) replayed() { q.w.Header().Set(headerReplayed, "true") }
+
+const headerReplayed = "Idempotent-Replayed"
+
+// replayedHeader describes it.
+func replayedHeader() *huma.Param {
+	return &huma.Param{Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true"}}, Description: "Only on the answer to an earlier request under the same Idempotency-Key"}
 }
 
 // storing says what it means that a command could not be stored.

@@ -43,7 +43,9 @@ func TestCommands(t *testing.T) {
 		a := b.post("/v1/gadgets/a/create", create, "Idempotency-Key", "first")
 		require.Equal(t, 200, a.StatusCode, string(a.body))
 		require.Equal(t, "true", a.Header.Get("Idempotent-Replayed"))
-		b.post("/v1/gadgets/a/create", `{"spec":{"name":"other"}}`, "Idempotency-Key", "first").problem(t, 422, machines.CodeKeyReused)
+		a = b.post("/v1/gadgets/a/create", `{"spec":{"name":"other"}}`, "Idempotency-Key", "first")
+		a.problem(t, 422, machines.CodeKeyReused)
+		require.Empty(t, a.Header.Get("Idempotent-Replayed"))
 	})
 	t.Run("SettleWaitsForTheFinalState", func(t *testing.T) {
 		b.ready("settled")
@@ -61,6 +63,15 @@ func TestCommands(t *testing.T) {
 		require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 		require.Equal(t, "stored", a.json(t)["outcome"])
 		require.NotZero(t, a.json(t)["sequence"])
+	})
+	t.Run("RespondAsyncAgain", func(t *testing.T) {
+		b.engine.remember("gadget", "default.long-ago", "k9", "create", create, machines.Answer{Outcome: machines.Applied, State: "READY", Version: 2, Revision: 9})
+		for range 2 {
+			a := b.post("/v1/gadgets/long-ago/create", create, "Prefer", "respond-async", "Idempotency-Key", "k9")
+			require.Equal(t, 200, a.StatusCode, string(a.body))
+			require.Equal(t, "true", a.Header.Get("Idempotent-Replayed"))
+			require.EqualValues(t, 9, a.json(t)["revision"])
+		}
 	})
 	t.Run("PreferWait", func(t *testing.T) {
 		a := b.post("/v1/gadgets/w1/create", create, "Prefer", `respond-async, Wait="60" ; x, wait=0`)

@@ -49,7 +49,7 @@ func (s *Server) registrationRoutes() []*route {
 		Description: "202 with the id of the instance. Registered again it is the next generation of the same instance. It is found as soon as its checks say so; without a check, at once.",
 		Errors:      []int{400, 404, 409, 413, 415, 422, 503}, Parameters: []*huma.Param{namespaceParam(), key(), why()},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
-		Responses:   map[string]*huma.Response{"202": {Description: "It is registered, or will be", Content: s.bodyOf(reflect.TypeFor[Registered]())}},
+		Responses:   map[string]*huma.Response{"202": {Description: "It is registered, or will be", Content: s.bodyOf(reflect.TypeFor[Registered]()), Headers: map[string]*huma.Param{headerReplayed: replayedHeader()}}},
 	}}
 	deregister := &route{role: Operate, serve: (*request).deregisterInstance, op: huma.Operation{
 		OperationID: "deregister", Method: http.MethodPost, Path: "/v1/deregister/{instanceId}", Tags: tags, Summary: "End an instance",
@@ -59,7 +59,7 @@ func (s *Server) registrationRoutes() []*route {
 			namespaceParam(), query("force", "At once", boolean()), query("service", "Its service; needed only where several have an instance of this id", text(63)),
 			query("generation", "Refuse unless the instance is of this generation", number(1)), key(), why(),
 		},
-		Responses: map[string]*huma.Response{"202": {Description: "It ends", Content: s.bodyOf(reflect.TypeFor[Deregistered]())}},
+		Responses: map[string]*huma.Response{"202": {Description: "It ends", Content: s.bodyOf(reflect.TypeFor[Deregistered]()), Headers: map[string]*huma.Param{headerReplayed: replayedHeader()}}},
 	}}
 	return append([]*route{register, deregister}, s.beatRoutes()...)
 }

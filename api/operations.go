@@ -95,7 +95,9 @@ type asked struct {
 func (q *request) namedOperation() (a asked, ok bool) {
 	first, rest, _ := strings.Cut(q.path("operation"), ".")
 	if first == batchKind {
-		return asked{batch: rest}, plainID.MatchString(rest)
+		namespace, id, _ := strings.Cut(rest, ".")
+		known := namespace == allTogether || streams.CheckLabel(namespace) == nil
+		return asked{batch: rest}, known && plainID.MatchString(id) && q.who.sees(rest)
 	}
 	i := slices.IndexFunc(q.o.Machines, func(m *machines.Machine) bool { return m.Name == first })
 	if i < 0 {

@@ -56,7 +56,7 @@ func TestOperationOfACommand(t *testing.T) {
 		require.NotContains(t, op, "response")
 	})
 	t.Run("NotThere", func(t *testing.T) {
-		for _, name := range []string{"gadget.default.x.none", "gadget.default.x", "gadget.default.X.a", "thing.default.x.a", "part.default.x.a", "gadget.default.x.~!", "x", "batch.none", "batch.", "batch.a.b"} {
+		for _, name := range []string{"gadget.default.x.none", "gadget.default.x", "gadget.default.X.a", "thing.default.x.a", "part.default.x.a", "gadget.default.x.~!", "x", "batch.none", "batch.", "batch.default.none", "batch._all.none", "batch.A.b", "batch.a.b.c", "batch..x"} {
 			b.get("/v1/operations/"+name).problem(t, 404, "not-found")
 			b.post("/v1/operations/"+name+"/cancel", "").problem(t, 404, "not-found")
 		}
@@ -115,9 +115,13 @@ func TestBatch(t *testing.T) {
 		before := b.stored()
 		again := b.post("/v1/batches", body, "Idempotency-Key", "k1")
 		require.Equal(t, first.Header.Get("Location"), again.Header.Get("Location"))
+		require.Empty(t, first.Header.Get("Idempotent-Replayed"))
+		require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
 		require.Equal(t, one["response"], done(again)["response"])
 		require.Equal(t, before, b.stored())
-		b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`, "Idempotency-Key", "k1").problem(t, 422, machines.CodeKeyReused)
+		p := b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`, "Idempotency-Key", "k1")
+		p.problem(t, 422, machines.CodeKeyReused)
+		require.Empty(t, p.Header.Get("Idempotent-Replayed"))
 		b.post(first.Header.Get("Location")+"/cancel", "").problem(t, 409, machines.CodeTransition)
 	})
 	t.Run("DryRun", func(t *testing.T) {
@@ -148,6 +152,45 @@ func TestBatch(t *testing.T) {
 	})
 }
 
+// The key of a batch is one of its namespace: who uses the same one elsewhere neither meets it nor learns of it.
+func TestBatchKeysOfTwoNamespaces(t *testing.T) {
+	b := setup(t)
+	acme := []string{"Authorization", "Bearer tenant-token", "Idempotency-Key", "nightly"}
+	all := []string{"Idempotency-Key", "nightly"}
+	for _, ns := range []string{"acme", "default"} {
+		require.Equal(t, 200, b.post("/v1/gadgets/one/create?settle=10s&namespace="+ns, `{"spec":{"name":"x"}}`).StatusCode)
+	}
+	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("")["READY"] == 2 }, soon, time.Millisecond)
+	size := func(ns string) any {
+		return b.get("/v1/gadgets/one?namespace=" + ns).json(t)["data"].(map[string]any)["spec"].(map[string]any)["size"]
+	}
+	var seen []string
+	for i, c := range []struct {
+		filter  string
+		headers []string
+		size    int
+		acme    any
+		def     any
+	}{
+		{`"namespace":"acme"`, acme, 4, 4.0, nil}, {`"namespace":"default"`, all, 5, 4.0, 5.0}, {`"namespace":"*"`, all, 6, 6.0, 6.0},
+	} {
+		a := b.post("/v1/batches", fmt.Sprintf(`{"machine":"gadget","filter":{%s},"command":"resize","body":{"size":%d}}`, c.filter, c.size), c.headers...)
+		require.Equal(t, 202, a.StatusCode, string(a.body))
+		require.Empty(t, a.Header.Get("Idempotent-Replayed"))
+		at := a.Header.Get("Location")
+		require.NotContains(t, seen, at)
+		seen = append(seen, at)
+		op := b.get(at, "Prefer", "wait=20").json(t)
+		require.Equal(t, true, op["done"], op)
+		require.Empty(t, op["response"].(map[string]any)["failures"])
+		require.Equal(t, []any{c.acme, c.def}, []any{size("acme"), size("default")})
+		if i > 0 {
+			b.get(at, "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
+			b.post(at+"/cancel", "", "Authorization", "Bearer tenant-token").problem(t, 404, "not-found")
+		}
+	}
+}
+
 func withoutDetail(failure any) map[string]any {
 	f := failure.(map[string]any)
 	delete(f, "detail")
@@ -176,8 +219,8 @@ func TestBatchEndsAndGoesOn(t *testing.T) {
 	require.EqualValues(t, 100, op["metadata"].(map[string]any)["progress"].(map[string]any)["matched"])
 	b.engine.hush(nil)
 
-	require.NoError(t, b.server.LeaveBatch("left", `{"machine":"gadget","command":"resize","body":{"size":2}}`, "default.g099"))
-	op = b.get("/v1/operations/batch.left").json(t)
+	require.NoError(t, b.server.LeaveBatch("default.left", `{"machine":"gadget","command":"resize","body":{"size":2}}`, "default.g099"))
+	op = b.get("/v1/operations/batch.default.left").json(t)
 	require.Equal(t, "stalled", op["metadata"].(map[string]any)["step"])
 	a = b.post("/v1/batches", body, "Idempotency-Key", "left")
 	op = b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)

@@ -146,6 +146,20 @@ func (e *engine) hush(mute func(command string) bool) {
 	e.mute = mute
 }
 
+// remember makes the engine have answered a command so long ago that its stream has forgotten the id.
+func (e *engine) remember(machine, key, id, command, body string, a machines.Answer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keep(machine, key, id, a)
+	scoped := streams.CommandID(machine, key, id)
+	e.outcomes[scoped], e.hashes[scoped] = a, command+" "+body
+}
+
+func (e *engine) keep(machine, key, id string, a machines.Answer) {
+	kept, _ := json.Marshal(map[string]any{"id": id, "answer": a})
+	_, _ = e.js.Publish(context.Background(), "$KV."+e.names.Bucket(streams.IdempotencyBucket)+"."+streams.AnswerKey(machine, key, id), kept)
+}
+
 // header returns a header of the last command.
 func (e *engine) header(name string) string {
 	e.mu.Lock()
@@ -198,8 +212,7 @@ func (e *engine) take(msg jetstream.Msg) {
 		answer = e.apply(m, addr, msg, id)
 		e.outcomes[id], e.hashes[id] = answer, hash
 		if own := streams.UnscopeID(m.Name, addr.Key, id); own != "" && !streams.MadeUp(own) {
-			kept, _ := json.Marshal(map[string]any{"id": own, "answer": answer})
-			_, _ = e.js.Publish(context.Background(), "$KV."+e.names.Bucket(streams.IdempotencyBucket)+"."+streams.AnswerKey(m.Name, addr.Key, own), kept)
+			e.keep(m.Name, addr.Key, own, answer)
 		}
 	}
 	if reply := streams.Header(h, streams.HeaderReply); reply != "" {

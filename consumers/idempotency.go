@@ -81,11 +81,11 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 
 // replay answers with what is kept, unless the key was used for something else.
 func (it *item) replay(r *keptAnswer) {
-	it.replayed = true
 	if r.Hash != it.hash {
 		it.reused(r.ID)
 		return
 	}
+	it.replayed = true
 	it.raw = r.Answer
 	_ = json.Unmarshal(r.Answer, &it.answer) // for who reads it here; what is sent are the bytes
 }

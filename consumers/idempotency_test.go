@@ -66,7 +66,9 @@ func TestAKeyIsAnsweredOnce(t *testing.T) {
 	require.Len(t, w.events("thing", "default.a"), events+1, "a refusal is told once")
 	other := commands[0]
 	other.Body = []byte(`{"n":77}`)
-	require.Equal(t, machines.CodeKeyReused, w.ask(other).Refusal.Code)
+	refused := w.ask(other)
+	require.Equal(t, machines.CodeKeyReused, refused.Refusal.Code)
+	require.False(t, refused.Replayed, "it is no answer of then")
 }
 
 // The owner dies between the write of the value and that of the answer: the value has it.

@@ -190,18 +190,17 @@ func (p *partition) takenBefore(it *item) {
 
 // forgotten answers for a command that was taken, but too long ago to remember how it ended.
 func (p *partition) forgotten(it *item) {
-	it.replayed = true
 	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is no longer known; only those under a key of their sender are kept", it.id)})
 	it.settle(it.slot)
 }
 
 // asThen answers with a remembered outcome, unless the id was used for something else.
 func (it *item) asThen(o *machines.Outcome) {
-	it.replayed = true
 	if o.Hash != it.hash {
 		it.reused(o.ID)
 		return
 	}
+	it.replayed = true
 	it.answer.Outcome, it.answer.Refusal = o.Result, o.Refusal
 	it.answer.State, it.answer.Version, it.answer.Generation = o.State, o.Version, o.Generation
 	it.answer.Revision, it.revised = o.Revision, !it.slot.isFresh(o)
