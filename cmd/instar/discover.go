@@ -183,7 +183,7 @@ func discoverWatch(s *session, service string, query url.Values) error {
 		}
 		return nil
 	}
-	return s.Watch(s.ctx, w)
+	return s.stream(func() error { return s.Watch(s.ctx, w) })
 }
 
 func (s *session) endpointLine(sign, id, rest string) {

@@ -76,7 +76,7 @@ func events(s *session, cmd *cobra.Command, m *machines.Machine, args []string) 
 	if err := s.timeline(all, !follow); err != nil || !follow {
 		return err
 	}
-	return s.follow(at+"/events", query, all)
+	return s.stream(func() error { return s.follow(at+"/events", query, all) })
 }
 
 // followEvery is how often a timeline is looked at that is followed.

@@ -27,6 +27,7 @@ const (
 	exitFailed      = 7
 	exitUnreachable = 8
 	exitInterrupted = 130
+	exitUnread      = 141 // as a shell tells of a process that SIGPIPE has ended
 )
 
 // exitError is an error with its exit code and what to try next.
@@ -97,6 +98,9 @@ func codeOfProblem(p *client.Problem) int {
 func report(ctx context.Context, stderr io.Writer, cmd *cobra.Command, err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if errors.Is(err, errUnread) {
+		return exitUnread
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitInterrupted

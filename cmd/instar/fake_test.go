@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"run-template", "demo", "outbox", "dev", "serve"}, os.Args[1]) { // this program again, started by a test
+	if len(os.Args) > 1 && slices.Contains([]string{"run-template", "demo", "outbox", "dev", "serve", "service", "entity", "discover"}, os.Args[1]) { // this program again, started by a test
 		os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	_ = os.Setenv("TZ", "UTC") // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines

@@ -42,7 +42,7 @@ func watch(s *session, cmd *cobra.Command, m *machines.Machine, args []string) e
 		}
 		return s.change(m, e)
 	})
-	err := s.Watch(s.ctx, w)
+	err := s.stream(func() error { return s.Watch(s.ctx, w) })
 	if len(args) > 0 {
 		return about(err, m, args[0])
 	}
