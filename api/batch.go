@@ -177,6 +177,9 @@ func (q *request) readBatch(schema *huma.Schema, b *batch) error {
 	if p := q.checkBody(of, b.Request.Body); p != nil {
 		return p
 	}
+	if p := q.admit(streams.Command{Machine: m.Name, Name: c.Name, Body: b.Request.Body}); p != nil {
+		return p
+	}
 	if b.Namespace, p = q.who.in(b.Request.Filter.Namespace, true); p != nil {
 		return p
 	}

@@ -150,6 +150,9 @@ func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Sch
 	if cmd.Body, p = q.body(schema); p != nil {
 		return cmd, wait, p
 	}
+	if p := q.admit(cmd); p != nil {
+		return cmd, wait, p
+	}
 	if cmd.ID == "" && (wait.not() || wait.settle > 0) {
 		cmd.ID = rand.Text() // it may be answered with an operation, which is known as long as a key is
 	}

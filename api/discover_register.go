@@ -176,6 +176,9 @@ func (q *request) tellInstance(ns, service, id, name string, body []byte) (Regis
 	if cmd.Reason, p = reason(q.r); p != nil {
 		return out, p
 	}
+	if p := q.admit(cmd); p != nil {
+		return out, p
+	}
 	if cmd.ID == "" {
 		cmd.ID = rand.Text()
 	}

@@ -150,6 +150,10 @@ func (s *Server) microCommand(r micro.Request) {
 		s.deny(r, problem(codeMalformed, "the body is nested too deeply"))
 		return
 	}
+	if p := s.admit(cmd); p != nil {
+		s.deny(r, p)
+		return
+	}
 	err := s.o.Commands.Start(cmd, r.Reply(), func(res streams.Result) {
 		if res.Err != nil {
 			s.microFailed(r, storing(res.Err))

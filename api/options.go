@@ -44,6 +44,10 @@ type Options struct {
 	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
 	RequireIfMatch []string
 
+	// Admit, when set, says why what a command asks for can never be done, although its schema holds. Its error is the answer:
+	// 422, with the text. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.
+	Admit func(streams.Command) error
+
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
 
 	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say

@@ -143,6 +143,17 @@ func (s *Server) validate(schema *huma.Schema, location string, value any) []Det
 	return details
 }
 
+// admit refuses a command that is as its schema says, and can never be done.
+func (s *Server) admit(cmd streams.Command) *Problem {
+	if s.o.Admit == nil {
+		return nil
+	}
+	if err := s.o.Admit(cmd); err != nil {
+		return invalid("body", err.Error())
+	}
+	return nil
+}
+
 // machineIn resolves the key of the entity that the path names.
 func (q *request) key(m *machines.Machine) (namespace, key string, err error) {
 	ns, p := q.who.in(q.query.Get("namespace"), false)

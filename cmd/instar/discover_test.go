@@ -86,10 +86,11 @@ func TestLifeOfInstances(t *testing.T) {
 	sick.Store(false)
 	w.finds("web", "probed")
 
-	t.Run("ItsOwnListenersAreNotProbed", func(t *testing.T) {
-		address := strings.TrimPrefix(w.url, "http://")
-		w.call("POST", "/v1/register", fmt.Sprintf(`{"serviceName":"self","instanceId":"me","nodeAddress":%q,"check":{"type":"http","path":"/livez"}}`, address))
-		w.must("instance", "wait", "self/me", "--for", "state=deregistered")
+	t.Run("ItsOwnListenersAreNotProbedBehindAName", func(t *testing.T) {
+		address := strings.Replace(strings.TrimPrefix(w.url, "http://"), "127.0.0.1", "localhost", 1)
+		status, got := w.call("POST", "/v1/register", fmt.Sprintf(`{"serviceName":"self","instanceId":"me","nodeAddress":%q,"check":{"type":"http","path":"/livez","interval":"100ms"}}`, address))
+		require.Equal(t, 202, status, got)
+		w.must("instance", "wait", "self/me", "--for", "state=active.unhealthy")
 		w.shows("this program's own", "instance", "events", "self/me", "-o", "json")
 	})
 	t.Run("Heartbeats", func(t *testing.T) {

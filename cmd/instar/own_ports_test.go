@@ -119,12 +119,12 @@ func TestListeners(t *testing.T) {
 	c := Defaults(ModeServe)
 	c.HTTP.Listen, c.NATS.Listen, c.Cluster.Listen = "localhost:8080", ":4222", "10.0.0.1:6222"
 	c.Discovery.DNS, c.Discovery.XDS = "127.0.0.1:0", "[::1]:8658"
-	a := &app{cfg: c, url: "https://127.0.0.1:8443"}
+	a := &app{cfg: c}
 	var ports []uint16
 	for _, at := range a.listeners() {
 		ports = append(ports, at.Port())
 	}
-	require.ElementsMatch(t, []uint16{8080, 4222, 6222, 8658, 8443}, ports)
+	require.ElementsMatch(t, []uint16{8080, 4222, 6222, 8658}, ports)
 	for _, at := range []string{"127.0.0.1:6222", "[::1]:4222", "[::ffff:127.0.0.1]:8658"} {
 		a.checker.Own = a.listeners()
 		require.ErrorContains(t, a.checker.Admit(tcpCheck, at), "it is this program's own", at)

@@ -122,7 +122,7 @@ func (a *app) start(ctx context.Context) error {
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startAPI, a.startProbes, a.startNames, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startChecker, a.startAPI, a.startProbes, a.startNames, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -305,6 +305,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(),
+		Admit: a.admit,
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
@@ -327,6 +328,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen for HTTP (choose another address with --http): %w", err)
 	}
+	a.avoid(listener.Addr().String())
 	a.url = "http://" + listener.Addr().String()
 	if tlsConfig != nil {
 		listener = tls.NewListener(listener, tlsConfig)

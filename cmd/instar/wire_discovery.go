@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/streams"
 )
 
 // live are the buckets whose values are told on core NATS as they are stored: who follows a service there costs nothing.
@@ -76,8 +78,8 @@ func (a *app) startDiscovery(ctx context.Context) error {
 	return nil
 }
 
-// startProbes looks after the instances of the partitions that this node owns.
-func (a *app) startProbes(ctx context.Context) error {
+// startChecker sets up what probes, before anything is registered: the doors ask it, too.
+func (a *app) startChecker(context.Context) error {
 	checker := &a.checker
 	checker.Scripts, checker.AnyRequest = a.cfg.Discovery.Scripts, a.cfg.Discovery.Probe.AnyRequest
 	checker.Own, checker.Log = a.listeners(), a.log
@@ -88,6 +90,27 @@ func (a *app) startProbes(ctx context.Context) error {
 	if checker.Deny, err = prefixes(a.cfg.Discovery.Probe.Deny); err != nil {
 		return fmt.Errorf("discovery.probe.deny: %w", err)
 	}
+	return nil
+}
+
+// admit refuses a registration whose check this node would never carry out. Its owner may be another node, and has the last
+// word: names are resolved by each probe.
+func (a *app) admit(cmd streams.Command) error {
+	if cmd.Machine != instance.Machine.Name || cmd.Name != instance.CommandRegister || !bytes.Contains(cmd.Body, []byte(`"check"`)) {
+		return nil
+	}
+	var b instance.RegisterBody
+	if json.Unmarshal(cmd.Body, &b) != nil {
+		return nil // which the engine refuses
+	}
+	if err := a.checker.Admit(b.Check, b.NodeAddress); err != nil {
+		return fmt.Errorf("the check can never be carried out: %w", err)
+	}
+	return nil
+}
+
+// startProbes looks after the instances of the partitions that this node owns.
+func (a *app) startProbes(ctx context.Context) error {
 	meter := newProbeMeter()
 	for _, c := range meter.all() {
 		if err := a.registry.Register(c); err != nil {
@@ -96,7 +119,7 @@ func (a *app) startProbes(ctx context.Context) error {
 	}
 	p := &prober.Prober{
 		Deps: a.deps, Shares: a.shares, Instances: a.indexes[instance.Machine.Name], Preservations: a.indexes[preservation.Machine.Name],
-		Checker: checker, Peers: peers{a.member}, Node: a.node, Metrics: meter,
+		Checker: &a.checker, Peers: peers{a.member}, Node: a.node, Metrics: meter,
 	}
 	a.goes(ctx, "the prober", p.Run)
 	return nil
@@ -110,12 +133,8 @@ func (a *app) listeners() []netip.AddrPort {
 	if !c.NATS.Attached() {
 		addrs = append(addrs, c.NATS.Listen)
 	}
-	urls := []string{a.url}
 	if a.server != nil {
-		urls = append(urls, a.server.ClientURL())
-	}
-	for _, text := range urls {
-		if u, err := url.Parse(text); err == nil {
+		if u, err := url.Parse(a.server.ClientURL()); err == nil {
 			addrs = append(addrs, u.Host)
 		}
 	}

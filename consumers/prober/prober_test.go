@@ -41,12 +41,19 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
-func admitted(t *testing.T, w *world, _ *script) {
+func admitted(t *testing.T, w *world, checker *script) {
 	w.register(t, "default.none.a", instance.RegisterBody{})
 	w.becomes(t, "default.none.a", instance.Healthy, patience)
 	w.register(t, "default.none.b", instance.RegisterBody{Check: instance.Check{Type: instance.CheckScript, Command: []string{"true"}}})
 	w.becomes(t, "default.none.b", instance.Deregistered, patience)
 	require.Equal(t, []string{"registered", "registration.failed", "deregistered"}, w.events(t, "default.none.b"))
+	require.Equal(t, 1, w.log.times(`instance=default.none.b reason="scripts are not enabled"`))
+
+	checker.set("default.none.c", instance.Result{Class: instance.FailedForbidden, Output: "169.254.169.254:80 may not be probed"})
+	w.register(t, "default.none.c", instance.RegisterBody{Check: instance.Check{Type: instance.CheckTCP, Interval: "100ms"}})
+	w.becomes(t, "default.none.c", instance.Unhealthy, patience)
+	require.Eventually(t, func() bool { return checker.count("default.none.c") > 5 }, patience, time.Millisecond)
+	require.Equal(t, 1, w.log.times("instance=default.none.c"), "once, not at every probe")
 }
 
 func silence(t *testing.T, w *world, _ *script) {

@@ -97,6 +97,9 @@ func (l *loop) saw(r *seen) {
 		return
 	}
 	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epoch) { // what began before a standstill may have failed by it
+		if r.result.Class == instance.FailedForbidden && (t.last == nil || t.last.Class != instance.FailedForbidden) {
+			l.log.Warn("a probe is forbidden: the name of its target leads to where none may go", "instance", t.key, "reason", r.result.Output)
+		}
 		l.weighDoubt(t, &r.result, now)
 		l.count(t, r.result)
 		l.settles(t, r.result.OK)

@@ -184,6 +184,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 	cmd := streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: instance.ReportPersisted, Actor: actor, Fence: l.fence(t.key).String()}
 	var data any = told
 	if err := l.Checker.Admit(t.rec.Data.Check, t.rec.Data.NodeAddress); err != nil {
+		l.log.Warn("an instance is not admitted: its check can never be carried out here, which the node that took the registration did not find", "instance", t.key, "reason", err)
 		cmd.Name, data = instance.ReportRefused, instance.RefusalReport{Reason: err.Error(), Generation: t.rec.Generation}
 	}
 	body, ok := l.report(data)

@@ -27,6 +27,7 @@ type world struct {
 	consumers.Deps
 	t             *testing.T
 	ctx           context.Context
+	log           *testLog
 	instances     *kv.Index
 	preservations *kv.Index
 	running       sync.WaitGroup
@@ -34,7 +35,8 @@ type world struct {
 
 func setup(t *testing.T) *world {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	said := &testLog{t: t}
+	log := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS, Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -47,7 +49,7 @@ func setup(t *testing.T) *world {
 	commands, err := streams.NewCommands(appender)
 	require.NoError(t, err)
 	ms := []*machines.Machine{instance.Machine, preservation.Machine}
-	w := &world{t: t, ctx: ctx, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: log}}
+	w := &world{t: t, ctx: ctx, log: said, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: log}}
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)
@@ -297,9 +299,24 @@ var (
 	timedOut = instance.Result{Class: instance.FailedTimeout, Output: "no answer within 1s"}
 )
 
-type testLog struct{ t *testing.T }
+// testLog keeps what is logged.
+type testLog struct {
+	t  *testing.T
+	mu sync.Mutex
+	b  strings.Builder
+}
 
-func (l testLog) Write(b []byte) (int, error) {
+// times is how often something was logged.
+func (l *testLog) times(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), what)
+}
+
+func (l *testLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Write(b)
 	if testing.Verbose() {
 		l.t.Log(strings.TrimSpace(string(b)))
 	}
