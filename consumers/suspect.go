@@ -16,47 +16,94 @@ import (
 // count of deliveries survives. So a process that finds commands waiting writes down, before it begins, which one is the
 // first, and takes that back when it has come through. One at which several processes in a row have died is suspected: the commands that were waiting with it are
 // taken one at a time, so that the one that kills is the first soon, and when that has begun often enough it is given up.
+//
+// An effect whose provider ends the process is bounded by the same notes: see suspect_task.go.
 const (
 	suspectAfter = 3 // processes that died with the same command first
 	suspectDead  = suspectAfter + maxFailures
 )
 
-// suspect is what a partition's last process found waiting, kept in the bucket of owners.
+// suspect is what the last process of a consumer found waiting, kept in the bucket of owners.
 type suspect struct {
-	Seq    uint64    `json:"seq"`  // of the first command that was waiting
-	Time   time.Time `json:"time"` // when the stream took it
-	UpTo   uint64    `json:"upTo"` // the last that was taken together with it
-	Starts int       `json:"starts"`
-	By     string    `json:"by"` // the process
+	Seq    uint64    `json:"seq"`            // of the first message that was waiting
+	Time   time.Time `json:"time"`           // when the stream took it
+	UpTo   uint64    `json:"upTo,omitempty"` // the last that was taken together with it
+	Starts int       `json:"starts"`         // processes that began with it and did not come through
+	By     string    `json:"by"`             // the process
 }
+
+// note is where a consumer writes down what it begins with.
+type note struct {
+	d       *Deps
+	name    string
+	process string        // tells this process from those before it
+	life    time.Duration // 0 is for ever
+}
+
+// before is what the processes before wrote down of a message; none of them began with one that it did not count.
+func (n note) before(ctx context.Context, seq uint64, at time.Time) (suspect, error) {
+	bucket := n.d.Names.Bucket(streams.OwnersBucket)
+	stored, err := lastMessage(ctx, n.d.JS, "KV_"+bucket, "$KV."+bucket+"."+suspectKey+n.name)
+	if err != nil {
+		return suspect{}, fmt.Errorf("cannot look up what %s began with: %w", n.name, err)
+	}
+	var s suspect
+	if stored != nil && json.Unmarshal(stored.Data, &s) == nil && s.Seq == seq && s.Time.Equal(at) {
+		return s, nil
+	}
+	return suspect{Seq: seq, Time: at}, nil
+}
+
+// begins writes down what this process begins with, and counts the process.
+func (n note) begins(ctx context.Context, s *suspect) error {
+	if s.By != n.process {
+		s.Starts, s.By = s.Starts+1, n.process
+	}
+	data, err := json.Marshal(s)
+	if err == nil {
+		err = n.write(ctx, data, n.life)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write down what %s begins with: %w", n.name, err)
+	}
+	return nil
+}
+
+// survived takes the note back: this process lives, whatever became of what it began. What failed for a reason that lies in the
+// environment comes again and counts for nothing.
+func (n note) survived(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	if err := n.write(ctx, nil, time.Minute); err != nil {
+		return fmt.Errorf("cannot take back what %s began with: %w", n.name, err)
+	}
+	return nil
+}
+
+func (n note) write(ctx context.Context, data []byte, life time.Duration) error {
+	bucket := n.d.Names.Bucket(streams.OwnersBucket)
+	m := &nats.Msg{Subject: "$KV." + bucket + "." + suspectKey + n.name, Data: data, Header: nats.Header{}}
+	if life > 0 {
+		streams.Keep(m, life)
+	}
+	return n.d.Appender.Append(ctx, []streams.Write{{Stream: "KV_" + bucket, Msg: m}})[0].Err
+}
+
+func (p *partition) note() note { return note{d: &p.e.Deps, name: p.name, process: p.e.process} }
 
 // examine is called with the first batch of a process. It reports up to which command each is to be taken alone.
 func (p *partition) examine(ctx context.Context, batch []delivery) (alone uint64, err error) {
 	first := batch[0]
-	if first.time.After(p.found.opened) { // it was not there when the process before died
+	if first.seq > p.found.lastSeq { // it was not there when the process before died
 		return 0, nil
 	}
-	bucket := p.e.Names.Bucket(streams.OwnersBucket)
-	subject := "$KV." + bucket + "." + suspectKey + p.name
-	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, subject)
-	if err != nil {
-		return 0, fmt.Errorf("cannot look up what partition %d began with: %w", p.n, err)
-	}
-	now := suspect{Seq: first.seq, Time: first.time, UpTo: batch[len(batch)-1].seq, Starts: 1, By: p.e.process}
-	var before suspect
-	if stored != nil && json.Unmarshal(stored.Data, &before) == nil && before.Seq == now.Seq && before.Time.Equal(now.Time) {
-		now.UpTo, now.Starts = max(now.UpTo, before.UpTo), before.Starts
-		if before.By != now.By {
-			now.Starts++
-		}
-	}
-	data, err := json.Marshal(now)
+	now, err := p.note().before(ctx, first.seq, first.time)
 	if err != nil {
 		return 0, err
 	}
-	m := &nats.Msg{Subject: subject, Data: data}
-	if r := p.e.Appender.Append(ctx, []streams.Write{{Stream: "KV_" + bucket, Msg: m}})[0]; r.Err != nil {
-		return 0, fmt.Errorf("cannot write down what partition %d begins with: %w", p.n, r.Err)
+	now.UpTo = max(now.UpTo, batch[len(batch)-1].seq)
+	if err := p.note().begins(ctx, &now); err != nil {
+		return 0, err
 	}
 	p.noted = true
 	if now.Starts <= suspectAfter {
@@ -69,21 +116,13 @@ func (p *partition) examine(ctx context.Context, batch []delivery) (alone uint64
 	return now.UpTo, nil
 }
 
-// cleared takes the note back: this process lives, whatever became of the commands. What failed for a reason that lies in the
-// environment comes again and counts for nothing.
+// cleared takes the note back, if there is one.
 func (p *partition) cleared(ctx context.Context) error {
 	if !p.noted {
 		return nil
 	}
 	p.noted = false
-	bucket := p.e.Names.Bucket(streams.OwnersBucket)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
-	defer cancel()
-	m := &nats.Msg{Subject: "$KV." + bucket + "." + suspectKey + p.name}
-	if r := p.e.Appender.Append(ctx, []streams.Write{{Stream: "KV_" + bucket, Msg: m}})[0]; r.Err != nil {
-		return fmt.Errorf("cannot take back what partition %d began with: %w", p.n, r.Err)
-	}
-	return nil
+	return p.note().survived(ctx)
 }
 
 // inTurn processes a batch: all of it, or up to the command alone one at a time, each to its end.

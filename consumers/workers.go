@@ -1,12 +1,15 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,18 +28,23 @@ type Performer interface {
 // Workers perform the effects of all machines: one durable consumer per kind, each with its own concurrency. Every
 // delivery ends in a command, and is acked after the command is stored; a provider's failure is a command, too, and the
 // wait before the next try is a timer of the machine, so nothing waits inside the consumer. A task whose entity has a value that
-// nobody can read, and one that cannot be read itself, goes to the dead letters within seconds, and redrive puts it back.
+// nobody can read, and one that cannot be read itself, goes to the dead letters within seconds, and redrive puts it back. So does
+// one whose provider ends the process again and again, with all others of that process meanwhile done one at a time.
 type Workers struct {
 	Deps
 	Performers  map[string]Performer // by machine
 	Concurrency int                  // tasks of one kind at a time; 0 is 16
 	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
+
+	process string        // tells this process from those before it
+	turn    chan struct{} // taken by who performs a suspected task
 }
 
 // Run performs effects until ctx ends; then it waits for the tasks under way.
 func (w *Workers) Run(ctx context.Context) error {
 	w.Deps = w.withDefaults()
 	w.Concurrency, w.AckWait = orDefault(w.Concurrency, 16), orDefault(w.AckWait, 30*time.Second)
+	w.process, w.turn = orDefault(w.process, rand.Text()), make(chan struct{}, 1)
 	var all sync.WaitGroup
 	for _, m := range w.Machines {
 		for _, fx := range m.Effects {
@@ -63,6 +71,10 @@ type kind struct {
 	tasks sync.WaitGroup
 	mu    sync.Mutex
 	ended bool // no task starts any more
+
+	looked bool         // found is known
+	found  uint64       // the last task that was there before this process
+	early  atomic.Int64 // of those, how many have come for the first time
 }
 
 // begin starts a task, unless the worker has ended.
@@ -99,6 +111,9 @@ func (k *kind) serve(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)
+	}
+	if err := k.look(ctx); err != nil {
+		return err
 	}
 	broken := make(chan error, 1)
 	cc, err := cons.Consume(func(m jetstream.Msg) {
@@ -156,11 +171,21 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "unwanted")
 		return m.DoubleAck(ctx)
 	}
+	survived, why, err := k.examine(ctx, m)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		if err := k.bury(ctx, m, why); err != nil {
+			return err
+		}
+		return survived()
+	}
 	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
 	result := k.perform(ctx, m, t)
-	if ctx.Err() != nil {
-		end(ctx.Err())
-		return ctx.Err() // stopping: the task comes again
+	if err := cmp.Or(survived(), ctx.Err()); err != nil {
+		end(err)
+		return err // it comes again, as when this process is stopping
 	}
 	failpoint("effect-before-result")
 	cmd, err := k.report(&t, result, trace)
