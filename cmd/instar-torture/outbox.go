@@ -98,22 +98,10 @@ func (o *orders) run(disturb func() error) error {
 }
 
 func (o *orders) setUp() error {
-	base, err := os.MkdirTemp("", "instar-torture-pg-") // the user that Postgres runs as must reach it
-	if err != nil {
+	var err error
+	if o.pg, err = o.postgres(map[string]string{"fsync": "off", "wal_level": "logical"}); err != nil {
 		return err
 	}
-	o.onEnd(func() { _ = os.RemoveAll(base) })
-	if err := os.Chmod(base, 0o755); err != nil { //nolint:gosec // the data in it is its user's alone
-		return err
-	}
-	o.pg, err = postgres.Start(o.ctx, postgres.Options{Dir: filepath.Join(base, "pg"), Config: map[string]string{"fsync": "off", "wal_level": "logical"}})
-	if errors.Is(err, postgres.ErrNoPostgres) {
-		return skipped(err.Error())
-	}
-	if err != nil {
-		return err
-	}
-	o.onEnd(func() { _ = o.pg.Stop(context.Background()) })
 	if o.url == "" {
 		if err := o.startNATS(); err != nil {
 			return err
@@ -152,6 +140,26 @@ func (o *orders) setUp() error {
 		})
 	}
 	return nil
+}
+
+// postgres is a private server that ends with the part.
+func (t *torture) postgres(config map[string]string) (*postgres.Cluster, error) {
+	base, err := os.MkdirTemp("", "instar-torture-pg-") // the user that Postgres runs as must reach it
+	if err != nil {
+		return nil, err
+	}
+	t.onEnd(func() { _ = os.RemoveAll(base) })
+	if err := os.Chmod(base, 0o755); err != nil { //nolint:gosec // the data in it is its user's alone
+		return nil, err
+	}
+	pg, err := postgres.Start(t.ctx, postgres.Options{Dir: filepath.Join(base, "pg"), Config: config})
+	if errors.Is(err, postgres.ErrNoPostgres) {
+		return nil, skipped(err.Error())
+	}
+	if err == nil {
+		t.onEnd(func() { _ = pg.Stop(context.Background()) })
+	}
+	return pg, err
 }
 
 func (o *orders) startNATS() (err error) {
