@@ -99,7 +99,7 @@ func TestHTTP2OfHostileServers(t *testing.T) {
 	r := of("/ill", "")
 	require.Equal(t, []any{instance.FailedStatus, 503}, []any{r.Class, r.Status})
 	require.Equal(t, "503 Service Unavailable, 12 bytes", r.Output)
-	require.Equal(t, instance.FailedTimeout, of("/mute", "").Class)
+	require.Equal(t, instance.FailedTimeout, briefly(t, p, at, instance.Check{Type: instance.CheckHTTP, HTTPVersion: "2", Path: "/mute"}).Class)
 	require.True(t, of("/endless", "").OK)
 	require.Equal(t, instance.FailedMatch, of("/endless", "^y").Class, "of what is read")
 	require.Equal(t, instance.FailedProtocol, of("/heads", "").Class)
