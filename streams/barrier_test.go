@@ -2,19 +2,18 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/powerloss"
 )
 
 // This version of the server can be told to sync. Where another one cannot, [Interval] goes on as the server does by itself.
@@ -90,57 +89,19 @@ func TestAcksWaitForTheBarrier(t *testing.T) {
 	<-rounds
 }
 
-// powered is an ext4 of its own that can lose its power: what was not synced is gone.
-type powered struct {
-	t           *testing.T
-	image, path string
-}
-
-func newPowered(t *testing.T) *powered {
-	t.Helper()
-	dir := t.TempDir()
-	d := &powered{t: t, image: filepath.Join(dir, "image"), path: filepath.Join(dir, "mount")}
-	require.NoError(t, os.Mkdir(d.path, 0o700))
-	require.NoError(t, os.WriteFile(d.image, nil, 0o600))
-	require.NoError(t, os.Truncate(d.image, 96<<20))
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
-		t.Skipf("cannot make an ext4 here: %v %s", err, out)
-	}
-	if out, err := exec.Command("mount", "-o", "loop", d.image, d.path).CombinedOutput(); err != nil {
-		t.Skipf("cannot mount an ext4 here (it takes root and loop devices): %v %s", err, out)
-	}
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", d.path).Run() })
-	return d
-}
-
-// cut takes the power away: nothing is written any more, not even the journal.
-func (d *powered) cut() {
-	d.t.Helper()
-	const shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN
-	noLogFlush := uint32(2)     // EXT4_GOING_FLAGS_NOLOGFLUSH
-	f, err := os.Open(d.path)
-	require.NoError(d.t, err)
-	defer f.Close()
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), shutdown, uintptr(unsafe.Pointer(&noLogFlush)))
-	require.Zero(d.t, errno, errno)
-}
-
-func (d *powered) back() {
-	d.t.Helper()
-	out, err := exec.Command("umount", d.path).CombinedOutput()
-	require.NoError(d.t, err, string(out))
-	out, err = exec.Command("mount", "-o", "loop", d.image, d.path).CombinedOutput()
-	require.NoError(d.t, err, string(out))
-}
-
 // A power loss takes from all streams alike: what was acknowledged since the last round, and nothing before it. Only where it
 // comes in the middle of a round they may differ by one.
 func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the disk that the others use stalls for seconds
 	const every = 100 * time.Millisecond
-	d := newPowered(t)
+	d, err := powerloss.New(t.TempDir(), 96<<20)
+	if errors.Is(err, powerloss.ErrCannot) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
 	for round := range 4 {
 		between := round < 3 // rounds
-		o := ServerOptions{Dir: filepath.Join(d.path, "data"), Profile: Interval, Log: slog.New(slog.DiscardHandler), syncEvery: every}
+		o := ServerOptions{Dir: filepath.Join(d.Path, "data"), Profile: Interval, Log: slog.New(slog.DiscardHandler), syncEvery: every}
 		s, err := StartServer(o)
 		require.NoError(t, err)
 		nc, err := Connect(ConnectOptions{Server: s, Name: "test"})
@@ -175,7 +136,7 @@ func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the d
 			s.barrier.mu.Lock()
 		}
 		at := time.Now()
-		d.cut()
+		require.NoError(t, d.Cut())
 		cut.Store(true)
 		<-done
 		nc.Close()
@@ -184,7 +145,7 @@ func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the d
 		}
 		longest := s.barrier.longestRound()
 		_ = s.Shutdown(context.Background()) // its disk is gone
-		d.back()
+		require.NoError(t, d.Back())
 
 		s, err = StartServer(o)
 		require.NoError(t, err)

@@ -87,6 +87,12 @@ func (g *Gateway) Apply(ctx context.Context, req providers.ApplyRequest) (servic
 	if err != nil {
 		return service.Applied{}, err
 	}
+	if p.behaviour == down {
+		return service.Applied{}, providers.Later(0, "the simulated API is down")
+	}
+	if p.answer > 0 {
+		<-g.after(p.answer)
+	}
 	applied, err := g.apply(&req, p)
 	g.notify(req.Key())
 	return applied, err

@@ -195,3 +195,29 @@ func TestCallsThatHangOrAreSlow(t *testing.T) {
 		require.Equal(t, time.Minute, time.Since(began))
 	})
 }
+
+// A gateway that hangs does not know whether somebody waits; what it does in the end is fenced.
+func TestImagesOfGatewaysThatAreNoGood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup("sim:ok?answer=1h")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err := b.Apply(ctx, b.req)
+		require.NoError(t, err)
+		require.Equal(t, time.Hour, time.Since(began))
+
+		late := make(chan error)
+		go func() { _, err := b.Apply(t.Context(), b.req); late <- err }()
+		synctest.Wait()
+		require.NoError(t, b.Delete(t.Context(), providers.DeleteRequest{Request: providers.Request{Namespace: b.req.Namespace, Name: b.req.Name, UID: b.req.UID, Fence: b.req.Fence + 1}}))
+		require.Equal(t, providers.Fenced, providers.CodeOf(<-late))
+
+		down := setup("sim:down")
+		for range 3 {
+			_, err := down.Apply(t.Context(), down.req)
+			require.Equal(t, providers.Unavailable, providers.CodeOf(err))
+		}
+	})
+}

@@ -16,6 +16,7 @@ const (
 	neverReady = "never-ready"
 	fail       = "fail"
 	flapping   = "flap"
+	down       = "down"
 )
 
 // plan is what becomes of one revision, in times after its apply.
@@ -23,6 +24,7 @@ type plan struct {
 	behaviour      string
 	observe, ready time.Duration
 	route, period  time.Duration
+	answer         time.Duration // that the apply takes, whoever waits
 }
 
 // parse reads an image.
@@ -31,7 +33,7 @@ func (g *Gateway) parse(image string) (plan, error) {
 	rest, found := strings.CutPrefix(image, "sim:")
 	name, query, _ := strings.Cut(rest, "?")
 	p.behaviour = name
-	if !found || !slices.Contains([]string{ok, slow, neverReady, fail, flapping}, name) {
+	if !found || !slices.Contains([]string{ok, slow, neverReady, fail, flapping, down}, name) {
 		return p, providers.Errorf(providers.Invalid, "image: there is no %q; there are %s", image, strings.Join(images, ", "))
 	}
 	if name == slow {
@@ -41,7 +43,7 @@ func (g *Gateway) parse(image string) (plan, error) {
 	if err != nil {
 		return p, providers.Errorf(providers.Invalid, "image: %q: %v", image, err)
 	}
-	fields := map[string]*time.Duration{"observe": &p.observe, "ready": &p.ready, "route": &p.route, "period": &p.period}
+	fields := map[string]*time.Duration{"observe": &p.observe, "ready": &p.ready, "route": &p.route, "period": &p.period, "answer": &p.answer}
 	for key := range values {
 		field := fields[key]
 		if field == nil {
@@ -55,4 +57,4 @@ func (g *Gateway) parse(image string) (plan, error) {
 	return p, nil
 }
 
-var images = []string{"sim:ok", "sim:slow", "sim:never-ready", "sim:fail", "sim:flap"}
+var images = []string{"sim:ok", "sim:slow", "sim:never-ready", "sim:fail", "sim:flap", "sim:down"}
