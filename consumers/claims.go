@@ -31,7 +31,7 @@ func (n *Node) reconcile(ctx context.Context, loops *sync.WaitGroup, work Work) 
 		case h == nil && !want && n.mine(p) && n.current() && time.Now().After(n.paused[p]): // an answer was lost
 			n.paused[p] = time.Now().Add(time.Second)
 			loops.Go(func() { n.release(ctx, p) })
-		case h != nil && !want && !h.left:
+		case h != nil && !h.left && (!want || h.claimed && !n.mine(p)): // a claim that the bucket lost is written again
 			h.left = true
 			n.Log.Debug("a partition is to come to an end", "partition", p)
 			owned &^= 1 << p
@@ -94,6 +94,7 @@ func (n *Node) hold(ctx context.Context, p int, h *holding, work Work) {
 	}
 	n.mu.Lock()
 	begin := !h.left
+	h.claimed = true
 	if begin {
 		n.setOwned(n.owned | 1<<p)
 	}
@@ -164,7 +165,7 @@ func (n *Node) free(ctx context.Context, c claim) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if s := n.seen[c.Node]; revision > s.revision {
+	if s := n.seen[c.Node]; revision != s.revision {
 		n.seen[c.Node] = sight{revision: revision, at: n.clock()}
 	}
 	return errHeld

@@ -218,9 +218,13 @@ func (n *Node) end(ctx context.Context, name string, revision uint64) (uint64, e
 func (n *Node) refresh() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := survey(n.index, n.seen, n.clock())
+	if builds := n.index.Stats().Builds; builds != n.builds { // the bucket may have fallen back: revisions say nothing any more
+		n.builds, n.own = builds, [streams.Partitions]claim{}
+		clear(n.seen)
+	}
+	v, revision := survey(n.index, n.seen, n.clock())
 	for p := range v.claims {
-		if n.own[p].revision > v.claims[p].revision {
+		if n.own[p].revision > revision {
 			v.claims[p] = n.own[p]
 		}
 	}
@@ -267,10 +271,11 @@ func (n *Node) judge(ctx context.Context, name string) error {
 	n.mu.Lock()
 	s := n.seen[name]
 	n.mu.Unlock()
+	before := s.revision
 	switch {
 	case r.Nonce == "":
 		s.gone = true
-	case revision > s.revision:
+	case revision != s.revision:
 		s.revision, s.at = revision, n.clock()
 	default:
 		if s.revision, err = n.end(ctx, name, s.revision); errors.Is(err, streams.ErrConflict) {
@@ -283,7 +288,7 @@ func (n *Node) judge(ctx context.Context, name string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if s.revision >= n.seen[name].revision {
+	if n.seen[name].revision == before {
 		n.seen[name] = s
 	}
 	return nil

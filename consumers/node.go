@@ -54,6 +54,7 @@ type Node struct {
 	revision uint64 // of this node's key
 	view     view
 	seen     map[string]sight
+	builds   uint64                    // of the index that seen and own go with
 	own      [streams.Partitions]claim // as written or read by this node, newer than the view at times
 	holdings [streams.Partitions]*holding
 	paused   [streams.Partitions]time.Time // no try before this
@@ -68,10 +69,11 @@ type Node struct {
 
 // holding is one partition from the claim to the release.
 type holding struct {
-	leave chan struct{} // closed when the loop is to come to an end
-	left  bool
-	abort context.CancelFunc
-	lost  bool // the node's time is over: nothing is given back
+	leave   chan struct{} // closed when the loop is to come to an end
+	left    bool
+	abort   context.CancelFunc
+	claimed bool // the claim was written
+	lost    bool // the node's time is over: nothing is given back
 }
 
 // Work runs a partition until leave is closed and what is under way has ended, or until ctx ends.

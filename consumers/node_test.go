@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -319,4 +321,57 @@ func TestNothingIsTakenFromWhoLives(t *testing.T) {
 	n.view.claims[3] = claim{revision: revision - 1} // nor that it was claimed
 	require.ErrorIs(t, n.take(w.ctx, 3), errHeld)
 	require.Equal(t, "one", n.view.claims[3].Node, "now it knows")
+}
+
+// fallBack makes a bucket anew with what it held at the mark, as a restore or a power loss does.
+func (w *world) fallBack(bucket string, mark []*jetstream.RawStreamMsg) {
+	w.t.Helper()
+	w.empty("KV_" + bucket)
+	for _, m := range mark {
+		_, err := w.JS.PublishMsg(w.ctx, &nats.Msg{Subject: m.Subject, Data: m.Data})
+		require.NoError(w.t, err)
+	}
+}
+
+// What nodes have seen of a bucket that fell back is void, though its revisions were higher.
+func TestTheBucketOfOwnersFallsBack(t *testing.T) {
+	t.Parallel()
+	t.Run("ADeadNodesPartitionsAreTaken", func(t *testing.T) {
+		t.Parallel()
+		w := setup(t, streams.Interval, thingMachine)
+		one, two := w.join("one"), w.join("two")
+		w.shared(one, two)
+		mark := w.stream("KV_owners", "$KV.owners.>")
+		started := one.at()
+		for range 1000 {
+			_, err := w.JS.Publish(w.ctx, "$KV.owners.want.ghost", nil)
+			require.NoError(t, err)
+		}
+		w.eventually("both are seen at later revisions", func() bool { return one.at() > started+1000 && two.at() > started+1000 })
+		two.die()
+		w.fallBack("owners", mark)
+		w.shared(one)
+		w.ask(toThing("a", "create", ""))
+		two.stop()
+	})
+	t.Run("WhoRunsAPartitionClaimsItAgain", func(t *testing.T) {
+		t.Parallel()
+		w := setup(t, streams.Interval, thingMachine)
+		one, two := w.join("one"), w.join("two")
+		w.shared(one, two)
+		mark := w.stream("KV_owners", "$KV.owners.>")
+		two.stop()
+		require.NoError(t, <-two.ends)
+		w.shared(one)
+		w.fallBack("owners", mark)
+		w.eventually("every claim is its own", func() bool {
+			for p := range streams.Partitions {
+				raw, revision, err := one.read(w.ctx, keyOf(p))
+				if c := readClaim(raw, revision); err != nil || c.Node != "one" {
+					return false
+				}
+			}
+			return one.owns() == All
+		})
+	})
 }

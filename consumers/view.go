@@ -77,10 +77,12 @@ type view struct {
 	roles  map[string]string // role to node
 }
 
-// survey reads the index. seen is brought up to date: a node is left out once the bucket has said that it has ended.
-func survey(ix *kv.Index, seen map[string]sight, now time.Duration) view {
+// survey reads the index, and returns up to which revision everything is in the view. seen is brought up to date: a node is
+// left out once the bucket has said that it has ended.
+func survey(ix *kv.Index, seen map[string]sight, now time.Duration) (view, uint64) {
+	page := ix.List(kv.Query{Limit: 100_000})
 	v := view{nodes: map[string]record{}, wants: map[string]NodeState{}, roles: map[string]string{}}
-	for _, item := range ix.List(kv.Query{Limit: 100_000}).Items {
+	for _, item := range page.Items {
 		raw, _ := item.Value.([]byte) // what describeOwner keeps
 		if name, ok := strings.CutPrefix(item.Key, nodeKey); ok {
 			v.node(name, raw, item.Revision, seen, now)
@@ -94,7 +96,7 @@ func survey(ix *kv.Index, seen map[string]sight, now time.Duration) view {
 			v.roles[item.Key] = string(raw)
 		}
 	}
-	return v
+	return v, page.Revision
 }
 
 func (v *view) node(name string, raw []byte, revision uint64, seen map[string]sight, now time.Duration) {

@@ -106,6 +106,7 @@ type loop struct {
 	owned    consumers.Set
 	claims   [streams.Partitions]uint64        // under which they are owned
 	gained   [streams.Partitions]time.Duration // when a partition was gained
+	builds   uint64                            // of the index that all of the following goes with
 	tracked  map[string]*tracked
 	services map[string]*service
 	aliases  map[string]map[*tracked]struct{} // by the key of the instance that they follow

@@ -65,3 +65,31 @@ func TestAStoreOfLowerRevisionsIsTaken(t *testing.T) {
 	item, _ = w.instances.Get(key)
 	require.Less(t, item.Revision, before)
 }
+
+// The bucket lost its end, and others have written more since than it lost: the instance is at the revision at which it was seen.
+func TestAStoreThatLostItsEndIsTaken(t *testing.T) {
+	t.Parallel()
+	w, seen := setup(t), &places{}
+	w.start(w.prober(seen))
+	key := "default.back.a"
+	w.register(t, key, instance.RegisterBody{NodeAddress: "127.0.0.1:1001", Check: quick})
+	var item kv.Item
+	require.Eventually(t, func() bool {
+		item, _ = w.instances.Get(key)
+		return item.State == instance.Healthy && seen.at() == "127.0.0.1:1001"
+	}, patience, 5*time.Millisecond)
+	st, err := w.JS.Stream(w.ctx, "KV_instances")
+	require.NoError(t, err)
+	msg, err := st.GetLastMsgForSubject(w.ctx, "$KV.instances."+key)
+	require.NoError(t, err)
+
+	require.NoError(t, w.JS.DeleteStream(w.ctx, "KV_instances"))
+	config := st.CachedInfo().Config
+	config.FirstSeq = msg.Sequence
+	_, err = w.JS.CreateStream(w.ctx, config)
+	require.NoError(t, err)
+	ack, err := w.JS.Publish(w.ctx, "$KV.instances."+key, bytes.ReplaceAll(msg.Data, []byte("127.0.0.1:1001"), []byte("127.0.0.1:2002")))
+	require.NoError(t, err)
+	require.Equal(t, msg.Sequence, ack.Sequence)
+	require.Eventually(t, func() bool { return seen.at() == "127.0.0.1:2002" }, patience, 10*time.Millisecond)
+}

@@ -96,9 +96,12 @@ func (t *tracked) awaitsEnd() bool {
 
 func (t *tracked) found() bool { return t.state == instance.Healthy || t.state == instance.Warming }
 
-// load makes what is tracked that which this node owns or observes. What the index lists counts, at whatever revision: a
-// store that was restored from a backup goes on at revisions that were seen before.
+// load makes what is tracked that which this node owns or observes.
 func (l *loop) load(owned consumers.Set) {
+	if builds := l.Instances.Stats().Builds; builds != l.builds {
+		l.builds = builds
+		l.restored()
+	}
 	l.claim(owned, l.now())
 	for _, s := range l.services { // what was on its way for another owner's zones is not for this node to say again
 		if !owned.Has(streams.Partition(instance.Machine.Name, s.name)) {
@@ -111,7 +114,6 @@ func (l *loop) load(owned consumers.Set) {
 	for q := (kv.Query{Limit: 1000}); ; {
 		page := l.Instances.List(q)
 		for i := range page.Items {
-			l.restored(&page.Items[i])
 			l.take(&page.Items[i])
 			there[page.Items[i].Key] = true
 		}
@@ -160,11 +162,13 @@ func (l *loop) claim(owned consumers.Set, now time.Duration) {
 // partition is that of an instance; all instances of a service share one.
 func (t *tracked) partition() int { return streams.Partition(instance.Machine.Name, t.key) }
 
-// restored forgets what is known of an instance from a store that was replaced. The watchers of its service have
-// confirmed revisions of that one.
-func (l *loop) restored(item *kv.Item) {
-	if t := l.tracked[item.Key]; t != nil && item.Revision < t.revision {
-		clear(t.service.watchers)
+// restored forgets what is known of all instances, and what watchers have confirmed, when the index was built anew: the
+// store may have been restored, or have lost its end, and gives revisions that were seen out again.
+func (l *loop) restored() {
+	for _, s := range l.services {
+		clear(s.watchers)
+	}
+	for _, t := range l.tracked {
 		l.drop(t)
 	}
 }
