@@ -42,6 +42,9 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 				if err := p.reload(ctx, items[n]); err != nil {
 					return err
 				}
+				if err := p.recall(ctx, items[n:]); err != nil { // the entity may have lost some answers
+					return err
+				}
 			}
 			if s != nil {
 				p.handle(items[n])

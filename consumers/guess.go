@@ -45,8 +45,11 @@ func (p *partition) ascertain(ctx context.Context, it *item) (*item, error) {
 	*s = *newSlot(it)
 	s.round = p.round
 	again := p.read(it.delivery)
-	again.slot, again.kept = s, it.kept
+	again.slot = s
 	if err := p.fill(ctx, again); err != nil {
+		return nil, err
+	}
+	if err := p.recall(ctx, []*item{again}); err != nil {
 		return nil, err
 	}
 	p.handle(again)

@@ -2,14 +2,13 @@ package consumers
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -22,18 +21,62 @@ import (
 // keptAnswer is an answer as it is kept.
 type keptAnswer struct {
 	ID     string          `json:"id"`   // the sender's key
-	Hash   string          `json:"hash"` // of command and body: another one under the same key is told apart
+	Hash   string          `json:"hash"` // of command, body and expected revision: another one under the same key is told apart
 	Answer json.RawMessage `json:"answer"`
 }
 
-// recordKey is where the answer to the key of a sender lies in its bucket. The key may hold anything, so it is hashed.
-func recordKey(machine, key, id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return machine + "." + key + "." + base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
+func (e *Engine) recordSubject(machine, key, id string) string {
+	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + streams.AnswerKey(machine, key, id)
 }
 
-func (e *Engine) recordSubject(machine, key, id string) string {
-	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + recordKey(machine, key, id)
+// lastAnswer is the version that the last answer to a key of the entity was given at; 0 when none is kept.
+func (e *Engine) lastAnswer(ctx context.Context, s *slot) (uint64, error) {
+	bucket := e.Names.Bucket(streams.IdempotencyBucket)
+	stored, err := lastMessage(ctx, e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.m.Name+"."+s.key+".*")
+	if err != nil {
+		return 0, fmt.Errorf("cannot find the last answer of %s %s: %w", s.m.Name, s.key, err)
+	}
+	if stored == nil {
+		return 0, nil
+	}
+	return answeredAt(stored.Data), nil
+}
+
+// answeredAt is the version of a kept answer; 0 for one that cannot be used.
+func answeredAt(data []byte) uint64 {
+	var r keptAnswer
+	var a machines.Answer
+	if json.Unmarshal(data, &r) != nil || json.Unmarshal(r.Answer, &a) != nil {
+		return 0
+	}
+	return a.Version
+}
+
+// disown takes the answers to keys away that were given at later versions than the value has: the transitions that they tell
+// of are lost, and whoever sends such a command again is to have it applied. It comes before the value is written
+// again, at a version above theirs.
+func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
+	if p.aside {
+		return nil
+	}
+	raw := kv.Codec[[]byte]{Decode: func(data []byte) ([]byte, error) { return data, nil }}
+	answers, err := kv.Open(ctx, p.e.JS, p.e.Names.Bucket(streams.IdempotencyBucket), raw)
+	if err != nil {
+		return err
+	}
+	for a, err := range answers.List(ctx, s.m.Name+"."+s.key+".*") {
+		if err != nil {
+			return fmt.Errorf("cannot find the answers of %s %s: %w", s.m.Name, s.key, err)
+		}
+		if answeredAt(a.Value) <= version {
+			continue
+		}
+		lost := map[string]any{"filter": "$KV." + answers.Name() + "." + a.Key}
+		if err := request(ctx, p.e.NC, "PURGE", "KV_"+answers.Name(), lost, new(answered)); err != nil {
+			return fmt.Errorf("cannot take an answer away that %s %s has lost: %w", s.m.Name, s.key, err)
+		}
+	}
+	return nil
 }
 
 // keyed reports whether the answer to a command is kept: it is one of a user, under a key of his own. Results and timers are
@@ -56,6 +99,7 @@ func (it *item) keyed() bool { return keyed(it.machine, it.addr.Last, it.id) }
 func (p *partition) recall(ctx context.Context, batch []*item) error {
 	var asked []*item
 	for _, it := range batch {
+		it.kept = nil
 		if it.slot != nil && it.slot.parked == nil && it.keyed() && it.slot.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil {
 			asked = append(asked, it)
 		}

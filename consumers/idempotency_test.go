@@ -188,3 +188,77 @@ func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
 	require.Equal(t, machines.Applied, w.ask(cmd).Outcome)
 	require.Equal(t, 1000, w.sum("a"))
 }
+
+// The value falls back: who repeats what it has lost is not told that it happened, but has it applied; what it still has is
+// answered as then. That later transitions happened is told by the events, or by the answers alone.
+func TestAKeyOfALostTransition(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string][]string{"EventsTell": nil, "AnswersTell": {streams.EventStream}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := noted(t, thingMachine)
+			w.start()
+			add := func(id, body string) streams.Command {
+				cmd := toThing("a", "add", body)
+				cmd.ID = id
+				return cmd
+			}
+			w.ask(toThing("a", "create", ""))
+			first := w.ask(add("first", `{"n":1}`))
+			bucket, err := w.JS.KeyValue(w.ctx, "things")
+			require.NoError(t, err)
+			older, err := bucket.Get(w.ctx, "default.a")
+			require.NoError(t, err)
+			lost := w.ask(add("lost", `{"n":10}`))
+			require.NotNil(t, w.ask(add("refused", `{"n":-1}`)).Refusal)
+			w.eventually("the answers", func() bool { return len(w.stream("KV_idempotency", ">")) == 3 })
+			w.stop()
+			_, err = bucket.Put(w.ctx, "default.a", older.Value())
+			require.NoError(t, err)
+			w.empty(append(lose, streams.CommandStream)...)
+			w.start()
+
+			again := w.ask(add("lost", `{"n":10}`))
+			require.False(t, again.Replayed)
+			require.Equal(t, machines.Applied, again.Outcome)
+			require.Greater(t, again.Version, lost.Version, "no version is given out twice")
+			require.Equal(t, 11, w.sum("a"))
+			require.Equal(t, 1, n.count("reconciled thing value-older"))
+			kept := w.ask(add("first", `{"n":1}`))
+			require.True(t, kept.Replayed)
+			require.Equal(t, first.Version, kept.Version)
+			require.False(t, w.ask(add("refused", `{"n":-1}`)).Replayed, "it is refused in the state of now")
+			w.stop()
+			w.empty(streams.CommandStream)
+			w.start()
+			require.True(t, w.ask(add("lost", `{"n":10}`)).Replayed, "the second time it is kept")
+			require.Equal(t, 11, w.sum("a"))
+		})
+	}
+}
+
+// The value is gone: whoever repeats the command that created it has it created.
+func TestTheKeyOfALostBirth(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	create := toThing("a", "create", "")
+	create.ID = "birth"
+	w.ask(create)
+	w.ask(toThing("a", "add", `{"n":1}`))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 2 })
+	w.stop()
+	w.empty("KV_things", streams.CommandStream)
+	w.start()
+	for range 3 { // that it is lost is told once, though a refusal follows it among the events
+		require.Equal(t, machines.CodeNotFound, w.ask(toThing("a", "idle", "")).Refusal.Code)
+		w.eventually("it is told", func() bool { return n.count("reconciled thing value-lost") == 1 })
+		w.stop()
+		w.start()
+	}
+	require.Equal(t, 1, n.count("reconciled thing value-lost"))
+	a := w.ask(create)
+	require.False(t, a.Replayed)
+	require.Equal(t, machines.Applied, a.Outcome)
+	require.EqualValues(t, 3, a.Version)
+}

@@ -3,8 +3,10 @@ package consumers
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,24 +20,24 @@ import (
 func (p *partition) fill(ctx context.Context, it *item) error {
 	s := it.slot
 	bucket := p.e.Names.Bucket(s.m.Plural)
-	events := make(chan error, 1)
 	var last lastEvent
-	go func() {
-		var err error
-		last, err = p.e.lastEvent(ctx, s)
-		events <- err
-	}()
+	var answered uint64
+	var errEvent, errAnswer error
+	var others sync.WaitGroup
+	others.Go(func() { last, errEvent = p.e.lastEvent(ctx, s) })
+	others.Go(func() { answered, errAnswer = p.e.lastAnswer(ctx, s) })
 	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
-	if err = errors.Join(err, <-events); err != nil {
+	others.Wait()
+	if err = errors.Join(err, errEvent, errAnswer); err != nil {
 		return fmt.Errorf("cannot load %s %s: %w", s.m.Name, s.key, err)
 	}
+	last.answered = answered
 	s.lastEvent, s.lastEventID = last.seq, last.id
 	if stored == nil {
 		if err := p.absent(ctx, s); err != nil {
 			return err
 		}
-		p.reborn(it, &last)
-		return nil
+		return p.reborn(ctx, it, &last)
 	}
 	s.revision = stored.Sequence
 	e, err := s.m.Decode(stored.Data)
@@ -58,7 +60,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	}
 	e.Commands, e.Outbox = nil, nil
 	s.entity = e
-	if err := p.reconcile(it, outbox, &last); err != nil {
+	if err := p.reconcile(ctx, it, outbox, &last); err != nil {
 		return err
 	}
 	if s.took(it) || it.reconciles() || p.mayLack(&s.entity) {
@@ -74,13 +76,13 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 		return err
 	}
 	s := it.slot
-	recent := s.recent
+	recent, revision := s.recent, s.revision
 	*s = *newSlot(it)
 	s.round = p.round
 	if err := p.fill(ctx, it); err != nil {
 		return err
 	}
-	if len(recent) > len(s.recent) { // memory has more of them than the value
+	if s.revision == revision && len(recent) > len(s.recent) { // memory has more of them than the value
 		s.recent = recent
 	}
 	return nil
@@ -112,11 +114,15 @@ func (d *Deps) missing(ctx context.Context, m *machines.Machine, bucket, key str
 
 // lastEvent is where the events of an entity end; sequence 0 says that there is none.
 type lastEvent struct {
-	seq     uint64
-	id      string
-	at      time.Time // when it was stored
-	version uint64    // 0 for one that no version has
+	seq      uint64
+	id       string
+	at       time.Time // when it was stored
+	version  uint64    // of the entity when it was emitted
+	answered uint64    // version of the last answer that is kept under a key
 }
+
+// highest is the highest version that the entity is known to have had.
+func (l *lastEvent) highest() uint64 { return max(l.version, l.answered) }
 
 // lastEvent finds the entity's last event.
 func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
@@ -132,7 +138,14 @@ func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
 		return lastEvent{}, fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
 	}
 	last := lastEvent{seq: m.Sequence, id: streams.Header(h, streams.HeaderID), at: m.Time}
-	last.version, _ = streams.VersionOf(s.m.Name, s.key, last.id)
+	var numbered bool
+	if last.version, numbered = streams.VersionOf(s.m.Name, s.key, last.id); !numbered { // of a refusal: the body says where the entity stood
+		var body struct {
+			Version uint64 `json:"version"`
+		}
+		_ = json.Unmarshal(m.Data, &body) // what cannot be read is nobody's
+		last.version = body.Version
+	}
 	return last, nil
 }
 

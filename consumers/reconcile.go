@@ -17,36 +17,65 @@ import (
 
 // What a reconciliation finds that cannot be put right.
 const (
-	problemValueLost  = "value-lost"  // there are events, but no value
-	problemValueOlder = "value-older" // the value is older than its events
+	problemValueLost  = "value-lost"  // there are events or answers, but no value
+	problemValueOlder = "value-older" // the value is older than its events or answers
 	problemEventsLost = "events-lost" // events that the value says were stored are gone
 )
 
 // eventLife is how long every event is kept at least: after it nobody wonders where they are.
 var eventLife = streams.LifeOf(string(machines.ClassProgress))
 
-// reborn is for an entity without a value: its versions go on after those of its events, so that no id of an event is given
-// out twice.
-func (p *partition) reborn(it *item, last *lastEvent) {
+// reborn is for an entity without a value: its versions go on after those of its events and answers, so that no id of an event
+// is given out twice. That the value is lost is told once.
+func (p *partition) reborn(ctx context.Context, it *item, last *lastEvent) error {
 	s := it.slot
-	if last.version == 0 {
-		return
+	highest := last.highest()
+	if highest == 0 {
+		return nil
 	}
-	s.entity.Version = last.version
+	s.entity.Version = highest
+	if told, err := p.e.mourned(ctx, s); err != nil || told == highest {
+		return err
+	}
+	if err := p.disown(ctx, s, 0); err != nil {
+		return err
+	}
 	p.tell(s, problemValueLost, last)
 	msg := it.event(machines.EventReconciled, lost(problemValueLost, 0, last))
 	msg.Refusal, msg.N = it.seq, 1
 	s.loose = append(s.loose, msg)
+	return nil
 }
 
-// reconcile holds a loaded entity against its last event.
-func (p *partition) reconcile(it *item, outbox []machines.Message, last *lastEvent) error {
+// mourned is the version at which an event said last that the value is lost; 0 when none did.
+func (e *Engine) mourned(ctx context.Context, s *slot) (uint64, error) {
+	m, err := lastMessage(ctx, e.JS, e.Names.Stream(streams.EventStream), e.Names.Event(s.m.Name, s.key, machines.EventReconciled))
+	if err != nil || m == nil {
+		return 0, err
+	}
+	var body struct {
+		Version uint64 `json:"version"`
+		Data    struct {
+			Problem string `json:"problem"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(m.Data, &body) != nil || body.Data.Problem != problemValueLost {
+		return 0, nil
+	}
+	return body.Version, nil
+}
+
+// reconcile holds a loaded entity against its last event and the last answer to a key.
+func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.Message, last *lastEvent) error {
 	s := it.slot
 	missing := unpublished(s.m.Name, s.key, outbox, last, &s.entity)
-	problem := ""
+	problem, version := "", s.entity.Version
 	switch {
-	case last.version > s.entity.Version:
+	case last.highest() > version:
 		problem = problemValueOlder
+		if err := p.disown(ctx, s, version); err != nil {
+			return err
+		}
 	case last.seq < s.entity.LastEvent && time.Since(s.entity.UpdatedAt) < eventLife:
 		problem = problemEventsLost
 	case len(missing) > 0:
@@ -57,8 +86,7 @@ func (p *partition) reconcile(it *item, outbox []machines.Message, last *lastEve
 	}
 	p.tell(s, problem, last)
 	in := machines.Input{Command: machines.CommandReconcile, ID: it.id, Seq: it.seq, Time: it.time.UTC()}
-	version := s.entity.Version
-	next, event, err := s.m.Reconciled(s.entity, last.version, in, lost(problem, version, last))
+	next, event, err := s.m.Reconciled(s.entity, last.highest(), in, lost(problem, version, last))
 	if err != nil {
 		return err
 	}
@@ -86,7 +114,11 @@ func (p *partition) tell(s *slot, problem string, last *lastEvent) {
 
 // lost is the data of the event.
 func lost(problem string, version uint64, last *lastEvent) map[string]any {
-	return map[string]any{"problem": problem, "version": version, "lastEvent": last.id, "lastEventVersion": last.version}
+	data := map[string]any{"problem": problem, "version": version, "lastEvent": last.id, "lastEventVersion": last.version}
+	if last.answered > last.version {
+		data["lastAnswerVersion"] = last.answered
+	}
+	return data
 }
 
 // renumbered is an event under another version.
