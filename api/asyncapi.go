@@ -148,7 +148,7 @@ func commandHeaders() doc {
 		streams.HeaderActor:  text("Who asks"),
 		streams.HeaderReason: text("Why"),
 		streams.HeaderWait:   text("How long the sender waits for what comes of it, such as 30s; events may tell, nothing depends on it"),
-		streams.HeaderExpect: text("Refuse unless the entity is at this revision"),
+		streams.HeaderExpect: text("Refuse unless the entity is at this revision, or one of several with commas between them; * is any that there is"),
 		streams.HeaderReply:  text("Where the answer goes"),
 		streams.HeaderTrace:  text("W3C trace context"),
 	}}

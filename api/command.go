@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -159,13 +160,14 @@ func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Sch
 	if cmd.ID == "" {
 		cmd.ID = streams.MadeUpID(rand.Text())
 	}
-	cmd.Expect, err = q.expect(m, key, name)
-	return cmd, wait, err
+	if cmd.Expect, p = q.expect(m, name); p != nil {
+		return cmd, wait, p
+	}
+	return cmd, wait, nil
 }
 
-// expect turns If-Match into the revision that the engine checks. What it cannot check, a list or "*", is resolved by
-// a read: the engine then checks that nothing has changed since.
-func (q *request) expect(m *machines.Machine, key, command string) (string, error) {
+// expect turns If-Match into what the engine checks, after it has looked at the key of the command.
+func (q *request) expect(m *machines.Machine, command string) (string, *Problem) {
 	lines := q.r.Header["If-Match"]
 	if len(lines) == 0 {
 		if c, _ := m.Input(command); !c.Birth && slices.Contains(q.o.RequireIfMatch, m.Name) {
@@ -179,30 +181,17 @@ func (q *request) expect(m *machines.Machine, key, command string) (string, erro
 	}
 	var strong []string
 	for _, t := range list {
-		if n, err := strconv.ParseUint(t.value, 10, 64); err == nil && !t.weak && strconv.FormatUint(n, 10) == t.value {
+		if n, err := strconv.ParseUint(t.value, 10, 64); err == nil && n > 0 && !t.weak && strconv.FormatUint(n, 10) == t.value {
 			strong = append(strong, t.value)
 		}
 	}
-	if len(strong) == 1 && len(list) == 1 && strong[0] != "0" {
-		return strong[0], nil
+	switch {
+	case all:
+		return "*", nil
+	case len(strong) == 0:
+		return "", problem(machines.CodePrecondition, "If-Match names no ETag that an entity can have")
 	}
-	e, err := q.buckets[m.Name].Get(q.ctx(), key)
-	if errors.Is(err, kv.ErrNotFound) {
-		return "", problem(machines.CodePrecondition, "the entity does not exist")
-	}
-	if err != nil && !errors.Is(err, kv.ErrCorrupt) {
-		return "", err
-	}
-	if all {
-		return "", nil // it exists; the engine decides the rest
-	}
-	now := strconv.FormatUint(e.Revision, 10)
-	for _, revision := range strong {
-		if revision == now {
-			return now, nil
-		}
-	}
-	return "", problem(machines.CodePrecondition, "the entity is at none of the revisions of If-Match").with("ETag", etag(e.Revision))
+	return strings.Join(strong, ","), nil
 }
 
 func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answer, error) {
@@ -280,6 +269,9 @@ func denied(m *machines.Machine, a *machines.Answer) *Problem {
 		}
 		if a.Refusal.Allowed == nil {
 			p.AllowedCommands = m.Allowed(p.CurrentState)
+		}
+		if a.Refusal.Code == machines.CodePrecondition && a.Revision != 0 && !a.Replayed {
+			p = p.with("ETag", etag(a.Revision))
 		}
 		return p
 	}

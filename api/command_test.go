@@ -136,6 +136,27 @@ func TestCommands(t *testing.T) {
 			require.Equal(t, 200, a.StatusCode, "%s: %s", match, a.body)
 		}
 	})
+	t.Run("IfMatchUnderAKey", func(t *testing.T) { // the key comes first: a repetition is answered as then, whatever the entity is at by now
+		tag := b.get("/v1/gadgets/" + b.made("k")).Header.Get("ETag")
+		for i, match := range []string{"TAG", `"1", TAG`, "*"} {
+			tag = b.get("/v1/gadgets/k").Header.Get("ETag")
+			match, key := strings.ReplaceAll(match, "TAG", tag), "match-"+strconv.Itoa(i)
+			first := b.post("/v1/gadgets/k/resize", `{"size":3}`, "If-Match", match, "Idempotency-Key", key)
+			require.Equal(t, 200, first.StatusCode, "%s: %s", match, first.body)
+			again := b.post("/v1/gadgets/k/resize", `{"size":3}`, "If-Match", match, "Idempotency-Key", key)
+			require.Equal(t, 200, again.StatusCode, "%s: %s", match, again.body)
+			require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+			require.Equal(t, string(first.body), string(again.body))
+		}
+		now := b.get("/v1/gadgets/k").Header.Get("ETag")
+		p := b.post("/v1/gadgets/k/resize", `{"size":3}`, "If-Match", tag, "Idempotency-Key", "late")
+		p.problem(t, 412, machines.CodePrecondition)
+		require.Equal(t, now, p.Header.Get("ETag"), "what it is at")
+		b.post("/v1/gadgets/k/resize", `{"size":3}`, "If-Match", now, "Idempotency-Key", "late").problem(t, 422, machines.CodeKeyReused)
+		b.post("/v1/gadgets/gone/resize", `{"size":3}`, "If-Match", "*", "Idempotency-Key", "never").problem(t, 412, machines.CodePrecondition)
+		b.made("gone")
+		b.post("/v1/gadgets/gone/resize", `{"size":3}`, "If-Match", "*", "Idempotency-Key", "never").problem(t, 412, machines.CodePrecondition)
+	})
 	t.Run("Children", func(t *testing.T) {
 		a := b.post("/v1/gadgets/a/parts/wheel/mount", `{"weight":3}`)
 		require.Equal(t, 200, a.StatusCode, string(a.body))

@@ -176,8 +176,8 @@ func checkHeaders(cmd streams.Command) *Problem {
 	if streams.MadeUp(cmd.ID) {
 		return invalid("header."+streams.HeaderID, "must not begin with ~, as the ids of commands without a key do")
 	}
-	if _, err := strconv.ParseUint(cmd.Expect, 10, 64); cmd.Expect != "" && err != nil {
-		return invalid("header."+streams.HeaderExpect, "must be a revision")
+	if _, ok := streams.ParseExpected(cmd.Expect); cmd.Expect != "" && !ok {
+		return invalid("header."+streams.HeaderExpect, "must be a revision, revisions with commas between them, or *")
 	}
 	return nil
 }

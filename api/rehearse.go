@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/bcc94042/instar/kv"
@@ -36,7 +35,7 @@ func (q *request) rehearse(m *machines.Machine, cmd streams.Command) error {
 			return problem(machines.CodeParked, "the stored value cannot be read by this version of the program")
 		}
 	}
-	if cmd.Expect != "" && cmd.Expect != strconv.FormatUint(stored.Revision, 10) {
+	if expected, ok := streams.ParseExpected(cmd.Expect); ok && !expected.Holds(stored.Revision) {
 		return problem(machines.CodePrecondition, "the entity is at another revision than that of If-Match").with("ETag", etag(stored.Revision))
 	}
 	next, out, err := m.Step(e, machines.Input{Command: cmd.Name, ID: cmd.ID, Time: time.Now().UTC(), Actor: cmd.Actor, Reason: cmd.Reason, Body: cmd.Body})

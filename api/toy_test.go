@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -197,7 +196,7 @@ func (e *engine) take(msg jetstream.Msg) {
 		return
 	}
 	h := msg.Headers()
-	id, hash := streams.Header(h, streams.HeaderID), addr.Last+" "+string(msg.Data())
+	id, hash := streams.Header(h, streams.HeaderID), addr.Last+" "+streams.Header(h, streams.HeaderExpect)+" "+string(msg.Data())
 	if asked := streams.Header(h, streams.HeaderLookup); asked != "" {
 		id = asked
 	}
@@ -240,8 +239,10 @@ func (e *engine) apply(m *machines.Machine, addr streams.Address, msg jetstream.
 		answer.Outcome, answer.Refusal = machines.Refused, r
 		return answer
 	}
-	if want := streams.Header(h, streams.HeaderExpect); want != "" && want != fmt.Sprint(e.revision[at]) {
-		return refuse(&machines.Refusal{Code: machines.CodePrecondition, Message: "it is at another revision", State: entity.State})
+	if want := streams.Header(h, streams.HeaderExpect); want != "" {
+		if expected, ok := streams.ParseExpected(want); !ok || !expected.Holds(e.revision[at]) {
+			return refuse(&machines.Refusal{Code: machines.CodePrecondition, Message: "it is at another revision", State: entity.State})
+		}
 	}
 	in := machines.Input{Command: addr.Last, ID: answer.CommandID, Seq: meta.Sequence.Stream, Time: meta.Timestamp, Actor: streams.Header(h, streams.HeaderActor), Reason: streams.Header(h, streams.HeaderReason), Wait: streams.WaitOf(h), Body: msg.Data()}
 	next, out, err := m.Step(*entity, in)

@@ -189,6 +189,41 @@ func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
 	require.Equal(t, 1000, w.sum("a"))
 }
 
+// A key is bound to all that decides what the command does: the revision that was expected, too. It is looked at first.
+func TestAKeyWithAnExpectedRevision(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	add := func(id, expect string) machines.Answer {
+		cmd := toThing("a", "add", `{"n":1}`)
+		cmd.ID, cmd.Expect = id, expect
+		return w.ask(cmd)
+	}
+	code := func(a machines.Answer) string {
+		if a.Refusal == nil {
+			return a.Outcome
+		}
+		return a.Refusal.Code
+	}
+	require.Equal(t, machines.CodePrecondition, code(add("early", "*")))
+	at := w.ask(toThing("a", "create", "")).Revision
+	for _, expect := range []string{fmt.Sprint(at), fmt.Sprintf("7777,%d", at+1), "*"} {
+		first := add("key "+expect, expect)
+		require.Equal(t, machines.Applied, code(first), expect)
+		again := add("key "+expect, expect)
+		require.True(t, again.Replayed)
+		again.Replayed = false
+		require.Equal(t, first, again)
+		require.Equal(t, machines.CodeKeyReused, code(add("key "+expect, "")))
+		w.eventually("its answer is kept", func() bool { return len(w.stream("KV_idempotency", ">")) > 0 })
+	}
+	require.Equal(t, 3, w.sum("a"))
+	require.Equal(t, machines.CodePrecondition, code(add("late", fmt.Sprint(at))))
+	require.Equal(t, machines.CodeKeyReused, code(add("late", fmt.Sprint(at+3))))
+	require.Equal(t, machines.CodePrecondition, code(add("", "1,2")))
+	require.Equal(t, machines.CodeValidation, code(add("", "1,,2")))
+	require.Equal(t, machines.CodePrecondition, code(add("early", "*")), "it did not exist then")
+}
+
 // The value falls back: who repeats what it has lost is not told that it happened, but has it applied; what it still has is
 // answered as then. That later transitions happened is told by the events, or by the answers alone.
 func TestAKeyOfALostTransition(t *testing.T) {

@@ -93,7 +93,7 @@ func (p *partition) read(d delivery) *item {
 		it.letter = r.Message
 		return it
 	}
-	it.hash = fingerprint(addr.Last, d.msg.Data())
+	it.hash = fingerprint(addr.Last, streams.Header(h, streams.HeaderExpect), d.msg.Data())
 	it.identify(h)
 	return it
 }
@@ -117,10 +117,15 @@ func (it *item) identify(h nats.Header) {
 	it.id, it.answer.CommandID = id, id
 }
 
-func fingerprint(command string, body []byte) string {
+// fingerprint is what a key is bound to: all that decides what the command does.
+func fingerprint(command, expect string, body []byte) string {
 	h := fnv.New64a()
 	h.Write([]byte(command)) // never fails
 	h.Write([]byte{0})
+	if expect != "" {
+		h.Write([]byte(expect))
+		h.Write([]byte{0})
+	}
 	h.Write(bytes.TrimSpace(body))
 	return strconv.FormatUint(h.Sum64(), 36)
 }
@@ -208,7 +213,7 @@ func (it *item) asThen(o *machines.Outcome) {
 
 // reused refuses an id that was used for something else.
 func (it *item) reused(id string) {
-	it.refuse(&machines.Refusal{Code: machines.CodeKeyReused, Message: fmt.Sprintf("the id %q was used before for another command or body", id)})
+	it.refuse(&machines.Refusal{Code: machines.CodeKeyReused, Message: fmt.Sprintf("the id %q was used before for another command, body or expected revision", id)})
 	it.settle(it.slot)
 }
 
@@ -223,13 +228,16 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 	if want == "" {
 		return nil
 	}
-	n, err := strconv.ParseUint(want, 10, 64)
-	if err != nil {
-		return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is not a revision"})
+	expected, ok := streams.ParseExpected(want)
+	if !ok {
+		return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is no revision, list of revisions or *"})
 	}
 	s := it.slot
-	if s.dirty || n != s.revision {
-		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %d any more", s.m.Name, s.key, n)}
+	switch {
+	case expected.Any && !s.entity.Exists():
+		return &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.key)}
+	case !expected.Any && (s.dirty || !expected.Holds(s.revision)):
+		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %s any more", s.m.Name, s.key, strings.ReplaceAll(want, ",", " or "))}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ const (
 	HeaderID       = "Nats-Msg-Id"            // the idempotency key, scoped to the entity (see CommandID)
 	HeaderActor    = "Instar-Actor"           // who asks
 	HeaderReason   = "Instar-Reason"          // why
-	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is at that revision
+	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is as expected (see Expected)
 	HeaderFence    = "Instar-Fence"           // of a report: the claim that it was made under; refused when a later one is known
 	HeaderReply    = "Instar-Reply"           // where the answer goes
 	HeaderWait     = "Instar-Wait"            // how long the sender waits for what comes of it, such as 30s; it changes nothing
