@@ -69,9 +69,11 @@ type batch struct {
 	StartedAt time.Time     `json:"startedAt"`
 	UpdatedAt time.Time     `json:"updatedAt"`
 	After     string        `json:"after,omitempty"` // the key of the last entity whose turn has come
+	Since     time.Time     `json:"since,omitzero"`  // when that was stored: the entities behind it may have got the command since then
 	Progress  BatchProgress `json:"progress"`
 	Cancelled bool          `json:"cancelled,omitempty"`
 	Done      bool          `json:"done,omitempty"`
+	Expired   bool          `json:"expired,omitempty"` // it stalled for so long that it cannot go on
 }
 
 const (
@@ -189,8 +191,8 @@ func (q *request) readBatch(schema *huma.Schema, b *batch) error {
 	if b.Reason, p = reason(q.r); p != nil {
 		return p
 	}
-	b.Actor, b.StartedAt = q.who.name, time.Now().UTC()
-	b.UpdatedAt, b.Progress.Failures = b.StartedAt, []BatchFailure{}
+	b.Actor, b.StartedAt = q.who.name, wallClock()
+	b.UpdatedAt, b.Since, b.Progress.Failures = b.StartedAt, b.StartedAt, []BatchFailure{}
 	if _, p := b.query(m); p != nil {
 		return p
 	}
@@ -263,13 +265,28 @@ func (q *request) claimBatch(id string, b *batch) (uint64, error) {
 	if b.Done || !b.stalled() {
 		return 0, nil
 	}
-	b.UpdatedAt, b.Done = time.Now().UTC(), b.Cancelled // its process died before it could end it
+	b.UpdatedAt, b.Done = wallClock(), b.Cancelled // its process died before it could end it
+	if !b.Done && b.late(q.o.KeysFor) {
+		b.Done, b.Expired = true, true
+	}
 	rev, err = q.operations.Put(q.ctx(), id, *b, stored.Revision)
 	if kv.Conflict(err) {
 		return 0, nil // somebody else was faster
 	}
+	if b.Done {
+		rev = 0
+	}
 	return rev, err
 }
+
+// late reports whether the answers to the commands that were sent to the next entities may be kept no longer, or not until those
+// that are sent now are decided: each of them might be applied again.
+func (b *batch) late(keysFor time.Duration) bool {
+	return time.Now().After(b.Since.Add(keysFor - min(keysFor/4, 10*time.Minute)))
+}
+
+// wallClock is the time without that of the machine's monotonic clock, which stands while the machine is suspended.
+func wallClock() time.Time { return time.Now().UTC().Round(0) }
 
 func sameBatch(a, b *batch) bool {
 	one, err := json.Marshal(a.Request)
@@ -339,6 +356,8 @@ func operationOf(id string, b *batch) *OperationStatus {
 		Step: "running", StartedAt: &b.StartedAt, UpdatedAt: &b.UpdatedAt, Progress: &b.Progress,
 	}}
 	switch {
+	case b.Expired:
+		op.Metadata.Step, op.Error = "expired", &OperationError{Code: "expired", Message: "it stalled for longer than answers to keys are kept: of the next 100 entities it is not known which have got the command; send what is left as a new batch"}
 	case b.Done && b.Cancelled:
 		op.Metadata.Step, op.Error = "cancelled", &OperationError{Code: "cancelled", Message: "it was cancelled; what was sent is not taken back"}
 	case b.Done:

@@ -18,11 +18,15 @@ func (s *Server) runBatch(id string, b batch, rev uint64) {
 	for !b.Done && s.closing.Err() == nil {
 		kq, _ := b.query(m) // checked before
 		page := s.o.Indexes[m.Name].List(kq)
-		s.sendPage(id, &b, page.Items)
-		if n := len(page.Items); n > 0 && s.closing.Err() == nil {
+		ended := s.sendPage(id, &b, page.Items)
+		if n := len(page.Items); n > 0 && ended {
 			b.After = page.Items[n-1].Key
 		}
-		b.Done, b.UpdatedAt = page.Next == "" && s.closing.Err() == nil, time.Now().UTC()
+		b.Expired = !ended && s.closing.Err() == nil
+		b.Done, b.UpdatedAt = page.Next == "" && ended || b.Expired, wallClock()
+		if ended {
+			b.Since = b.UpdatedAt
+		}
 		var err error
 		if rev, err = s.saveBatch(id, &b, rev); err != nil {
 			s.o.Log.Warn("a batch stops here; sent again under its key, it goes on", "batch", id, "error", err)
@@ -51,12 +55,18 @@ func (s *Server) saveBatch(id string, b *batch, rev uint64) (uint64, error) {
 }
 
 // sendPage sends the command to some entities and counts what became of it. When the server is being closed nothing is
-// counted: whoever goes on sends it again, and each entity answers as then.
-func (s *Server) sendPage(id string, b *batch, items []kv.Item) {
+// counted: whoever goes on sends it again, and each entity answers as then. Nothing is counted either, and no more is sent, when it has
+// become too late for that.
+func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 	outcomes := make([]BatchFailure, len(items)) // Code is the outcome
 	gate := make(chan struct{}, batchAtOnce)
+	late := false
 	for i, it := range items {
 		gate <- struct{}{}
+		if late = b.late(s.o.KeysFor); late {
+			<-gate
+			break
+		}
 		go func() {
 			defer func() { <-gate }()
 			outcomes[i] = s.sendOne(id, b, it.Key)
@@ -65,8 +75,8 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) {
 	for range batchAtOnce {
 		gate <- struct{}{}
 	}
-	if s.closing.Err() != nil {
-		return
+	if s.closing.Err() != nil || late {
+		return false
 	}
 	p := &b.Progress
 	p.Matched += len(items)
@@ -90,6 +100,7 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) {
 			p.Failures = append(p.Failures, o)
 		}
 	}
+	return true
 }
 
 func (s *Server) sendOne(id string, b *batch, key string) BatchFailure {

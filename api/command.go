@@ -37,7 +37,7 @@ type CommandResult struct {
 type CommandStored struct {
 	Outcome   string `json:"outcome" enum:"stored,applied,unchanged" doc:"stored: the engine has not answered yet; else its answer, while the entity has not settled yet"`
 	CommandID string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
-	Operation string `json:"operation" doc:"Where to ask what has become of it: under /v1/operations/"`
+	Operation string `json:"operation,omitempty" doc:"Where to ask what has become of it: under /v1/operations/. None for a command without a key that was to be answered at once: its events carry the commandId"`
 	Sequence  uint64 `json:"sequence,omitempty" doc:"Of the command in its stream"`
 	State     string `json:"state,omitempty" doc:"The state of the entity as far as it is known"`
 	Revision  uint64 `json:"revision,omitempty"`
@@ -61,7 +61,7 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 		},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The engine has answered", Content: s.bodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: text(32)}, "Preference-Applied": {Schema: text(64)}, headerReplayed: replayedHeader()}},
-			"202": {Description: "The command is stored; Location is the operation", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}, headerReplayed: replayedHeader()}},
+			"202": {Description: "The command is stored; Location is the operation, if the command has a key or was sent with Prefer or ?settle", Content: s.bodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, "Preference-Applied": {Schema: text(64)}, headerReplayed: replayedHeader()}},
 		},
 	}}
 	if c.Admin {
@@ -255,8 +255,10 @@ func inProgress(id string) *Problem {
 
 // stored answers 202.
 func (q *request) stored(m *machines.Machine, cmd streams.Command, body CommandStored) error {
-	body.Operation = operationName(m.Name, cmd.Key, cmd.ID)
-	q.w.Header().Set("Location", "/v1/operations/"+body.Operation)
+	if !streams.MadeUp(cmd.ID) { // else no answer is kept that could be looked up
+		body.Operation = operationName(m.Name, cmd.Key, cmd.ID)
+		q.w.Header().Set("Location", "/v1/operations/"+body.Operation)
+	}
 	return q.json(http.StatusAccepted, body)
 }
 

@@ -309,6 +309,13 @@ func TestUnansweredIsAccepted(t *testing.T) {
 	require.Equal(t, "/v1/operations/gadget.default.slow.k1", a.Header.Get("Location"))
 	require.Equal(t, "stored", a.json(t)["outcome"])
 	require.Equal(t, "k1", a.json(t)["commandId"])
+
+	a = b.post("/v1/gadgets/slow/create", `{"spec":{"name":"a"}}`) // nothing is kept of it, so no operation is promised
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	require.Empty(t, a.Header.Get("Location"))
+	require.NotContains(t, a.json(t), "operation")
+	require.NotZero(t, a.json(t)["sequence"])
+	require.NotEmpty(t, a.json(t)["commandId"])
 }
 
 func TestStorageGone(t *testing.T) {

@@ -39,9 +39,10 @@ func (s *Server) TakeBatches() func() {
 	}
 }
 
-// LeaveBatch stores a batch of boss whose process has died after the entity of that key.
-func (s *Server) LeaveBatch(id, request, after string) error {
-	b := batch{Namespace: defaultNamespace, Actor: "boss", After: after, UpdatedAt: time.Now().Add(-2 * batchStalled), Progress: BatchProgress{Failures: []BatchFailure{}}}
+// LeaveBatch stores a batch of boss whose process died so long ago, after the entity of that key.
+func (s *Server) LeaveBatch(id, request, after string, ago time.Duration) error {
+	then := time.Now().Add(-ago)
+	b := batch{Namespace: defaultNamespace, Actor: "boss", After: after, UpdatedAt: then, Since: then, Progress: BatchProgress{Failures: []BatchFailure{}}}
 	if err := json.Unmarshal([]byte(request), &b.Request); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type OperationMetadata struct {
 	Target    string         `json:"target,omitempty" doc:"The path of the entity"`
 	Command   string         `json:"command,omitempty" doc:"Of a batch: the command that it sends"`
 	CommandID string         `json:"commandId,omitempty"`
-	Step      string         `json:"step" doc:"Of a command: stored while the engine has not decided, then the state of the entity, as far as the command led it, or superseded. Of a batch: running, stalled, cancelling, cancelled or done"`
+	Step      string         `json:"step" doc:"Of a command: stored while the engine has not decided, then the state of the entity, as far as the command led it, or superseded. Of a batch: running, stalled, cancelling, cancelled, expired or done"`
 	StartedAt *time.Time     `json:"startedAt,omitempty"`
 	UpdatedAt *time.Time     `json:"updatedAt,omitempty"`
 	Progress  *BatchProgress `json:"progress,omitempty" doc:"Of a batch"`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 func TestOperationOfACommand(t *testing.T) {
@@ -219,13 +220,24 @@ func TestBatchEndsAndGoesOn(t *testing.T) {
 	require.EqualValues(t, 100, op["metadata"].(map[string]any)["progress"].(map[string]any)["matched"])
 	b.engine.hush(nil)
 
-	require.NoError(t, b.server.LeaveBatch("default.left", `{"machine":"gadget","command":"resize","body":{"size":2}}`, "default.g099"))
+	require.NoError(t, b.server.LeaveBatch("default.left", body, "default.g099", time.Minute))
 	op = b.get("/v1/operations/batch.default.left").json(t)
 	require.Equal(t, "stalled", op["metadata"].(map[string]any)["step"])
 	a = b.post("/v1/batches", body, "Idempotency-Key", "left")
 	op = b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)
 	require.Equal(t, true, op["done"])
 	require.EqualValues(t, all-100, op["response"].(map[string]any)["matched"])
+
+	// The keys of what was sent are forgotten by now: whoever goes on would send the page again.
+	require.NoError(t, b.server.LeaveBatch("default.old", body, "default.g099", streams.IdempotencyWindow-time.Minute))
+	before := b.stored()
+	a = b.post("/v1/batches", body, "Idempotency-Key", "old")
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	op = b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)
+	require.Equal(t, true, op["done"])
+	require.Equal(t, "expired", op["metadata"].(map[string]any)["step"])
+	require.Equal(t, "expired", op["error"].(map[string]any)["code"])
+	require.Equal(t, before, b.stored(), "nothing was sent")
 
 	defer b.server.TakeBatches()()
 	b.post("/v1/batches", body).problem(t, 429, "rate-limited")

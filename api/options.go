@@ -50,6 +50,8 @@ type Options struct {
 
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
 
+	KeysFor time.Duration // how long the answer to a key is kept; 0 is [streams.IdempotencyWindow]
+
 	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say
 	Checks func(ctx context.Context) []Check // nil has none
 

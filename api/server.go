@@ -66,6 +66,9 @@ func New(o Options) (*Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if o.KeysFor == 0 {
+		o.KeysFor = streams.IdempotencyWindow
+	}
 	if o.AnswerWithin == 0 {
 		o.AnswerWithin = 10 * time.Second
 	}

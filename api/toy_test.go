@@ -196,7 +196,7 @@ func (e *engine) take(msg jetstream.Msg) {
 		return
 	}
 	h := msg.Headers()
-	id, hash := streams.Header(h, streams.HeaderID), addr.Last+" "+streams.Header(h, streams.HeaderExpect)+" "+string(msg.Data())
+	id, hash := streams.Header(h, streams.HeaderID), addr.Last+streams.Header(h, streams.HeaderExpect)+" "+string(msg.Data())
 	if asked := streams.Header(h, streams.HeaderLookup); asked != "" {
 		id = asked
 	}

@@ -304,7 +304,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Outbox:      a.outbox,
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
-		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(),
+		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
 		Admit: a.admit,
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
