@@ -34,7 +34,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	last.answered = answered
 	s.lastEvent, s.lastEventID = last.seq, last.id
 	if stored == nil {
-		if err := p.absent(ctx, s); err != nil {
+		if err := p.absent(ctx, s, last.highest() > 0); err != nil {
 			return err
 		}
 		return p.reborn(ctx, it, &last)
@@ -88,10 +88,10 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 	return nil
 }
 
-// absent makes sure that an entity that its index has is not taken for one that is not there: a block of the bucket that
-// cannot be read is answered like a key that was never written.
-func (p *partition) absent(ctx context.Context, s *slot) error {
-	if ix := p.e.Indexes[s.m.Name]; ix == nil || ix.Lacks(s.key) {
+// absent makes sure that an entity that was there, or that its index has, is not taken for one that is not: a block of the bucket
+// that cannot be read is answered like a key that was never written.
+func (p *partition) absent(ctx context.Context, s *slot, was bool) error {
+	if ix := p.e.Indexes[s.m.Name]; !was && (ix == nil || ix.Lacks(s.key)) {
 		return nil
 	}
 	bucket := p.e.Names.Bucket(s.m.Plural)

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/kv"
@@ -24,6 +25,7 @@ func (e *Engine) reconcileAll(ctx context.Context) {
 			select {
 			case <-ix.Ready():
 				e.reconcilePass(ctx, e.byName[name], ix)
+				e.missingPass(ctx, e.byName[name], ix)
 			case <-ctx.Done():
 				return
 			}
@@ -50,16 +52,90 @@ func (e *Engine) reconcilePass(ctx context.Context, m *machines.Machine, ix *kv.
 			case <-ctx.Done():
 				return
 			}
-			if lacks, err := e.lacks(ctx, m, item.Key); err != nil {
-				e.Log.Debug("an entity cannot be held against its streams; the next pass looks again", "machine", m.Name, "key", item.Key, "error", err)
-			} else if lacks {
-				e.sendReconcile(ctx, m, item.Key)
-			}
+			e.inspect(ctx, m, item.Key)
 		}
 		if q.After = page.Next; q.After == "" {
 			return
 		}
 	}
+}
+
+// inspect has the owner of an entity look again when something is missing of it.
+func (e *Engine) inspect(ctx context.Context, m *machines.Machine, key string) {
+	if lacks, err := e.lacks(ctx, m, key); err != nil {
+		e.Log.Debug("an entity cannot be held against its streams; the next pass looks again", "machine", m.Name, "key", key, "error", err)
+	} else if lacks {
+		e.sendReconcile(ctx, m, key)
+	}
+}
+
+// missingPass looks for entities of one machine that were born, as their events say, and that the index never had: their values
+// are lost. It asks for the subjects of births only, one per entity, 100,000 at once, which are some 10 MB for a moment.
+func (e *Engine) missingPass(ctx context.Context, m *machines.Machine, ix *kv.Index) {
+	if m == nil {
+		return
+	}
+	tick := time.NewTicker(time.Second / reconcilePace)
+	defer tick.Stop()
+	for _, filter := range e.births(m) {
+		for offset := 0; ; {
+			subjects, total, err := e.subjects(ctx, filter, offset)
+			if err != nil {
+				e.Log.Debug("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
+				return
+			}
+			for subject := range subjects {
+				a, err := e.Names.ParseEvent(subject, m.Parent != "")
+				if err != nil || !e.owned().Has(streams.Partition(m.Name, a.Key)) || !ix.Lacks(a.Key) {
+					continue
+				}
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return
+				}
+				e.inspect(ctx, m, a.Key)
+			}
+			if offset += len(subjects); len(subjects) == 0 || offset >= total {
+				break
+			}
+		}
+	}
+}
+
+// births are the subjects of the events that tell of births.
+func (e *Engine) births(m *machines.Machine) []string {
+	anyKey := "*.*"
+	if m.Parent != "" {
+		anyKey = "*.*.*"
+	}
+	var filters []string
+	for _, edge := range m.Edges {
+		if edge.From != machines.None || len(edge.Emit) == 0 {
+			continue
+		}
+		if t, ok := m.Event(edge.Emit[0]); ok {
+			filters = append(filters, e.Names.Event(m.Name, anyKey, t.Subject))
+		}
+	}
+	slices.Sort(filters)
+	return slices.Compact(filters)
+}
+
+// subjects are those of EVENTS under a filter, from an offset on, and how many there are in all.
+func (e *Engine) subjects(ctx context.Context, filter string, offset int) (map[string]uint64, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var answer struct {
+		answered
+		Total int `json:"total"`
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	page := map[string]any{"subjects_filter": filter, "offset": offset}
+	err := request(ctx, e.NC, "INFO", e.Names.Stream(streams.EventStream), page, &answer)
+	return answer.State.Subjects, answer.Total, err
 }
 
 // owned are the partitions of this process.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/kv"
@@ -275,4 +277,42 @@ func TestWhatIsMissingIsFoundWithoutACommand(t *testing.T) {
 	w.reaches("a", "broken")
 	_, revision := w.entity(thingMachine, "default.calm")
 	require.EqualValues(t, 1, revision, "what lacks nothing is left alone")
+}
+
+// A value that is gone is found without a command to its entity, as long as the event of its birth is kept, and told once. What
+// has ended, or was deleted with a marker, is not missing.
+func TestALostValueIsFoundWithoutACommand(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	for _, id := range []string{"lost", "calm", "closed", "deleted"} {
+		w.ask(toThing(id, "create", ""))
+	}
+	w.ask(toThing("lost", "add", `{"n":1}`))
+	w.ask(toThing("closed", "close", ""))
+	w.eventually("their events", func() bool { return len(w.stream(streams.EventStream, "instar.evt.thing.>")) == 6 })
+	w.stop()
+	bucket, err := w.JS.KeyValue(w.ctx, "things")
+	require.NoError(t, err)
+	require.NoError(t, bucket.Purge(w.ctx, "default.deleted"))
+	values, err := w.JS.Stream(w.ctx, "KV_things")
+	require.NoError(t, err)
+	require.NoError(t, values.Purge(w.ctx, jetstream.WithPurgeSubject("$KV.things.default.lost")))
+	ix := kv.NewIndex(w.JS, "things", func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{})
+	w.also(ix.Run)
+	<-ix.Ready()
+	w.indexes = map[string]*kv.Index{"thing": ix}
+	ctx, cancel := context.WithCancel(w.ctx)
+	e := &Engine{Deps: w.Deps, Indexes: w.indexes, ReconcileAfter: time.Millisecond}
+	w.engine, w.stopEngine = e, cancel
+	w.engines.Go(func() { _ = e.Run(ctx) })
+	w.eventually("it is told", func() bool { return slices.Contains(w.events("thing", "default.lost"), "2 entity.reconciled") })
+	require.EqualValues(t, 1, e.Reconciled())
+	lacks, err := e.lacks(w.ctx, thingMachine, "default.lost")
+	require.NoError(t, err)
+	require.False(t, lacks, "once")
+	e.missingPass(w.ctx, thingMachine, ix)
+	require.Equal(t, 1, n.count("reconciled thing value-lost"))
+	require.Equal(t, 1, n.count("reconciled"))
+	require.EqualValues(t, 3, w.ask(toThing("lost", "create", "")).Version, "it can begin again")
 }
