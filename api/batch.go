@@ -94,7 +94,7 @@ func (s *Server) batchRoute() *route {
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "With dryRun: what it would be sent to now", Content: s.bodyOf(reflect.TypeFor[BatchPlan]())},
-			"202": {Description: "It runs; Location is the operation", Content: s.bodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, headerReplayed: replayedHeader()}},
+			"202": {Description: "It runs; Location is the operation", Content: s.bodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: text(512)}, headerReplayed: replayedHeader(), headerStale: staleHeader()}},
 		},
 	}}
 }
@@ -105,6 +105,7 @@ func (q *request) startBatch(schema *huma.Schema) error {
 	if err := q.readBatch(schema, &b); err != nil {
 		return err
 	}
+	q.tellStale(q.machineNamed(b.Request.Machine))
 	if b.Request.DryRun {
 		return q.planBatch(&b)
 	}

@@ -40,7 +40,6 @@ type DiscoveredServices struct {
 
 const (
 	headerIndex = "X-Instar-Index"
-	headerStale = "X-Instar-Stale-Seconds" // only while the node may be behind
 )
 
 const discoverDoc = `Answers from memory with the instances that may get traffic, with their weights of this moment. A service that nobody knows has
@@ -55,7 +54,7 @@ func (s *Server) discoverRoutes() []*route {
 	tags := []string{"discovery"}
 	index := map[string]*huma.Param{
 		headerIndex: {Schema: number(0)},
-		headerStale: {Schema: &huma.Schema{Type: huma.TypeNumber}, Description: "Only while the node cannot hear the others: what is answered is what it knew so many seconds ago"},
+		headerStale: staleHeader(),
 	}
 	one := &route{role: Read, serve: (*request).discover, op: huma.Operation{
 		OperationID: "discover", Method: http.MethodGet, Path: "/v1/discover/{service}", Tags: tags, Summary: "Find the instances of a service", Description: discoverDoc,

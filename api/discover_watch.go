@@ -75,7 +75,6 @@ type discoverFeed struct {
 	w  *eventWriter
 
 	told      []discovery.Endpoint // what the client has
-	stale     bool                 // it was told so
 	protected bool
 	mark      uint64 // index up to which it has everything
 }
@@ -108,7 +107,7 @@ func (f *discoverFeed) snapshot(r discovery.Result) {
 		r.Endpoints = []discovery.Endpoint{}
 	}
 	stale := f.o.Discovery.Stale()
-	f.stale = stale > 0
+	f.w.stale = stale > 0
 	f.w.send("snapshot", strconv.FormatUint(r.Index, 10), Discovered{
 		Service: f.dq.Service, Namespace: f.dq.Namespace, Index: r.Index, Changed: r.Changed, Protected: r.Protected, Stale: stale.Seconds(), Instances: r.Endpoints,
 	})
@@ -117,16 +116,7 @@ func (f *discoverFeed) snapshot(r discovery.Result) {
 
 // fresh says that what was told is stale, or is not any more.
 func (f *discoverFeed) fresh() {
-	stale := f.o.Discovery.Stale()
-	if stale == 0 && !f.stale {
-		return
-	}
-	f.stale = stale > 0
-	text := "0"
-	if f.stale {
-		text = seconds(stale)
-	}
-	f.w.event("stale", "", fmt.Appendf(nil, `{"staleSeconds":%s}`, text))
+	f.w.fresh(f.o.Discovery.Stale())
 	f.w.flush()
 }
 

@@ -50,6 +50,7 @@ func (q *request) follow(ctx context.Context, w *eventWriter, all []*watched) (l
 	for _, one := range all {
 		one.sub = q.o.Indexes[one.m.Name].Subscribe(one.filter, waiting)
 	}
+	w.fresh(q.staleOf(all))
 	for _, one := range all {
 		if !q.snapshot(w, one) {
 			return false
@@ -91,6 +92,7 @@ func (q *request) pass(ctx context.Context, w *eventWriter, all []*watched, chan
 				w.id(idOf(all))
 			}
 		case <-beat.C:
+			w.fresh(q.staleOf(all))
 			w.comment()
 			seen = q.revisions(all)
 			calm.Reset(quiet)
@@ -255,6 +257,8 @@ type eventWriter struct {
 	rc  *http.ResponseController
 	buf bytes.Buffer
 	err error
+
+	stale bool // the watch was told so
 }
 
 func newEventWriter(q *request) *eventWriter {

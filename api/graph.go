@@ -22,6 +22,7 @@ type Counts struct {
 	States   map[string]int `json:"states" doc:"Every state of the table, also those with none"`
 	Parked   int            `json:"parked" doc:"Entities whose stored value cannot be read"`
 	Revision uint64         `json:"revision" doc:"All writes up to this revision are counted"`
+	Stale    float64        `json:"staleSeconds,omitempty" doc:"The node hears nothing from the bucket, or cannot hear the others: the counts are what it knew so many seconds ago"`
 }
 
 func (s *Server) graphRoutes() []*route {
@@ -46,7 +47,7 @@ func (s *Server) graphRoutes() []*route {
 		{role: Read, serve: (*request).counts, op: huma.Operation{
 			OperationID: "count-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/counts", Tags: tags, Summary: "Count the entities of one machine by state", Errors: []int{404, 503, 504},
 			Parameters: []*huma.Param{machineParam(), query("namespace", "The namespace; * is all. Default: all that the token may see", text(63)), query("minRevision", "Wait until this revision is counted, up to 5 s", number(0))},
-			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Content: s.bodyOf(reflect.TypeFor[Counts]())}},
+			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{headerStale: staleHeader()}, Content: s.bodyOf(reflect.TypeFor[Counts]())}},
 		}},
 	}
 }
@@ -143,7 +144,7 @@ func (q *request) counts() error {
 		return err
 	}
 	ix := q.o.Indexes[m.Name]
-	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision()}
+	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision(), Stale: q.tellStale(m)}
 	for _, st := range m.States {
 		out.States[st.Name] = 0
 	}

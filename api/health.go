@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"time"
@@ -83,7 +84,11 @@ func (q *request) ready() error {
 	for _, m := range q.o.Machines {
 		select {
 		case <-q.o.Indexes[m.Name].Ready():
-			h.Checks = append(h.Checks, Check{Name: "index of " + m.Plural, OK: true})
+			c := Check{Name: "index of " + m.Plural, OK: true}
+			if stale := q.o.Indexes[m.Name].Stale(); stale > 0 { // it answers with what it knows, but another node may know more
+				c.OK, c.Detail = false, fmt.Sprintf("has heard nothing of its bucket for %s: lists, counts and watches may be as old as that", stale.Round(time.Second))
+			}
+			h.Checks = append(h.Checks, c)
 		default:
 			h.Checks = append(h.Checks, Check{Name: "index of " + m.Plural, Detail: "is not complete yet"})
 		}

@@ -42,6 +42,8 @@ type Page struct {
 	Items      []Item `json:"items"`
 	NextCursor string `json:"nextCursor" doc:"For the next page; empty at the end"`
 	Revision   uint64 `json:"revision" doc:"All writes up to this revision are in the page"`
+
+	Stale float64 `json:"staleSeconds,omitempty" doc:"The node hears nothing from the bucket, or cannot hear the others: the page is what it knew so many seconds ago"`
 }
 
 func (s *Server) listRoute(m *machines.Machine, base string) *route {
@@ -79,7 +81,7 @@ func (s *Server) anyListRoute(m *machines.Machine, path string) *route {
 			query("limit", "Size of the page", limit), query("cursor", "nextCursor of the page before, with the same filters", text(1024)),
 			query("minRevision", "Wait until this revision is in the index, up to 5 s", number(0)), include, orderByParam(),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: s.bodyOf(reflect.TypeFor[Page]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "A page", Headers: map[string]*huma.Param{headerStale: staleHeader()}, Content: s.bodyOf(reflect.TypeFor[Page]())}},
 	}}
 }
 
@@ -101,8 +103,9 @@ func (q *request) list(m *machines.Machine) error {
 		}
 	}
 	kq.Limit = q.limit()
+	stale := q.tellStale(m) // before the list: it may be newer than it says, never older
 	page := q.o.Indexes[m.Name].List(kq.Query)
-	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision}
+	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision, Stale: stale}
 	if page.Next != "" {
 		out.NextCursor = writeCursor(page, filter)
 	}

@@ -288,8 +288,9 @@ func (s *Server) microList(r micro.Request) {
 		s.deny(r, p)
 		return
 	}
+	stale := s.stale(s.machineNamed(name))
 	page := ix.List(l.Query)
-	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision}
+	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision, Stale: stale.Seconds()}
 	if page.Next != "" {
 		out.NextCursor = writeCursor(page, l.hash())
 	}

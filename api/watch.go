@@ -21,6 +21,7 @@ const maxWatches = 1000
 const watchDoc = `Server-sent events. First one or more "snapshot" events ({machine, revision, items, more}), then an "entity" event with
 the whole entity for each change, newest state first to come, and "deleted" ({machine, key, revision}) when one is purged. A comment
 comes every 10 s. "id" is where a reconnect goes on (Last-Event-ID or ?after=): what has changed since is sent as a snapshot.
+"stale" ({staleSeconds}) says that the node hears nothing from the bucket, or cannot hear the others, and then with 0 that it does again; it comes with the comments.
 "reset" says that the watch could not keep up: forget everything, a new snapshot follows. "end" says that the server stops.`
 
 func (s *Server) watchOneRoute(m *machines.Machine, base string) *route {

@@ -226,8 +226,8 @@ func (ix *Index) Get(key string) (Item, bool) {
 	return ix.table.item(r), true
 }
 
-// maxQuiet is how long the server may have said nothing to an index that is believed; it speaks every second.
-const maxQuiet = 5 * time.Second
+// MaxQuiet is how long the server may have said nothing to an index that is believed; it speaks every second.
+const MaxQuiet = 5 * time.Second
 
 // Lacks reports that the index is complete, hears from the server, and never had the key, not even one that was deleted
 // and left a marker, or one that has ended and was forgotten. The bucket may have it since a moment ago.
@@ -240,7 +240,7 @@ func (ix *Index) Lacks(key string) bool {
 	ix.mu.RLock()
 	there := ix.table.rows[key] != nil || ix.table.left(key)
 	ix.mu.RUnlock()
-	return !there && ix.Lag().Quiet < maxQuiet
+	return !there && ix.Lag().Quiet < MaxQuiet
 }
 
 // Lag is how far an index is behind its stream.
@@ -258,6 +258,14 @@ func (ix *Index) Lag() Lag {
 		l.Quiet = time.Since(time.Unix(0, heard))
 	}
 	return l
+}
+
+// Stale is for how long the index may be behind, because the server has said nothing for [MaxQuiet] or longer; else 0.
+func (ix *Index) Stale() time.Duration {
+	if quiet := ix.Lag().Quiet; quiet >= MaxQuiet {
+		return quiet
+	}
+	return 0
 }
 
 // Stats are counts since the start, but for Items, Problems and Subscriptions, which are of now.

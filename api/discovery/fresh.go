@@ -5,13 +5,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bcc94042/instar/kv"
 )
 
-// How soon it is noticed that the catalog is behind.
-const (
-	maxQuiet  = 5 * time.Second // that the bucket may say nothing; it does so every second
-	lookEvery = 250 * time.Millisecond
-)
+// lookEvery is how soon it is noticed that the catalog is behind.
+const lookEvery = 250 * time.Millisecond
 
 // freshness is whether the catalog is behind. Its zero value is not.
 type freshness struct {
@@ -74,7 +73,7 @@ func (c *Catalog) judge() {
 	f := &c.fresh
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	behind, was := !complete || f.apart || quiet >= maxQuiet, f.since.Load() != 0
+	behind, was := !complete || f.apart || quiet >= kv.MaxQuiet, f.since.Load() != 0
 	switch {
 	case behind == was && behind:
 		return

@@ -162,9 +162,13 @@ func pages[T any](s *session, path string, query url.Values, limit int, read fun
 		var page struct {
 			Items      []json.RawMessage `json:"items"`
 			NextCursor string            `json:"nextCursor"`
+			Stale      float64           `json:"staleSeconds"`
 		}
 		if err := s.JSON(s.ctx, client.Request{Path: path, Query: query}, &page); err != nil {
 			return nil, err
+		}
+		if page.Stale > 0 && len(items) == 0 {
+			s.say("The node cannot hear the others: this is what it knew %s ago.", staleFor(page.Stale))
 		}
 		for _, raw := range page.Items {
 			it, err := read(raw)

@@ -243,6 +243,9 @@ func (a *app) discoveryChecks() []api.Check {
 	select {
 	case <-a.catalog.Ready():
 		c.OK, c.Detail = true, fmt.Sprintf("at revision %d of the instances", a.catalog.Index())
+		if stale := a.catalog.Stale(); stale > 0 {
+			c.OK, c.Detail = false, fmt.Sprintf("this node cannot hear the others: what is found is what it knew %s ago", stale.Round(time.Second))
+		}
 	default:
 	}
 	return []api.Check{c}
