@@ -10,8 +10,14 @@ GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The first build compiles all libraries, in silence if it were not for -v: its lines are names of packages, which are counted.
 build: ## build bin/instar
-	$(GO) build -trimpath -o bin/instar ./cmd/instar
+	@[ -x bin/instar ] || echo "Building bin/instar. The first time all libraries are downloaded and compiled, some 700 packages: that takes minutes. Later it is seconds."
+	@{ $(GO) build -v -trimpath -o bin/instar ./cmd/instar 2>&1 && echo built; } | { n=0; failed=1; while IFS= read -r line; do case "$$line" in \
+	  built) failed=0;; \
+	  *[!A-Za-z0-9_./-]*) echo "$$line";; \
+	  *) n=$$((n + 1)); [ $$((n % 50)) != 0 ] || echo "  $$n packages compiled";; \
+	  esac; done; exit $$failed; }
 
 cluster: build ## build and start three nodes here, with a table of how they stand: data in ./data, HTTP on 127.0.0.1:8080 to 8082
 	./bin/instar cluster dev

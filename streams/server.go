@@ -44,7 +44,7 @@ func (p Profile) Survives() string {
 	case Fsync:
 		return "power loss: every write is on disk before it is acknowledged"
 	case Interval:
-		return "kill -9; a power loss may cost the last 100 ms"
+		return "kill -9; a power loss may cost the last 100 ms, and what was written while the disk synced"
 	}
 	return "kill -9; a power loss may cost the last 2 minutes"
 }

@@ -9,7 +9,8 @@ import (
 func devCommand() *cobra.Command {
 	cmd := daemon(ModeDev, "Start a server for trying things out: nothing to configure, on loopback")
 	cmd.Long = `Starts the control plane with an embedded NATS server on loopback and its data under ./data. Nothing has to be set
-up. It is the same program as serve with defaults for one's own machine: a power loss may cost the last 100 ms.
+up. It is the same program as serve with defaults for one's own machine: a power loss may cost the last 100 ms, and
+what was written while the disk synced.
 
 Every flag can also be set in the environment and in a file; flags win over environment over file over defaults.`
 	cmd.Example = "  instar dev\n  instar dev --data /tmp/try --http 127.0.0.1:9090"

@@ -149,3 +149,14 @@ func TestNATSUsersOfTheExample(t *testing.T) { // not parallel: the file reads t
 	require.NoError(t, worker.Publish("instar.evt.service.default.web.service.ready", nil))
 	require.ErrorIs(t, <-refused, nats.ErrPermissionViolation, "nobody but the control plane writes events")
 }
+
+// What a power loss may cost is told in the same words by the banner, /readyz and the documents.
+func TestDocumentsSayWhatIntervalSurvives(t *testing.T) {
+	t.Parallel()
+	says := "interval: survives " + streams.Interval.Survives()
+	for _, file := range []string{"README.md", "docs/operations.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", file))
+		require.NoError(t, err)
+		require.Contains(t, string(text), says, file)
+	}
+}

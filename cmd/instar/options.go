@@ -20,7 +20,7 @@ type option struct {
 
 var options = []option{
 	{"data", "data", "directory of all data"},
-	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms) or os"},
+	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms and the time of a sync) or os"},
 	{"http", "http.listen", "address of API and console"},
 	{"http-hosts", "http.hosts", "names under which a server without tokens may be asked besides loopback ones, with commas between them"},
 	{"require-if-match", "http.requireIfMatch", "machines, with commas between them, whose commands are refused without If-Match unless they begin a life"},
