@@ -361,28 +361,3 @@ func (s *Server) Shutdown(context.Context) error {
 	s.stop()
 	return s.lock.Close()
 }
-
-// serverLog brings the server's log into ours. Errors at start go through Fatalf, which must not exit.
-type serverLog struct {
-	log   *slog.Logger
-	fatal chan string
-}
-
-func (l *serverLog) say(level slog.Level, format string, v []any) {
-	if l.log != nil {
-		l.log.Log(context.Background(), level, fmt.Sprintf(format, v...), "from", "nats-server")
-	}
-}
-
-func (l *serverLog) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-func (l *serverLog) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
-func (l *serverLog) Debugf(string, ...any)           {}
-func (l *serverLog) Tracef(string, ...any)           {}
-func (l *serverLog) Fatalf(format string, v ...any) {
-	l.say(slog.LevelError, format, v)
-	select {
-	case l.fatal <- fmt.Sprintf(format, v...):
-	default:
-	}
-}
