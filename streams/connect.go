@@ -24,7 +24,8 @@ type ConnectOptions struct {
 	CA     string  // file of the certificate authority
 	Cert   string  // client certificate and key, files
 	Key    string
-	Name   string // shown by nats server report connections
+	Dial   func(...nats.Option) (*nats.Conn, error) // connects instead, by settings of its own; URL is then what messages call it
+	Name   string                                   // shown by nats server report connections
 	Log    *slog.Logger
 
 	ask time.Duration // between the questions to JetStream behind URL; 0 is 2 s
@@ -77,7 +78,11 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	if o.Server == nil && o.Cert != "" { // of the embedded server it is the listener's
 		opts = append(opts, nats.ClientCert(o.Cert, o.Key))
 	}
-	nc, err := nats.Connect(url, opts...)
+	dial := func(opts ...nats.Option) (*nats.Conn, error) { return nats.Connect(url, opts...) }
+	if o.Server == nil && o.Dial != nil {
+		dial = o.Dial
+	}
+	nc, err := dial(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("streams: cannot connect to NATS at %s: %w", orEmbedded(url), err)
 	}

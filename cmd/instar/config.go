@@ -77,6 +77,7 @@ func (h HTTP) hosts() []string {
 type NATS struct {
 	Listen   string         `koanf:"listen"`
 	URL      string         `koanf:"url"`
+	Context  string         `koanf:"context"` // of the nats CLI: instead of URL, and of all that it takes to connect to it
 	Creds    string         `koanf:"creds"`
 	TLS      TLS            `koanf:"tls"`
 	Prefix   string         `koanf:"prefix"`
@@ -85,7 +86,7 @@ type NATS struct {
 }
 
 // Attached reports whether the program uses a NATS server that is not its own.
-func (n NATS) Attached() bool { return n.URL != "" }
+func (n NATS) Attached() bool { return n.URL != "" || n.Context != "" }
 
 // KeyPair names the files of a certificate.
 type KeyPair struct {

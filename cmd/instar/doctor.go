@@ -95,7 +95,7 @@ func checkConfig(cmd *cobra.Command) (Config, []finding) {
 		f.Verdict, f.Detail = fail, strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	found := []finding{f}
-	clients := []string{"CONFIG", "SERVER", "TOKEN", "NAMESPACE", "CA"}
+	clients := []string{"CONFIG", "SERVER", "TOKEN", "NAMESPACE", "CA", "CONTEXT"}
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		rest, ours := strings.CutPrefix(name, "INSTAR_")

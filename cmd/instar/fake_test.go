@@ -19,13 +19,20 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"run-template", "demo", "outbox", "dev", "serve", "service", "entity", "discover"}, os.Args[1]) { // this program again, started by a test
 		os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	_ = os.Setenv("TZ", "UTC") // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines
+	_ = os.Setenv("TZ", "UTC")                     // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines
+	dir, err := os.MkdirTemp("", "instar-config-") // nobody's own contexts
+	if err != nil {
+		panic(err)
+	}
+	_ = os.Setenv("XDG_CONFIG_HOME", dir)
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "INSTAR_") {
 			_ = os.Unsetenv(name)
 		}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // fake speaks the surface of the API and remembers what it was asked.

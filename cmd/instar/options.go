@@ -28,6 +28,7 @@ var options = []option{
 	{"http-key", "http.tls.key", "key file of the HTTP listener"},
 	{"nats", "nats.listen", "address of the embedded NATS server for clients; empty listens nowhere"},
 	{"nats-url", "nats.url", "use this NATS server instead of the embedded one"},
+	{"nats-context", "nats.context", "name of a context of the nats CLI: use its server, with its credentials, instead of the embedded one"},
 	{"nats-creds", "nats.creds", "credentials file for --nats-url"},
 	{"nats-ca", "nats.tls.ca", "file of the certificate authority for --nats-url"},
 	{"nats-cert", "nats.tls.cert", "certificate file: the client's with --nats-url, the listener's without"},

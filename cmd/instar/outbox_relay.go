@@ -28,6 +28,7 @@ may serve one database: each shard has one active relay at a time. It ends at th
 	}
 	fs := cmd.Flags()
 	fs.String("nats-url", "nats://127.0.0.1:4222", "NATS server; INSTAR_NATS_URL")
+	fs.String("nats-context", "", "context of the nats CLI, instead of --nats-url and what belongs to it; INSTAR_NATS_CONTEXT")
 	fs.String("nats-creds", "", "credentials file; INSTAR_NATS_CREDS")
 	fs.String("nats-ca", "", "file of the certificate authority; INSTAR_NATS_CA")
 	fs.String("nats-prefix", streams.DefaultPrefix, "first token of the subjects of wake-ups and leases")
@@ -94,7 +95,7 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	nc, err := streams.Connect(streams.ConnectOptions{URL: text("nats-url", "INSTAR_NATS_URL"), Creds: text("nats-creds", "INSTAR_NATS_CREDS"), CA: text("nats-ca", "INSTAR_NATS_CA"), Name: "outbox relay " + s.Name, Log: log})
+	nc, err := streams.Connect(streams.ConnectOptions{Dial: natsContext(text("nats-context", "INSTAR_NATS_CONTEXT")), URL: text("nats-url", "INSTAR_NATS_URL"), Creds: text("nats-creds", "INSTAR_NATS_CREDS"), CA: text("nats-ca", "INSTAR_NATS_CA"), Name: "outbox relay " + s.Name, Log: log})
 	if err != nil {
 		return &exitError{code: exitUnreachable, err: err}
 	}

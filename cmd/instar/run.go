@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -182,7 +183,7 @@ func (a *app) startNATS(ctx context.Context) error {
 // connect opens a connection that is closed after everything that was started later.
 func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 	nc, err := streams.Connect(streams.ConnectOptions{
-		Server: a.server, URL: a.cfg.NATS.URL, Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
+		Server: a.server, Dial: natsContext(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -33,39 +33,46 @@ type session struct {
 // clientFlags declares what every command that asks a server takes.
 func clientFlags(cmd *cobra.Command) *cobra.Command {
 	fs := cmd.PersistentFlags()
+	fs.String("context", "", "name of a server, see instar ctx; INSTAR_CONTEXT (default: the selected one)")
 	fs.String("server", "", "URL of the server; INSTAR_SERVER (default http://127.0.0.1:8080, or the address in INSTAR_HTTP)")
 	fs.String("token", "", "bearer token; better in INSTAR_TOKEN, where other users of the machine do not see it")
 	fs.String("ca", "", "file of the certificate authority of the server; INSTAR_CA")
 	fs.StringP("namespace", "n", "", "namespace; INSTAR_NAMESPACE (default: that of the token, or \"default\")")
 	fs.StringP("output", "o", "table", strings.Join(output.Formats, ", "))
 	fs.Bool("no-color", false, "no colours; NO_COLOR")
+	_ = cmd.RegisterFlagCompletionFunc("context", completeContexts)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(output.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
 }
 
 func open(cmd *cobra.Command) (*session, error) {
-	text := func(flag, env string) string {
+	words := func(flag, env string) func() (string, string) {
 		v, _ := cmd.Flags().GetString(flag) // declared by clientFlags
-		if env != "" {
-			v = cmp.Or(v, os.Getenv(env))
-		}
-		return v
+		return func() (string, string) { return v, os.Getenv(env) }
 	}
-	format, err := output.ParseFormat(text("output", ""))
+	text, _ := words("output", "")()
+	format, err := output.ParseFormat(text)
 	if err != nil {
 		return nil, usage(err)
 	}
-	base, err := serverURL(text("server", "INSTAR_SERVER"))
+	at, err := given{
+		context: words("context", "INSTAR_CONTEXT"), server: words("server", "INSTAR_SERVER"), token: words("token", "INSTAR_TOKEN"),
+		ca: words("ca", "INSTAR_CA"), namespace: words("namespace", "INSTAR_NAMESPACE"),
+	}.chosen()
 	if err != nil {
 		return nil, err
 	}
-	transport, err := transportFor(text("ca", "INSTAR_CA"))
+	base, err := serverURL(at.Server)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := transportFor(at.CA)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{
-		Client: &client.Client{Base: base, Token: text("token", "INSTAR_TOKEN"), Agent: "instar/" + thisBuild().Version, HTTP: &http.Client{Transport: transport}},
-		ctx:    cmd.Context(), namespace: text("namespace", "INSTAR_NAMESPACE"), format: format,
+		Client: &client.Client{Base: base, Token: at.Token, Agent: "instar/" + thisBuild().Version, HTTP: &http.Client{Transport: transport}},
+		ctx:    cmd.Context(), namespace: at.Namespace, format: format,
 		in: cmd.InOrStdin(), out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(),
 	}
 	plain, _ := cmd.Flags().GetBool("no-color")

@@ -71,6 +71,9 @@ func (n NATS) validate() error {
 	if !label.MatchString(n.Prefix) {
 		errs = append(errs, fmt.Errorf("nats.prefix: %q is not one lower-case token", n.Prefix))
 	}
+	if n.Context != "" && (n.URL != "" || n.Creds != "" || n.TLS != TLS{}) {
+		errs = append(errs, errors.New("nats.context has all that it takes to connect: leave out nats.url, nats.creds and nats.tls"))
+	}
 	if n.Attached() {
 		if len(n.Users) > 0 {
 			errs = append(errs, errors.New("nats.users: the server at nats.url has its own users; remove one of the two"))

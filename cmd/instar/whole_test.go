@@ -61,7 +61,7 @@ func (l *lockedBuffer) String() string {
 
 var (
 	httpLine = regexp.MustCompile(`API and docs +(\S+)/docs`)
-	natsLine = regexp.MustCompile(`NATS +(nats://\S+)`)
+	natsLine = regexp.MustCompile(`NATS +(nats://\S+|context \S+)`)
 )
 
 func startWhole(t *testing.T, dir string, change func(*Config)) *whole {

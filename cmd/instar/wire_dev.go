@@ -91,5 +91,8 @@ func (a *app) natsURL() string {
 		}
 		return "embedded, not listening"
 	}
+	if name := a.cfg.NATS.Context; name != "" {
+		return "context " + name
+	}
 	return a.cfg.Redacted().NATS.URL
 }

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// A server is attached by a context of the nats CLI, with its credentials. Not parallel: it sets the environment.
+func TestNATSContext(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{{Name: "instar", Password: "s3cret"}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
+	write := func(name, more string) {
+		at := filepath.Join(dir, "nats", "context", name+".json")
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
+		require.NoError(t, os.WriteFile(at, fmt.Appendf(nil, `{"url":%q,"user":"instar"%s}`, server.ClientURL(), more), 0o600))
+	}
+	write("ours", `,"password":"s3cret"`)
+	write("wrong", `,"password":"guess"`)
+	write("leaf", `,"password":"s3cret","jetstream_domain":"leaf"`)
+	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.NATS.Context, c.NATS.Listen = GatewaySimulated, "ours", "" })
+	status, _ := w.call("GET", "/readyz", "")
+	require.Equal(t, 200, status)
+	require.Equal(t, "context ours", w.nats)
+	for name, says := range map[string]string{"wrong": "Authorization Violation", "leaf": "is not supported", "none": `unknown context "none"`} {
+		c := Defaults(ModeServe)
+		c.Data, c.HTTP.Listen, c.NATS.Context = t.TempDir(), "127.0.0.1:0", name
+		require.NoError(t, c.Validate())
+		require.ErrorContains(t, run(t.Context(), c, ModeServe, &lockedBuffer{}), says)
+	}
+	c := Defaults(ModeServe)
+	c.NATS.Context, c.NATS.URL = "ours", "nats://x"
+	require.ErrorContains(t, c.Validate(), "nats.context has all that it takes")
+}
