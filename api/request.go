@@ -113,6 +113,9 @@ func (q *request) classify(err error) *Problem {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
 		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.As(err, &api):
 		q.o.Log.Warn("storage does not answer", "request", q.id, "operation", q.rt.op.OperationID, "error", err)
+		if !q.o.NC.IsConnected() {
+			return unavailable("this server has lost its connection to NATS; it tries again until that is back")
+		}
 		return unavailable("storage does not answer")
 	}
 	q.o.Log.Error("a request failed", "request", q.id, "operation", q.rt.op.OperationID, "error", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(10 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				log.Warn("connection to NATS lost", "connection", o.Name, "error", err)
+				log.Warn("connection to NATS lost; it is tried again until it is back", "connection", o.Name, "nats", o.at(), "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -84,11 +85,11 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	}
 	nc, err := dial(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("streams: cannot connect to NATS at %s: %w", orEmbedded(url), err)
+		return nil, notConnected(o.at(), err)
 	}
 	if v := nc.ConnectedServerVersion(); older(v, MinServer) {
 		nc.Close()
-		return nil, fmt.Errorf("streams: NATS at %s is version %s, %s or later is needed (consumer reset, message schedules)", orEmbedded(url), v, MinServer)
+		return nil, fmt.Errorf("streams: NATS at %s is version %s, %s or later is needed (consumer reset, message schedules)", o.at(), v, MinServer)
 	}
 	if o.Server == nil { // the embedded one is the only one to talk to
 		every := cmp.Or(o.ask, 2*time.Second)
@@ -106,11 +107,52 @@ func JetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 	return js, nil
 }
 
-func orEmbedded(url string) string {
-	if url == "" {
+// at is where NATS is, in words that may be shown: without passwords.
+func (o *ConnectOptions) at() string {
+	if o.Server != nil {
 		return "the embedded server"
 	}
-	return url
+	return WithoutSecrets(o.URL)
+}
+
+// WithoutSecrets is a list of URLs without the users, passwords and tokens in them.
+func WithoutSecrets(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, u := range list {
+		if at := strings.LastIndexByte(u, '@'); at >= 0 {
+			scheme, _, ok := strings.Cut(u, "://")
+			if list[i] = u[at+1:]; ok {
+				list[i] = scheme + "://" + list[i]
+			}
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// UnreachableError says that no NATS server answers.
+type UnreachableError struct {
+	At  string // where it should be
+	Err error
+}
+
+func (e *UnreachableError) Error() string {
+	why := e.Err.Error()
+	if errors.Is(e.Err, nats.ErrNoServers) { // which is all that the client tells of a connection that was refused
+		why = "nothing listens there"
+	}
+	return "cannot reach NATS at " + e.At + ": " + strings.TrimPrefix(why, "nats: ")
+}
+
+// Unwrap gives why it cannot be reached.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// notConnected tells a server that does not answer from one that does not want.
+func notConnected(at string, err error) error {
+	var network net.Error
+	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.As(err, &network) {
+		return &UnreachableError{at, err}
+	}
+	return fmt.Errorf("streams: cannot connect to NATS at %s: %w", at, err)
 }
 
 // older compares versions such as 2.14.0-RC.1 by their three numbers; what it cannot read is not older.

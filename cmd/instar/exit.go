@@ -13,6 +13,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 // The exit codes.
@@ -57,12 +58,13 @@ func codeOf(err error) int {
 	var e *exitError
 	var p *client.Problem
 	var u *client.Unreachable
+	var n *streams.UnreachableError
 	switch {
 	case errors.As(err, &e):
 		return e.code
 	case errors.As(err, &p):
 		return codeOfProblem(p)
-	case errors.As(err, &u):
+	case errors.As(err, &u), errors.As(err, &n):
 		return exitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
@@ -119,7 +121,10 @@ func next(err error, code int, cmd *cobra.Command) string {
 	if errors.As(err, &e) && e.try != "" {
 		return e.try
 	}
+	var n *streams.UnreachableError
 	switch {
+	case errors.As(err, &n):
+		return "start that NATS server, or name another one with --nats-url (nats.url); nats server check connection -s " + n.At + " asks it from here"
 	case code == exitUsage && cmd != nil:
 		return cmd.CommandPath() + " --help"
 	case code == exitAuth:

@@ -83,9 +83,11 @@ func (a *app) tokens() []api.Token {
 
 // checks are what readiness is made of.
 func (a *app) checks(context.Context) []api.Check {
-	list := []api.Check{
-		{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + orName(a.deps.NC.ConnectedServerName(), "nobody")},
+	link := api.Check{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + a.deps.NC.ConnectedServerName()}
+	if !link.OK {
+		link.Detail = a.disconnected()
 	}
+	list := []api.Check{link}
 	list = append(list, a.nodeChecks()...)
 	disk := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
 	if err := a.disk.err(); err != nil {
@@ -95,11 +97,12 @@ func (a *app) checks(context.Context) []api.Check {
 	return append(list, a.discoveryChecks()...)
 }
 
-func orName(s, otherwise string) string {
-	if s == "" {
-		return otherwise
+// disconnected says what it means that there is no connection to NATS, and what to do.
+func (a *app) disconnected() string {
+	if a.server != nil {
+		return "there is no connection to the embedded NATS server; it is tried again"
 	}
-	return s
+	return "NATS at " + streams.WithoutSecrets(a.natsURL()) + " cannot be reached: commands get 503 until it is back. Start that server, or correct nats.url and restart"
 }
 
 // letters shows the dead letters to the API.

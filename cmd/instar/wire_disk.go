@@ -20,6 +20,7 @@ import (
 type disk struct {
 	dir     string
 	server  *streams.Server // nil when attached: somebody else's server is not restarted
+	at      string          // where the server is, for messages
 	member  bool            // of a cluster: a stream that has no leader for a while is none that is dead
 	nc      *nats.Conn
 	subject string
@@ -71,7 +72,7 @@ func (d *disk) Run(ctx context.Context) error {
 			continue
 		}
 		if ctx.Err() == nil {
-			d.say("the stream store does not take writes: " + err.Error())
+			d.say(d.lacks(err))
 		}
 		if d.server != nil && ctx.Err() == nil && time.Since(restarted) >= pause {
 			restarted, pause = time.Now(), min(max(2*pause, 5*time.Second), 2*time.Minute)
@@ -82,6 +83,14 @@ func (d *disk) Run(ctx context.Context) error {
 			missed = 0
 		}
 	}
+}
+
+// lacks says why a probe failed.
+func (d *disk) lacks(err error) string {
+	if d.server == nil && !d.nc.IsConnected() {
+		return "there is no connection to NATS at " + d.at + ", so nothing can be stored"
+	}
+	return "the stream store does not take writes: " + err.Error()
 }
 
 // short reports whether less than 2 % of the disk is left, or less than 64 MiB of a large one.

@@ -9,6 +9,7 @@ import (
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/providers/simulated"
+	"github.com/bcc94042/instar/streams"
 )
 
 // startGateway opens the gateway that services run in. The process gateway takes up what an earlier instar left
@@ -48,7 +49,7 @@ func (a *app) startDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.disk = &disk{dir: a.cfg.Data, server: a.server, member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	a.disk = &disk{dir: a.cfg.Data, server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
 }
