@@ -43,7 +43,8 @@ func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge ti
 // lagEvery is how often the lag is looked at.
 const lagEvery = 2 * time.Second
 
-// lag is how many rows wait; in modes log and wal it is what the sequence says, which counts rolled back ones, too.
+// lag is how many rows wait; in modes log and wal it is what the sequence says, which counts those that are rolled back, too, until
+// the reading has passed them.
 func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
 	switch r.Config.Mode {
 	case outbox.Claim:

@@ -240,17 +240,14 @@ func (e *logEngine) step(ctx context.Context) (busy bool, rest time.Duration, er
 	if err != nil {
 		return false, 0, err
 	}
-	if got.wait > 0 {
-		return false, min(rest, got.wait), nil
-	}
 	if len(got.rows) == 0 {
-		if q.upto > 0 { // nothing of theirs up to the others: they are level now
-			for _, n := range list {
-				e.shards.held[n].s.pos = position{at: uint64(q.upto)}
-			}
-			return true, 0, nil
+		for _, n := range list { // nothing of theirs: those that are behind others are level with them now
+			e.shards.held[n].s.pos.at = max(e.shards.held[n].s.pos.at, uint64(got.upto))
 		}
-		return false, rest, nil
+		if got.wait > 0 {
+			return false, min(rest, got.wait), nil
+		}
+		return q.upto > 0, rest, nil
 	}
 	last := got.rows[len(got.rows)-1].pos
 	if got.full { // read on while these are published

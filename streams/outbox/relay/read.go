@@ -13,6 +13,7 @@ import (
 // read is a batch of rows, in order.
 type read struct {
 	rows []*row
+	upto int64         // without rows: there are none up to here, and none to come
 	full bool          // there may be more at once
 	wait time.Duration // open writers hold the cursor back: ask again after this
 	err  error
@@ -30,7 +31,6 @@ type reader struct {
 	conn *pgxpool.Conn
 
 	safe    int64     // every row up to here is visible
-	dry     int64     // there is nothing between here and safe
 	mark    int64     // becomes safe when
 	writers []string  // these have gone
 	since   time.Time // of the wait for them
@@ -44,7 +44,7 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, r *Relay) (*reader, erro
 	if err != nil {
 		return nil, fmt.Errorf("relay: cannot connect to the database of %s: %w", r.Config.Name, err)
 	}
-	return &reader{pool: pool, r: r, conn: conn, dry: -1, limit: min(64, r.Config.Batch)}, nil
+	return &reader{pool: pool, r: r, conn: conn, limit: min(64, r.Config.Batch)}, nil
 }
 
 func (d *reader) close() { d.conn.Release() }
@@ -52,9 +52,9 @@ func (d *reader) close() { d.conn.Release() }
 // read is the next batch. It asks everything in one round trip: the sequence, the writers, the rows; each statement
 // sees what was committed before it began.
 func (d *reader) read(ctx context.Context, q request, list []int, all int) read {
-	got := d.ask(ctx, q, list, all, q.from >= d.safe || q.from == d.dry)
-	if len(got.rows) == 0 && got.err == nil && q.from < d.safe && d.dry != q.from { // only numbers of what was rolled back
-		d.dry = q.from
+	fenced := q.from >= d.safe
+	got := d.ask(ctx, q, list, all, fenced)
+	if len(got.rows) == 0 && got.err == nil && !fenced { // only numbers that were rolled back, or are of other shards
 		return d.ask(ctx, q, list, all, true)
 	}
 	return got
@@ -100,7 +100,7 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, fenced
 	for len(got) > 0 && int64(got[len(got)-1].pos.at) > upto {
 		got, full = got[:len(got)-1], true
 	}
-	out := read{rows: got, full: full && len(got) > 0}
+	out := read{rows: got, full: full && len(got) > 0, upto: upto}
 	if len(got) == 0 && d.writers != nil && (q.upto == 0 || q.upto > d.safe) { // also up to where others are: it is not known to be empty
 		out.wait = min(time.Millisecond<<min(d.polls, 5), 20*time.Millisecond)
 		d.polls++
