@@ -144,6 +144,9 @@ func (p *partition) ack(ctx context.Context, it *item) error {
 	if !it.parked() {
 		p.e.Acking.Lock()
 		defer p.e.Acking.Unlock()
+		if it.seq <= p.alone { // it must be gone if the next one ends the process
+			return it.msg.DoubleAck(ctx)
+		}
 		return it.msg.Ack()
 	}
 	if err := it.msg.DoubleAck(ctx); err != nil {

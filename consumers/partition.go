@@ -30,10 +30,11 @@ type partition struct {
 	failures map[uint64]int // writes that the stream refused for good, by command
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 	found    streamState
-	aside    bool   // it only looks: nothing is told
-	examined bool   // what was waiting at the start is written down
-	alone    uint64 // up to this command each is taken by itself
-	noted    bool   // what was waiting at the start is written down, and not taken back
+	aside    bool     // it only looks: nothing is told
+	through  bool     // what was waiting at the start has ended
+	begun    *suspect // what is written down of it meanwhile
+	before   suspect  // what was written down before
+	alone    uint64   // up to this command each is taken by itself
 }
 
 // delivery is one command as it arrived.
@@ -43,6 +44,7 @@ type delivery struct {
 	consumer  uint64 // in the consumer: without gaps for as long as nobody else takes from it
 	time      time.Time
 	delivered uint64
+	pending   uint64 // how many were waiting behind it
 }
 
 // The partition ends: it was told to, or its node's time is over.
@@ -144,7 +146,7 @@ func (p *partition) serve(ctx context.Context) error {
 	}
 	err = errors.Join(err, p.settled())
 	p.lastSweep(ctx)
-	return err
+	return errors.Join(err, p.turnBack(ctx))
 }
 
 // pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests
@@ -242,7 +244,7 @@ func (p *partition) receive(m jetstream.Msg) (delivery, error) {
 	if err != nil {
 		return delivery{}, fmt.Errorf("cannot read the metadata of a command: %w", err)
 	}
-	d := delivery{msg: m, seq: meta.Sequence.Stream, consumer: meta.Sequence.Consumer, time: meta.Timestamp, delivered: meta.NumDelivered}
+	d := delivery{msg: m, seq: meta.Sequence.Stream, consumer: meta.Sequence.Consumer, time: meta.Timestamp, delivered: meta.NumDelivered, pending: meta.NumPending}
 	if d.consumer != p.last+1 {
 		return delivery{}, fmt.Errorf("delivery %d follows %d: another process takes commands of partition %d", d.consumer, p.last, p.n)
 	}

@@ -3,7 +3,6 @@ package consumers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,13 +12,15 @@ import (
 )
 
 // A command that ends the process each time, by a fatal error or by taking all memory, would be taken again for ever: no
-// count of deliveries survives. So a process that finds commands waiting writes down, before it begins, which one is the
-// first, and takes that back when it has come through. One at which several processes in a row have died is suspected: the commands that were waiting with it are
-// taken one at a time, so that the one that kills is the first soon, and when that has begun often enough it is given up.
+// count of deliveries survives. So a process that finds commands waiting writes down, before each batch of them, with which command it
+// began and how far it has come, and takes that back when all of them have ended. What is done and still in the stream comes again at the
+// next start, so the one that kills need not be in the first batch. When several processes in a row have died in the midst of what one of
+// them had begun, that is taken one at a time, and each command is gone from the stream before the next one is begun: the one that kills is the
+// first soon, and when that has begun often enough it is given up.
 //
 // An effect whose provider ends the process is bounded by the same notes: see suspect_task.go.
 const (
-	suspectAfter = 3 // processes that died with the same command first
+	suspectAfter = 3 // processes that died with what was begun
 	suspectDead  = suspectAfter + maxFailures
 )
 
@@ -27,8 +28,8 @@ const (
 type suspect struct {
 	Seq    uint64    `json:"seq"`            // of the first message that was waiting
 	Time   time.Time `json:"time"`           // when the stream took it
-	UpTo   uint64    `json:"upTo,omitempty"` // the last that was taken together with it
-	Starts int       `json:"starts"`         // processes that began with it and did not come through
+	UpTo   uint64    `json:"upTo,omitempty"` // the last that was begun
+	Starts int       `json:"starts"`         // processes that began with it and did not come through, and those before that died up to it
 	By     string    `json:"by"`             // the process
 }
 
@@ -40,7 +41,8 @@ type note struct {
 	life    time.Duration // 0 is for ever
 }
 
-// before is what the processes before wrote down of a message; none of them began with one that it did not count.
+// before is what the processes before wrote down of a message. Those that died behind one that has ended since may have died of
+// this one: they count, but not towards its end.
 func (n note) before(ctx context.Context, seq uint64, at time.Time) (suspect, error) {
 	bucket := n.d.Names.Bucket(streams.OwnersBucket)
 	stored, err := lastMessage(ctx, n.d.JS, "KV_"+bucket, "$KV."+bucket+"."+suspectKey+n.name)
@@ -48,7 +50,14 @@ func (n note) before(ctx context.Context, seq uint64, at time.Time) (suspect, er
 		return suspect{}, fmt.Errorf("cannot look up what %s began with: %w", n.name, err)
 	}
 	var s suspect
-	if stored != nil && json.Unmarshal(stored.Data, &s) == nil && s.Seq == seq && s.Time.Equal(at) {
+	if stored == nil || json.Unmarshal(stored.Data, &s) != nil {
+		return suspect{Seq: seq, Time: at}, nil
+	}
+	switch {
+	case s.Seq == seq && s.Time.Equal(at):
+		return s, nil
+	case s.Seq < seq && seq <= s.UpTo && !at.Before(s.Time):
+		s.Seq, s.Time, s.Starts = seq, at, min(s.Starts, suspectAfter)
 		return s, nil
 	}
 	return suspect{Seq: seq, Time: at}, nil
@@ -59,14 +68,18 @@ func (n note) begins(ctx context.Context, s *suspect) error {
 	if s.By != n.process {
 		s.Starts, s.By = s.Starts+1, n.process
 	}
-	data, err := json.Marshal(s)
-	if err == nil {
-		err = n.write(ctx, data, n.life)
-	}
-	if err != nil {
+	if err := n.keep(ctx, s, n.life); err != nil {
 		return fmt.Errorf("cannot write down what %s begins with: %w", n.name, err)
 	}
 	return nil
+}
+
+func (n note) keep(ctx context.Context, s *suspect, life time.Duration) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return n.write(ctx, data, life)
 }
 
 // survived takes the note back: this process lives, whatever became of what it began. What failed for a reason that lies in the
@@ -91,53 +104,84 @@ func (n note) write(ctx context.Context, data []byte, life time.Duration) error 
 
 func (p *partition) note() note { return note{d: &p.e.Deps, name: p.name, process: p.e.process} }
 
-// examine is called with the first batch of a process. It reports up to which command each is to be taken alone.
-func (p *partition) examine(ctx context.Context, batch []delivery) (alone uint64, err error) {
-	first := batch[0]
-	if first.seq > p.found.lastSeq { // it was not there when the process before died
-		return 0, nil
-	}
-	now, err := p.note().before(ctx, first.seq, first.time)
-	if err != nil {
-		return 0, err
-	}
-	now.UpTo = max(now.UpTo, batch[len(batch)-1].seq)
-	if err := p.note().begins(ctx, &now); err != nil {
-		return 0, err
-	}
-	p.noted = true
-	if now.Starts <= suspectAfter {
-		return 0, nil
-	}
-	p.e.Log.Warn("several processes have ended with the same command waiting; what waits with it is taken one at a time", "partition", p.n, "seq", first.seq, "processes", now.Starts)
-	if now.Starts > suspectDead {
-		p.failures[first.seq] = maxFailures
-	}
-	return now.UpTo, nil
-}
-
-// cleared takes the note back, if there is one.
-func (p *partition) cleared(ctx context.Context) error {
-	if !p.noted {
-		return nil
-	}
-	p.noted = false
-	return p.note().survived(ctx)
-}
-
-// inTurn processes a batch: all of it, or up to the command alone one at a time, each to its end.
-func (p *partition) inTurn(ctx context.Context, batch []delivery) (err error) {
-	if !p.examined {
-		alone, err := p.examine(ctx, batch)
+// examine is called before each batch, until all that was found waiting has ended.
+func (p *partition) examine(ctx context.Context, batch []delivery) error {
+	first, last := batch[0], batch[len(batch)-1]
+	if p.begun == nil {
+		if first.seq > p.found.lastSeq { // it was not there when the process before died
+			p.through = true
+			return nil
+		}
+		before, err := p.note().before(ctx, first.seq, first.time)
 		if err != nil {
 			return err
 		}
-		p.examined, p.alone = true, alone
-		if alone > 0 && p.broom != nil { // what is done must not come again
-			p.broom.refused = true
-		}
-		defer func() { err = errors.Join(err, p.cleared(ctx)) }()
+		begun := before
+		p.before, p.begun = before, &begun
 	}
+	alone := p.begun.UpTo
+	p.begun.UpTo = max(p.begun.UpTo, last.seq)
+	if err := p.note().begins(ctx, p.begun); err != nil {
+		return err
+	}
+	if p.begun.Seq != first.seq || p.begun.Starts <= suspectAfter {
+		return nil
+	}
+	p.alone = alone
+	if p.broom != nil { // what is done must not come again
+		p.broom.refused = true
+	}
+	p.e.Log.Warn("several processes have ended in the midst of the same commands; they are taken one at a time", "partition", p.n, "seq", first.seq, "upTo", alone, "processes", p.begun.Starts)
+	if p.begun.Starts > suspectDead {
+		p.failures[first.seq] = maxFailures
+	}
+	return nil
+}
+
+// comeThrough takes the note back when a batch was the last of what was found waiting.
+func (p *partition) comeThrough(ctx context.Context, last delivery) error {
+	if p.through || last.pending > 0 && last.seq < p.found.lastSeq {
+		return nil
+	}
+	if err := p.settled(); err != nil {
+		return err
+	}
+	if err := p.note().survived(ctx); err != nil {
+		return err
+	}
+	p.through, p.begun = true, nil
+	if p.alone > 0 && p.broom != nil {
+		p.broom.refused = false
+	}
+	return nil
+}
+
+// turnBack is for a loop that ends before it has come through: this process lives, so it counts for nothing. What those before it have
+// left stands.
+func (p *partition) turnBack(ctx context.Context) error {
+	if p.begun == nil {
+		return nil
+	}
+	p.begun = nil
+	if p.before.Starts == 0 {
+		return p.note().survived(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	if err := p.note().keep(ctx, &p.before, 0); err != nil {
+		return fmt.Errorf("cannot take back what %s began with: %w", p.name, err)
+	}
+	return nil
+}
+
+// inTurn processes a batch: all of it, or up to the command alone one at a time, each to its end.
+func (p *partition) inTurn(ctx context.Context, batch []delivery) error {
+	if !p.through {
+		if err := p.examine(ctx, batch); err != nil {
+			return err
+		}
+	}
+	last := batch[len(batch)-1]
 	for len(batch) > 0 && batch[0].seq <= p.alone {
 		if err := p.process(ctx, batch[:1]); err != nil {
 			return err
@@ -147,8 +191,10 @@ func (p *partition) inTurn(ctx context.Context, batch []delivery) (err error) {
 		}
 		batch = batch[1:]
 	}
-	if len(batch) == 0 {
-		return nil
+	if len(batch) > 0 {
+		if err := p.process(ctx, batch); err != nil {
+			return err
+		}
 	}
-	return p.process(ctx, batch)
+	return p.comeThrough(ctx, last)
 }

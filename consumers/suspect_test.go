@@ -1,7 +1,11 @@
 package consumers
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,77 +15,171 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// A command that ends the process each time is given up after a bound, although nothing in memory survives; those that
-// wait with it are processed.
-func TestACommandThatKillsTheProcessIsGivenUp(t *testing.T) {
-	t.Parallel()
-	w := setup(t, streams.Interval, thingMachine)
-	n := streams.Partition("thing", "default.a")
-	_, err := w.Commands.Send(w.ctx, toThing("a", "create", ""))
-	require.NoError(t, err)
-	for range 5 {
-		_, err = w.Commands.Send(w.ctx, toThing("a", "add", `{"n":1}`))
-		require.NoError(t, err)
-	}
-	killer, err := w.Commands.Send(w.ctx, toThing("a", "add", `{"n":1000}`))
-	require.NoError(t, err)
-	for range 5 {
-		_, err = w.Commands.Send(w.ctx, toThing("a", "add", `{"n":1}`))
-		require.NoError(t, err)
-	}
-	starts := 0
-	for done := false; !done; starts++ {
-		require.Less(t, starts, 40, "it is not given up")
-		done = w.oneProcess(n, killer.Seq)
-	}
-	t.Logf("%d processes died", starts-1)
-	require.Equal(t, 10, w.sum("a"))
-	letters, err := w.dead().List(w.ctx, 0, 10)
-	require.NoError(t, err)
-	require.Len(t, letters, 1)
-	require.Contains(t, string(letters[0].Body), "1000")
+// mortalMachine has a command that ends the process.
+func mortalMachine(kill func()) *machines.Machine {
+	return machines.Define(machines.Definition[thing]{
+		Name: "mortal", Plural: "mortals", Doc: "For tests.",
+		States: []machines.State[thing]{{Name: "open"}, {Name: "closed", Terminal: true}},
+		Inputs: []machines.Command{{Name: "create", Birth: true}, {Name: "add", Body: addBody{}}, {Name: "kill"}, {Name: "close"}},
+		Events: []machines.EventType{{Name: "mortal.changed", Class: machines.ClassState}},
+		Edges: []machines.Edge[thing]{
+			{From: []string{machines.None}, On: "create", To: "open", Emit: []string{"mortal.changed"}},
+			{From: []string{"open"}, On: "add", To: machines.Same, Emit: []string{"mortal.changed"}, Do: func(t *machines.Tx[thing]) { t.Data.Sum += machines.Body[addBody](t).N }},
+			{From: []string{"open"}, On: "kill", To: machines.Same, Emit: []string{"mortal.changed"}, Do: func(*machines.Tx[thing]) { kill() }},
+			{From: []string{"open"}, On: "close", To: "closed", Emit: []string{"mortal.changed"}},
+		},
+	})
 }
 
-// oneProcess takes what waits as a process of its own would, and dies where it would step the killer. It reports whether it
-// came to the end.
-func (w *world) oneProcess(n int, killer uint64) bool {
-	w.t.Helper()
-	e := &Engine{Deps: w.withDefaults(), Batch: 256, CacheSize: 2048, AckWait: 30 * time.Second, process: fmt.Sprint(time.Now().UnixNano()), byName: map[string]*machines.Machine{"thing": thingMachine}}
-	p := &partition{e: e, n: n, name: fmt.Sprintf("p%02d", n), slots: map[string]*slot{}, failures: map[uint64]int{}}
-	require.NoError(w.t, p.look(w.ctx))
-	cons, err := p.open(w.ctx)
-	require.NoError(w.t, err)
-	msgs, err := cons.FetchNoWait(256)
-	require.NoError(w.t, err)
-	var batch []delivery
-	for m := range msgs.Messages() {
-		d, err := p.receive(m)
-		require.NoError(w.t, err)
-		batch = append(batch, d)
-	}
-	require.NoError(w.t, msgs.Error())
-	if len(batch) == 0 {
-		return true
-	}
-	alone, err := p.examine(w.ctx, batch)
-	require.NoError(w.t, err)
-	p.examined, p.alone = true, alone
-	for len(batch) > 0 {
-		size := len(batch)
-		if batch[0].seq <= p.alone {
-			size = 1
+// mortal is a world whose processes end where an entity takes the command kill.
+type mortal struct {
+	*world
+	kill atomic.Pointer[func()]
+	part int
+}
+
+func mortals(t *testing.T, profile streams.Profile) *mortal {
+	m := &mortal{part: streams.Partition("mortal", "default.a")}
+	m.world = setup(t, profile, mortalMachine(func() { (*m.kill.Load())() }))
+	return m
+}
+
+func (m *mortal) send(id, command, body string) uint64 {
+	m.t.Helper()
+	stored, err := m.Commands.Send(m.ctx, streams.Command{Machine: "mortal", Key: "default." + id, Name: command, Body: []byte(body)})
+	require.NoError(m.t, err)
+	return stored.Seq
+}
+
+// process takes what waits as a process of its own, of which nothing is heard any more when it has died. It returns when it has
+// died or nothing waits any more.
+func (m *mortal) process() (died bool) {
+	m.t.Helper()
+	nc, err := streams.Connect(streams.ConnectOptions{Server: m.server, Name: "process", Log: m.Log})
+	require.NoError(m.t, err)
+	defer nc.Close()
+	e := &Engine{Deps: m.Deps, Batch: 8}
+	e.NC = nc
+	e.JS, err = streams.JetStream(nc)
+	require.NoError(m.t, err)
+	e.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Group: m.Appender.Grouping()})
+	require.NoError(m.t, err)
+	defer e.Appender.Close()
+	dead := make(chan struct{}, 1)
+	kill := func() {
+		nc.Close()
+		select {
+		case dead <- struct{}{}:
+		default: // at the end of the test
 		}
-		for _, d := range batch[:size] {
-			if d.seq == killer && p.failures[killer] < maxFailures {
-				return false // the batch dies with it
+		<-m.ctx.Done()
+	}
+	m.kill.Store(&kill)
+	ctx, stop := context.WithCancel(m.ctx)
+	ended := make(chan struct{})
+	m.running.Go(func() { _ = e.Run(ctx); close(ended) })
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-dead:
+			stop()
+			return true
+		case <-tick.C:
+			if len(m.waiting()) == 0 {
+				stop()
+				<-ended
+				return false
 			}
+		case <-time.After(45 * time.Second):
+			m.t.Fatal("it neither dies nor comes to an end")
 		}
-		require.NoError(w.t, p.inTurn(w.ctx, batch[:size]))
-		require.NoError(w.t, p.settled())
-		batch = batch[size:]
 	}
-	require.NoError(w.t, w.NC.Flush())
-	return true
+}
+
+// waiting are the sequences of the commands in the stream.
+func (m *mortal) waiting() (seqs []uint64) {
+	for _, msg := range m.stream(streams.CommandStream, "instar.in.>") {
+		seqs = append(seqs, msg.Sequence)
+	}
+	return seqs
+}
+
+// noted is what is written down about the partition.
+func (m *mortal) noted() (s suspect) {
+	m.t.Helper()
+	stored, err := lastMessage(m.ctx, m.JS, "KV_owners", fmt.Sprintf("$KV.owners.%sp%02d", suspectKey, m.part))
+	require.NoError(m.t, err)
+	if stored != nil && len(stored.Data) > 0 {
+		require.NoError(m.t, json.Unmarshal(stored.Data, &s))
+	}
+	return s
+}
+
+// A command that ends the process each time is given up after a bound, although nothing in memory survives; those that
+// wait with it are processed. It need not be in the first batch, and what lies before it may be done and still in the stream.
+func TestACommandThatKillsTheProcessIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+		t.Run(string(profile), func(t *testing.T) {
+			t.Parallel()
+			m := mortals(t, profile)
+			m.send("a", "create", "")
+			var same []string // of its partition
+			for i := 0; len(same) < 20; i++ {
+				if id := fmt.Sprint("o", i); streams.Partition("mortal", "default."+id) == m.part {
+					same = append(same, id)
+				}
+			}
+			for _, id := range same {
+				m.send(id, "create", "")
+			}
+			killers := []uint64{m.send("a", "kill", "")}
+			m.send("a", "add", `{"n":1}`)
+			killers = append(killers, m.send(same[0], "kill", ""))
+			m.send(same[0], "add", `{"n":10}`)
+			deaths := 0
+			for ; m.process(); deaths++ {
+				require.Less(t, deaths, 2*(suspectDead+suspectAfter), "it is not given up")
+				if s := m.noted(); s.Starts > suspectAfter+1 {
+					require.Contains(t, killers, m.waiting()[0], "what is taken alone is gone before the next one is begun")
+				}
+			}
+			t.Logf("%d processes died", deaths)
+			for id, want := range map[string]int{"a": 1, same[0]: 10, same[19]: 0} {
+				e, _ := m.entity(m.Machines[0], "default."+id)
+				require.Equal(t, want, e.Data.(*thing).Sum, id)
+			}
+			letters, err := m.dead().List(m.ctx, 0, 10)
+			require.NoError(t, err)
+			require.Len(t, letters, 2)
+			for _, l := range letters {
+				require.True(t, strings.HasSuffix(l.Subject, ".kill"), l.Subject)
+			}
+			require.Zero(t, m.noted(), "the note is taken back")
+		})
+	}
+}
+
+// A process that is stopped before it has come through is not counted, and what others have left stands.
+func TestAProcessThatIsStoppedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	m := mortals(t, streams.Interval)
+	m.send("a", "create", "")
+	m.send("a", "kill", "")
+	require.True(t, m.process())
+	left := m.noted()
+	require.Equal(t, 1, left.Starts)
+	begun, proceed := make(chan struct{}), make(chan struct{})
+	kill := func() { close(begun); <-proceed }
+	m.kill.Store(&kill)
+	m.start()
+	<-begun
+	require.Equal(t, 2, m.noted().Starts)
+	m.stopEngine()
+	close(proceed)
+	m.stop()
+	require.Equal(t, left, m.noted())
 }
 
 // What was not there when the process before died is nobody's fault, and costs nothing.
