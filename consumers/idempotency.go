@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -99,14 +100,18 @@ func (it *item) keyed() bool { return keyed(it.machine, it.addr.Last, it.id) }
 func (p *partition) recall(ctx context.Context, batch []*item) error {
 	var asked []*item
 	for _, it := range batch {
-		it.kept = nil
+		it.kept, it.lost = nil, false
 		if it.slot != nil && it.slot.parked == nil && it.keyed() && it.slot.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil {
 			asked = append(asked, it)
 		}
 	}
 	bucket := p.e.Names.Bucket(streams.IdempotencyBucket)
 	return atOnce(asked, func(it *item) error {
-		stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it.addr.Machine, it.addr.Key, it.id))
+		stored, err := lastHeld(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it.addr.Machine, it.addr.Key, it.id))
+		if errors.Is(err, streams.ErrUnreadable) {
+			it.lost = true
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("cannot look up what was answered under key %q of %s %s: %w", it.id, it.addr.Machine, it.addr.Key, err)
 		}
@@ -115,7 +120,8 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 		}
 		var r keptAnswer
 		if err := json.Unmarshal(stored.Data, &r); err != nil || r.ID != it.id {
-			p.e.Log.Error("a kept answer cannot be used; the command is taken for a new one", "subject", stored.Subject, "error", err)
+			p.e.Log.Error("a kept answer cannot be used", "subject", stored.Subject, "error", err)
+			it.lost = true
 			return nil
 		}
 		it.kept = &r

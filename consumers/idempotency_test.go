@@ -172,6 +172,7 @@ func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
 	good, err := bucket.Get(w.ctx, "default.a")
 	require.NoError(t, err)
 	w.stop()
+	w.empty(streams.CommandStream) // it may not have been acked
 	_, err = bucket.Put(w.ctx, "default.a", []byte("{"))
 	require.NoError(t, err)
 	w.start()

@@ -50,6 +50,7 @@ type item struct {
 	lookup   bool        // it asks again for a command that the stream has seen before
 	again    bool        // it was given up before, and may have its letter already
 	kept     *keptAnswer // what was answered under its key, if anything
+	lost     bool        // something was, and cannot be read
 	replayed bool        // the answer is that of an earlier command under the same key
 	revised  bool        // the revision of the answer is known
 	raw      []byte      // the answer as it is sent
@@ -158,7 +159,7 @@ func (p *partition) handle(it *item) {
 		it.replay(it.kept)
 		return
 	}
-	if it.lookup && !it.keyed() {
+	if it.lost || it.lookup && !it.keyed() {
 		p.forgotten(it)
 		return
 	}
@@ -195,7 +196,7 @@ func (p *partition) takenBefore(it *item) {
 
 // forgotten answers for a command that was taken, but too long ago to remember how it ended.
 func (p *partition) forgotten(it *item) {
-	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is no longer known; only those under a key of their sender are kept", it.id)})
+	it.refuse(&machines.Refusal{Code: machines.CodeUnknown, State: it.slot.entity.State, Message: fmt.Sprintf("a command with the id %q was taken before, but its outcome is not known any more", it.id)})
 	it.settle(it.slot)
 }
 

@@ -1,7 +1,6 @@
 package consumers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,17 +25,21 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	var others sync.WaitGroup
 	others.Go(func() { last, errEvent = p.e.lastEvent(ctx, s) })
 	others.Go(func() { answered, errAnswer = p.e.lastAnswer(ctx, s) })
-	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
+	stored, err := lastHeld(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
 	others.Wait()
+	if errors.Is(err, streams.ErrUnreadable) {
+		p.park(s, err)
+		err = nil
+	}
 	if err = errors.Join(err, errEvent, errAnswer); err != nil {
 		return fmt.Errorf("cannot load %s %s: %w", s.m.Name, s.key, err)
 	}
 	last.answered = answered
 	s.lastEvent, s.lastEventID = last.seq, last.id
+	if s.parked != nil {
+		return nil
+	}
 	if stored == nil {
-		if err := p.absent(ctx, s, last.highest() > 0); err != nil {
-			return err
-		}
 		return p.reborn(ctx, it, &last)
 	}
 	s.revision = stored.Sequence
@@ -45,11 +48,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 		err = fmt.Errorf("machines: the value under %s says that it is %s", s.key, e.Key())
 	}
 	if err != nil {
-		if p.aside {
-			return nil
-		}
-		s.parked = &machines.Refusal{Code: machines.CodeParked, Message: fmt.Sprintf("%s %s is parked: its stored value at revision %d cannot be used", s.m.Name, s.key, s.revision)}
-		p.e.Log.Error("an entity is parked: its stored value cannot be used", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", err)
+		p.park(s, err)
 		return nil
 	}
 	outbox := e.Outbox
@@ -63,7 +62,11 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	if err := p.reconcile(ctx, it, outbox, &last); err != nil {
 		return err
 	}
-	if s.took(it) || it.reconciles() || p.mayLack(&s.entity) {
+	lacks := s.took(it) || it.reconciles() || p.mayLack(&s.entity)
+	if p.ahead(&s.entity) {
+		s.entity.Mark, s.entity.MarkedAt = 0, time.Time{}
+	}
+	if lacks {
 		return p.resume(ctx, s)
 	}
 	return nil
@@ -88,28 +91,13 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 	return nil
 }
 
-// absent makes sure that an entity that was there, or that its index has, is not taken for one that is not: a block of the bucket
-// that cannot be read is answered like a key that was never written.
-func (p *partition) absent(ctx context.Context, s *slot, was bool) error {
-	if ix := p.e.Indexes[s.m.Name]; !was && (ix == nil || ix.Lacks(s.key)) {
-		return nil
+// park leaves an entity alone whose value cannot be used: what is sent to it is refused, and goes to the dead letters.
+func (p *partition) park(s *slot, why error) {
+	s.parked = &machines.Refusal{Code: machines.CodeParked, Message: fmt.Sprintf("%s %s is parked: its stored value cannot be used", s.m.Name, s.key)}
+	if p.aside {
+		return
 	}
-	bucket := p.e.Names.Bucket(s.m.Plural)
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	return p.e.missing(ctx, s.m, bucket, s.key)
-}
-
-// missing is nil when the bucket has no value under the key, and else why none can be read.
-func (d *Deps) missing(ctx context.Context, m *machines.Machine, bucket, key string) error {
-	s, err := d.JS.Stream(ctx, "KV_"+bucket)
-	if err != nil {
-		return fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
-	}
-	if holds, err := streams.Holds(ctx, s, "$KV."+bucket+"."+key); err != nil || holds {
-		return fmt.Errorf("cannot load %s %s: %w", m.Name, key, cmp.Or(err, streams.ErrUnreadable))
-	}
-	return nil
+	p.e.Log.Error("an entity is parked: its stored value cannot be used", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", why)
 }
 
 // lastEvent is where the events of an entity end; sequence 0 says that there is none.
@@ -172,6 +160,33 @@ func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject st
 		return nil, errors.New("the stream's answer has no message")
 	}
 	return answer.Message, nil
+}
+
+// lastHeld is lastMessage for what must not be taken for absent: a leader says that there is none of what it cannot read, too.
+// It fails with [streams.ErrUnreadable] then.
+func lastHeld(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
+	m, err := lastMessage(ctx, js, stream, subject)
+	if m != nil || err != nil {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	var answer struct {
+		answered
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	if err := enquire(ctx, js.Conn(), "INFO", stream, map[string]string{"subjects_filter": subject}, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.State.Subjects) == 0 {
+		return nil, nil
+	}
+	if m, err = lastMessage(ctx, js, stream, subject); m == nil && err == nil { // or it was written meanwhile
+		err = streams.ErrUnreadable
+	}
+	return m, err
 }
 
 // storedMessage is a message as the stream's API returns it.

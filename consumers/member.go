@@ -37,7 +37,7 @@ func (n *Node) write(ctx context.Context, key string, value []byte, revision uin
 func (n *Node) read(ctx context.Context, key string) ([]byte, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	m, err := lastMessage(ctx, n.JS, n.stream(), n.subject(key))
+	m, err := lastHeld(ctx, n.JS, n.stream(), n.subject(key))
 	if err != nil || m == nil {
 		return nil, 0, err
 	}

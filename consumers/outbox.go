@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -51,35 +52,57 @@ func (e *Engine) message(s *slot, m *machines.Message) (streams.Write, error) {
 }
 
 // publishChains publishes the events. Where the stream says that an entity's last event is another one than thought,
-// it is looked up: it is one of these (a try before was stored), or older, or somebody else's.
+// it is looked up: it is one of these (a try before was stored), or older, or somebody else's. One that the stream never
+// takes becomes a dead letter, and those after it follow the one before it.
 func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
-	for range 4 {
+	for conflicts := 0; len(chains) > 0; {
 		open := make([]*streams.Chain, len(chains))
 		for i, c := range chains {
 			open[i] = &c.Chain
 		}
 		p.e.Appender.AppendChains(ctx, p.e.Names.Stream(streams.EventStream), open)
+		conflict := false
 		var again []*chain
 		for _, c := range chains {
 			c.slot.lastEvent = c.Last
-			if c.Err == nil {
-				continue
+			var err error
+			switch {
+			case c.Err == nil:
+			case errors.Is(c.Err, streams.ErrConflict):
+				conflict = true
+				err = p.realign(ctx, c)
+			case streams.Permanent(c.Err):
+				err = p.leaveOut(ctx, c)
+			default:
+				err = fmt.Errorf("cannot publish the events of %s %s: %w", c.slot.m.Name, c.slot.key, c.Err)
 			}
-			if !errors.Is(c.Err, streams.ErrConflict) {
-				return fmt.Errorf("cannot publish the events of %s %s: %w", c.slot.m.Name, c.slot.key, c.Err)
-			}
-			if err := p.realign(ctx, c); err != nil {
+			if err != nil {
 				return err
 			}
 			if c.Done < len(c.Msgs) {
 				again = append(again, c)
 			}
 		}
-		if chains = again; len(chains) == 0 {
-			return nil
+		if chains = again; conflict {
+			conflicts++
+		}
+		if conflicts == 4 && len(chains) > 0 {
+			return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].slot.m.Name, chains[0].slot.key, streams.ErrConflict)
 		}
 	}
-	return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].slot.m.Name, chains[0].slot.key, streams.ErrConflict)
+	return nil
+}
+
+// leaveOut makes a dead letter of the event that the stream refuses for good. In a group it is found first.
+func (p *partition) leaveOut(ctx context.Context, c *chain) error {
+	if len(c.Msgs)-c.Done == 1 || c.Single {
+		if err := p.bury(ctx, c.Msgs[c.Done], c.Err); err != nil {
+			return err
+		}
+		c.Msgs, c.messages = slices.Delete(c.Msgs, c.Done, c.Done+1), slices.Delete(c.messages, c.Done, c.Done+1)
+	}
+	c.Single, c.Err = true, nil
+	return nil
 }
 
 // realign finds out where a chain really stands.

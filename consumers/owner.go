@@ -110,7 +110,7 @@ func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.Owners
 
 // take writes the lease if it is free, this node's own, or not renewed for its life.
 func (o *Owner) take(ctx context.Context) (uint64, string, error) {
-	m, err := lastMessage(ctx, o.JS, o.stream(), o.subject())
+	m, err := lastHeld(ctx, o.JS, o.stream(), o.subject())
 	if err != nil {
 		return 0, "", err
 	}

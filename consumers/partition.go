@@ -29,6 +29,7 @@ type partition struct {
 	broom    *broom         // ends commands where an ack is dear; nil acks each
 	failures map[uint64]int // writes that the stream refused for good, by command
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+	top      uint64         // the last command that came since found was
 	found    streamState
 	aside    bool     // it only looks: nothing is told
 	through  bool     // what was waiting at the start has ended
@@ -248,6 +249,6 @@ func (p *partition) receive(m jetstream.Msg) (delivery, error) {
 	if d.consumer != p.last+1 {
 		return delivery{}, fmt.Errorf("delivery %d follows %d: another process takes commands of partition %d", d.consumer, p.last, p.n)
 	}
-	p.last = d.consumer
+	p.last, p.top = d.consumer, max(p.top, d.seq)
 	return d, nil
 }

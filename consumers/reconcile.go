@@ -195,6 +195,7 @@ func (p *partition) look(ctx context.Context) error {
 	if err := enquire(ctx, p.e.NC, "INFO", stream, struct{}{}, &answer); err != nil {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
 	}
+	p.top = 0
 	p.found = streamState{reconnects: reconnects, opened: time.Now(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
 	return nil
 }
@@ -209,6 +210,13 @@ func (p *partition) mayLack(e *machines.Entity) bool {
 		return false
 	}
 	return e.Mark > f.lastSeq || at.Before(f.created) || at.After(f.lastTime.Add(-lossWindow))
+}
+
+// ahead reports whether the entity's last command was one of a history that the stream of commands has lost, and stamped by a
+// clock that ran ahead: its sequence is behind all that the stream had and all that came since, and its time has not come.
+// By these two, commands of now would be taken for ones of then until it comes.
+func (p *partition) ahead(e *machines.Entity) bool {
+	return !p.found.opened.IsZero() && e.Mark > max(p.found.lastSeq, p.top) && time.Until(e.MarkedAt) > 2*time.Second
 }
 
 // resume publishes again what the entity waits for and its streams have lost: schedules of its timers, and effects that

@@ -26,6 +26,7 @@ type world struct {
 	Deps
 	t      *testing.T
 	server *streams.Server
+	dir    string // of the server
 	ctx    context.Context
 
 	indexes    map[string]*kv.Index // of the engine
@@ -41,10 +42,11 @@ func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *worl
 		ms = []*machines.Machine{service.Machine}
 	}
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: profile, Log: log})
+	dir := t.TempDir()
+	server, err := streams.StartServer(streams.ServerOptions{Dir: dir, Profile: profile, Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{t: t, server: server, ctx: ctx}
+	w := &world{t: t, server: server, dir: dir, ctx: ctx}
 	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "test", Log: log})
 	require.NoError(t, err)
 	js, err := streams.JetStream(nc)

@@ -232,14 +232,11 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 // [streams.ErrUnreadable] when it has one that it cannot read.
 func (d *Deps) current(ctx context.Context, m *machines.Machine, key string) (*storedMessage, error) {
 	bucket := d.Names.Bucket(m.Plural)
-	stored, err := lastMessage(ctx, d.JS, "KV_"+bucket, "$KV."+bucket+"."+key)
+	stored, err := lastHeld(ctx, d.JS, "KV_"+bucket, "$KV."+bucket+"."+key)
 	if err != nil {
 		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
 	}
-	if stored != nil {
-		return stored, nil
-	}
-	return nil, d.missing(ctx, m, bucket, key)
+	return stored, nil
 }
 
 // perform runs the provider within the effect's time. A provider that does not return a second after that is left

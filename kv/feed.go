@@ -64,6 +64,7 @@ type feed struct {
 	delivered uint64 // messages taken
 	position
 	known   uint64 // the stream's last sequence when the feed was opened
+	keys    int    // that the bucket held then, also those whose value it cannot read
 	pending uint64 // messages that the server still had after the last one taken
 	caught  bool   // the reader has had all that there was at some moment since the feed was opened
 }
@@ -88,7 +89,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 	if info.State.LastSeq < after.rev || !after.created.IsZero() && !info.Created.Equal(after.created) {
 		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, ErrReset)
 	}
-	f.created, f.known = info.Created, info.State.LastSeq
+	f.created, f.known, f.keys = info.Created, info.State.LastSeq, int(info.State.NumSubjects) //nolint:gosec // they are in memory
 	from, err := after.resume(ctx, s, prefix)
 	if err != nil {
 		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, err)

@@ -125,6 +125,10 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 	for {
 		if f.caught && !(*t).sealed {
 			(*t).at = f.position
+			if filled := len((*t).rows) + len((*t).past); f.keys > filled {
+				(*t).missing = f.keys - filled
+				ix.opts.Log.Error("kv: the bucket holds values that it cannot read", "bucket", ix.bucket, "keys", (*t).missing)
+			}
 			ix.serve(*t)
 		}
 		if batch, err = f.next(ctx, batch[:0]); err == nil || len(batch) > 0 {
@@ -230,7 +234,8 @@ func (ix *Index) Get(key string) (Item, bool) {
 const MaxQuiet = 5 * time.Second
 
 // Lacks reports that the index is complete, hears from the server, and never had the key, not even one that was deleted
-// and left a marker, or one that has ended and was forgotten. The bucket may have it since a moment ago.
+// and left a marker, or one that has ended and was forgotten. The bucket may have it since a moment ago. It is false for
+// all keys where the bucket held values that it could not read: any of them may be the key's.
 func (ix *Index) Lacks(key string) bool {
 	select {
 	case <-ix.ready:
@@ -238,7 +243,7 @@ func (ix *Index) Lacks(key string) bool {
 		return false
 	}
 	ix.mu.RLock()
-	there := ix.table.rows[key] != nil || ix.table.left(key)
+	there := ix.table.rows[key] != nil || ix.table.left(key) || ix.table.missing > 0
 	ix.mu.RUnlock()
 	return !there && ix.Lag().Quiet < MaxQuiet
 }

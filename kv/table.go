@@ -19,6 +19,7 @@ type table struct {
 	combos   map[string]*labelSet         // by their canonical form
 	problems map[string]string            // what is wrong with the value, by key
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
+	missing  int                          // keys that the bucket held when the table was filled, and that were not among what it sent
 	past     map[uint64]struct{}          // hashes of keys that were deleted, or have ended and are forgotten
 	ending   []ending                     // rows in states that end, in the order of their revisions; nil without terminal
 	terminal func(state string) bool      // whether a state ends a key; nil forgets none

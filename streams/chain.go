@@ -11,6 +11,7 @@ type Chain struct {
 	Filter string // such as all events of one entity
 	Last   uint64 // sequence of the last message under Filter; 0 for none
 	Msgs   []*nats.Msg
+	Single bool // one at a time in groups, too: an error is that of Msgs[Done] then
 
 	// Done counts the messages that are known to be stored and Last is the sequence of the last of them. Err is why
 	// the next one is not; ErrConflict means that Last was not the last.
@@ -40,7 +41,7 @@ func (a *Appender) AppendChains(ctx context.Context, stream string, chains []*Ch
 			}
 			c.Last = results[i].Seq
 			c.Done++
-			if a.group {
+			if a.group && !c.Single {
 				c.Done = len(c.Msgs)
 			}
 		}
@@ -56,7 +57,11 @@ func (a *Appender) link(stream string, c *Chain, done func(Result)) {
 			delete(m.Header, headerExpect)
 			delete(m.Header, headerExpectSubject)
 		}
-		a.grouping(stream).add(unit{c.Msgs[c.Done:], done})
+		to := len(c.Msgs)
+		if c.Single {
+			to = c.Done + 1
+		}
+		a.grouping(stream).add(unit{c.Msgs[c.Done:to], done})
 		return
 	}
 	a.publish(stream, next, done)
