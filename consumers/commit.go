@@ -70,6 +70,9 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 // next batch, which waits for them before it touches the same entities and before it publishes anything itself.
 func (p *partition) commit(ctx context.Context, items []*item) error {
 	slots := touched(items)
+	for _, s := range slots {
+		s.keepArmed()
+	}
 	if !p.e.may() {
 		return errLapsed
 	}

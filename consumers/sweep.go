@@ -23,14 +23,13 @@ const (
 
 // broom ends the commands of one partition, many at once.
 type broom struct {
-	tick       *time.Ticker
-	after      int
-	reconnects uint64    // of the connection when it was taken
-	swept      time.Time // the last time
-	done       int       // commands that are done and still in the stream
-	last       uint64    // the last of them: all of the partition up to it are done
-	refused    bool      // the stream may not be purged: ack
-	silent     bool      // the last purge was not answered
+	tick    *time.Ticker
+	after   int
+	swept   time.Time // the last time
+	done    int       // commands that are done and still in the stream
+	last    uint64    // the last of them: all of the partition up to it are done
+	refused bool      // the stream may not be purged: ack
+	silent  bool      // the last purge was not answered
 }
 
 // takeBroom is for a single server with commits in groups, which is where the stream fsyncs each write. Elsewhere it is nil.
@@ -39,10 +38,7 @@ func (p *partition) takeBroom() *broom {
 		return nil
 	}
 	offset := sweepEvery * time.Duration(p.n) / streams.Partitions // not all of them at once
-	return &broom{
-		tick: time.NewTicker(sweepEvery), after: min(sweepAfter, 2*p.e.Batch),
-		reconnects: p.e.NC.Stats().Reconnects, swept: time.Now().Add(offset),
-	}
+	return &broom{tick: time.NewTicker(sweepEvery), after: min(sweepAfter, 2*p.e.Batch), swept: time.Now().Add(offset)}
 }
 
 func (b *broom) putAway() {
@@ -80,7 +76,7 @@ func (p *partition) sweep(ctx context.Context) error {
 	b.swept = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
 	defer cancel()
-	err := p.purge(ctx)
+	err := p.sweepUp(ctx)
 	b.silent = err != nil
 	if err != nil && b.done >= 2*b.after {
 		return err
@@ -99,14 +95,30 @@ func (p *partition) lastSweep(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 	defer cancel()
-	if err := p.purge(ctx); err != nil {
+	if err := p.sweepUp(ctx); err != nil {
 		p.e.Log.Debug("commands that are done stay in the stream and will come again", "partition", p.n, "error", err)
 	}
 }
 
-// purge is one at a time in the process: those of one stream are serial in the server, and others need its workers too.
-func (p *partition) purge(ctx context.Context) error {
+// sweepUp takes what is done out of the stream.
+func (p *partition) sweepUp(ctx context.Context) error {
 	b := p.broom
+	err := p.purge(ctx, p.e.Names.StoredIn(p.n), b.last)
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused): // what was done so far comes again, and is acked
+		b.refused = true
+		p.e.Log.Warn("the stream of commands refuses to be purged: each command is acked instead", "partition", p.n, "error", refused)
+	case err != nil:
+		return err
+	}
+	b.done = 0
+	return nil
+}
+
+// purge removes what COMMANDS has under a filter, up to a sequence. It is one at a time in the process: those of one stream are
+// serial in the server, and others need its workers too.
+func (p *partition) purge(ctx context.Context, filter string, upTo uint64) error {
 	stream := p.e.Names.Stream(streams.CommandStream)
 	select {
 	case p.e.purging <- struct{}{}:
@@ -114,19 +126,11 @@ func (p *partition) purge(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("cannot purge %s in time: %w", stream, ctx.Err())
 	}
-	if p.e.NC.Stats().Reconnects != b.reconnects { // a server that lost its last messages gives their sequences out again
+	if p.e.NC.Stats().Reconnects != p.found.reconnects { // a server that lost its last messages gives their sequences out again
 		return nil
 	}
-	upTo := map[string]any{"filter": p.e.Names.StoredIn(p.n), "seq": b.last + 1} // without it
-	err := request(ctx, p.e.NC, "PURGE", stream, upTo, new(answered))
-	var refused *jetstream.APIError
-	switch {
-	case errors.As(err, &refused): // what was done so far comes again, and is acked
-		b.refused = true
-		p.e.Log.Warn("the stream of commands refuses to be purged: each command is acked instead", "partition", p.n, "error", refused)
-	case err != nil:
-		return fmt.Errorf("cannot purge %s up to command %d: %w", stream, b.last, err)
+	if err := request(ctx, p.e.NC, "PURGE", stream, map[string]any{"filter": filter, "seq": upTo + 1}, new(answered)); err != nil { // without it
+		return fmt.Errorf("cannot purge %s of %s up to %d: %w", stream, filter, upTo, err)
 	}
-	b.done = 0
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -52,6 +53,22 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 		}
 	}
 	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].slot.m.Name, timers[0].slot.key, streams.ErrConflict)
+}
+
+// keepArmed drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
+// most, so two of them would replace each other.
+func (s *slot) keepArmed() {
+	kept := map[string]bool{}
+	replaced := func(m machines.Message) bool {
+		if m.Kind != machines.KindTimer {
+			return false
+		}
+		t, waits := s.entity.Timers[m.Name]
+		gone := !waits || t.Armed != m.Version || kept[m.Name]
+		kept[m.Name] = true
+		return gone
+	}
+	s.outbox, s.loose = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.loose, replaced)
 }
 
 // replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
@@ -115,9 +132,11 @@ func (s *slot) fired(elapsed []byte) {
 }
 
 // cancelTimers takes the schedules of entities that have ended out of the stream: they would lie there until they fire, and
-// fire for nothing. Only what this owner has stored is taken; a schedule of a next life is a later one.
+// fire for nothing. Only what this owner has stored is taken; a schedule of a next life is a later one. What is not taken within the
+// time of one sweep stays: the batch is not to wait for more.
 func (p *partition) cancelTimers(ctx context.Context, slots []*slot) {
-	stream := p.e.Names.Stream(streams.CommandStream)
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	defer cancel()
 	for _, s := range slots {
 		if st, _ := s.m.State(s.entity.State); !st.Terminal {
 			continue
@@ -126,11 +145,9 @@ func (p *partition) cancelTimers(ctx context.Context, slots []*slot) {
 			if _, waits := s.entity.Timers[name]; waits {
 				continue
 			}
-			ctx, cancel := context.WithTimeout(ctx, readWithin)
-			err := request(ctx, p.e.NC, "PURGE", stream, map[string]any{"filter": p.e.Names.Timer(s.m.Name, s.key, name), "seq": seq + 1}, new(answered))
-			cancel()
-			if err != nil {
-				p.e.Log.Debug("the timer of an entity that has ended stays until it fires", "machine", s.m.Name, "key", s.key, "timer", name, "error", err)
+			if err := p.purge(ctx, p.e.Names.Timer(s.m.Name, s.key, name), seq); err != nil {
+				p.e.Log.Debug("timers of entities that have ended stay until they fire", "partition", p.n, "machine", s.m.Name, "key", s.key, "timer", name, "error", err)
+				return
 			}
 			delete(s.schedules, name)
 		}
