@@ -231,6 +231,7 @@ func (p *partition) resume(ctx context.Context, s *slot) error {
 		if m.Kind == machines.KindTimer {
 			there, err = p.scheduled(ctx, s, &m)
 		} else {
+			m.At = time.Now() // the stream may still know the id under which it was lost
 			there, err = p.underWay(ctx, s, &m)
 		}
 		if err != nil {
@@ -243,19 +244,34 @@ func (p *partition) resume(ctx context.Context, s *slot) error {
 	return nil
 }
 
-// underWay reports whether an effect lies in its stream, or anything that may be its result waits for this partition. A
-// worker stores the result before it takes the effect away, so the effect is looked for first.
+// underWay reports whether an effect lies in its stream under the attempt that the entity waits for, or the result of that attempt waits for
+// this partition. A worker stores the result before it takes the effect away, so the effect is looked for first.
 func (p *partition) underWay(ctx context.Context, s *slot, m *machines.Message) (bool, error) {
-	effect, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.EffectStream), p.e.Names.Effect(s.m.Name, m.Name, s.key))
-	if err != nil || effect != nil {
-		return effect != nil, err
+	attempt := s.entity.Effects[m.Name].ID
+	there, err := p.lastOf(ctx, streams.EffectStream, p.e.Names.Effect(s.m.Name, m.Name, s.key), attempt)
+	if err != nil || there {
+		return there, err
 	}
 	info, _ := s.m.Effect(m.Name)
 	for _, result := range []string{info.Done, machines.CommandFailed} {
-		waiting, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.CommandStream), p.e.Names.Stored(s.m.Name, s.key, result))
-		if err != nil || waiting != nil {
-			return waiting != nil, err
+		waiting, err := p.lastOf(ctx, streams.CommandStream, p.e.Names.Stored(s.m.Name, s.key, result), attempt)
+		if err != nil || waiting {
+			return waiting, err
 		}
 	}
 	return false, nil
+}
+
+// lastOf reports whether the last message under a subject, a task or a result, is of that attempt. What lies before it is of older ones, or
+// the same result twice; at worst an effect is sent twice.
+func (p *partition) lastOf(ctx context.Context, stream, subject, attempt string) (bool, error) {
+	m, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(stream), subject)
+	if err != nil || m == nil {
+		return false, err
+	}
+	var body struct {
+		Attempt string `json:"attempt"`
+	}
+	_ = json.Unmarshal(m.Data, &body) // what cannot be read is of no attempt
+	return body.Attempt == attempt, nil
 }

@@ -163,10 +163,14 @@ const (
 
 // ID is the message's deduplication id: <machine>/<key>/<version>/<n>, or <machine>/<key>/refused/<sequence>/<time>/<n>
 // for the event of a refusal. The time, in nanoseconds, is that of the command: a stream that lost its last messages gives
-// their sequences out again.
+// their sequences out again. So does a bucket with versions, while the stream of effects still has what the lost one emitted: the id of
+// an effect is <machine>/<key>/<version>/<n>/<time>.
 func (m *Message) ID(machine, key string) string {
 	if m.Refusal != 0 {
 		return fmt.Sprintf("%s/%s/refused/%d/%d/%d", machine, key, m.Refusal, m.At.UnixNano(), m.N)
+	}
+	if m.Kind == KindEffect {
+		return fmt.Sprintf("%s/%s/%d/%d/%d", machine, key, m.Version, m.N, m.At.UnixNano())
 	}
 	return fmt.Sprintf("%s/%s/%d/%d", machine, key, m.Version, m.N)
 }

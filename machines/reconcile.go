@@ -20,7 +20,7 @@ func resumer[D any](d *Definition[D]) func(*Machine, Entity) []Message {
 		s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
 		for _, name := range slices.Sorted(maps.Keys(e.Effects)) {
 			if _, known := m.effects[name]; known && e.Effects[name].NextTry == nil {
-				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, At: e.UpdatedAt, Body: s.task(name)})
+				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, N: len(s.out.Messages), At: e.UpdatedAt, Body: s.task(name)})
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.Timers)) {
@@ -37,7 +37,8 @@ func (t Timer) message(name string) Message {
 }
 
 // Pending is what the entity waits for, as the messages that were published for it once: its effects under way, under
-// their attempts, and its timers. An effect carries the data and the fence of now.
+// their attempts, and its timers. An effect carries the data and the fence of now; its id is that of a message of its own only with another
+// time than that of the last transition.
 func (m *Machine) Pending(e Entity) []Message { return m.resume(m, e) }
 
 // Reconciled is the entity after its streams were found not to belong to its value: at a version above all that its
