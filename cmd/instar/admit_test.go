@@ -24,6 +24,7 @@ func TestForbiddenChecksAreRefusedAtTheDoor(t *testing.T) {
 		"it is this program's own":              `"nodeAddress":"` + own.Host + `","check":{"type":"tcp"}`,
 		"checks of type script are not enabled": `"nodeAddress":"10.0.0.1:80","check":{"type":"script","command":["true"]}`,
 		"checks with a body are not enabled":    `"nodeAddress":"10.0.0.1:80","check":{"type":"http","body":"x"}`,
+		"checks with match are not enabled":     `"nodeAddress":"10.0.0.1:80","check":{"type":"http","match":"^a"}`,
 		"missing closing ]":                     `"nodeAddress":"10.0.0.1:80","check":{"type":"http","match":"["}`,
 		`address "10.0.0.1" is not host:port`:   `"nodeAddress":"10.0.0.1","check":{"type":"tcp"}`,
 	} {

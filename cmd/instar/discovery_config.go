@@ -33,6 +33,8 @@ type Probe struct {
 	Deny  []string `koanf:"deny"`
 	// AnyRequest lets checks send other methods than GET and HEAD, headers but Host, and bodies.
 	AnyRequest bool `koanf:"anyRequest"`
+	// Match lets checks look for an expression in what is answered.
+	Match bool `koanf:"match"`
 }
 
 func (d Discovery) validate() error {

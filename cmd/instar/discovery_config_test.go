@@ -15,9 +15,9 @@ func TestDiscoveryConfig(t *testing.T) {
 	load := func(text string, args ...string) (Config, error) {
 		return Load(ModeServe, flagSet(t, ModeServe, append([]string{"--config", write(t, "instar.yaml", text)}, args...)...), nil)
 	}
-	c, err := load("discovery:\n  scripts: true\n  probe:\n    anyRequest: true\n    allow: [169.254.10.0/24, \"fd00::7\"]\n", "--dns", "127.0.0.1:8600", "--xds", "[::1]:18000")
+	c, err := load("discovery:\n  scripts: true\n  probe:\n    anyRequest: true\n    match: true\n    allow: [169.254.10.0/24, \"fd00::7\"]\n", "--dns", "127.0.0.1:8600", "--xds", "[::1]:18000")
 	require.NoError(t, err)
-	require.Equal(t, Discovery{DNS: "127.0.0.1:8600", DNSDomain: "instar", XDS: "[::1]:18000", Scripts: true, Probe: Probe{AnyRequest: true, Allow: []string{"169.254.10.0/24", "fd00::7"}}}, c.Discovery)
+	require.Equal(t, Discovery{DNS: "127.0.0.1:8600", DNSDomain: "instar", XDS: "[::1]:18000", Scripts: true, Probe: Probe{AnyRequest: true, Match: true, Allow: []string{"169.254.10.0/24", "fd00::7"}}}, c.Discovery)
 	networks, err := prefixes(c.Discovery.Probe.Allow)
 	require.NoError(t, err)
 	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("169.254.10.0/24"), netip.MustParsePrefix("fd00::7/128")}, networks)

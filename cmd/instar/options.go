@@ -66,6 +66,7 @@ var options = []option{
 	{"xds-cert", "discovery.xdsTLS.cert", "certificate file of --xds"},
 	{"xds-key", "discovery.xdsTLS.key", "its key file"},
 	{"probe-any-request", "discovery.probe.anyRequest", "let checks send any method, headers and bodies"},
+	{"probe-match", "discovery.probe.match", "let checks look for an expression in what is answered"},
 	{"scripts", "discovery.scripts", "let checks of the type script run programs on this machine"},
 	{"log-level", "log.level", "debug, info, warn or error"},
 	{"log-format", "log.format", "text or json"},

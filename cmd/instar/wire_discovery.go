@@ -81,7 +81,7 @@ func (a *app) startDiscovery(ctx context.Context) error {
 // startChecker sets up what probes, before anything is registered: the doors ask it, too.
 func (a *app) startChecker(context.Context) error {
 	checker := &a.checker
-	checker.Scripts, checker.AnyRequest = a.cfg.Discovery.Scripts, a.cfg.Discovery.Probe.AnyRequest
+	checker.Scripts, checker.AnyRequest, checker.Match = a.cfg.Discovery.Scripts, a.cfg.Discovery.Probe.AnyRequest, a.cfg.Discovery.Probe.Match
 	checker.Own, checker.Log = a.listeners(), a.log
 	var err error
 	if checker.Allow, err = prefixes(a.cfg.Discovery.Probe.Allow); err != nil {

@@ -6,10 +6,10 @@
 //     script that has children of its own.
 //   - It reads at most 64 KiB of headers and 64 KiB of a body, and returns at most 512 bytes of output, without control
 //     characters.
-//   - It sends GET or HEAD without headers but Host, unless Options.AnyRequest allows more, and what the other side
-//     answers is in no result: a status is told in the words of the standard, with the size, and a certificate that is not
-//     taken by its names. Whoever may register could otherwise read and write inside the network. What match finds in an
-//     answer is told by passing or failing.
+//   - It sends GET or HEAD without headers but Host, unless Options.AnyRequest allows more, and looks for an expression in
+//     an answer only where Options.Match allows it. Whoever may register could otherwise write and read inside the network.
+//   - What the other side answers is in no result: a status is told in the words of the standard, without the size of the
+//     answer, and a certificate that is not taken by its names.
 //   - It connects only where it may. The rule is applied to the address that is connected to, after the name was
 //     resolved and for each redirect anew, so neither a name that resolves differently the second time nor a redirect
 //     leads elsewhere.

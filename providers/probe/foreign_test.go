@@ -57,10 +57,10 @@ func TestWhatIsAnsweredIsToldToNobody(t *testing.T) {
 		check  instance.Check
 		output string
 	}{
-		"a status that is not asked for": {page, instance.Check{Type: instance.CheckHTTP, Status: []int{299}}, "200 OK, 10 bytes"},
+		"a status that is not asked for": {page, instance.Check{Type: instance.CheckHTTP, Status: []int{299}}, "200 OK"},
 		"one without a length":           {page, instance.Check{Type: instance.CheckHTTP, Path: "/stream", Status: []int{299}}, "200 OK"},
 		"over HTTP/2":                    {speaking(t, false, func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }), instance.Check{Type: instance.CheckHTTP, HTTPVersion: "2", Status: []int{299}, Headers: map[string]string{"Host": secret}}, ""},
-		"no match":                       {page, instance.Check{Type: instance.CheckHTTP, Match: "^$"}, `the answer does not match "^$", 10 bytes`},
+		"no match":                       {page, instance.Check{Type: instance.CheckHTTP, Match: "^$"}, `the answer does not match "^$"`},
 		"a redirect":                     {page, instance.Check{Type: instance.CheckHTTP, Path: "/away"}, "redirected to what is no URL of http or https"},
 		"a phrase":                       {says("HTTP/1.1 500 " + secret + "\r\nContent-Length: 0\r\n\r\n"), http1, "500 Internal Server Error"},
 		"a phrase that passes":           {says("HTTP/1.1 200 " + secret + "\r\nContent-Length: 0\r\n\r\n"), http1, "200 OK"},
@@ -68,12 +68,12 @@ func TestWhatIsAnsweredIsToldToNobody(t *testing.T) {
 		"another protocol":               {says("-ERR " + secret + "\r\n"), http1, "the answer is no HTTP"},
 		"bad chunks":                     {says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + secret + "\r\n"), instance.Check{Type: instance.CheckHTTP, Match: "x"}, "the answer is no HTTP"},
 		"a page for gRPC":                {page, instance.Check{Type: instance.CheckGRPC}, ""},
-		"a datagram":                     {udp.LocalAddr().String(), instance.Check{Type: instance.CheckUDP, Match: "^$"}, `the answer does not match "^$", 10 bytes`},
+		"a datagram":                     {udp.LocalAddr().String(), instance.Check{Type: instance.CheckUDP, Match: "^$"}, `the answer does not match "^$"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log lockedBuffer
-			r := check(t, &Prober{Options: Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}, s.at, s.check)
+			r := check(t, &Prober{Options: Options{Match: true, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}, s.at, s.check)
 			require.NotContains(t, fmt.Sprintf("%+v", r), secret)
 			require.NotEmpty(t, r.Output)
 			if s.output != "" {
@@ -82,7 +82,7 @@ func TestWhatIsAnsweredIsToldToNobody(t *testing.T) {
 			if r.Class == instance.FailedMatch || r.Class == instance.FailedStatus {
 				require.Contains(t, log.String(), secret)
 			}
-			quiet := check(t, &Prober{}, s.at, s.check)
+			quiet := check(t, &Prober{Options: Options{Match: true}}, s.at, s.check)
 			require.Equal(t, r.Output, quiet.Output, "with a log and without")
 		})
 	}
@@ -126,6 +126,26 @@ func TestRequestsAreHarmless(t *testing.T) {
 			p.AnyRequest = true
 			require.NoError(t, p.Admit(s.check, at))
 		})
+	}
+}
+
+// Whoever may register must not read inside the network unless the configuration says so: of many expressions, those that
+// match tell what was answered.
+func TestAnswersAreNotSearched(t *testing.T) {
+	t.Parallel()
+	at := web(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, secret) })
+	for _, kind := range []string{instance.CheckHTTP, instance.CheckUDP} {
+		for _, expr := range []string{"^t", "^x"} {
+			c, p := instance.Check{Type: kind, Match: expr}, &Prober{Options: Options{AnyRequest: true}}
+			require.ErrorContains(t, p.Admit(c, at), "discovery.probe.match")
+			r := check(t, p, at, c)
+			require.Equal(t, instance.FailedForbidden, r.Class, "also one that was registered before")
+			p.Match = true
+			require.NoError(t, p.Admit(c, at))
+			if kind == instance.CheckHTTP {
+				require.Equal(t, expr == "^t", check(t, p, at, c).OK)
+			}
+		}
 	}
 }
 

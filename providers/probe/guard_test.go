@@ -68,7 +68,7 @@ func TestNamesAreCheckedWhereTheyLead(t *testing.T) {
 
 func TestAdmit(t *testing.T) {
 	t.Parallel()
-	p := &Prober{Options: Options{AnyRequest: true}}
+	p := &Prober{Options: Options{AnyRequest: true, Match: true}}
 	for _, s := range []struct {
 		check   instance.Check
 		address string

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -156,9 +155,6 @@ func (p *Prober) answered(ctx context.Context, conn net.Conn, resp *http.Respons
 func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target, passes bool) (sight, string, error) {
 	if !passes {
 		f := &failure{class: instance.FailedStatus, status: resp.StatusCode, text: statusLine(resp)}
-		if resp.ContentLength > 0 {
-			f.text += fmt.Sprintf(", %d bytes", resp.ContentLength)
-		}
 		if p.logs(ctx) {
 			_ = conn.SetReadDeadline(soon(ctx)) // the status decides; what the body says is a courtesy
 			text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))

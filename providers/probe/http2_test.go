@@ -55,7 +55,7 @@ func TestHTTP2(t *testing.T) {
 	only2 := func(p *http.Protocols) { p.SetHTTP2(true); p.SetUnencryptedHTTP2(true) }
 	both := func(p *http.Protocols) { p.SetHTTP1(true); p.SetHTTP2(true); p.SetUnencryptedHTTP2(true) }
 	only1 := func(p *http.Protocols) { p.SetHTTP1(true) }
-	p := &Prober{Options: Options{AnyRequest: true}}
+	p := &Prober{Options: Options{AnyRequest: true, Match: true}}
 	for name, c := range map[string]struct {
 		secure  bool
 		server  func(*http.Protocols)
@@ -98,7 +98,7 @@ func TestHTTP2OfHostileServers(t *testing.T) {
 	}
 	r := of("/ill", "")
 	require.Equal(t, []any{instance.FailedStatus, 503}, []any{r.Class, r.Status})
-	require.Equal(t, "503 Service Unavailable, 12 bytes", r.Output)
+	require.Equal(t, "503 Service Unavailable", r.Output)
 	require.Equal(t, instance.FailedTimeout, briefly(t, p, at, instance.Check{Type: instance.CheckHTTP, HTTPVersion: "2", Path: "/mute"}).Class)
 	require.True(t, of("/endless", "").OK)
 	require.Equal(t, instance.FailedMatch, of("/endless", "^y").Class, "of what is read")

@@ -33,6 +33,9 @@ type Options struct {
 	// AnyRequest allows requests that say more than GET or HEAD of a path: other methods, headers but Host, and bodies, of
 	// HTTP and of UDP. Whoever may register then writes where probes may go.
 	AnyRequest bool
+	// Match allows checks that look for an expression in an answer. Whoever may register then reads, question by question,
+	// what is answered where probes may go: whether it matches decides whether an instance is healthy.
+	Match bool
 	// Log is told, at the level debug, the beginning of what an instance said when its probe failed. Nobody else is; nil
 	// discards it.
 	Log *slog.Logger
@@ -195,8 +198,11 @@ func (p *Prober) Admit(c instance.Check, address string) error {
 	return nil
 }
 
-// permit says why a check would send more than it may.
+// permit says why a check would write or read more than it may.
 func (p *Prober) permit(c *instance.Check) error {
+	if c.Match != "" && !p.Match && (c.Type == instance.CheckHTTP || c.Type == instance.CheckUDP) {
+		return errors.New("checks with match are not enabled in the configuration (discovery.probe.match)")
+	}
 	if p.AnyRequest {
 		return nil
 	}
@@ -270,7 +276,7 @@ func (p *Prober) match(expr string, answer []byte) error {
 		return fail(instance.FailedConfig, "%v", err)
 	}
 	if re != nil && !re.Match(answer) {
-		return &failure{class: instance.FailedMatch, text: fmt.Sprintf("the answer does not match %q, %d bytes", expr, len(answer)), said: string(answer[:min(len(answer), MaxOutput)])}
+		return &failure{class: instance.FailedMatch, text: fmt.Sprintf("the answer does not match %q", expr), said: string(answer[:min(len(answer), MaxOutput)])}
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func nobody(t *testing.T) string {
 
 func TestHTTP(t *testing.T) {
 	t.Parallel()
-	p := &Prober{Options: Options{AnyRequest: true}}
+	p := &Prober{Options: Options{AnyRequest: true, Match: true}}
 	at := web(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch r.URL.Path {
@@ -118,7 +118,7 @@ func TestHTTP(t *testing.T) {
 	require.True(t, r.OK, r.Output)
 	require.Equal(t, instance.FailedMatch, http1(instance.Check{Path: "/echo", Match: "^POST"}).Class)
 	r = http1(instance.Check{Path: "/broken"})
-	require.Equal(t, []any{instance.FailedStatus, 503, "503 Service Unavailable, 18 bytes"}, []any{r.Class, r.Status, r.Output})
+	require.Equal(t, []any{instance.FailedStatus, 503, "503 Service Unavailable"}, []any{r.Class, r.Status, r.Output})
 	require.True(t, http1(instance.Check{Path: "/teapot", Status: []int{204, 418}}).OK)
 	require.Equal(t, instance.FailedStatus, http1(instance.Check{Status: []int{204, 418}}).Class)
 	require.True(t, http1(instance.Check{Method: "HEAD", Path: "/big"}).OK)
@@ -137,7 +137,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestHTTPOfHostileServers(t *testing.T) {
 	t.Parallel()
-	p := &Prober{}
+	p := &Prober{Options: Options{Match: true}}
 	c := instance.Check{Type: instance.CheckHTTP, Match: "ok"}
 	drip := func(first, each string) func(net.Conn, <-chan struct{}) {
 		return func(c net.Conn, end <-chan struct{}) {
@@ -232,7 +232,7 @@ func TestRedirects(t *testing.T) {
 	})
 	to = "http://169.254.169.254/"
 	get := func(path string, status ...int) instance.Result {
-		return check(t, &Prober{Options: Options{AnyRequest: true}}, at, instance.Check{Type: instance.CheckHTTP, Path: path, Status: status, Headers: map[string]string{"Authorization": "Bearer x"}})
+		return check(t, &Prober{Options: Options{AnyRequest: true, Match: true}}, at, instance.Check{Type: instance.CheckHTTP, Path: path, Status: status, Headers: map[string]string{"Authorization": "Bearer x"}})
 	}
 	require.True(t, get("/own").OK)
 	require.Equal(t, 302, get("/own", 302).Status, "a redirect that is asked for is not followed")
@@ -303,7 +303,7 @@ func TestUDP(t *testing.T) {
 		if body == "hush" {
 			ask = briefly
 		}
-		return ask(t, &Prober{Options: Options{AnyRequest: true}}, at, instance.Check{Type: instance.CheckUDP, Body: body, Match: match})
+		return ask(t, &Prober{Options: Options{AnyRequest: true, Match: true}}, at, instance.Check{Type: instance.CheckUDP, Body: body, Match: match})
 	}
 	require.True(t, udp(at, "ping", "^pong$").OK)
 	require.True(t, udp(at, "ping", "").OK)
