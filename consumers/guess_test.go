@@ -108,6 +108,51 @@ func TestAWrongGuessKnowsTheCommandAgain(t *testing.T) {
 	require.Equal(t, []string{"1 thing.created"}, w.events("thing", "default.a"))
 }
 
+// The value of an entity is lost, its events and its effect are not, and it is taken for one that was never there: what the new life
+// emits is not taken for what the old one did.
+func TestAGuessBesideALostLife(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"", "add", "explode"} {
+		t.Run("TheLastIs="+end, func(t *testing.T) {
+			t.Parallel()
+			w, n := noted(t, thingMachine, errandMachine)
+			w.guessing().start()
+			w.create("a", "one")
+			w.ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "one"})
+			want := []string{"1 thing.created"}
+			switch end {
+			case "add":
+				w.ask(toThing("a", "add", `{"n":1}`))
+				want = append(want, "2 thing.added")
+			case "explode":
+				w.ask(toThing("a", "explode", ""))
+				want = append(want, "1 command.refused")
+			}
+			w.eventually("its events", func() bool { return slices.Equal(want, w.events("thing", "default.a")) })
+			w.eventually("its effect", func() bool { return len(w.stream(streams.EffectStream, "instar.fx.>")) == 1 })
+			w.stop()
+			w.empty("KV_things", "KV_errands", streams.CommandStream)
+			w.start()
+			require.Equal(t, machines.Applied, w.create("a", "two").Outcome)
+			above := 2
+			if end == "add" {
+				above = 3
+			}
+			want = append(want, fmt.Sprintf("%d entity.reconciled", above), fmt.Sprintf("%d thing.created", above))
+			w.eventually("the events of both lives", func() bool { return slices.Equal(want, w.events("thing", "default.a")) })
+			require.Equal(t, 1, n.count("reconciled thing value-older"), "%v", n.list)
+			again := w.create("a", "two")
+			require.True(t, again.Replayed)
+			require.Equal(t, machines.Applied, again.Outcome)
+			require.Equal(t, machines.CodeExists, w.create("a", "one").Refusal.Code, "the answer of the lost life is not given")
+
+			require.Equal(t, machines.Applied, w.ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "two"}).Outcome)
+			w.also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"thing": &worker{tries: map[string]int{}}, "errand": &worker{tries: map[string]int{}}}}).Run)
+			w.eventually("its task is done", func() bool { return w.errand("a") == "done" })
+		})
+	}
+}
+
 // What leads to no commit is found out by nobody: the entity is looked up, and nothing starts again.
 func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 	t.Parallel()

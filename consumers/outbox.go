@@ -112,6 +112,9 @@ func (p *partition) realign(ctx context.Context, c *chain) error {
 	if err != nil {
 		return err
 	}
+	if last.foreign(s, c.messages) { // when it is loaded, it is reconciled
+		return fmt.Errorf("%s %s has event %s of a life that is lost: %w", s.m.Name, s.key, last.id, errGuess)
+	}
 	if last.version > s.entity.Version {
 		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.version, s.entity.Version, streams.ErrConflict)
 	}

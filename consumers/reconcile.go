@@ -68,9 +68,18 @@ func (e *Engine) mourned(ctx context.Context, s *slot) (uint64, error) {
 // reconcile holds a loaded entity against its last event and the last answer to a key.
 func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.Message, last *lastEvent) error {
 	s := it.slot
-	missing := unpublished(s.m.Name, s.key, outbox, last, &s.entity)
+	foreign, own := last.foreign(s, outbox), last
+	if foreign {
+		own = &lastEvent{}
+	}
+	missing := unpublished(s.m.Name, s.key, outbox, own, &s.entity)
 	problem, version := "", s.entity.Version
 	switch {
+	case foreign:
+		problem = problemValueOlder
+		if err := p.disown(ctx, s, 0); err != nil { // the value has those of its own
+			return err
+		}
 	case last.highest() > version:
 		problem = problemValueOlder
 		if err := p.disown(ctx, s, version); err != nil {
@@ -159,6 +168,26 @@ func unpublished(machine, key string, outbox []machines.Message, last *lastEvent
 		}
 	}
 	return nil
+}
+
+// foreign reports whether the event is of a history that the value does not go on with, at versions that it gives out again. An
+// entity that was taken for one that is not there begins so, where its value was lost and its events were not.
+func (l *lastEvent) foreign(s *slot, outbox []machines.Message) bool {
+	if l.told.IsZero() {
+		return false
+	}
+	first := s.entity.Version
+	for i := range outbox {
+		m := &outbox[i]
+		if m.Kind != machines.KindEvent {
+			continue
+		}
+		if m.ID(s.m.Name, s.key) == l.id {
+			return !l.told.Equal(m.At)
+		}
+		first = min(first, m.Version)
+	}
+	return l.version >= first && l.told.Before(s.entity.CreatedAt)
 }
 
 // lossWindow is how much of the end of a stream a power loss takes at most: the default of the server's own sync interval,
