@@ -91,7 +91,7 @@ func TestHTTP2(t *testing.T) {
 
 func TestHTTP2OfHostileServers(t *testing.T) {
 	t.Parallel()
-	p := &Prober{}
+	p := &Prober{Options: Options{Match: true}}
 	at := speaking(t, false, func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })
 	of := func(path, match string) instance.Result {
 		return check(t, p, at, instance.Check{Type: instance.CheckHTTP, HTTPVersion: "2", Path: path, Match: match})
