@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -24,7 +23,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	}
 	defer p.e.busy[p.n].Store(0)
 	for len(items) > 0 {
-		p.e.busy[p.n].Store(time.Now().UnixNano())
+		p.e.busy[p.n].Store(int64(p.e.now()))
 		n := 0
 		for n < len(items) {
 			s := items[n].slot

@@ -94,12 +94,15 @@ type Engine struct {
 
 	byName     map[string]*machines.Machine
 	live       atomic.Int32                     // partitions that take commands
-	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, in nanoseconds; 0 is idle
+	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, by now; 0 is idle
 	reconciled atomic.Int64                     // entities that did not fit their events
-	doubt      atomic.Int64                     // nothing is guessed before this time, in nanoseconds
+	doubt      atomic.Int64                     // nothing is guessed before this time, by now
 
 	purging chan struct{} // holds whoever purges COMMANDS
 	process string        // tells this process from those before it
+
+	clock func() time.Duration      // sinceStart, but for tests
+	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
 }
 
 // Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without
@@ -168,13 +171,21 @@ func (e *Engine) Live() int { return int(e.live.Load()) - e.Stalled() }
 func (e *Engine) Stalled() int { return e.stalledFor(orDefault(e.StallAfter, time.Minute)) }
 
 func (e *Engine) stalledFor(d time.Duration) int {
-	stalled, now := 0, time.Now().UnixNano()
+	stalled, now := 0, int64(e.now())
 	for i := range e.busy {
 		if since := e.busy[i].Load(); since != 0 && now-since > int64(d) {
 			stalled++
 		}
 	}
 	return stalled
+}
+
+// now is the clock that tells how long something takes.
+func (e *Engine) now() time.Duration {
+	if e.clock != nil {
+		return e.clock()
+	}
+	return sinceStart()
 }
 
 // Reconciled is how many entities did not fit their events since the start (see the event "entity.reconciled").

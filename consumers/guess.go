@@ -21,7 +21,7 @@ var errGuess = errors.New("it was taken for one that is not there")
 // guess takes an entity for one that is not there, if the command creates it and its index lacks it.
 func (p *partition) guess(s *slot, it *item) bool {
 	ix := p.e.Indexes[s.m.Name]
-	if input, _ := s.m.Input(it.addr.Last); ix == nil || !input.Birth || it.delivered > 1 || time.Now().UnixNano() < p.e.doubt.Load() {
+	if input, _ := s.m.Input(it.addr.Last); ix == nil || !input.Birth || it.delivered > 1 || int64(p.e.now()) < p.e.doubt.Load() {
 		return false
 	}
 	// What cannot become a commit would be looked up alone.

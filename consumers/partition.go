@@ -70,7 +70,7 @@ func (p *partition) run(ctx context.Context) {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)
-		p.e.doubt.Store(time.Now().Add(doubtFor).UnixNano())
+		p.e.doubt.Store(int64(p.e.now() + doubtFor))
 		if errors.Is(err, errGuess) {
 			p.e.Log.Info("an entity was there that its index did not know; the partition starts again from its ack floor", "partition", p.n, "error", err)
 		} else if errors.Is(err, streams.ErrConflict) {
@@ -246,6 +246,9 @@ func (p *partition) receive(m jetstream.Msg) (delivery, error) {
 		return delivery{}, fmt.Errorf("cannot read the metadata of a command: %w", err)
 	}
 	d := delivery{msg: m, seq: meta.Sequence.Stream, consumer: meta.Sequence.Consumer, time: meta.Timestamp, delivered: meta.NumDelivered, pending: meta.NumPending}
+	if p.e.stamp != nil {
+		d.time = p.e.stamp(d.time)
+	}
 	if d.consumer != p.last+1 {
 		return delivery{}, fmt.Errorf("delivery %d follows %d: another process takes commands of partition %d", d.consumer, p.last, p.n)
 	}

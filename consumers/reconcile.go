@@ -212,6 +212,7 @@ func (p *partition) look(ctx context.Context) error {
 	}
 	var answer struct {
 		answered
+		Now     time.Time `json:"ts"` // by the clock that stamps commands
 		Created time.Time `json:"created"`
 		State   struct {
 			LastSeq  uint64    `json:"last_seq"`
@@ -225,7 +226,7 @@ func (p *partition) look(ctx context.Context) error {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
 	}
 	p.top = 0
-	p.found = streamState{reconnects: reconnects, opened: time.Now(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
+	p.found = streamState{reconnects: reconnects, opened: answer.Now, created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
 	return nil
 }
 

@@ -51,7 +51,7 @@ type Index struct {
 
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
-	heard                          atomic.Int64 // when the server last said anything, in nanoseconds
+	heard                          atomic.Int64 // when the server last said anything, by sinceStart; 0 is never
 }
 
 // NewIndex is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
@@ -80,6 +80,11 @@ func (ix *Index) newTable() *table {
 // Ready is closed when the first snapshot is complete.
 func (ix *Index) Ready() <-chan struct{} { return ix.ready }
 
+var began = time.Now()
+
+// sinceStart is a clock that nobody can set. It is never 0.
+func sinceStart() time.Duration { return time.Since(began) + 1 }
+
 // Run keeps the index until the context ends, and returns nil then. It must be called once. When it ends, all
 // subscriptions are closed as lost.
 func (ix *Index) Run(ctx context.Context) error {
@@ -89,7 +94,7 @@ func (ix *Index) Run(ctx context.Context) error {
 	)
 	for {
 		from := t.at.rev
-		if away := time.Since(time.Unix(0, ix.heard.Load())); away > ix.opts.ResumeWithin {
+		if heard := ix.heard.Load(); heard == 0 || sinceStart()-time.Duration(heard) > ix.opts.ResumeWithin {
 			t = ix.newTable()
 		}
 		err := ix.follow(ctx, &t)
@@ -132,7 +137,7 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 			ix.serve(*t)
 		}
 		if batch, err = f.next(ctx, batch[:0]); err == nil || len(batch) > 0 {
-			ix.heard.Store(time.Now().UnixNano())
+			ix.heard.Store(int64(sinceStart()))
 		}
 		ops = ix.describeAll(ops[:0], *t, batch)
 		ix.take(*t, ops, f)
@@ -260,7 +265,7 @@ type Lag struct {
 func (ix *Index) Lag() Lag {
 	l := Lag{Known: ix.known.Load(), Applied: ix.rev.Load(), Pending: ix.pending.Load()}
 	if heard := ix.heard.Load(); heard != 0 {
-		l.Quiet = time.Since(time.Unix(0, heard))
+		l.Quiet = sinceStart() - time.Duration(heard)
 	}
 	return l
 }

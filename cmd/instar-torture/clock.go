@@ -38,8 +38,8 @@ func stepped(t *torture) error {
 	}
 	t.violations += different
 	t.say("%d lives of %d steps each came out alike with a clock that runs on and one that jumps by up to a day", lives, steps/max(lives, 1))
-	t.say("not done: a stepped clock under a running program, which takes a machine of its own; what waits there for a clock are")
-	t.say("the schedules of the server, which fire late after a step back and early after a step forward, and the lease's life")
+	t.say("not done: a stepped clock under a running program, which takes a machine of its own; the engine with a stream whose clock")
+	t.say("is stepped is a test of package consumers: deadlines are kept by the time that the clock shows, and lives by none that can be set")
 	return nil
 }
 

@@ -1,0 +1,117 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// steppedEngine is an engine of a node whose stream stamps commands by a clock that is off by as much as the test says. The
+// server's own clock, which fires schedules, goes on.
+func (w *world) steppedEngine() (n *Node, off *atomic.Int64) {
+	w.t.Helper()
+	off = &atomic.Int64{}
+	n = &Node{JS: w.JS, Appender: w.Appender, Name: "one", Log: w.Log}
+	w.also((&Engine{Deps: w.Deps, Node: n, stamp: func(at time.Time) time.Time { return at.Add(time.Duration(off.Load())) }}).Run)
+	w.eventually("it runs all partitions", func() bool { owned, _ := n.Owned(); return owned == All })
+	return n, off
+}
+
+// works lets a thing wait for its deadline, after two seconds by the clock of its stream.
+func (w *world) works(id string) (deadline time.Time) {
+	w.t.Helper()
+	w.ask(toThing(id, "create", ""))
+	w.ask(toThing(id, "work", `{"how":"nobody works"}`))
+	e, _ := w.entity(thingMachine, "default."+id)
+	require.Contains(w.t, e.Timers, "deadline")
+	return e.Timers["deadline"].At
+}
+
+// late waits until a thing was ended by its deadline: once, and not before it by the clock of its stream.
+func (w *world) late(id string, deadline time.Time) {
+	w.t.Helper()
+	e := w.reaches(id, "broken")
+	require.False(w.t, e.UpdatedAt.Before(deadline), "%s: at %s for %s", id, e.UpdatedAt, deadline)
+	require.Equal(w.t, []string{"1 thing.created", "2 thing.working", "3 thing.broken"}, w.events("thing", "default."+id))
+}
+
+// The clock of the leader of the stream is stepped between the command and its deadline: that is kept by the time that the clock
+// shows, once, and the node goes on to be one.
+func TestDeadlinesAreKeptByAClockThatIsStepped(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ armed, fired time.Duration }{
+		"ForwardByMinutes": {-10 * time.Minute, 0}, // overdue when it is stored
+		"Forward":          {-time.Second, time.Second},
+		"Back":             {time.Second, -time.Second},
+		"ItIsOff":          {10 * time.Minute, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, streams.Interval, thingMachine)
+			node, off := w.steppedEngine()
+			off.Store(int64(c.armed))
+			deadline := w.works("a")
+			off.Store(int64(c.fired))
+			if name == "ItIsOff" { // by its own clock the server fires it in ten minutes: what comes earlier is not taken
+				answer := w.ask(toThing("a", "elapsed", `{"timer":"deadline","armed":2}`))
+				require.Equal(t, "working", answer.State)
+				off.Store(int64(10*time.Minute + 3*time.Second))
+				w.ask(toThing("a", "elapsed", `{"timer":"deadline","armed":2}`))
+			}
+			w.late("a", deadline)
+			require.True(t, node.Standing().Member)
+			owned, _ := node.Owned()
+			require.Equal(t, All, owned)
+		})
+	}
+}
+
+// A clock that jumps back and forth all the time loses no deadline, keeps none twice, and none before it shows its time.
+func TestDeadlinesAreKeptByAClockThatJumps(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine)
+	node, off := w.steppedEngine()
+	jumping, stop := context.WithCancel(w.ctx)
+	defer stop()
+	w.running.Go(func() {
+		r := rand.New(rand.NewPCG(1, 2))
+		for wait(jumping, 20*time.Millisecond) {
+			off.Store(r.Int64N(int64(4*time.Second)) - int64(2*time.Second))
+		}
+		off.Store(0)
+	})
+	deadlines := map[string]time.Time{}
+	for n := range 20 {
+		id := fmt.Sprint("a", n)
+		deadlines[id] = w.works(id)
+	}
+	for id, deadline := range deadlines {
+		w.late(id, deadline)
+	}
+	require.True(t, node.Standing().Member)
+	stop()
+	require.Empty(t, w.stream(streams.CommandStream, "instar.timer.>"), "no schedule is left")
+}
+
+// How long a commit takes is told by a clock that nobody can set: a wall clock that is put forward by an hour would end the
+// process of every node that is at one.
+func TestStallsAreToldByAClockOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	c := newByHand()
+	e := &Engine{clock: c.now}
+	e.busy[3].Store(int64(e.now()))
+	require.Zero(t, e.Stalled())
+	c.move(time.Minute + 1)
+	require.Equal(t, 1, e.Stalled())
+	e.clock = nil
+	require.Less(t, e.now(), 24*time.Hour, "it counts from the start of the process")
+	e.busy[3].Store(int64(e.now()))
+	require.Zero(t, e.Stalled())
+}
