@@ -35,18 +35,18 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		c.Discovery.XDS, c.Discovery.XDSTLS = eds, TLS{CA: cert, Cert: cert, Key: key}
 		c.Discovery.DNS, c.Discovery.DNSDomain, c.Discovery.DNSTTL = names, "svc.example.com", 7*time.Second
 	})
-	register := func(id, more string) {
+	register := func(id, more string, want ...int) {
 		resp, err := http.Post(w.url+"/v1/register", "application/json", strings.NewReader(`{"serviceName":"web","instanceId":"`+id+`"`+more+`}`))
 		require.NoError(t, err)
 		said, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		require.Equal(t, http.StatusAccepted, resp.StatusCode, string(said))
+		require.Contains(t, want, resp.StatusCode, string(said))
 	}
-	register("plain", `,"nodeAddress":"127.0.0.1:9"`)
+	register("plain", `,"nodeAddress":"127.0.0.1:9"`, http.StatusAccepted)
 
 	t.Run("OwnPortsAreNotProbed", func(t *testing.T) {
 		for id, addr := range map[string]string{"api": strings.TrimPrefix(w.url, "http://"), "nats": strings.TrimPrefix(w.nats, "nats://"), "xds": eds, "dns": names} {
-			register(id, `,"nodeAddress":"`+addr+`","check":{"type":"tcp"}`)
+			register(id, `,"nodeAddress":"`+addr+`","check":{"type":"tcp"}`, http.StatusAccepted, http.StatusUnprocessableEntity) // its owner may be quicker than the answer
 			require.Eventually(t, func() bool {
 				_, out := w.cli("instance", "get", "web/"+id, "-o", "json")
 				var e struct {

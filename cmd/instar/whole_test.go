@@ -79,7 +79,7 @@ func startWhole(t *testing.T, dir string, change func(*Config)) *whole {
 	go func() { done <- run(ctx, cfg, ModeDev, w.out) }()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { require.NoError(t, w.stop()) })
-	require.Eventually(t, func() bool { return strings.Contains(w.out.String(), "Stop with") }, 90*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(w.out.String(), "Stop with") }, 4*time.Minute, 10*time.Millisecond)
 	w.url = httpLine.FindStringSubmatch(w.out.String())[1]
 	w.nats = natsLine.FindStringSubmatch(w.out.String())[1]
 	return w
