@@ -107,7 +107,7 @@ func (w *world) ask(cmd streams.Command) machines.Answer {
 }
 
 func (w *world) tryAsk(cmd streams.Command) (machines.Answer, error) {
-	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 	defer cancel()
 	m, err := w.Commands.AskMsg(ctx, cmd)
 	var a machines.Answer

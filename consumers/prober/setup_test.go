@@ -109,7 +109,7 @@ func (w *world) tell(t *testing.T, machine, key, name string, body any) machines
 	t.Helper()
 	raw, err := json.Marshal(body)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	answer, err := w.Commands.Ask(ctx, streams.Command{Machine: machine, Key: key, Name: name, Actor: "test", Body: raw})
 	require.NoError(t, err)
