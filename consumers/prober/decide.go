@@ -11,7 +11,7 @@ import (
 // decide sends what is to be said of an instance, if anything. It looks at how things stand, not at what happened: it
 // may be called at any time, and again.
 func (l *loop) decide(t *tracked, now time.Duration) {
-	if !t.owned || t.gone() || t.asking || t.await > t.revision && now < t.until {
+	if !t.owned || t.gone() || t.asking || now < t.sayAt || t.await > t.revision && now < t.until {
 		return
 	}
 	l.renewed(t)

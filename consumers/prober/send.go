@@ -20,6 +20,8 @@ const (
 	admitAgain  = 5 * time.Second  // the state did not move
 	sameAgain   = 10 * time.Second // it was said before and changed nothing
 	awaitWithin = 5 * time.Second  // for the revision of an answer to arrive
+	unsaidAgain = time.Second      // after one that was not answered; doubled each time up to unsaidMost
+	unsaidMost  = 8 * time.Second
 	actor       = "prober"
 )
 
@@ -57,7 +59,7 @@ func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
 	if !ok {
 		return false
 	}
-	t.unsaid = false
+	t.sayAt = 0
 	t.asking, t.sent, t.sentAt, t.again = true, said, t.revision, now+sameAgain
 	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true
@@ -152,11 +154,15 @@ func (l *loop) answered(a *answer) {
 	if t.asking = false; t.gone() {
 		return
 	}
-	t.unsaid = false
-	switch {
-	case a.err != nil:
+	if a.err != nil {
 		l.log.Debug("a report was not answered", "instance", t.key, "report", a.cmd.Name, "error", a.err)
-		t.sent, t.unsaid, t.retryAt = saying{}, true, now+time.Second
+		pause := min(unsaidAgain<<min(t.unsaid, 10), unsaidMost)
+		t.sent, t.unsaid, t.sayAt = saying{}, t.unsaid+1, now+pause/2+spread(pause/2) // not all at once
+		l.plan(t, now)
+		return
+	}
+	t.unsaid = 0
+	switch {
 	case a.answer.Outcome == machines.Applied:
 		t.await, t.until = a.answer.Revision, now+awaitWithin
 	default: // somebody was faster, or there was nothing to change

@@ -55,7 +55,8 @@ type tracked struct {
 	idle    bool   // it has said since that nothing is in flight
 
 	asking  bool
-	unsaid  bool          // the last report was not answered: it is to be said again
+	unsaid  int           // reports in a row that were not answered
+	sayAt   time.Duration // then the next may be sent, and is looked for; 0 is at any time
 	await   uint64        // revision that the last answer told of; nothing is decided before it is here
 	until   time.Duration // or before this time
 	retryAt time.Duration // nothing is due before then but probes
@@ -243,6 +244,7 @@ func (l *loop) born(t *tracked, now time.Duration) {
 	t.passes, t.fails, t.flaps, t.last, t.views = 0, 0, instance.Flaps{}, nil, nil
 	t.seen, t.heard, t.fell, t.answers = now, 0, 0, 0
 	t.weight, t.stale, t.sent, t.retryAt, t.probeAt = -1, false, saying{}, 0, never
+	t.unsaid, t.sayAt = 0, 0
 	if t.kind == instance.CheckAlias {
 		t.follows, t.probeAt = aliasKey(t.rec), now
 		if l.aliases[t.follows] == nil {
@@ -323,6 +325,8 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 		return min(at, t.retryAt)
 	case t.state == instance.Draining:
 		return min(at, now+sweepEvery)
+	case t.sayAt != 0: // whatever else puts the next look off
+		return min(at, t.sayAt)
 	}
 	due := l.silentAt(t)
 	if due <= now { // doubt or protection moved it
@@ -335,7 +339,7 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 		}
 		due = min(due, end)
 	}
-	if t.unsaid || t.rec.Data.Protected && !t.zone.protects() {
+	if t.rec.Data.Protected && !t.zone.protects() {
 		due = now
 	}
 	return min(at, max(due, t.retryAt))
@@ -353,6 +357,9 @@ func (l *loop) visit(t *tracked, now time.Duration) {
 		l.probe(t, now)
 	}
 	l.decide(t, now)
+	if now >= t.sayAt { // it was looked for, and said if there is still anything to say
+		t.sayAt = 0
+	}
 	l.plan(t, now)
 	if !t.gone() && t.due <= now { // whatever it is, it cannot be done now
 		t.due = now + tick
