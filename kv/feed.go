@@ -136,6 +136,11 @@ func (f *feed) close() {
 func (f *feed) next(ctx context.Context, batch []update) (_ []update, err error) {
 	f.timer.Reset(silence)
 	select {
+	case <-f.status: // before messages: what came over the new connection may be the rest of what the old one lost
+		return batch, errMoved
+	default:
+	}
+	select {
 	case <-ctx.Done():
 		return batch, ctx.Err()
 	case <-f.status:

@@ -52,6 +52,7 @@ type Index struct {
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
 	heard                          atomic.Int64 // when the server last said anything, by sinceStart; 0 is never
+	even                           atomic.Int64 // and when all was taken that it had said by then, and had been written during a break
 }
 
 // NewIndex is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
@@ -136,11 +137,16 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 			}
 			ix.serve(*t)
 		}
-		if batch, err = f.next(ctx, batch[:0]); err == nil || len(batch) > 0 {
-			ix.heard.Store(int64(sinceStart()))
+		batch, err = f.next(ctx, batch[:0])
+		now, said := int64(sinceStart()), err == nil || len(batch) > 0
+		if said {
+			ix.heard.Store(now)
 		}
 		ops = ix.describeAll(ops[:0], *t, batch)
 		ix.take(*t, ops, f)
+		if said && f.caught { // until all that was written during a break is taken, the index is as old as it was
+			ix.even.Store(now)
+		}
 		if err != nil {
 			return err
 		}
@@ -258,14 +264,14 @@ type Lag struct {
 	Known   uint64        // the highest revision that the index has heard of
 	Applied uint64        // the revision that it has reached
 	Pending uint64        // messages that the server had not sent when it sent the last one
-	Quiet   time.Duration // since the server last said anything; it does so every second
+	Quiet   time.Duration // since the server last said anything, which it does every second, and had said all that was written during a break
 }
 
 // Lag returns how far the index is behind.
 func (ix *Index) Lag() Lag {
 	l := Lag{Known: ix.known.Load(), Applied: ix.rev.Load(), Pending: ix.pending.Load()}
-	if heard := ix.heard.Load(); heard != 0 {
-		l.Quiet = sinceStart() - time.Duration(heard)
+	if even := ix.even.Load(); even != 0 {
+		l.Quiet = sinceStart() - time.Duration(even)
 	}
 	return l
 }

@@ -1,8 +1,10 @@
 package kv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -319,4 +321,41 @@ func TestTheMemoryOfWhatEndedIsUsedAgain(t *testing.T) {
 	require.Less(t, cap(tb.ending), 1000)
 	require.Less(t, len(tb.labels["id"]), 100)
 	require.Len(t, tb.past, n-len(tb.rows))
+}
+
+// An index that catches up after a break is as old as it was before, although the server speaks to it all the while.
+func TestIndexThatCatchesUpIsQuiet(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	begun, hold := make(chan string, 10), map[string]chan struct{}{"first": make(chan struct{}), "ns.n500": make(chan struct{})}
+	ix := NewIndex(n.js, "things", func(key string, value []byte) (Meta, error) {
+		m, err := describe(key, value)
+		if gate := hold[cmp.Or(m.State, key)]; gate != nil {
+			begun <- key
+			<-gate
+		}
+		return m, err
+	}, Options{})
+	start(t, ix)
+	open := map[string]func(){}
+	for key, gate := range hold {
+		open[key] = sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(open[key])
+	}
+	n.put(t, "things", "ns.a", `{"state":"first"}`)
+	<-begun
+	require.NoError(t, n.nc.ForceReconnect())
+	require.Eventually(t, func() bool { return n.nc.Stats().Reconnects > 0 && n.nc.IsConnected() }, 10*time.Second, time.Millisecond)
+	var last uint64
+	for i := range 600 {
+		last = n.put(t, "things", fmt.Sprintf("ns.n%d", i), `{}`)
+	}
+	broke := time.Now()
+	open["first"]()
+	require.Equal(t, "ns.n500", <-begun)
+	require.GreaterOrEqual(t, ix.Lag().Quiet, time.Since(broke), "hundreds came since")
+	open["ns.n500"]()
+	require.NoError(t, ix.Wait(t.Context(), last))
+	require.Eventually(t, func() bool { return ix.Lag().Quiet < time.Second }, 10*time.Second, time.Millisecond)
 }
