@@ -176,8 +176,8 @@ func (f *discoverFeed) delta(r discovery.Result) {
 	case change != same || f.protected != r.Protected:
 		f.w.event("delta", index, fmt.Appendf(nil, `{"index":%s,"changed":%d,"protected":%t,%s}`, index, r.Changed, r.Protected, change))
 		f.w.flush()
-	case r.Index > f.mark:
-		f.w.id(index) // something changed that this client does not see
+	case r.Index != f.mark:
+		f.w.id(index) // something changed that this client does not see, or another store has a lower one
 	}
 	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
 }

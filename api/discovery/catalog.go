@@ -154,27 +154,28 @@ func (c *Catalog) follow(ctx context.Context, ix *kv.Index) error {
 	}
 }
 
-// fill takes everything that an index has, and drops what it has not.
+// fill takes everything that an index has, and nothing else: what it lists counts, at whatever revision. After the bucket was
+// restored, or lost its end, what was known of before is of a history that never was, also when as much has been written since.
 func (c *Catalog) fill(ix *kv.Index) {
 	items, revision := everything(ix)
-	if revision < c.at.Load() {
-		c.renew(items, revision)
+	other := revision < c.at.Load()
+	if other {
+		c.o.Log.Warn("discovery: the bucket of the instances is another one now", "revision", revision, "before", c.at.Load())
+		c.at.Store(revision)
 	}
-	seen, touched := make(map[string]struct{}, len(items)), map[*service]struct{}{}
-	for i := range items {
-		seen[items[i].Key] = struct{}{}
-		if s := c.take(&items[i], false); s != nil {
+	fresh := c.sorted(items)
+	touched, ids := map[*service]struct{}{}, map[idKey][]*service{}
+	for s := range c.each {
+		if s.renew(fresh[s.key()], revision) || other {
 			touched[s] = struct{}{}
 		}
-	}
-	for s := range c.each {
 		for _, id := range s.ids() {
-			if _, there := seen[s.key()+"."+id]; !there {
-				c.drop(s, id, revision)
-				touched[s] = struct{}{}
-			}
+			ids[idKey{s.namespace, id}] = append(ids[idKey{s.namespace, id}], s)
 		}
 	}
+	c.mu.Lock()
+	c.ids = ids
+	c.mu.Unlock()
 	c.advance(revision, touched)
 	c.built.Add(1)
 	select {
@@ -183,6 +184,29 @@ func (c *Catalog) fill(ix *kv.Index) {
 		close(c.ready)
 	}
 	c.judge()
+}
+
+// sorted are the instances of each service, in the order of their ids. Of one whose value cannot be read it is what was
+// known before.
+func (c *Catalog) sorted(items []kv.Item) map[string][]entry {
+	fresh := map[string][]entry{}
+	for i := range items {
+		namespace, rest, _ := strings.Cut(items[i].Key, ".")
+		name, id, whole := strings.Cut(rest, ".")
+		if !whole {
+			continue // not a key of ours
+		}
+		s := c.service(namespace, name)
+		if rec, ok := items[i].Value.(*instance.Record); ok && items[i].Problem == "" {
+			if s == nil {
+				s = c.open(rec.Namespace, rec.Service)
+			}
+			fresh[s.key()] = append(fresh[s.key()], entry{rec, items[i].Revision})
+		} else if s != nil {
+			fresh[s.key()] = append(fresh[s.key()], s.known(id)...)
+		}
+	}
+	return fresh
 }
 
 // everything is all that an index has; the revision is the one up to which that is complete.
@@ -195,32 +219,6 @@ func everything(ix *kv.Index) (items []kv.Item, revision uint64) {
 		if q.After = p.Next; q.After == "" {
 			return items, revision
 		}
-	}
-}
-
-// renew begins anew with another store, whose revisions are lower: what was known of the one before cannot be compared
-// with what is in it. Each service goes from its old instances to its new ones at once.
-func (c *Catalog) renew(items []kv.Item, revision uint64) {
-	c.o.Log.Warn("discovery: the bucket of the instances is another one now", "revision", revision, "before", c.at.Load())
-	fresh := map[string][]entry{}
-	for i := range items {
-		if rec, ok := items[i].Value.(*instance.Record); ok && items[i].Problem == "" {
-			name := rec.Namespace + "." + rec.Service
-			fresh[name] = append(fresh[name], entry{rec, items[i].Revision})
-		}
-	}
-	c.mu.Lock()
-	clear(c.ids)
-	c.mu.Unlock()
-	c.at.Store(revision)
-	for s := range c.each {
-		s.renew(fresh[s.key()])
-		for _, id := range s.ids() {
-			c.mu.Lock()
-			c.ids[idKey{s.namespace, id}] = append(c.ids[idKey{s.namespace, id}], s)
-			c.mu.Unlock()
-		}
-		s.wakeAll()
 	}
 }
 

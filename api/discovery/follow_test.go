@@ -136,6 +136,35 @@ func TestWhatIsWrittenIsFound(t *testing.T) {
 	})
 }
 
+// After a restore the bucket may be at a higher revision than before when it is read again: what is in it counts, however
+// low its revision is, and who waits for a change of what he knew is woken.
+func TestALostHistoryIsForgotten(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.put(t, "other", "x", instance.Healthy)
+	b.put(t, "web", "gone", instance.Healthy)
+	revision := b.put(t, "web", "a", instance.Healthy)
+	require.NoError(t, b.catalog.Wait(t.Context(), revision))
+	before := b.catalog.Find(discovery.Query{Namespace: "default", Service: "web"})
+	require.Equal(t, []string{"a", "gone"}, b.found("web"))
+	woken := b.catalog.Watch("default", "web", before.Changed)
+
+	require.NoError(t, b.js.DeleteStream(t.Context(), "KV_instances"))
+	_, err := streams.Ensure(t.Context(), b.js, plan)
+	require.NoError(t, err)
+	b.put(t, "web", "a", instance.Unhealthy)
+	for range 2 * revision {
+		revision = b.put(t, "other", "x", instance.Healthy)
+	}
+	require.Greater(t, revision, before.Index)
+	<-woken
+	require.NoError(t, b.catalog.Wait(t.Context(), revision))
+	require.Empty(t, b.found("web"))
+	require.Greater(t, b.catalog.Find(discovery.Query{Namespace: "default", Service: "web"}).Changed, before.Changed)
+	require.Empty(t, b.catalog.Locate("default", "gone"))
+	require.Equal(t, []string{"web"}, b.catalog.Locate("default", "a"))
+}
+
 // Whatever is written while it is followed is found once its revision is reached.
 func TestWritersAndReaders(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,22 +66,54 @@ func (s *service) put(e entry) (changed, born bool) {
 	return true, !there && !dead
 }
 
-// renew replaces everything by instances of another store, which come in the order of their ids.
-func (s *service) renew(all []entry) {
+// renew replaces everything by what a list says that is complete up to a revision; all are in the order of their ids. It
+// reports whether anything is different.
+func (s *service) renew(all []entry, revision uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all, s.ended, s.changed = nil, nil, 0
+	old, gone := s.all, s.ended
+	s.all, s.ended = nil, nil
+	changed := uint64(0)
 	for _, e := range all {
-		if s.changed = max(s.changed, e.revision); e.rec.State != instance.Deregistered {
+		if e.rec.State == instance.Deregistered {
+			if s.ended == nil {
+				s.ended = map[string]struct{}{}
+			}
+			s.ended[e.rec.ID] = struct{}{}
+		} else {
 			s.all = append(s.all, e)
-			continue
 		}
-		if s.ended == nil {
-			s.ended = map[string]struct{}{}
-		}
-		s.ended[e.rec.ID] = struct{}{}
+		changed = max(changed, e.revision)
 	}
-	s.now.Store(nil)
+	same := slices.EqualFunc(old, s.all, entry.same) && maps.Equal(gone, s.ended)
+	switch {
+	case same:
+		s.changed = min(s.changed, revision)
+	case changed <= s.changed: // something is gone, or is of another history
+		s.changed = revision
+	default:
+		s.changed = changed
+	}
+	if !same {
+		s.now.Store(nil)
+	}
+	return !same
+}
+
+// same: of two histories, one revision may hold two values.
+func (e entry) same(o entry) bool {
+	a, b := e.rec, o.rec
+	return e.revision == o.revision && a.ID == b.ID && a.State == b.State && a.Since.Equal(b.Since) && a.Generation == b.Generation && a.Version == b.Version
+}
+
+// known is what there is of an id.
+func (s *service) known(id string) []entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, there := s.find(id); there {
+		return s.all[i : i+1 : i+1]
+	}
+	return nil
 }
 
 // drop forgets an id.

@@ -108,6 +108,15 @@ func (l *loop) listened(t *tracked, now time.Duration) bool {
 	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watcherLife)
 }
 
+// hasLeft is what a watcher says at last: it acts on nothing any more.
+const hasLeft = 1<<53 - 1
+
+// confirms reports whether a watcher acts on a drain. What it says it has, and nobody here has yet, is of a history that was
+// lost, or will be here in a moment.
+func (l *loop) confirms(w watcher, t *tracked) bool {
+	return w.index >= t.drainAt && (w.index <= l.Instances.Revision() || w.index >= hasLeft)
+}
+
 // drained completes a drain when nothing is in flight and everybody knows.
 func (l *loop) drained(t *tracked, now time.Duration) {
 	if !t.idle || !l.listened(t, now) {
@@ -121,7 +130,7 @@ func (l *loop) drained(t *tracked, now time.Duration) {
 		if now-max(w.at, l.floor) > watcherLife {
 			continue
 		}
-		if w.index < t.drainAt {
+		if !l.confirms(w, t) {
 			return
 		}
 		n++

@@ -130,3 +130,18 @@ func TestADrainOfBeforeIsNotTheNext(t *testing.T) {
 	require.EqualValues(t, 9, again.drainAt)
 	require.False(t, again.idle, "it was said of the one before")
 }
+
+// Who confirms what nobody here has yet has it from a history that was lost: it is waited for until it knows this one.
+func TestConfirmationsOfALostHistory(t *testing.T) {
+	t.Parallel()
+	w, key := setup(t), "default.web.a"
+	w.start(w.prober(&script{}))
+	w.register(t, key, instance.RegisterBody{})
+	w.becomes(t, key, instance.Healthy, patience)
+	w.acknowledge(t, "default.web", "w1", 1<<40)
+	w.acknowledge(t, "default.web", "w2", hasLeft)
+	revision := w.drain(t, key)
+	w.keepsDraining(t, key, "w1 speaks of another store")
+	w.acknowledge(t, "default.web", "w1", revision)
+	w.becomes(t, key, instance.Deregistered, patience)
+}

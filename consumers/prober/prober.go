@@ -109,6 +109,7 @@ type loop struct {
 	builds   uint64                            // of the index that all of the following goes with
 	tracked  map[string]*tracked
 	services map[string]*service
+	anew     uint64                           // its revision when it was built anew; what was confirmed below that may be of another history
 	aliases  map[string]map[*tracked]struct{} // by the key of the instance that they follow
 	early    map[string]early                 // heartbeats whose registration is not known yet
 	due      heap

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -92,4 +94,32 @@ func TestAStoreThatLostItsEndIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, msg.Sequence, ack.Sequence)
 	require.Eventually(t, func() bool { return seen.at() == "127.0.0.1:2002" }, patience, 10*time.Millisecond)
+}
+
+// After the index was built anew nothing of before counts: neither what was seen of instances, nor what watchers confirmed.
+func TestAnIndexThatIsBuiltAnew(t *testing.T) {
+	t.Parallel()
+	w, key := setup(t), "default.back.a"
+	w.register(t, key, instance.RegisterBody{})
+	l := (&Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances, Preservations: w.preservations}).newLoop(t.Context())
+	require.Eventually(t, func() bool { return w.state(key) != "" }, patience, time.Millisecond)
+	l.load(consumers.All)
+	require.NotNil(t, l.tracked[key])
+	l.acknowledged(&nats.Msg{Subject: "instar.ack.default.back", Data: []byte(`{"watcher":"w1","index":1}`)})
+	require.Len(t, l.services["default.back"].watchers, 1)
+	l.load(consumers.All)
+	require.Len(t, l.services["default.back"].watchers, 1, "it is the same one")
+	require.Zero(t, l.floor)
+
+	require.NoError(t, w.JS.DeleteStream(w.ctx, "KV_instances"))
+	_, err := streams.Ensure(w.ctx, w.JS, streams.Plan{States: []string{"instances", "preservations"}})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.instances.Stats().Builds > 1 }, patience, time.Millisecond)
+	w.tell(t, "instance", "default.back.b", instance.CommandRegister, instance.RegisterBody{NodeAddress: "127.0.0.1:9"})
+	require.Eventually(t, func() bool { return w.state("default.back.b") != "" }, patience, time.Millisecond)
+	l.load(consumers.All)
+	require.Nil(t, l.tracked[key])
+	require.Empty(t, l.services["default.back"].watchers)
+	require.NotZero(t, l.floor, "whoever watches has to be heard first")
+	require.Equal(t, w.instances.Revision(), l.anew)
 }

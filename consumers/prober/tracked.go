@@ -100,8 +100,10 @@ func (t *tracked) found() bool { return t.state == instance.Healthy || t.state =
 // load makes what is tracked that which this node owns or observes.
 func (l *loop) load(owned consumers.Set) {
 	if builds := l.Instances.Stats().Builds; builds != l.builds {
+		if l.builds != 0 {
+			l.restored()
+		}
 		l.builds = builds
-		l.restored()
 	}
 	l.claim(owned, l.now())
 	for _, s := range l.services { // what was on its way for another owner's zones is not for this node to say again
@@ -164,7 +166,8 @@ func (l *loop) claim(owned consumers.Set, now time.Duration) {
 func (t *tracked) partition() int { return streams.Partition(instance.Machine.Name, t.key) }
 
 // restored forgets what is known of all instances, and what watchers have confirmed, when the index was built anew: the
-// store may have been restored, or have lost its end, and gives revisions that were seen out again.
+// store may have been restored, or have lost its end, and gives revisions that were seen out again. Who watches is listened
+// for again.
 func (l *loop) restored() {
 	for _, s := range l.services {
 		clear(s.watchers)
@@ -172,6 +175,8 @@ func (l *loop) restored() {
 	for _, t := range l.tracked {
 		l.drop(t)
 	}
+	l.anew = l.Instances.Revision()
+	l.amnesty("all instances were read anew")
 }
 
 func (l *loop) changed(c *kv.Change) {
@@ -271,7 +276,7 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 			t.flaps.Add(false)
 		}
 	case instance.Draining:
-		t.drainAt, t.idle = t.revision, false
+		t.drainAt, t.idle = max(t.revision, l.anew), false
 	}
 	if t.probed() && t.probeAt == never {
 		t.probeAt = now + spread(t.rec.Data.Check.Every(t.state, false))
