@@ -52,10 +52,6 @@ func (s *Server) discoverRoutes() []*route {
 		return nil
 	}
 	tags := []string{"discovery"}
-	index := map[string]*huma.Param{
-		headerIndex: {Schema: number(0)},
-		headerStale: staleHeader(),
-	}
 	one := &route{role: Read, serve: (*request).discover, op: huma.Operation{
 		OperationID: "discover", Method: http.MethodGet, Path: "/v1/discover/{service}", Tags: tags, Summary: "Find the instances of a service", Description: discoverDoc,
 		Errors: []int{404, 503, 504},
@@ -68,7 +64,7 @@ func (s *Server) discoverRoutes() []*route {
 			query("wait", "With index: so long at most; 5m by default, up to 10m, and a random part more", text(32)),
 			query("at", "As it was then: a time of RFC 3339, or a sequence of the stream of events", text(40)),
 		),
-		Responses: map[string]*huma.Response{"200": {Description: "What is found", Headers: index, Content: s.bodyOf(reflect.TypeFor[Discovered]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "What is found", Headers: indexHeaders(), Content: s.bodyOf(reflect.TypeFor[Discovered]())}},
 	}}
 	all := &route{role: Read, serve: (*request).discoverAll, op: huma.Operation{
 		OperationID: "discover-services", Method: http.MethodGet, Path: "/v1/discover", Tags: tags, Summary: "List the services that have instances", Errors: []int{404, 503, 504},
@@ -76,11 +72,19 @@ func (s *Server) discoverRoutes() []*route {
 		Parameters: []*huma.Param{
 			query("namespace", "The namespace, or * for all that the token may see", text(63)), query("minRevision", "Wait until this revision is in the answer, up to 5 s", number(0)),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "The services", Headers: index, Content: s.bodyOf(reflect.TypeFor[DiscoveredServices]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "The services", Headers: indexHeaders(), Content: s.bodyOf(reflect.TypeFor[DiscoveredServices]())}},
 	}}
 	routes := []*route{one, all, s.discoverWatchRoute()}
 	routes = append(routes, s.registrationRoutes()...)
 	return append(routes, s.prometheusRoutes()...)
+}
+
+// indexHeaders are those that every answer about what is found has.
+func indexHeaders() map[string]*huma.Param {
+	return map[string]*huma.Param{
+		headerIndex: {Schema: number(0)},
+		headerStale: staleHeader(),
+	}
 }
 
 // filterParams are those that say which instances are meant.

@@ -26,7 +26,7 @@ func (s *Server) prometheusRoutes() []*route {
 			OperationID: id, Method: http.MethodGet, Path: path, Tags: []string{"discovery"}, Summary: summary, Errors: []int{404, 503},
 			Description: "For http_sd_configs. All instances that take part or end, whatever their health, because one that fails must be seen as well: __meta_instar_state tells. Always the whole list; empty when there are none.",
 			Parameters:  []*huma.Param{query("namespace", "The namespace, or * for all that the token may see", text(63))},
-			Responses: map[string]*huma.Response{"200": {Description: "The targets, one group each", Content: map[string]*huma.MediaType{"application/json": {
+			Responses: map[string]*huma.Response{"200": {Description: "The targets, one group each", Headers: indexHeaders(), Content: map[string]*huma.MediaType{"application/json": {
 				Schema: &huma.Schema{Type: huma.TypeArray, Items: s.registry().Schema(reflect.TypeFor[TargetGroup](), true, "")},
 			}}}},
 		}}

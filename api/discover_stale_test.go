@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,10 +16,8 @@ func TestStaleIsToldAtEveryDoor(t *testing.T) {
 	require.NoError(t, r.server.Micro(t.Context()))
 	at := r.healthy("web", "a", "")
 	const header = "X-Instar-Stale-Seconds"
-	doors := []string{
-		"/v1/discover/web", "/v1/discover/web?zone=x", "/v1/discover", "/v1/prometheus/targets",
-		"/v1/instances", "/v1/services/web/instances", "/v1/machines/instance/counts", "/v1/gadgets",
-	}
+	doors := append(answersOfDiscovery(t, r), "/v1/discover/web?zone=x", "/v1/discover/web?index=1&wait=1ms", "/v1/discover?namespace=*",
+		"/v1/instances", "/v1/services/web/instances", "/v1/machines/instance/counts", "/v1/gadgets")
 	for _, path := range doors {
 		require.Empty(t, r.get(path).Header.Values(header), path)
 	}
@@ -62,4 +62,30 @@ func TestStaleIsToldAtEveryDoor(t *testing.T) {
 	require.GreaterOrEqual(t, snap["staleSeconds"], since)
 	resumed := r.watch("/v1/discover/web/watch", "Last-Event-ID", strconv.FormatUint(at, 10))
 	require.Equal(t, "stale", resumed.next().name, "before anything else")
+}
+
+// answersOfDiscovery are the paths of all reads that the document has about what is found, for the service web, but for
+// watches. Each of them says in the document that it may be stale.
+func answersOfDiscovery(t *testing.T, r *registry) (paths []string) {
+	t.Helper()
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Tags      []string
+			Responses map[string]struct {
+				Headers map[string]any
+				Content map[string]any
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.get("/openapi.json").body), &doc))
+	for path, methods := range doc.Paths {
+		ok := methods["get"].Responses["200"]
+		if !slices.Contains(methods["get"].Tags, "discovery") || ok.Content["text/event-stream"] != nil {
+			continue
+		}
+		require.Contains(t, ok.Headers, "X-Instar-Stale-Seconds", path)
+		paths = append(paths, strings.ReplaceAll(path, "{service}", "web"))
+	}
+	require.GreaterOrEqual(t, len(paths), 4)
+	return paths
 }
