@@ -96,14 +96,14 @@ func (n *Node) announceAt(ctx context.Context, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	sent := n.clock()
+	sent, at := n.clock(), n.wall()
 	next, err := n.write(ctx, nodeKey+n.Name, raw, revision, 0)
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.revision, n.known = next, r.State
+	n.revision, n.known, n.wrote = next, r.State, renewal{next, at, n.wall()}
 	if !n.current() { // if the others could not renew their keys either, they do so now
 		for name, s := range n.seen {
 			s.at = max(s.at, sent-lifeOf(n.view.nodes[name].Life, n.Life)*3/4)
@@ -128,6 +128,7 @@ func (n *Node) renew(ctx context.Context) {
 		case <-t.C:
 		}
 		wait := every
+		n.compareClocks()
 		if err := n.announceAt(ctx, n.at()); err != nil && ctx.Err() == nil {
 			wait = every / 4
 			n.recover(ctx, err)

@@ -42,7 +42,11 @@ type Node struct {
 	Log      *slog.Logger
 
 	clock func() time.Duration // sinceBoot, but for tests
+	wall  func() time.Time     // time.Now, but for tests
 	until atomic.Int64         // until when, by the clock, this node may take itself for one; 0: it may not
+
+	skew   atomic.Int64 // see Skew
+	skewed bool         // it was told; used by the loop that renews only
 
 	renewNow chan struct{}
 	nudge    chan struct{}
@@ -52,6 +56,7 @@ type Node struct {
 	http     string
 	started  time.Time
 	revision uint64 // of this node's key
+	wrote    renewal
 	view     view
 	seen     map[string]sight
 	builds   uint64                    // of the index that seen and own go with
@@ -101,6 +106,9 @@ func (n *Node) prepare() {
 	}
 	if n.clock == nil {
 		n.clock = sinceBoot
+	}
+	if n.wall == nil {
+		n.wall = func() time.Time { return time.Now().Round(0) } // without the monotonic clock
 	}
 	n.started = time.Now().UTC().Truncate(time.Millisecond)
 	n.seen = map[string]sight{}

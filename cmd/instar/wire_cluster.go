@@ -108,7 +108,10 @@ func (a *app) startNode(context.Context) error {
 		}
 		return float64(a.engine.Stalled())
 	})
-	for _, c := range []prometheus.Collector{owned, stalled} {
+	skew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_clock_skew_seconds", Help: "By how much the clock of the NATS server is ahead of this machine's, at the least."}, func() float64 {
+		return a.member.Skew().Seconds()
+	})
+	for _, c := range []prometheus.Collector{owned, stalled, skew} {
 		if err := a.registry.Register(c); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)
 		}
@@ -170,10 +173,20 @@ func (a *app) nodeChecks() []api.Check {
 	if n := a.engine.Reconciled(); n > 0 {
 		values.Warn, values.Detail = true, fmt.Sprintf("%d did not fit their events since the start: their events entity.reconciled tell what was lost", n)
 	}
-	if a.replicas == nil {
-		return []api.Check{node, part, values}
+	checks := []api.Check{node, part, values, clockCheck(a.member.Skew())}
+	if a.replicas != nil {
+		checks = append(checks, a.replicas.check())
 	}
-	return []api.Check{node, part, values, a.replicas.check()}
+	return checks
+}
+
+// clockCheck tells whether this machine and the NATS server have the same time. Nothing depends on that for its safety.
+func clockCheck(skew time.Duration) api.Check {
+	c := api.Check{Name: "clock", OK: true, Detail: "within " + consumers.MaxSkew.String() + " of the NATS server's"}
+	if skew.Abs() > consumers.MaxSkew {
+		c.Warn, c.Detail = true, fmt.Sprintf("the NATS server's is %s ahead of this machine's: deadlines, ages and times of events are off by as much", skew.Round(time.Millisecond))
+	}
+	return c
 }
 
 // replicas is whether what this member holds of the streams is current. A member that has just come back, or was cut off, lacks
