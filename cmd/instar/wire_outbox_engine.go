@@ -176,13 +176,16 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 	return nil
 }
 
-// Remove drops the replication slot, which would keep the log of the database for ever. Leases end by themselves.
+// Remove drops the replication slot, which would keep the log of the database for ever, and what was said of the lag, which would
+// refuse what is appended for ever. Leases end by themselves.
 func (e *relayEngine) Remove(ctx context.Context, force bool) error {
 	config := e.current().Config
-	if config.Mode != outbox.WAL {
-		return nil
+	if config.Mode == outbox.WAL {
+		if err := outbox.DropSlot(ctx, config.DSN, config.Schema, relay.Slot(config), force); err != nil {
+			return err
+		}
 	}
-	return outbox.DropSlot(ctx, config.DSN, config.Schema, relay.Slot(config), force)
+	return e.store.Unpublish(ctx, config.Name)
 }
 
 func (e *relayEngine) Close() { e.store.Pool.Close() }

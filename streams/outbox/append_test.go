@@ -165,6 +165,11 @@ func TestAppendRefusesWhenTheRelayLags(t *testing.T) {
 		require.ErrorIs(t, try(&Appender{}), ErrLagging)
 		require.NoError(t, s.Publish(t.Context(), "main", "a", 0))
 		require.NoError(t, try(&Appender{}))
+		require.NoError(t, s.Publish(t.Context(), "main", "b", 11))
+		require.NoError(t, s.Unpublish(t.Context(), "mai"))
+		require.ErrorIs(t, try(&Appender{}), ErrLagging, "of another source")
+		require.NoError(t, s.Unpublish(t.Context(), "main"))
+		require.NoError(t, try(&Appender{}), "it is gone")
 	})
 }
 

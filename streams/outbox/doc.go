@@ -42,8 +42,10 @@
 //     a row NEW, due now, with attempts 0 and one more redrive, Discard deletes it (a relay finds the one that is the
 //     first then). So a relay
 //     looks here for what is due, and keeps no copy of the states.
-//   - outbox_late (shard, seq, day, marker, sent_at): rows of mode log that were parked and published since, for as long as the
-//     retention: a stream that was set back has lost those that were published after its last marker.
+//   - outbox_late (shard, seq, event_id, day, message, marker, sent_at): rows of modes log and wal that were parked and
+//     published since, for as long as the retention, and where: a stream that lost its tail has lost those that are not
+//     behind its last marker, and gets them again.
+//   - outbox_dropped (shard, seq): up to which of its rows a shard of mode log has lost days by retention.
 //   - outbox_stream (source, mode, shard, stream, subject, marker, generation, cluster, slot): the last marker of a shard that
 //     is known and how many there were, so that a stream or a database that was set back is noticed; in mode wal the slot
 //     that is read.

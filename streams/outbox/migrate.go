@@ -32,7 +32,7 @@ func Migrations() fs.FS {
 }
 
 // schemaVersion is that of the last migration, which is the first one, too: no older schema can be brought up to date.
-const schemaVersion = 7
+const schemaVersion = 8
 
 // ErrSchema says that the tables of an outbox are not those that this version works with.
 var ErrSchema = errors.New("outbox: the schema is of another version")

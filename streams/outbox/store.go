@@ -54,6 +54,15 @@ func (s *Store) Publish(ctx context.Context, source, node string, lag int64) err
 	return nil
 }
 
+// Unpublish forgets what relays of the source said, which ends the refusals by the limit: for a relay that is gone for good. One that
+// stands for a while leaves it, because nobody publishes what is appended then.
+func (s *Store) Unpublish(ctx context.Context, source string) error {
+	if _, err := s.Pool.Exec(ctx, `delete from outbox_pressure where source = $1 or starts_with(source, $1 || '/')`, source); err != nil {
+		return fmt.Errorf("outbox: cannot forget how far the relay was: %w", err)
+	}
+	return nil
+}
+
 const sqlPressure = `
 	insert into outbox_pressure (source, lag) values ($1, $2)
 	on conflict (source) do update set lag = excluded.lag, at = now()`

@@ -2,11 +2,13 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -278,4 +280,46 @@ func TestAStreamIsReadBackOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, stream.Purge(s.ctx, withSubject("outbox-pos.>")))
 	require.Less(t, open(), others+10)
+}
+
+// A database that was set back has lost events whose application did not hear of their commit, appends them once more under the
+// same ids, and gets other numbers for them: each is in the stream once, whether that was before the relay opened or after.
+func TestAnEventThatIsAppendedAgainAfterASetBack(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	forgotten := s.forgetful()
+	ids := make([]string, 6)
+	add := func(n int) {
+		s.exec(`select outbox_append('order', 'o-1', 'order.paid', $1, event_id => $2)`, fmt.Sprintf(`{"n": %d}`, n), ids[n])
+	}
+	stop := s.run(s.relay(outbox.Log))
+	for n := range ids {
+		ids[n] = uuid.NewString()
+		add(n)
+	}
+	s.eventually(6)
+	require.NoError(t, stop())
+	forgotten()
+	// What a backup of the time after the second event would have.
+	s.exec(`delete from outbox_log where seq > 2`)
+	s.exec(`select setval(pg_get_serial_sequence('outbox_log', 'seq'), 2)`)
+	s.exec(`update outbox_cursor set seq = 2, reading = 2`)
+	s.exec(`update outbox_stream set generation = generation - 1, marker = 1`)
+	s.add("o-2", 0)
+	add(5)
+	add(3)
+	for n := range 3 {
+		r := s.relay(outbox.Log)
+		stop = s.run(r)
+		s.opened(r)
+		if n == 0 {
+			add(4)
+		}
+		s.add("o-2", n+1)
+		s.eventually(8 + n)
+		require.NoError(t, stop())
+		forgotten()
+	}
+	require.Equal(t, "0 1 2 3", s.numbered("o-2"))
+	require.Equal(t, words(0, 5), s.numbered("o-1"))
 }

@@ -220,7 +220,7 @@ func (l *lane) step(ctx context.Context) (more bool, err error) {
 
 // open fences all others off, and marks what they stored.
 func (e *claimEngine) open(ctx context.Context, h *shard) error {
-	err := e.shards.o.notSetBack(ctx, e.store.Pool, 0)
+	_, err := e.shards.o.notSetBack(ctx, e.store.Pool, 0)
 	if errors.Is(err, errSetBack) {
 		return permanent(err)
 	}

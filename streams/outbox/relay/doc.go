@@ -14,8 +14,8 @@
 //     the relay make it before the first event. It refuses to go on when its slot was lost.
 //   - Claim has one active relay. The store's functions may be used beside it to look, not to claim.
 //   - Relays of one source share the shards of mode log by leases: one that comes has its share within seconds, without a
-//     row twice or out of order. One outbox may be relayed under a name; another schema or database is refused.
-//   - A stream that was set back to an older state is refused before anything is written, unless the log can publish again
+//     row twice or out of order. One outbox may be relayed under a name, and under one name; others are refused.
+//   - A stream that was set back to an older state is refused before any event is written, unless the log can publish again
 //     what it has lost.
 //   - Faults of Postgres and NATS are waited out. Run returns a [PermanentError] when trying again cannot help, such as a
 //     position of another database, with what to do.

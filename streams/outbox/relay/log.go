@@ -135,7 +135,14 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	if err := e.whole(ctx, h.number); err != nil {
+	accepted, err := e.shards.o.notSetBack(ctx, e.pool, h.number)
+	var back *setBackError
+	switch {
+	case errors.As(err, &back) && back.from > 0:
+		e.r.Log.Warn("the stream is at an older state than the database; what it has lost is published again", "shard", h.number, "from", back.before.Position)
+	case back != nil:
+		return permanent(err)
+	case err != nil:
 		return err
 	}
 	s, err := e.shards.o.open(ctx, h.number, saved)
@@ -147,6 +154,13 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	}
 	if s.back {
 		e.r.Log.Error("the database was set back to an older state (failover, restore): goes on from there, and passes over what the stream has", "shard", h.number, "position", s.pos.String())
+	}
+	s.mended = back != nil
+	if err := e.whole(ctx, s, accepted); err != nil {
+		return err
+	}
+	if err := s.reclaim(ctx, e.pool, accepted); err != nil {
+		return err
 	}
 	if err := e.prune(ctx, s); err != nil {
 		return err

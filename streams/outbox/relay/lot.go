@@ -348,7 +348,7 @@ func (l *lot) again(ctx context.Context, h *shard, p *parking) (err error) {
 			return l.keep(ctx, h, p, rows[:done], rows[done:], why)
 		}
 		l.r.at("published parked")
-		if err := advanceParked(ctx, l.pool, h.s.guarded, rows, nil, "", 0, ""); err != nil {
+		if err := advanceParked(ctx, l.pool, h.s, rows, nil, "", 0, ""); err != nil {
 			return err
 		}
 	}
@@ -391,5 +391,5 @@ func (l *lot) keep(ctx context.Context, h *shard, p *parking, done, left []*row,
 	}
 	wait := l.backoff(max(r.attempts, 1))
 	p.key, p.event, p.num, p.state, p.attempts, p.due = r.key(), r.ID.String(), r.num, state, r.attempts, time.Now().Add(wait)
-	return advanceParked(ctx, l.pool, h.s.guarded, done, left, state, wait, why.Error())
+	return advanceParked(ctx, l.pool, h.s, done, left, state, wait, why.Error())
 }

@@ -4,56 +4,93 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// progress is how far the reading of the WAL is, in the numbers that emitted messages have and by the clock of the database.
-// A number is given out before its transaction commits, so a later one may be published before it; and those of rolled back
-// transactions never come. So what was given out is looked at from time to time, together with the end of the WAL: when
-// that was reached, nothing up to the number is unread.
+// progress is how far the reading of the WAL is, by the numbers that emitted messages have and by the clock of the database.
+// A number is given out before its transaction commits, perhaps long before, and those of rolled back transactions never come.
+// So published messages are counted, and what was given out is looked at from time to time, together with who may have
+// taken numbers and has not ended. When all of those have, and what was in the WAL by then is read, nothing up to the
+// number that was looked at is unread.
 type progress struct {
-	number int64     // the greatest that was published or parked
+	number int64     // so many numbers are of messages that were published or parked, or of nobody
 	at     time.Time // everything that was committed before was
 }
 
-func (p progress) with(q progress) progress {
-	p.number = max(p.number, q.number)
-	if q.at.After(p.at) {
-		p.at = q.at
-	}
-	return p
+// ahead is a look at the WAL: it has been read when what was settled reaches its end; 0 is none.
+type ahead struct {
+	at    time.Time
+	end   uint64
+	fence bool // the writers that were looked at have ended
+}
+
+// taken are the numbers that were given out at a time.
+type taken struct {
+	upto    int64
+	writers []string // may have taken some of them and commit later
+	beyond  int64    // greater ones that were published since
 }
 
 // advance takes in rows that were published, and the last look if all that was committed before it is settled.
 func (e *walEngine) advance(rows []*row) {
 	for _, r := range rows {
-		if r.line != nil {
-			e.reached = e.reached.with(progress{r.line.Number, r.line.CreatedAt.Time})
+		if r.line == nil {
+			continue
 		}
+		if e.reached.number++; e.taken != nil && r.line.Number > e.taken.upto {
+			e.taken.beyond++
+		}
+		e.reached.since(r.line.CreatedAt.Time)
 	}
 	if e.ahead.end > 0 && e.settled >= e.ahead.end {
-		e.reached, e.ahead.end = e.reached.with(e.ahead.progress), 0
+		e.reached.since(e.ahead.at)
+		if e.ahead.fence {
+			e.reached.number, e.taken = e.taken.upto+e.taken.beyond, nil
+		}
+		e.ahead = ahead{}
 	}
 	e.r.reached(e.reached)
 }
 
-// ahead is what was given out at a time, and where the WAL ended then; end is 0 for none.
-type ahead struct {
-	progress
-	end uint64
+func (p *progress) since(t time.Time) {
+	if t.After(p.at) {
+		p.at = t
+	}
 }
 
-// look is the next look at what was given out.
+// look is the next look. The order of the statements matters.
 func (e *walEngine) look(ctx context.Context) error {
 	if e.ahead.end > 0 {
 		return nil
 	}
-	err := e.pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0), now(), (pg_current_wal_insert_lsn() - '0/0')::bigint`).
-		Scan(&e.ahead.number, &e.ahead.at, &e.ahead.end)
-	if err != nil {
+	var last int64
+	var writers []string
+	var batch pgx.Batch
+	batch.Queue(`select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).QueryRow(func(r pgx.Row) error { return r.Scan(&last) })
+	batch.Queue(`select coalesce(array_agg(distinct virtualtransaction), '{}') from pg_locks where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+		and database = (select oid from pg_database where datname = current_database()) and relation = pg_get_serial_sequence('outbox_log', 'seq')::regclass`).QueryRow(func(r pgx.Row) error { return r.Scan(&writers) })
+	batch.Queue(`select clock_timestamp(), (pg_current_wal_insert_lsn() - '0/0')::bigint`).QueryRow(func(r pgx.Row) error { return r.Scan(&e.ahead.at, &e.ahead.end) })
+	if err := e.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		e.ahead = ahead{}
 		return fmt.Errorf("relay: cannot ask how far the WAL is: %w", err)
+	}
+	if e.taken == nil {
+		e.taken = &taken{upto: last, writers: writers}
+	}
+	e.taken.writers = slices.DeleteFunc(e.taken.writers, func(w string) bool { return !slices.Contains(writers, w) })
+	e.ahead.fence = len(e.taken.writers) == 0
+	return nil
+}
+
+// resume goes on from what the database knows of an earlier relay.
+func (e *walEngine) resume(ctx context.Context) error {
+	err := e.pool.QueryRow(ctx, `select seq, updated_at from outbox_cursor where source = $1 and shard = 0`, e.shards.o.source).Scan(&e.reached.number, &e.reached.at)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("relay: cannot read outbox_cursor: %w", err)
 	}
 	return nil
 }
@@ -65,7 +102,7 @@ func (e *walEngine) save(ctx context.Context) error {
 	}
 	o := e.shards.o
 	_, err := e.pool.Exec(ctx, `insert into outbox_cursor as c (source, shard, seq, reading, system_identifier, owner, updated_at) values ($1, 0, $2, $2, $3, $4, $5)
-		on conflict (source, shard) do update set seq = greatest(c.seq, excluded.seq), reading = greatest(c.seq, excluded.seq), system_identifier = excluded.system_identifier, owner = excluded.owner,
+		on conflict (source, shard) do update set seq = excluded.seq, reading = excluded.seq, system_identifier = excluded.system_identifier, owner = excluded.owner,
 			updated_at = greatest(c.updated_at, excluded.updated_at)`, o.source, e.reached.number, o.cluster, o.node, e.reached.at)
 	if err != nil {
 		return fmt.Errorf("relay: cannot write outbox_cursor: %w", err)

@@ -3,11 +3,14 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -94,7 +97,7 @@ func (o *opener) scan(ctx context.Context, b *readBack, upto uint64) error {
 		b.upto = meta.Sequence.Stream
 		h := m.Headers()
 		shard, err := strconv.Atoi(h.Get(HeaderShard))
-		if h.Get(HeaderSource) != o.source || err != nil { // a marker has no shard
+		if source := h.Get(HeaderSource); source == "" || source != o.source && source != o.renamed || err != nil { // a marker has no shard
 			continue
 		}
 		if b.shards[shard] == nil {
@@ -108,6 +111,11 @@ func (o *opener) scan(ctx context.Context, b *readBack, upto uint64) error {
 
 // stored says whether an earlier session stored the row.
 func (s *session) stored(r *row) bool {
+	if len(s.lost) > 0 {
+		if _, ok := s.lost[r.ID]; ok {
+			return true
+		}
+	}
 	if len(s.seen) == 0 || r.pos.after(s.seenTo) {
 		return false
 	}
@@ -115,36 +123,68 @@ func (s *session) stored(r *row) bool {
 	return ok && there.id == r.ID.String()
 }
 
-// prune forgets what the table does not have: rows that a database lost which was set back. They do not come again.
+// prune compares what was read back with the table. Rows that a database lost which was set back are not there; an application
+// that did not hear of its commit appends them once more, under other numbers and the same ids, now or later.
 func (e *logEngine) prune(ctx context.Context, s *session) error {
 	if len(s.seen) == 0 {
 		return nil
 	}
-	keys := make([]int64, 0, len(s.seen))
-	for key := range s.seen {
-		if p, err := parsePosition(key); err == nil && !p.lsn {
-			keys = append(keys, int64(p.at)) //nolint:gosec // a number of a row
+	there, last := make(map[string]stored, len(s.seen)), position{}
+	found := func(p position, row stored) {
+		if there[p.String()] = row; p.after(last) {
+			last = p
 		}
 	}
-	there, last := make(map[string]stored, len(s.seen)), position{}
-	for some := range slices.Chunk(keys, 10000) {
-		rows, err := e.pool.Query(ctx, `select l.seq, l.event_id::text from unnest($1::bigint[]) as k (seq) cross join lateral (select * from outbox_log l where l.seq = k.seq limit 1) as l`, some)
+	missing := make(map[uuid.UUID]position, len(s.seen))
+	keys := make([]int64, 0, len(s.seen))
+	for key, row := range s.seen {
+		id, err := uuid.Parse(row.id)
+		p, wrong := parsePosition(key)
+		if err == nil && wrong == nil && !p.lsn {
+			keys, missing[id] = append(keys, int64(p.at)), p //nolint:gosec // a number of a row
+		}
+	}
+	err := match(ctx, e.pool, `select l.seq, l.event_id from unnest($1::bigint[]) as k (seq) cross join lateral (select * from outbox_log l where l.seq = k.seq limit 1) as l`, keys, func(p position, id uuid.UUID) {
+		if row := s.seen[p.String()]; row.id == id.String() {
+			found(p, row)
+			delete(missing, id)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	ids := slices.Collect(maps.Keys(missing))
+	s.lost = map[uuid.UUID]uint64{}
+	for id, p := range missing {
+		if p.after(s.pos) { // a row before it was dropped for its age
+			s.lost[id] = s.seen[p.String()].at
+		}
+	}
+	err = match(ctx, e.pool, `select seq, event_id from outbox_log where event_id = any ($1)`, ids, func(p position, id uuid.UUID) {
+		delete(s.lost, id)
+		if _, own := there[p.String()]; !own {
+			found(p, s.seen[missing[id].String()])
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.seen, s.seenTo = there, last
+	return nil
+}
+
+// match calls found for rows of outbox_log, of a query that takes a list.
+func match[T any](ctx context.Context, pool *pgxpool.Pool, query string, list []T, found func(position, uuid.UUID)) error {
+	for some := range slices.Chunk(list, 10000) {
+		rows, err := pool.Query(ctx, query, some)
 		if err != nil {
 			return fmt.Errorf("relay: cannot look for rows of outbox_log: %w", err)
 		}
 		var p position
-		var id string
-		if _, err := pgx.ForEachRow(rows, []any{&p.at, &id}, func() error {
-			if row := s.seen[p.String()]; row.id == id {
-				if there[p.String()] = row; p.after(last) {
-					last = p
-				}
-			}
-			return nil
-		}); err != nil {
+		var id uuid.UUID
+		if _, err := pgx.ForEachRow(rows, []any{&p.at, &id}, func() error { found(p, id); return nil }); err != nil {
 			return fmt.Errorf("relay: cannot look for rows of outbox_log: %w", err)
 		}
 	}
-	s.seen, s.seenTo = there, last
 	return nil
 }

@@ -69,8 +69,8 @@ var ErrDrained = errors.New("relay: drained")
 // ErrChanged is what Run returns when the mode of the database was changed under it: another relay has to go on.
 var ErrChanged = errors.New("relay: the mode of the database was changed")
 
-// errShards ends an attempt: the next one begins with the new number.
-var errShards = errors.New("relay: the number of shards of the database was changed")
+// errSettings ends an attempt: the next one begins with the new ones.
+var errSettings = errors.New("relay: the settings of the database were changed")
 
 // PermanentError is a reason to stop that does not go away by trying again.
 type PermanentError struct{ Err error }
@@ -290,9 +290,16 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	} else if err != nil {
 		return err
 	}
+	if err := nameSource(ctx, pool, r.Config.Name); err != nil {
+		return err
+	}
 	how, err := readSettings(ctx, pool)
 	if err != nil {
 		return err
+	}
+	if how.source != r.Config.Name {
+		return permanent(fmt.Errorf("%w: it is %s, this relay is called %s. Call it %s; or, to rename it on purpose, end its relay and, in the database: select outbox_rename_source('%s')",
+			errNamed, how.source, r.Config.Name, how.source, r.Config.Name))
 	}
 	if how.mode != r.Config.Mode {
 		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
@@ -306,7 +313,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		return err
 	}
 	defer pub.close()
-	s.o = &opener{js: r.JS, pub: pub, stream: stream, source: r.Config.Name, mode: string(r.Config.Mode), node: r.Node, cluster: cluster, clock: time.Now, pool: pool}
+	s.o = &opener{js: r.JS, pub: pub, stream: stream, source: r.Config.Name, renamed: how.renamed, mode: string(r.Config.Mode), node: r.Node, cluster: cluster, clock: time.Now, pool: pool}
 	defer s.close()
 	if err := s.o.alone(ctx); err != nil {
 		return err
@@ -331,14 +338,14 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 			case err != nil: // whoever works with the database tells
 			case now.mode != how.mode:
 				cancel(ErrChanged)
-			case now.shards != how.shards:
-				cancel(errShards)
+			case now != how:
+				cancel(errSettings)
 			}
 		})
 	}()
 	defer func() { cancel(nil); <-done }()
 	err = e.serve(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, ErrChanged) || errors.Is(cause, errShards) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrChanged) || errors.Is(cause, errSettings) {
 		return cause
 	}
 	return err

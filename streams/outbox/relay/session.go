@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,6 +44,7 @@ type opener struct {
 	pub     *publisher
 	stream  Stream
 	source  string
+	renamed string // what the source was called before
 	mode    string
 	node    string
 	cluster string
@@ -58,22 +60,26 @@ type session struct {
 	shard int
 	id    string
 
-	pos        position           // every row up to here is stored or parked
-	seen       map[string]stored  // by key, rows that earlier sessions stored and did not account for
-	seenTo     position           // the last of them, where they have an order
-	known      bool               // what they are
-	owed       map[aggregate]bool // parked aggregates of which some of them are not yet taken out of the database
-	rows       int                // stored since the last marker
-	written    time.Time          // of the last marker
-	last       position           // in the last marker
-	generation uint64             // of the last marker, in the database
-	back       bool               // the database was set back since
-	confirmed  uint64             // mode wal: up to here the slot may be told that it was read
-	said       uint64             // likewise, in the last marker
-	since      uint64             // from where the next session has to read back until this one is settled
-	ending     bool               // the next marker is the last one
-	guarded    uint64             // sequence of the last marker
-	noted      uint64             // the one that the database knows
+	pos        position             // every row up to here is stored or parked
+	seen       map[string]stored    // by key, rows that earlier sessions stored and did not account for
+	seenTo     position             // the last of them, where they have an order
+	lost       map[uuid.UUID]uint64 // events that the stream has and the table does not, and where
+	known      bool                 // what they are
+	owed       map[aggregate]bool   // parked aggregates of which some of them are not yet taken out of the database
+	rows       int                  // stored since the last marker
+	written    time.Time            // of the last marker
+	last       position             // in the last marker
+	generation uint64               // of the last marker, in the database
+	back       bool                 // the database was set back since
+	confirmed  uint64               // mode wal: up to here the slot may be told that it was read
+	said       uint64               // likewise, in the last marker
+	before     marker               // the last one before its own, and
+	from       uint64               // its sequence; 0 for none
+	since      uint64               // from where the next session has to read back until this one is settled
+	ending     bool                 // the next marker is the last one
+	guarded    uint64               // sequence of the last marker
+	noted      uint64               // the one that the database knows
+	mended     bool                 // the stream was set back, and what it lost is published again: the database knows a later one
 	guardText  []string
 
 	subject     string
@@ -86,6 +92,9 @@ func (o *opener) subject(shard int) string {
 
 // errForeign says that a position belongs to another database, or to another schema of it.
 var errForeign = errors.New("the position in the stream belongs to another outbox")
+
+// errNamed says that a database is relayed under another name: each of the two would publish everything.
+var errNamed = errors.New("relay: the database is relayed under another name")
 
 // foreign refuses a marker of another outbox. Those of earlier versions have no schema.
 func (o *opener) foreign(subject string, m marker) error {
@@ -140,7 +149,7 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		}
 	}
 	s.guard(from)
-	s.confirmed = before.Confirmed
+	s.before, s.from, s.confirmed = before, from, before.Confirmed
 	kept, err := o.generation(ctx, shard)
 	if err != nil {
 		return nil, err

@@ -64,44 +64,44 @@ func (e *setBackError) remedy() string {
 	return fmt.Sprintf("In the database, to go on behind what was sent: %s; to publish all again that is still there: that, and delete from outbox_cursor where source = '%s'", forget, e.o.source)
 }
 
-// notSetBack refuses a stream that no longer has the marker of a shard that the database knows of. It is asked before the
-// shard is opened.
-func (o *opener) notSetBack(ctx context.Context, pool *pgxpool.Pool, shard int) error {
+// notSetBack refuses a stream that no longer has the marker of a shard that the database knows of, unless somebody said that
+// whatever it has is accepted. It is asked before the shard is opened.
+func (o *opener) notSetBack(ctx context.Context, pool *pgxpool.Pool, shard int) (accepted bool, err error) {
 	var noted uint64
-	err := pool.QueryRow(ctx, `select marker from outbox_stream where source = $1 and mode = $2 and shard = $3 and stream = $4 and subject = $5 and cluster = $6`,
+	err = pool.QueryRow(ctx, `select marker from outbox_stream where source = $1 and mode = $2 and shard = $3 and stream = $4 and subject = $5 and cluster = $6`,
 		o.source, o.mode, shard, o.stream.Name, o.subject(shard), o.cluster).Scan(&noted)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("relay: cannot read outbox_stream: %w", err)
+		return false, fmt.Errorf("relay: cannot read outbox_stream: %w", err)
 	}
 	before, from, err := o.last(ctx, o.subject(shard)) // after the note: it rises
 	if err != nil || from >= noted {
-		return err
+		return err == nil && noted == 0, err
 	}
 	back := &setBackError{o: o, shard: shard, from: from, noted: noted, before: before}
 	if from > 0 {
-		return back
+		return false, back
 	}
 	// Without any marker they were purged on purpose, or are older than the stream keeps messages; or the stream is another one.
 	stream, err := o.js.Stream(ctx, o.stream.Name)
 	if err != nil {
-		return fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
+		return false, fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
 	}
 	if stream.CachedInfo().State.LastSeq < noted {
-		return back
+		return false, back
 	}
 	m, err := stream.GetMsg(ctx, noted)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return nil
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("relay: cannot read message %d of stream %s: %w", noted, o.stream.Name, err)
+		return false, fmt.Errorf("relay: cannot read message %d of stream %s: %w", noted, o.stream.Name, err)
 	case m.Subject != o.subject(shard):
-		return back
+		return false, back
 	}
-	return nil
+	return false, nil
 }
 
 // note tells the database which markers of the sessions are the last ones in the stream.
@@ -114,8 +114,8 @@ func (o *opener) note(ctx context.Context, pool *pgxpool.Pool, slot string, sess
 		at := s.guarded
 		batch.Queue(`insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, slot, generation) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 			on conflict (source, mode, shard) do update set stream = excluded.stream, subject = excluded.subject, marker = excluded.marker, cluster = excluded.cluster, slot = excluded.slot, updated_at = now()
-			where (n.stream, n.subject, n.cluster) <> (excluded.stream, excluded.subject, excluded.cluster) or n.marker < excluded.marker or n.slot <> excluded.slot`,
-			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, slot, s.generation).Exec(func(pgconn.CommandTag) error { s.noted = at; return nil }) //nolint:gosec // a stream has fewer messages
+			where (n.stream, n.subject, n.cluster) <> (excluded.stream, excluded.subject, excluded.cluster) or n.marker < excluded.marker or n.slot <> excluded.slot or $10`,
+			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, slot, s.generation, s.mended).Exec(func(pgconn.CommandTag) error { s.noted, s.mended = at, false; return nil }) //nolint:gosec // a stream has fewer messages
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -126,63 +126,33 @@ func (o *opener) note(ctx context.Context, pool *pgxpool.Pool, slot string, sess
 	return nil
 }
 
-// whole makes sure that a shard of the log can go on from its marker. When the stream was set back, the table publishes again
-// what the stream has lost, as long as none of its days was dropped since.
-func (e *logEngine) whole(ctx context.Context, shard int) error {
-	o := e.shards.o
-	err := o.notSetBack(ctx, e.pool, shard)
-	var back *setBackError
+// whole makes sure that a shard of the log can go on from its position: nothing behind it that the stream has not got may have
+// been dropped.
+func (e *logEngine) whole(ctx context.Context, s *session, accepted bool) error {
+	if s.from == 0 || s.back { // it goes on from where the database believes to be
+		return nil
+	}
+	var dropped int64
+	err := e.pool.QueryRow(ctx, `select seq from outbox_dropped where shard = $1`, s.shard).Scan(&dropped)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("relay: cannot read outbox_dropped: %w", err)
+	}
 	switch {
-	case !errors.As(err, &back):
-		return err
-	case back.from == 0:
-		return permanent(err)
+	case uint64(dropped) <= max(s.pos.at, s.seenTo.at): //nolint:gosec // a number of a row
+		return nil
+	case !accepted:
+		return permanent(s.setBack())
 	}
-	pos, err := parsePosition(back.before.Position)
-	if err != nil {
-		return fmt.Errorf("relay: cannot read the position %q of shard %d: %w", back.before.Position, shard, err)
-	}
-	var there bool
-	if err := e.pool.QueryRow(ctx, `select coalesce((select seq from outbox_log order by seq limit 1) <= $1 + 1, false)`, int64(pos.at)).Scan(&there); err != nil { //nolint:gosec // a number of a row
-		return fmt.Errorf("relay: cannot look for the oldest row of outbox_log: %w", err)
-	}
-	last, err := lastNumber(ctx, e.pool)
-	if err != nil {
-		return err
-	}
-	if !there && uint64(last) > pos.at { //nolint:gosec // not negative
-		return permanent(back)
-	}
-	e.r.Log.Warn("the stream is at an older state than the database; what it has lost is published again", "shard", shard, "from", pos.String())
-	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		var gone bool
-		if err := tx.QueryRow(ctx, sqlLate, shard, int64(back.from)).Scan(&gone); err != nil { //nolint:gosec // a stream has fewer messages
-			return err
-		}
-		if gone {
-			return permanent(back)
-		}
-		_, err := tx.Exec(ctx, `update outbox_stream set marker = 0 where source = $1 and mode = $2 and shard = $3`, o.source, o.mode, shard) // it is mended
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("relay: cannot park what the stream has lost: %w", err)
+	if _, err := e.pool.Exec(ctx, `delete from outbox_dropped where shard = $1`, s.shard); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_dropped: %w", err)
 	}
 	return nil
 }
 
-// sqlLate parks again what was published behind the position after a marker, and says whether any of it is gone from the table.
-// Of an aggregate the first one is due when the shard is opened.
-const sqlLate = `
-	with late as (
-		delete from outbox_late where shard = $1 and marker >= $2 returning seq, day
-	), found as (
-		select l.* from late join outbox_log l using (seq, day)
-	), parked as (
-		insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state)
-		select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW' from found on conflict do nothing
-	)
-	select (select count(*) from late) > (select count(*) from found)`
+// setBack says that rows count as sent that the stream does not have.
+func (s *session) setBack() *setBackError {
+	return &setBackError{o: s.o, shard: s.shard, from: s.from, before: s.before}
+}
 
 // sentUpTo is when the last row was marked as sent, in microseconds by the clock of the database: the position of mode claim.
 func (e *claimEngine) sentUpTo(ctx context.Context) (position, error) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -188,13 +189,15 @@ func TestWhatARestoredStreamHasLostIsPublishedAgain(t *testing.T) {
 	s.checkEvents()
 }
 
-// The table of mode log has what the stream has lost: it is published again, unless its day was dropped.
+// The table of mode log has what the stream has lost: it is published again, unless days of it were dropped since, also when
+// older ones were kept for what is parked there.
 func TestTheLogPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 	t.Parallel()
-	for _, dropped := range []bool{false, true} {
-		t.Run(fmt.Sprint("dropped ", dropped), func(t *testing.T) {
+	for _, dropped := range []string{"nothing", "before", "behind", "between"} {
+		t.Run(dropped, func(t *testing.T) {
 			t.Parallel()
 			s := openShop(t, outbox.Log)
+			s.exec(`select outbox_append('order', 'o-0', 'order.paid', '{}', not_before => now() + interval '1 hour')`)
 			stop := s.run(s.relay(outbox.Log))
 			for n := range 10 {
 				s.add("o-1", n)
@@ -209,20 +212,46 @@ func TestTheLogPublishesAgainWhatARestoredStreamHasLost(t *testing.T) {
 			s.eventually(15)
 			require.NoError(t, stop())
 			s.restore(old)
-			if dropped {
-				s.exec(`delete from outbox_log where seq <= 13`)
-				refused(t, s.relay(outbox.Log).Run(s.ctx))
-				require.Equal(t, 10, s.stored())
+			from, to := map[string]int{"nothing": 9, "before": 2, "behind": 2, "between": 13}[dropped], map[string]int{"nothing": 8, "before": 11, "behind": 14, "between": 14}[dropped]
+			if dropped != "between" {
+				s.exec(`delete from outbox_parked`)
+			}
+			s.exec(`update outbox_log set day = day - 30 where seq = 1`)
+			s.exec(`update outbox_log set day = day - 20 where seq between $1 and $2`, from, to)
+			s.exec(`select outbox_maintain()`)
+			require.Equal(t, 0, s.count(`select count(*) from outbox_log where seq between $1 and $2`, from, to))
+			if dropped == "behind" || dropped == "between" {
+				for range 2 {
+					s.refuses(outbox.Log)
+					require.Equal(t, 10, s.stored())
+				}
+				s.exec(`update outbox_stream set marker = 0 where source = 'shop'`)
+				for n := range 2 {
+					stop = s.run(s.relay(outbox.Log))
+					s.add("o-2", n)
+					s.eventually(10 + s.count(`select count(*) from outbox_log where seq > 11`))
+					require.NoError(t, stop())
+				}
+				require.Equal(t, "0 1", s.numbered("o-2"))
 				return
 			}
 			stop = s.run(s.relay(outbox.Log))
-			s.check()
+			s.eventually(15)
 			require.NoError(t, stop())
 			s.run(s.relay(outbox.Log))
 			s.add("o-1", 15)
-			s.check()
+			s.eventually(16)
+			require.Equal(t, words(0, 15), s.numbered("o-1"))
 		})
 	}
+}
+
+// refuses runs a relay that finds the stream set back.
+func (s *shop) refuses(mode outbox.Mode) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.ctx, waitFor)
+	defer cancel()
+	refused(s.t, s.relay(mode).Run(ctx))
 }
 
 // So are rows that were parked when the backup was made, and published since: the position has passed them.

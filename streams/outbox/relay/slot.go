@@ -33,10 +33,18 @@ func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 	if err := e.publish0(ctx, c); err != nil {
 		return 0, err
 	}
+	var other string
+	err := e.pool.QueryRow(ctx, `select slot_name from outbox_settings join pg_replication_slots on slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost' where wal_slot <> $1`, c.Slot).Scan(&other)
+	if err == nil && pos.zero() {
+		return 0, permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, other, c.Slot, other))
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("relay: cannot look for the replication slot: %w", err)
+	}
 	var plugin, status string
 	var ours bool
 	var start int64
-	err := e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database = current_database(), false), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &ours, &status, &start)
+	err = e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database = current_database(), false), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &ours, &status, &start)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && !pos.zero() && !e.given(ctx):
 		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, remove the position: nats stream purge %s --subject %s", errLostSlot, c.Name, pos, c.Slot, e.shards.o.stream.Name, e.shards.o.subject(0)))

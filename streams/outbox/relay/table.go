@@ -20,15 +20,25 @@ type settings struct {
 	mode      outbox.Mode
 	shards    int
 	walPrefix string
+	source    string // the name under which it is relayed
+	renamed   string // the one before
 }
 
 func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	var s settings
-	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix)
+	err := pool.QueryRow(ctx, `select mode, shards, wal_prefix, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.walPrefix, &s.source, &s.renamed)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
 	}
 	return s, nil
+}
+
+// nameSource writes the name of the source into a database that was never relayed.
+func nameSource(ctx context.Context, pool *pgxpool.Pool, name string) error {
+	if _, err := pool.Exec(ctx, `update outbox_settings set source = $1 where source is null`, name); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_settings: %w", err)
+	}
+	return nil
 }
 
 // lastNumber is what the sequence of the log has given out last.
@@ -182,7 +192,13 @@ func promoteParked(ctx context.Context, pool *pgxpool.Pool, shards []int) error 
 	return nil
 }
 
-const sqlHeads = `select shard, seq, event_id::text, coalesce(convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb ->> 'pos', seq::text), aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
+// sqlLine is what an emitted message says of itself: its first line. sqlKey is [row.key] of what is parked, or was.
+const (
+	sqlLine = `convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb`
+	sqlKey  = `coalesce(` + sqlLine + ` ->> 'pos', seq::text)`
+)
+
+const sqlHeads = `select shard, seq, event_id::text, ` + sqlKey + `, aggregate_type, aggregate_id, state, attempts, coalesce(not_before > now(), false),
 			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end
 		from outbox_parked where shard = any ($1) and next_retry_at is not null`
 
@@ -242,17 +258,15 @@ func selectWaiting(ctx context.Context, pool *pgxpool.Pool, p *parking) ([]*row,
 	return list, nil
 }
 
-// advanceParked takes out the rows that were published after that marker and, if one was refused, leaves the aggregate parked at it.
-func advanceParked(ctx context.Context, pool *pgxpool.Pool, marker uint64, done, left []*row, state string, wait time.Duration, why string) error {
+// advanceParked takes out the rows that a session has published and, if one was refused, leaves the aggregate parked at it.
+func advanceParked(ctx context.Context, pool *pgxpool.Pool, s *session, done, left []*row, state string, wait time.Duration, why string) error {
 	batch := &pgx.Batch{}
 	if len(done) > 0 {
-		var seqs []int64
+		var seqs, after []int64
 		for _, r := range done {
-			seqs = append(seqs, r.num)
+			seqs, after = append(seqs, r.num), append(after, int64(s.after(r))) //nolint:gosec // a stream has fewer messages
 		}
-		batch.Queue(`with done as (delete from outbox_parked where shard = $1 and seq = any ($2) returning shard, seq, day)
-			insert into outbox_late (shard, seq, day, marker) select shard, seq, day, $3 from done where day is not null
-			on conflict (shard, seq) do update set marker = excluded.marker, sent_at = excluded.sent_at`, done[0].shard, seqs, int64(marker)) //nolint:gosec // a stream has fewer messages
+		batch.Queue(sqlPublished, done[0].shard, seqs, after)
 	}
 	if len(left) > 0 {
 		r := left[0]
@@ -275,10 +289,10 @@ func clip(s string) string {
 	return s
 }
 
-// lastParked is the greatest number that something is parked under.
+// lastParked is the greatest number that something is or was parked under.
 func lastParked(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var n int64
-	if err := pool.QueryRow(ctx, `select coalesce(max(seq), 0) from outbox_parked`).Scan(&n); err != nil {
+	if err := pool.QueryRow(ctx, `select greatest((select max(seq) from outbox_parked), (select max(seq) from outbox_late), 0)`).Scan(&n); err != nil {
 		return 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
 	return n, nil

@@ -57,6 +57,38 @@ func TestLagOfTheWAL(t *testing.T) {
 	require.Zero(t, s.status().Lag)
 }
 
+// A transaction takes its numbers when it appends and is read when it commits, behind others that were numbered after it: what it
+// has appended waits like all else, as far as status, limit and the relay know.
+func TestLagOfATransactionThatWasOpenForLong(t *testing.T) {
+	t.Parallel()
+	s, named := openWAL(t, outbox.WAL)
+	r, stop := s.begin(outbox.WAL, named)
+	tx, err := s.pool.Begin(s.ctx)
+	require.NoError(t, err)
+	for n := range 50 {
+		_, err = tx.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', $1)`, fmt.Sprintf(`{"n": %d}`, n))
+		require.NoError(t, err)
+	}
+	for n := range 10 {
+		s.add("o-2", n)
+	}
+	s.eventually(10)
+	r.Pause()
+	require.NoError(t, tx.Commit(s.ctx))
+	require.Eventually(t, func() bool {
+		rows, oldest, ok := r.Unread()
+		return ok && rows == 50 && oldest > 0
+	}, waitFor, tick)
+	require.NoError(t, stop())
+	require.EqualValues(t, 50, s.status().Lag)
+
+	r, stop = s.begin(outbox.WAL, named)
+	s.eventually(60)
+	require.Eventually(t, func() bool { rows, oldest, ok := r.Unread(); return ok && rows == 0 && oldest == 0 }, waitFor, tick)
+	require.NoError(t, stop())
+	require.Zero(t, s.status().Lag)
+}
+
 // The limit of the lag refuses in mode wal, too, and lets go again.
 func TestTheLimitOfTheLagHoldsInEachMode(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,7 @@ type walEngine struct {
 	until   uint64    // draining: how far
 	reached progress
 	ahead   ahead
+	taken   *taken // nil: there was no look
 }
 
 // serve waits for the one shard, then publishes what the slot sends.
@@ -49,7 +50,7 @@ func (e *walEngine) serve(ctx context.Context) error {
 // open takes the shard over and starts the stream of changes.
 func (e *walEngine) open(ctx context.Context) error {
 	h := e.shards.held[0]
-	err := e.shards.o.notSetBack(ctx, e.pool, 0)
+	accepted, err := e.shards.o.notSetBack(ctx, e.pool, 0)
 	if errors.Is(err, errSetBack) {
 		return permanent(err)
 	}
@@ -64,6 +65,12 @@ func (e *walEngine) open(ctx context.Context) error {
 	case errors.Is(err, errForeign):
 		return permanent(err)
 	case err != nil:
+		return err
+	}
+	if err := s.reclaim(ctx, e.pool, accepted); err != nil {
+		return err
+	}
+	if err := e.resume(ctx); err != nil {
 		return err
 	}
 	h.s = s

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- The whole outbox. Version 7, because databases of earlier ones, which were never released, have the numbers below it.
+-- The whole outbox. Version 8, because databases of earlier ones, which were never released, have the numbers below it.
 
 -- What an event must be, so that a relay can publish it. One function, because an insert reads every constraint of its
 -- table anew: as constraints of columns this costs more than the rest of the insert.
@@ -63,7 +63,9 @@ create table outbox_settings (
     wal_prefix text not null default 'instar.outbox',       -- of emitted messages
     wal_slot text,                                          -- mode wal: what a relay reads from. A slot sees only what is committed after it was made, so without one nothing may be emitted
     inbox_retention interval check (inbox_retention >= '1 minute'), -- null: twice as long as the stream keeps its messages, 14 days at least; what is forgotten and delivered again is handled again
-    version integer not null default 7,                     -- of this schema; each migration raises it
+    source text,                                            -- the name under which it is relayed; the first relay writes it
+    renamed text,                                           -- the one before it
+    version integer not null default 8,                     -- of this schema; each migration raises it
     updated_at timestamptz not null default now()
 );
 insert into outbox_settings (id) values (true);
@@ -196,17 +198,27 @@ create index outbox_parked_event on outbox_parked (event_id);
 create index outbox_parked_day on outbox_parked (day);
 create index outbox_parked_bad on outbox_parked (seq) where state in ('FAILED', 'DEAD');
 
--- Mode log: rows that were parked and published since, behind the position: a stream that is restored may have lost them.
+-- Modes log and wal: rows that were parked and published since. No position tells of them, so whoever opens the shard looks
+-- whether the stream has them; what it lost is parked again.
 create table outbox_late (
     shard smallint not null,
     seq bigint not null,
-    day date not null,                          -- of its partition in outbox_log
-    marker bigint not null,                     -- the last one in the stream before it
+    event_id uuid not null,
+    day date,                                   -- of its partition in outbox_log, which is kept for it; null in mode wal
+    message bytea,                              -- mode wal: the emitted message
+    marker bigint not null,                     -- it was stored after this message of the stream, and before the next marker
     sent_at timestamptz not null default now(),
-    primary key (shard, seq)
+    primary key (shard, seq, event_id)
 );
 create index outbox_late_marker on outbox_late (shard, marker);
 create index outbox_late_age on outbox_late (sent_at);
+create index outbox_late_day on outbox_late (day);
+
+-- Mode log: up to which of its rows each shard has lost days by retention. A relay that finds the stream below it cannot publish again what is missing.
+create table outbox_dropped (
+    shard smallint primary key,
+    seq bigint not null
+);
 
 -- What the relay says about itself, for outbox_append's limit.
 create table outbox_pressure (
@@ -280,7 +292,7 @@ begin
         select max(p.lag) into behind from @.outbox_pressure p;
         if behind > limit_lag then
             raise exception 'the outbox is % events behind, more than %', behind, limit_lag
-                using errcode = 'OB001', hint = 'Try again later, or raise max_lag in @.outbox_settings.';
+                using errcode = 'OB001', hint = 'Try again later, or raise max_lag in @.outbox_settings. When no relay is to read this outbox any more: truncate @.outbox_pressure';
         end if;
     end if;
     if how.mode = 'log' then
@@ -474,9 +486,12 @@ begin
             execute format('lock table %s in share mode', part); -- nobody is writing into it any more
             execute format('select exists (select 1 from %s l left join (select shard, min(seq) as seq from outbox_cursor group by shard) c using (shard)'
                 || ' where l.seq > %s and l.seq > coalesce(c.seq, 0))', part, lowest) into unsent;
-            if unsent or exists (select 1 from outbox_parked p where p.day = d) then
+            if unsent or exists (select 1 from outbox_parked p where p.day = d) or exists (select 1 from outbox_late t where t.day = d) then
                 continue;
             end if;
+            execute format('insert into outbox_dropped as o (shard, seq) select c.shard, l.seq from (select distinct shard from outbox_cursor) as c'
+                || ' cross join lateral (select seq from %s l where l.shard = c.shard order by l.seq desc limit 1) as l'
+                || ' on conflict (shard) do update set seq = greatest(o.seq, excluded.seq)', part);
             execute format('truncate %s', part); -- gives the space back and stops no writer of other days
         exception when lock_not_available then
             postponed := postponed + 1;
@@ -494,6 +509,30 @@ $$;
 -- +goose StatementEnd
 select outbox_make_day((clock_timestamp() at time zone 'UTC')::date);
 select outbox_maintain();
+
+-- Lets the outbox be relayed under another name, once its relay has ended. What it knows of positions goes along, and what the
+-- stream has under the old name is read back under the new one.
+-- +goose StatementBegin
+create function outbox_rename_source(wanted text) returns void language plpgsql volatile set search_path from current as $$
+declare
+    was text;
+begin
+    select s.source into was from outbox_settings s for update;
+    if was is null or was = wanted then
+        return;
+    end if;
+    if exists (select from outbox_pressure p where (p.source = was or starts_with(p.source, was || '/')) and p.at > clock_timestamp() - interval '10 seconds') then
+        raise exception 'the relay of source % was at work less than 10 seconds ago', was using hint = 'End it, then try again.';
+    end if;
+    delete from outbox_cursor where source = wanted;
+    update outbox_cursor set source = wanted where source = was;
+    delete from outbox_stream where source = wanted;
+    update outbox_stream set source = wanted where source = was;
+    delete from outbox_pressure;
+    update outbox_settings set source = wanted, renamed = was, updated_at = now();
+end
+$$;
+-- +goose StatementEnd
 
 -- Each event and its state, in modes claim and log. For people: filter by seq.
 create view outbox_event_status as

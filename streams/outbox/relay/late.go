@@ -1,0 +1,122 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// What was parked and published since lies behind the position: when the stream loses it, restored from a backup or cut short
+// with a disk, neither position nor marker need tell. So outbox_late keeps where it was stored, and whoever opens the shard looks
+// whether it is there.
+
+// after is a message of the stream after which a row is stored, and before the next marker.
+func (s *session) after(r *row) uint64 {
+	if there, ok := s.seen[r.key()]; ok && there.id == r.ID.String() { // by an earlier session
+		return there.at
+	}
+	if at, ok := s.lost[r.ID]; ok {
+		return at
+	}
+	return s.guarded
+}
+
+const sqlPublished = `
+	with done as (
+		delete from outbox_parked p using unnest($2::bigint[], $3::bigint[]) as w (seq, marker) where p.shard = $1 and p.seq = w.seq returning p.*, w.marker
+	)
+	insert into outbox_late (shard, seq, event_id, day, message, marker) select shard, seq, event_id, day, message, marker from done
+	on conflict (shard, seq, event_id) do update set marker = excluded.marker, sent_at = excluded.sent_at`
+
+// reclaim parks again what was published behind the position of a session and is missing in what it has read back. What lies
+// before that is there: a stream loses its tail, or from its beginning what is too old. It refuses to go on when something
+// of it is gone from its table, unless that was accepted.
+func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool) error {
+	wal := s.o.mode == string(outbox.WAL)
+	if s.from == 0 { // nobody knows where in this stream they were stored
+		if _, err := pool.Exec(ctx, `delete from outbox_late where shard = $1 and (message is not null) = $2`, s.shard, wal); err != nil {
+			return fmt.Errorf("relay: cannot write outbox_late: %w", err)
+		}
+		return nil
+	}
+	rows, err := pool.Query(ctx, `select seq, event_id, `+sqlKey+`, marker from outbox_late where shard = $1 and marker >= $2 and (message is not null) = $3`, s.shard, int64(s.since), wal) //nolint:gosec // a stream has fewer messages
+	if err != nil {
+		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
+	}
+	var seqs []int64
+	var ids []uuid.UUID
+	var behind []bool // what is not is read from the source once more
+	var seq int64
+	var id uuid.UUID
+	var key string
+	var marker, first uint64
+	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &key, &marker}, func() error {
+		if there, ok := s.seen[key]; ok && there.id == id.String() {
+			return nil
+		}
+		if first == 0 {
+			if first, err = s.o.oldest(ctx); err != nil {
+				return err
+			}
+		}
+		if marker < first { // it may have been dropped for its age
+			return nil
+		}
+		pos, err := parsePosition(key)
+		seqs, ids, behind = append(seqs, seq), append(ids, id), append(behind, !pos.after(s.pos))
+		return err
+	}); err != nil {
+		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
+	}
+	if len(seqs) == 0 {
+		return nil
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var parked, gone int
+		if err := tx.QueryRow(ctx, sqlReclaim, s.shard, seqs, ids, behind).Scan(&parked, &gone); err != nil {
+			return err
+		}
+		if gone > 0 && !accepted {
+			return permanent(s.setBack())
+		}
+		return nil
+	})
+	var fatal *PermanentError
+	if err != nil && !errors.As(err, &fatal) {
+		return fmt.Errorf("relay: cannot park what the stream has lost: %w", err)
+	}
+	return err
+}
+
+// oldest is the sequence of the first message that the stream still has.
+func (o *opener) oldest(ctx context.Context) (uint64, error) {
+	stream, err := o.js.Stream(ctx, o.stream.Name)
+	if err != nil {
+		return 0, fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
+	}
+	return stream.CachedInfo().State.FirstSeq, nil
+}
+
+// sqlReclaim parks rows of outbox_late again, due at once, if they are behind the position, and says how many of those are
+// gone from the table.
+const sqlReclaim = `
+	with w as (
+		select * from unnest($2::bigint[], $3::uuid[], $4::boolean[]) as w (seq, event_id, behind)
+	), late as (
+		delete from outbox_late t using w where t.shard = $1 and t.seq = w.seq and t.event_id = w.event_id returning t.*, w.behind
+	), found as (
+		select t.shard, t.seq, t.event_id, t.day, l.aggregate_type, l.aggregate_id, l.event_type, t.message from late t join outbox_log l using (seq, day) where t.behind
+		union all
+		select t.shard, t.seq, t.event_id, t.day, line ->> 'aggregate_type', line ->> 'aggregate_id', line ->> 'event_type', t.message
+		from late t cross join lateral (select ` + sqlLine + ` as line) as l where t.behind and t.message is not null
+	), parked as (
+		insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, message, state, next_retry_at)
+		select *, 'NEW', now() from found on conflict do nothing
+	)
+	select (select count(*) from found), (select count(*) from late where behind) - (select count(*) from found)`

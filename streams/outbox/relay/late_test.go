@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// What was parked and published behind the position is all that a stream has lost which kept its last marker: a disk that was
+// cut off forgets what it had not synced. Nothing tells of it but the rows.
+func TestAStreamThatLostItsTail(t *testing.T) {
+	t.Parallel()
+	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+		_, stop := s.begin(mode, named)
+		for _, id := range []string{"o-1", "o-2"} {
+			s.exec(`select outbox_append('order', $1, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`, id)
+			s.exec(`select outbox_append('order', $1, 'order.paid', '{"n": 2}', not_before => now() + interval '1 hour')`, id)
+		}
+		s.add("o-1", 3)
+		s.eventually(1)
+		require.NoError(t, stop())
+		s.due("o-2")
+		r, stop := s.begin(mode, named)
+		s.eventually(3)
+		s.empty("o-2")
+		r.NC.Close()
+		_ = stop()
+		s.due("o-1")
+		r = s.relay(mode, named)
+		r.Pause()
+		stop = s.run(r)
+		s.opened(r)
+		old := s.backup() // of a session that goes on without another marker
+		r.Resume()
+		s.eventually(5)
+		s.empty("o-1")
+		r.NC.Close()
+		_ = stop()
+		s.restore(old)
+		require.Equal(t, 3, s.stored())
+
+		// A relay that is stopped before it has published any of it forgets nothing.
+		between := s.relay(mode, named)
+		between.Pause()
+		stop = s.run(between)
+		s.opened(between)
+		require.NoError(t, stop())
+		_, stop = s.begin(mode, named)
+		s.eventually(5)
+		s.empty("o-1")
+		s.add("o-3", 1)
+		s.eventually(6)
+		require.NoError(t, stop())
+		s.begin(mode, named)
+		s.add("o-3", 2)
+		s.eventually(7)
+		require.Equal(t, "3 1 2", s.numbered("o-1"))
+		require.Equal(t, "1 2", s.numbered("o-2"))
+		require.Equal(t, "1 2", s.numbered("o-3"))
+	})
+}
+
+// opened waits until a relay has opened all that it is to open.
+func (s *shop) opened(r *Relay) {
+	s.t.Helper()
+	shards := 1
+	if r.Config.Mode == outbox.Log {
+		shards = 4
+	}
+	require.Eventually(s.t, func() bool { st, _ := r.Status(s.ctx); return len(st.Shards) == shards }, waitFor, tick)
+}
+
+// empty waits until nothing of an aggregate is parked.
+func (s *shop) empty(id string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return s.count(`select count(*) from outbox_parked where aggregate_id = $1`, id) == 0 }, waitFor, tick)
+}
+
+// What is published again is in order, also what was parked and is behind the position that the stream was set back to.
+func TestARestoredStreamGetsParkedRowsInOrder(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	limit := func(n int32) {
+		stream, err := s.js.Stream(s.ctx, "OUTBOX")
+		require.NoError(t, err)
+		c := stream.CachedInfo().Config
+		c.MaxMsgSize = n
+		_, err = s.js.UpdateStream(s.ctx, c)
+		require.NoError(t, err)
+	}
+	large := func(id string) {
+		s.exec(`select outbox_append('order', $1, 'order.paid', jsonb_build_object('n', repeat('2', 5000)))`, id)
+	}
+	stop := s.run(s.relay(outbox.Log))
+	s.add("o-0", 0)
+	s.eventually(1)
+	require.NoError(t, stop())
+	limit(4096)
+	old := s.backup()
+	old.config.MaxMsgSize = -1
+	stop = s.run(s.relay(outbox.Log))
+	s.add("o-1", 1)
+	large("o-1")
+	s.add("o-1", 3)
+	large("o-2")
+	s.add("o-2", 3)
+	s.eventually(2)
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 4 }, waitFor, tick)
+	require.NoError(t, stop())
+	limit(-1)
+	stop = s.run(s.relay(outbox.Log))
+	s.eventually(6)
+	s.empty("o-1")
+	s.empty("o-2")
+	require.NoError(t, stop())
+
+	s.restore(old)
+	s.run(s.relay(outbox.Log))
+	s.eventually(6)
+	s.add("o-0", 1)
+	s.eventually(7)
+	for id, want := range map[string]string{"o-1": "1 2 3", "o-2": "2 3"} {
+		require.Equal(t, want, strings.ReplaceAll(s.numbered(id), strings.Repeat("2", 5000), "2"))
+	}
+	require.Equal(t, 7, s.stored())
+}
