@@ -49,14 +49,28 @@ func (o *opener) generation(ctx context.Context, shard int) (n uint64, err error
 	return n, nil
 }
 
-// adopt lets a database that was set back go on. The opening marker says by now that the stream has to be read back.
-func (o *opener) adopt(ctx context.Context, s *session, kept uint64) error {
-	if _, err := o.pool.Exec(ctx, `update outbox_stream set generation = $4 where source = $1 and mode = $2 and shard = $3 and generation = $5`,
-		o.source, o.mode, s.shard, s.generation, kept); err != nil {
+// enter raises the generation for a session whose opening marker is stored: from now on no earlier one writes into the database, as
+// none writes into the stream. A database that was set back goes on from here; the opening marker says by now that the stream has
+// to be read back.
+func (o *opener) enter(ctx context.Context, s *session, kept uint64) error {
+	if o.pool == nil {
+		return nil
+	}
+	tag, err := o.pool.Exec(ctx, `insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, generation) values ($1, $2, $3, $4, $5, $6, $7, $8)
+		on conflict (source, mode, shard) do update set generation = excluded.generation where n.generation = $9`,
+		o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(s.guarded), o.cluster, s.generation+1, kept) //nolint:gosec // a stream has fewer messages
+	if err != nil {
 		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
 	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("%w: another relay opens shard %d", errFenced, s.shard)
+	}
+	s.generation++
 	return nil
 }
+
+// sqlEntered lets a statement find nothing to do once a later session has entered, and makes one that enters wait for it.
+const sqlEntered = `(select from outbox_stream where source = @source and mode = @mode and shard = @shard and generation = @generation for share) as entered`
 
 // raise gives the sessions their next generation, on disk, before they write a marker.
 func (o *opener) raise(ctx context.Context, sessions ...*session) error {

@@ -125,7 +125,7 @@ func (e *logEngine) tend(ctx context.Context) error {
 			return err
 		}
 	}
-	e.shards.o.back = nil
+	e.shards.o.back, e.shards.o.fresh = nil, nil
 	return nil
 }
 

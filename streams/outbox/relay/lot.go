@@ -178,7 +178,7 @@ func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
 		l.r.Log.Warn("a row cannot be published; its aggregate waits", "event", r.ID, "aggregate", r.AggregateType+"/"+r.AggregateID, "type", r.EventType, "error", why)
 		l.r.Meter.Parked("refused")
 	}
-	left, err := insertParked(ctx, l.pool, p, r, wait, why.Error())
+	left, err := insertParked(ctx, l.pool, h.s, p, r, wait, why.Error())
 	if err != nil {
 		return err
 	}
@@ -221,11 +221,17 @@ func (l *lot) take(list []*parking, of ...*shard) {
 
 // wait keeps rows aside that follow a parked one.
 func (l *lot) wait(ctx context.Context, rows []*row) error {
-	if len(rows) == 0 {
-		return nil
-	}
 	l.enumerate(rows...)
-	return insertWaiting(ctx, l.pool, rows)
+	of := map[int][]*row{}
+	for _, r := range rows {
+		of[r.shard] = append(of[r.shard], r)
+	}
+	for n, rows := range of {
+		if err := insertWaiting(ctx, l.pool, l.shards.held[n].s, rows); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enumerate gives rows from the WAL numbers to be parked under, in the order of their commits.

@@ -30,15 +30,16 @@ type readBack struct {
 }
 
 // first says that nothing in the database tells of a relay of this source: what the stream has under its name, if anything, is
-// of another database.
+// of another database. Of shards that are opened together it is asked before the first one enters.
 func (o *opener) first(ctx context.Context) (first bool, err error) {
-	if o.pool == nil {
-		return false, nil
+	if o.pool == nil || o.fresh != nil {
+		return o.fresh != nil && *o.fresh, nil
 	}
 	err = o.pool.QueryRow(ctx, `select not exists (select from outbox_cursor where source = $1) and not exists (select from outbox_stream where source = $1)`, o.source).Scan(&first)
 	if err != nil {
 		return false, fmt.Errorf("relay: cannot read outbox_cursor: %w", err)
 	}
+	o.fresh = &first
 	return first, nil
 }
 

@@ -51,6 +51,7 @@ type opener struct {
 	clock   func() time.Time
 	pool    *pgxpool.Pool // nil: nothing is known of earlier relays
 	back    *readBack     // what was read for the shards that are being opened
+	fresh   *bool         // this is the first relay of the source; nil: it was not asked
 	looked  int           // at so many messages to read back
 }
 
@@ -174,6 +175,9 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 	if _, err := o.pub.single(ctx, nil, []*session{s}); err != nil {
 		return nil, fmt.Errorf("relay: cannot take shard %d: %w", shard, err)
 	}
+	if err := o.enter(ctx, s, kept); err != nil {
+		return nil, err
+	}
 	if from == 0 { // two that begin at the same time both find nobody, until they have written where they stand
 		if err := o.alone(ctx); err != nil {
 			return nil, err
@@ -185,9 +189,6 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		}
 	}
 	s.known = true
-	if s.back {
-		return s, o.adopt(ctx, s, kept)
-	}
 	return s, nil
 }
 

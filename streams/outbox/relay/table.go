@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"time"
@@ -126,25 +127,42 @@ func savePositions(ctx context.Context, pool *pgxpool.Pool, o *opener, sessions 
 // seconds is an interval for SQL.
 func seconds(d time.Duration) float64 { return d.Seconds() }
 
-// insertParked puts the first row of an aggregate aside and returns how long it waits.
-func insertParked(ctx context.Context, pool *pgxpool.Pool, p *parking, r *row, wait time.Duration, why string) (time.Duration, error) {
-	var left float64
-	state := p.state
+const (
+	sqlInsertParked = `
+	insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
+	select r.*, @state, @attempts, case when @state = 'NEW' then coalesce(r.not_before, now()) else now() + @wait * interval '1 second' end, nullif(@why, '')
+	from ` + sqlEntered + `, (%s) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
+	on conflict (shard, seq) do update set updated_at = now(), next_retry_at = coalesce(p.next_retry_at, excluded.next_retry_at)
+	returning seq, case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`
+
+	sqlOfLog     = `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = @seq and event_id = @id`
+	sqlOfMessage = `select @shard::smallint, coalesce((select min(seq) from outbox_parked where event_id = @id), @seq), @id::uuid, null::date, @type::text, @aggregate::text, @event::text, @notBefore::timestamptz, @message::bytea`
+)
+
+// of are the parameters of a row that is to be parked by a session.
+func (s *session) of(r *row) pgx.NamedArgs {
+	args := pgx.NamedArgs{"source": s.o.source, "mode": s.o.mode, "shard": s.shard, "generation": s.generation, "seq": r.num, "id": r.ID}
+	if r.line != nil {
+		maps.Copy(args, pgx.NamedArgs{"type": r.AggregateType, "aggregate": r.AggregateID, "event": r.EventType, "notBefore": notBefore(r), "message": r.parkable()})
+	}
+	return args
+}
+
+// insertParked puts the first row of an aggregate aside and returns how long it waits. One that the WAL brings again keeps its number.
+func insertParked(ctx context.Context, pool *pgxpool.Pool, s *session, p *parking, r *row, wait time.Duration, why string) (time.Duration, error) {
+	from, args := sqlOfLog, s.of(r)
+	if r.line != nil {
+		from = sqlOfMessage
+	}
+	args["state"], args["attempts"], args["wait"], args["why"] = p.state, p.attempts, seconds(wait), clip(why)
 	if r.later {
-		state, why = outbox.StateNew, ""
+		args["state"], args["why"] = outbox.StateNew, ""
 	}
-	from, args := `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = $1 and event_id = $6`, []any{r.num}
-	if r.line != nil {
-		from = `select $7::smallint, $1::bigint, $6::uuid, null::date, $8::text, $9::text, $10::text, $11::timestamptz, $12::bytea`
+	var left float64
+	err := pool.QueryRow(ctx, fmt.Sprintf(sqlInsertParked, from), args).Scan(&p.num, &left)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("%w: shard %d parks nothing more", errFenced, s.shard)
 	}
-	args = append(args, state, p.attempts, seconds(wait), clip(why), r.ID)
-	if r.line != nil {
-		args = append(args, p.shard, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.parkable())
-	}
-	err := pool.QueryRow(ctx, `insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
-		select r.*, $2, $3, case when $2 = 'NEW' then coalesce(r.not_before, now()) else now() + $4 * interval '1 second' end, nullif($5, '') from (`+from+`) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
-		on conflict (shard, seq) do update set updated_at = now(), next_retry_at = coalesce(p.next_retry_at, excluded.next_retry_at)
-		returning case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`, args...).Scan(&left)
 	if err != nil {
 		return 0, fmt.Errorf("relay: cannot park %s/%s: %w", r.AggregateType, r.AggregateID, err)
 	}
@@ -158,9 +176,23 @@ func notBefore(r *row) *time.Time {
 	return &r.NotBefore
 }
 
-// insertWaiting puts rows aside that follow a parked one.
-func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
-	batch := &pgx.Batch{}
+const (
+	sqlInsertWaiting = `insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state) select r.*, 'NEW' from ` + sqlEntered
+
+	sqlWaitingOfLog = sqlInsertWaiting + `,
+		(select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log join unnest(@seqs::bigint[], @ids::uuid[]) as w (seq, event_id) using (seq, event_id)) as r
+		on conflict (shard, seq) do nothing`
+	sqlWaitingOfMessage = sqlInsertWaiting + `, (` + sqlOfMessage + `) as r where not exists (select from outbox_parked where event_id = @id)`
+)
+
+// insertWaiting puts rows of a shard aside that follow parked ones.
+func insertWaiting(ctx context.Context, pool *pgxpool.Pool, s *session, rows []*row) error {
+	batch := &pgx.Batch{} // one transaction: what it looks at first stays locked
+	entered := false
+	batch.Queue(`select true from `+sqlEntered, s.of(rows[0])).Query(func(rows pgx.Rows) error {
+		entered = rows.Next()
+		return rows.Err()
+	})
 	var seqs []int64
 	var ids []uuid.UUID
 	for _, r := range rows {
@@ -168,15 +200,18 @@ func insertWaiting(ctx context.Context, pool *pgxpool.Pool, rows []*row) error {
 			seqs, ids = append(seqs, r.num), append(ids, r.ID)
 			continue
 		}
-		batch.Queue(`insert into outbox_parked (shard, seq, event_id, aggregate_type, aggregate_id, event_type, state, not_before, message)
-			select $1::smallint, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, 'NEW', $7::timestamptz, $8::bytea where not exists (select 1 from outbox_parked where event_id = $3)`, r.shard, r.num, r.ID, r.AggregateType, r.AggregateID, r.EventType, notBefore(r), r.parkable())
+		batch.Queue(sqlWaitingOfMessage, s.of(r))
 	}
 	if len(seqs) > 0 {
-		batch.Queue(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, not_before)
-			select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, 'NEW', not_before from outbox_log join unnest($1::bigint[], $2::uuid[]) as w (seq, event_id) using (seq, event_id) on conflict (shard, seq) do nothing`, seqs, ids)
+		args := s.of(rows[0])
+		args["seqs"], args["ids"] = seqs, ids
+		batch.Queue(sqlWaitingOfLog, args)
 	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("relay: cannot park rows behind others: %w", err)
+	}
+	if !entered {
+		return fmt.Errorf("%w: shard %d parks nothing more", errFenced, s.shard)
 	}
 	return nil
 }
