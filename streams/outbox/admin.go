@@ -145,8 +145,11 @@ const sqlRedriveParked = `
 	from bad where p.shard = bad.shard and p.seq = bad.seq returning p.event_id`
 
 const sqlDiscardParked = `
-	with ` + badParked + `
-	delete from outbox_parked p using bad where p.shard = bad.shard and p.seq = bad.seq returning p.event_id`
+	with ` + badParked + `, gone as (
+		delete from outbox_parked p using bad where p.shard = bad.shard and p.seq = bad.seq returning p.*
+	)
+	insert into outbox_late (shard, seq, event_id, day, message) select shard, seq, event_id, day, message from gone
+	on conflict (shard, seq, event_id) do update set marker = null, sent_at = now() returning event_id`
 
 // Purged is what [Store.Purge] removed.
 type Purged struct {

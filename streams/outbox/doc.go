@@ -44,7 +44,7 @@
 //     looks here for what is due, and keeps no copy of the states.
 //   - outbox_late (shard, seq, event_id, day, message, marker, sent_at): rows of modes log and wal that were parked and
 //     published since, for as long as the retention, and where: a stream that lost its tail has lost those that are not
-//     behind its last marker, and gets them again.
+//     behind its last marker, and gets them again. Without a marker they were discarded.
 //   - outbox_dropped (shard, seq): up to which of its rows a shard of mode log has lost days by retention.
 //   - outbox_stream (source, mode, shard, stream, subject, marker, generation, cluster, slot): the last marker of a shard that
 //     is known and how many there were, so that a stream or a database that was set back is noticed; in mode wal the slot

@@ -198,15 +198,15 @@ create index outbox_parked_event on outbox_parked (event_id);
 create index outbox_parked_day on outbox_parked (day);
 create index outbox_parked_bad on outbox_parked (seq) where state in ('FAILED', 'DEAD');
 
--- Modes log and wal: rows that were parked and published since. No position tells of them, so whoever opens the shard looks
--- whether the stream has them; what it lost is parked again.
+-- Modes log and wal: rows that were parked and published, or discarded, since. No position tells of them, so whoever opens the shard
+-- looks whether the stream has them; what it lost is parked again. What was discarded is passed over when it is read once more.
 create table outbox_late (
     shard smallint not null,
     seq bigint not null,
     event_id uuid not null,
     day date,                                   -- of its partition in outbox_log, which is kept for it; null in mode wal
     message bytea,                              -- mode wal: the emitted message
-    marker bigint not null,                     -- it was stored after this message of the stream, and before the next marker
+    marker bigint,                              -- it was stored after this message of the stream, and before the next marker; null: discarded
     sent_at timestamptz not null default now(),
     primary key (shard, seq, event_id)
 );
@@ -486,7 +486,7 @@ begin
             execute format('lock table %s in share mode', part); -- nobody is writing into it any more
             execute format('select exists (select 1 from %s l left join (select shard, min(seq) as seq from outbox_cursor group by shard) c using (shard)'
                 || ' where l.seq > %s and l.seq > coalesce(c.seq, 0))', part, lowest) into unsent;
-            if unsent or exists (select 1 from outbox_parked p where p.day = d) or exists (select 1 from outbox_late t where t.day = d) then
+            if unsent or exists (select 1 from outbox_parked p where p.day = d) or exists (select 1 from outbox_late t where t.day = d and t.marker is not null) then
                 continue;
             end if;
             execute format('insert into outbox_dropped as o (shard, seq) select c.shard, l.seq from (select distinct shard from outbox_cursor) as c'

@@ -94,6 +94,33 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 	return err
 }
 
+// spare takes what was discarded for stored where it will be read once more: a relay that is killed, or a stream that is set
+// back, leaves a position before it.
+func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, `select event_id::text, `+sqlKey+` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`, s.shard, s.o.mode == string(outbox.WAL))
+	if err != nil {
+		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
+	}
+	var id, key string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &key}, func() error {
+		pos, err := parsePosition(key)
+		if err != nil || !pos.after(s.pos) {
+			return err
+		}
+		if s.seen == nil {
+			s.seen = map[string]stored{}
+		}
+		s.seen[key] = stored{id: id}
+		if pos.after(s.seenTo) {
+			s.seenTo = pos
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
+	}
+	return nil
+}
+
 // oldest is the sequence of the first message that the stream still has.
 func (o *opener) oldest(ctx context.Context) (uint64, error) {
 	stream, err := o.js.Stream(ctx, o.stream.Name)

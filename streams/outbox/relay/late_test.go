@@ -127,3 +127,34 @@ func TestARestoredStreamGetsParkedRowsInOrder(t *testing.T) {
 	}
 	require.Equal(t, 7, s.stored())
 }
+
+// What was discarded is not published, though its relay was killed before it said that it had passed it.
+func TestWhatWasDiscardedIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+		r := s.relay(mode, named, func(r *Relay) {
+			r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
+		})
+		stop := s.run(r)
+		if mode == outbox.WAL {
+			s.reads(r)
+		}
+		s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}'), outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
+		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2 }, waitFor, tick)
+		store, err := outbox.Open(s.ctx, s.dsn, "")
+		require.NoError(t, err)
+		defer store.Pool.Close()
+		n, err := store.Discard(s.ctx, outbox.Filter{All: true}, "somebody")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "the other one did not fail")
+		r.NC.Close()
+		_ = stop()
+		for n := range 2 {
+			_, stop = s.begin(mode, named)
+			s.add("o-1", 3+n)
+			s.eventually(2 + n)
+			require.NoError(t, stop())
+		}
+		require.Equal(t, "2 3 4", s.numbered("o-1"))
+	})
+}

@@ -165,6 +165,9 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err := e.prune(ctx, s); err != nil {
 		return err
 	}
+	if err := s.spare(ctx, e.pool); err != nil {
+		return err
+	}
 	last, err := lastNumber(ctx, e.pool) // of now: who stands by may have begun long ago
 	if err != nil {
 		return err

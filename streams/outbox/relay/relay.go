@@ -290,16 +290,9 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	} else if err != nil {
 		return err
 	}
-	if err := nameSource(ctx, pool, r.Config.Name); err != nil {
-		return err
-	}
 	how, err := readSettings(ctx, pool)
 	if err != nil {
 		return err
-	}
-	if how.source != r.Config.Name {
-		return permanent(fmt.Errorf("%w: it is %s, this relay is called %s. Call it %s; or, to rename it on purpose, end its relay and, in the database: select outbox_rename_source('%s')",
-			errNamed, how.source, r.Config.Name, how.source, r.Config.Name))
 	}
 	if how.mode != r.Config.Mode {
 		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
@@ -317,6 +310,13 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	defer s.close()
 	if err := s.o.alone(ctx); err != nil {
 		return err
+	}
+	if how.source, err = nameSource(ctx, pool, r.Config.Name); err != nil {
+		return err
+	}
+	if how.source != r.Config.Name {
+		return permanent(fmt.Errorf("%w: it is %s, this relay is called %s. Call it %s; or, to rename it on purpose, end its relay and, in the database: select outbox_rename_source('%s')",
+			errNamed, how.source, r.Config.Name, how.source, r.Config.Name))
 	}
 	var e engine
 	switch r.Config.Mode {

@@ -34,12 +34,15 @@ func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	return s, nil
 }
 
-// nameSource writes the name of the source into a database that was never relayed.
-func nameSource(ctx context.Context, pool *pgxpool.Pool, name string) error {
-	if _, err := pool.Exec(ctx, `update outbox_settings set source = $1 where source is null`, name); err != nil {
-		return fmt.Errorf("relay: cannot write outbox_settings: %w", err)
+// nameSource is the name under which the outbox is relayed: this one, if it had none.
+func nameSource(ctx context.Context, pool *pgxpool.Pool, name string) (is string, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(`update outbox_settings set source = $1 where source is null`, name)
+	batch.Queue(`select source from outbox_settings`).QueryRow(func(r pgx.Row) error { return r.Scan(&is) })
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
+		return "", fmt.Errorf("relay: cannot write outbox_settings: %w", err)
 	}
-	return nil
+	return is, nil
 }
 
 // lastNumber is what the sequence of the log has given out last.

@@ -70,7 +70,7 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err := s.reclaim(ctx, e.pool, accepted); err != nil {
 		return err
 	}
-	if err := e.resume(ctx); err != nil {
+	if err := errors.Join(s.spare(ctx, e.pool), e.resume(ctx)); err != nil {
 		return err
 	}
 	h.s = s
