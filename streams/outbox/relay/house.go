@@ -67,3 +67,15 @@ func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
 	err := store.Pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).Scan(&last)
 	return max(0, last-at), err
 }
+
+// sleep reports false when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

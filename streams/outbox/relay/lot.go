@@ -147,10 +147,6 @@ func upTo(items []item, most int) int {
 	return len(items)
 }
 
-func follows(items []item, a aggregate) bool {
-	return slices.ContainsFunc(items, func(it item) bool { return it.row.aggregate() == a })
-}
-
 // without splits off what belongs to an aggregate.
 func without(items []item, a aggregate) (rest []item, behind []*row) {
 	for _, it := range items {

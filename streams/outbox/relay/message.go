@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -265,4 +266,8 @@ func token(what, s string) error {
 		return fmt.Errorf("%s %q may hold letters, digits, - and _ to make a subject", what, s)
 	}
 	return nil
+}
+
+func follows(items []item, a aggregate) bool {
+	return slices.ContainsFunc(items, func(it item) bool { return it.row.aggregate() == a })
 }

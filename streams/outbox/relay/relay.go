@@ -383,18 +383,6 @@ func (r *Relay) at(point string) {
 	}
 }
 
-// sleep reports false when ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // Slot is the name of the replication slot of a source in mode wal.
 func Slot(c outbox.Config) string {
 	if c.Slot != "" {
