@@ -332,7 +332,7 @@ func newProbeMeter() *probeMeter {
 		beats:   counter("instar_heartbeats_total", "Heartbeats heard, by what became of them.", "outcome"),
 		reports: counter("instar_probe_reports_total", "Reports sent to instances, and what became of them.", "input", "outcome"),
 		tracked: gauge("instar_probe_tracked", "Instances that this node looks after."),
-		doubt:   gauge("instar_probe_doubt", "How much this node doubts itself: 0 is well, above 2 it judges nobody."),
+		doubt:   gauge("instar_probe_doubt", "How much this node doubts itself, where it does most: 0 is well, above 2 it judges nobody there."),
 		lag:     gauge("instar_probe_lag_seconds", "The most that this node was late with its own timers in the last second."),
 		asking:  gauge("instar_probe_reports_pending", "Reports on their way, or waiting to be sent."),
 		watches: gauge("instar_discovery_watchers", "Watchers that confirm what they are told; all proxies of an xDS server are one."),

@@ -43,7 +43,7 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	case !held && (d.Policy.NoFlap || d.Protected || t.zone.protects()), score < d.FlapHigh():
 		return false
 	}
-	if !l.trusted(now) || t.state != instance.Flapping && !t.mayHold() {
+	if !l.trusted(t.zone, now) || t.state != instance.Flapping && !t.mayHold() {
 		return false
 	}
 	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
@@ -103,7 +103,7 @@ func (l *loop) passed(t *tracked, now time.Duration) bool {
 
 // ailing reports that it is not.
 func (l *loop) ailing(t *tracked, now time.Duration) bool {
-	if t.kind != instance.CheckTTL && !l.trusted(now) { // of heartbeats it is the instance's own word
+	if t.kind != instance.CheckTTL && !l.trusted(t.zone, now) { // of heartbeats it is the instance's own word
 		return false
 	}
 	d := &t.rec.Data
@@ -158,7 +158,7 @@ func (l *loop) silence(t *tracked, now time.Duration) {
 	if at > now || now < t.retryAt {
 		return
 	}
-	if at = at + time.Duration(l.doubt(now))*t.rec.Data.Check.TTLOf(); at > now || !l.trusted(now) {
+	if at = at + time.Duration(l.doubt(t.zone, now))*t.rec.Data.Check.TTLOf(); at > now || !l.trusted(t.zone, now) {
 		return
 	}
 	if l.keeps(t, now) {

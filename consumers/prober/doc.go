@@ -35,8 +35,10 @@
 //     for longer than a second, and when messages were dropped because they came too fast, every instance has one whole TTL, and results in a row are counted anew.
 //   - Whoever misses its own timers, or sees more of the instances that were found cease to answer its probes (five at least,
 //     by a time-out or as unreachable) than do answer, doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by
-//     that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind is for
-//     30 s; what lasts longer protects each zone that has a loss, until as many answer as do not.
+//     that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind holds where
+//     it arose: in the zone of a service by its instances, in a namespace by its zones, at least two, and everywhere by
+//     namespaces, at least two, with one vote each. It is for 30 s; what lasts longer protects each zone there that has a loss,
+//     until as many answer as do not. Then failures without an answer are counted anew, those that were answered are not.
 //   - An instance is lost when it was silent for its TTL, or its probes fail, fall in a row. When more than 15 % of those of a
 //     service in a zone, and at least three, are lost without an answer within a window (the longest TTL and grace, or
 //     time for fall probes; at least 30 s), or more than half in whatever way, none is taken out: preservation gets losses,

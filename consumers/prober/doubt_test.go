@@ -155,6 +155,48 @@ func TestBlindnessLasts(t *testing.T) {
 	require.Eventually(t, func() bool { return zone(5) == preservation.Recovering }, patience, 10*time.Millisecond, "five of seven answer: this one is lost by its own fault")
 }
 
+// What gives no answer is evidence against its own zone and namespace, and for others one vote: a tenant whose instances go
+// dark and come back in turns neither delays what is found out about others, nor protects them.
+func TestBlindnessIsOfWhatIsDark(t *testing.T) {
+	t.Parallel()
+	w, c := setup(t), &script{}
+	p := w.prober(c)
+	p.blinds = 2 * time.Second
+	w.start(p)
+	check := instance.Check{Type: instance.CheckTCP, Interval: "100ms", Timeout: "50ms"}
+	var dark []string
+	for i := range 12 {
+		dark = append(dark, fmt.Sprintf("other.x-%d.i-%d", i/6*i, i)) // some of one service, some of services of their own
+		w.register(t, dark[i], instance.RegisterBody{Check: check, Policy: instance.Policy{Fall: 8}})
+	}
+	dead, quiet := "default.shop.a", "default.batch.a"
+	w.register(t, dead, instance.RegisterBody{Check: check, Policy: instance.Policy{Fall: 12}})
+	w.register(t, quiet, instance.RegisterBody{Check: ttl("2s", "500ms")})
+	stop := w.beating(t, 300*time.Millisecond, "", quiet)
+	for _, key := range append(dark, dead, quiet) {
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	turn := func(r instance.Result) {
+		before := c.count(dark[0])
+		c.setAll(r, dark...)
+		require.Eventually(t, func() bool { return c.count(dark[0]) > before+3 }, patience, time.Millisecond)
+	}
+	turn(timedOut)
+	require.Eventually(t, func() bool { return w.log.times("most probes fail at once") > 0 }, patience, time.Millisecond)
+	c.set(dead, refused)
+	stop()
+	since := time.Now()
+	require.Eventually(t, func() bool {
+		if time.Since(since) > 500*time.Millisecond { // the end of their darkness forgets no failure of others either
+			turn(instance.Result{OK: true})
+			turn(timedOut)
+		}
+		return w.state(dead) == instance.Unhealthy && w.state(quiet) == instance.Unhealthy
+	}, 8*time.Second, 5*time.Millisecond)
+	require.True(t, w.routable(dark...), "what is doubted is kept")
+	require.Empty(t, w.zone("batch", preservation.NoZone))
+}
+
 // Of twenty instances one dies, and is gone; then all fall silent at once, and none is.
 func TestPreservation(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ const (
 // gone confirms that an instance which was unhealthy for too long shows no life. This node must have seen that itself,
 // since it looks after the instance: before then it may have lived unseen.
 func (l *loop) gone(t *tracked, now time.Duration) bool {
-	if t.state != instance.Unhealthy || t.rec.Data.Overdue.IsZero() || t.rec.Data.Protected || !l.trusted(now) || l.goneAt(t) > now {
+	if t.state != instance.Unhealthy || t.rec.Data.Overdue.IsZero() || t.rec.Data.Protected || !l.trusted(t.zone, now) || l.goneAt(t) > now {
 		return false
 	}
 	v := l.failure(t)
@@ -37,7 +37,7 @@ func (l *loop) goneAt(t *tracked) time.Duration {
 	}
 	switch {
 	case t.kind == instance.CheckTTL:
-		return max(t.seen, l.floor) + time.Duration(l.doubt(l.now())+1)*d.Check.TTLOf() + d.Check.GraceOf()
+		return max(t.seen, l.floor) + time.Duration(l.doubt(t.zone, l.now())+1)*d.Check.TTLOf() + d.Check.GraceOf()
 	case several(t) && l.agreed(t):
 		return 0
 	case t.kind == instance.CheckNone:

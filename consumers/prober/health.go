@@ -2,6 +2,8 @@ package prober
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines/instance"
@@ -28,23 +30,22 @@ type health struct {
 	floor    time.Duration // nobody is silent since before then
 	epoch    uint64        // of results in a row
 
-	failed    map[*tracked]time.Duration // instances that were found and give no answer, as they may by this node's fault
-	weighed   time.Duration
-	blind     bool
-	blindFrom time.Duration
+	failed  map[*tracked]time.Duration // instances that were found and give no answer, as they may by this node's fault
+	weighed time.Duration
+	dark    map[string]time.Duration // scopes in which most probes give no answer, and since when
 }
 
-// doubt is this node's standing, 0 to 7.
-func (l *loop) doubt(now time.Duration) int {
-	if l.blinded(now) {
+// doubt is how much this node doubts what it sees of a zone, 0 to 7: by its own timers, and by the scopes of the zone.
+func (l *loop) doubt(z *zone, now time.Duration) int {
+	if l.blinded(z, now) {
 		return maxDoubt
 	}
 	return l.score
 }
 
-// trusted reports whether this node may speak against others.
-func (l *loop) trusted(now time.Duration) bool {
-	return l.doubt(now) < silentFrom && l.NC.IsConnected()
+// trusted reports whether this node may speak against the instances of a zone.
+func (l *loop) trusted(z *zone, now time.Duration) bool {
+	return l.doubt(z, now) < silentFrom && l.NC.IsConnected()
 }
 
 // wake comes before anything that may be decided: after a standstill the ticker is not always the first to tell of it.
@@ -76,6 +77,14 @@ func (l *loop) amnesty(why string) {
 	l.floor = l.now()
 	l.epoch++
 	l.log.Info("every instance has a whole TTL from now", "reason", why, "instances", len(l.tracked))
+}
+
+// epochOf changes whenever failures of an instance that came before count no more. Of none it is that of all.
+func (l *loop) epochOf(t *tracked) uint64 {
+	if t == nil {
+		return l.epoch
+	}
+	return l.epoch + t.pardons
 }
 
 // deafened: what was dropped on the way to this loop may have been anybody's heartbeat, so nobody is silent.
@@ -111,45 +120,156 @@ func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
 		l.failed = map[*tracked]time.Duration{}
 	}
 	l.failed[t] = now
-	if !l.blind && now-l.weighed > tick {
+	if now-l.weighed > tick {
 		l.weigh(now)
 	}
 }
 
-// weigh finds out whether more of the instances that this node probes have ceased to answer than do answer. That only some
-// of them do is no evidence for the others.
-func (l *loop) weigh(now time.Duration) {
-	l.weighed = now
-	if len(l.failed) < blindCount && !l.blind {
-		return
-	}
-	failed, answered := 0, 0
-	fresh := func(t *tracked, at time.Duration) bool {
-		return at != 0 && now-at <= max(blindSpan, 2*t.rec.Data.Check.IntervalOf())
-	}
-	for t, at := range l.failed {
-		if fresh(t, at) {
-			failed++
-			continue
-		}
-		delete(l.failed, t)
-	}
-	for _, t := range l.tracked {
-		if fresh(t, t.answers) {
-			answered++
-		}
-	}
-	switch blind := failed > answered && (failed >= blindCount || l.blind); {
-	case blind && !l.blind:
-		l.blind, l.blindFrom = true, now
-		l.log.Warn("most probes fail at once: this node doubts itself", "instances", failed, "answered", answered)
-	case !blind && l.blind: // what failed meanwhile may have failed by that
-		l.blind = false
-		l.epoch++
+// everywhere is the scope of all that this node looks after.
+const everywhere = ""
+
+// scopes are those whose darkness says something about a zone: itself, its namespace, and the whole node.
+func (z *zone) scopes() [3]string {
+	namespace, _, _ := strings.Cut(z.key, ".")
+	return [3]string{z.key, namespace, everywhere}
+}
+
+// tally is what gives answers in a scope and what does not: instances of a zone, zones of a namespace, namespaces of the
+// node. Each has one vote in the scope above, however many are in it: none of them alone turns off what is found out
+// about the others, neither by bad luck nor on purpose.
+type tally struct{ failed, answered, instances int }
+
+func (y *tally) dark() bool { return y.failed > y.answered }
+
+func (y *tally) vote(below *tally) {
+	if y.instances += below.instances; below.dark() {
+		y.failed++
+	} else {
+		y.answered++
 	}
 }
 
-// blinded: most probes fail, and that is new. What lasts longer is not believed either: see [loop.losses].
-func (l *loop) blinded(now time.Duration) bool {
-	return l.blind && now-l.blindFrom < cmp.Or(l.blinds, blindFor)
+// weigh finds out where more of what this node probes has ceased to answer than does answer. That only some of them do is
+// no evidence for the others.
+func (l *loop) weigh(now time.Duration) {
+	l.weighed = now
+	if len(l.failed) < blindCount && len(l.dark) == 0 {
+		return
+	}
+	tallies := l.tallies(now)
+	var began []string
+	for scope, y := range tallies {
+		_, was := l.dark[scope]
+		alone := y.failed < 2 && !strings.Contains(scope, ".") // the one vote for it is doubted in its own scope
+		if y.dark() && !alone && (y.instances >= blindCount || was) {
+			if !was {
+				began = append(began, scope)
+			}
+			continue
+		}
+		delete(tallies, scope)
+	}
+	for scope := range l.dark {
+		if tallies[scope] == nil {
+			delete(l.dark, scope)
+			l.pardon(scope)
+		}
+	}
+	if len(began) == 0 {
+		return
+	}
+	if l.dark == nil {
+		l.dark = map[string]time.Duration{}
+	}
+	for _, scope := range began {
+		l.dark[scope] = now
+	}
+	l.log.Warn("most probes fail at once: this node doubts what it sees there", "scopes", len(began), "widest", cmp.Or(slices.MinFunc(began, shorter), "all"), "instances", len(l.failed))
+}
+
+func shorter(a, b string) int { return cmp.Compare(len(a), len(b)) }
+
+// tallies are the votes of all scopes. That of what failed long ago is void.
+func (l *loop) tallies(now time.Duration) map[string]*tally {
+	fresh := func(t *tracked, at time.Duration) bool {
+		return at != 0 && now-at <= max(blindSpan, 2*t.rec.Data.Check.IntervalOf())
+	}
+	zones := map[*zone]*tally{}
+	of := func(z *zone) *tally {
+		if zones[z] == nil {
+			zones[z] = &tally{}
+		}
+		return zones[z]
+	}
+	for t, at := range l.failed {
+		if !fresh(t, at) {
+			delete(l.failed, t)
+			continue
+		}
+		y := of(t.zone)
+		y.failed, y.instances = y.failed+1, y.instances+1
+	}
+	for _, t := range l.tracked {
+		if fresh(t, t.answers) {
+			of(t.zone).answered++
+		}
+	}
+	all, node := map[string]*tally{}, &tally{}
+	for z, y := range zones {
+		scopes := z.scopes()
+		if all[scopes[1]] == nil {
+			all[scopes[1]] = &tally{}
+		}
+		all[scopes[1]].vote(y)
+	}
+	for _, y := range all {
+		node.vote(y)
+	}
+	all[everywhere] = node
+	for z, y := range zones {
+		all[z.key] = y
+	}
+	return all
+}
+
+// pardon forgets failures without an answer of a scope that is not dark any more: they may have been this node's fault.
+// What answered that it is not well has said so itself.
+func (l *loop) pardon(scope string) {
+	for _, t := range l.tracked {
+		if scopes := t.zone.scopes(); t.last != nil && unanswered(t.last.Class) && slices.Contains(scopes[:], scope) {
+			t.pardons++
+		}
+	}
+}
+
+// darkened: most probes in a scope of the zone fail.
+func (l *loop) darkened(z *zone) bool { return l.darkSince(z) != 0 }
+
+// darkSince is when the last scope of the zone that is dark became so; 0 is that none is.
+func (l *loop) darkSince(z *zone) (since time.Duration) {
+	if len(l.dark) > 0 {
+		for _, scope := range z.scopes() {
+			since = max(since, l.dark[scope])
+		}
+	}
+	return since
+}
+
+// blinded: most probes in a scope of the zone fail, and that is new. What lasts longer is not believed either: see
+// [loop.losses].
+func (l *loop) blinded(z *zone, now time.Duration) bool {
+	since := l.darkSince(z)
+	return since != 0 && l.new(since, now)
+}
+
+func (l *loop) new(since, now time.Duration) bool { return now-since < cmp.Or(l.blinds, blindFor) }
+
+// worst is the greatest doubt of any zone.
+func (l *loop) worst(now time.Duration) int {
+	for _, since := range l.dark {
+		if l.new(since, now) {
+			return maxDoubt
+		}
+	}
+	return l.score
 }

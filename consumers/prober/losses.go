@@ -102,7 +102,7 @@ func (l *loop) losses(z *zone, now time.Duration, which counting) preservation.L
 			}
 		}
 	}
-	n := preservation.Losses{Total: total, Expiring: mute, Window: window.String(), Limit: preservation.DefaultLimit, Blind: l.blind}
+	n := preservation.Losses{Total: total, Expiring: mute, Window: window.String(), Limit: preservation.DefaultLimit, Blind: l.darkened(z)}
 	if n.Exceed() || lost == mute {
 		return n
 	}

@@ -18,7 +18,7 @@ type Meter interface {
 // Standing is how a prober is.
 type Standing struct {
 	Tracked   int           // instances that it looks after, or observes for another node
-	Doubt     int           // local health, 0 (well) to 7
+	Doubt     int           // local health, 0 (well) to 7, where it is worst
 	Lag       time.Duration // the most that it was late in the last second
 	Asking    int           // commands on their way, and waiting to be sent
 	Protected int           // services and zones that preserve themselves
@@ -48,7 +48,7 @@ func (l *loop) flush() {
 			*c.n = 0
 		}
 	}
-	s := Standing{Tracked: len(l.tracked), Doubt: l.doubt(l.now()), Lag: l.counts.lag, Asking: l.asking.running + len(l.asking.waiting)}
+	s := Standing{Tracked: len(l.tracked), Doubt: l.worst(l.now()), Lag: l.counts.lag, Asking: l.asking.running + len(l.asking.waiting)}
 	for _, v := range l.services {
 		s.Watchers += len(v.watchers)
 		for _, z := range v.zones {

@@ -55,7 +55,7 @@ func rank(node, key string) uint64 {
 
 // share tells the owner what this node saw.
 func (l *loop) share(t *tracked, r *instance.Result) {
-	if t.owned || !l.trusted(l.now()) || l.blind && !r.OK && unanswered(r.Class) {
+	if t.owned || !l.trusted(t.zone, l.now()) || l.darkened(t.zone) && !r.OK && unanswered(r.Class) {
 		return
 	}
 	o := observation{Evidence: l.evidence(t), OK: r.OK}
@@ -95,7 +95,7 @@ func (l *loop) told(m *nats.Msg) {
 // opinions are what the observers see, this node's own first, as far as it is fresh.
 func (l *loop) opinions(t *tracked, now time.Duration) []view {
 	var list []view
-	if t.passes > 0 || t.fails > 0 && l.trusted(now) && (!l.blind || t.last == nil || !unanswered(t.last.Class)) {
+	if t.passes > 0 || t.fails > 0 && l.trusted(t.zone, now) && (!l.darkened(t.zone) || t.last == nil || !unanswered(t.last.Class)) {
 		o := observation{Evidence: l.failure(t), OK: t.passes > 0}
 		o.Consecutive = max(t.passes, t.fails)
 		list = append(list, view{o, now})

@@ -195,7 +195,7 @@ func (l *loop) renew(s *service, now time.Duration) {
 		return
 	}
 	for _, z := range s.zones {
-		if !z.protects() || z.held || now-z.askedAt < lossesAgain || !l.trusted(now) {
+		if !z.protects() || z.held || now-z.askedAt < lossesAgain || !l.trusted(z, now) {
 			continue
 		}
 		switch {

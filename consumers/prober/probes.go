@@ -42,8 +42,8 @@ func (l *loop) probe(t *tracked, now time.Duration) {
 		return
 	}
 	c := t.rec.Data.Check
-	timeout := min(c.TimeoutOf()*time.Duration(l.doubt(now)+1), maxTimeout)
-	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epoch, t.slow}
+	timeout := min(c.TimeoutOf()*time.Duration(l.doubt(t.zone, now)+1), maxTimeout)
+	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epochOf(t), t.slow}
 	select {
 	case l.jobs <- j:
 		if t.probing = true; j.slow {
@@ -96,7 +96,7 @@ func (l *loop) saw(r *seen) {
 	if t.gone() || l.ctx.Err() != nil {
 		return
 	}
-	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epoch) { // what began before a standstill may have failed by it
+	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epochOf(t)) { // what began before a standstill, or in the dark, may have failed by it
 		if r.result.Class == instance.FailedForbidden && (t.last == nil || t.last.Class != instance.FailedForbidden) {
 			l.log.Warn("a probe is forbidden: the name of its target leads to where none may go", "instance", t.key, "reason", r.result.Output)
 		}
@@ -140,8 +140,8 @@ func (l *loop) count(t *tracked, r instance.Result) {
 
 // renewed forgets failures that do not count any more. A pass is one, whatever this node went through.
 func (l *loop) renewed(t *tracked) {
-	if t.epoch != l.epoch {
-		t.epoch, t.fails = l.epoch, 0
+	if e := l.epochOf(t); t.epoch != e {
+		t.epoch, t.fails = e, 0
 	}
 }
 

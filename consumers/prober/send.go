@@ -83,7 +83,7 @@ func (l *loop) enqueue(a ask) {
 	if a.z != nil {
 		name = a.z.service.name
 	}
-	a.fence, a.epoch = l.fence(name), l.epoch
+	a.fence, a.epoch = l.fence(name), l.epochOf(a.t)
 	a.cmd.Fence = a.fence.String()
 	l.asking.waiting = append(l.asking.waiting, a)
 	l.pump()
@@ -98,7 +98,7 @@ func (l *loop) fence(key string) consumers.Fence {
 // holds reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard
 // everything since.
 func (l *loop) holds(a *ask) bool {
-	return l.owned.Has(a.fence.Partition) && l.claims[a.fence.Partition] == a.fence.Claim && l.epoch == a.epoch && (a.t == nil || !a.t.gone())
+	return l.owned.Has(a.fence.Partition) && l.claims[a.fence.Partition] == a.fence.Claim && l.epochOf(a.t) == a.epoch && (a.t == nil || !a.t.gone())
 }
 
 func (l *loop) pump() {

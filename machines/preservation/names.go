@@ -33,6 +33,7 @@ type Losses struct {
 	Window   string  `json:"window"`   // in which that began
 	Limit    float64 `json:"limit"`    // share that was exceeded; 0.15 by default
 
-	// Blind says that most of what the node probes, of all services, gives no answer: then any loss is too many.
+	// Blind says that most of what the node probes gives no answer, in this zone, its namespace or all: then any loss is
+	// too many.
 	Blind bool `json:"blind,omitempty"`
 }
