@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -46,11 +47,58 @@ func TestDroppedHeartbeatsAreNoSilence(t *testing.T) {
 	require.NoError(t, l.listen())
 	defer l.hush()
 	l.deafened()
-	require.Zero(t, l.epoch, "nothing was dropped")
+	require.Zero(t, l.floor, "nothing was dropped")
 	for range 50 {
 		w.beat(t, "default.web.a", "")
 	}
 	require.NoError(t, w.NC.Flush())
-	require.Eventually(t, func() bool { l.deafened(); return l.epoch > 0 }, patience, 5*time.Millisecond)
-	require.Positive(t, l.floor)
+	require.Eventually(t, func() bool { l.deafened(); return l.floor > 0 }, patience, 5*time.Millisecond)
+	require.Zero(t, l.epoch, "what probes found is known")
+	require.Zero(t, l.unheard, "and so is what watchers have confirmed")
+}
+
+// Of confirmations that did not fit only the early end of drains is put off: whoever may only confirm turns nothing off.
+func TestDroppedConfirmationsPutOffDrainsOnly(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l := w.prober(&script{}).newLoop(w.ctx)
+	l.acks = make(chan *nats.Msg, 1)
+	require.NoError(t, l.listen())
+	defer l.hush()
+	for range 50 {
+		w.acknowledge(t, "default.web", "w", 1)
+	}
+	require.NoError(t, w.NC.Flush())
+	require.Eventually(t, func() bool { l.deafened(); return l.unheard > 0 }, patience, 5*time.Millisecond)
+	require.Zero(t, l.floor, "nobody's silence is forgiven")
+	require.Zero(t, l.epoch)
+	require.False(t, l.listened(&tracked{fresh: true}, l.now()))
+}
+
+// Names that are no services cost this node no more than one service does; who finds no room there is waited for when the
+// service comes. A confirmation looks at the drains that it reaches, however many instances there are.
+func TestConfirmationsOfNothingAreBounded(t *testing.T) {
+	t.Parallel()
+	l := (&Prober{Shares: consumers.Everything{}}).newLoop(t.Context())
+	l.owned = consumers.All
+	ready := map[*tracked]struct{}{}
+	say := func(service, watcher string, index uint64) {
+		l.acknowledged(&nats.Msg{Subject: l.Names.Acknowledge("default", service), Data: fmt.Appendf(nil, `{"watcher":%q,"index":%d}`, watcher, index)}, ready)
+	}
+	for i := range 2 * maxWatchers {
+		say(fmt.Sprint("none-", i), "w", 1)
+	}
+	require.Len(t, l.services, maxWatchers)
+	require.Positive(t, l.turned)
+	say("none-0", "w", 2)
+	require.EqualValues(t, 2, l.services["default.none-0"].watchers["w"].index, "it has its place")
+	web := l.service("default.web")
+	a, b, c := &tracked{service: web}, &tracked{service: web, drainAt: 5}, &tracked{service: web, drainAt: 9}
+	web.join(a, l.turned)
+	require.Equal(t, l.turned, web.turned, "somebody may watch it who was turned away")
+	web.draining = map[*tracked]struct{}{b: {}, c: {}}
+	say("web", "w", 4)
+	require.Empty(t, ready)
+	say("web", "w", 7)
+	require.Equal(t, map[*tracked]struct{}{b: {}}, ready)
 }

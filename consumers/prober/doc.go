@@ -31,8 +31,10 @@
 //     probes in a row, or silence of TTL and grace, since it looks after the instance; an alias when what it follows could have
 //     shown itself. One that is held down for flapping is told to be calm below flapLow, of eleven results at least.
 //   - What the index lists after it was built anew counts, also at lower revisions: the store was restored.
-//   - With a partition that is gained, at the start, when the connection to NATS comes back, when this process was stopped
-//     for longer than a second, and when messages were dropped because they came too fast, every instance has one whole TTL, and results in a row are counted anew.
+//   - With a partition that is gained, at the start, when the connection to NATS comes back, and when this process was stopped
+//     for longer than a second, every instance has one whole TTL, and results in a row are counted anew. When heartbeats were
+//     dropped because they came too fast, every instance has one whole TTL; when confirmations of watchers were, no drain ends
+//     early before watchers could have said theirs again.
 //   - Whoever misses its own timers, or sees more of the instances that were found cease to answer its probes (five at least,
 //     by a time-out or as unreachable) than do answer, doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by
 //     that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind holds where

@@ -14,7 +14,7 @@ import (
 
 const (
 	watcherLife = 30 * time.Second // without a confirmation it is gone: who listened for so long knows all that are not
-	maxWatchers = 10000            // of one service
+	maxWatchers = 10000            // of one service, and of all services without instances together
 	maxWatcher  = 640              // bytes of a name: over HTTP, that of the token is in it
 )
 
@@ -22,6 +22,7 @@ const (
 type service struct {
 	name     string // <namespace>.<service>
 	members  map[*tracked]struct{}
+	draining map[*tracked]struct{} // of these
 	watchers map[string]watcher
 	turned   time.Duration // when a watcher was turned away, because there are too many; 0 is never
 	zones    map[string]*zone
@@ -39,7 +40,7 @@ type watcher struct {
 func (l *loop) service(name string) *service {
 	s := l.services[name]
 	if s == nil {
-		s = &service{name: name, members: map[*tracked]struct{}{}}
+		s = &service{name: name, members: map[*tracked]struct{}{}, draining: map[*tracked]struct{}{}}
 		l.services[name] = s
 	}
 	return s
@@ -58,13 +59,34 @@ func (s *service) unused() bool {
 // prune forgets watchers that were not heard for their life. What was said while this node heard nothing is not missed.
 func (l *loop) prune(s *service, now time.Duration) {
 	for name, w := range s.watchers {
-		if now-max(w.at, l.floor) > watcherLife {
+		if now-max(w.at, l.unheard) > watcherLife {
 			delete(s.watchers, name)
 		}
 	}
 }
 
-func (l *loop) acknowledged(m *nats.Msg) {
+// acknowledgements takes what has come, up to a bound, so that drains are looked at less often.
+func (l *loop) acknowledgements(m *nats.Msg) {
+	ready := map[*tracked]struct{}{}
+	l.acknowledged(m, ready)
+	for range 255 {
+		select {
+		case m = <-l.acks:
+			l.acknowledged(m, ready)
+			continue
+		default:
+		}
+		break
+	}
+	now := l.now()
+	for t := range ready {
+		l.decide(t, now)
+		l.plan(t, now)
+	}
+}
+
+// acknowledged adds the drains to ready that a watcher has reached.
+func (l *loop) acknowledged(m *nats.Msg, ready map[*tracked]struct{}) {
 	name, err := l.Names.ParseAcknowledge(m.Subject)
 	if err != nil || !l.owned.Has(streams.Partition(instance.Machine.Name, name)) {
 		return
@@ -76,32 +98,57 @@ func (l *loop) acknowledged(m *nats.Msg) {
 	if len(m.Data) > maxBeat || machines.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > maxWatcher {
 		return
 	}
-	s := l.service(name)
+	now, s := l.now(), l.services[name]
+	if s == nil || len(s.members) == 0 { // it may be watched before it has its first instance, or be no service at all
+		if s == nil && l.strays >= maxWatchers {
+			l.turned = now
+			return
+		}
+		s = l.service(name)
+	}
+	before, known := s.watchers[b.Watcher]
+	if !known && !l.room(s, now) {
+		return
+	}
 	if s.watchers == nil {
 		s.watchers = map[string]watcher{}
 	}
-	before, known := s.watchers[b.Watcher]
-	now := l.now()
-	if !known && len(s.watchers) >= maxWatchers {
-		s.turned = now
-		return
-	}
 	s.watchers[b.Watcher] = watcher{b.Index, now}
-	if known && b.Index <= before.index {
-		return
-	}
-	for t := range s.members {
-		if t.state == instance.Draining {
-			l.decide(t, now)
-			l.plan(t, now)
+	for t := range s.draining {
+		if before.index < t.drainAt && t.drainAt <= b.Index {
+			ready[t] = struct{}{}
 		}
 	}
+}
+
+// room reports whether a service may have one more watcher. Who is turned away is waited for, see [loop.drained].
+func (l *loop) room(s *service, now time.Duration) bool {
+	switch {
+	case len(s.watchers) >= maxWatchers:
+		s.turned = now
+	case len(s.members) > 0:
+		return true
+	case l.strays >= maxWatchers:
+		l.turned = now
+	default:
+		l.strays++
+		return true
+	}
+	return false
+}
+
+// join makes an instance one of its service. Who watched that before it had any may have been turned away.
+func (s *service) join(t *tracked, turned time.Duration) {
+	if len(s.members) == 0 {
+		s.turned = max(s.turned, turned)
+	}
+	s.members[t] = struct{}{}
 }
 
 // listened reports whether whoever watches an instance is known by now. A watcher that learned of it before this node
 // looked after it, or may have spoken while this node heard nothing, is known after the life of a watcher at the latest.
 func (l *loop) listened(t *tracked, now time.Duration) bool {
-	since := l.floor
+	since := l.unheard
 	if !t.fresh {
 		since = max(since, l.gained[t.partition()])
 	}
@@ -127,7 +174,7 @@ func (l *loop) drained(t *tracked, now time.Duration) {
 	}
 	n := 0
 	for _, w := range t.service.watchers {
-		if now-max(w.at, l.floor) > watcherLife {
+		if now-max(w.at, l.unheard) > watcherLife {
 			continue
 		}
 		if !l.confirms(w, t) {

@@ -28,6 +28,7 @@ type health struct {
 	score    int // by late timers
 	calm     time.Duration
 	floor    time.Duration // nobody is silent since before then
+	unheard  time.Duration // until then watchers may have spoken that were not heard
 	epoch    uint64        // of results in a row
 
 	failed  map[*tracked]time.Duration // instances that were found and give no answer, as they may by this node's fault
@@ -75,6 +76,7 @@ func (l *loop) tick() {
 // amnesty gives everybody a whole TTL, and lets failures be counted anew.
 func (l *loop) amnesty(why string) {
 	l.floor = l.now()
+	l.unheard = l.floor
 	l.epoch++
 	l.log.Info("every instance has a whole TTL from now", "reason", why, "instances", len(l.tracked))
 }
@@ -87,19 +89,27 @@ func (l *loop) epochOf(t *tracked) uint64 {
 	return l.epoch + t.pardons
 }
 
-// deafened: what was dropped on the way to this loop may have been anybody's heartbeat, so nobody is silent.
+// deafened: what was dropped on the way to this loop may have been anybody's. Of heartbeats nobody is silent then, and of
+// confirmations no drain ends early; neither says anything about the other, nor about probes.
 func (l *loop) deafened() {
-	n := 0
 	for _, s := range l.subs {
-		d, err := s.Dropped()
+		n, err := s.Dropped()
 		if err != nil { // the connection is closed
 			return
 		}
-		n += d
-	}
-	if n > l.dropped {
-		l.dropped = n
-		l.amnesty("messages came faster than they were read, and were dropped")
+		lost := n - l.dropped[s]
+		if lost <= 0 {
+			continue
+		}
+		l.dropped[s] = n
+		switch s.Subject {
+		case l.Names.Heartbeats():
+			l.floor = l.now()
+			l.log.Warn("heartbeats came faster than they were read: every instance has a whole TTL from now", "dropped", lost)
+		case l.Names.Acknowledgements():
+			l.unheard = l.now()
+			l.log.Warn("confirmations of watchers came faster than they were read: no drain ends early for a while", "dropped", lost)
+		}
 	}
 }
 

@@ -129,14 +129,16 @@ type loop struct {
 	acks    chan *nats.Msg
 	status  chan nats.Status
 	subs    []*nats.Subscription
-	dropped int // messages that were lost because this node was too slow for them
+	dropped map[*nats.Subscription]int // messages that were lost because this node was too slow for them
+	strays  int                        // watchers of services without instances
+	turned  time.Duration              // when one of these was turned away
 }
 
 func (p *Prober) newLoop(ctx context.Context) *loop {
 	start := time.Now()
 	l := &loop{
 		Prober: p, ctx: ctx, log: p.Log, metrics: p.Metrics, now: p.clock,
-		tracked: map[string]*tracked{}, services: map[string]*service{}, aliases: map[string]map[*tracked]struct{}{},
+		dropped: map[*nats.Subscription]int{}, tracked: map[string]*tracked{}, services: map[string]*service{}, aliases: map[string]map[*tracked]struct{}{},
 		jobs: make(chan job, 256), results: make(chan seen, 256), answers: make(chan answer, 256),
 		beats: make(chan *nats.Msg, beatBuffer), views: make(chan *nats.Msg, beatBuffer), acks: make(chan *nats.Msg, beatBuffer),
 	}
@@ -231,7 +233,7 @@ func (l *loop) follow() {
 			l.told(m)
 		case m := <-l.acks:
 			l.wake()
-			l.acknowledged(m)
+			l.acknowledgements(m)
 		case <-l.status:
 			l.amnesty("the connection to NATS is back")
 		case <-ticker.C:
@@ -274,8 +276,11 @@ func (l *loop) sweep() {
 	l.deafened()
 	l.weigh(now)
 	l.forget(now)
+	l.strays = 0
 	for name, s := range l.services {
-		l.prune(s, now)
+		if l.prune(s, now); len(s.members) == 0 {
+			l.strays += len(s.watchers)
+		}
 		if s.unused() {
 			delete(l.services, name)
 			continue

@@ -105,7 +105,7 @@ func TestAnIndexThatIsBuiltAnew(t *testing.T) {
 	require.Eventually(t, func() bool { return w.state(key) != "" }, patience, time.Millisecond)
 	l.load(consumers.All)
 	require.NotNil(t, l.tracked[key])
-	l.acknowledged(&nats.Msg{Subject: "instar.ack.default.back", Data: []byte(`{"watcher":"w1","index":1}`)})
+	l.acknowledgements(&nats.Msg{Subject: "instar.ack.default.back", Data: []byte(`{"watcher":"w1","index":1}`)})
 	require.Len(t, l.services["default.back"].watchers, 1)
 	l.load(consumers.All)
 	require.Len(t, l.services["default.back"].watchers, 1, "it is the same one")

@@ -226,7 +226,7 @@ func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.D
 	t.fresh = item.State == instance.Pending && rec.Generation == 1
 	l.tracked[t.key] = t
 	t.service = l.service(rec.Namespace + "." + rec.Service)
-	t.service.members[t] = struct{}{}
+	t.service.join(t, l.turned)
 	return t
 }
 
@@ -278,6 +278,10 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 		}
 	case instance.Draining:
 		t.drainAt, t.idle = max(t.revision, l.anew), false
+		t.service.draining[t] = struct{}{}
+	}
+	if t.state != instance.Draining {
+		delete(t.service.draining, t)
 	}
 	if t.probed() && t.probeAt == never {
 		t.probeAt = now + spread(t.rec.Data.Check.Every(t.state, false))
@@ -294,6 +298,7 @@ func (l *loop) drop(t *tracked) {
 	l.unfollow(t)
 	delete(l.failed, t)
 	delete(t.service.members, t)
+	delete(t.service.draining, t)
 	delete(l.tracked, t.key)
 	if t.place >= 0 {
 		stdheap.Remove(&l.due, t.place)
