@@ -15,10 +15,17 @@ import (
 // recallAfter is how long a resolver without a list waits for a registry that hangs before it takes what was known last.
 const recallAfter = 2 * time.Second
 
-// store is the file with the last known instances of one service. A registry was last heard at its time of modification.
+// store is the file with the last known instances of one service, which other processes may write, too. What is in it held
+// at its time of modification.
 type store struct {
 	path    string // empty: there is none
 	touched time.Time
+	mine    os.FileInfo // of what was written or touched last
+}
+
+// owns reports whether nobody else has written the file since.
+func (s *store) owns(there os.FileInfo) bool {
+	return s.mine != nil && os.SameFile(there, s.mine) && there.ModTime().Equal(s.mine.ModTime())
 }
 
 // stored is what is in it.
@@ -58,37 +65,52 @@ func (s *store) read() (stored, time.Time, bool) {
 }
 
 // write replaces the file at once or not at all, with what held at a time. Of a service without instances none is begun: names may come from
-// outside. What cannot be written is not there at the next start, and that is all.
-func (s *store) write(now stored, heard time.Time) {
+// outside. What another process wrote and held later stays: then it is false, and may be tried again. What cannot be written is not there
+// at the next start, and that is all.
+func (s *store) write(now stored, heard time.Time) bool {
 	if s.path == "" {
-		return
+		return true
 	}
-	if _, err := os.Stat(s.path); err != nil && len(now.Instances) == 0 {
-		return
+	switch there, err := os.Stat(s.path); {
+	case err != nil && len(now.Instances) == 0:
+		return true
+	case err == nil && !s.owns(there) && there.ModTime().After(heard):
+		return false
 	}
 	raw, err := json.Marshal(now)
 	if err != nil || os.MkdirAll(filepath.Dir(s.path), 0o700) != nil {
-		return
+		return true
 	}
 	part, err := os.CreateTemp(filepath.Dir(s.path), ".part-*")
 	if err != nil {
-		return
+		return true
 	}
 	_, err = part.Write(raw)
 	if err = cmp.Or(err, part.Close(), os.Chtimes(part.Name(), heard, heard)); err == nil {
+		s.mine, _ = os.Stat(part.Name())
 		err = os.Rename(part.Name(), s.path)
 	}
 	if err != nil {
 		_ = os.Remove(part.Name()) // as far as that can be done
 	}
 	s.touched = time.Now()
+	return true
 }
 
-// touch says that what is in the file still held at a time.
-func (s *store) touch(at time.Time) {
-	if s.path != "" && at.Sub(s.touched) >= ackEvery {
-		_ = os.Chtimes(s.path, at, at) // else it looks older than it is
-		s.touched = at
+// touch says that what is known still held at a time: else it looks older than it is. The list of another process is not
+// what is known here; if that process says no more of it, it is replaced.
+func (s *store) touch(now stored, at time.Time) {
+	if s.path == "" || at.Sub(s.touched) < ackEvery {
+		return
+	}
+	s.touched = at
+	there, err := os.Stat(s.path)
+	switch {
+	case err == nil && s.owns(there):
+		_ = os.Chtimes(s.path, at, at)
+		s.mine, _ = os.Stat(s.path)
+	case err != nil || at.Sub(there.ModTime()) >= ackEvery:
+		s.write(now, at)
 	}
 }
 
@@ -115,14 +137,13 @@ func (r *Resolver) remember(last bool) {
 	now := stored{Protected: r.protected, Instances: r.list}
 	changed := r.index > 0 && changes != r.saved && (last || time.Since(r.store.touched) >= time.Second)
 	fresh := r.index > 0 && r.connected && !r.stale
-	if changed {
-		r.saved = changes
-	}
 	r.mu.Unlock()
-	if changed {
-		r.store.write(now, heard)
+	if changed && r.store.write(now, heard) {
+		r.mu.Lock()
+		r.saved = changes
+		r.mu.Unlock()
 	}
 	if fresh {
-		r.store.touch(heard)
+		r.store.touch(now, heard)
 	}
 }
