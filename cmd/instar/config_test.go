@@ -89,7 +89,7 @@ func TestLoadRefuses(t *testing.T) {
 		want string
 	}{
 		"AnUnknownKey":             {file: "data: /x\nhtpp: {}", want: `instar.yaml:2: unknown key "htpp"; known here: auth, cluster, data`},
-		"AnUnknownNestedKey":       {file: "nats:\n  usrs: []", want: `instar.yaml:2: unknown key "nats.usrs"; known here: creds, listen`},
+		"AnUnknownNestedKey":       {file: "nats:\n  usrs: []", want: `instar.yaml:2: unknown key "nats.usrs"; known here: context, creds, listen`},
 		"AnUnknownKeyInAList":      {file: "auth:\n  tokens:\n    - nme: x", want: `instar.yaml:3: unknown key "auth.tokens[0].nme"`},
 		"AnUnknownKeyOfATemplate":  {file: "gateways: {process: {templates: {a: {cmd: [x]}}}}", want: `unknown key "gateways.process.templates.a.cmd"`},
 		"ADurationWithoutUnit":     {file: "observe: {every: 60}", want: `observe.every: "60" is no duration`},

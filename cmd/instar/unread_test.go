@@ -51,7 +51,7 @@ func TestStreamsEndWithTheirReader(t *testing.T) {
 			t.Cleanup(func() { _ = cmd.Process.Kill() })
 			require.NoError(t, write.Close())
 			_, err = bufio.NewReader(read).ReadByte()
-			require.NoError(t, err, errs.String())
+			require.NoError(t, err)
 			require.NoError(t, read.Close()) // what head does
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
