@@ -43,7 +43,7 @@ type BatchProgress struct {
 	Unchanged int            `json:"unchanged" doc:"There was nothing to do"`
 	Stored    int            `json:"stored" doc:"Stored, but not answered in time; they will be applied or refused"`
 	Refused   int            `json:"refused"`
-	Failed    int            `json:"failed" doc:"It is not known whether they were stored; the same batch may be sent again under its Idempotency-Key"`
+	Failed    int            `json:"failed" doc:"Of a batch that stalled: it is not known whether they were stored. The same batch, sent again under its Idempotency-Key, goes on with them"`
 	Failures  []BatchFailure `json:"failures" nullable:"false" doc:"The first 100 of those refused or failed"`
 }
 
@@ -73,6 +73,7 @@ type batch struct {
 	Progress  BatchProgress `json:"progress"`
 	Cancelled bool          `json:"cancelled,omitempty"`
 	Done      bool          `json:"done,omitempty"`
+	Stopped   bool          `json:"stopped,omitempty"` // commands failed: it goes on with their page when it is sent again
 	Expired   bool          `json:"expired,omitempty"` // it stalled for so long that it cannot go on
 }
 
@@ -266,6 +267,7 @@ func (q *request) claimBatch(id string, b *batch) (uint64, error) {
 	if b.Done || !b.stalled() {
 		return 0, nil
 	}
+	b.goOn()
 	b.UpdatedAt, b.Done = wallClock(), b.Cancelled // its process died before it could end it
 	if !b.Done && b.late(q.o.KeysFor) {
 		b.Done, b.Expired = true, true
@@ -295,7 +297,15 @@ func sameBatch(a, b *batch) bool {
 	return err == nil && err2 == nil && bytes.Equal(one, two) && a.Namespace == b.Namespace && a.Actor == b.Actor
 }
 
-func (b *batch) stalled() bool { return !b.Done && time.Since(b.UpdatedAt) > batchStalled }
+func (b *batch) stalled() bool {
+	return !b.Done && (b.Stopped || time.Since(b.UpdatedAt) > batchStalled)
+}
+
+// goOn takes back what was said of commands that failed: they are sent again.
+func (b *batch) goOn() {
+	b.Stopped, b.Progress.Failed = false, 0
+	b.Progress.Failures = slices.DeleteFunc(b.Progress.Failures, func(f BatchFailure) bool { return f.Code == codeUnavailable })
+}
 
 // loadBatch reads one whose id the caller may know; see [request.namedOperation].
 func (q *request) loadBatch(id string) (kv.Entry[batch], error) {

@@ -15,14 +15,14 @@ import (
 // is closed, or when another process has taken it over.
 func (s *Server) runBatch(id string, b batch, rev uint64) {
 	m := s.machineNamed(b.Request.Machine)
-	for !b.Done && s.closing.Err() == nil {
+	for !b.Done && !b.Stopped && s.closing.Err() == nil {
 		kq, _ := b.query(m) // checked before
 		page := s.o.Indexes[m.Name].List(kq)
 		ended := s.sendPage(id, &b, page.Items)
 		if n := len(page.Items); n > 0 && ended {
 			b.After = page.Items[n-1].Key
 		}
-		b.Expired = !ended && s.closing.Err() == nil
+		b.Expired = !ended && !b.Stopped && s.closing.Err() == nil
 		b.Done, b.UpdatedAt = page.Next == "" && ended || b.Expired, wallClock()
 		if ended {
 			b.Since = b.UpdatedAt
@@ -56,7 +56,7 @@ func (s *Server) saveBatch(id string, b *batch, rev uint64) (uint64, error) {
 
 // sendPage sends the command to some entities and counts what became of it. When the server is being closed nothing is
 // counted: whoever goes on sends it again, and each entity answers as then. Nothing is counted either, and no more is sent, when it has
-// become too late for that.
+// become too late for that; and when commands failed, which stops the batch: their entities have had no turn.
 func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 	outcomes := make([]BatchFailure, len(items)) // Code is the outcome
 	gate := make(chan struct{}, batchAtOnce)
@@ -78,6 +78,9 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 	if s.closing.Err() != nil || late {
 		return false
 	}
+	if b.stop(outcomes) {
+		return false
+	}
 	p := &b.Progress
 	p.Matched += len(items)
 	for _, o := range outcomes {
@@ -91,16 +94,27 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 		case "":
 			p.Stored++
 			continue
-		case codeUnavailable:
-			p.Failed++
-		default:
-			p.Refused++
 		}
+		p.Refused++
 		if len(p.Failures) < maxFailures {
 			p.Failures = append(p.Failures, o)
 		}
 	}
 	return true
+}
+
+// stop ends the run of a batch before a page of which commands failed, and tells of these.
+func (b *batch) stop(outcomes []BatchFailure) bool {
+	for _, o := range outcomes {
+		if o.Code != codeUnavailable {
+			continue
+		}
+		b.Stopped = true
+		if b.Progress.Failed++; len(b.Progress.Failures) < maxFailures {
+			b.Progress.Failures = append(b.Progress.Failures, o)
+		}
+	}
+	return b.Stopped
 }
 
 func (s *Server) sendOne(id string, b *batch, key string) BatchFailure {

@@ -198,6 +198,46 @@ func withoutDetail(failure any) map[string]any {
 	return f
 }
 
+// A batch whose commands cannot be stored stops at their page, says which they are, and goes on with them when it is sent
+// again: each entity gets the command once.
+func TestBatchOfWhatFailed(t *testing.T) {
+	b := setup(t)
+	for i := range 3 {
+		require.Equal(t, 200, b.post(fmt.Sprintf("/v1/gadgets/g%d/create", i), `{"spec":{"name":"x"}}`).StatusCode)
+	}
+	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == 3 }, soon, time.Millisecond)
+	bound := func(size int32) {
+		st, err := b.js.Stream(t.Context(), streams.CommandStream)
+		require.NoError(t, err)
+		config := st.CachedInfo().Config
+		config.MaxMsgSize = size
+		_, err = b.js.UpdateStream(t.Context(), config)
+		require.NoError(t, err)
+	}
+	send := func() (string, map[string]any) {
+		a := b.post("/v1/batches", `{"machine":"gadget","command":"resize","body":{"size":2}}`, "Idempotency-Key", "k")
+		require.Equal(t, 202, a.StatusCode, string(a.body))
+		op := b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)
+		return op["metadata"].(map[string]any)["step"].(string), op["metadata"].(map[string]any)["progress"].(map[string]any)
+	}
+	bound(1)
+	for range 2 {
+		step, p := send()
+		require.Equal(t, "stalled", step)
+		require.EqualValues(t, 3, p["failed"])
+		require.EqualValues(t, 0, p["matched"], "their turn is still to come")
+		require.Len(t, p["failures"], 3)
+	}
+	bound(-1)
+	step, p := send()
+	require.Equal(t, "done", step)
+	require.EqualValues(t, 3, p["applied"])
+	require.EqualValues(t, 0, p["failed"])
+	require.Empty(t, p["failures"])
+	step, _ = send()
+	require.Equal(t, "done", step)
+}
+
 // A batch that is cancelled sends nothing after the page under way, and one whose process has died goes on where it was.
 func TestBatchEndsAndGoesOn(t *testing.T) {
 	b := setup(t, func(o *api.Options) { o.AnswerWithin = 300 * time.Millisecond })
