@@ -1,34 +1,15 @@
 package outbox
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/postgres"
 )
-
-// node is a step of a plan that was executed.
-type node struct {
-	Type     string  `json:"Node Type"`
-	Relation string  `json:"Relation Name"`
-	Index    string  `json:"Index Name"`
-	Rows     float64 `json:"Actual Rows"`
-	Loops    float64 `json:"Actual Loops"`
-	Filtered float64 `json:"Rows Removed by Filter"`
-	Rechecks float64 `json:"Rows Removed by Index Recheck"`
-	Plans    []node  `json:"Plans"`
-}
-
-// walk calls do for each step.
-func (n *node) walk(do func(*node)) {
-	do(n)
-	for i := range n.Plans {
-		n.Plans[i].walk(do)
-	}
-}
 
 // planned is a query with its parameters as SQL, and how many rows it may touch.
 type planned struct {
@@ -123,7 +104,8 @@ func TestNoQueryReadsAWholeTable(t *testing.T) {
 					c, err := conn.Acquire(t.Context())
 					require.NoError(t, err)
 					defer c.Release()
-					plan := explain(t, c.Conn(), cached, q)
+					plan, err := postgres.Explain(t.Context(), c.Conn(), cached, q.query, q.args...)
+					require.NoError(t, err)
 					check(t, c.Conn(), sizes, plan, q)
 				})
 			}
@@ -131,51 +113,15 @@ func TestNoQueryReadsAWholeTable(t *testing.T) {
 	}
 }
 
-// explain executes a query as a prepared one, undoes it, and returns what it did.
-func explain(t *testing.T, conn *pgx.Conn, cached string, q planned) *node {
-	t.Helper()
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	name := "q" + strings.Map(func(r rune) rune {
-		if r == ' ' {
-			return '_'
-		}
-		return r
-	}, q.name)
-	execute := "explain (analyze, format json) execute " + name
-	if len(q.args) > 0 {
-		values := make([]string, len(q.args))
-		for i, a := range q.args { // no subqueries in parameters of execute
-			values[i] = a
-			if strings.Contains(a, "select ") {
-				require.NoError(t, tx.QueryRow(t.Context(), "select quote_literal(("+a+")::text)").Scan(&values[i]))
-			}
-		}
-		execute += "(" + strings.Join(values, ", ") + ")"
-	}
-	var text []byte
-	for _, statement := range []string{"set local plan_cache_mode = " + cached, "prepare " + name + " as " + q.query} {
-		_, err := tx.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
-	}
-	require.NoError(t, tx.QueryRow(t.Context(), execute, pgx.QueryExecModeSimpleProtocol).Scan(&text))
-	_, err = tx.Exec(t.Context(), "deallocate "+name, pgx.QueryExecModeSimpleProtocol)
-	require.NoError(t, err)
-	var plans []struct{ Plan node }
-	require.NoError(t, json.Unmarshal(text, &plans), "%s", text)
-	return &plans[0].Plan
-}
-
 // check refuses scans of whole tables, and more rows than a query may touch.
-func check(t *testing.T, conn *pgx.Conn, sizes map[string]int, plan *node, q planned) {
+func check(t *testing.T, conn *pgx.Conn, sizes map[string]int, plan *postgres.Step, q planned) {
 	t.Helper()
 	touched := 0.0
-	plan.walk(func(n *node) {
+	plan.Walk(func(n *postgres.Step) {
 		if !big(n.Relation) || n.Loops == 0 {
 			return
 		}
-		touched += n.Loops * (n.Rows + n.Filtered + n.Rechecks)
+		touched += n.Touched()
 		if n.Type != "Seq Scan" || n.Relation == "outbox_parked" { // few rows are parked, or all of them are of interest
 			return
 		}

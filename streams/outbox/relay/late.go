@@ -29,10 +29,15 @@ func (s *session) after(r *row) uint64 {
 
 const sqlPublished = `
 	with done as (
-		delete from outbox_parked p using unnest($2::bigint[], $3::bigint[]) as w (seq, marker) where p.shard = $1 and p.seq = w.seq returning p.*, w.marker
+		delete from outbox_parked p using unnest($1::smallint[], $2::bigint[], $3::bigint[]) as w (part, num, marker) where p.shard = w.part and p.seq = w.num returning p.*, w.marker
 	)
 	insert into outbox_late (shard, seq, event_id, day, message, marker) select shard, seq, event_id, day, message, marker from done
 	on conflict (shard, seq, event_id) do update set marker = excluded.marker, sent_at = excluded.sent_at`
+
+const (
+	sqlLate      = `select seq, event_id, ` + sqlKey + `, marker from outbox_late where shard = $1 and marker >= $2 and (message is not null) = $3`
+	sqlDiscarded = `select event_id::text, ` + sqlKey + ` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`
+)
 
 // reclaim parks again what was published behind the position of a session and is missing in what it has read back. What lies
 // before that is there: a stream loses its tail, or from its beginning what is too old. It refuses to go on when something
@@ -45,7 +50,7 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 		}
 		return nil
 	}
-	rows, err := pool.Query(ctx, `select seq, event_id, `+sqlKey+`, marker from outbox_late where shard = $1 and marker >= $2 and (message is not null) = $3`, s.shard, int64(s.since), wal) //nolint:gosec // a stream has fewer messages
+	rows, err := pool.Query(ctx, sqlLate, s.shard, int64(s.since), wal) //nolint:gosec // a stream has fewer messages
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
@@ -97,7 +102,7 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 // spare takes what was discarded for stored where it will be read once more: a relay that is killed, or a stream that is set
 // back, leaves a position before it.
 func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, `select event_id::text, `+sqlKey+` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`, s.shard, s.o.mode == string(outbox.WAL))
+	rows, err := pool.Query(ctx, sqlDiscarded, s.shard, s.o.mode == string(outbox.WAL))
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
@@ -138,7 +143,8 @@ const sqlReclaim = `
 	), late as (
 		delete from outbox_late t using w where t.shard = $1 and t.seq = w.seq and t.event_id = w.event_id returning t.*, w.behind
 	), found as (
-		select t.shard, t.seq, t.event_id, t.day, l.aggregate_type, l.aggregate_id, l.event_type, t.message from late t join outbox_log l using (seq, day) where t.behind
+		select t.shard, t.seq, t.event_id, t.day, l.aggregate_type, l.aggregate_id, l.event_type, t.message from late t
+		cross join lateral (select * from outbox_log l where l.seq = t.seq and l.day = t.day limit 1) as l where t.behind
 		union all
 		select t.shard, t.seq, t.event_id, t.day, line ->> 'aggregate_type', line ->> 'aggregate_id', line ->> 'event_type', t.message
 		from late t cross join lateral (select ` + sqlLine + ` as line) as l where t.behind and t.message is not null

@@ -38,7 +38,7 @@ type row struct {
 	pos      position
 	num      int64 // that it is parked under; its sequence number for a row of the log
 	shard    int
-	attempts int       // before this one
+	attempts int       // this one included; 0 for the first one of a row that comes for the first time
 	later    bool      // not before a time that has not come
 	redrives int       // by operators
 	line     *envelope // of a row from the WAL; nil for a row of a table

@@ -157,12 +157,14 @@ func (s *session) setBack() *setBackError {
 // sentUpTo is when the last row was marked as sent, in microseconds by the clock of the database: the position of mode claim.
 func (e *claimEngine) sentUpTo(ctx context.Context) (position, error) {
 	var at int64
-	err := e.store.Pool.QueryRow(ctx, `select coalesce((select (extract(epoch from sent_at) * 1000000)::bigint from outbox_event where phase = 2 order by sent_at desc limit 1), 0)`).Scan(&at)
+	err := e.store.Pool.QueryRow(ctx, sqlSentUpTo).Scan(&at)
 	if err != nil {
 		return position{}, fmt.Errorf("relay: cannot ask what was sent last: %w", err)
 	}
 	return position{at: uint64(at)}, nil //nolint:gosec // after 1970
 }
+
+const sqlSentUpTo = `select coalesce((select (extract(epoch from sent_at) * 1000000)::bigint from outbox_event where phase = 2 order by sent_at desc limit 1), 0)`
 
 // whole makes sure that the stream has what was marked as sent after its last marker: all that was sent before it was marked
 // before it. stored is what the stream has since.

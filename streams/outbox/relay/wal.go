@@ -129,7 +129,7 @@ func (e *walEngine) step(ctx context.Context) error {
 			return err
 		}
 		if draining {
-			if err := e.drained(ctx, len(got.rows) == 0); err != nil {
+			if err := e.drained(ctx, len(got.rows) == 0 && wait > 0); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,330 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+const (
+	sqlInsertParked = `
+	insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
+	select r.*, @state, @attempts, case when @state = 'NEW' then coalesce(r.not_before, now()) else now() + @wait * interval '1 second' end, nullif(@why, '')
+	from ` + sqlEntered + `, (%s) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
+	on conflict (shard, seq) do update set updated_at = now(), next_retry_at = coalesce(p.next_retry_at, excluded.next_retry_at)
+	returning seq, case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`
+
+	sqlOfLog     = `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = @seq and event_id = @id`
+	sqlOfMessage = `select @shard::smallint, coalesce((select min(seq) from outbox_parked where event_id = @id), @seq), @id::uuid, null::date, @type::text, @aggregate::text, @event::text, @notBefore::timestamptz, @message::bytea`
+)
+
+// of are the parameters of a row that is to be parked by a session.
+func (s *session) of(r *row) pgx.NamedArgs {
+	args := pgx.NamedArgs{"source": s.o.source, "mode": s.o.mode, "shard": s.shard, "generation": s.generation, "seq": r.num, "id": r.ID}
+	if r.line != nil {
+		maps.Copy(args, pgx.NamedArgs{"type": r.AggregateType, "aggregate": r.AggregateID, "event": r.EventType, "notBefore": notBefore(r), "message": r.parkable()})
+	}
+	return args
+}
+
+// insertParked puts the first row of an aggregate aside and returns how long it waits. One that the WAL brings again keeps its number.
+func insertParked(ctx context.Context, pool *pgxpool.Pool, s *session, p *parking, r *row, wait time.Duration, why string) (time.Duration, error) {
+	from, args := sqlOfLog, s.of(r)
+	if r.line != nil {
+		from = sqlOfMessage
+	}
+	args["state"], args["attempts"], args["wait"], args["why"] = outbox.StateFailed, p.attempts, wait.Seconds(), clip(why)
+	if r.later {
+		args["state"], args["why"] = outbox.StateNew, ""
+	}
+	var left float64
+	err := pool.QueryRow(ctx, fmt.Sprintf(sqlInsertParked, from), args).Scan(&p.num, &left)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("%w: shard %d parks nothing more", errFenced, s.shard)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("relay: cannot park %s/%s: %w", r.AggregateType, r.AggregateID, err)
+	}
+	return time.Duration(left * float64(time.Second)), nil
+}
+
+func notBefore(r *row) *time.Time {
+	if r.NotBefore.IsZero() {
+		return nil
+	}
+	return &r.NotBefore
+}
+
+const (
+	sqlInsertWaiting = `insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state) select r.*, 'NEW' from ` + sqlEntered
+
+	sqlWaitingOfLog = sqlInsertWaiting + `,
+		(select l.shard, l.seq, l.event_id, l.day, l.aggregate_type, l.aggregate_id, l.event_type, l.not_before, null::bytea
+			from unnest(@seqs::bigint[], @ids::uuid[]) as w (seq, event_id) cross join lateral (select * from outbox_log l where l.seq = w.seq and l.event_id = w.event_id limit 1) as l) as r
+		on conflict (shard, seq) do nothing`
+	sqlWaitingOfMessage = sqlInsertWaiting + `, (` + sqlOfMessage + `) as r where not exists (select from outbox_parked where event_id = @id)`
+)
+
+// insertWaiting puts rows of a shard aside that follow parked ones.
+func insertWaiting(ctx context.Context, pool *pgxpool.Pool, s *session, rows []*row) error {
+	batch := &pgx.Batch{} // one transaction: what it looks at first stays locked
+	entered := false
+	batch.Queue(`select true from `+sqlEntered, s.of(rows[0])).Query(func(rows pgx.Rows) error {
+		entered = rows.Next()
+		return rows.Err()
+	})
+	var seqs []int64
+	var ids []uuid.UUID
+	for _, r := range rows {
+		if r.line == nil {
+			seqs, ids = append(seqs, r.num), append(ids, r.ID)
+			continue
+		}
+		batch.Queue(sqlWaitingOfMessage, s.of(r))
+	}
+	if len(seqs) > 0 {
+		args := s.of(rows[0])
+		args["seqs"], args["ids"] = seqs, ids
+		batch.Queue(sqlWaitingOfLog, args)
+	}
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("relay: cannot park rows behind others: %w", err)
+	}
+	if !entered {
+		return fmt.Errorf("%w: shard %d parks nothing more", errFenced, s.shard)
+	}
+	return nil
+}
+
+// sqlLine is what an emitted message says of itself: its first line. sqlKey is [row.key] of what is parked, or was.
+const (
+	sqlLine = `convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb`
+	sqlKey  = `coalesce(` + sqlLine + ` ->> 'pos', seq::text)`
+)
+
+// The first row of each parked aggregate has a time when it is due: it is the head. What follows it has none.
+const (
+	head = `shard, seq, event_id::text, ` + sqlKey + `, aggregate_type, aggregate_id, attempts, coalesce(not_before > now(), false),
+			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end`
+
+	sqlHeads = `select ` + head + ` from outbox_parked where shard = $1 and next_retry_at is not null`
+
+	// What is due, longest ago first.
+	sqlDue = `select ` + head + ` from unnest($1::smallint[]) as s (n) cross join lateral (
+			select * from outbox_parked where shard = s.n and next_retry_at <= now() and not coalesce(not_before > now(), false) order by next_retry_at limit $2) as p
+		order by next_retry_at`
+
+	// When the next one is, of those that have a time.
+	sqlNext = `select coalesce(min(extract(epoch from p.next_retry_at - now())), 1e9)::float8 from unnest($1::smallint[]) as s (n) cross join lateral (
+			select next_retry_at from outbox_parked where shard = s.n and next_retry_at > now() and next_retry_at < 'infinity' order by next_retry_at limit 1) as p`
+
+	// Which of these heads are gone, by their places in the lists.
+	sqlGone = `select k.nth from unnest($1::smallint[], $2::bigint[]) with ordinality as k (shard, seq, nth)
+		left join lateral (select true as there from outbox_parked p where p.shard = k.shard and p.seq = k.seq and p.next_retry_at is not null limit 1) as p on true
+		where p.there is null`
+
+	first = `cross join lateral (select q.shard as part, q.seq as num from outbox_parked q
+			where q.aggregate_id = a.id and q.aggregate_type = a.type and not coalesce(q.not_before > now(), false) order by q.seq limit 1) as f`
+
+	// The heads of these aggregates: what is the first row now becomes it.
+	sqlPromote = `with f as materialized (select f.* from unnest($1::text[], $2::text[]) as a (type, id) ` + first + `)
+		update outbox_parked set next_retry_at = coalesce(next_retry_at, now()), updated_at = now()
+		from f where shard = f.part and seq = f.num returning ` + head
+
+	sqlPromoteAll = `with a as materialized (select distinct aggregate_type as type, aggregate_id as id from outbox_parked where shard = $1), f as materialized (select f.* from a ` + first + `)
+		update outbox_parked set next_retry_at = now(), updated_at = now() from f where shard = f.part and seq = f.num and next_retry_at is null`
+
+	sqlUnpromote = `update outbox_parked set next_retry_at = null, updated_at = now() where (shard, seq) in (select * from unnest($1::smallint[], $2::bigint[]))`
+)
+
+// database is a pool or a transaction.
+type database interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
+}
+
+// places are the keys of rows that aggregates are parked at.
+func places(list []*parking) (shards []int, seqs []int64) {
+	for _, p := range list {
+		shards, seqs = append(shards, p.shard), append(seqs, p.num)
+	}
+	return shards, seqs
+}
+
+// names are those of aggregates.
+func names(list []*parking) (types, ids []string) {
+	for _, p := range list {
+		types, ids = append(types, p.agg.typ), append(ids, p.agg.id)
+	}
+	return types, ids
+}
+
+// selectHeads reads heads by one of the queries for them.
+func selectHeads(ctx context.Context, db database, query string, args ...any) ([]*parking, error) {
+	rows, err := db.Query(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*parking, error) {
+		p := &parking{}
+		var left float64
+		err := c.Scan(&p.shard, &p.num, &p.event, &p.key, &p.agg.typ, &p.agg.id, &p.attempts, &p.later, &left)
+		p.left = time.Duration(left * float64(time.Second))
+		return p, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return list, nil
+}
+
+// promote returns the heads that aggregates have now; those of which nothing is left have none.
+func promote(ctx context.Context, db database, list []*parking) ([]*parking, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	types, ids := names(list)
+	return selectHeads(ctx, db, sqlPromote, types, ids)
+}
+
+// unpromote lets rows wait like others.
+func unpromote(ctx context.Context, db database, list []*parking) error {
+	if len(list) == 0 {
+		return nil
+	}
+	shards, seqs := places(list)
+	if _, err := db.Exec(ctx, sqlUnpromote, shards, seqs); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_parked: %w", err)
+	}
+	return nil
+}
+
+// selectGone says which of the heads an operator has removed.
+func selectGone(ctx context.Context, db database, known []*parking) (gone []*parking, err error) {
+	if len(known) == 0 {
+		return nil, nil
+	}
+	shards, seqs := places(known)
+	rows, err := db.Query(ctx, sqlGone, shards, seqs)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	var nth int64
+	if _, err := pgx.ForEachRow(rows, []any{&nth}, func() error { gone = append(gone, known[nth-1]); return nil }); err != nil {
+		return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return gone, nil
+}
+
+// nextDue is how long until something is due that is not yet.
+func nextDue(ctx context.Context, pool *pgxpool.Pool, shards []int) (time.Duration, error) {
+	var left float64
+	if err := pool.QueryRow(ctx, sqlNext, shards).Scan(&left); err != nil {
+		return 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return time.Duration(left * float64(time.Second)), nil
+}
+
+const sqlCount = `update outbox_parked set attempts = attempts + 1, next_retry_at = now() + t.wait * interval '1 second', updated_at = now()
+		from unnest($1::smallint[], $2::bigint[], $3::float8[]) as t (part, num, wait) where shard = t.part and seq = t.num`
+
+// countTries counts tries before they are made, so that a row that ends the relay is counted as well.
+func countTries(ctx context.Context, db database, list []*parking, backoff func(n int) time.Duration) error {
+	if len(list) == 0 {
+		return nil
+	}
+	shards, seqs := places(list)
+	waits := make([]float64, len(list))
+	for i, p := range list {
+		waits[i] = backoff(p.attempts + 1).Seconds()
+	}
+	if _, err := db.Exec(ctx, sqlCount, shards, seqs, waits); err != nil {
+		return fmt.Errorf("relay: cannot count tries: %w", err)
+	}
+	return nil
+}
+
+// sqlWaiting reads rows of aggregates in order, so many of each and so many bytes of all; at least one.
+const sqlWaiting = `select seq, shard, event_id, at, aggregate_type, aggregate_id, event_type, payload, content_type, headers, attempts, redrives, message, gone from (
+		select p.seq, p.shard, p.event_id, case when isfinite(l.occurred_at) then l.occurred_at else p.parked_at end as at, p.aggregate_type, p.aggregate_id, p.event_type,
+			coalesce(l.payload, '') as payload, coalesce(l.content_type, '') as content_type, coalesce(l.headers, '{}') as headers, p.attempts, p.redrives, p.message,
+			l.seq is null and p.message is null as gone, a.nth,
+			sum(coalesce(octet_length(l.payload), octet_length(p.message), 0)) over (order by a.nth, p.seq rows between unbounded preceding and 1 preceding) as before
+		from unnest($1::text[], $2::text[]) with ordinality as a (type, id, nth)
+		cross join lateral (select * from outbox_parked p where p.aggregate_id = a.id and p.aggregate_type = a.type and not coalesce(p.not_before > now(), false) order by p.seq limit $3) as p
+		left join lateral (select * from outbox_log l where l.seq = p.seq and l.day = p.day limit 1) as l on true) as w
+	where coalesce(before, 0) <= $4 order by nth, seq`
+
+// selectWaiting reads the first rows of parked aggregates.
+func selectWaiting(ctx context.Context, db database, list []*parking, each int) ([]*row, error) {
+	types, ids := names(list)
+	rows, err := db.Query(ctx, sqlWaiting, types, ids, each, maxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read parked rows: %w", err)
+	}
+	waiting, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*row, error) {
+		r := &row{}
+		var headers, message []byte
+		err := c.Scan(&r.num, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.attempts, &r.redrives, &message, &r.gone)
+		r.pos = position{at: uint64(r.num)}
+		r.Headers = outbox.ReadHeaders(headers)
+		r.attempts++
+		if err == nil && message != nil {
+			err = r.emitted(message, position{})
+		}
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot read parked rows: %w", err)
+	}
+	return waiting, nil
+}
+
+// deletePublished takes out rows that were published, and notes after which messages of the stream.
+func deletePublished(ctx context.Context, db database, done []*row, after func(r *row) uint64) error {
+	if len(done) == 0 {
+		return nil
+	}
+	shards, seqs, markers := make([]int, len(done)), make([]int64, len(done)), make([]int64, len(done))
+	for i, r := range done {
+		shards[i], seqs[i], markers[i] = r.shard, r.num, int64(after(r)) //nolint:gosec // a stream has fewer messages
+	}
+	_, err := db.Exec(ctx, sqlPublished, shards, seqs, markers)
+	return err
+}
+
+// updateFailed leaves an aggregate parked at a row.
+func updateFailed(ctx context.Context, db database, r *row, state string, wait time.Duration, why string) error {
+	_, err := db.Exec(ctx, `update outbox_parked set state = $3, attempts = $4, last_error = nullif($5, ''), updated_at = now(),
+		next_retry_at = case $3 when 'DEAD' then 'infinity' else now() + $6 * interval '1 second' end
+		where shard = $1 and seq = $2`, r.shard, r.num, state, r.attempts, clip(why), wait.Seconds())
+	return err
+}
+
+// clip keeps a reason short enough for a table and free of what text cannot hold.
+func clip(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "?")
+	if len(s) > 500 {
+		s = strings.ToValidUTF8(s[:500], "") + "…"
+	}
+	return s
+}
+
+// lastParked is the greatest number that something is or was parked under.
+func lastParked(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	var n int64
+	if err := pool.QueryRow(ctx, `select greatest((select max(seq) from outbox_parked), (select max(seq) from outbox_late), 0)`).Scan(&n); err != nil {
+		return 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return n, nil
+}
