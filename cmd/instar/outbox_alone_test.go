@@ -50,6 +50,7 @@ func TestARelayAloneShowsHowItStands(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 	is("/metrics", 200, `instar_outbox_published_total{source="alone"} 1`)
+	is("/metrics", 200, `instar_outbox_attempts_bucket{source="alone",le="1"} 1`)
 	is("/metrics", 200, `instar_outbox_rows{source="alone",state="DEAD"} 1`)
 	require.NoError(t, cluster.Kill())
 	is("/readyz", 503, "")

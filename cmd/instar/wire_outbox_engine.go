@@ -191,15 +191,40 @@ func (e *relayEngine) Remove(ctx context.Context, force bool) error {
 func (e *relayEngine) Close() { e.store.Pool.Close() }
 
 // sentRows counts what the relay of a source does here.
-type sentRows struct{ rows, parked, restarts atomic.Int64 }
+type sentRows struct {
+	rows, parked, restarts atomic.Int64
+	tries                  atomic.Int64 // of all of them
+	after                  [len(triesUpTo)]atomic.Int64
+}
+
+// triesUpTo are the buckets of tries.
+var triesUpTo = [...]int{1, 2, 3, 5, 10}
 
 var _ relay.Meter = (*sentRows)(nil)
 
 func (s *sentRows) Sent(rows int, _ time.Duration) { s.rows.Add(int64(rows)) }
-func (s *sentRows) Parked(string)                  { s.parked.Add(1) }
-func (s *sentRows) Restarted(string)               { s.restarts.Add(1) }
-func (s *sentRows) FenceWait(time.Duration)        {}
-func (s *sentRows) Lag(int64)                      {}
+func (s *sentRows) Tried(tries, rows int) {
+	s.tries.Add(int64(tries) * int64(rows))
+	for i, most := range triesUpTo {
+		if tries <= most {
+			s.after[i].Add(int64(rows))
+		}
+	}
+}
+
+// attempts shows how many tries rows took.
+func (s *sentRows) attempts(source string) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	for i, most := range triesUpTo {
+		buckets[float64(most)] = uint64(s.after[i].Load()) //nolint:gosec // rises from 0
+	}
+	return prometheus.MustNewConstHistogram(outboxAttempts, uint64(s.rows.Load()), float64(s.tries.Load()), buckets, source) //nolint:gosec // likewise
+}
+
+func (s *sentRows) Parked(string)           { s.parked.Add(1) }
+func (s *sentRows) Restarted(string)        { s.restarts.Add(1) }
+func (s *sentRows) FenceWait(time.Duration) {}
+func (s *sentRows) Lag(int64)               {}
 
 var (
 	outboxRows      = prometheus.NewDesc("instar_outbox_rows", "Rows of an outbox by state, as seen at the last look.", []string{"source", "state"}, nil)
@@ -210,6 +235,7 @@ var (
 	outboxUnread    = prometheus.NewDesc("instar_outbox_unread_bytes", "Log of the database that a relay of mode wal has not confirmed.", []string{"source"}, nil)
 	outboxSlot      = prometheus.NewDesc("instar_outbox_slot_bytes", "Log that the database keeps for the replication slot.", []string{"source"}, nil)
 	outboxPublished = prometheus.NewDesc("instar_outbox_published_total", "Rows that this node has brought into the stream.", []string{"source"}, nil)
+	outboxAttempts  = prometheus.NewDesc("instar_outbox_attempts", "Tries that rows took which this node has brought into the stream.", []string{"source"}, nil)
 	outboxRestarts  = prometheus.NewDesc("instar_outbox_restarts_total", "How often the relay opened its shards again after a fault.", []string{"source"}, nil)
 )
 
@@ -229,7 +255,7 @@ func (o *outboxes) Collect(ch chan<- prometheus.Metric) {
 }
 
 func describeOutbox(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxUnread, outboxPublished, outboxRestarts} {
+	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxUnread, outboxPublished, outboxAttempts, outboxRestarts} {
 		ch <- d
 	}
 }
@@ -240,6 +266,7 @@ func collectOutbox(ch chan<- prometheus.Metric, name string, count *sentRows, s 
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	ch <- prometheus.MustNewConstMetric(outboxPublished, prometheus.CounterValue, float64(count.rows.Load()), name)
+	ch <- count.attempts(name)
 	ch <- prometheus.MustNewConstMetric(outboxRestarts, prometheus.CounterValue, float64(count.restarts.Load()), name)
 	if s == nil {
 		return

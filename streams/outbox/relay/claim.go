@@ -292,7 +292,7 @@ func (l *lane) publish(ctx context.Context, h *shard, b *outbox.Batch) error {
 		h.s.rows += stored
 		e.press.Unlock()
 		e.r.at("published")
-		e.r.sent(stored, time.Since(began))
+		e.r.sent(items[:stored], time.Since(began))
 		for _, it := range items[:stored] {
 			l.sent = append(l.sent, it.row.ID)
 		}

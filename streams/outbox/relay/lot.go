@@ -98,7 +98,7 @@ func (l *lot) store(ctx context.Context, items []item, marks []*session, refused
 		l.r.at("publish")
 		stored, err := l.shards.o.publish(ctx, items[:n], with)
 		l.r.at("published")
-		l.r.sent(stored, time.Since(began))
+		l.r.sent(items[:stored], time.Since(began))
 		var bad *refusedError
 		switch {
 		case errors.As(err, &bad):

@@ -11,11 +11,14 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// batches counts the batches that were stored.
+// batches counts the batches that were stored, and the rows in them by tries.
 type batches struct {
 	noMeter
-	n atomic.Int64
+	n     atomic.Int64
+	tried [11]atomic.Int64
 }
+
+func (b *batches) Tried(tries, rows int) { b.tried[min(tries, 10)].Add(int64(rows)) }
 
 func (b *batches) Sent(int, time.Duration) { b.n.Add(1) }
 
@@ -85,6 +88,7 @@ func TestManyParkedAggregatesGoOnTogether(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, 1000, s.stored())
 		require.Less(t, count.n.Load(), int64(100), "batches")
+		require.Equal(t, []int64{500, 500}, []int64{count.tried[1].Load(), count.tried[2].Load()})
 		require.Equal(t, 1000, s.count(`select count(*) from outbox_parked`))
 
 		// Discarded while a relay runs: the next one is due.

@@ -49,6 +49,7 @@ type Relay struct {
 // Meter takes the figures of a relay. Its methods are called by the relay's own goroutine and must not block.
 type Meter interface {
 	Sent(rows int, took time.Duration) // a batch was stored
+	Tried(tries, rows int)             // so many of its rows took so many tries
 	Parked(reason string)              // an aggregate has to wait
 	Restarted(reason string)           // something failed, and the shards were opened again
 	FenceWait(d time.Duration)         // a read waited for open writers
@@ -58,6 +59,7 @@ type Meter interface {
 type noMeter struct{}
 
 func (noMeter) Sent(int, time.Duration) {}
+func (noMeter) Tried(int, int)          {}
 func (noMeter) Parked(string)           {}
 func (noMeter) Restarted(string)        {}
 func (noMeter) FenceWait(time.Duration) {}

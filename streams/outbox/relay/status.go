@@ -50,11 +50,20 @@ func (m *meter) rate(now time.Time) float64 {
 	return float64(sum) / min(60, max(1, now.Sub(m.start).Seconds()))
 }
 
-func (r *Relay) sent(n int, took time.Duration) {
+func (r *Relay) sent(list []item, took time.Duration) {
+	n := len(list)
 	if n == 0 {
 		return
 	}
 	r.Meter.Sent(n, took)
+	for _, it := range list {
+		if it.row.attempts > 1 {
+			r.Meter.Tried(it.row.attempts, 1)
+			n--
+		}
+	}
+	r.Meter.Tried(1, n)
+	n = len(list)
 	r.mu.Lock()
 	r.state.rate.add(n, time.Now())
 	r.state.problem = ""
