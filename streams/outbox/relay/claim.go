@@ -314,11 +314,13 @@ func (l *lane) publish(ctx context.Context, h *shard, b *outbox.Batch) error {
 		items = items[n:]
 	}
 	if len(failures) > 0 {
+		e.r.at("failed")
 		if _, _, err := e.store.MarkFailed(ctx, b, failures); err != nil {
 			return err
 		}
 	}
 	if len(behind) > 0 {
+		e.r.at("released")
 		if _, err := e.store.Release(ctx, b, behind); err != nil {
 			return err
 		}

@@ -165,10 +165,12 @@ func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
 		l.r.Log.Warn("a row cannot be published; its aggregate waits", "event", r.ID, "aggregate", r.AggregateType+"/"+r.AggregateID, "type", r.EventType, "error", why)
 		l.r.Meter.Parked("refused")
 	}
+	l.r.at("park")
 	left, err := insertParked(ctx, l.pool, h.s, p, r, wait, why.Error())
 	if err != nil {
 		return err
 	}
+	l.r.at("parked")
 	l.postpone(left)
 	if !r.later {
 		h.parked[p.agg] = p
@@ -178,16 +180,21 @@ func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
 
 // wait keeps rows aside that follow a parked one.
 func (l *lot) wait(ctx context.Context, rows []*row) error {
+	if len(rows) == 0 {
+		return nil
+	}
 	l.enumerate(rows...)
 	of := map[int][]*row{}
 	for _, r := range rows {
 		of[r.shard] = append(of[r.shard], r)
 	}
+	l.r.at("wait")
 	for n, rows := range of {
 		if err := insertWaiting(ctx, l.pool, l.shards.held[n].s, rows); err != nil {
 			return err
 		}
 	}
+	l.r.at("waited")
 	return nil
 }
 

@@ -207,9 +207,14 @@ func (l *lot) again(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := countTries(ctx, l.pool, headsOf(some, rows), l.backoff); err != nil {
+	if rows = l.passed(rows); len(rows) == 0 {
+		return nil
+	}
+	some = headsOf(some, rows)
+	if err := countTries(ctx, l.pool, some, l.backoff); err != nil {
 		return err
 	}
+	l.r.at("tried")
 	done, refused, err := l.try(ctx, rows)
 	if err != nil {
 		return err
@@ -221,6 +226,19 @@ func (l *lot) again(ctx context.Context) (err error) {
 	}
 	l.moved(some, refused, more)
 	return nil
+}
+
+// passed leaves out rows that an earlier session has parked and no marker is past: they are read again, and would be published then as
+// well. They wait until that has happened.
+func (l *lot) passed(rows []*row) []*row {
+	ahead := map[aggregate]bool{}
+	return slices.DeleteFunc(rows, func(r *row) bool {
+		if r.pos.after(l.shards.held[r.shard].s.pos) && !ahead[r.aggregate()] {
+			ahead[r.aggregate()] = true
+			l.postpone(l.r.Config.Poll)
+		}
+		return ahead[r.aggregate()]
+	})
 }
 
 // headsOf are the aggregates of which there are rows.

@@ -42,28 +42,10 @@ type Relay struct {
 	changed  chan struct{} // closed when paused or draining change
 	state    status
 
-	hook     func(at string) // a test stops the relay here
+	hook     func(at string)  // a test stops the relay here
+	tamper   func(*publisher) // and loses answers with this
 	restarts atomic.Int64
 }
-
-// Meter takes the figures of a relay. Its methods are called by the relay's own goroutine and must not block.
-type Meter interface {
-	Sent(rows int, took time.Duration) // a batch was stored
-	Tried(tries, rows int)             // so many of its rows took so many tries
-	Parked(reason string)              // an aggregate has to wait
-	Restarted(reason string)           // something failed, and the shards were opened again
-	FenceWait(d time.Duration)         // a read waited for open writers
-	Lag(rows int64)                    // rows behind, also the number for back-pressure
-}
-
-type noMeter struct{}
-
-func (noMeter) Sent(int, time.Duration) {}
-func (noMeter) Tried(int, int)          {}
-func (noMeter) Parked(string)           {}
-func (noMeter) Restarted(string)        {}
-func (noMeter) FenceWait(time.Duration) {}
-func (noMeter) Lag(int64)               {}
 
 // ErrDrained is what Run returns after [Relay.Drain].
 var ErrDrained = errors.New("relay: drained")
@@ -304,6 +286,9 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	}
 	pub := &publisher{nc: r.NC, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
 	pub.enc.structured = r.Config.Structured
+	if r.tamper != nil {
+		r.tamper(pub)
+	}
 	if err := pub.start(); err != nil {
 		return err
 	}

@@ -20,6 +20,25 @@ type status struct {
 	shards    map[int]position // of those that are open
 }
 
+// Meter takes the figures of a relay. Its methods are called by the relay's own goroutine and must not block.
+type Meter interface {
+	Sent(rows int, took time.Duration) // a batch was stored
+	Tried(tries, rows int)             // so many of its rows took so many tries
+	Parked(reason string)              // an aggregate has to wait
+	Restarted(reason string)           // something failed, and the shards were opened again
+	FenceWait(d time.Duration)         // a read waited for open writers
+	Lag(rows int64)                    // rows behind, also the number for back-pressure
+}
+
+type noMeter struct{}
+
+func (noMeter) Sent(int, time.Duration) {}
+func (noMeter) Tried(int, int)          {}
+func (noMeter) Parked(string)           {}
+func (noMeter) Restarted(string)        {}
+func (noMeter) FenceWait(time.Duration) {}
+func (noMeter) Lag(int64)               {}
+
 // meter counts rows per second over the last minute.
 type meter struct {
 	start time.Time
