@@ -26,7 +26,7 @@ func (b *batches) Sent(int, time.Duration) { b.n.Add(1) }
 func TestALargeParkedAggregateHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		const waiting = 10_000
+		const waiting = 5_000
 		refusing := s.relay(mode, named, func(r *Relay) {
 			r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
 			r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
