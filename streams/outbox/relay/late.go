@@ -138,10 +138,10 @@ func (o *opener) oldest(ctx context.Context) (uint64, error) {
 // sqlReclaim parks rows of outbox_late again, due at once, if they are behind the position, and says how many of those are
 // gone from the table.
 const sqlReclaim = `
-	with w as (
-		select * from unnest($2::bigint[], $3::uuid[], $4::boolean[]) as w (seq, event_id, behind)
+	with w as materialized (
+		select $1::smallint as part, * from unnest($2::bigint[], $3::uuid[], $4::boolean[]) as w (seq, event_id, behind)
 	), late as (
-		delete from outbox_late t using w where t.shard = $1 and t.seq = w.seq and t.event_id = w.event_id returning t.*, w.behind
+		delete from outbox_late t using w where t.shard = w.part and t.seq = w.seq and t.event_id = w.event_id returning t.*, w.behind
 	), found as (
 		select t.shard, t.seq, t.event_id, t.day, l.aggregate_type, l.aggregate_id, l.event_type, t.message from late t
 		cross join lateral (select * from outbox_log l where l.seq = t.seq and l.day = t.day limit 1) as l where t.behind

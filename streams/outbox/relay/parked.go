@@ -36,9 +36,6 @@ const lookShare = 20
 // load reads what is parked of a shard that was opened. What an earlier session published, and could not take out of the database
 // any more, is due at once, whatever state it is in: the session is not settled before.
 func (l *lot) load(ctx context.Context, h *shard) error {
-	if _, err := l.pool.Exec(ctx, sqlPromoteAll, h.number); err != nil {
-		return fmt.Errorf("relay: cannot go on with parked aggregates: %w", err)
-	}
 	var err error
 	if l.number, err = lastParked(ctx, l.pool); err != nil {
 		return err

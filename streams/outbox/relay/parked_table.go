@@ -117,8 +117,6 @@ const (
 	head = `shard, seq, event_id::text, ` + sqlKey + `, aggregate_type, aggregate_id, attempts, coalesce(not_before > now(), false),
 			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end`
 
-	sqlHeads = `select ` + head + ` from outbox_parked where shard = $1 and next_retry_at is not null`
-
 	// What is due, longest ago first.
 	sqlDue = `select ` + head + ` from unnest($1::smallint[]) as s (n) cross join lateral (
 			select * from outbox_parked where shard = s.n and next_retry_at <= now() and not coalesce(not_before > now(), false) order by next_retry_at limit $2) as p
@@ -141,8 +139,10 @@ const (
 		update outbox_parked set next_retry_at = coalesce(next_retry_at, now()), updated_at = now()
 		from f where shard = f.part and seq = f.num returning ` + head
 
-	sqlPromoteAll = `with a as materialized (select distinct aggregate_type as type, aggregate_id as id from outbox_parked where shard = $1), f as materialized (select f.* from a ` + first + `)
-		update outbox_parked set next_retry_at = now(), updated_at = now() from f where shard = f.part and seq = f.num and next_retry_at is null`
+	// All heads of a shard, as they are after that. One statement: of what an operator removes beside it the head is still among them.
+	sqlHeads = `with a as materialized (select distinct aggregate_type as type, aggregate_id as id from outbox_parked where shard = $1), f as materialized (select f.* from a ` + first + `),
+		promoted as (update outbox_parked set next_retry_at = now(), updated_at = now() from f where shard = f.part and seq = f.num and next_retry_at is null returning ` + head + `)
+		select * from promoted union all select ` + head + ` from outbox_parked where shard = $1 and next_retry_at is not null`
 
 	sqlUnpromote = `update outbox_parked set next_retry_at = null, updated_at = now() where (shard, seq) in (select * from unnest($1::smallint[], $2::bigint[]))`
 )
