@@ -136,6 +136,44 @@ func TestLongUploads(t *testing.T) {
 	require.ErrorContains(t, err, "did not answer in time")
 }
 
+// repeats sends what GetBody gives, as a transport does that met a connection which was closed.
+type repeats struct{ http.RoundTripper }
+
+func (r repeats) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	_ = req.Body.Close()
+	req = req.Clone(req.Context())
+	req.Body = body
+	return r.RoundTripper.RoundTrip(req)
+}
+
+// So is one that the transport below begins again.
+func TestLongUploadsThatAreRepeated(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.put("web", "i1", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		_, _ = fmt.Fprint(w, n)
+	}), 100)
+	tr := f.client(t).Transport(repeats{&http.Transport{DisableKeepAlives: true}})
+	tr.TryTimeout = 500 * time.Millisecond
+	t.Cleanup(tr.Close)
+	req, err := http.NewRequestWithContext(within(t), "PUT", "http://web.instar/", &drip{left: 20, pause: 50 * time.Millisecond})
+	require.NoError(t, err)
+	req.GetBody = func() (io.ReadCloser, error) {
+		return io.NopCloser(&drip{left: 20, pause: 50 * time.Millisecond}), nil
+	}
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "20", string(raw))
+}
+
 func TestBreakInMidBodyEjects(t *testing.T) {
 	t.Parallel()
 	f := newRegistry(t)

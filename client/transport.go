@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -176,6 +177,12 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience tim
 	out.URL.Host = choice.NodeAddress
 	late := &limit{after: patience, end: func() { cancel(errSlow) }}
 	out.Body = late.watch(b.reader())
+	if again := req.GetBody; again != nil { // the transport repeats what met a connection that was closed
+		out.GetBody = func() (io.ReadCloser, error) {
+			body, err := again()
+			return late.watch(body), err
+		}
+	}
 	late.begin()
 	resp, err = base.RoundTrip(out)
 	if late.over() && err == nil { // it came when it had been given up

@@ -299,11 +299,11 @@ func (r *Resolver) confirm(ctx context.Context) {
 			r.recall()
 		case <-r.dirty:
 			r.remember(false)
-			r.settle(ctx)
 		case <-again.C:
 			r.remember(false)
 		}
-		index := r.Index()
+		index := r.Index() // what comes while this one settles is confirmed after a hold of its own
+		r.settle(ctx)
 		if index == 0 {
 			continue
 		}
@@ -342,16 +342,19 @@ func (r *Resolver) connectedNow() bool {
 
 // settle waits until the calls to what has gone are over, but not for long: those that take longer have reached it.
 func (r *Resolver) settle(ctx context.Context) {
-	for end := time.Now().Add(ackHold); time.Now().Before(end); {
+	r.mu.Lock()
+	left := slices.Clone(r.leaving)
+	r.mu.Unlock()
+	for end := time.Now().Add(ackHold); len(left) > 0 && time.Now().Before(end); {
 		r.mu.Lock()
+		left = slices.DeleteFunc(left, func(t *target) bool { return t.inFlight == 0 })
 		r.leaving = slices.DeleteFunc(r.leaving, func(t *target) bool { return t.inFlight == 0 })
-		left := len(r.leaving)
 		r.mu.Unlock()
-		if left == 0 || !wait(ctx, 5*time.Millisecond) {
+		if len(left) > 0 && !wait(ctx, 5*time.Millisecond) {
 			return
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leaving = nil
+	r.leaving = slices.DeleteFunc(r.leaving, func(t *target) bool { return slices.Contains(left, t) })
 }
