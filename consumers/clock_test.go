@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +72,38 @@ func TestDeadlinesAreKeptByAClockThatIsStepped(t *testing.T) {
 			require.Equal(t, All, owned)
 		})
 	}
+}
+
+// The clock was ahead when an entity was created, and is put right: what is told of it later seems to be older than its life. That is no
+// reason to take its events for those of another one.
+func TestALifeIsNotToldByClocks(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	ahead, stop := context.WithCancel(w.ctx)
+	var off atomic.Int64
+	off.Store(int64(time.Hour))
+	w.engines.Go(func() {
+		_ = (&Engine{Deps: w.Deps, stamp: func(at time.Time) time.Time { return at.Add(time.Duration(off.Load())) }}).Run(ahead)
+	})
+	create, add := toThing("a", "create", ""), toThing("a", "add", `{"n":1}`)
+	create.ID, add.ID = "one", "k1"
+	first := w.ask(create)
+	w.ask(add)
+	w.ask(toThing("a", "add", `{"n":1}`))
+	off.Store(0)
+	require.NotNil(t, w.ask(toThing("a", "add", `{"n":-1}`)).Refusal)
+	want := []string{"1 thing.created", "2 thing.added", "3 thing.added", "3 command.refused"}
+	w.eventually("the event of the refusal", func() bool { return slices.Equal(want, w.events("thing", "default.a")) })
+	stop()
+	w.engines.Wait()
+	w.start()
+	require.True(t, w.ask(add).Replayed)
+	again := w.ask(create)
+	require.True(t, again.Replayed)
+	require.Equal(t, first.Revision, again.Revision)
+	require.Equal(t, 2, w.sum("a"))
+	require.Equal(t, want, w.events("thing", "default.a"))
+	require.Zero(t, n.count("reconciled thing value-older"))
 }
 
 // A clock that jumps back and forth all the time loses no deadline, keeps none twice, and none before it shows its time.

@@ -105,7 +105,7 @@ type lastEvent struct {
 	seq      uint64
 	id       string
 	at       time.Time // when it was stored
-	told     time.Time // that it says itself: of the command
+	birth    string    // of the life that it is of; empty for one of an earlier version, or of nobody
 	version  uint64    // of the entity when it was emitted
 	answered uint64    // version of the last answer that is kept under a key
 }
@@ -126,8 +126,7 @@ func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
 	if err != nil {
 		return lastEvent{}, fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
 	}
-	last := lastEvent{seq: m.Sequence, id: streams.Header(h, streams.HeaderID), at: m.Time}
-	last.told, _ = time.Parse(time.RFC3339Nano, streams.Header(h, "ce-time")) // zero for what somebody wrote by hand
+	last := lastEvent{seq: m.Sequence, id: streams.Header(h, streams.HeaderID), at: m.Time, birth: streams.Header(h, streams.HeaderBirth)}
 	var numbered bool
 	if last.version, numbered = streams.VersionOf(s.m.Name, s.key, last.id); !numbered { // of a refusal: the body says where the entity stood
 		var body struct {

@@ -37,6 +37,9 @@ func (e *Engine) message(s *slot, m *machines.Message) (streams.Write, error) {
 		}
 		msg.Subject = e.Names.Event(s.m.Name, s.key, t.Subject)
 		streams.CloudEvent(msg, id, "/instar/"+s.m.Name+"/"+s.key, m.Name, s.key, m.At)
+		if s.entity.Birth != "" {
+			msg.Header[streams.HeaderBirth] = []string{s.entity.Birth}
+		}
 		streams.Keep(msg, streams.LifeOf(string(t.Class)))
 		return streams.Write{Stream: e.Names.Stream(streams.EventStream), Msg: msg}, nil
 	case machines.KindEffect:

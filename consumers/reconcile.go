@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -170,24 +171,14 @@ func unpublished(machine, key string, outbox []machines.Message, last *lastEvent
 	return nil
 }
 
-// foreign reports whether the event is of a history that the value does not go on with, at versions that it gives out again. An
-// entity that was taken for one that is not there begins so, where its value was lost and its events were not.
+// foreign reports whether the event is of a life that was lost, beside which the value has begun another one at version 1: an
+// entity that was taken for one that is not there begins so, where its value was lost and its events were not. It is found
+// before any event of the new life is published.
 func (l *lastEvent) foreign(s *slot, outbox []machines.Message) bool {
-	if l.told.IsZero() {
+	if l.birth == "" || s.entity.Birth == "" || l.birth == s.entity.Birth {
 		return false
 	}
-	first := s.entity.Version
-	for i := range outbox {
-		m := &outbox[i]
-		if m.Kind != machines.KindEvent {
-			continue
-		}
-		if m.ID(s.m.Name, s.key) == l.id {
-			return !l.told.Equal(m.At)
-		}
-		first = min(first, m.Version)
-	}
-	return l.version >= first && l.told.Before(s.entity.CreatedAt)
+	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == 1 })
 }
 
 // lossWindow is how much of the end of a stream a power loss takes at most: the default of the server's own sync interval,

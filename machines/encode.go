@@ -25,6 +25,7 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 	b = appendUint(b, `,"generation":`, e.Generation)
 	b = appendTime(b, `,"since":`, e.Since)
 	b = appendTime(b, `,"createdAt":`, e.CreatedAt)
+	b = appendOptional(b, `,"birth":`, e.Birth)
 	b = appendTime(b, `,"updatedAt":`, e.UpdatedAt)
 	var err error
 	b = appendTexts(b, `,"labels":`, e.Labels)

@@ -20,11 +20,12 @@ type Entity struct {
 	ID         string            `json:"id"`
 	Parent     string            `json:"parent,omitempty"`
 	State      string            `json:"state"`
-	Version    uint64            `json:"version"`    // rises by one per transition, over all lives of the id
-	Generation uint64            `json:"generation"` // rises with every accepted specification, over all lives of the id
-	Since      time.Time         `json:"since"`      // when State was entered
-	CreatedAt  time.Time         `json:"createdAt"`  // when this life began
-	UpdatedAt  time.Time         `json:"updatedAt"`  // when the last transition happened
+	Version    uint64            `json:"version"`         // rises by one per transition, over all lives of the id
+	Generation uint64            `json:"generation"`      // rises with every accepted specification, over all lives of the id
+	Since      time.Time         `json:"since"`           // when State was entered
+	CreatedAt  time.Time         `json:"createdAt"`       // when this life began
+	Birth      string            `json:"birth,omitempty"` // random, of this life: its events have it in a header
+	UpdatedAt  time.Time         `json:"updatedAt"`       // when the last transition happened
 	Labels     map[string]string `json:"labels,omitempty"`
 
 	// Data is a pointer to the data type of the machine (see [Machine.Decode]). Readers that do not know the machine

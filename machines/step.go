@@ -264,7 +264,7 @@ func (s *stepping[D]) advance() {
 // rebirth begins a life: everything of an earlier one is gone but its version, generation and commit bookkeeping.
 func (s *stepping[D]) rebirth() {
 	*s.tx.Data = *new(D)
-	s.next.CreatedAt = s.in.Time
+	s.next.CreatedAt, s.next.Birth = s.in.Time, s.in.Nonce
 	s.next.Labels, s.next.Conditions, s.next.Timers, s.next.Effects, s.next.LastError = nil, nil, nil, nil, nil
 }
 

@@ -22,6 +22,7 @@ const (
 	HeaderLookup   = "Instar-Lookup"          // the command again, that the stream has seen under this id: applied only if it never was
 	HeaderReplayed = "Instar-Replayed"        // of an answer: it is that of an earlier command under the same key
 	HeaderLife     = "Instar-Life"            // of a lease: how long it lives without being renewed, such as 15s
+	HeaderBirth    = "Instar-Birth"           // of an event: the life of its entity that it is of, random
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
 	HeaderSequence = "Instar-Sequence"        // of the message that a dead letter came from
 )

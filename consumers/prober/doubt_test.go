@@ -192,7 +192,7 @@ func TestBlindnessIsOfWhatIsDark(t *testing.T) {
 			turn(timedOut)
 		}
 		return w.state(dead) == instance.Unhealthy && w.state(quiet) == instance.Unhealthy
-	}, 8*time.Second, 5*time.Millisecond)
+	}, patience, 5*time.Millisecond)
 	require.True(t, w.routable(dark...), "what is doubted is kept")
 	require.Empty(t, w.zone("batch", preservation.NoZone))
 }

@@ -246,7 +246,11 @@ func (l *loop) tallies(now time.Duration) map[string]*tally {
 // What answered that it is not well has said so itself.
 func (l *loop) pardon(scope string) {
 	for _, t := range l.tracked {
-		if scopes := t.zone.scopes(); t.last != nil && unanswered(t.last.Class) && slices.Contains(scopes[:], scope) {
+		scopes := t.zone.scopes()
+		if !slices.Contains(scopes[:], scope) {
+			continue
+		}
+		if t.lit++; t.last != nil && unanswered(t.last.Class) {
 			t.pardons++
 		}
 	}

@@ -27,6 +27,7 @@ type job struct {
 	target instance.Target
 	gen    uint64
 	epoch  uint64
+	lit    uint64
 	slow   bool
 }
 
@@ -43,7 +44,7 @@ func (l *loop) probe(t *tracked, now time.Duration) {
 	}
 	c := t.rec.Data.Check
 	timeout := min(c.TimeoutOf()*time.Duration(l.doubt(t.zone, now)+1), maxTimeout)
-	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epochOf(t), t.slow}
+	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epochOf(t), t.lit, t.slow}
 	select {
 	case l.jobs <- j:
 		if t.probing = true; j.slow {
@@ -96,7 +97,7 @@ func (l *loop) saw(r *seen) {
 	if t.gone() || l.ctx.Err() != nil {
 		return
 	}
-	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epochOf(t)) { // what began before a standstill, or in the dark, may have failed by it
+	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epochOf(t) && (r.lit == t.lit || !unanswered(r.result.Class))) { // what began before a standstill, or in the dark, may have failed by it
 		if r.result.Class == instance.FailedForbidden && (t.last == nil || t.last.Class != instance.FailedForbidden) {
 			l.log.Warn("a probe is forbidden: the name of its target leads to where none may go", "instance", t.key, "reason", r.result.Output)
 		}

@@ -35,6 +35,7 @@ type tracked struct {
 	passes  int  // results in a row, since epoch
 	fails   int
 	epoch   uint64
+	lit     uint64 // how often a scope of it was dark no more
 	pardons uint64 // of what failed while this node doubted what it saw of it
 	flaps   instance.Flaps
 	last    *instance.Result // the last one that failed
