@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -274,4 +275,56 @@ func TestZoneLabel(t *testing.T) {
 	for name, want := range map[string]string{"": "none", "a": "a", "EU West 1": "eu-west-1", "eu_west": "eu-west", "..": "none", "é": "none"} {
 		require.Equal(t, want, zoneLabel(name), name)
 	}
+}
+
+// held answers the probes of one instance when the test says so: without an answer of the instance.
+type held struct {
+	*script
+	key   string
+	gate  atomic.Pointer[chan struct{}]
+	began chan struct{}
+}
+
+func (h *held) Check(ctx context.Context, target instance.Target) instance.Result {
+	if gate := h.gate.Load(); gate != nil && target.Key == h.key {
+		h.gate.Store(nil)
+		h.began <- struct{}{}
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+		}
+		return timedOut
+	}
+	return h.script.Check(ctx, target)
+}
+
+// What began in the dark and fails after it may have failed by it, also where nothing had failed before.
+func TestAProbeThatBeganInTheDark(t *testing.T) {
+	t.Parallel()
+	all := keys("dusk", 8)
+	w, c := setup(t), &held{script: &script{}, key: all[7], began: make(chan struct{}, 1)}
+	p := w.prober(c)
+	p.blinds = time.Minute
+	w.start(p)
+	check := instance.Check{Type: instance.CheckTCP, Interval: "100ms", Timeout: "5s"}
+	for _, key := range all {
+		w.register(t, key, instance.RegisterBody{Check: check, Policy: instance.Policy{Fall: 1}})
+	}
+	for _, key := range all {
+		w.becomes(t, key, instance.Healthy, patience)
+	}
+	c.setAll(timedOut, all[:7]...)
+	require.Eventually(t, func() bool { return w.log.times("most probes fail at once") > 0 }, patience, time.Millisecond)
+	gate := make(chan struct{})
+	c.gate.Store(&gate)
+	<-c.began
+	c.setAll(instance.Result{OK: true}, all[:7]...)
+	for _, key := range all[:7] {
+		before := c.count(key)
+		require.Eventually(t, func() bool { return c.count(key) > before+20 }, patience, time.Millisecond)
+	}
+	before := c.count(all[7])
+	close(gate)
+	require.Eventually(t, func() bool { return c.count(all[7]) > before+5 }, patience, time.Millisecond)
+	require.NotContains(t, w.events(t, all[7]), "suspected")
 }
