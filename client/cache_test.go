@@ -40,3 +40,11 @@ func TestACacheOfTwoProcesses(t *testing.T) {
 	require.True(t, one.write(list("found to be old"), start), "its own list held for less long than it believed")
 	holds("found to be old", start)
 }
+
+// What stands between a process and the registry may ask for hours, and a lease is to be renewed.
+func TestRetryAfterIsBounded(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, longestRetryAfter, retryAfter(&Error{RetryAfter: time.Hour}, time.Second))
+	require.Equal(t, 5*time.Second, retryAfter(&Error{RetryAfter: 5 * time.Second}, time.Second))
+	require.Equal(t, time.Second, retryAfter(&Error{}, time.Second))
+}

@@ -210,11 +210,14 @@ func replaced(err error) bool { return hasCode(err, codeGuard) }
 // later says whether the same request may get another answer in a while.
 func later(err error) bool { return elsewhere(err) || hasCode(err, codeInProgress) }
 
+// longestRetryAfter bounds what a Retry-After is believed: what stands in between may ask for minutes, and a lease is to be renewed.
+const longestRetryAfter = 10 * time.Second
+
 // retryAfter is how long to wait before that, and at least so long.
 func retryAfter(err error, least time.Duration) time.Duration {
 	var e *Error
 	if errors.As(err, &e) {
-		return max(least, e.RetryAfter)
+		return max(least, min(e.RetryAfter, longestRetryAfter))
 	}
 	return least
 }

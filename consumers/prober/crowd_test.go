@@ -10,6 +10,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Whoever fills the places of the watchers does not make a drain end without those who found none.
@@ -48,12 +49,19 @@ func TestDroppedHeartbeatsAreNoSilence(t *testing.T) {
 	defer l.hush()
 	l.deafened()
 	require.Zero(t, l.floor, "nothing was dropped")
+	l.owned = consumers.All
+	leaving := &tracked{idle: true}
+	l.service("default.leaving").draining = map[*tracked]struct{}{leaving: {}}
+	missed := &ask{cmd: streams.Command{Name: instance.ReportMissed}}
+	require.True(t, l.holds(missed))
 	for range 50 {
 		w.beat(t, "default.web.a", "")
 	}
 	require.NoError(t, w.NC.Flush())
 	require.Eventually(t, func() bool { l.deafened(); return l.floor > 0 }, patience, 5*time.Millisecond)
 	require.Zero(t, l.epoch, "what probes found is known")
+	require.False(t, l.holds(missed), "a report that waits is of a silence that may be none")
+	require.False(t, leaving.idle, "a call may have begun")
 	require.Zero(t, l.unheard, "and so is what watchers have confirmed")
 }
 

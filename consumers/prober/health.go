@@ -30,6 +30,7 @@ type health struct {
 	floor    time.Duration // nobody is silent since before then
 	unheard  time.Duration // until then watchers may have spoken that were not heard
 	epoch    uint64        // of results in a row
+	deaf     uint64        // how often heartbeats were dropped: a silence of before is none
 
 	failed  map[*tracked]time.Duration // instances that were found and give no answer, as they may by this node's fault
 	weighed time.Duration
@@ -105,6 +106,12 @@ func (l *loop) deafened() {
 		switch s.Subject {
 		case l.Names.Heartbeats():
 			l.floor = l.now()
+			l.deaf++
+			for _, s := range l.services {
+				for t := range s.draining {
+					t.idle = false // a call may have begun
+				}
+			}
 			l.log.Warn("heartbeats came faster than they were read: every instance has a whole TTL from now", "dropped", lost)
 		case l.Names.Acknowledgements():
 			l.unheard = l.now()

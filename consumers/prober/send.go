@@ -32,6 +32,7 @@ type ask struct {
 	cmd   streams.Command
 	fence consumers.Fence // what it is reported under
 	epoch uint64
+	deaf  uint64
 }
 
 type answer struct {
@@ -83,7 +84,7 @@ func (l *loop) enqueue(a ask) {
 	if a.z != nil {
 		name = a.z.service.name
 	}
-	a.fence, a.epoch = l.fence(name), l.epochOf(a.t)
+	a.fence, a.epoch, a.deaf = l.fence(name), l.epochOf(a.t), l.deaf
 	a.cmd.Fence = a.fence.String()
 	l.asking.waiting = append(l.asking.waiting, a)
 	l.pump()
@@ -98,6 +99,9 @@ func (l *loop) fence(key string) consumers.Fence {
 // holds reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard
 // everything since.
 func (l *loop) holds(a *ask) bool {
+	if a.cmd.Name == instance.ReportMissed && a.deaf != l.deaf {
+		return false
+	}
 	return l.owned.Has(a.fence.Partition) && l.claims[a.fence.Partition] == a.fence.Claim && l.epochOf(a.t) == a.epoch && (a.t == nil || !a.t.gone())
 }
 

@@ -44,8 +44,8 @@ const (
 // of it is gone from its table, unless that was accepted.
 func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool) error {
 	wal := s.o.mode == string(outbox.WAL)
-	if s.from == 0 { // nobody knows where in this stream they were stored
-		if _, err := pool.Exec(ctx, `delete from outbox_late where shard = $1 and (message is not null) = $2`, s.shard, wal); err != nil {
+	if s.from == 0 { // nobody knows where in this stream they were stored; what was discarded stays so
+		if _, err := pool.Exec(ctx, `delete from outbox_late where shard = $1 and marker is not null and (message is not null) = $2`, s.shard, wal); err != nil {
 			return fmt.Errorf("relay: cannot write outbox_late: %w", err)
 		}
 		return nil

@@ -158,3 +158,33 @@ func TestWhatWasDiscardedIsNotReadAgain(t *testing.T) {
 		require.Equal(t, "2 3 4", s.numbered("o-1"))
 	})
 }
+
+// Nor when all that is there is published again into a stream that was made anew.
+func TestWhatWasDiscardedIsNotPublishedWithAllAgain(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	stop := s.run(s.relay(outbox.Log, func(r *Relay) {
+		r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
+	}))
+	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}')`)
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 1 }, waitFor, tick)
+	store, err := outbox.Open(s.ctx, s.dsn, "")
+	require.NoError(t, err)
+	defer store.Pool.Close()
+	_, err = store.Discard(s.ctx, outbox.Filter{All: true}, "somebody")
+	require.NoError(t, err)
+	s.add("o-1", 2)
+	s.eventually(1)
+	require.NoError(t, stop())
+	stream, err := s.js.Stream(s.ctx, "OUTBOX")
+	require.NoError(t, err)
+	require.NoError(t, s.js.DeleteStream(s.ctx, "OUTBOX"))
+	_, err = s.js.CreateStream(s.ctx, stream.CachedInfo().Config)
+	require.NoError(t, err)
+	s.exec(`update outbox_stream set marker = 0`)
+	s.exec(`delete from outbox_cursor`)
+	s.run(s.relay(outbox.Log))
+	s.add("o-1", 3)
+	s.eventually(2)
+	require.Equal(t, "2 3", s.numbered("o-1"))
+}

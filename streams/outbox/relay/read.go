@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -104,7 +105,7 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, how ho
 	var now []string
 	switch how {
 	case dense:
-		batch.Queue(sqlMark, max(q.from, d.safe)).QueryRow(func(r pgx.Row) error { return r.Scan(&last, nil) })
+		batch.Queue(sqlMark).QueryRow(func(r pgx.Row) error { return r.Scan(&last) })
 	case fenced:
 		batch.Queue(sqlFence).QueryRow(func(r pgx.Row) error { return r.Scan(&last, &now) })
 	}
@@ -119,6 +120,9 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, how ho
 		got, cut, err = scan(rows, limit)
 		return err
 	})
+	if how == dense {
+		batch.Queue(sqlFlush, max(q.from, d.safe)).Exec(func(pgconn.CommandTag) error { return nil })
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience) // a database that is cut off does not say so
 	defer cancel()
 	if err := d.conn.SendBatch(ctx, batch).Close(); err != nil {

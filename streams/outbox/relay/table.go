@@ -54,10 +54,12 @@ func lastNumber(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 const (
 	sqlFence = `select mark, writers from outbox_fence()`
 
-	// What the sequence has given out, on disk when there is something to read, as outbox_fence does it.
-	sqlMark = `select mark, case when mark > $1 and pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
-			then set_config('synchronous_commit', 'local', true) || pg_logical_emit_message(true, 'instar.flush', '')::text end is not null
-		from (select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) as mark offset 0) as m`
+	// What the sequence has given out.
+	sqlMark = `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`
+	// Puts what was read before it on disk, when there was something to read, as outbox_fence does it: rows can be seen before
+	// their commit is there.
+	sqlFlush = `select case when coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) > $1 and pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+		then set_config('synchronous_commit', 'local', true) || pg_logical_emit_message(true, 'instar.flush', '')::text end is not null`
 
 	columns       = `seq, shard, event_id, case when isfinite(occurred_at) then occurred_at else created_at end, aggregate_type, aggregate_id, event_type, payload, content_type, headers, coalesce(not_before > now(), false)`
 	sqlRead       = `select ` + columns + ` from outbox_log where seq > $1 order by seq limit $2`
