@@ -48,7 +48,7 @@ func TestALargeParkedAggregateHoldsNobodyUp(t *testing.T) {
 		require.Equal(t, words(0, waiting), s.numbered("o-1"))
 		list := s.events()
 		for i, m := range list {
-			if m.Header.Get("ce-subject") == "order/o-2" {
+			if mode == outbox.Log && m.Header.Get("ce-subject") == "order/o-2" { // when a row of the WAL comes is up to Postgres
 				require.Less(t, i, 3000, "rows before that of another aggregate")
 			}
 		}
