@@ -58,15 +58,16 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 // keepArmed drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
 // most, so two of them would replace each other.
 func (s *slot) keepArmed() {
-	kept := map[string]bool{}
+	var kept []string
 	replaced := func(m machines.Message) bool {
 		if m.Kind != machines.KindTimer {
 			return false
 		}
-		t, waits := s.entity.Timers[m.Name]
-		gone := !waits || t.Armed != m.Version || kept[m.Name]
-		kept[m.Name] = true
-		return gone
+		if t, waits := s.entity.Timers[m.Name]; !waits || t.Armed != m.Version || slices.Contains(kept, m.Name) {
+			return true
+		}
+		kept = append(kept, m.Name)
+		return false
 	}
 	s.outbox, s.loose = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.loose, replaced)
 }

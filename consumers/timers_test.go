@@ -35,17 +35,40 @@ func TestATimerIsArmedOnceInABatch(t *testing.T) {
 			w.start()
 			w.eventually("all", func() bool { return w.version("a") == 1+2*arms })
 			w.ask(toThing("a", "work", `{"how":"x"}`))
-			w.eventually("its schedule", func() bool { return len(w.stream(streams.CommandStream, "instar.timer.>")) == 1 })
+			w.eventually("its schedule", func() bool {
+				schedules, armed := w.stream(streams.CommandStream, "instar.timer.>"), machines.Elapsed{}
+				return len(schedules) == 1 && json.Unmarshal(schedules[0].Data, &armed) == nil && armed.Armed == 2+2*arms
+			})
 			require.Zero(t, n.count("restarted p"))
 			require.Zero(t, n.count("conflict"))
 			// The first batch of a process may hold less than was waiting.
 			require.Less(t, len(written), 6)
-			var armed machines.Elapsed
-			require.NoError(t, json.Unmarshal(w.stream(streams.CommandStream, "instar.timer.>")[0].Data, &armed))
-			require.EqualValues(t, 2+2*arms, armed.Armed)
 			w.reaches("a", "broken")
 		})
 	}
+}
+
+// A batch that arms a timer anew, and ends with it armed, has a schedule for it.
+func TestTheLastArmOfABatchIsKept(t *testing.T) {
+	t.Parallel()
+	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+		t.Run(string(profile), func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, profile, thingMachine)
+			w.bare("a", "create", "")
+			w.bare("a", "work", `{"how":"x"}`)
+			w.bare("a", "done", `{"data":{"how":"y"}}`)
+			w.bare("a", "work", `{"how":"x"}`)
+			w.start()
+			w.reaches("a", "broken")
+		})
+	}
+	armed := func(version uint64) machines.Message {
+		return machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: version}
+	}
+	s := &slot{entity: machines.Entity{Timers: map[string]machines.Timer{"deadline": {Armed: 4}}}, outbox: []machines.Message{armed(2), armed(4)}, loose: []machines.Message{armed(4)}}
+	s.keepArmed()
+	require.Equal(t, []machines.Message{armed(4)}, append(s.outbox, s.loose...))
 }
 
 // Many entities end while nothing can be purged: their batch does not wait for each of them, and what stays in the stream is still

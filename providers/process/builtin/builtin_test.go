@@ -203,6 +203,85 @@ func TestDrainingAnswersAndCloses(t *testing.T) {
 	require.True(t, <-drained)
 }
 
+// late returns from Accept with a connection when it is told to, whatever was closed since the connection came.
+type late struct {
+	net.Listener
+	has, give chan struct{}
+}
+
+func (l *late) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		close(l.has)
+		<-l.give
+	}
+	return c, err
+}
+
+// A connection that is accepted while the socket is closed is answered: it is nobody's who accepts after that.
+func TestDrainingMissesNoConnection(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := &late{Listener: inner, has: make(chan struct{}), give: make(chan struct{})}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	p := &program{acceptor: newWeb(handler), sockets: &sockets{public: func() (net.Listener, error) { return l, nil }}, failed: make(chan error, 2)}
+	require.NoError(t, p.activate())
+	status := make(chan string, 1)
+	go func() {
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Get("http://" + inner.Addr().String())
+		if err != nil {
+			status <- err.Error()
+			return
+		}
+		_ = resp.Body.Close()
+		status <- resp.Status
+	}()
+	<-l.has
+	drained := make(chan error, 1)
+	go func() { drained <- p.drain() }()
+	select {
+	case <-drained:
+		t.Error("it is drained while a connection is on its way")
+		drained <- nil
+	case <-time.After(3 * again):
+	}
+	close(l.give)
+	require.Equal(t, "204 No Content", <-status)
+	require.NoError(t, <-drained)
+}
+
+// Who has connected, and says what it wants when those that rest are closed, is answered.
+func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
+	t.Parallel()
+	w := newWeb(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) }))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- w.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Eventually(t, func() bool { _, none := w.resting(); return !none }, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-served, net.ErrClosed)
+	drained := make(chan bool, 1)
+	go func() { drained <- w.Drain(context.Background()) }()
+	select {
+	case <-drained:
+		t.Error("it is drained with a connection that nothing was said on")
+	case <-time.After(lead + 5*again):
+	}
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "204 No Content")
+	require.Contains(t, string(answer), "Connection: close")
+	require.True(t, <-drained)
+}
+
 func TestMainKnowsItsPrograms(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -74,7 +74,8 @@ type program struct {
 	failed   chan error
 
 	mu       sync.Mutex
-	listener net.Listener // set when active
+	listener net.Listener  // set when active
+	served   chan struct{} // closed when nothing more is accepted on it
 }
 
 func (p *program) handleActivate(w http.ResponseWriter, _ *http.Request) {
@@ -96,8 +97,9 @@ func (p *program) activate() error {
 	if err != nil {
 		return err
 	}
-	p.listener = l
+	p.listener, p.served = l, make(chan struct{})
 	go func() {
+		defer close(p.served)
 		if err := p.acceptor.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
 			p.failed <- fmt.Errorf("cannot accept: %w", err)
 		}
@@ -105,11 +107,13 @@ func (p *program) activate() error {
 	return nil
 }
 
-// drain stops accepting and ends what was accepted. Others go on accepting on the same socket.
+// drain stops accepting and ends what was accepted. Others go on accepting on the same socket. A connection that is accepted as the
+// listener is closed is known when Serve has returned, not before.
 func (p *program) drain() error {
 	p.mu.Lock()
 	if p.listener != nil {
 		p.listener.Close()
+		<-p.served
 	}
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -124,17 +128,19 @@ func (p *program) drain() error {
 type web struct {
 	server   http.Server
 	draining atomic.Bool
-	open     atomic.Int64  // connections
-	closed   chan struct{} // gets a token when one was closed
+	changed  chan struct{} // gets a token when a connection may have ended, or rests
+
+	mu    sync.Mutex
+	conns map[net.Conn]http.ConnState
 }
 
 func newWeb(h http.Handler) *web {
-	w := &web{closed: make(chan struct{}, 1)}
+	w := &web{changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}}
 	w.server = http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ConnState:         w.count,
+		ConnState:         w.note,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if w.draining.Load() {
 				rw.Header().Set("Connection", "close")
@@ -147,30 +153,50 @@ func newWeb(h http.Handler) *web {
 
 func (w *web) Serve(l net.Listener) error { return w.server.Serve(l) }
 
-func (w *web) count(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		w.open.Add(1)
+func (w *web) note(c net.Conn, state http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch w.conns[c] = state; state {
 	case http.StateClosed, http.StateHijacked:
-		w.open.Add(-1)
-		select {
-		case w.closed <- struct{}{}:
-		default:
-		}
+		delete(w.conns, c)
+	case http.StateNew, http.StateActive:
+		return
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default:
 	}
 }
 
-// Drain lets clients end their connections by themselves for a moment, and then waits for running requests only.
+// resting reports whether nobody waits for an answer, and none whether there are no connections at all.
+func (w *web) resting() (resting, none bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, state := range w.conns {
+		if state != http.StateIdle {
+			return false, false
+		}
+	}
+	return true, len(w.conns) == 0
+}
+
+// Drain lets clients end their connections by themselves for a moment, and then waits for requests only. Those that have not been read
+// yet are waited for, too, which http.Server does not: it closes their connections without an answer.
 func (w *web) Drain(ctx context.Context) bool {
 	w.draining.Store(true)
 	patience := time.NewTimer(lead)
 	defer patience.Stop()
-	for waiting := true; waiting && w.open.Load() > 0; {
+	for patient := true; ; {
+		resting, none := w.resting()
+		if none || resting && !patient {
+			return w.server.Shutdown(ctx) == nil
+		}
 		select {
-		case <-w.closed:
+		case <-w.changed:
 		case <-patience.C:
-			waiting = false
+			patient = false
+		case <-ctx.Done():
+			return false
 		}
 	}
-	return w.server.Shutdown(ctx) == nil
 }
