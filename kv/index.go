@@ -51,8 +51,8 @@ type Index struct {
 
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
-	heard                          atomic.Int64 // when the server last said anything, by sinceStart; 0 is never
-	even                           atomic.Int64 // and when all was taken that it had said by then, and had been written during a break
+	heard                          atomic.Pointer[time.Time] // when the server last said anything
+	even                           atomic.Pointer[time.Time] // and when all was taken that it had said by then, and had been written during a break
 }
 
 // NewIndex is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
@@ -81,11 +81,6 @@ func (ix *Index) newTable() *table {
 // Ready is closed when the first snapshot is complete.
 func (ix *Index) Ready() <-chan struct{} { return ix.ready }
 
-var began = time.Now()
-
-// sinceStart is a clock that nobody can set. It is never 0.
-func sinceStart() time.Duration { return time.Since(began) + 1 }
-
 // Run keeps the index until the context ends, and returns nil then. It must be called once. When it ends, all
 // subscriptions are closed as lost.
 func (ix *Index) Run(ctx context.Context) error {
@@ -95,7 +90,7 @@ func (ix *Index) Run(ctx context.Context) error {
 	)
 	for {
 		from := t.at.rev
-		if heard := ix.heard.Load(); heard == 0 || sinceStart()-time.Duration(heard) > ix.opts.ResumeWithin {
+		if heard := ix.heard.Load(); heard == nil || time.Since(*heard) > ix.opts.ResumeWithin {
 			t = ix.newTable()
 		}
 		err := ix.follow(ctx, &t)
@@ -131,21 +126,20 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 	for {
 		if f.caught && !(*t).sealed {
 			(*t).at = f.position
-			if filled := len((*t).rows) + len((*t).past); f.keys > filled {
-				(*t).missing = f.keys - filled
+			if (*t).missing = (*t).unread(f.keys); (*t).missing > 0 {
 				ix.opts.Log.Error("kv: the bucket holds values that it cannot read", "bucket", ix.bucket, "keys", (*t).missing)
 			}
 			ix.serve(*t)
 		}
 		batch, err = f.next(ctx, batch[:0])
-		now, said := int64(sinceStart()), err == nil || len(batch) > 0
+		now, said := time.Now(), err == nil || len(batch) > 0
 		if said {
-			ix.heard.Store(now)
+			ix.heard.Store(&now)
 		}
 		ops = ix.describeAll(ops[:0], *t, batch)
 		ix.take(*t, ops, f)
 		if said && f.caught { // until all that was written during a break is taken, the index is as old as it was
-			ix.even.Store(now)
+			ix.even.Store(&now)
 		}
 		if err != nil {
 			return err
@@ -270,8 +264,8 @@ type Lag struct {
 // Lag returns how far the index is behind.
 func (ix *Index) Lag() Lag {
 	l := Lag{Known: ix.known.Load(), Applied: ix.rev.Load(), Pending: ix.pending.Load()}
-	if even := ix.even.Load(); even != 0 {
-		l.Quiet = sinceStart() - time.Duration(even)
+	if even := ix.even.Load(); even != nil {
+		l.Quiet = time.Since(*even)
 	}
 	return l
 }

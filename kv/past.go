@@ -36,6 +36,15 @@ func (t *table) left(key string) bool {
 	return was || len(t.past) >= maxPast
 }
 
+// unread is how many of the keys that the bucket had are not among those that were read. Nobody knows once ended keys are not
+// remembered any more; then all of them may have been there before, see [table.left].
+func (t *table) unread(keys int) int {
+	if len(t.past) >= maxPast {
+		return 0
+	}
+	return max(0, keys-len(t.rows)-len(t.past))
+}
+
 // atOnce is how many rows are forgotten under one hold of the lock.
 const atOnce = 1000
 

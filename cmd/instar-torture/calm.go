@@ -131,10 +131,7 @@ func (t *torture) still() (*still, error) {
 		return nil, err
 	}
 	t.onEnd(func() { _ = s.db.Close(context.Background()) })
-	if s.instar, err = t.instar("data", "", "--durability", "interval", "--outbox-dsn", dsn); err != nil {
-		return nil, err
-	}
-	if err = errors.Join(s.instar.Start(""), s.instar.Ready(t.ctx, 30*time.Second)); err != nil {
+	if s.instar, err = t.serving("data", "", "--durability", "interval", "--outbox-dsn", dsn); err != nil {
 		return nil, err
 	}
 	if s.reader, err = t.reader(s.instar.NATSURL()); err != nil {

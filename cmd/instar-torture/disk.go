@@ -42,10 +42,7 @@ func diskFull(t *torture) error {
 			i.Kill()
 		}
 	})
-	if err := i.Start(""); err != nil {
-		return err
-	}
-	if err := i.Ready(t.ctx, 30*time.Second); err != nil {
+	if err := i.Serve(t.ctx); err != nil {
 		return err
 	}
 	journal := &load.Journal{}

@@ -23,14 +23,8 @@ const patient = time.Hour
 // nobody waits any more, and sends every result of all of them again, under other ids. The others go on, deadlines hold, and
 // what hangs can be deleted.
 func gateways(t *torture) error {
-	i, err := t.instar("data", "", append([]string{"--durability", "interval"}, restless...)...)
+	i, err := t.serving("data", "", append([]string{"--durability", "interval"}, restless...)...)
 	if err != nil {
-		return err
-	}
-	if err := i.Start(""); err != nil {
-		return err
-	}
-	if err := i.Ready(t.ctx, 30*time.Second); err != nil {
 		return err
 	}
 	r, err := t.reader(i.NATSURL())

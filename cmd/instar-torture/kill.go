@@ -28,14 +28,8 @@ func killed(t *torture) error {
 }
 
 func (t *torture) killUnder(profile string, kills int) error {
-	i, err := t.instar(profile, "", append([]string{"--durability", profile}, restless...)...)
+	i, err := t.serving(profile, "", append([]string{"--durability", profile}, restless...)...)
 	if err != nil {
-		return err
-	}
-	if err := i.Start(""); err != nil {
-		return err
-	}
-	if err := i.Ready(t.ctx, 30*time.Second); err != nil {
 		return err
 	}
 	journal := &load.Journal{}

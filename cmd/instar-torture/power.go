@@ -64,7 +64,7 @@ func (p *outage) run(cuts int) (err error) {
 			p.instar.Kill()
 		}
 	})
-	if err := errors.Join(p.instar.Start(""), p.instar.Ready(p.ctx, 30*time.Second)); err != nil {
+	if err := p.instar.Serve(p.ctx); err != nil {
 		return err
 	}
 	deadlines := p.clockwork(p.instar, p.journal)

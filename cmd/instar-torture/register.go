@@ -87,14 +87,8 @@ func (r register) step(in registerInput, out registerOutput) []any {
 
 // linearizable reads and writes registers under kills and asks porcupine whether some order explains all answers.
 func linearizable(t *torture) error {
-	i, err := t.instar("data", "", "--durability", "interval", "--log-level", "warn")
+	i, err := t.serving("data", "", "--durability", "interval", "--log-level", "warn")
 	if err != nil {
-		return err
-	}
-	if err := i.Start(""); err != nil {
-		return err
-	}
-	if err := i.Ready(t.ctx, 30*time.Second); err != nil {
 		return err
 	}
 	journal := &load.Journal{}

@@ -37,14 +37,8 @@ type mischief struct {
 
 // strange repeats, reorders, delays and forges messages, and writes values by hand, under load.
 func strange(t *torture) error {
-	i, err := t.instar("data", "", append([]string{"--durability", "fsync"}, restless...)...)
+	i, err := t.serving("data", "", append([]string{"--durability", "fsync"}, restless...)...)
 	if err != nil {
-		return err
-	}
-	if err := i.Start(""); err != nil {
-		return err
-	}
-	if err := i.Ready(t.ctx, 30*time.Second); err != nil {
 		return err
 	}
 	r, err := t.reader(i.NATSURL())

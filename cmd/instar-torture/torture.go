@@ -70,6 +70,15 @@ func (t *torture) instar(name, url string, args ...string) (*rig.Instar, error) 
 	return i, nil
 }
 
+// serving is an instar that is up.
+func (t *torture) serving(name, url string, args ...string) (*rig.Instar, error) {
+	i, err := t.instar(name, url, args...)
+	if err != nil {
+		return nil, err
+	}
+	return i, i.Serve(t.ctx)
+}
+
 // reader is connected until the part ends.
 func (t *torture) reader(url string) (*rig.Reader, error) {
 	r, err := rig.OpenReader(url)

@@ -59,14 +59,8 @@ func (t *torture) cutOffUnder(profile string) error {
 		return err
 	}
 	t.onEnd(w.Close)
-	i, err := t.instar(profile, w.URL(), append([]string{"--durability", profile}, restless...)...)
+	i, err := t.serving(profile, w.URL(), append([]string{"--durability", profile}, restless...)...)
 	if err != nil {
-		return err
-	}
-	if err := i.Start(""); err != nil {
-		return err
-	}
-	if err := i.Ready(t.ctx, 30*time.Second); err != nil {
 		return err
 	}
 	journal := &load.Journal{}

@@ -106,8 +106,7 @@ func (g given) chosen() (p place, err error) {
 		}
 		return ""
 	}
-	name, _ := g.context()
-	_, selected := g.context()
+	name, selected := g.context()
 	serverFlag, serverEnv := g.server()
 	switch {
 	case name != "" && serverFlag != "":

@@ -82,6 +82,14 @@ func (i *Instar) Start(failpoint string) error {
 	return err
 }
 
+// Serve starts it and waits until it is ready.
+func (i *Instar) Serve(ctx context.Context) error {
+	if err := i.Start(""); err != nil {
+		return err
+	}
+	return i.Ready(ctx, 30*time.Second)
+}
+
 // Ready waits until it serves.
 func (i *Instar) Ready(ctx context.Context, most time.Duration) error {
 	return i.await(ctx, most, "instar is ready", func() bool { status, _ := i.Readyz(); return status == http.StatusOK })
