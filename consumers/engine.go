@@ -51,6 +51,9 @@ type Deps struct {
 	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
 	// everybody begins with an empty log, and without all of its members it elects no leader.
 	Replicated bool
+
+	// Turn is shared by the engine and the workers of a process; nil makes one for this consumer alone.
+	Turn Turn
 }
 
 func (d Deps) withDefaults() Deps {
@@ -62,6 +65,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Acking == nil {
 		d.Acking = unlocked{}
+	}
+	if d.Turn == nil {
+		d.Turn = NewTurn()
 	}
 	if d.Trace == nil {
 		d.Trace = func(_, parent string, _ ...string) (string, func(error)) { return parent, func(error) {} }

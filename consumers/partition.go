@@ -36,6 +36,7 @@ type partition struct {
 	begun    *suspect // what is written down of it meanwhile
 	before   suspect  // what was written down before
 	alone    uint64   // up to this command each is taken by itself
+	onTurn   bool     // it holds the engine's turn
 }
 
 // delivery is one command as it arrived.

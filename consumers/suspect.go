@@ -24,6 +24,13 @@ const (
 	suspectDead  = suspectAfter + maxFailures
 )
 
+// Turn is held by the consumer of a process that begins what several processes have died with, be it a command or a task: one is
+// begun at a time, so that nothing is counted that others have ended the process beside. All consumers of a process share one.
+type Turn chan struct{}
+
+// NewTurn returns one that nobody holds.
+func NewTurn() Turn { return make(Turn, 1) }
+
 // suspect is what the last process of a consumer found waiting, kept in the bucket of owners.
 type suspect struct {
 	Seq    uint64    `json:"seq"`            // of the first message that was waiting
@@ -63,11 +70,17 @@ func (n note) before(ctx context.Context, seq uint64, at time.Time) (suspect, er
 	return suspect{Seq: seq, Time: at}, nil
 }
 
+// startsBy is how many processes will have begun with it when this one has.
+func (s *suspect) startsBy(process string) int {
+	if s.By == process {
+		return s.Starts
+	}
+	return s.Starts + 1
+}
+
 // begins writes down what this process begins with, and counts the process.
 func (n note) begins(ctx context.Context, s *suspect) error {
-	if s.By != n.process {
-		s.Starts, s.By = s.Starts+1, n.process
-	}
+	s.Starts, s.By = s.startsBy(n.process), n.process
 	if err := n.keep(ctx, s, n.life); err != nil {
 		return fmt.Errorf("cannot write down what %s begins with: %w", n.name, err)
 	}
@@ -120,14 +133,20 @@ func (p *partition) examine(ctx context.Context, batch []delivery) error {
 		p.before, p.begun = before, &begun
 	}
 	alone := p.begun.UpTo
+	suspected := p.begun.Seq == first.seq && p.begun.startsBy(p.e.process) > suspectAfter
+	if suspected {
+		if err := p.takeTurn(ctx); err != nil {
+			return err
+		}
+		p.alone = alone
+	}
 	p.begun.UpTo = max(p.begun.UpTo, last.seq)
 	if err := p.note().begins(ctx, p.begun); err != nil {
 		return err
 	}
-	if p.begun.Seq != first.seq || p.begun.Starts <= suspectAfter {
+	if !suspected {
 		return nil
 	}
-	p.alone = alone
 	if p.broom != nil { // what is done must not come again
 		p.broom.refused = true
 	}
@@ -136,6 +155,30 @@ func (p *partition) examine(ctx context.Context, batch []delivery) error {
 		p.failures[first.seq] = maxFailures
 	}
 	return nil
+}
+
+// takeTurn waits until nothing else that is suspected is under way in this process.
+func (p *partition) takeTurn(ctx context.Context) error {
+	if p.onTurn { // what it waited for came once more
+		return nil
+	}
+	select {
+	case p.e.Turn <- struct{}{}:
+		p.onTurn = true
+		return nil
+	case <-p.leave:
+		return errLeft
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endTurn lets others begin.
+func (p *partition) endTurn() {
+	if p.onTurn {
+		p.onTurn = false
+		<-p.e.Turn
+	}
 }
 
 // comeThrough takes the note back when a batch was the last of what was found waiting.
@@ -159,6 +202,7 @@ func (p *partition) comeThrough(ctx context.Context, last delivery) error {
 // turnBack is for a loop that ends before it has come through: this process lives, so it counts for nothing. What those before it have
 // left stands.
 func (p *partition) turnBack(ctx context.Context) error {
+	defer p.endTurn() // others may have died of what it has begun
 	if p.begun == nil {
 		return nil
 	}
@@ -196,5 +240,11 @@ func (p *partition) inTurn(ctx context.Context, batch []delivery) error {
 			return err
 		}
 	}
-	return p.comeThrough(ctx, last)
+	if err := p.comeThrough(ctx, last); err != nil {
+		return err
+	}
+	if p.through || last.seq >= p.alone {
+		p.endTurn()
+	}
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 // A provider that ends the process each time is found as a command that does so (see suspect.go). Tasks are done beside each
 // other, so each has a note of its own; and only those have one that the process before may have been doing when it died: a task
 // that was there before this process and was delivered before, or that is one of the first, where the consumer died, too. One that
-// was begun by several processes which died is suspected, and done when no other suspected task is, of whatever kind: those that
+// was begun by several processes which died is suspected, and done when nothing else that is suspected is, task or command: those that
 // died beside the one that kills come through then, and that one alone is given up.
 
 // noteLife is how long a note of a task is kept that nobody takes back, because the task has gone another way.
@@ -71,7 +71,7 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg) (survived func() er
 		if err := k.takeTurn(ctx, m); err != nil {
 			return nil, "", err
 		}
-		free = sync.OnceFunc(func() { <-k.w.turn })
+		free = sync.OnceFunc(func() { <-k.w.Turn; <-k.w.turn })
 		time.AfterFunc(longTurn, free)
 	}
 	survived = func() error {
@@ -84,13 +84,25 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg) (survived func() er
 	return survived, "", nil
 }
 
-// takeTurn waits until no other suspected task is under way.
+// takeTurn waits until no other suspected task is under way, and then until no suspected command is: those wait for one task at
+// most.
 func (k *kind) takeTurn(ctx context.Context, m jetstream.Msg) error {
+	if err := k.hold(ctx, k.w.turn, m); err != nil {
+		return err
+	}
+	err := k.hold(ctx, k.w.Turn, m)
+	if err != nil {
+		<-k.w.turn
+	}
+	return err
+}
+
+func (k *kind) hold(ctx context.Context, turn Turn, m jetstream.Msg) error {
 	tick := time.NewTicker(k.w.AckWait / 3)
 	defer tick.Stop()
 	for {
 		select {
-		case k.w.turn <- struct{}{}:
+		case turn <- struct{}{}:
 			return nil
 		case <-tick.C:
 			_ = m.InProgress() // at worst the task comes again

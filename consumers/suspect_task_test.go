@@ -113,7 +113,7 @@ func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
 				}
 				w.eventually(id, func() bool { return w.errand(id) == want })
 			}
-			require.Empty(t, suspects(w), "no note is left")
+			require.Empty(t, suspects(w, "fx-errand-work.>"), "no note is left")
 
 			for _, l := range dead {
 				require.NoError(t, w.dead().Redrive(w.ctx, l.Seq))
@@ -127,8 +127,8 @@ func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
 }
 
 // suspects are the keys of the notes that have not been taken back.
-func suspects(w *world) (keys []string) {
-	for _, m := range w.stream("KV_owners", "$KV.owners."+suspectKey+"fx-errand-work.>") {
+func suspects(w *world, of string) (keys []string) {
+	for _, m := range w.stream("KV_owners", "$KV.owners."+suspectKey+of) {
 		if len(m.Data) > 0 {
 			keys = append(keys, m.Subject)
 		}
@@ -151,7 +151,7 @@ func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
 		<-work.begun
 		stop()
 		require.NoError(t, <-ended)
-		require.Empty(t, suspects(w))
+		require.Empty(t, suspects(w, "fx-errand-work.>"))
 	}
 	k := &worker{tries: map[string]int{}}
 	w.also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)

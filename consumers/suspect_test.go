@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,17 +16,18 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// mortalMachine has a command that ends the process.
-func mortalMachine(kill func()) *machines.Machine {
+// mortalMachine has a command that ends the process, and one that takes a while.
+func mortalMachine(kill, rest func()) *machines.Machine {
 	return machines.Define(machines.Definition[thing]{
 		Name: "mortal", Plural: "mortals", Doc: "For tests.",
 		States: []machines.State[thing]{{Name: "open"}, {Name: "closed", Terminal: true}},
-		Inputs: []machines.Command{{Name: "create", Birth: true}, {Name: "add", Body: addBody{}}, {Name: "kill"}, {Name: "close"}},
+		Inputs: []machines.Command{{Name: "create", Birth: true}, {Name: "add", Body: addBody{}}, {Name: "kill"}, {Name: "rest"}, {Name: "close"}},
 		Events: []machines.EventType{{Name: "mortal.changed", Class: machines.ClassState}},
 		Edges: []machines.Edge[thing]{
 			{From: []string{machines.None}, On: "create", To: "open", Emit: []string{"mortal.changed"}},
 			{From: []string{"open"}, On: "add", To: machines.Same, Emit: []string{"mortal.changed"}, Do: func(t *machines.Tx[thing]) { t.Data.Sum += machines.Body[addBody](t).N }},
 			{From: []string{"open"}, On: "kill", To: machines.Same, Emit: []string{"mortal.changed"}, Do: func(*machines.Tx[thing]) { kill() }},
+			{From: []string{"open"}, On: "rest", To: machines.Same, Emit: []string{"mortal.changed"}, Do: func(t *machines.Tx[thing]) { rest(); t.Data.Sum++ }},
 			{From: []string{"open"}, On: "close", To: "closed", Emit: []string{"mortal.changed"}},
 		},
 	})
@@ -35,12 +37,17 @@ func mortalMachine(kill func()) *machines.Machine {
 type mortal struct {
 	*world
 	kill atomic.Pointer[func()]
+	rest atomic.Pointer[func()]
 	part int
+
+	performer Performer // of effects; nil performs none
+	patience  func()    // before a process dies; may be nil
 }
 
-func mortals(t *testing.T, profile streams.Profile) *mortal {
+func mortals(t *testing.T, profile streams.Profile, beside ...*machines.Machine) *mortal {
 	m := &mortal{part: streams.Partition("mortal", "default.a")}
-	m.world = setup(t, profile, mortalMachine(func() { (*m.kill.Load())() }))
+	own := mortalMachine(func() { (*m.kill.Load())() }, func() { (*m.rest.Load())() })
+	m.world = setup(t, profile, append([]*machines.Machine{own}, beside...)...)
 	return m
 }
 
@@ -58,26 +65,42 @@ func (m *mortal) process() (died bool) {
 	nc, err := streams.Connect(streams.ConnectOptions{Server: m.server, Name: "process", Log: m.Log})
 	require.NoError(m.t, err)
 	defer nc.Close()
-	e := &Engine{Deps: m.Deps, Batch: 8}
-	e.NC = nc
-	e.JS, err = streams.JetStream(nc)
+	deps := m.Deps
+	deps.NC, deps.Turn = nc, NewTurn()
+	deps.JS, err = streams.JetStream(nc)
 	require.NoError(m.t, err)
-	e.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Group: m.Appender.Grouping()})
+	deps.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Group: m.Appender.Grouping()})
 	require.NoError(m.t, err)
-	defer e.Appender.Close()
-	dead := make(chan struct{}, 1)
+	defer deps.Appender.Close()
+	e := &Engine{Deps: deps, Batch: 8}
+	dead := make(chan struct{})
+	die := sync.OnceFunc(func() { close(dead) })
 	kill := func() {
-		nc.Close()
-		select {
-		case dead <- struct{}{}:
-		default: // at the end of the test
+		if m.patience != nil {
+			m.patience()
 		}
+		nc.Close()
+		die()
 		<-m.ctx.Done()
 	}
+	rest := func() { // who dies beside it dies before it is over
+		select {
+		case <-dead:
+			<-m.ctx.Done()
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
 	m.kill.Store(&kill)
+	m.rest.Store(&rest)
 	ctx, stop := context.WithCancel(m.ctx)
 	ended := make(chan struct{})
-	m.running.Go(func() { _ = e.Run(ctx); close(ended) })
+	m.running.Go(func() {
+		defer close(ended)
+		if m.performer != nil {
+			m.running.Go(func() { _ = (&Workers{Deps: deps, Performers: map[string]Performer{"errand": m.performer}}).Run(ctx) })
+		}
+		_ = e.Run(ctx)
+	})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -86,7 +109,7 @@ func (m *mortal) process() (died bool) {
 			stop()
 			return true
 		case <-tick.C:
-			if len(m.waiting()) == 0 && m.noted() == (suspect{}) { // it takes its note back when all have ended
+			if len(m.waiting())+len(m.stream(streams.EffectStream, ">")) == 0 && len(suspects(m.world, "*")) == 0 { // it takes its note back when all have ended
 				stop()
 				<-ended
 				return false
@@ -158,6 +181,86 @@ func TestACommandThatKillsTheProcessIsGivenUp(t *testing.T) {
 			}
 			require.Zero(t, m.noted(), "the note is taken back")
 		})
+	}
+}
+
+// Commands that take longer wait in other partitions, so they are under way whenever the process dies. They are done in the end,
+// and given up is the one that kills.
+func TestCommandsBesideAKillerAreNotGivenUp(t *testing.T) {
+	t.Parallel()
+	m := mortals(t, streams.Interval)
+	m.send("a", "create", "")
+	beside := map[int]string{}
+	for i := 0; len(beside) < 4; i++ {
+		id := fmt.Sprint("o", i)
+		if n := streams.Partition("mortal", "default."+id); n != m.part && beside[n] == "" {
+			beside[n] = id
+			m.send(id, "create", "")
+		}
+	}
+	require.False(t, m.process())
+	m.send("a", "kill", "")
+	for _, id := range beside {
+		m.send(id, "rest", "")
+	}
+	deaths := 0
+	for ; m.process(); deaths++ {
+		require.LessOrEqual(t, deaths, suspectDead)
+	}
+	for _, id := range beside {
+		e, _ := m.entity(m.Machines[0], "default."+id)
+		require.Equal(t, 1, e.Data.(*thing).Sum, id)
+	}
+	letters, err := m.dead().List(m.ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	require.True(t, strings.HasSuffix(letters[0].Subject, ".kill"), letters[0].Subject)
+	require.Empty(t, suspects(m.world, "*"))
+}
+
+// slow is a provider that takes a while.
+type slow struct{ rest func() }
+
+func (s slow) Perform(context.Context, machines.Task) machines.Result {
+	s.rest()
+	return machines.Result{Data: workBody{How: "worked"}}
+}
+
+// A task is under way whenever a command ends the process: it is done in the end, and the commands that kill are given up.
+func TestATaskBesideAKillerIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	m := mortals(t, streams.Interval, errandMachine)
+	begun := make(chan struct{}, 1)
+	m.performer = slow{func() {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		(*m.rest.Load())()
+	}}
+	m.patience = func() { // the task begins first, if it does
+		select {
+		case <-begun:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	_, err := m.Commands.Send(m.ctx, streams.Command{Machine: "errand", Key: "default.e", Name: "create"})
+	require.NoError(t, err)
+	m.send("a", "create", "")
+	m.send("a", "kill", "")
+	m.send("a", "kill", "")
+	deaths := 0
+	for ; m.process(); deaths++ {
+		require.LessOrEqual(t, deaths, 2*suspectDead)
+		require.NoError(t, m.JS.DeleteConsumer(m.ctx, streams.EffectStream, "fx-errand-work"))
+	}
+	m.start() // for the result
+	m.eventually("it is done", func() bool { return m.errand("e") == "done" })
+	letters, err := m.dead().List(m.ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 2)
+	for _, l := range letters {
+		require.True(t, strings.HasSuffix(l.Subject, ".kill"), l.Subject)
 	}
 }
 
