@@ -49,7 +49,7 @@ func TestLeftAloneItIsCalm(t *testing.T) {
 		before = stored()
 		return last == before
 	}, patience, 3*time.Second)
-	until, probes := time.Now().Add(renewalsAgain+time.Second), c.count(fails)
+	until, probes := time.Now().Add(3*sameAgain+time.Second), c.count(fails)
 	require.Eventually(t, func() bool { return time.Now().After(until) }, 2*patience, time.Second)
 	require.Equal(t, before, stored())
 	require.Greater(t, c.count(fails), probes, "it is looked at all the while")

@@ -119,7 +119,7 @@ func (l *loop) ailing(t *tracked, now time.Duration) bool {
 	case d.Protected && !t.found(): // nothing takes it out
 		return false
 	}
-	return l.ask(t, now, instance.ReportFailed, l.failure(t))
+	return l.askOut(t, now, instance.ReportFailed, l.failure(t), probing(t.kind) && t.leaves())
 }
 
 func (l *loop) evidence(t *tracked) instance.Evidence {
@@ -166,7 +166,7 @@ func (l *loop) silence(t *tracked, now time.Duration) {
 	}
 	v := l.evidence(t)
 	v.Output = fmt.Sprintf("silent for %s", (now - max(t.seen, l.floor)).Round(time.Millisecond))
-	if l.ask(t, now, instance.ReportMissed, v) {
+	if l.askOut(t, now, instance.ReportMissed, v, t.leaves()) {
 		t.passes = 0
 	}
 }

@@ -39,8 +39,10 @@
 //     by a time-out or as unreachable) than do answer, doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by
 //     that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind holds where
 //     it arose: in the zone of a service by its instances, in a namespace by its zones, at least two, and everywhere by
-//     namespaces, at least two, with one vote each. It is for 30 s; what lasts longer protects each zone there that has a loss,
-//     until as many answer as do not. Then failures without an answer are counted anew, those that were answered are not.
+//     namespaces, at least two, with one vote each; where most of a zone or a namespace do answer, nothing is doubted for what
+//     is dark elsewhere. It is for 30 s; what lasts longer protects each zone there that has a loss, until as many answer as do
+//     not. Then failures without an answer are counted anew, those that were answered are not. What speaks for an instance, or
+//     for a zone that is protected, is told in any doubt.
 //   - An instance is lost when it was silent for its TTL, or its probes fail, fall in a row. When more than 15 % of those of a
 //     service in a zone, and at least three, are lost without an answer within a window (the longest TTL and grace, or
 //     time for fall probes; at least 30 s), or more than half in whatever way, none is taken out: preservation gets losses,
@@ -49,7 +51,7 @@
 //     cause, in random order; and so do those whose protection ends. What an instance says of itself (critical), and what
 //     an alias follows, counts at once.
 //   - Flapping is scored by hard states only: after rise passes or fall failures in a row. At most 15 % of a zone, but two in
-//     any case, are held down, and none where it is protected.
+//     any case, are held down, none where it is protected, and never the last of its service that is found.
 //   - Nothing is stored to say that nothing changed: a zone that is held, an instance that is protected or held down, and one
 //     that is overdue have no deadline that is set again and again. Their state is in the record, and the next owner finds it.
 //   - A drain is completed early when the instance has said since it began that nothing is in flight (inFlight 0, in a

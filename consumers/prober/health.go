@@ -153,7 +153,8 @@ func (z *zone) scopes() [3]string {
 
 // tally is what gives answers in a scope and what does not: instances of a zone, zones of a namespace, namespaces of the
 // node. Each has one vote in the scope above, however many are in it: none of them alone turns off what is found out
-// about the others, neither by bad luck nor on purpose.
+// about the others, neither by bad luck nor on purpose. Where most do give answers, nothing is doubted for what is dark
+// elsewhere, however much that is: the nearest evidence counts.
 type tally struct{ failed, answered, instances int }
 
 func (y *tally) dark() bool { return y.failed > y.answered }
@@ -175,7 +176,9 @@ func (l *loop) weigh(now time.Duration) {
 	}
 	tallies := l.tallies(now)
 	var began []string
+	light := map[string]bool{}
 	for scope, y := range tallies {
+		light[scope] = y.answered > y.failed
 		_, was := l.dark[scope]
 		alone := y.failed < 2 && !strings.Contains(scope, ".") // the one vote for it is doubted in its own scope
 		if y.dark() && !alone && (y.instances >= blindCount || was) {
@@ -189,17 +192,21 @@ func (l *loop) weigh(now time.Duration) {
 	for scope := range l.dark {
 		if tallies[scope] == nil {
 			delete(l.dark, scope)
-			l.pardon(scope)
 		}
-	}
-	if len(began) == 0 {
-		return
 	}
 	if l.dark == nil {
 		l.dark = map[string]time.Duration{}
 	}
 	for _, scope := range began {
 		l.dark[scope] = now
+	}
+	for _, s := range l.services {
+		for _, z := range s.zones {
+			l.shade(z, light)
+		}
+	}
+	if len(began) == 0 {
+		return
 	}
 	l.log.Warn("most probes fail at once: this node doubts what it sees there", "scopes", len(began), "widest", cmp.Or(slices.MinFunc(began, shorter), "all"), "instances", len(l.failed))
 }
@@ -249,12 +256,23 @@ func (l *loop) tallies(now time.Duration) map[string]*tally {
 	return all
 }
 
-// pardon forgets failures without an answer of a scope that is not dark any more: they may have been this node's fault.
-// What answered that it is not well has said so itself.
-func (l *loop) pardon(scope string) {
-	for _, t := range l.tracked {
-		scopes := t.zone.scopes()
-		if !slices.Contains(scopes[:], scope) {
+// shade notes since when a zone is in the dark: by its narrowest scope in which most give answers, and those within. When
+// it is not any more, failures without an answer are forgotten: they may have been this node's fault. What answered that
+// it is not well has said so itself.
+func (l *loop) shade(z *zone, light map[string]bool) {
+	was := z.dark
+	z.dark = 0
+	for _, scope := range z.scopes() {
+		z.dark = max(z.dark, l.dark[scope])
+		if light[scope] {
+			break
+		}
+	}
+	if was == 0 || z.dark != 0 {
+		return
+	}
+	for t := range z.service.members {
+		if t.zone != z {
 			continue
 		}
 		if t.lit++; t.last != nil && unanswered(t.last.Class) {
@@ -263,25 +281,12 @@ func (l *loop) pardon(scope string) {
 	}
 }
 
-// darkened: most probes in a scope of the zone fail.
-func (l *loop) darkened(z *zone) bool { return l.darkSince(z) != 0 }
-
-// darkSince is when the last scope of the zone that is dark became so; 0 is that none is.
-func (l *loop) darkSince(z *zone) (since time.Duration) {
-	if len(l.dark) > 0 {
-		for _, scope := range z.scopes() {
-			since = max(since, l.dark[scope])
-		}
-	}
-	return since
-}
+// darkened: most probes in a scope that speaks for the zone fail.
+func (z *zone) darkened() bool { return z.dark != 0 }
 
 // blinded: most probes in a scope of the zone fail, and that is new. What lasts longer is not believed either: see
 // [loop.losses].
-func (l *loop) blinded(z *zone, now time.Duration) bool {
-	since := l.darkSince(z)
-	return since != 0 && l.new(since, now)
-}
+func (l *loop) blinded(z *zone, now time.Duration) bool { return z.darkened() && l.new(z.dark, now) }
 
 func (l *loop) new(since, now time.Duration) bool { return now-since < cmp.Or(l.blinds, blindFor) }
 

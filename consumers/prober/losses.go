@@ -102,7 +102,7 @@ func (l *loop) losses(z *zone, now time.Duration, which counting) preservation.L
 			}
 		}
 	}
-	n := preservation.Losses{Total: total, Expiring: mute, Window: window.String(), Limit: preservation.DefaultLimit, Blind: l.darkened(z)}
+	n := preservation.Losses{Total: total, Expiring: mute, Window: window.String(), Limit: preservation.DefaultLimit, Blind: z.darkened()}
 	if n.Exceed() || lost == mute {
 		return n
 	}
@@ -125,32 +125,58 @@ func (l *loop) window(z *zone) time.Duration {
 	return window
 }
 
-// mayExpire counts those that do, by whatever cause.
-func (s *service) mayExpire(now time.Duration) bool {
+// full reports whether so many were taken out in this sweep, by whatever cause, that no other one may be.
+func (s *service) full(now time.Duration) bool {
 	if s.sweepAt == 0 || now-s.sweepAt > expirySweep {
 		s.sweepAt, s.expired = now, 0
 	}
-	if s.expired >= bound(len(s.members)) {
+	return s.expired >= bound(len(s.members))
+}
+
+// askOut is ask for what may take an instance out, which has a place in the sweep then.
+func (l *loop) askOut(t *tracked, now time.Duration, input string, data any, out bool) bool {
+	if !l.ask(t, now, input, data) {
 		return false
 	}
-	s.expired++
+	if out {
+		t.service.expired++
+		t.sweepAt = t.service.sweepAt
+	}
 	return true
+}
+
+// leaves reports whether what speaks against an instance may take it out: one that is protected becomes suspect.
+func (t *tracked) leaves() bool { return t.found() && !t.rec.Data.Protected }
+
+// stays gives the place of an instance that was not taken out after all to another one.
+func (t *tracked) stays() {
+	if t.sweepAt != 0 && t.sweepAt == t.service.sweepAt {
+		t.service.expired--
+	}
+	t.sweepAt = 0
 }
 
 // bound is how many of so many may be taken out at once.
 func bound(total int) int { return max(leastExpired, int(preservation.DefaultLimit*float64(total))) }
 
-// mayHold reports whether one more instance of a zone may be held down for flapping.
+// mayHold reports whether one more instance of a zone may be held down for flapping, and is not the last of its service
+// that is found.
 func (t *tracked) mayHold() bool {
-	held, total := 1, 0
+	held, total, others := 1, 0, 0
 	for m := range t.service.members {
-		if m.zone != t.zone || !m.owned || !m.active() {
+		if !m.owned || !m.active() {
 			continue
 		}
-		total++
-		if m != t && (m.state == instance.Flapping || m.sent.what == instance.ReportFlap && (m.asking || m.await > m.revision)) {
+		down := m != t && (m.state == instance.Flapping || m.sent.what == instance.ReportFlap && (m.asking || m.await > m.revision))
+		if m != t && !down && (m.found() || m.state == instance.Suspect) {
+			others++
+		}
+		if m.zone != t.zone {
+			continue
+		}
+		if total++; down {
 			held++
 		}
 	}
-	return held <= bound(total)
+	return others > 0 && held <= bound(total)
 }

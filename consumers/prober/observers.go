@@ -55,7 +55,7 @@ func rank(node, key string) uint64 {
 
 // share tells the owner what this node saw.
 func (l *loop) share(t *tracked, r *instance.Result) {
-	if t.owned || !l.trusted(t.zone, l.now()) || l.darkened(t.zone) && !r.OK && unanswered(r.Class) {
+	if t.owned || !l.trusted(t.zone, l.now()) || t.zone.darkened() && !r.OK && unanswered(r.Class) {
 		return
 	}
 	o := observation{Evidence: l.evidence(t), OK: r.OK}
@@ -95,7 +95,7 @@ func (l *loop) told(m *nats.Msg) {
 // opinions are what the observers see, this node's own first, as far as it is fresh.
 func (l *loop) opinions(t *tracked, now time.Duration) []view {
 	var list []view
-	if t.passes > 0 || t.fails > 0 && l.trusted(t.zone, now) && (!l.darkened(t.zone) || t.last == nil || !unanswered(t.last.Class)) {
+	if t.passes > 0 || t.fails > 0 && l.trusted(t.zone, now) && (!t.zone.darkened() || t.last == nil || !unanswered(t.last.Class)) {
 		o := observation{Evidence: l.failure(t), OK: t.passes > 0}
 		o.Consecutive = max(t.passes, t.fails)
 		list = append(list, view{o, now})
@@ -120,10 +120,14 @@ func (l *loop) voted(t *tracked, now time.Duration) bool {
 	for _, v := range l.opinions(t, now) {
 		v.Observers = max(len(l.nodes), 1) // there may be fewer than the check asks for
 		input := report(t, &v)
-		if !v.OK && input != "" && (l.lost(t, now) != nil || t.rec.Data.Protected) && l.keeps(t, now) {
+		if input == "" {
 			continue
 		}
-		if input != "" && l.ask(t, now, input, v.Evidence) {
+		lost := !v.OK && l.lost(t, now) != nil
+		if (lost || !v.OK && t.rec.Data.Protected) && l.keeps(t, now) {
+			continue
+		}
+		if l.askOut(t, now, input, v.Evidence, lost && t.leaves()) {
 			return true
 		}
 	}

@@ -15,8 +15,7 @@ const (
 	lossesFresh = 50 * time.Millisecond
 	lossesAgain = 2 * time.Second
 
-	renewalsAgain = 30 * time.Second // when they changed nothing
-	deniedFor     = 30 * time.Second // an operator has released it: ask again then
+	deniedFor = 30 * time.Second // an operator has released it: ask again then
 )
 
 // zone is how a service stands in one.
@@ -32,6 +31,7 @@ type zone struct {
 	ignore  time.Duration // what was lost before then is dead, and no loss
 	counted time.Duration // when losses were counted
 	losses  preservation.Losses
+	dark    time.Duration // since when most of what speaks for it gives no answer; 0 is that it does not
 }
 
 // protects reports whether nothing may expire.
@@ -133,7 +133,7 @@ func (l *loop) keeps(t *tracked, now time.Duration) bool {
 		t.retryAt = now + sweepEvery
 	case (t.found() || t.state == instance.Suspect) && l.preserves(t, now):
 		t.retryAt = now + sweepEvery
-	case t.found() && !t.service.mayExpire(now):
+	case t.found() && t.service.full(now):
 		t.retryAt = now + spread(expirySweep)
 	default:
 		return false
@@ -177,10 +177,11 @@ func (l *loop) shielded(t *tracked, now time.Duration) bool {
 	}
 	switch {
 	case !z.protects():
-		if lost && !t.service.mayExpire(now) {
+		if lost && t.service.full(now) {
 			t.retryAt = now + spread(expirySweep)
 			return false
 		}
+		return l.askOut(t, now, instance.ReportUnprotect, nil, lost)
 	case !lost && (z.state == preservation.Recovering && !z.tripped || t.critical()): // it speaks for itself
 	default:
 		return false
@@ -188,27 +189,33 @@ func (l *loop) shielded(t *tracked, now time.Duration) bool {
 	return l.ask(t, now, instance.ReportUnprotect, nil)
 }
 
-// renew looks at the zones that are protected: enough may be well again, or too few after all. What changes nothing is
-// not told: a hold has no deadline, and what begins by itself ends by one that was set then.
+// renew looks at the zones that are protected: enough may be well again, which was seen, so that a node that doubts
+// itself says it, too; or too few after all. What changes nothing is not told: a hold has no deadline, and what begins by
+// itself ends by one that was set then. What was not answered is told again, with how it is by then.
 func (l *loop) renew(s *service, now time.Duration) {
 	if l.Preservations == nil || !l.owned.Has(streams.Partition(instance.Machine.Name, s.name)) {
 		return
 	}
 	for _, z := range s.zones {
-		if !z.protects() || z.held || now-z.askedAt < lossesAgain || !l.trusted(z, now) {
+		if !z.protects() || z.held || now-z.askedAt < lossesAgain {
 			continue
 		}
-		switch {
-		case z.tripped:
-			l.tell(z, preservation.ReportLosses, z.losses, now)
-		case z.state == preservation.Protected:
+		if z.state == preservation.Protected {
 			if n := l.losses(z, now, proven); !n.Exceed() {
 				l.tell(z, preservation.ReportRenewals, n, now)
 			}
-		case z.state == preservation.Recovering:
-			if n := l.losses(z, now, all); n.Exceed() {
-				l.tell(z, preservation.ReportLosses, n, now)
-			}
+			continue
+		}
+		if !l.trusted(z, now) {
+			continue
+		}
+		switch n := l.losses(z, now, all); {
+		case n.Exceed():
+			z.losses = n
+			l.tell(z, preservation.ReportLosses, n, now)
+		case z.tripped:
+			z.tripped = false
+			l.visitZone(z)
 		}
 	}
 }
@@ -221,15 +228,13 @@ func (l *loop) tell(z *zone, input string, n preservation.Losses, now time.Durat
 	}
 }
 
-// zoneAnswered: when losses do not protect it, an operator has said so; when renewals change nothing, one holds it.
+// zoneAnswered: when losses do not protect it, an operator has said so.
 func (l *loop) zoneAnswered(a *answer, now time.Duration) {
 	z := a.z
 	switch {
 	case a.err != nil:
 	case a.answer.Outcome != machines.Applied && a.answer.Outcome != machines.Unchanged:
 		// Refused as that of an earlier claim, or given up: nobody has decided anything about the zone.
-	case a.cmd.Name == preservation.ReportRenewals && a.answer.Outcome != machines.Applied:
-		z.askedAt = now + renewalsAgain
 	case a.cmd.Name == preservation.ReportLosses && a.answer.State != preservation.Protected:
 		z.tripped, z.denied, z.ignore = false, now+deniedFor, now
 		l.visitZone(z)

@@ -143,6 +143,8 @@ func tooOften(t *testing.T, w *world, c *script) {
 
 func flapping(t *testing.T, w *world, c *script) {
 	key := "default.flap.a"
+	w.register(t, "default.flap.b", instance.RegisterBody{}) // else it would be the last that is found
+	w.becomes(t, "default.flap.b", instance.Healthy, patience)
 	w.register(t, key, instance.RegisterBody{Check: quick, Policy: instance.Policy{Rise: 1, Fall: 1}})
 	w.becomes(t, key, instance.Healthy, patience)
 	end := time.Now().Add(patience)

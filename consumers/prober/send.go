@@ -60,7 +60,7 @@ func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
 	if !ok {
 		return false
 	}
-	t.sayAt = 0
+	t.sayAt, t.sweepAt = 0, 0
 	t.asking, t.sent, t.sentAt, t.again = true, said, t.revision, now+sameAgain
 	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true
@@ -113,6 +113,7 @@ func (l *loop) pump() {
 		if !l.holds(&a) {
 			if a.t != nil && !a.t.gone() {
 				a.t.asking, a.t.sent = false, saying{}
+				a.t.stays()
 				l.plan(a.t, l.now())
 			}
 			continue
@@ -170,6 +171,7 @@ func (l *loop) answered(a *answer) {
 	case a.answer.Outcome == machines.Applied:
 		t.await, t.until = a.answer.Revision, now+awaitWithin
 	default: // somebody was faster, or there was nothing to change
+		t.stays()
 		l.log.Debug("a report changed nothing", "instance", t.key, "report", a.cmd.Name, "outcome", a.answer.Outcome, "refusal", a.answer.Refusal)
 	}
 	l.decide(t, now)

@@ -57,6 +57,7 @@ type tracked struct {
 	idle    bool   // it has said since that nothing is in flight
 
 	asking  bool
+	sweepAt time.Duration // sweep of its service in which it has a place to be taken out; 0 is none
 	unsaid  int           // reports in a row that were not answered
 	sayAt   time.Duration // then the next may be sent, and is looked for; 0 is at any time
 	await   uint64        // revision that the last answer told of; nothing is decided before it is here

@@ -1,0 +1,238 @@
+package prober
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/streams"
+)
+
+// still is a loop that owns everything, sends nothing, and whose clock only the test moves.
+type still struct {
+	*loop
+	at       time.Duration
+	revision uint64
+}
+
+func newStill(w *world) *still {
+	s := &still{at: time.Second}
+	p := &Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances, Preservations: w.preservations, Node: "node-a", clock: func() time.Duration { return s.at }}
+	s.loop = p.newLoop(w.ctx)
+	s.claim(consumers.All, 0)
+	s.asking.running = 2 * maxAsking
+	return s
+}
+
+// instance tracks one in that state, which is probed; key is namespace.service.id.
+func (s *still) instance(key, state string) *tracked {
+	ns, service, id, _ := streams.SplitKey(key)
+	s.revision++
+	rec := &instance.Record{Namespace: ns, Service: service, ID: id, State: state, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}}}
+	s.take(&kv.Item{Key: key, State: state, Revision: s.revision, Value: rec})
+	t := s.tracked[key]
+	t.passes, t.answers, t.probing = rec.Data.Rise(), s.at, true
+	return t
+}
+
+func (s *still) instances(service string, n int, state string) []*tracked {
+	var all []*tracked
+	for i := range n {
+		all = append(all, s.instance(fmt.Sprintf("%s.i-%d", service, i), state))
+	}
+	return all
+}
+
+// fails makes all probes of it fail with a result from now on.
+func (s *still) fails(r instance.Result, all ...*tracked) {
+	for _, t := range all {
+		for range t.rec.Data.Fall() {
+			s.count(t, r)
+		}
+		s.weighDoubt(t, &r, s.at)
+	}
+}
+
+// news is how a zone stands in the index.
+func (s *still) news(z *zone, state string) {
+	s.preservation(&kv.Item{Key: z.key, State: state, Value: &preservation.Data{}})
+}
+
+// sent are the reports that wait to be sent, which are taken.
+func (s *still) sent() []string {
+	names := []string{}
+	for _, a := range s.asking.waiting {
+		names = append(names, a.cmd.Name)
+	}
+	s.asking.waiting = nil
+	return names
+}
+
+// That a zone is well again is seen, also by a node that misses its own timers: only what speaks against somebody waits
+// until it trusts itself.
+func TestDoubtDelaysNoRelease(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	all := l.instances("default.web", 4, instance.Healthy)
+	z := all[0].zone
+	l.news(z, preservation.Protected)
+	l.score = maxDoubt
+	l.at += lossesAgain
+	l.renew(z.service, l.at)
+	require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
+
+	l.news(z, preservation.Recovering)
+	l.fails(refused, all...)
+	l.at += lossesAgain
+	l.renew(z.service, l.at)
+	require.Empty(t, l.sent())
+	l.score = 0
+	l.renew(z.service, l.at)
+	require.Equal(t, []string{preservation.ReportLosses}, l.sent())
+}
+
+// A report that was repeated because its answer took long changes nothing. That says nothing about the next protection.
+func TestAReleaseThatWasToldTwiceDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	z := l.instances("default.web", 4, instance.Healthy)[0].zone
+	l.news(z, preservation.Protected)
+	for range 2 {
+		l.at += lossesAgain
+		l.renew(z.service, l.at)
+		require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
+	}
+	for _, outcome := range []string{machines.Applied, machines.Unchanged} {
+		l.zoneAnswered(&answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportRenewals}}, answer: machines.Answer{Outcome: outcome}}, l.at)
+	}
+	l.news(z, preservation.Recovering)
+	l.news(z, preservation.Protected)
+	l.at += lossesAgain
+	l.renew(z.service, l.at)
+	require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
+}
+
+// A report of losses that did not arrive is repeated with what is lost by then, be it long ago; when that is not too much
+// any more, the zone is not protected.
+func TestLossesThatWereNotHeardAreCountedAnew(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	all := l.instances("default.web", 4, instance.Healthy)
+	z := all[0].zone
+	l.fails(timedOut, all...)
+	l.decide(all[0], l.at)
+	require.Contains(t, l.sent(), preservation.ReportLosses)
+	require.True(t, z.tripped)
+	l.at += time.Hour
+	l.renew(z.service, l.at)
+	require.Equal(t, []string{preservation.ReportLosses}, l.sent())
+	require.Equal(t, 4, z.losses.Expiring)
+	for _, it := range all[1:] {
+		l.count(it, instance.Result{OK: true})
+	}
+	l.at += lossesAgain
+	l.renew(z.service, l.at)
+	require.Empty(t, l.sent())
+	require.False(t, z.protects())
+}
+
+// A takeout that was refused, or not sent, took nobody out: another instance may go instead.
+func TestARefusedTakeoutLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(l *still, first ask){
+		"refused": func(l *still, first ask) {
+			l.answered(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
+		},
+		"not sent": func(l *still, first ask) {
+			l.asking.waiting, l.asking.running = []ask{first}, 0
+			l.claims[first.fence.Partition]++
+			l.pump()
+			l.claims[first.fence.Partition]--
+			l.asking.running = 2 * maxAsking
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newStill(setup(t))
+			l.Preservations = nil
+			all := l.instances("default.web", leastExpired+1, instance.Healthy)
+			l.fails(refused, all...)
+			for _, it := range all {
+				l.decide(it, l.at)
+			}
+			require.Len(t, l.asking.waiting, leastExpired, "so many go in a sweep")
+			first := l.asking.waiting[0]
+			l.sent()
+			end(l, first)
+			if name == "refused" {
+				for range 5 { // it was said, and is not said again at once: that takes no place either
+					l.decide(first.t, l.at)
+				}
+			} else {
+				l.sent()
+			}
+			last := all[leastExpired]
+			last.retryAt = 0
+			l.decide(last, l.at)
+			require.True(t, last.asking)
+		})
+	}
+}
+
+// Namespaces that are dark make a node doubt what it sees of others; not of a zone or a namespace in which most of what it
+// probes does answer: their evidence is nearer.
+func TestWhatAnswersIsNotDarkenedFromElsewhere(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	dark := append(l.instances("red.web", 6, instance.Healthy), l.instances("blue.web", 6, instance.Healthy)...)
+	ours := l.instances("green.web", 10, instance.Healthy)
+	alone := l.instance("green.batch.a", instance.Healthy)
+	other := l.instance("black.web.a", instance.Healthy)
+	l.fails(timedOut, dark...)
+	l.fails(timedOut, ours[0], alone, other)
+	l.at += time.Second
+	l.weigh(l.at)
+	require.True(t, dark[0].zone.darkened())
+	require.True(t, other.zone.darkened(), "nothing speaks for it but the others")
+	require.False(t, ours[0].zone.darkened())
+	require.True(t, l.trusted(ours[0].zone, l.at))
+
+	for _, it := range dark {
+		l.count(it, instance.Result{OK: true})
+		l.weighDoubt(it, &instance.Result{OK: true}, l.at)
+	}
+	l.at += time.Second
+	l.weigh(l.at)
+	require.False(t, dark[0].zone.darkened())
+	require.False(t, other.zone.darkened())
+	l.renewed(ours[0])
+	l.renewed(other)
+	require.Positive(t, ours[0].fails, "it was no doubt of this one that ended")
+	require.Zero(t, other.fails)
+}
+
+// What is held down for flapping is never the last of its service that is found.
+func TestFlappingLeavesOne(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	lone := l.instance("default.lone.a", instance.Healthy)
+	require.False(t, lone.mayHold())
+	pair := l.instances("default.pair", 2, instance.Healthy)
+	require.True(t, pair[0].mayHold())
+	pair[0].sent, pair[0].asking = saying{what: instance.ReportFlap}, true
+	require.False(t, pair[1].mayHold(), "the other one is on its way to be held down")
+	pair[0].asking, pair[0].state = false, instance.Flapping
+	require.False(t, pair[1].mayHold())
+	pair[0].state = instance.Unhealthy
+	require.False(t, pair[1].mayHold())
+	trio := l.instances("default.trio", 3, instance.Healthy)
+	trio[0].state, trio[1].state = instance.Flapping, instance.Suspect
+	require.True(t, trio[2].mayHold())
+}
