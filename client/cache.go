@@ -16,16 +16,32 @@ import (
 const recallAfter = 2 * time.Second
 
 // store is the file with the last known instances of one service, which other processes may write, too. What is in it held
-// at its time of modification.
+// at its time of modification; of one that lies in the future, because a clock was put back, nobody can tell.
 type store struct {
 	path    string // empty: there is none
 	touched time.Time
-	mine    os.FileInfo // of what was written or touched last
+	mine    os.FileInfo      // of what was written or touched last
+	clock   func() time.Time // nil is time.Now; for tests
+}
+
+func (s *store) now() time.Time {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return time.Now()
 }
 
 // owns reports whether nobody else has written the file since.
 func (s *store) owns(there os.FileInfo) bool {
 	return s.mine != nil && os.SameFile(there, s.mine) && there.ModTime().Equal(s.mine.ModTime())
+}
+
+// heldThen is when what is in a file held: very long ago where that is not known.
+func (s *store) heldThen(there os.FileInfo) time.Time {
+	if at := there.ModTime(); at.Sub(s.now()) < ackEvery { // of two machines that share it, one may be ahead
+		return at
+	}
+	return time.Unix(0, 0)
 }
 
 // stored is what is in it.
@@ -61,7 +77,7 @@ func (s *store) read() (stored, time.Time, bool) {
 	if err != nil || json.Unmarshal(raw, &had) != nil || len(had.Instances) == 0 {
 		return stored{}, time.Time{}, false
 	}
-	return had, about.ModTime(), true
+	return had, s.heldThen(about), true
 }
 
 // write replaces the file at once or not at all, with what held at a time. Of a service without instances none is begun: names may come from
@@ -74,7 +90,7 @@ func (s *store) write(now stored, heard time.Time) bool {
 	switch there, err := os.Stat(s.path); {
 	case err != nil && len(now.Instances) == 0:
 		return true
-	case err == nil && !s.owns(there) && there.ModTime().After(heard):
+	case err == nil && !s.owns(there) && s.heldThen(there).After(heard):
 		return false
 	}
 	raw, err := json.Marshal(now)
@@ -93,7 +109,7 @@ func (s *store) write(now stored, heard time.Time) bool {
 	if err != nil {
 		_ = os.Remove(part.Name()) // as far as that can be done
 	}
-	s.touched = time.Now()
+	s.touched = s.now()
 	return true
 }
 
@@ -109,7 +125,7 @@ func (s *store) touch(now stored, at time.Time) {
 	case err == nil && s.owns(there):
 		_ = os.Chtimes(s.path, at, at)
 		s.mine, _ = os.Stat(s.path)
-	case err != nil || at.Sub(there.ModTime()) >= ackEvery:
+	case err != nil || at.Sub(s.heldThen(there)) >= ackEvery:
 		s.write(now, at)
 	}
 }
