@@ -12,7 +12,7 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-// crowd fills the tables with 100,000 rows each: all of the log are parked, behind the first ones of 100 aggregates; all events are
+// crowd fills the tables with 100,000 rows each: all but 1000 of the log are parked, behind the first ones of 100 aggregates; all events are
 // sent; and all were published late.
 func (s *shop) crowd() {
 	s.t.Helper()
@@ -23,7 +23,7 @@ func (s *shop) crowd() {
 		select outbox_uuid_v7(), 'order', 'a' || n % 100, 'order.paid', convert_to(repeat('x', 100), 'UTF8'), outbox_shard('order', 'a' || n % 100, 4) from generate_series(1, 100000) n`)
 	s.exec(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at)
 		select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, case when seq <= 100 then 'FAILED' else 'NEW' end,
-			case when seq <= 20 then now() when seq <= 100 then now() + interval '1 hour' end from outbox_log`)
+			case when seq <= 20 then now() when seq <= 100 then now() + interval '1 hour' end from outbox_log where seq <= 99000`)
 	s.exec(`insert into outbox_late (shard, seq, event_id, day, marker, sent_at) select shard, seq, event_id, day, seq, now() from outbox_log`)
 	s.exec(`insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, generation) select 'crowd', 'log', n, 's', 'p', 1, 'c', 1 from generate_series(0, 3) n`)
 	s.exec(`insert into outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload, shard, status, sent_at)
@@ -64,7 +64,12 @@ func TestNoQueryOfARelayReadsAWholeTable(t *testing.T) {
 	late := func(what string) string {
 		return `array(select ` + what + ` from outbox_late where shard = 1 and marker >= 99000 order by seq)`
 	}
-	wait, waitArgs := positional(t, sqlWaitingOfLog, pgx.NamedArgs{"source": `'crowd'`, "mode": `'log'`, "shard": "1", "generation": "1", "seqs": of(seqs, 1, 1000), "ids": of(events, 1, 1000)})
+	row := pgx.NamedArgs{"source": `'crowd'`, "mode": `'log'`, "shard": "1", "generation": "1", "seq": "100000", "id": "(select event_id from outbox_log where seq = 100000)", "type": `'order'`, "aggregate": `'a7'`,
+		"event": `'order.paid'`, "notBefore": "null", "message": `'x'`, "state": `'NEW'`, "attempts": "0", "wait": "1", "why": `''`}
+	park, parkArgs := positional(t, fmt.Sprintf(sqlInsertParked, sqlOfLog), row)
+	parkMessage, parkMessageArgs := positional(t, fmt.Sprintf(sqlInsertParked, sqlOfMessage), row)
+	waitMessage, waitMessageArgs := positional(t, sqlWaitingOfMessage, row)
+	wait, waitArgs := positional(t, sqlWaitingOfLog, pgx.NamedArgs{"source": `'crowd'`, "mode": `'log'`, "shard": "1", "generation": "1", "seqs": of(seqs, 99001, 100000), "ids": of(events, 99001, 100000)})
 	most := s.count(`select max(n) from (select count(*) as n from outbox_parked group by shard) as s`)
 	queries := []struct {
 		name, query string
@@ -81,6 +86,11 @@ func TestNoQueryOfARelayReadsAWholeTable(t *testing.T) {
 		{"what waits", sqlWaiting, 3000, []string{aggregates, ids, "10", "1000000"}},
 		{"what is published", sqlPublished, 5000, []string{of(shards, 1, 1000), of(seqs, 1, 1000), of(seqs, 1, 1000)}},
 		{"wait", wait, 3000, waitArgs},
+		{"wait, of the WAL", waitMessage, 2, waitMessageArgs},
+		{"park", park, 10, parkArgs},
+		{"park, of the WAL", parkMessage, 2, parkMessageArgs},
+		{"the last number that was parked", sqlLastParked, 2, []string{"1"}},
+		{"what is read again", sqlAside, 1000, []string{"1", "98000"}},
 		{"read", sqlRead, 1100, []string{"70000", "1000"}},
 		{"read of shards", sqlReadShards, 5000, []string{"70000", "1000", `'{0,1}'`}},
 		{"published late", sqlLate, 2000, []string{"1", "99000", "false"}},

@@ -63,8 +63,7 @@ func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
 	if !open {
 		return 0, errors.New("no shard")
 	}
-	var last int64
-	err := store.Pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).Scan(&last)
+	last, err := lastNumber(ctx, store.Pool, sqlMark)
 	return max(0, last-at), err
 }
 

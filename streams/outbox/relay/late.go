@@ -99,6 +99,41 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 	return err
 }
 
+const sqlAside = `select event_id::text, ` + sqlKey + ` from outbox_parked where shard = $1 and seq > $2`
+
+// putAside notes what earlier sessions have parked beyond the position.
+func (s *session) putAside(ctx context.Context, pool *pgxpool.Pool) error {
+	after := int64(s.pos.at) //nolint:gosec // a number of a row
+	if s.pos.lsn {           // they have other numbers there
+		after = 0
+	}
+	rows, err := pool.Query(ctx, sqlAside, s.shard, after)
+	if err != nil {
+		return fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	s.aside = map[string]string{}
+	var id, key string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &key}, func() error {
+		if pos, err := parsePosition(key); err != nil || !pos.after(s.pos) {
+			return err
+		}
+		s.aside[key] = id
+		return nil
+	}); err != nil {
+		return fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+	}
+	return nil
+}
+
+// ahead says that a parked row is read again before the position has passed it.
+func (s *session) ahead(key, event string) bool {
+	if len(s.aside) == 0 || s.aside[key] != event {
+		return false
+	}
+	pos, err := parsePosition(key)
+	return err == nil && pos.after(s.pos)
+}
+
 // spare takes what was discarded for stored where it will be read once more: a relay that is killed, or a stream that is set
 // back, leaves a position before it.
 func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {

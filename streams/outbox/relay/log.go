@@ -165,10 +165,7 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err := e.prune(ctx, s); err != nil {
 		return err
 	}
-	if err := s.spare(ctx, e.pool); err != nil {
-		return err
-	}
-	last, err := lastNumber(ctx, e.pool) // of now: who stands by may have begun long ago
+	last, err := lastNumber(ctx, e.pool, sqlMark) // of now: who stands by may have begun long ago
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,10 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 		if h.s.stored(r) {
 			continue
 		}
+		if len(h.s.aside) > 0 && h.s.ahead(r.key(), r.ID.String()) { // it is parked, or was discarded since
+			delete(h.s.aside, r.key())
+			continue
+		}
 		if r.later { // it asked to be overtaken
 			if err := l.park(ctx, h, r, errNotYet); err != nil {
 				return err

@@ -30,14 +30,20 @@ const triedAtOnce = 100
 const dueAtOnce = 1000
 
 // lookShare bounds the cost of looking for what is due and what an operator changed, where very many aggregates are parked: it takes
-// at most one part of so many of the time.
-const lookShare = 20
+// at most one part of so many of the time, as long as no operator waits for more than lookWithin.
+const (
+	lookShare  = 20
+	lookWithin = 10 * time.Second
+)
 
-// load reads what is parked of a shard that was opened. What an earlier session published, and could not take out of the database
-// any more, is due at once, whatever state it is in: the session is not settled before.
+// load reads what is parked of a shard that was opened, and what was discarded. What an earlier session published, and could not
+// take out of the database any more, is due at once, whatever state it is in: the session is not settled before.
 func (l *lot) load(ctx context.Context, h *shard) error {
 	var err error
-	if l.number, err = lastParked(ctx, l.pool); err != nil {
+	if l.number, err = lastNumber(ctx, l.pool, sqlLastParked, h.number); err != nil {
+		return err
+	}
+	if err = h.s.putAside(ctx, l.pool); err != nil {
 		return err
 	}
 	list, err := selectHeads(ctx, l.pool, sqlHeads, h.number)
@@ -46,8 +52,8 @@ func (l *lot) load(ctx context.Context, h *shard) error {
 	}
 	h.parked, h.s.owed = map[aggregate]*parking{}, map[aggregate]bool{}
 	l.take(list)
-	l.loaded = time.Time{} // what is due is asked for
-	return nil
+	l.loaded = time.Time{}        // what is due is asked for
+	return h.s.spare(ctx, l.pool) // after it was asked what is parked: what is discarded between is found by both
 }
 
 // take puts first rows of aggregates in their place, and returns those that wait behind another one.
@@ -96,7 +102,11 @@ func (l *lot) look(ctx context.Context) error {
 	if err := l.discarded(ctx, known); err != nil {
 		return err
 	}
-	due, err := selectHeads(ctx, l.pool, sqlDue, shards, dueAtOnce)
+	most := dueAtOnce
+	for _, h := range l.shards.held {
+		most += len(h.s.aside)
+	}
+	due, err := selectHeads(ctx, l.pool, sqlDue, shards, most)
 	if err != nil {
 		return err
 	}
@@ -107,7 +117,7 @@ func (l *lot) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(due) >= dueAtOnce {
+	if len(due) >= most {
 		next = 0
 	}
 	l.postpone(next)
@@ -123,7 +133,10 @@ func (l *lot) queue(ctx context.Context, due []*parking) error {
 	}
 	queued := map[aggregate]bool{}
 	for _, p := range due {
-		if h := l.shards.held[p.shard]; h.parked[p.agg] == p {
+		switch h := l.shards.held[p.shard]; {
+		case h.s.ahead(p.key, p.event):
+			l.postpone(l.r.Config.Poll)
+		case h.parked[p.agg] == p:
 			l.due, queued[p.agg] = append(l.due, p), true
 		}
 	}
@@ -162,7 +175,7 @@ func (l *lot) discarded(ctx context.Context, known []*parking) error {
 // retry tries a batch of what is due again, so that everything else goes on meanwhile, and returns how long until more is: 0 for at
 // once.
 func (l *lot) retry(ctx context.Context) (time.Duration, error) {
-	every := max(l.r.Config.Poll, lookShare*l.took)
+	every := max(l.r.Config.Poll, min(lookShare*l.took, lookWithin))
 	if time.Since(l.loaded) >= every || len(l.due) == 0 && !l.next.IsZero() && !time.Now().Before(l.next) {
 		if err := l.look(ctx); err != nil {
 			return 0, err
@@ -225,12 +238,12 @@ func (l *lot) again(ctx context.Context) (err error) {
 	return nil
 }
 
-// passed leaves out rows that an earlier session has parked and no marker is past: they are read again, and would be published then as
-// well. They wait until that has happened.
+// passed leaves out rows that are read again, with all that follows of their aggregates: until then no marker is past them, and the
+// next session would publish them once more.
 func (l *lot) passed(rows []*row) []*row {
 	ahead := map[aggregate]bool{}
 	return slices.DeleteFunc(rows, func(r *row) bool {
-		if r.pos.after(l.shards.held[r.shard].s.pos) && !ahead[r.aggregate()] {
+		if l.shards.held[r.shard].s.ahead(r.key(), r.ID.String()) && !ahead[r.aggregate()] {
 			ahead[r.aggregate()] = true
 			l.postpone(l.r.Config.Poll)
 		}

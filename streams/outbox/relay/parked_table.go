@@ -18,14 +18,13 @@ import (
 
 const (
 	sqlInsertParked = `
-	insert into outbox_parked as p (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
+	insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
 	select r.*, @state, @attempts, case when @state = 'NEW' then coalesce(r.not_before, now()) else now() + @wait * interval '1 second' end, nullif(@why, '')
 	from ` + sqlEntered + `, (%s) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
-	on conflict (shard, seq) do update set updated_at = now(), next_retry_at = coalesce(p.next_retry_at, excluded.next_retry_at)
-	returning seq, case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`
+	returning case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`
 
 	sqlOfLog     = `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = @seq and event_id = @id`
-	sqlOfMessage = `select @shard::smallint, coalesce((select min(seq) from outbox_parked where event_id = @id), @seq), @id::uuid, null::date, @type::text, @aggregate::text, @event::text, @notBefore::timestamptz, @message::bytea`
+	sqlOfMessage = `select @shard::smallint, @seq::bigint, @id::uuid, null::date, @type::text, @aggregate::text, @event::text, @notBefore::timestamptz, @message::bytea`
 )
 
 // of are the parameters of a row that is to be parked by a session.
@@ -37,7 +36,7 @@ func (s *session) of(r *row) pgx.NamedArgs {
 	return args
 }
 
-// insertParked puts the first row of an aggregate aside and returns how long it waits. One that the WAL brings again keeps its number.
+// insertParked puts the first row of an aggregate aside and returns how long it waits.
 func insertParked(ctx context.Context, pool *pgxpool.Pool, s *session, p *parking, r *row, wait time.Duration, why string) (time.Duration, error) {
 	from, args := sqlOfLog, s.of(r)
 	if r.line != nil {
@@ -48,7 +47,7 @@ func insertParked(ctx context.Context, pool *pgxpool.Pool, s *session, p *parkin
 		args["state"], args["why"] = outbox.StateNew, ""
 	}
 	var left float64
-	err := pool.QueryRow(ctx, fmt.Sprintf(sqlInsertParked, from), args).Scan(&p.num, &left)
+	err := pool.QueryRow(ctx, fmt.Sprintf(sqlInsertParked, from), args).Scan(&left)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, fmt.Errorf("%w: shard %d parks nothing more", errFenced, s.shard)
 	}
@@ -70,9 +69,8 @@ const (
 
 	sqlWaitingOfLog = sqlInsertWaiting + `,
 		(select l.shard, l.seq, l.event_id, l.day, l.aggregate_type, l.aggregate_id, l.event_type, l.not_before, null::bytea
-			from unnest(@seqs::bigint[], @ids::uuid[]) as w (seq, event_id) cross join lateral (select * from outbox_log l where l.seq = w.seq and l.event_id = w.event_id limit 1) as l) as r
-		on conflict (shard, seq) do nothing`
-	sqlWaitingOfMessage = sqlInsertWaiting + `, (` + sqlOfMessage + `) as r where not exists (select from outbox_parked where event_id = @id)`
+			from unnest(@seqs::bigint[], @ids::uuid[]) as w (seq, event_id) cross join lateral (select * from outbox_log l where l.seq = w.seq and l.event_id = w.event_id limit 1) as l) as r`
+	sqlWaitingOfMessage = sqlInsertWaiting + `, (` + sqlOfMessage + `) as r`
 )
 
 // insertWaiting puts rows of a shard aside that follow parked ones.
@@ -318,13 +316,4 @@ func clip(s string) string {
 		s = strings.ToValidUTF8(s[:500], "") + "…"
 	}
 	return s
-}
-
-// lastParked is the greatest number that something is or was parked under.
-func lastParked(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
-	var n int64
-	if err := pool.QueryRow(ctx, `select greatest((select max(seq) from outbox_parked), (select max(seq) from outbox_late), 0)`).Scan(&n); err != nil {
-		return 0, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
-	}
-	return n, nil
 }

@@ -70,7 +70,7 @@ func (e *walEngine) look(ctx context.Context) error {
 	var last int64
 	var writers []string
 	var batch pgx.Batch
-	batch.Queue(`select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).QueryRow(func(r pgx.Row) error { return r.Scan(&last) })
+	batch.Queue(sqlMark).QueryRow(func(r pgx.Row) error { return r.Scan(&last) })
 	batch.Queue(`select coalesce(array_agg(distinct virtualtransaction), '{}') from pg_locks where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
 		and database = (select oid from pg_database where datname = current_database()) and relation = pg_get_serial_sequence('outbox_log', 'seq')::regclass`).QueryRow(func(r pgx.Row) error { return r.Scan(&writers) })
 	batch.Queue(`select clock_timestamp(), (pg_current_wal_insert_lsn() - '0/0')::bigint`).QueryRow(func(r pgx.Row) error { return r.Scan(&e.ahead.at, &e.ahead.end) })
@@ -121,7 +121,7 @@ func (r *Relay) unread(ctx context.Context, pool *pgxpool.Pool) (rows int64, old
 	}
 	var last int64
 	var seconds float64
-	if err := pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0), extract(epoch from now() - $1::timestamptz)::float8`, p.at).Scan(&last, &seconds); err != nil {
+	if err := pool.QueryRow(ctx, `select (`+sqlMark+`), extract(epoch from now() - $1::timestamptz)::float8`, p.at).Scan(&last, &seconds); err != nil {
 		return 0, 0, err
 	}
 	if last <= p.number {

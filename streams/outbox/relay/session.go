@@ -66,6 +66,7 @@ type session struct {
 	seenTo     position             // the last of them, where they have an order
 	lost       map[uuid.UUID]uint64 // events that the stream has and the table does not, and where
 	known      bool                 // what they are
+	aside      map[string]string    // by key, ids of rows that earlier sessions parked beyond the position: they are read again
 	owed       map[aggregate]bool   // parked aggregates of which some of them are not yet taken out of the database
 	rows       int                  // stored since the last marker
 	written    time.Time            // of the last marker

@@ -41,12 +41,11 @@ func nameSource(ctx context.Context, pool *pgxpool.Pool, name string) (is string
 	return is, nil
 }
 
-// lastNumber is what the sequence of the log has given out last.
-func lastNumber(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+// lastNumber is the answer to one of the questions how far the database is: sqlMark, sqlLastParked, sqlFlushed.
+func lastNumber(ctx context.Context, pool *pgxpool.Pool, question string, args ...any) (int64, error) {
 	var n int64
-	err := pool.QueryRow(ctx, `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("relay: cannot read the sequence of outbox_log: %w", err)
+	if err := pool.QueryRow(ctx, question, args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("relay: cannot ask how far the database is: %w", err)
 	}
 	return n, nil
 }
@@ -54,11 +53,15 @@ func lastNumber(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 const (
 	sqlFence = `select mark, writers from outbox_fence()`
 
-	// What the sequence has given out.
+	// What the sequence of the log has given out last.
 	sqlMark = `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`
+	// The greatest number that something of a shard is or was parked under.
+	sqlLastParked = `select greatest((select max(seq) from outbox_parked where shard = $1), (select max(seq) from outbox_late where shard = $1), 0)`
+	// How far the write-ahead log is on disk: replication sends nothing that is not.
+	sqlFlushed = `select (pg_current_wal_flush_lsn() - '0/0')::bigint`
 	// Puts what was read before it on disk, when there was something to read, as outbox_fence does it: rows can be seen before
 	// their commit is there.
-	sqlFlush = `select case when coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) > $1 and pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+	sqlFlush = `select case when (` + sqlMark + `) > $1 and pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
 		then set_config('synchronous_commit', 'local', true) || pg_logical_emit_message(true, 'instar.flush', '')::text end is not null`
 
 	columns       = `seq, shard, event_id, case when isfinite(occurred_at) then occurred_at else created_at end, aggregate_type, aggregate_id, event_type, payload, content_type, headers, coalesce(not_before > now(), false)`

@@ -22,6 +22,7 @@ type walEngine struct {
 	feed *feed
 
 	settled uint64    // everything that was committed before this is stored
+	again   int64     // everything that earlier sessions have read was committed before this
 	told    time.Time // when Postgres was told so
 	looked  time.Time // at the slot
 	beat    time.Time // of the heart
@@ -70,11 +71,14 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err := s.reclaim(ctx, e.pool, accepted); err != nil {
 		return err
 	}
-	if err := errors.Join(s.spare(ctx, e.pool), e.resume(ctx)); err != nil {
+	if err := e.resume(ctx); err != nil {
 		return err
 	}
 	h.s = s
 	if err := e.lot.load(ctx, h); err != nil {
+		return err
+	}
+	if e.again, err = lastNumber(ctx, e.pool, sqlFlushed); err != nil {
 		return err
 	}
 	start, err := e.slot(ctx, s)
@@ -174,7 +178,9 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 			return err
 		}
 	}
-	e.settled = max(e.settled, got.upto)
+	if e.settled = max(e.settled, got.upto); int64(e.settled) >= e.again { //nolint:gosec // a place in the log
+		h.s.aside = nil // what was parked and has not come is of another cluster, whose tables were restored here
+	}
 	e.advance(rows)
 	if !h.s.pos.after(h.s.last) || time.Since(e.told) < time.Second { // when nothing comes it is told with the look at the slot
 		return nil

@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// picky is a relay of the source that parks all but order.paid, for an hour.
+func picky(r *Relay) {
+	r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
+	r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
+}
+
+// aside kills a relay that has parked the rows of a query, before it has said that it is past them.
+func (s *shop) aside(mode outbox.Mode, named func(*Relay), query string, args ...any) {
+	s.t.Helper()
+	end := s.killed(mode, func(r *Relay) { named(r); picky(r) }, "parked", 0)
+	s.exec(query, args...)
+	_ = end()
+}
+
+func (s *shop) discard() {
+	s.t.Helper()
+	n, err := (&outbox.Store{Pool: s.pool}).Discard(s.ctx, outbox.Filter{All: true}, "somebody")
+	require.NoError(s.t, err)
+	require.EqualValues(s.t, 1, n)
+}
+
+// A row that a killed relay had parked is read again by the next one. It is not published when it is discarded before that,
+// whenever that is.
+func TestADiscardBeforeARowIsReadAgain(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"opened", "read"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+				s.aside(mode, named, `select outbox_append('order', 'o-1', 'order.new', '{"n": 1}')`)
+				r := s.relay(mode, named)
+				r.Pause()
+				var once sync.Once
+				r.hook = func(at string) {
+					if when == "read" && at == "read" {
+						once.Do(s.discard)
+					}
+				}
+				s.exec(`update outbox_parked set next_retry_at = now() + interval '1 hour'`)
+				s.run(r)
+				s.opened(r)
+				if when == "opened" {
+					s.discard()
+				}
+				r.Resume()
+				s.add("o-1", 2)
+				s.eventually(1)
+				s.add("o-1", 3)
+				s.eventually(2)
+				require.Equal(t, "2 3", s.numbered("o-1"))
+				require.Zero(t, s.count(`select count(*) from outbox_parked`))
+			})
+		})
+	}
+}
+
+// A row whose time comes when a relay that is to read it again has looked what is due, and has not read it yet, is published once.
+func TestARowThatFallsDueBeforeItIsReadAgain(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	forgotten := s.forgetful()
+	s.aside(outbox.Log, func(*Relay) {}, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`)
+	s.exec(`update outbox_log set not_before = now()`) // and not yet when it was looked
+	stop := s.run(s.relay(outbox.Log))
+	s.add("o-2", 1)
+	require.Eventually(t, func() bool { return s.numbered("o-2") == "1" }, waitFor, tick)
+	forgotten()
+	require.NoError(t, stop())
+	s.due("o-1")
+	s.run(s.relay(outbox.Log))
+	s.empty("o-1")
+	require.Equal(t, "1", s.numbered("o-1"))
+}
+
+// What waits to be read again leaves room for what is due.
+func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	s.exec(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at)
+		select 0, n, gen_random_uuid(), current_date, 'order', 'o-' || n, 'order.paid', 'FAILED', now() - n * interval '1 second' from generate_series(1, $1::int) as n`, dueAtOnce+10)
+	r, o := s.relay(outbox.Log), s.opener("a", s.can, false)
+	o.pool = s.pool
+	l := &lot{r: r, pool: s.pool, pub: o.pub, shards: &shards{r: r, o: o, held: map[int]*shard{}}}
+	opened, err := o.open(s.ctx, 0, position{at: 5})
+	require.NoError(t, err)
+	h := &shard{s: opened}
+	l.shards.held[0] = h
+	require.NoError(t, l.load(s.ctx, h))
+	require.NoError(t, l.look(s.ctx))
+	var due []string
+	for _, p := range l.due {
+		due = append(due, p.agg.id)
+	}
+	require.Equal(t, "o-5 o-4 o-3 o-2 o-1", strings.Join(due, " "))
+	require.LessOrEqual(t, time.Until(l.next), r.Config.Poll, "when it is looked again")
+	h.s.pos = position{at: 500} // it has read those
+	require.NoError(t, l.look(s.ctx))
+	require.Len(t, l.due, 500)
+
+	// A look that took long is not the reason that an operator's change is seen much later.
+	s.exec(`delete from outbox_parked where seq = 1`)
+	l.took, l.loaded = time.Minute, time.Now().Add(-lookWithin)
+	require.Contains(t, h.parked, aggregate{"order", "o-1"})
+	_, err = l.retry(s.ctx)
+	require.NoError(t, err)
+	require.NotContains(t, h.parked, aggregate{"order", "o-1"})
+}
+
+// The tables of an outbox in mode wal that were restored in another cluster: what is parked there has positions that its log
+// does not reach.
+func TestWhatWasParkedInAnotherCluster(t *testing.T) {
+	t.Parallel()
+	s, named := openWAL(t, outbox.WAL)
+	r := s.relay(outbox.WAL, named, picky)
+	stop := s.run(r)
+	s.reads(r)
+	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}'), outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2 }, waitFor, tick)
+	require.NoError(t, stop())
+	s.exec(`update outbox_parked set message = convert_to(replace(convert_from(message, 'UTF8'), '"pos":"0/', '"pos":"F/'), 'UTF8'), next_retry_at = case when next_retry_at is not null then now() end`)
+	require.Equal(t, 2, s.count(`select count(*) from outbox_parked where position('"pos":"F/' in convert_from(message, 'UTF8')) > 0`))
+	stream, err := s.js.Stream(s.ctx, "OUTBOX")
+	require.NoError(t, err)
+	require.NoError(t, stream.Purge(s.ctx, withSubject("outbox-pos.>"))) // as it was told to go on
+	s.run(s.relay(outbox.WAL, named))
+	s.add("o-1", 3)
+	s.eventually(3)
+	require.Equal(t, "1 2 3", s.numbered("o-1"))
+}
