@@ -111,9 +111,12 @@ type Engine struct {
 	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
 }
 
+// endWithin is how long those partitions have to come to their end that do not hang: what they have begun counts for nothing then.
+const endWithin = 5 * time.Second
+
 // Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without
-// waiting for the partition that hangs, when one makes no progress at all: the process should end then, so that another
-// one takes over.
+// waiting longer than seconds for the partition that hangs, when one makes no progress at all: the process should end then, so
+// that another one takes over.
 func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.withDefaults()
 	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
@@ -136,6 +139,11 @@ func (e *Engine) Run(ctx context.Context) error {
 			return err
 		case <-tick.C:
 			if e.stalledFor(after) > 0 {
+				cancel()
+				select {
+				case <-ended:
+				case <-time.After(endWithin):
+				}
 				return fmt.Errorf("consumers: %w for %s", ErrStalled, after)
 			}
 		}

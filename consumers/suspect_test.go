@@ -287,6 +287,34 @@ func TestAProcessThatIsStoppedIsNotCounted(t *testing.T) {
 	require.Equal(t, left, now)
 }
 
+// A process ends because a partition has stalled: those that are not stuck after all take their notes back before it does.
+func TestAProcessThatStallsIsNotCounted(t *testing.T) {
+	t.Parallel()
+	m := mortals(t, streams.Interval)
+	m.send("a", "create", "")
+	m.send("a", "kill", "")
+	require.True(t, m.process())
+	left := m.noted()
+	require.Equal(t, 1, left.Starts)
+	nc, err := streams.Connect(streams.ConnectOptions{Server: m.server, Name: "stalled", Log: m.Log})
+	require.NoError(t, err)
+	deps := m.Deps
+	deps.NC = nc
+	deps.JS, err = streams.JetStream(nc)
+	require.NoError(t, err)
+	deps.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{})
+	require.NoError(t, err)
+	e := &Engine{Deps: deps, StallAfter: 50 * time.Millisecond}
+	kill := func() { time.Sleep(6 * e.StallAfter) } // it is seen after two
+	m.kill.Store(&kill)
+	require.ErrorIs(t, e.Run(m.ctx), ErrStalled)
+	nc.Close() // nothing is heard of it any more
+	deps.Appender.Close()
+	now := m.noted()
+	now.Seq, now.Time = left.Seq, left.Time
+	require.Equal(t, left, now)
+}
+
 // What was not there when the process before died is nobody's fault, and costs nothing.
 func TestNewCommandsAreNotSuspected(t *testing.T) {
 	t.Parallel()
