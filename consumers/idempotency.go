@@ -55,7 +55,8 @@ func answeredAt(data []byte) uint64 {
 
 // disown takes the answers to keys away that were given at later versions than the value has: the transitions that they tell
 // of are lost, and whoever sends such a command again is to have it applied. It comes before the value is written
-// again, at a version above theirs.
+// again, at a version above theirs. An answer is kept after its value is written, so the value is looked at once more when they have
+// been found: where it is another one, they are those of an owner that has written meanwhile.
 func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 	if p.aside {
 		return nil
@@ -65,15 +66,25 @@ func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 	if err != nil {
 		return err
 	}
+	var lost []kv.Entry[[]byte]
 	for a, err := range answers.List(ctx, s.m.Name+"."+s.key+".*") {
 		if err != nil {
 			return fmt.Errorf("cannot find the answers of %s %s: %w", s.m.Name, s.key, err)
 		}
-		if answeredAt(a.Value) <= version {
-			continue
+		if answeredAt(a.Value) > version {
+			lost = append(lost, a)
 		}
-		lost := map[string]any{"filter": "$KV." + answers.Name() + "." + a.Key}
-		if err := request(ctx, p.e.NC, "PURGE", "KV_"+answers.Name(), lost, new(answered)); err != nil {
+	}
+	now, err := p.e.current(ctx, s.m, s.key)
+	if err != nil {
+		return err
+	}
+	if now == nil && s.revision != 0 || now != nil && now.Sequence != s.revision {
+		return fmt.Errorf("%s %s is not at revision %d any more: %w", s.m.Name, s.key, s.revision, streams.ErrConflict)
+	}
+	for _, a := range lost {
+		it := map[string]any{"filter": "$KV." + answers.Name() + "." + a.Key, "seq": a.Revision + 1} // nothing that is kept from now on
+		if err := request(ctx, p.e.NC, "PURGE", "KV_"+answers.Name(), it, new(answered)); err != nil {
 			return fmt.Errorf("cannot take an answer away that %s %s has lost: %w", s.m.Name, s.key, err)
 		}
 	}

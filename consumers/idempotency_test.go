@@ -273,6 +273,30 @@ func TestAKeyOfALostTransition(t *testing.T) {
 	}
 }
 
+// An owner that has read a value and then stood still, while another one has committed, finds answers that the value which it has read
+// does not know. They are not lost, and it takes none of them away.
+func TestAnOwnerThatStoodStillTakesNoAnswersAway(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	read := w.ask(toThing("a", "create", ""))
+	add := toThing("a", "add", `{"n":1}`)
+	add.ID = "once"
+	w.ask(add)
+	w.ask(toThing("a", "add", `{"n":10}`)) // the value does not have the outcome any more
+	w.eventually("its answer is kept", func() bool { return len(w.stream("KV_idempotency", ">")) == 1 })
+	it := &item{addr: streams.Address{Machine: "thing", Key: "default.a"}, machine: thingMachine}
+	it.answer.Namespace, it.answer.ID = "default", "a"
+	s := newSlot(it)
+	s.revision = read.Revision
+	p := &partition{e: w.engine}
+	require.ErrorIs(t, p.disown(w.ctx, s, read.Version), streams.ErrConflict)
+	w.stop()
+	w.empty(streams.CommandStream)
+	w.start()
+	require.True(t, w.ask(add).Replayed)
+	require.Equal(t, 11, w.sum("a"))
+}
+
 // The value is gone: whoever repeats the command that created it has it created.
 func TestTheKeyOfALostBirth(t *testing.T) {
 	t.Parallel()
