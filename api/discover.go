@@ -43,7 +43,8 @@ const (
 )
 
 const discoverDoc = `Answers from memory with the instances that may get traffic, with their weights of this moment. A service that nobody knows has
-an empty list. A node that cannot hear the others answers with what it knew last, and says so (X-Instar-Stale-Seconds, staleSeconds). With ?index= the answer waits until this service (no other one) has changed after that revision, or until ?wait= is over.
+an empty list. A node that cannot hear the others answers with what it knew last, and says so (X-Instar-Stale-Seconds, staleSeconds). With ?index= the answer waits until this service (no other one) has changed after that revision, or until ?wait= is over. Send the ETag of the list that you
+have as If-None-Match, too: then you are told at once when the store was restored, or has lost its end, so that the index is of another history.
 With ?at= it is the answer as it would have been at a time, or after the event of that sequence, built from the stream of events.`
 
 // discoverRoutes are the operations on instances that are not generated; none without a catalog.
@@ -63,8 +64,12 @@ func (s *Server) discoverRoutes() []*route {
 			query("index", "Wait for a change of this service after this index", number(0)),
 			query("wait", "With index: so long at most; 5m by default, up to 10m, and a random part more", text(32)),
 			query("at", "As it was then: a time of RFC 3339, or a sequence of the stream of events", text(40)),
+			header("If-None-Match", "Answer 304 when the list is still the one of this ETag; with index, answer at once when it is not", `W/"2zpk1v8x2m7w"`),
 		),
-		Responses: map[string]*huma.Response{"200": {Description: "What is found", Headers: indexHeaders(), Content: s.bodyOf(reflect.TypeFor[Discovered]())}},
+		Responses: map[string]*huma.Response{
+			"200": {Description: "What is found", Headers: foundHeaders(), Content: s.bodyOf(reflect.TypeFor[Discovered]())},
+			"304": {Description: "The list is still the one of the ETag", Headers: foundHeaders()},
+		},
 	}}
 	all := &route{role: Read, serve: (*request).discoverAll, op: huma.Operation{
 		OperationID: "discover-services", Method: http.MethodGet, Path: "/v1/discover", Tags: tags, Summary: "List the services that have instances", Errors: []int{404, 503, 504},
@@ -85,6 +90,13 @@ func indexHeaders() map[string]*huma.Param {
 		headerIndex: {Schema: number(0)},
 		headerStale: staleHeader(),
 	}
+}
+
+// foundHeaders are those of what is found of one service.
+func foundHeaders() map[string]*huma.Param {
+	headers := indexHeaders()
+	headers["ETag"] = &huma.Param{Description: "Of the list: the same one at all nodes, and in all histories of the store. Not with choose and at", Schema: text(32)}
+	return headers
 }
 
 // filterParams are those that say which instances are meant.
@@ -229,7 +241,7 @@ func (q *request) nextChange(dq discovery.Query) error {
 	}
 	for {
 		woken := q.o.Discovery.Watch(dq.Namespace, dq.Service, index)
-		if sn := q.o.Discovery.Snapshot(dq.Namespace, dq.Service); sn != nil && sn.Changed > index {
+		if sn := q.o.Discovery.Snapshot(dq.Namespace, dq.Service); sn != nil && sn.Changed > index || q.hasOther(dq) {
 			return nil
 		}
 		select {
@@ -240,15 +252,42 @@ func (q *request) nextChange(dq discovery.Query) error {
 	}
 }
 
+// hasOther reports whether the client has another list than would be answered now, as far as If-None-Match tells: the index
+// that it waits for may be of a history that the store has lost.
+func (q *request) hasOther(dq discovery.Query) bool {
+	if len(q.r.Header["If-None-Match"]) == 0 || dq.Choose > 0 {
+		return false
+	}
+	r := q.o.Discovery.Find(dq)
+	return !unchanged(q.r, r.Tag())
+}
+
 // found answers with what is found now. A whole answer is put together from a list that was written before.
 func (q *request) found(dq discovery.Query) error {
 	if !dq.Plain() {
 		r := q.o.Discovery.Find(dq)
+		if dq.Choose == 0 && q.notModified(r.Index, r.Tag()) {
+			return nil
+		}
 		return q.writeFound(dq, r, discovery.List(r.Endpoints))
 	}
 	index := q.o.Discovery.Index()
 	sn := q.o.Discovery.Whole(dq.Namespace, dq.Service)
+	if q.notModified(index, sn.Tag()) {
+		return nil
+	}
 	return q.writeFound(dq, discovery.Result{Index: index, Changed: sn.Changed, Protected: sn.Protected}, sn.Instances())
+}
+
+// notModified tells the tag of an answer, and answers 304 when the client has that one. It is weak: the index moves on in it.
+func (q *request) notModified(index uint64, tag string) bool {
+	q.w.Header()["Etag"] = []string{`W/"` + tag + `"`}
+	if !unchanged(q.r, tag) {
+		return false
+	}
+	q.tellIndex(index)
+	q.w.WriteHeader(http.StatusNotModified)
+	return true
 }
 
 // head is an answer up to its list. What is stale was so before the question: it may be newer, never older than it says.

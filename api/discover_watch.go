@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,8 +17,9 @@ const discoverWatchDoc = `Server-sent events about the instances of one service.
 {index, changed, protected, put, remove} for each change: put holds instances that are new or different, remove ids. Changes of
 other services are not told. A weight that grows by itself is told once a second. A comment comes every 10 s. "stale" {staleSeconds} says that
 the node cannot hear the others, so that what it told is what it knew so many seconds ago, again every 10 s for as long as that is so, and with 0 that it is over.
-"id" is the index. A reconnect with it (Last-Event-ID or ?after=) goes on without a snapshot when nothing of the service has changed
-since, and begins with a new one when something has. "end" says that the server stops.`
+"id" is the index and a tag of the list. A reconnect with it (Last-Event-ID or ?after=) goes on without a snapshot when the list is the same, at
+whichever node, and begins with a new one when it is not: the tag tells that also where the store was restored or has lost its end. Of an
+index alone it is believed that it is of this store. "end" says that the server stops.`
 
 func (s *Server) discoverWatchRoute() *route {
 	return &route{role: Read, serve: (*request).discoverWatch, op: huma.Operation{
@@ -25,7 +27,7 @@ func (s *Server) discoverWatchRoute() *route {
 		Summary: "Watch the instances of a service", Description: discoverWatchDoc, Errors: []int{404, 503},
 		Parameters: append(filterParams(),
 			query("prefer", "A zone: instances of other zones only when it has none", text(63)),
-			query("after", "Go on behind this id", number(0)), header("Last-Event-ID", "The same, as browsers send it", "42")),
+			query("after", "Go on behind this id", text(64)), header("Last-Event-ID", "The same, as browsers send it", "42-2zpk1v8x2m7w")),
 		Responses: map[string]*huma.Response{"200": {Description: "Events until the client or the server ends it", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}}
 }
@@ -41,13 +43,9 @@ func (q *request) discoverWatch() error {
 	if p != nil {
 		return p
 	}
-	after := q.number("after")
-	if text := q.r.Header.Get("Last-Event-ID"); after == 0 && text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return invalid("header.Last-Event-ID", "is not an id of this watch")
-		}
-		after = n
+	after, p := q.resumeList()
+	if p != nil {
+		return p
 	}
 	if err := q.caughtUp(); err != nil {
 		return err
@@ -68,6 +66,41 @@ func (q *request) discoverWatch() error {
 	return nil
 }
 
+// listID is what the id of an event says: up to where a client has everything, and which list that is.
+type listID struct {
+	index uint64
+	tag   string // empty: of an index alone
+}
+
+func (id listID) String() string { return strconv.FormatUint(id.index, 10) + "-" + id.tag }
+
+func (q *request) resumeList() (id listID, p *Problem) {
+	text, where := q.query.Get("after"), "query.after"
+	if text == "" || text == "0" {
+		text, where = q.r.Header.Get("Last-Event-ID"), "header.Last-Event-ID"
+	}
+	if text == "" {
+		return id, nil
+	}
+	number, tag, _ := strings.Cut(text, "-")
+	index, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return id, invalid(where, "is not an id of this watch")
+	}
+	return listID{index, tag}, nil
+}
+
+// goesOn reports whether who has that much lacks nothing of an answer.
+func (id listID) goesOn(r *discovery.Result, sn *discovery.Snapshot) bool {
+	switch {
+	case id.index == 0 || id.index > r.Index:
+		return false
+	case id.tag != "":
+		return id.tag == r.Tag()
+	}
+	return r.Changed <= id.index && !r.Protected && (sn == nil || sn.Until().IsZero())
+}
+
 // discoverFeed is one watch of the instances of a service.
 type discoverFeed struct {
 	*request
@@ -76,25 +109,25 @@ type discoverFeed struct {
 
 	told      []discovery.Endpoint // what the client has
 	protected bool
-	mark      uint64 // index up to which it has everything
+	mark      listID // what it has
 }
 
-func (f *discoverFeed) run(after uint64) {
+func (f *discoverFeed) run(after listID) {
 	ctx, cancel := context.WithCancel(f.ctx())
 	defer cancel()
 	defer context.AfterFunc(f.closing, cancel)()
-	if after > f.o.Discovery.Index() { // seen at another node that is ahead, or of another store: then a snapshot says so
+	if after.index > f.o.Discovery.Index() { // seen at another node that is ahead, or of another store: then a snapshot says so
 		soon, stop := context.WithTimeout(ctx, aheadWait)
-		_ = f.o.Discovery.Wait(soon, after)
+		_ = f.o.Discovery.Wait(soon, after.index)
 		stop()
 	}
 	sn, stirred := f.o.Discovery.Stir(f.dq.Namespace, f.dq.Service)
 	r := f.o.Discovery.Find(f.dq)
-	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
+	f.told, f.protected, f.mark = r.Endpoints, r.Protected, listID{r.Index, r.Tag()}
 	turned := f.o.Discovery.Turned()
-	if after != 0 && after <= r.Index && r.Changed <= after && !r.Protected && (sn == nil || sn.Until().IsZero()) {
+	if after.goesOn(&r, sn) {
 		f.fresh() // first: it is about all that comes
-		f.w.id(strconv.FormatUint(r.Index, 10))
+		f.w.id(f.mark.String())
 	} else {
 		f.snapshot(r)
 	}
@@ -108,7 +141,7 @@ func (f *discoverFeed) snapshot(r discovery.Result) {
 	}
 	stale := f.o.Discovery.Stale()
 	f.w.stale = stale > 0
-	f.w.send("snapshot", strconv.FormatUint(r.Index, 10), Discovered{
+	f.w.send("snapshot", f.mark.String(), Discovered{
 		Service: f.dq.Service, Namespace: f.dq.Namespace, Index: r.Index, Changed: r.Changed, Protected: r.Protected, Stale: stale.Seconds(), Instances: r.Endpoints,
 	})
 	f.w.flush()
@@ -161,9 +194,9 @@ func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirr
 // tick says that the watch is there, and up to where it has everything.
 func (f *discoverFeed) tick() {
 	index := f.o.Discovery.Index() // before the look: nothing that comes later is below it
-	if sn := f.o.Discovery.Snapshot(f.dq.Namespace, f.dq.Service); index > f.mark && (sn == nil || sn.Changed <= f.mark) {
-		f.mark = index
-		f.w.id(strconv.FormatUint(index, 10))
+	if sn := f.o.Discovery.Snapshot(f.dq.Namespace, f.dq.Service); index > f.mark.index && (sn == nil || sn.Changed <= f.mark.index) {
+		f.mark.index = index
+		f.w.id(f.mark.String())
 	}
 	f.w.comment()
 }
@@ -171,13 +204,13 @@ func (f *discoverFeed) tick() {
 // delta says what is different now.
 func (f *discoverFeed) delta(r discovery.Result) {
 	change := f.deltas.between(f.told, r.Endpoints, f.dq.Plain())
-	index := strconv.FormatUint(r.Index, 10)
-	switch {
-	case change != same || f.protected != r.Protected:
-		f.w.event("delta", index, fmt.Appendf(nil, `{"index":%s,"changed":%d,"protected":%t,%s}`, index, r.Changed, r.Protected, change))
+	before := f.mark
+	if f.mark.index = r.Index; change != same || f.protected != r.Protected {
+		f.mark.tag = r.Tag()
+		f.w.event("delta", f.mark.String(), fmt.Appendf(nil, `{"index":%d,"changed":%d,"protected":%t,%s}`, r.Index, r.Changed, r.Protected, change))
 		f.w.flush()
-	case r.Index != f.mark:
-		f.w.id(index) // something changed that this client does not see, or another store has a lower one
+	} else if f.mark != before {
+		f.w.id(f.mark.String()) // something changed that this client does not see, or another store has a lower one
 	}
-	f.told, f.protected, f.mark = r.Endpoints, r.Protected, r.Index
+	f.told, f.protected = r.Endpoints, r.Protected
 }

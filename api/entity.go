@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -134,7 +135,7 @@ func (q *request) entity(m *machines.Machine) error {
 		return err
 	}
 	q.w.Header()["Etag"] = []string{etag(e.Revision)}
-	if unchanged(q.r, e.Revision) {
+	if unchanged(q.r, strconv.FormatUint(e.Revision, 10)) {
 		q.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -204,7 +205,7 @@ func (q *request) view(m *machines.Machine, v machines.View) error {
 		return err
 	}
 	q.w.Header()["Etag"] = []string{etag(stored.Revision)}
-	if unchanged(q.r, stored.Revision) {
+	if unchanged(q.r, strconv.FormatUint(stored.Revision, 10)) {
 		q.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,11 +142,11 @@ func (q *request) settleMarks(all []*watched, seen []uint64) bool {
 // revision says nothing about others: the id is the mark, and not the revision.
 func idOf(all []*watched) string {
 	if len(all) == 1 {
-		return strconv.FormatUint(all[0].mark, 10)
+		return all[0].place()
 	}
 	parts := make([]string, len(all))
 	for i, one := range all {
-		parts[i] = one.m.Name + ":" + strconv.FormatUint(one.mark, 10)
+		parts[i] = one.m.Name + ":" + one.place()
 	}
 	return strings.Join(parts, ",")
 }
@@ -154,7 +154,7 @@ func idOf(all []*watched) string {
 // snapshot sends what there is, or what has changed since the client left.
 func (q *request) snapshot(w *eventWriter, one *watched) bool {
 	ix := q.o.Indexes[one.m.Name]
-	if one.after > ix.Revision() && !q.reached(ix, one.after) {
+	if one.after > ix.Revision() && !q.reached(ix, one.after) || !one.proven(ix) {
 		one.after = 0 // a revision of another bucket: begin anew
 		w.say("reset", "the id is not of this store")
 	}
@@ -174,6 +174,7 @@ func (q *request) snapshot(w *eventWriter, one *watched) bool {
 		part.Items = make([]Item, 0, len(page.Items))
 		part.Revision, part.More = page.Revision, page.Next != ""
 		for _, it := range page.Items {
+			one.note(&it)
 			if it.Revision > one.base {
 				one.newer[it.Key] = it.Revision
 			}
@@ -218,6 +219,9 @@ func (q *request) snapshotOf(w *eventWriter, one *watched, part *Snapshot) {
 		part.Items = append(part.Items, item)
 		one.newer[it.Key] = it.Revision
 	}
+	if ok {
+		one.note(&it)
+	}
 	w.send("snapshot", idOf([]*watched{one}), part)
 }
 
@@ -230,6 +234,11 @@ func (q *request) pushChange(w *eventWriter, all []*watched, c change) {
 	delete(c.w.newer, c.Item.Key)
 	if c.w.filter.Key != "" && rev > c.w.mark {
 		c.w.mark = rev // nothing else can wait
+	}
+	if states := c.w.filter.States; c.Deleted || len(states) > 0 && !slices.Contains(states, c.Item.State) {
+		c.w.unnote(c.Item.Key) // it is not in what a reconnect lists
+	} else {
+		c.w.note(&c.Item)
 	}
 	id := idOf(all)
 	if c.Deleted {

@@ -50,8 +50,8 @@ func tags(lines []string) (list []tag, any, ok bool) {
 // etag is the strong entity tag of a revision.
 func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
-// unchanged reports whether If-None-Match names the revision; the comparison is weak, as it must be.
-func unchanged(r *http.Request, revision uint64) bool {
+// unchanged reports whether If-None-Match names an entity tag; the comparison is weak, as it must be.
+func unchanged(r *http.Request, value string) bool {
 	lines := r.Header["If-None-Match"]
 	if len(lines) == 0 {
 		return false
@@ -60,9 +60,8 @@ func unchanged(r *http.Request, revision uint64) bool {
 	if !ok {
 		return false // a condition that cannot be read is none
 	}
-	want := strconv.FormatUint(revision, 10)
 	for _, t := range list {
-		all = all || t.value == want
+		all = all || t.value == value
 	}
 	return all
 }

@@ -202,9 +202,17 @@ func (s *Server) microFailed(r micro.Request, err error) {
 func (s *Server) deny(r micro.Request, p *Problem) {
 	body, err := json.Marshal(p)
 	if err == nil {
-		err = r.Error(strconv.Itoa(p.Status), p.Detail, body)
+		s.reply(r, &nats.Msg{Header: nats.Header{micro.ErrorHeader: {p.Detail}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}}, Data: body})
 	}
-	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+}
+
+// reply publishes an answer itself: what [micro.Request] notes of one is read when the handler has returned, which is before
+// those that run beside it have answered.
+func (s *Server) reply(r micro.Request, m *nats.Msg) {
+	if m.Subject = r.Reply(); m.Subject == "" {
+		return // nobody waits
+	}
+	if err := s.o.NC.PublishMsg(m); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		s.o.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
 	}
 }
@@ -224,9 +232,7 @@ func (s *Server) say(r micro.Request, body []byte) {
 		s.deny(r, problem(codeAnswer, fmt.Sprintf("the answer has %d bytes, and NATS passes on %d", len(body), most)))
 		return
 	}
-	if err := r.Respond(body); err != nil {
-		s.o.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
-	}
+	s.reply(r, &nats.Msg{Data: body})
 }
 
 func (s *Server) microGet(r micro.Request) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,7 +21,7 @@ const watchDoc = `Server-sent events. First one or more "snapshot" events ({mach
 the whole entity for each change, newest state first to come, and "deleted" ({machine, key, revision}) when one is purged. A comment
 comes every 10 s. "id" is where a reconnect goes on (Last-Event-ID or ?after=): what has changed since is sent as a snapshot.
 "stale" ({staleSeconds}) says that the node hears nothing from the bucket, or cannot hear the others, and then with 0 that it does again; it comes with the comments.
-"reset" says that the watch could not keep up: forget everything, a new snapshot follows. "end" says that the server stops.`
+"reset" says that the watch could not keep up, or that the id is not of this store, or of what it was before it lost its end or was restored: forget everything, a new snapshot follows. "end" says that the server stops.`
 
 func (s *Server) watchOneRoute(m *machines.Machine, base string) *route {
 	rt := anyWatchRoute("watch-"+m.Name, base+"/{id}/watch", "Watch one "+m.Name)
@@ -65,8 +64,8 @@ func anyWatchRoute(id, path, summary string) *route {
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Description: watchDoc, Errors: []int{404, 422, 503},
 		Parameters: []*huma.Param{
 			query("namespace", "The namespace, or * for all that the token may see", text(63)),
-			query("after", "Go on behind this id", text(1024)),
-			header("Last-Event-ID", "The same, as browsers send it", "42"),
+			query("after", "Go on behind this id, or behind the revision of a list", text(2048)),
+			header("Last-Event-ID", "The same, as browsers send it", "42-16.k3f9a2"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "Events until the client or the server ends it", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}}
@@ -78,9 +77,12 @@ type watched struct {
 	filter kv.Filter
 	query  kv.Query // the same, for the snapshot
 
-	after uint64 // the client has everything up to here; 0 for nothing
-	mark  uint64 // the client has everything up to here now
-	base  uint64 // the revision of the snapshot
+	after uint64    // the client has everything up to here; 0 for nothing
+	tells bool      // it says what it was told of
+	names []witness // which is this
+	told  []witness // of what it is told now, the newest first
+	mark  uint64    // the client has everything up to here now
+	base  uint64    // the revision of the snapshot
 	newer map[string]uint64
 	sub   *kv.Subscription
 }
@@ -133,7 +135,7 @@ func (q *request) watchedBy() ([]*watched, error) {
 	return all, nil
 }
 
-// resume reads where the client stands: a revision, or one per machine.
+// resume reads where the client stands: a place, or one per machine.
 func (q *request) resume(all []*watched) *Problem {
 	text := q.query.Get("after")
 	if text == "" {
@@ -147,14 +149,12 @@ func (q *request) resume(all []*watched) *Problem {
 		if !named {
 			name, number = all[0].m.Name, part
 		}
-		rev, err := strconv.ParseUint(number, 10, 64)
-		if err != nil || !named && len(all) > 1 {
-			return invalid("query.after", "is not an id of this watch")
+		w := &watched{} // of a machine that is not watched
+		if i := slices.IndexFunc(all, func(w *watched) bool { return w.m.Name == name }); i >= 0 {
+			w = all[i]
 		}
-		for _, w := range all {
-			if w.m.Name == name {
-				w.after = rev
-			}
+		if !w.goOn(number) || !named && len(all) > 1 {
+			return invalid("query.after", "is not an id of this watch")
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func (q *request) watch(all []*watched) error {
 		if stale {
 			w.say("reset", "changes were missed")
 			for _, one := range all {
-				one.after = 0
+				one.after, one.told = 0, nil
 			}
 		}
 		stale = q.follow(ctx, w, all)

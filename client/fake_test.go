@@ -34,6 +34,7 @@ type registry struct {
 	snapshots int
 	resumes   []string
 	behind    float64       // seconds that it says it is behind
+	history   string        // of its store, which is in the ids of its watches
 	silent    chan struct{} // watches say nothing until its end; nil: they do
 	hold      chan struct{} // registrations wait for its end; nil: they do not
 	waiting   int           // registrations that did
@@ -301,7 +302,7 @@ func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
 	told, index, changed, cut := f.found(service), f.index, f.changed, f.cut
 	f.resumes = append(f.resumes, last)
 	silent := f.silent
-	same, behind := last == fmt.Sprint(index), f.behind
+	same, behind, history := last == place(index, f.history), f.behind, f.history
 	if !same {
 		f.snapshots++
 	}
@@ -314,18 +315,18 @@ func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	stale := func() { event(w, "stale", index, map[string]any{"staleSeconds": behind}) }
+	stale := func() { event(w, "stale", place(index, history), map[string]any{"staleSeconds": behind}) }
 	if same {
 		if behind > 0 {
 			stale()
 		}
-		_, _ = fmt.Fprintf(w, "id: %d\n\n", index)
+		_, _ = fmt.Fprintf(w, "id: %s\n\n", place(index, history))
 	} else {
 		list := []client.Endpoint{}
 		for _, e := range told {
 			list = append(list, e)
 		}
-		event(w, "snapshot", index, map[string]any{"service": service, "index": index, "instances": list, "staleSeconds": behind})
+		event(w, "snapshot", place(index, history), map[string]any{"service": service, "index": index, "instances": list, "staleSeconds": behind})
 	}
 	for {
 		_ = http.NewResponseController(w).Flush()
@@ -359,16 +360,24 @@ func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		told = now
 		if len(put)+len(remove) > 0 {
-			event(w, "delta", index, map[string]any{"index": index, "put": put, "remove": remove})
+			event(w, "delta", place(index, history), map[string]any{"index": index, "put": put, "remove": remove})
 		} else {
-			_, _ = fmt.Fprintf(w, ": nothing\n\nid: %d\n\n", index)
+			_, _ = fmt.Fprintf(w, ": nothing\n\nid: %s\n\n", place(index, history))
 		}
 	}
 }
 
-func event(w http.ResponseWriter, name string, id uint64, v any) {
+// place is the id of an event.
+func place(index uint64, history string) string {
+	if history == "" {
+		return fmt.Sprint(index)
+	}
+	return fmt.Sprintf("%d-%s", index, history)
+}
+
+func event(w http.ResponseWriter, name, id string, v any) {
 	raw, _ := json.Marshal(v)
-	_, _ = fmt.Fprintf(w, "event: %s\nid: %d\ndata: %s\n\n", name, id, raw)
+	_, _ = fmt.Fprintf(w, "event: %s\nid: %s\ndata: %s\n\n", name, id, raw)
 }
 
 // client is a client with connections of its own.

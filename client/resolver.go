@@ -65,6 +65,7 @@ type Resolver struct {
 	order     []*target // by id
 	list      []Endpoint
 	index     uint64
+	place     string // where a watch goes on: the id of the last event, which is the registry's
 	protected bool
 	changes   uint64 // of the list
 	saved     uint64 // the one that is on disk

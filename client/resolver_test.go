@@ -82,6 +82,25 @@ func TestCutWatchGoesOnWithoutASnapshot(t *testing.T) {
 	require.Equal(t, 1, look(f, func() int { return f.snapshots }))
 }
 
+// The registry was restored and stands where it stood, with other instances: what its ids tell goes back to it whole.
+func TestCutWatchIsToldOfAnotherHistory(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.with(func() { f.history = "one" })
+	f.put("web", "i1", "10.0.0.1:80", 100)
+	r := resolve(t, f, client.Options{})
+	look(f, func() any { // nobody who is connected is told
+		f.history = "two"
+		f.instances["web/i2"] = f.instances["web/i1"]
+		f.instances["web/i2"].InstanceID = "i2"
+		delete(f.instances, "web/i1")
+		return nil
+	})
+	f.breakWatches()
+	eventually(t, func() bool { return len(ids(r.Endpoints())) == 1 && ids(r.Endpoints())[0] == "i2" })
+	require.Equal(t, []string{"", "2-one"}, look(f, func() []string { return f.resumes }))
+}
+
 func TestServesWhatItKnewWhileTheRegistryIsAway(t *testing.T) {
 	t.Parallel()
 	f := newRegistry(t)

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -65,8 +66,8 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 	}
 	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set("Accept-Encoding", "identity") // a compressor may hold back what is small
-	if index := r.Index(); index > 0 {
-		req.Header.Set("Last-Event-ID", strconv.FormatUint(index, 10))
+	if place := r.lastPlace(); place != "" {
+		req.Header.Set("Last-Event-ID", place)
 	}
 	resp, err := r.client.http().Do(req)
 	if err != nil {
@@ -98,6 +99,12 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 	return err
 }
 
+func (r *Resolver) lastPlace() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.place
+}
+
 func (r *Resolver) isReady() bool {
 	select {
 	case <-r.ready:
@@ -116,7 +123,7 @@ func (r *Resolver) take(ev event) error {
 	case "snapshot", "delta", "stale":
 		if err := json.Unmarshal(ev.data, &c); err != nil {
 			r.mu.Lock()
-			r.index = 0
+			r.index, r.place = 0, ""
 			r.mu.Unlock()
 			return fmt.Errorf("cannot read a %s of %s: %w", ev.name, r.service, err)
 		}
@@ -124,9 +131,10 @@ func (r *Resolver) take(ev event) error {
 			return err
 		}
 	}
-	if id, err := strconv.ParseUint(ev.id, 10, 64); err == nil {
+	number, _, _ := strings.Cut(ev.id, "-") // behind it is what tells the registry which list this is
+	if index, err := strconv.ParseUint(number, 10, 64); err == nil {
 		r.mu.Lock()
-		r.index = id
+		r.index, r.place = index, ev.id
 		r.mu.Unlock()
 	}
 	r.confirmSoon()

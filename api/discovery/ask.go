@@ -33,6 +33,9 @@ func (c *Catalog) Find(q Query) Result {
 	}
 	r.Changed, r.Protected, r.Known = sn.Changed, sn.Protected, true
 	r.Endpoints = q.pick(sn)
+	if q.Plain() {
+		r.whole = sn
+	}
 	return r
 }
 

@@ -40,6 +40,8 @@ type Result struct {
 	Changed   uint64     // revision of the last change of this service: what a blocking read waits for
 	Protected bool       // the service preserves itself: what is answered may be gone
 	Known     bool       // the service has or had instances
+
+	whole *Snapshot // whose Found are the endpoints; nil where they are others
 }
 
 // Finder answers queries from memory. It is safe for concurrent use and never blocks on the network.

@@ -20,6 +20,7 @@ type Snapshot struct {
 
 	until time.Time // when a weight changes by itself; zero is never
 	body  atomic.Pointer[[]byte]
+	tag   atomic.Pointer[string]
 	asked atomic.Bool // since the catalog looked last
 }
 
