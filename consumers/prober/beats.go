@@ -115,8 +115,13 @@ func (l *loop) overtook(t *tracked, now time.Duration) {
 	l.lives(t, &e.beat, now)
 }
 
-// forget drops those whose registration does not come.
+// forget drops heartbeats whose registration does not come, and who ended too long ago to be known by anybody who was not heard.
 func (l *loop) forget(now time.Duration) {
+	for key, gained := range l.ended {
+		if now-gained > watcherLife {
+			delete(l.ended, key)
+		}
+	}
 	for key, e := range l.early {
 		if now-e.at > earlyLife {
 			delete(l.early, key)

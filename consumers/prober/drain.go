@@ -27,8 +27,8 @@ type service struct {
 	turned   time.Duration // when a watcher was turned away, because there are too many; 0 is never
 	zones    map[string]*zone
 
-	sweepAt time.Duration // when this sweep of expiry began
-	expired int           // in it
+	sweepAt time.Duration         // when this sweep of expiry began
+	expired map[*tracked]struct{} // in it
 }
 
 // watcher is somebody who confirms the revisions of a service that it acts on.
@@ -40,7 +40,7 @@ type watcher struct {
 func (l *loop) service(name string) *service {
 	s := l.services[name]
 	if s == nil {
-		s = &service{name: name, members: map[*tracked]struct{}{}, draining: map[*tracked]struct{}{}}
+		s = &service{name: name, members: map[*tracked]struct{}{}, draining: map[*tracked]struct{}{}, expired: map[*tracked]struct{}{}}
 		l.services[name] = s
 	}
 	return s
@@ -153,6 +153,26 @@ func (l *loop) listened(t *tracked, now time.Duration) bool {
 		since = max(since, l.gained[t.partition()])
 	}
 	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watcherLife)
+}
+
+// end drops an instance that has ended, or is not this node's any more. When it comes back, and this node has looked after its partition
+// all the while, nobody watches it who learned of it before.
+func (l *loop) end(t *tracked) {
+	gained := l.gained[t.partition()]
+	if t.fresh && t.owned && l.now()-gained <= watcherLife {
+		if l.ended == nil {
+			l.ended = map[string]time.Duration{}
+		}
+		l.ended[t.key] = gained
+	}
+	l.drop(t)
+}
+
+// known reports whether all of an instance's life before was under this owner.
+func (l *loop) known(t *tracked) bool {
+	gained, ended := l.ended[t.key]
+	delete(l.ended, t.key)
+	return ended && t.owned && gained == l.gained[t.partition()]
 }
 
 // hasLeft is what a watcher says at last: it acts on nothing any more.

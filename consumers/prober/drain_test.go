@@ -59,6 +59,26 @@ func TestDrainAfterATakeover(t *testing.T) {
 	require.Contains(t, w.data(key).Drain.Early, "2 watchers")
 }
 
+// Who was registered first, and ended, under this owner is waited for no longer when it is back: nobody knows it who was not heard.
+func TestDrainAgain(t *testing.T) {
+	t.Parallel()
+	w, key, owned := setup(t), "default.web.a", &shares{set: consumers.All}
+	first, second := w.prober(&script{}), w.prober(&script{})
+	first.Shares = owned
+	w.start(first)
+	for range 2 {
+		w.register(t, key, instance.RegisterBody{})
+		w.becomes(t, key, instance.Healthy, patience)
+		w.drain(t, key)
+		w.becomes(t, key, instance.Deregistered, patience)
+	}
+	w.takeover(t, owned, second)
+	w.register(t, key, instance.RegisterBody{})
+	w.becomes(t, key, instance.Healthy, patience)
+	w.drain(t, key)
+	w.keepsDraining(t, key, "whoever had it from the owner before was not heard")
+}
+
 // The same, when nobody watches: the silence must have lasted for the life of a watcher.
 func TestDrainAfterATakeoverUnwatched(t *testing.T) {
 	t.Parallel()

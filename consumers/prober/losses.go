@@ -125,12 +125,15 @@ func (l *loop) window(z *zone) time.Duration {
 	return window
 }
 
-// full reports whether so many were taken out in this sweep, by whatever cause, that no other one may be.
-func (s *service) full(now time.Duration) bool {
+// full reports whether so many were taken out in this sweep, by whatever cause, that an instance may not be. One that was found again
+// counts no more, or one that comes and goes would keep others in that are dead.
+func (s *service) full(t *tracked, now time.Duration) bool {
 	if s.sweepAt == 0 || now-s.sweepAt > expirySweep {
-		s.sweepAt, s.expired = now, 0
+		s.sweepAt = now
+		clear(s.expired)
 	}
-	return s.expired >= bound(len(s.members))
+	_, counted := s.expired[t]
+	return !counted && len(s.expired) >= bound(len(s.members))
 }
 
 // askOut is ask for what may take an instance out, which has a place in the sweep then.
@@ -139,8 +142,7 @@ func (l *loop) askOut(t *tracked, now time.Duration, input string, data any, out
 		return false
 	}
 	if out {
-		t.service.expired++
-		t.sweepAt = t.service.sweepAt
+		t.service.expired[t] = struct{}{}
 	}
 	return true
 }
@@ -148,12 +150,11 @@ func (l *loop) askOut(t *tracked, now time.Duration, input string, data any, out
 // leaves reports whether what speaks against an instance may take it out: one that is protected becomes suspect.
 func (t *tracked) leaves() bool { return t.found() && !t.rec.Data.Protected }
 
-// stays gives the place of an instance that was not taken out after all to another one.
+// stays gives the place of an instance to another one, when it was not taken out after all, or is found again.
 func (t *tracked) stays() {
-	if t.sweepAt != 0 && t.sweepAt == t.service.sweepAt {
-		t.service.expired--
+	if t.found() {
+		delete(t.service.expired, t)
 	}
-	t.sweepAt = 0
 }
 
 // bound is how many of so many may be taken out at once.

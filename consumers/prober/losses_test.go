@@ -77,6 +77,24 @@ func TestWhatAnswersIsBelieved(t *testing.T) {
 	require.Empty(t, w.zone("web", "a"))
 }
 
+// One that comes and goes uses up nobody's turn: who dies beside it is taken out in its time.
+func TestWhoComesBackIsNotCounted(t *testing.T) {
+	t.Parallel()
+	w, c := setup(t), &script{}
+	w.start(w.prober(c))
+	check := quick
+	check.Interval = "100ms"
+	all := w.zoneOf(t, "web", "a", 5, check)
+	for range bound(len(all)) {
+		c.set(all[0], refused)
+		w.becomes(t, all[0], instance.Unhealthy, patience)
+		c.set(all[0], instance.Result{OK: true})
+		w.becomes(t, all[0], instance.Healthy, patience)
+	}
+	c.set(all[1], refused)
+	w.becomes(t, all[1], instance.Unhealthy, expirySweep/2)
+}
+
 // Silence and failed probes are counted together.
 func TestBothCauses(t *testing.T) {
 	t.Parallel()

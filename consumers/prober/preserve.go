@@ -133,7 +133,7 @@ func (l *loop) keeps(t *tracked, now time.Duration) bool {
 		t.retryAt = now + sweepEvery
 	case (t.found() || t.state == instance.Suspect) && l.preserves(t, now):
 		t.retryAt = now + sweepEvery
-	case t.found() && t.service.full(now):
+	case t.found() && t.service.full(t, now):
 		t.retryAt = now + spread(expirySweep)
 	default:
 		return false
@@ -177,7 +177,7 @@ func (l *loop) shielded(t *tracked, now time.Duration) bool {
 	}
 	switch {
 	case !z.protects():
-		if lost && t.service.full(now) {
+		if lost && t.service.full(t, now) {
 			t.retryAt = now + spread(expirySweep)
 			return false
 		}

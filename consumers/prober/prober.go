@@ -112,6 +112,7 @@ type loop struct {
 	anew     uint64                           // its revision when it was built anew; what was confirmed below that may be of another history
 	aliases  map[string]map[*tracked]struct{} // by the key of the instance that they follow
 	early    map[string]early                 // heartbeats whose registration is not known yet
+	ended    map[string]time.Duration         // instances that were fresh to their end, and when their partition was gained; see [loop.listened]
 	due      heap
 
 	health

@@ -60,7 +60,7 @@ func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
 	if !ok {
 		return false
 	}
-	t.sayAt, t.sweepAt = 0, 0
+	t.sayAt = 0
 	t.asking, t.sent, t.sentAt, t.again = true, said, t.revision, now+sameAgain
 	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true

@@ -57,7 +57,6 @@ type tracked struct {
 	idle    bool   // it has said since that nothing is in flight
 
 	asking  bool
-	sweepAt time.Duration // sweep of its service in which it has a place to be taken out; 0 is none
 	unsaid  int           // reports in a row that were not answered
 	sayAt   time.Duration // then the next may be sent, and is looked for; 0 is at any time
 	await   uint64        // revision that the last answer told of; nothing is decided before it is here
@@ -178,6 +177,7 @@ func (l *loop) restored() {
 	for _, t := range l.tracked {
 		l.drop(t)
 	}
+	clear(l.ended)
 	l.anew = l.Instances.Revision()
 	l.amnesty("all instances were read anew")
 }
@@ -202,7 +202,7 @@ func (l *loop) take(item *kv.Item) {
 	owned := l.owned.Has(streams.Partition(instance.Machine.Name, item.Key))
 	if !ok || item.State == instance.Deregistered || !owned && !l.observes(item.Key, rec) {
 		if t != nil {
-			l.drop(t)
+			l.end(t)
 		}
 		return
 	}
@@ -225,7 +225,7 @@ func (l *loop) take(item *kv.Item) {
 
 func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.Duration) *tracked {
 	t := &tracked{key: item.Key, owned: owned, place: -1, weight: -1, seen: now, epoch: l.epoch, probeAt: never}
-	t.fresh = item.State == instance.Pending && rec.Generation == 1
+	t.fresh = item.State == instance.Pending && (rec.Generation == 1 || l.known(t))
 	l.tracked[t.key] = t
 	t.service = l.service(rec.Namespace + "." + rec.Service)
 	t.service.join(t, l.turned)
@@ -274,6 +274,8 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 		}
 	case instance.Unknown:
 		t.seen = max(t.seen, now)
+	case instance.Warming, instance.Healthy:
+		t.stays()
 	case instance.Unhealthy:
 		if t.kind == instance.CheckTTL && from == instance.Suspect {
 			t.flaps.Add(false)
@@ -301,6 +303,7 @@ func (l *loop) drop(t *tracked) {
 	delete(l.failed, t)
 	delete(t.service.members, t)
 	delete(t.service.draining, t)
+	delete(t.service.expired, t)
 	delete(l.tracked, t.key)
 	if t.place >= 0 {
 		stdheap.Remove(&l.due, t.place)
