@@ -256,9 +256,10 @@ const (
 	sqlTailEventsAfter = tailEvents + ` where event_id > $2 order by event_id limit $1`
 
 	// What outbox_event_status says, for a few rows.
-	tailLog = `select l.seq::text, l.*, coalesce(p.state, case when l.seq <= coalesce(c.seq, 0) then 'SENT' when l.seq <= c.reading then 'SENDING' else 'NEW' end),
+	tailLog = `select l.seq::text, l.*, coalesce(p.state, case when d.is then '` + StateDiscarded + `' when l.seq <= coalesce(c.seq, 0) then 'SENT' when l.seq <= c.reading then 'SENDING' else 'NEW' end),
 			coalesce(p.attempts, 0), coalesce(p.last_error, '')
 		from l left join lateral (select * from outbox_parked p where p.shard = l.shard and p.seq = l.seq limit 1) as p on true
+		left join lateral (select true as is from outbox_late d where d.shard = l.shard and d.seq = l.seq and d.event_id = l.event_id and d.marker is null limit 1) as d on true
 		left join (select shard, min(seq) as seq, max(reading) as reading from outbox_cursor group by shard) c on c.shard = l.shard order by l.seq`
 	sqlTailLog      = `with l as materialized (select ` + eventColumns + ` from outbox_log order by seq desc limit $1) ` + tailLog
 	sqlTailLogAfter = `with l as materialized (select ` + eventColumns + ` from outbox_log where seq > $2 order by seq limit $1) ` + tailLog

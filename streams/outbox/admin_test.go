@@ -170,6 +170,36 @@ func TestRedriveDiscardStatusAndTailInModeLog(t *testing.T) {
 	require.Equal(t, int64(2), n)
 	require.Equal(t, 1, one[int](t, conn, `select count(*)::int from outbox_parked`))
 	require.Contains(t, audits(t, conn), "eve discard")
+	require.Equal(t, "DISCARDED DISCARDED SENT NEW SENT SENDING NEW", one[string](t, conn, `select string_agg(status, ' ' order by seq) from outbox_event_status`))
+	require.Equal(t, "1aDISCARDED 2bDISCARDED 3cSENT ", seen("0", 3))
+}
+
+// What was discarded is known for as long as it may be read once more.
+func TestDiscardsAreKept(t *testing.T) {
+	t.Parallel()
+	_, conn := setup(t, Log)
+	const days = 20
+	add(t, conn, "a")
+	add(t, conn, "b")
+	run(t, conn, `update outbox_log set day = day - $1::int`, days)
+	run(t, conn, `select outbox_maintain()`)
+	late := func() string {
+		return one[string](t, conn, `select coalesce(string_agg(seq::text, ' ' order by seq), '') from outbox_late`)
+	}
+	run(t, conn, `insert into outbox_cursor (source, shard, seq, reading, updated_at) select 'main', n, 2, 2, now() - $1::int * interval '1 day' from generate_series(0, 3) n`, days+1)
+	run(t, conn, `insert into outbox_late (shard, seq, event_id, day, marker, sent_at) select shard, seq, event_id, day, case seq when 2 then 7 end, now() - $1::int * interval '1 day' from outbox_log`, days)
+	run(t, conn, `insert into outbox_late (shard, seq, event_id, message, sent_at) values (0, 3, outbox_uuid_v7(), '', now() - $1::int * interval '1 day')`, days) // mode wal
+	park(t, conn, 2, StateDead, "infinity")                                                                                                                        // which keeps the day
+	run(t, conn, `update outbox_parked set day = (select day from outbox_log where seq = 2)`)
+	run(t, conn, `select outbox_maintain()`)
+	require.Equal(t, "1 3", late(), "its day is there, and no relay has read on")
+	run(t, conn, `update outbox_cursor set updated_at = now()`)
+	run(t, conn, `select outbox_maintain()`)
+	require.Equal(t, "1", late())
+	run(t, conn, `delete from outbox_parked`)
+	run(t, conn, `select outbox_maintain()`)
+	require.Empty(t, late())
+	require.Zero(t, one[int](t, conn, `select count(*)::int from outbox_log`))
 }
 
 func TestStatusTailAndPurgeInModeClaim(t *testing.T) {

@@ -32,7 +32,7 @@ func Migrations() fs.FS {
 }
 
 // schemaVersion is that of the last migration, which is the first one, too: no older schema can be brought up to date.
-const schemaVersion = 8
+const schemaVersion = 9
 
 // ErrSchema says that the tables of an outbox are not those that this version works with.
 var ErrSchema = errors.New("outbox: the schema is of another version")
@@ -181,6 +181,7 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 	}
 	if _, err := tx.ExecContext(ctx, `
 		update outbox_settings set mode = coalesce(nullif($1, ''), mode), shards = coalesce(nullif($2::int, 0), shards),
+			read_shards = case when exists (select from outbox_log) then greatest(read_shards, $2::int) else coalesce(nullif($2::int, 0), read_shards) end, narrowed = case when $2::int between 1 and shards - 1 then (clock_timestamp() at time zone 'UTC')::date else narrowed end,
 			retention = case when $3::float8 > 0 then make_interval(secs => $3) else retention end,
 			max_lag = case when $4::bigint < 0 then 0 when $4 > 0 then $4 else max_lag end, wal_prefix = $5,
 			inbox_retention = case when $6::float8 > 0 then make_interval(secs => $6) else inbox_retention end, updated_at = now()`,
@@ -229,6 +230,6 @@ const anyWaiting = `
 	select (select 1 from outbox_event where phase < 2 order by shard, next_retry_at limit 1) is not null
 		or exists (select 1 from outbox_parked)
 		or exists (
-			select 1 from outbox_settings s, generate_series(0, s.shards - 1) as n
+			select 1 from outbox_settings s, generate_series(0, s.read_shards - 1) as n
 			left join (select shard, min(seq) as seq from outbox_cursor group by shard) c on c.shard = n
 			where exists (select 1 from outbox_log l where l.shard = n and l.seq > coalesce(c.seq, 0)))`

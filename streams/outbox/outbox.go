@@ -37,6 +37,8 @@ const (
 	StateSent    = "SENT"
 	StateFailed  = "FAILED" // waits for its next try
 	StateDead    = "DEAD"   // tried often enough; an operator redrives or discards it
+
+	StateDiscarded = "DISCARDED" // given up by an operator; mode log, the others keep no such row
 )
 
 // Config is one database whose outbox is relayed. What is zero has the default that is named.

@@ -20,7 +20,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	var shards int
 	var oldest, fence *time.Time
 	read := func() error {
-		if err := s.Pool.QueryRow(ctx, `select mode, shards, now() from outbox_settings`).Scan(&st.Mode, &shards, &st.At); err != nil {
+		if err := s.Pool.QueryRow(ctx, `select mode, case mode when 'log' then read_shards else shards end, now() from outbox_settings`).Scan(&st.Mode, &shards, &st.At); err != nil {
 			return err
 		}
 		rows := map[Mode]string{Log: sqlStatusLog, Claim: sqlStatusEvents, WAL: sqlStatusWAL}[st.Mode]
@@ -133,7 +133,7 @@ const sqlStatusWAL = `
 const sqlStatusLog = `
 	with c as (
 		select n::smallint as shard, coalesce(min(c.seq), 0) as seq, coalesce(max(c.reading), 0) as reading
-		from outbox_settings s cross join generate_series(0, s.shards - 1) as n left join outbox_cursor c on c.shard = n group by n
+		from outbox_settings s cross join generate_series(0, s.read_shards - 1) as n left join outbox_cursor c on c.shard = n group by n
 	), last as (
 		select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')::regclass), 0) as seq, (select min(seq) from c) as lowest
 	), ahead as (

@@ -133,3 +133,42 @@ func TestAChangeUnderARelayIsNoticed(t *testing.T) {
 		})
 	}
 }
+
+// A stream that is set back behind a change to fewer shards gets what it has lost from all of the old ones, and a relay that runs
+// gives those up once the table has no more of their rows.
+func TestFewerShards(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	fill := func() {
+		for n := range 20 {
+			s.add(fmt.Sprint("o-", n), n)
+		}
+	}
+	stop := s.run(s.relay(outbox.Log))
+	fill()
+	s.eventually(20)
+	require.NoError(t, stop())
+	old := s.backup()
+	stop = s.run(s.relay(outbox.Log))
+	fill()
+	s.eventually(40)
+	require.NoError(t, stop())
+	require.Equal(t, 4, s.count(`select count(distinct shard) from outbox_log`))
+	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{Shards: 2}))
+	s.restore(old)
+	r := s.relay(outbox.Log)
+	s.run(r)
+	fill()
+	s.eventually(60)
+	s.check()
+	require.Equal(t, 4, s.count(`select count(*) from outbox_cursor`))
+
+	s.settled()
+	s.exec(`update outbox_log set day = day - 20`)
+	s.exec(`update outbox_settings set narrowed = narrowed - 20`)
+	s.exec(`select outbox_maintain()`)
+	require.Equal(t, 2, s.count(`select read_shards from outbox_settings`))
+	s.holds(r, 2)
+	fill()
+	s.eventually(80)
+}

@@ -282,7 +282,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
 	}
 	if s.count = 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
-		s.count = how.shards
+		s.count = how.read
 	}
 	pub := &publisher{nc: r.NC, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
 	pub.enc.structured = r.Config.Structured

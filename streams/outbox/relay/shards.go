@@ -50,10 +50,14 @@ func (l *shards) tend(ctx context.Context) (came bool, err error) {
 		select {
 		case <-h.lost:
 			l.r.Log.Info("a shard has gone to another relay", "shard", n)
-			h.release()
-			delete(l.held, n)
 		default:
+			if n < l.count {
+				continue
+			}
+			l.r.Log.Info("a shard is no more", "shard", n)
 		}
+		h.release()
+		delete(l.held, n)
 	}
 	if time.Since(l.asked) < time.Second && !l.asked.IsZero() {
 		return false, nil

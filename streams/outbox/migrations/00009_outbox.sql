@@ -1,6 +1,6 @@
 -- +goose Up
 
--- The whole outbox. Version 8, because databases of earlier ones, which were never released, have the numbers below it.
+-- The whole outbox. Version 9, because databases of earlier ones, which were never released, have the numbers below it.
 
 -- What an event must be, so that a relay can publish it. One function, because an insert reads every constraint of its
 -- table anew: as constraints of columns this costs more than the rest of the insert.
@@ -58,6 +58,8 @@ create table outbox_settings (
     id boolean primary key default true check (id), -- there is one
     mode text not null default 'log' check (mode in ('claim', 'log', 'wal')),
     shards smallint not null default 4 check (shards between 1 and 64),
+    read_shards smallint not null default 4 check (read_shards >= shards), -- mode log: what relays read, more than shards while the table may have rows of when there were more
+    narrowed date,                                          -- when shards was lowered last
     retention interval not null default '7 days' check (retention >= '1 minute'),
     max_lag bigint not null default 0 check (max_lag >= 0), -- beyond it outbox_append refuses, in every language; 0 is no limit
     wal_prefix text not null default 'instar.outbox',       -- of emitted messages
@@ -65,7 +67,7 @@ create table outbox_settings (
     inbox_retention interval check (inbox_retention >= '1 minute'), -- null: twice as long as the stream keeps its messages, 14 days at least; what is forgotten and delivered again is handled again
     source text,                                            -- the name under which it is relayed; the first relay writes it
     renamed text,                                           -- the one before it
-    version integer not null default 8,                     -- of this schema; each migration raises it
+    version integer not null default 9,                     -- of this schema; each migration raises it
     updated_at timestamptz not null default now()
 );
 insert into outbox_settings (id) values (true);
@@ -474,8 +476,10 @@ begin
         end;
     end loop;
     select ((clock_timestamp() - s.retention) at time zone 'UTC')::date into oldest from outbox_settings s;
-    delete from outbox_late where sent_at < clock_timestamp() - (select s.retention from outbox_settings s);
-    select coalesce(min(coalesce(c.seq, 0)), 0) into lowest from outbox_settings s, generate_series(0, s.shards - 1) as n
+    -- What was discarded is passed over for as long as it can be read: its day is there or, in mode wal, no relay has read all that was there then.
+    delete from outbox_late t where t.sent_at < clock_timestamp() - (select s.retention from outbox_settings s)
+        and (t.marker is not null or t.day is null and t.sent_at < (select max(c.updated_at) from outbox_cursor c where c.shard = 0));
+    select coalesce(min(coalesce(c.seq, 0)), 0) into lowest from outbox_settings s, generate_series(0, s.read_shards - 1) as n
         left join (select shard, min(seq) as seq from outbox_cursor group by shard) c on c.shard = n;
     for part, d in
         select i.inhrelid::regclass, to_date(right(c.relname, 8), 'YYYYMMDD')
@@ -492,6 +496,7 @@ begin
             execute format('insert into outbox_dropped as o (shard, seq) select c.shard, l.seq from (select distinct shard from outbox_cursor) as c'
                 || ' cross join lateral (select seq from %s l where l.shard = c.shard order by l.seq desc limit 1) as l'
                 || ' on conflict (shard) do update set seq = greatest(o.seq, excluded.seq)', part);
+            delete from outbox_late t where t.day = d;
             execute format('truncate %s', part); -- gives the space back and stops no writer of other days
         exception when lock_not_available then
             postponed := postponed + 1;
@@ -504,6 +509,9 @@ begin
         exception when lock_not_available then postponed := postponed + 1;
         end;
     end loop;
+    update outbox_settings s set read_shards = s.shards where s.read_shards > s.shards and not exists (select from outbox_log_default)
+        and s.narrowed < (select min(to_date(right(c.relname, 8), 'YYYYMMDD')) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'outbox_log'::regclass and c.relname ~ '^outbox_log_[0-9]{8}$');
 end
 $$;
 -- +goose StatementEnd
@@ -537,10 +545,11 @@ $$;
 -- Each event and its state, in modes claim and log. For people: filter by seq.
 create view outbox_event_status as
     select l.seq, l.event_id, l.occurred_at, l.aggregate_type, l.aggregate_id, l.event_type,
-        coalesce(p.state, case when l.seq <= coalesce(c.seq, 0) then 'SENT' when l.seq <= c.reading then 'SENDING' else 'NEW' end) as status,
+        coalesce(p.state, case when t.shard is not null then 'DISCARDED' when l.seq <= coalesce(c.seq, 0) then 'SENT' when l.seq <= c.reading then 'SENDING' else 'NEW' end) as status,
         coalesce(p.attempts, 0) as attempts, p.next_retry_at, p.last_error, l.not_before, l.created_at, l.shard, l.content_type, l.headers, l.payload
     from outbox_log l
     left join outbox_parked p on p.shard = l.shard and p.seq = l.seq
+    left join outbox_late t on t.shard = l.shard and t.seq = l.seq and t.event_id = l.event_id and t.marker is null
     left join (select shard, min(seq) as seq, max(reading) as reading from outbox_cursor group by shard) c on c.shard = l.shard
     union all
     select seq, event_id, occurred_at, aggregate_type, aggregate_id, event_type, status, attempts, next_retry_at, last_error, not_before, created_at, shard, content_type, headers, payload
