@@ -106,7 +106,7 @@ type account struct {
 
 func (c *cluster) account(mode outbox.Mode) *account {
 	c.t.Helper()
-	a := &account{c: c, mode: mode, name: "on-" + string(mode), dsn: migrate(c.t, pg.Database(c.t), mode)}
+	a := &account{c: c, mode: mode, name: "on-" + string(mode), dsn: migrate(c.t, outboxed(c.t), mode)}
 	var err error
 	a.pool, err = pgxpool.New(c.t.Context(), a.dsn)
 	require.NoError(c.t, err)
@@ -137,7 +137,7 @@ func (a *account) write(writer int, stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		default:
+		case <-time.After(2 * time.Millisecond): // others have work to do
 		}
 		_ = pgx.BeginFunc(a.c.t.Context(), a.pool, func(tx pgx.Tx) error { // a fault is one that is not counted
 			for k := range 3 {

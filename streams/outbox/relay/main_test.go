@@ -2,10 +2,14 @@ package relay
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,10 +26,28 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-var pg postgres.Suite
+var (
+	pg       postgres.Suite
+	template sync.Once
+)
+
+// outboxed is a database for a test, with an outbox: a copy of what is made once.
+func outboxed(t testing.TB) (dsn string) {
+	t.Helper()
+	template.Do(func() {
+		require.NoError(t, outbox.Init(t.Context(), pg.Cluster(t).DSN("template1"), "", outbox.Settings{}))
+	})
+	return pg.Database(t)
+}
 
 // A server that stops while it commits an atomic batch leaves the goroutines of the batch behind (nats-server 2.15.2).
+//
+// Most tests wait for most of their time, so more of them run side by side than there are processors.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
 	goleak.VerifyTestMain(pg.Around(m),
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
@@ -41,7 +63,7 @@ type shop struct {
 
 func openShop(t *testing.T, mode outbox.Mode) *shop {
 	t.Helper()
-	return shopAt(t, setup(t, streams.OS), pg.Database(t), mode)
+	return shopAt(t, setup(t, streams.OS), outboxed(t), mode)
 }
 
 func shopAt(t *testing.T, g *ground, dsn string, mode outbox.Mode) *shop {
@@ -138,11 +160,7 @@ func (s *shop) count(query string, args ...any) int {
 
 // stored is how many events the stream holds.
 func (s *shop) stored() int {
-	js, err := s.js.Stream(s.ctx, "OUTBOX")
-	if err != nil {
-		return -1
-	}
-	info, err := js.Info(s.ctx, jetstream.WithSubjectFilter("outbox.>"))
+	info, err := s.outbox.Info(s.ctx, jetstream.WithSubjectFilter("outbox.>"))
 	if err != nil {
 		return -1
 	}

@@ -25,6 +25,7 @@ type ground struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream Stream
+	outbox jetstream.Stream // of this name, whichever there is
 	can    abilities
 }
 
@@ -40,6 +41,8 @@ func setup(t *testing.T, profile streams.Profile) *ground {
 	_, err = streams.Ensure(g.ctx, g.js, streams.Plan{})
 	require.NoError(t, err)
 	g.can, err = g.stream.ensure(g.ctx, g.js)
+	require.NoError(t, err)
+	g.outbox, err = g.js.Stream(g.ctx, g.stream.Name)
 	require.NoError(t, err)
 	return g
 }
@@ -132,7 +135,7 @@ func words(from, to int) string { return strings.Trim(fmt.Sprint(span(from, to))
 // How long a condition is awaited, and how often it is looked at.
 const (
 	waitFor = 20 * time.Second
-	tick    = 5 * time.Millisecond
+	tick    = 10 * time.Millisecond
 )
 
 var withSubject = jetstream.WithPurgeSubject

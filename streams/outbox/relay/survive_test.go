@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,7 @@ func (s *shop) write(writers int, stop <-chan struct{}) (wait func()) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(2 * time.Millisecond): // others have work to do
 				}
 				_ = pgx.BeginFunc(s.ctx, s.pool, func(tx pgx.Tx) error {
 					for k := range 1 + rand.N(4) {
