@@ -34,14 +34,14 @@ func TestBatchesAreReadInTheOrderOfTheIndexes(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Log)
 	s.exec(`insert into outbox_log (day, shard, event_id, aggregate_type, aggregate_id, event_type, payload)
-		select current_date + (n % 3)::int, n % 4, outbox_uuid_v7(), 'order', 'o-' || n % 5000, 'order.paid', '{}' from generate_series(1, 100000) as n`)
+		select current_date + (n % 3)::int, n % 4, outbox_uuid_v7(), 'order', 'o-' || n % 5000, 'order.paid', '{}' from generate_series(1, 20000) as n`)
 	store, err := outbox.Open(s.ctx, s.dsn, "")
 	require.NoError(t, err)
 	defer store.Pool.Close()
 	for _, statistics := range []string{"without", "with"} {
 		for query, args := range map[string][]any{
-			sqlRead:       {50000, 1000},
-			sqlReadShards: {50000, 1000, []int{1, 2}},
+			sqlRead:       {10000, 500},
+			sqlReadShards: {10000, 500, []int{1, 2}},
 		} {
 			rows, err := store.Pool.Query(s.ctx, "explain (costs off) "+query, args...)
 			require.NoError(t, err)
