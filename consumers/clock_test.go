@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -104,6 +105,30 @@ func TestALifeIsNotToldByClocks(t *testing.T) {
 	require.Equal(t, 2, w.sum("a"))
 	require.Equal(t, want, w.events("thing", "default.a"))
 	require.Zero(t, n.count("reconciled thing value-older"))
+}
+
+// Whether a mark is ahead of its time is told by the clock of the server that has set it, however far this machine's is from that, and
+// wherever somebody puts this machine's meanwhile.
+func TestAMarkIsHeldAgainstTheClockThatHasSetIt(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{-time.Hour, 0, time.Hour} {
+		opened := time.Now().Add(off)
+		p := &partition{found: streamState{opened: opened, since: sinceBoot() - time.Minute, lastSeq: 10}, top: 12}
+		for _, c := range []struct {
+			mark uint64
+			at   time.Duration // after the look at the stream
+			want bool
+		}{
+			{13, -time.Minute, false},
+			{13, time.Minute, false}, // another owner has just taken it
+			{13, time.Minute + MaxSkew - time.Second, false},
+			{13, 10 * time.Minute, true},
+			{12, 10 * time.Minute, false}, // the stream has it
+		} {
+			require.Equal(t, c.want, p.ahead(&machines.Entity{Mark: c.mark, MarkedAt: opened.Add(c.at)}), "%s %+v", off, c)
+		}
+	}
+	require.False(t, (&partition{}).ahead(&machines.Entity{Mark: 1, MarkedAt: time.Now().Add(time.Hour)}), "it has not looked")
 }
 
 // A clock that jumps back and forth all the time loses no deadline, keeps none twice, and none before it shows its time.

@@ -188,7 +188,8 @@ const lossWindow = 2 * time.Minute
 // streamState is where the stream of commands ended when this process, or its connection, was new to it.
 type streamState struct {
 	reconnects uint64
-	opened     time.Time
+	opened     time.Time     // by the clock that stamps commands
+	since      time.Duration // then, by sinceBoot
 	created    time.Time
 	lastSeq    uint64
 	lastTime   time.Time
@@ -203,7 +204,7 @@ func (p *partition) look(ctx context.Context) error {
 	}
 	var answer struct {
 		answered
-		Now     time.Time `json:"ts"` // by the clock that stamps commands
+		Now     time.Time `json:"ts"`
 		Created time.Time `json:"created"`
 		State   struct {
 			LastSeq  uint64    `json:"last_seq"`
@@ -217,7 +218,7 @@ func (p *partition) look(ctx context.Context) error {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
 	}
 	p.top = 0
-	p.found = streamState{reconnects: reconnects, opened: answer.Now, created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
+	p.found = streamState{reconnects: reconnects, opened: answer.Now, since: sinceBoot(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
 	return nil
 }
 
@@ -235,9 +236,12 @@ func (p *partition) mayLack(e *machines.Entity) bool {
 
 // ahead reports whether the entity's last command was one of a history that the stream of commands has lost, and stamped by a
 // clock that ran ahead: its sequence is behind all that the stream had and all that came since, and its time has not come.
-// By these two, commands of now would be taken for ones of then until it comes.
+// By these two, commands of now would be taken for ones of then until it comes. Now is what the clock says that stamps commands, not
+// this machine's: where that is behind, a command that another owner has taken meanwhile would be taken twice.
 func (p *partition) ahead(e *machines.Entity) bool {
-	return !p.found.opened.IsZero() && e.Mark > max(p.found.lastSeq, p.top) && time.Until(e.MarkedAt) > 2*time.Second
+	f := &p.found
+	now := f.opened.Add(sinceBoot() - f.since)
+	return !f.opened.IsZero() && e.Mark > max(f.lastSeq, p.top) && e.MarkedAt.Sub(now) > MaxSkew
 }
 
 // resume publishes again what the entity waits for and its streams have lost: schedules of its timers, and effects that
