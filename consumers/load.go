@@ -141,10 +141,14 @@ func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
 // readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads.
 const readWithin = 1500 * time.Millisecond
 
+// messageWithin is how long it has to read a message. It is as long as an election takes, or a peak of load: the question is put again
+// meanwhile, and a partition that gives up drops its memory, and has everything to read again.
+const messageWithin = 10 * time.Second
+
 // lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
 // is none.
 func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
 	var answer struct {
 		answered
@@ -170,7 +174,7 @@ func lastHeld(ctx context.Context, js jetstream.JetStream, stream, subject strin
 	if m != nil || err != nil {
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
 	var answer struct {
 		answered

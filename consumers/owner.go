@@ -110,7 +110,9 @@ func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.Owners
 
 // take writes the lease if it is free, this node's own, or not renewed for its life.
 func (o *Owner) take(ctx context.Context) (uint64, string, error) {
-	m, err := lastHeld(ctx, o.JS, o.stream(), o.subject())
+	read, cancel := context.WithTimeout(ctx, o.Life/2) // its life counts from before the question
+	defer cancel()
+	m, err := lastHeld(read, o.JS, o.stream(), o.subject())
 	if err != nil {
 		return 0, "", err
 	}

@@ -50,7 +50,8 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	return nil
 }
 
-// askEvery is how often a question is put that was not answered. A leader that has died answers nothing, and its
+// askEvery is when a question that was not answered is put again; after that, it is half as often: a leader that is slow should not have more
+// to answer. A leader that has died answers nothing, and its
 // successor nothing that was asked before: who only waits for an answer loses what is left of the wait. A slow leader answers
 // more than once, and its first answer is taken.
 const askEvery = 250 * time.Millisecond
@@ -75,7 +76,7 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to end
-	tick := time.NewTicker(askEvery)
+	tick := time.NewTicker(2 * askEvery)
 	defer tick.Stop()
 	for {
 		if err := nc.PublishMsg(again); err != nil {

@@ -6,11 +6,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
 )
+
+// A leader that is overloaded, or being elected, answers after seconds. Who gave up a read earlier would drop what it has in memory and read
+// all of it again.
+func TestAReadWaitsForASlowLeader(t *testing.T) {
+	t.Parallel()
+	s, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true}) // without streams, so that the answers are the test's
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	require.True(t, s.ReadyForConnections(10*time.Second))
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	var first, last, asked atomic.Int64
+	_, err = nc.Subscribe("$JS.API.STREAM.MSG.GET.SLOW", func(m *nats.Msg) {
+		asked.Add(1)
+		first.CompareAndSwap(0, int64(sinceStart()))
+		last.Store(int64(sinceStart()))
+		if last.Load()-first.Load() > int64(3*time.Second) {
+			_ = m.Respond([]byte(`{"message":{"subject":"a","seq":7}}`))
+		}
+	})
+	require.NoError(t, err)
+	m, err := lastMessage(t.Context(), js, "SLOW", "a")
+	require.NoError(t, err)
+	require.EqualValues(t, 7, m.Sequence)
+	require.LessOrEqual(t, asked.Load(), int64(10), "it does not add to the load")
+}
 
 // A question to a leader that is being elected: what becomes of each time that it is put is scripted.
 func TestAQuestionIsPutAgain(t *testing.T) {
