@@ -118,7 +118,7 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 	}
 	bucket := p.e.Names.Bucket(streams.IdempotencyBucket)
 	return atOnce(asked, func(it *item) error {
-		stored, err := lastHeld(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it.addr.Machine, it.addr.Key, it.id))
+		stored, err := lastIfHeld(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it.addr.Machine, it.addr.Key, it.id))
 		if errors.Is(err, streams.ErrUnreadable) {
 			it.lost = true
 			return nil

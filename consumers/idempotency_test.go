@@ -273,6 +273,37 @@ func TestAKeyOfALostTransition(t *testing.T) {
 	}
 }
 
+// A key that nobody has used costs one question, and one that was used two.
+func TestWhatAKeyCosts(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	var mu sync.Mutex
+	var asked []string
+	sub, err := w.NC.Subscribe("$JS.API.STREAM.*.>", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, strings.TrimPrefix(m.Subject, "$JS.API.STREAM."))
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Unsubscribe()) }()
+	require.NoError(t, w.NC.Flush())
+	const keys = 20
+	for n := range keys {
+		cmd := toThing("a", "add", `{"n":1}`)
+		cmd.ID = fmt.Sprint("key", n)
+		require.Equal(t, machines.Applied, w.ask(cmd).Outcome)
+	}
+	w.eventually("all questions", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(asked) >= keys
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	require.Less(t, len(asked), keys+keys/2, "a slow answer is asked for again: %s", asked)
+}
+
 // An owner that has read a value and then stood still, while another one has committed, finds answers that the value which it has read
 // does not know. They are not lost, and it takes none of them away.
 func TestAnOwnerThatStoodStillTakesNoAnswersAway(t *testing.T) {

@@ -174,21 +174,19 @@ func lastHeld(ctx context.Context, js jetstream.JetStream, stream, subject strin
 	if m != nil || err != nil {
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	return lastIfHeld(ctx, js, stream, subject)
+}
+
+// lastIfHeld is lastHeld for what is hardly ever there: what the stream does not list need not be read.
+func lastIfHeld(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
+	list, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
-	var answer struct {
-		answered
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
-	}
-	if err := enquire(ctx, js.Conn(), "INFO", stream, map[string]string{"subjects_filter": subject}, &answer); err != nil {
+	held, _, err := subjects(list, js.Conn(), stream, subject, 0)
+	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	if len(answer.State.Subjects) == 0 {
-		return nil, nil
-	}
-	if m, err = lastMessage(ctx, js, stream, subject); m == nil && err == nil { // or it was written meanwhile
+	m, err := lastMessage(ctx, js, stream, subject)
+	if m == nil && err == nil {
 		err = streams.ErrUnreadable
 	}
 	return m, err

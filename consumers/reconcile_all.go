@@ -79,12 +79,14 @@ func (e *Engine) missingPass(ctx context.Context, m *machines.Machine, ix *kv.In
 	defer tick.Stop()
 	for _, filter := range e.births(m) {
 		for offset := 0; ; {
-			subjects, total, err := e.subjects(ctx, filter, offset)
+			list, cancel := context.WithTimeout(ctx, messageWithin)
+			born, total, err := subjects(list, e.NC, e.Names.Stream(streams.EventStream), filter, offset)
+			cancel()
 			if err != nil {
 				e.Log.Debug("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
 				return
 			}
-			for subject := range subjects {
+			for subject := range born {
 				a, err := e.Names.ParseEvent(subject, m.Parent != "")
 				if err != nil || !e.owned().Has(streams.Partition(m.Name, a.Key)) || !ix.Lacks(a.Key) {
 					continue
@@ -96,7 +98,7 @@ func (e *Engine) missingPass(ctx context.Context, m *machines.Machine, ix *kv.In
 				}
 				e.inspect(ctx, m, a.Key)
 			}
-			if offset += len(subjects); len(subjects) == 0 || offset >= total {
+			if offset += len(born); len(born) == 0 || offset >= total {
 				break
 			}
 		}
@@ -120,22 +122,6 @@ func (e *Engine) births(m *machines.Machine) []string {
 	}
 	slices.Sort(filters)
 	return slices.Compact(filters)
-}
-
-// subjects are those of EVENTS under a filter, from an offset on, and how many there are in all.
-func (e *Engine) subjects(ctx context.Context, filter string, offset int) (map[string]uint64, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	var answer struct {
-		answered
-		Total int `json:"total"`
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
-	}
-	page := map[string]any{"subjects_filter": filter, "offset": offset}
-	err := request(ctx, e.NC, "INFO", e.Names.Stream(streams.EventStream), page, &answer)
-	return answer.State.Subjects, answer.Total, err
 }
 
 // owned are the partitions of this process.

@@ -32,6 +32,20 @@ func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
 }
 
+// subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One
+// whose messages the leader cannot read is among them.
+func subjects(ctx context.Context, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
+	var answer struct {
+		answered
+		Total int `json:"total"`
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	err := enquire(ctx, nc, "INFO", stream, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+	return answer.State.Subjects, answer.Total, err
+}
+
 func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.Msg, error), verb, stream string, body any, into refusing) error {
 	req, err := json.Marshal(body)
 	if err != nil {

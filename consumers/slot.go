@@ -94,15 +94,15 @@ func (s *slot) trim() {
 	for n < len(s.recent)-maxRecent && s.recent[n].Kept {
 		n++
 	}
-	s.recent = append(s.recent[:0], s.recent[n:]...)
+	s.recent = slices.Delete(s.recent, 0, n)
 }
 
 // unkept are the outcomes that the value must hold: those of this commit, and those whose answers are not kept.
 func (s *slot) unkept() []machines.Outcome {
-	var list []machines.Outcome
-	for i, o := range s.recent {
-		if !o.Kept || i >= len(s.recent)-s.fresh {
-			list = append(list, o)
+	list := make([]machines.Outcome, 0, s.fresh)
+	for i := range s.recent {
+		if !s.recent[i].Kept || i >= len(s.recent)-s.fresh {
+			list = append(list, s.recent[i])
 		}
 	}
 	return list
