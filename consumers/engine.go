@@ -52,8 +52,7 @@ type Deps struct {
 	// everybody begins with an empty log, and without all of its members it elects no leader.
 	Replicated bool
 
-	// Turn is shared by the engine and the workers of a process; nil makes one for this consumer alone.
-	Turn Turn
+	turn chan struct{} // that of the process, but for tests, which have several
 }
 
 func (d Deps) withDefaults() Deps {
@@ -66,8 +65,8 @@ func (d Deps) withDefaults() Deps {
 	if d.Acking == nil {
 		d.Acking = unlocked{}
 	}
-	if d.Turn == nil {
-		d.Turn = NewTurn()
+	if d.turn == nil {
+		d.turn = turn
 	}
 	if d.Trace == nil {
 		d.Trace = func(_, parent string, _ ...string) (string, func(error)) { return parent, func(error) {} }

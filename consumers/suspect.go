@@ -24,12 +24,9 @@ const (
 	suspectDead  = suspectAfter + maxFailures
 )
 
-// Turn is held by the consumer of a process that begins what several processes have died with, be it a command or a task: one is
-// begun at a time, so that nothing is counted that others have ended the process beside. All consumers of a process share one.
-type Turn chan struct{}
-
-// NewTurn returns one that nobody holds.
-func NewTurn() Turn { return make(Turn, 1) }
+// turn is taken by whoever of this process begins what several processes have died with, be it a command or a task: one is begun at a time, so
+// that nothing is counted that others have ended the process beside.
+var turn = make(chan struct{}, 1)
 
 // suspect is what the last process of a consumer found waiting, kept in the bucket of owners.
 type suspect struct {
@@ -163,7 +160,7 @@ func (p *partition) takeTurn(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case p.e.Turn <- struct{}{}:
+	case p.e.turn <- struct{}{}:
 		p.onTurn = true
 		return nil
 	case <-p.leave:
@@ -177,7 +174,7 @@ func (p *partition) takeTurn(ctx context.Context) error {
 func (p *partition) endTurn() {
 	if p.onTurn {
 		p.onTurn = false
-		<-p.e.Turn
+		<-p.e.turn
 	}
 }
 

@@ -71,7 +71,7 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg) (survived func() er
 		if err := k.takeTurn(ctx, m); err != nil {
 			return nil, "", err
 		}
-		free = sync.OnceFunc(func() { <-k.w.Turn; <-k.w.turn })
+		free = sync.OnceFunc(func() { <-k.w.turn; <-k.w.queue })
 		time.AfterFunc(longTurn, free)
 	}
 	survived = func() error {
@@ -87,17 +87,17 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg) (survived func() er
 // takeTurn waits until no other suspected task is under way, and then until no suspected command is: those wait for one task at
 // most.
 func (k *kind) takeTurn(ctx context.Context, m jetstream.Msg) error {
-	if err := k.hold(ctx, k.w.turn, m); err != nil {
+	if err := k.hold(ctx, k.w.queue, m); err != nil {
 		return err
 	}
-	err := k.hold(ctx, k.w.Turn, m)
+	err := k.hold(ctx, k.w.turn, m)
 	if err != nil {
-		<-k.w.turn
+		<-k.w.queue
 	}
 	return err
 }
 
-func (k *kind) hold(ctx context.Context, turn Turn, m jetstream.Msg) error {
+func (k *kind) hold(ctx context.Context, turn chan struct{}, m jetstream.Msg) error {
 	tick := time.NewTicker(k.w.AckWait / 3)
 	defer tick.Stop()
 	for {

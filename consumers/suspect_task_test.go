@@ -44,7 +44,7 @@ func (w *world) process(n int, killers []string, done func() bool) (died bool) {
 	defer nc.Close()
 	d := &deadly{kill: nc.Close, killers: killers, died: make(chan struct{}, 1), over: w.ctx.Done()}
 	workers := &Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": d}, AckWait: time.Second, Concurrency: 4, process: fmt.Sprint(n)}
-	workers.NC = nc
+	workers.NC, workers.turn = nc, make(chan struct{}, 1)
 	workers.JS, err = streams.JetStream(nc)
 	require.NoError(w.t, err)
 	workers.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Timeout: 2 * time.Second})

@@ -66,7 +66,7 @@ func (m *mortal) process() (died bool) {
 	require.NoError(m.t, err)
 	defer nc.Close()
 	deps := m.Deps
-	deps.NC, deps.Turn = nc, NewTurn()
+	deps.NC, deps.turn = nc, make(chan struct{}, 1)
 	deps.JS, err = streams.JetStream(nc)
 	require.NoError(m.t, err)
 	deps.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Group: m.Appender.Grouping()})

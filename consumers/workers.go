@@ -36,15 +36,15 @@ type Workers struct {
 	Concurrency int                  // tasks of one kind at a time; 0 is 16
 	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
 
-	process string // tells this process from those before it
-	turn    Turn   // of the suspected tasks, before the one that they share with commands
+	process string        // tells this process from those before it
+	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
 }
 
 // Run performs effects until ctx ends; then it waits for the tasks under way.
 func (w *Workers) Run(ctx context.Context) error {
 	w.Deps = w.withDefaults()
 	w.Concurrency, w.AckWait = orDefault(w.Concurrency, 16), orDefault(w.AckWait, 30*time.Second)
-	w.process, w.turn = orDefault(w.process, rand.Text()), NewTurn()
+	w.process, w.queue = orDefault(w.process, rand.Text()), make(chan struct{}, 1)
 	var all sync.WaitGroup
 	for _, m := range w.Machines {
 		for _, fx := range m.Effects {

@@ -169,7 +169,7 @@ func (a *app) startNATS(ctx context.Context) error {
 	for _, d := range diffs {
 		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
 	}
-	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log, Turn: consumers.NewTurn()}
+	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
 	if a.server != nil {
 		a.deps.Acking = a.server.Acking()
 	}
