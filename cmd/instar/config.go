@@ -39,7 +39,7 @@ type Config struct {
 	IdempotencyWindow time.Duration `koanf:"idempotencyWindow"`
 }
 
-// HTTP is the listener of API and console.
+// HTTP is the listener of the API and its page of documents.
 type HTTP struct {
 	Listen string  `koanf:"listen"`
 	Hosts  string  `koanf:"hosts"` // names under which a server without tokens may be asked, with commas between them
@@ -77,7 +77,8 @@ func (h HTTP) hosts() []string {
 type NATS struct {
 	Listen   string         `koanf:"listen"`
 	URL      string         `koanf:"url"`
-	Context  string         `koanf:"context"` // of the nats CLI: instead of URL, and of all that it takes to connect to it
+	Context  string         `koanf:"context"`      // of the nats CLI: instead of URL, and of all that it takes to connect to it
+	Write    string         `koanf:"writeContext"` // name of a context of the nats CLI that leads to the embedded server
 	Creds    string         `koanf:"creds"`
 	TLS      TLS            `koanf:"tls"`
 	Prefix   string         `koanf:"prefix"`

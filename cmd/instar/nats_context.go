@@ -1,7 +1,13 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/nats-io/nats.go"
 	"github.com/synadia-io/orbit.go/natscontext"
@@ -23,4 +29,42 @@ func natsContext(name string) func(...nats.Option) (*nats.Conn, error) {
 		}
 		return nc, nil
 	}
+}
+
+// writtenContext is the description of contexts that are written here: others are not touched.
+const writtenContext = "Written by Instar"
+
+// writeNATSContext gives the embedded server a name for the nats CLI, if the configuration has one.
+func (a *app) writeNATSContext(context.Context) error {
+	name := a.cfg.NATS.Write
+	if name == "" {
+		return nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return fmt.Errorf("cannot find the directory of the contexts of the nats CLI: %w", err)
+	}
+	at := filepath.Join(dir, "nats", "context", name+".json")
+	var had struct {
+		Description string `json:"description"`
+	}
+	raw, err := os.ReadFile(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("cannot write a context of the nats CLI: %w", err)
+	case json.Unmarshal(raw, &had) != nil || had.Description != writtenContext:
+		return fmt.Errorf("the nats CLI has a context %q already, which was not written here (%s): choose another name", name, at)
+	}
+	raw, err = json.MarshalIndent(map[string]string{"description": writtenContext, "url": a.server.ClientURL()}, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(at), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(at, append(raw, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write a context of the nats CLI: %w", err)
+	}
+	return nil
 }

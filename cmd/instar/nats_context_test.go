@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
@@ -40,4 +42,41 @@ func TestNATSContext(t *testing.T) {
 	c := Defaults(ModeServe)
 	c.NATS.Context, c.NATS.URL = "ours", "nats://x"
 	require.ErrorContains(t, c.Validate(), "nats.context has all that it takes")
+}
+
+// A context that is written here leads to the server, and one of somebody else stays. Not parallel: it sets the environment.
+func TestWrittenNATSContext(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	start := func(name string) Config {
+		c := Defaults(ModeDev)
+		c.Data, c.HTTP.Listen, c.Gateway, c.NATS.Listen, c.NATS.Write = t.TempDir(), "127.0.0.1:0", GatewaySimulated, "127.0.0.1:0", name
+		require.NoError(t, c.Validate())
+		return c
+	}
+	for range 2 { // it is written again by every start
+		w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.NATS.Write = GatewaySimulated, "ours" })
+		nc, err := natsContext("ours")(nats.Name("test"))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		require.Equal(t, w.nats, nc.ConnectedUrl())
+		js, err := jetstream.New(nc)
+		require.NoError(t, err)
+		_, err = js.Stream(t.Context(), streams.EventStream)
+		require.NoError(t, err)
+	}
+	at := filepath.Join(dir, "nats", "context", "prod.json")
+	require.NoError(t, os.WriteFile(at, []byte(`{"url":"nats://prod"}`), 0o600))
+	require.ErrorContains(t, run(t.Context(), start("prod"), ModeDev, &lockedBuffer{}), "choose another name")
+	raw, err := os.ReadFile(at)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"url":"nats://prod"}`, string(raw))
+	for _, wrong := range []func(*Config){
+		func(c *Config) { c.NATS.Write = "../x" }, func(c *Config) { c.NATS.Listen = "" }, func(c *Config) { c.NATS.URL = "nats://x" },
+		func(c *Config) { c.NATS.Users = []streams.User{{Name: "a", Password: "b"}} },
+	} {
+		c := start("ours")
+		wrong(&c)
+		require.ErrorContains(t, c.Validate(), "nats.writeContext")
+	}
 }

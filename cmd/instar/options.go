@@ -21,7 +21,7 @@ type option struct {
 var options = []option{
 	{"data", "data", "directory of all data"},
 	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms and the time of a sync) or os"},
-	{"http", "http.listen", "address of API and console"},
+	{"http", "http.listen", "address of API and page of documents"},
 	{"http-hosts", "http.hosts", "names under which a server without tokens may be asked besides loopback ones, with commas between them"},
 	{"require-if-match", "http.requireIfMatch", "machines, with commas between them, whose commands are refused without If-Match unless they begin a life"},
 	{"http-cert", "http.tls.cert", "certificate file of the HTTP listener"},
@@ -29,6 +29,7 @@ var options = []option{
 	{"nats", "nats.listen", "address of the embedded NATS server for clients; empty listens nowhere"},
 	{"nats-url", "nats.url", "use this NATS server instead of the embedded one"},
 	{"nats-context", "nats.context", "name of a context of the nats CLI: use its server, with its credentials, instead of the embedded one"},
+	{"write-nats-context", "nats.writeContext", "name of a context of the nats CLI that is written at the start and leads to the embedded server; empty writes none"},
 	{"nats-creds", "nats.creds", "credentials file for --nats-url"},
 	{"nats-ca", "nats.tls.ca", "file of the certificate authority for --nats-url"},
 	{"nats-cert", "nats.tls.cert", "certificate file: the client's with --nats-url, the listener's without"},

@@ -123,7 +123,7 @@ func (a *app) start(ctx context.Context) error {
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startChecker, a.startAPI, a.startProbes, a.startNames, a.startSample} {
+	for _, step := range []func(context.Context) error{a.startNATS, a.writeNATSContext, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startChecker, a.startAPI, a.startProbes, a.startNames, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -74,6 +74,9 @@ func (n NATS) validate() error {
 	if n.Context != "" && (n.URL != "" || n.Creds != "" || n.TLS != TLS{}) {
 		errs = append(errs, errors.New("nats.context has all that it takes to connect: leave out nats.url, nats.creds and nats.tls"))
 	}
+	if n.Write != "" && (!contextName.MatchString(n.Write) || n.Attached() || n.Listen == "" || len(n.Users) > 0 || n.TLS != TLS{}) {
+		errs = append(errs, errors.New("nats.writeContext: needs a name of letters, digits, dots, dashes and underscores, and an embedded server that listens without users and TLS: of others `nats context add` knows more"))
+	}
 	if n.Attached() {
 		if len(n.Users) > 0 {
 			errs = append(errs, errors.New("nats.users: the server at nats.url has its own users; remove one of the two"))
