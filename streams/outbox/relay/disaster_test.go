@@ -135,60 +135,80 @@ var disasters = map[string]func(l *lab) (back func() *postgres.Cluster){
 func TestADatabaseThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	for name, keep := range disasters {
-		for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
-			t.Run(fmt.Sprint(name, " ", mode), func(t *testing.T) {
-				t.Parallel()
-				l := openLab(t)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := openLab(t)
+			var all []*struck
+			for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
 				dsn, err := l.primary.Database(t.Context())
 				require.NoError(t, err)
-				s := shopAt(t, setup(t, streams.OS), dsn, mode)
-				forgotten := s.forgetful()
-				named := func(*Relay) {}
-				_, stop := s.begin(mode, named)
-				s.fill(0, 20)
-				s.eventually(20)
-				s.accounted(mode)
-				require.NoError(t, stop())
-				var database string
-				require.NoError(t, s.pool.QueryRow(t.Context(), `select current_database()`).Scan(&database))
-				s.fill(20, 30) // the backup has them as not sent
-				s.pool.Reset()
-				back := keep(l)
-
-				_, stop = s.begin(mode, named)
-				s.fill(30, 50) // the backup does not have them
-				s.eventually(50)
-				s.accounted(mode)
-				require.NoError(t, stop())
-				s.pool.Reset()
-				forgotten()
-
-				s.dsn = back().DSN(database)
-				s.pool, err = pgxpool.New(t.Context(), s.dsn)
+				d := &struck{shop: shopAt(t, setup(t, streams.OS), dsn, mode), mode: mode}
+				require.NoError(t, d.pool.QueryRow(t.Context(), `select current_database()`).Scan(&d.name))
+				d.forgotten = d.forgetful()
+				d.relays(0, 20)
+				d.fill(20, 30) // the backup has them as not sent
+				d.pool.Reset()
+				all = append(all, d)
+			}
+			back := keep(l)
+			for _, d := range all {
+				d.relays(30, 50) // the backup does not have them
+				d.pool.Reset()
+			}
+			cluster := back()
+			for _, d := range all {
+				t.Log(d.mode)
+				d.forgotten()
+				var err error
+				d.dsn = cluster.DSN(d.name)
+				d.pool, err = pgxpool.New(t.Context(), d.dsn)
 				require.NoError(t, err)
-				t.Cleanup(s.pool.Close)
-				if mode == outbox.WAL {
-					s.walGoesOn(named)
-					return
+				t.Cleanup(d.pool.Close)
+				if d.mode == outbox.WAL {
+					d.walGoesOn()
+				} else {
+					d.goesOn()
 				}
-				s.fill(100, 160)
-				r := s.relay(mode)
-				stop = s.run(r)
-				s.eventually(110)
-				s.add("o-9", 1)
-				require.Eventually(t, func() bool { return s.numbered("o-9") == "1" }, waitFor, tick)
-				require.Equal(t, 111, s.stored())
-				require.NoError(t, stop())
-				forgotten()
-				s.run(s.relay(mode)) // and again
-				s.add("o-9", 2)
-				require.Eventually(t, func() bool { return s.numbered("o-9") == "1 2" }, waitFor, tick)
-				s.settled()
-				require.Equal(t, 112, s.stored())
-				require.Zero(t, s.count(`select count(*) from outbox_event_status where status <> 'SENT'`))
-			})
-		}
+			}
+		})
 	}
+}
+
+// struck is a shop whose database comes back at an older state.
+type struck struct {
+	*shop
+	mode      outbox.Mode
+	name      string // of the database
+	forgotten func()
+}
+
+// relays fills the database while a relay runs, which then ends.
+func (d *struck) relays(from, to int) {
+	d.t.Helper()
+	_, stop := d.begin(d.mode, func(*Relay) {})
+	d.fill(from, to)
+	d.eventually(to)
+	d.accounted(d.mode)
+	require.NoError(d.t, stop())
+}
+
+// goesOn publishes what is there and the stream has not got, once.
+func (d *struck) goesOn() {
+	d.t.Helper()
+	d.fill(100, 160)
+	stop := d.run(d.relay(d.mode))
+	d.eventually(110)
+	d.add("o-9", 1)
+	require.Eventually(d.t, func() bool { return d.numbered("o-9") == "1" }, waitFor, tick)
+	require.Equal(d.t, 111, d.stored())
+	require.NoError(d.t, stop())
+	d.forgotten()
+	d.run(d.relay(d.mode)) // and again
+	d.add("o-9", 2)
+	require.Eventually(d.t, func() bool { return d.numbered("o-9") == "1 2" }, waitFor, tick)
+	d.settled()
+	require.Equal(d.t, 112, d.stored())
+	require.Zero(d.t, d.count(`select count(*) from outbox_event_status where status <> 'SENT'`))
 }
 
 // fill appends events of three aggregates.
@@ -208,11 +228,11 @@ func (s *shop) settled() {
 }
 
 // walGoesOn is refused, and then told to go on.
-func (s *shop) walGoesOn(named func(*Relay)) {
+func (s *shop) walGoesOn() {
 	s.t.Helper()
 	var fatal *PermanentError
 	for range 2 {
-		err := s.relay(outbox.WAL, named).Run(s.ctx)
+		err := s.relay(outbox.WAL).Run(s.ctx)
 		require.ErrorAs(s.t, err, &fatal)
 		require.ErrorIs(s.t, err, errWentBack)
 		require.ErrorContains(s.t, err, "nats stream purge OUTBOX --subject outbox-pos.shop.wal.0")
@@ -220,14 +240,14 @@ func (s *shop) walGoesOn(named func(*Relay)) {
 	stream, err := s.js.Stream(s.ctx, "OUTBOX")
 	require.NoError(s.t, err)
 	require.NoError(s.t, stream.Purge(s.ctx, withSubject("outbox-pos.shop.wal.0")))
-	_, stop := s.begin(outbox.WAL, named)
+	_, stop := s.begin(outbox.WAL, func(*Relay) {})
 	s.fill(100, 130)
 	s.eventually(80)
 	s.add("o-9", 1)
 	require.Eventually(s.t, func() bool { return s.numbered("o-9") == "1" }, waitFor, tick)
 	require.Equal(s.t, 81, s.stored())
 	require.NoError(s.t, stop())
-	s.begin(outbox.WAL, named)
+	s.begin(outbox.WAL, func(*Relay) {})
 	s.add("o-9", 2)
 	require.Eventually(s.t, func() bool { return s.numbered("o-9") == "1 2" }, waitFor, tick)
 	require.Equal(s.t, 82, s.stored(), time.Now())
