@@ -281,6 +281,11 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	if how.mode != r.Config.Mode {
 		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
 	}
+	if how.mode == outbox.WAL {
+		if err := refuseAppends(ctx, pool); err != nil {
+			return err
+		}
+	}
 	if s.count = 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
 		s.count = how.read
 	}

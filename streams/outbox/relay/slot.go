@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bcc94042/instar/streams/outbox"
 )
@@ -78,6 +79,27 @@ func (e *walEngine) given(ctx context.Context) bool {
 	return err == nil && given
 }
 
+// refuseAppends lets nothing be emitted while there is no slot that sees it: it was dropped, lost, or is in the cluster that the
+// tables were restored from.
+func refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
+			and not exists (select from pg_replication_slots where slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost')`)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `set local lock_timeout = '10s'`); err != nil { // applications wait behind it
+			return err
+		}
+		_, err = tx.Exec(ctx, `select outbox_settings_renew()`) // also for those with an older snapshot
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("relay: cannot say that the WAL is not read: %w", err)
+	}
+	return nil
+}
+
 func lost(c outbox.Config, o *opener) error {
 	return fmt.Errorf("%w: Postgres dropped WAL that slot %s of %s had not read (max_slot_wal_keep_size). What was committed meanwhile is missing in the stream. To go on from now: drop the slot, then nats stream purge %s --subject %s", errLostSlot, c.Slot, c.Name, o.stream.Name, o.subject(0))
 }
@@ -133,7 +155,7 @@ func (e *walEngine) care(ctx context.Context) error {
 	var kept, limit int64
 	err := e.pool.QueryRow(ctx, `select coalesce(wal_status, ''), coalesce(pg_current_wal_lsn() - restart_lsn, 0)::bigint, (select setting::bigint from pg_settings where name = 'max_slot_wal_keep_size') from pg_replication_slots where slot_name = $1`, e.r.Config.Slot).Scan(&status, &kept, &limit)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && status == "lost" {
-		return permanent(lost(e.r.Config, e.shards.o))
+		return errors.Join(permanent(lost(e.r.Config, e.shards.o)), refuseAppends(ctx, e.pool))
 	}
 	if err != nil {
 		return fmt.Errorf("relay: cannot look at the replication slot: %w", err)

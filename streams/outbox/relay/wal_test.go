@@ -156,6 +156,15 @@ func TestWALLostSlot(t *testing.T) {
 	st, err := again.Status(s.ctx)
 	require.NoError(t, err)
 	require.Contains(t, st.Problem, "nats stream purge OUTBOX --subject outbox-pos.shop.wal.0")
+	_, err = s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}')`)
+	require.ErrorContains(t, err, "SQLSTATE OB002", "nobody would see it")
+	stream, err := s.js.Stream(s.ctx, "OUTBOX")
+	require.NoError(t, err)
+	require.NoError(t, stream.Purge(s.ctx, withSubject("outbox-pos.shop.wal.0")))
+	s.begin(outbox.WAL, named)
+	s.add("o-1", 3)
+	s.eventually(2)
+	require.Equal(t, "1 3", s.numbered("o-1"))
 }
 
 // A slot of the same name that is made again, or moved on, by somebody else has missed what was committed before.
