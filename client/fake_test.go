@@ -35,6 +35,7 @@ type registry struct {
 	resumes   []string
 	behind    float64       // seconds that it says it is behind
 	history   string        // of its store, which is in the ids of its watches
+	old       bool          // it does not know ids with a history
 	silent    chan struct{} // watches say nothing until its end; nil: they do
 	hold      chan struct{} // registrations wait for its end; nil: they do not
 	waiting   int           // registrations that did
@@ -296,8 +297,12 @@ func (f *registry) found(service string) map[string]client.Endpoint {
 }
 
 func (f *registry) watch(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
 	service, last := r.PathValue("service"), r.Header.Get("Last-Event-ID")
+	if look(f, func() bool { return f.old }) && strings.Contains(last, "-") {
+		problem(w, 422, "validation", "")
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
 	f.mu.Lock()
 	told, index, changed, cut := f.found(service), f.index, f.changed, f.cut
 	f.resumes = append(f.resumes, last)

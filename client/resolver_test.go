@@ -101,6 +101,20 @@ func TestCutWatchIsToldOfAnotherHistory(t *testing.T) {
 	require.Equal(t, []string{"", "2-one"}, look(f, func() []string { return f.resumes }))
 }
 
+// A registry of another version may not know the id of the one before it.
+func TestAnIDThatTheRegistryDoesNotKnowIsDropped(t *testing.T) {
+	t.Parallel()
+	f := newRegistry(t)
+	f.with(func() { f.history = "one" })
+	f.put("web", "i1", "10.0.0.1:80", 100)
+	r := resolve(t, f, client.Options{})
+	look(f, func() any { f.history, f.old = "", true; return nil })
+	f.breakWatches()
+	eventually(t, func() bool { return look(f, func() bool { return f.snapshots == 2 }) })
+	f.put("web", "i2", "10.0.0.2:80", 100)
+	eventually(t, func() bool { return len(r.Endpoints()) == 2 })
+}
+
 func TestServesWhatItKnewWhileTheRegistryIsAway(t *testing.T) {
 	t.Parallel()
 	f := newRegistry(t)

@@ -74,6 +74,11 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 		return err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusUnprocessableEntity { // a registry of another version: the next try begins anew
+		r.mu.Lock()
+		r.place = ""
+		r.mu.Unlock()
+	}
 	if resp.StatusCode != http.StatusOK {
 		raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		return problem(resp, raw)
