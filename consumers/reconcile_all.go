@@ -83,12 +83,12 @@ func (e *Engine) missingPass(ctx context.Context, m *machines.Machine, ix *kv.In
 			born, total, err := subjects(list, e.NC, e.Names.Stream(streams.EventStream), filter, offset)
 			cancel()
 			if err != nil {
-				e.Log.Debug("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
+				e.Log.Warn("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
 				return
 			}
 			for subject := range born {
 				a, err := e.Names.ParseEvent(subject, m.Parent != "")
-				if err != nil || !e.owned().Has(streams.Partition(m.Name, a.Key)) || !ix.Lacks(a.Key) {
+				if err != nil || !e.owned().Has(streams.Partition(m.Name, a.Key)) || !ix.NeverHad(a.Key) {
 					continue
 				}
 				select {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/kv"
@@ -79,6 +81,30 @@ func TestADamagedValueIsNotAbsent(t *testing.T) {
 	other := w.neighbour("a")
 	require.Equal(t, machines.Applied, w.ask(toThing(other, "create", "")).Outcome)
 	require.Len(t, w.events("thing", "default.a"), 2, "nothing is told that did not happen")
+}
+
+// A value that cannot be read hides none that is lost, and is not taken for lost itself.
+func TestALostValueBesideADamagedOne(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	for _, id := range []string{"damaged", "lost"} {
+		w.ask(toThing(id, "create", ""))
+	}
+	w.ask(toThing("damaged", "add", `{"n":1234567}`))
+	w.eventually("their events", func() bool { return len(w.stream(streams.EventStream, "instar.evt.thing.>")) == 3 })
+	w.stop()
+	w.damage("KV_things", `"sum":1234567`)
+	values, err := w.JS.Stream(w.ctx, "KV_things")
+	require.NoError(t, err)
+	require.NoError(t, values.Purge(w.ctx, jetstream.WithPurgeSubject("$KV.things.default.lost")))
+	w.indexed()
+	ctx, cancel := context.WithCancel(w.ctx)
+	w.engine, w.stopEngine = &Engine{Deps: w.Deps, Indexes: w.indexes, ReconcileAfter: time.Millisecond}, cancel
+	w.engines.Go(func() { _ = w.engine.Run(ctx) })
+	w.eventually("it is told", func() bool { return slices.Contains(w.events("thing", "default.lost"), "1 entity.reconciled") })
+	require.Equal(t, 1, n.count("reconciled"))
+	require.Len(t, w.events("thing", "default.damaged"), 2)
 }
 
 // A key whose answer cannot be read was used.

@@ -240,15 +240,23 @@ const MaxQuiet = 5 * time.Second
 
 // Lacks reports that the index is complete, hears from the server, and never had the key, not even one that was deleted
 // and left a marker, or one that has ended and was forgotten. The bucket may have it since a moment ago. It is false for
-// all keys where the bucket held values that it could not read: any of them may be the key's.
+// all keys where the bucket held values that it could not read: any of them may be the key's, see [Index.NeverHad].
 func (ix *Index) Lacks(key string) bool {
+	ix.mu.RLock()
+	unread := ix.table.missing > 0
+	ix.mu.RUnlock()
+	return !unread && ix.NeverHad(key)
+}
+
+// NeverHad is Lacks also for a key whose value may lie in the bucket unread. Who acts on it asks the bucket.
+func (ix *Index) NeverHad(key string) bool {
 	select {
 	case <-ix.ready:
 	default:
 		return false
 	}
 	ix.mu.RLock()
-	there := ix.table.rows[key] != nil || ix.table.left(key) || ix.table.missing > 0
+	there := ix.table.rows[key] != nil || ix.table.left(key)
 	ix.mu.RUnlock()
 	return !there && ix.Lag().Quiet < MaxQuiet
 }
