@@ -180,7 +180,7 @@ func (q *request) tellInstance(ns, service, id, name string, body []byte) (Regis
 		return out, p
 	}
 	if cmd.ID == "" {
-		cmd.ID = rand.Text()
+		cmd.ID = streams.MadeUpID(rand.Text())
 	}
 	out.CommandID = cmd.ID
 	observe := func(outcome string) {
