@@ -70,6 +70,30 @@ func TestFailsOverToAStalerNode(t *testing.T) {
 	eventually(t, func() bool { return r.Staleness() == 0 })
 }
 
+// What a node that is behind told is what a watch goes on from at the next one, which would else say nothing where its list
+// is the one of before.
+func TestGoesOnFromWhatAStalerNodeTold(t *testing.T) {
+	t.Parallel()
+	f, staler := newRegistry(t), newRegistry(t)
+	f.put("web", "i1", "10.0.0.1:80", 100)
+	staler.put("web", "i1", "10.0.0.1:80", 100)
+	staler.put("web", "gone", "10.0.0.9:80", 100)
+	staler.behind = 60
+	c := f.client(t)
+	c.URLs = append(c.URLs, staler.server.URL)
+	r, err := c.Resolve(within(t), "web", client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	lists := make(chan []string, 100)
+	defer r.Subscribe(func(all []client.Endpoint) { lists <- ids(all) })()
+	require.Equal(t, []string{"i1"}, <-lists)
+	f.breakWatches()
+	require.Equal(t, []string{"gone", "i1"}, <-lists)
+	eventually(t, func() bool { return look(f, func() bool { return len(f.resumes) == 2 }) })
+	require.Equal(t, "3", look(f, func() string { return f.resumes[1] }))
+	require.Equal(t, []string{"i1"}, <-lists)
+}
+
 // A node is believed from when it has said how it stands: until then what is known gets no fresher by it.
 func TestAConnectionIsNoWord(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,10 @@ func (r *Resolver) isReady() bool {
 
 // take applies one event. An event that cannot be read ends the connection, and the next one begins with a snapshot.
 func (r *Resolver) take(ev event) error {
-	var c change
+	var (
+		c   change
+		err error
+	)
 	switch ev.name {
 	case "end":
 		return errEnded
@@ -132,8 +135,8 @@ func (r *Resolver) take(ev event) error {
 			r.mu.Unlock()
 			return fmt.Errorf("cannot read a %s of %s: %w", ev.name, r.service, err)
 		}
-		if err := r.news(ev.name, c); err != nil {
-			return err
+		if err = r.news(ev.name, c); errors.Is(err, errOlder) {
+			return err // nothing was taken
 		}
 	}
 	number, _, _ := strings.Cut(ev.id, "-") // behind it is what tells the registry which list this is
@@ -143,7 +146,7 @@ func (r *Resolver) take(ev event) error {
 		r.mu.Unlock()
 	}
 	r.confirmSoon()
-	return nil
+	return err
 }
 
 // news takes what a registry says.
