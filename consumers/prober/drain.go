@@ -27,8 +27,8 @@ type service struct {
 	turned   time.Duration // when a watcher was turned away, because there are too many; 0 is never
 	zones    map[string]*zone
 
-	sweepAt time.Duration         // when this sweep of expiry began
-	expired map[*tracked]struct{} // in it
+	sweepAt time.Duration       // when this sweep of expiry began
+	expired map[string]struct{} // keys of what went in it, also of what is deregistered and not known any more
 }
 
 // watcher is somebody who confirms the revisions of a service that it acts on.
@@ -40,7 +40,7 @@ type watcher struct {
 func (l *loop) service(name string) *service {
 	s := l.services[name]
 	if s == nil {
-		s = &service{name: name, members: map[*tracked]struct{}{}, draining: map[*tracked]struct{}{}, expired: map[*tracked]struct{}{}}
+		s = &service{name: name, members: map[*tracked]struct{}{}, draining: map[*tracked]struct{}{}, expired: map[string]struct{}{}}
 		l.services[name] = s
 	}
 	return s

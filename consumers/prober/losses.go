@@ -132,7 +132,7 @@ func (s *service) full(t *tracked, now time.Duration) bool {
 		s.sweepAt = now
 		clear(s.expired)
 	}
-	_, counted := s.expired[t]
+	_, counted := s.expired[t.key]
 	return !counted && len(s.expired) >= bound(len(s.members))
 }
 
@@ -142,7 +142,7 @@ func (l *loop) askOut(t *tracked, now time.Duration, input string, data any, out
 		return false
 	}
 	if out {
-		t.service.expired[t] = struct{}{}
+		t.service.expired[t.key] = struct{}{}
 	}
 	return true
 }
@@ -153,7 +153,7 @@ func (t *tracked) leaves() bool { return t.found() && !t.rec.Data.Protected }
 // stays gives the place of an instance to another one, when it was not taken out after all, or is found again.
 func (t *tracked) stays() {
 	if t.found() {
-		delete(t.service.expired, t)
+		delete(t.service.expired, t.key)
 	}
 }
 

@@ -303,7 +303,6 @@ func (l *loop) drop(t *tracked) {
 	delete(l.failed, t)
 	delete(t.service.members, t)
 	delete(t.service.draining, t)
-	delete(t.service.expired, t)
 	delete(l.tracked, t.key)
 	if t.place >= 0 {
 		stdheap.Remove(&l.due, t.place)

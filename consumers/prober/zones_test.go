@@ -236,3 +236,43 @@ func TestFlappingLeavesOne(t *testing.T) {
 	trio[0].state, trio[1].state = instance.Flapping, instance.Suspect
 	require.True(t, trio[2].mayHold())
 }
+
+// Who is deregistered by what this node reports, and is not known any more, keeps its place in the sweep; who is found again
+// gives it back, of whatever generation it is.
+func TestWhoIsDeregisteredKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	all := l.instances("default.web", 20, instance.Healthy)
+	bad, out := all[:8], []*tracked(nil)
+	l.fails(refused, bad...)
+	round := func() {
+		for _, it := range bad {
+			if !it.gone() {
+				it.retryAt = 0
+				l.decide(it, l.at)
+			}
+		}
+		for _, a := range l.asking.waiting {
+			require.Equal(t, instance.ReportFailed, a.cmd.Name)
+			rec := *a.t.rec
+			rec.State = instance.Deregistered // maxFailures: from healthy at once
+			l.revision++
+			l.take(&kv.Item{Key: a.t.key, State: rec.State, Revision: l.revision, Value: &rec})
+			out = append(out, a.t)
+		}
+		l.sent()
+	}
+	for range 5 {
+		round()
+		l.at += 200 * time.Millisecond
+	}
+	require.Len(t, out, bound(len(all)))
+	for _, it := range out[:2] { // so many that there is a place in what is left of the service
+		l.instance(it.key, instance.Healthy)
+	}
+	round()
+	require.Len(t, out, bound(len(all))+1)
+	l.at += expirySweep
+	round()
+	require.Len(t, out, bound(len(all))+1+leastExpired)
+}
