@@ -51,7 +51,8 @@
 //     cause, in random order; and so do those whose protection ends. What an instance says of itself (critical), and what
 //     an alias follows, counts at once.
 //   - Flapping is scored by hard states only: after rise passes or fall failures in a row. At most 15 % of a zone, but two in
-//     any case, are held down, none where it is protected, and never the last of its service that is found.
+//     any case, are held down, none where it is protected, and never the last of its service that clients find: others that
+//     are suspect, about to be taken out, in maintenance or without weight do not count.
 //   - Nothing is stored to say that nothing changed: a zone that is held, an instance that is protected or held down, and one
 //     that is overdue have no deadline that is set again and again. Their state is in the record, and the next owner finds it.
 //   - A drain is completed early when the instance has said since it began that nothing is in flight (inFlight 0, in a

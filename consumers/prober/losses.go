@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines/instance"
@@ -160,16 +161,21 @@ func (t *tracked) stays() {
 // bound is how many of so many may be taken out at once.
 func bound(total int) int { return max(leastExpired, int(preservation.DefaultLimit*float64(total))) }
 
+// underway reports whether one of these reports is on its way, or changed what has not arrived yet.
+func (t *tracked) underway(reports ...string) bool {
+	return (t.asking || t.await > t.revision) && slices.Contains(reports, t.sent.what)
+}
+
 // mayHold reports whether one more instance of a zone may be held down for flapping, and is not the last of its service
-// that is found.
+// that clients find: others count that have a weight and of which nothing says that they will not be found any more.
 func (t *tracked) mayHold() bool {
-	held, total, others := 1, 0, 0
+	held, total, others, now := 1, 0, 0, time.Now()
 	for m := range t.service.members {
 		if !m.owned || !m.active() {
 			continue
 		}
-		down := m != t && (m.state == instance.Flapping || m.sent.what == instance.ReportFlap && (m.asking || m.await > m.revision))
-		if m != t && !down && (m.found() || m.state == instance.Suspect) {
+		down := m != t && (m.state == instance.Flapping || m.underway(instance.ReportFlap))
+		if m != t && !down && m.found() && !m.underway(instance.ReportFailed, instance.ReportMissed) && instance.Weight(&m.rec.Data, m.state, m.rec.Since, now) > 0 {
 			others++
 		}
 		if m.zone != t.zone {

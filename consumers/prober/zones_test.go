@@ -2,6 +2,7 @@ package prober
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func newStill(w *world) *still {
 func (s *still) instance(key, state string) *tracked {
 	ns, service, id, _ := streams.SplitKey(key)
 	s.revision++
-	rec := &instance.Record{Namespace: ns, Service: service, ID: id, State: state, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}}}
+	rec := &instance.Record{Namespace: ns, Service: service, ID: id, State: state, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}, Weight: 100}}
 	s.take(&kv.Item{Key: key, State: state, Revision: s.revision, Value: rec})
 	t := s.tracked[key]
 	t.passes, t.answers, t.probing = rec.Data.Rise(), s.at, true
@@ -233,8 +234,19 @@ func TestFlappingLeavesOne(t *testing.T) {
 	pair[0].state = instance.Unhealthy
 	require.False(t, pair[1].mayHold())
 	trio := l.instances("default.trio", 3, instance.Healthy)
-	trio[0].state, trio[1].state = instance.Flapping, instance.Suspect
+	trio[0].state = instance.Flapping
 	require.True(t, trio[2].mayHold())
+	for name, other := range map[string]func(*tracked){
+		"suspect":             func(it *tracked) { it.state = instance.Suspect },
+		"in maintenance":      func(it *tracked) { it.rec.Data.Maintenance = &instance.Maintenance{} },
+		"without weight":      func(it *tracked) { it.rec.Data.Pinned = new(int) },
+		"about to be failed":  func(it *tracked) { it.asking, it.sent.what = true, instance.ReportFailed },
+		"about to be suspect": func(it *tracked) { it.await, it.sent.what = it.revision+1, instance.ReportMissed },
+	} {
+		pair := l.instances("default."+strings.ReplaceAll(name, " ", "-"), 2, instance.Healthy)
+		other(pair[1])
+		require.False(t, pair[0].mayHold(), "the other one is %s", name)
+	}
 }
 
 // Who is deregistered by what this node reports, and is not known any more, keeps its place in the sweep; who is found again
