@@ -43,7 +43,7 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	case !held && (d.Policy.NoFlap || d.Protected || t.zone.protects()), score < d.FlapHigh():
 		return false
 	}
-	if !l.trusted(t.zone, now) || t.state != instance.Flapping && !t.mayHold() {
+	if input == instance.ReportFlap && (!l.trusted(t.zone, now) || t.state != instance.Flapping && !t.mayHold()) {
 		return false
 	}
 	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})

@@ -53,9 +53,9 @@ func rank(node, key string) uint64 {
 	return x ^ x>>33
 }
 
-// share tells the owner what this node saw.
+// share tells the owner what this node saw; what speaks against an instance only when this node trusts itself.
 func (l *loop) share(t *tracked, r *instance.Result) {
-	if t.owned || !l.trusted(t.zone, l.now()) || t.zone.darkened() && !r.OK && unanswered(r.Class) {
+	if t.owned || !r.OK && (!l.trusted(t.zone, l.now()) || t.zone.darkened() && unanswered(r.Class)) {
 		return
 	}
 	o := observation{Evidence: l.evidence(t), OK: r.OK}

@@ -193,7 +193,7 @@ func (l *loop) shielded(t *tracked, now time.Duration) bool {
 // itself says it, too; or too few after all. What changes nothing is not told: a hold has no deadline, and what begins by
 // itself ends by one that was set then. What was not answered is told again, with how it is by then.
 func (l *loop) renew(s *service, now time.Duration) {
-	if l.Preservations == nil || !l.owned.Has(streams.Partition(instance.Machine.Name, s.name)) {
+	if l.Preservations == nil || !l.owned.Has(streams.Partition(instance.Machine.Name, s.name)) || !l.NC.IsConnected() {
 		return
 	}
 	for _, z := range s.zones {

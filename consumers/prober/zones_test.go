@@ -1,11 +1,13 @@
 package prober
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
@@ -287,4 +289,50 @@ func TestWhoIsDeregisteredKeepsItsPlace(t *testing.T) {
 	l.at += expirySweep
 	round()
 	require.Len(t, out, bound(len(all))+1+leastExpired)
+}
+
+// What speaks for an instance is told in any doubt: that one which is held down is calm, and what an observer sees pass.
+func TestDoubtHidesNobody(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	held, unsteady := l.instance("default.web.a", instance.Flapping), l.instances("default.web", 3, instance.Healthy)[0]
+	held.rec.Data.Flap = &instance.Flap{}
+	for n := range 21 {
+		held.flaps.Add(true)
+		unsteady.flaps.Add(n%2 == 0)
+	}
+	l.score = maxDoubt
+	l.decide(held, l.at)
+	l.decide(unsteady, l.at)
+	require.Equal(t, []string{instance.ReportCalm}, l.sent())
+	l.score = 0
+	l.decide(unsteady, l.at)
+	require.Equal(t, []string{instance.ReportFlap}, l.sent())
+
+	told, err := l.NC.SubscribeSync(l.Names.Observations())
+	require.NoError(t, err)
+	unsteady.owned, l.score = false, maxDoubt
+	l.share(unsteady, &refused)
+	l.share(unsteady, &instance.Result{OK: true})
+	m, err := told.NextMsg(patience)
+	require.NoError(t, err)
+	var o observation
+	require.NoError(t, json.Unmarshal(m.Data, &o))
+	require.True(t, o.OK, "what speaks against it is not told")
+}
+
+// While NATS is away nothing is asked about zones: nobody could answer.
+func TestNothingIsAskedOfNobody(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l := newStill(w)
+	z := l.instances("default.web", 4, instance.Healthy)[0].zone
+	l.news(z, preservation.Protected)
+	l.at += lossesAgain
+	l.NC = new(nats.Conn) // one that is not connected
+	l.renew(z.service, l.at)
+	require.Empty(t, l.sent())
+	l.NC = w.NC
+	l.renew(z.service, l.at)
+	require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
 }
