@@ -24,10 +24,11 @@ type lot struct {
 	begun  bool  // something is under way, or has failed: the positions of the sessions may say too much or too little
 	number int64 // of the row that was parked last, where rows have no numbers of their own
 
-	due    []*parking    // to be tried next, in this order
-	next   time.Time     // when more will be due; zero when nobody knows of any
-	loaded time.Time     // when it was looked what is due
-	took   time.Duration // that look
+	parked map[aggregate]*parking // the first row of each aggregate that waits. After a change to fewer shards it may be in a shard that is not held
+	due    []*parking             // to be tried next, in this order
+	next   time.Time              // when more will be due; zero when nobody knows of any
+	loaded time.Time              // when it was looked what is due
+	took   time.Duration          // that look
 }
 
 // deliver publishes rows of the shards in list, which then stand at last.
@@ -54,7 +55,7 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 			}
 			continue
 		}
-		if len(h.parked) > 0 && h.parked[r.aggregate()] != nil {
+		if l.parked[r.aggregate()] != nil {
 			waiting = append(waiting, r)
 			continue
 		}
@@ -65,7 +66,7 @@ func (l *lot) deliver(ctx context.Context, rows []*row, list []int, last positio
 				}
 				l.items = l.items[:0]
 			}
-			if h.parked[r.aggregate()] != nil { // one of those was refused
+			if l.parked[r.aggregate()] != nil { // one of those was refused
 				waiting = append(waiting, r)
 			} else if err := l.park(ctx, h, r, why); err != nil {
 				return err
@@ -177,7 +178,7 @@ func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
 	l.r.at("parked")
 	l.postpone(left)
 	if !r.later {
-		h.parked[p.agg] = p
+		l.keepAside(p)
 	}
 	return nil
 }

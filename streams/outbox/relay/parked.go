@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -50,7 +51,8 @@ func (l *lot) load(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	h.parked, h.s.owed = map[aggregate]*parking{}, map[aggregate]bool{}
+	maps.DeleteFunc(l.parked, func(_ aggregate, p *parking) bool { return p.shard == h.number })
+	h.s.owed = map[aggregate]bool{}
 	l.take(list)
 	l.loaded = time.Time{}        // what is due is asked for
 	return h.s.spare(ctx, l.pool) // after it was asked what is parked: what is discarded between is found by both
@@ -59,20 +61,29 @@ func (l *lot) load(ctx context.Context, h *shard) error {
 // take puts first rows of aggregates in their place, and returns those that wait behind another one.
 func (l *lot) take(list []*parking) (behind []*parking) {
 	for _, p := range list {
-		h := l.shards.held[p.shard]
-		if there, ok := h.s.seen[p.key]; ok && there.id == p.event {
-			h.s.owed[p.agg] = true
+		if h := l.shards.open(p.shard); h != nil {
+			if there, ok := h.s.seen[p.key]; ok && there.id == p.event {
+				h.s.owed[p.agg] = true
+			}
 		}
-		switch first := h.parked[p.agg]; {
+		switch first := l.parked[p.agg]; {
 		case p.later:
 			l.postpone(p.left)
 		case first == nil || p.num <= first.num:
-			h.parked[p.agg] = p
+			l.keepAside(p)
 		default:
 			behind = append(behind, p)
 		}
 	}
 	return behind
+}
+
+// keepAside notes the first row of an aggregate.
+func (l *lot) keepAside(p *parking) {
+	if l.parked == nil {
+		l.parked = map[aggregate]*parking{}
+	}
+	l.parked[p.agg] = p
 }
 
 // postpone says when to look again, at the latest.
@@ -88,11 +99,15 @@ func (l *lot) look(ctx context.Context) error {
 	began := time.Now()
 	var known []*parking
 	var shards []int
-	for n, h := range l.shards.held {
+	for n := range l.shards.held {
 		shards = append(shards, n)
-		for _, p := range h.parked {
-			known = append(known, p)
+	}
+	for agg, p := range l.parked {
+		if l.shards.open(p.shard) == nil && l.shards.live == l.shards.count { // the shard has gone, with all of the aggregate
+			delete(l.parked, agg)
+			continue
 		}
+		known = append(known, p)
 	}
 	if len(known) == 0 && (l.next.IsZero() || began.Before(l.next)) {
 		l.loaded = began
@@ -136,13 +151,13 @@ func (l *lot) queue(ctx context.Context, due []*parking) error {
 		switch h := l.shards.held[p.shard]; {
 		case h.s.ahead(p.key, p.event):
 			l.postpone(l.r.Config.Poll)
-		case h.parked[p.agg] == p:
+		case l.parked[p.agg] == p:
 			l.due, queued[p.agg] = append(l.due, p), true
 		}
 	}
 	for _, h := range l.shards.held {
 		for agg := range h.s.owed {
-			if p := h.parked[agg]; p != nil && !queued[agg] {
+			if p := l.parked[agg]; p != nil && p.shard == h.number && !queued[agg] {
 				l.due = append(l.due, p)
 			}
 		}
@@ -157,19 +172,27 @@ func (l *lot) discarded(ctx context.Context, known []*parking) error {
 		return err
 	}
 	for _, p := range gone {
-		delete(l.shards.held[p.shard].parked, p.agg)
+		delete(l.parked, p.agg)
 	}
 	list, err := promote(ctx, l.pool, gone)
 	if err != nil {
 		return err
 	}
 	l.take(list)
-	for _, p := range gone {
-		if h := l.shards.held[p.shard]; h.parked[p.agg] == nil {
-			delete(h.s.owed, p.agg)
+	l.settle(gone)
+	return nil
+}
+
+// settle forgets what was owed of aggregates of which nothing is left.
+func (l *lot) settle(list []*parking) {
+	for _, p := range list {
+		if l.parked[p.agg] != nil {
+			continue
+		}
+		for _, s := range l.shards.sessions() {
+			delete(s.owed, p.agg)
 		}
 	}
-	return nil
 }
 
 // retry tries a batch of what is due again, so that everything else goes on meanwhile, and returns how long until more is: 0 for at
@@ -182,8 +205,7 @@ func (l *lot) retry(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	l.due = slices.DeleteFunc(l.due, func(p *parking) bool { // of a shard that has gone
-		h := l.shards.held[p.shard]
-		return h == nil || h.parked[p.agg] != p
+		return l.shards.open(p.shard) == nil || l.parked[p.agg] != p
 	})
 	if len(l.due) > 0 {
 		if err := l.again(ctx); err != nil {
@@ -239,11 +261,11 @@ func (l *lot) again(ctx context.Context) (err error) {
 }
 
 // passed leaves out rows that are read again, with all that follows of their aggregates: until then no marker is past them, and the
-// next session would publish them once more.
+// next session would publish them once more. So it does with rows of a shard that is not held, which go first.
 func (l *lot) passed(rows []*row) []*row {
 	ahead := map[aggregate]bool{}
 	return slices.DeleteFunc(rows, func(r *row) bool {
-		if l.shards.held[r.shard].s.ahead(r.key(), r.ID.String()) && !ahead[r.aggregate()] {
+		if h := l.shards.open(r.shard); !ahead[r.aggregate()] && (h == nil || h.s.ahead(r.key(), r.ID.String())) {
 			ahead[r.aggregate()] = true
 			l.postpone(l.r.Config.Poll)
 		}
@@ -332,7 +354,7 @@ func (l *lot) keep(ctx context.Context, tx pgx.Tx, p *parking, bad refusal) erro
 	} else {
 		l.postpone(wait)
 	}
-	p.key, p.event, p.num, p.attempts = r.key(), r.ID.String(), r.num, r.attempts
+	p.shard, p.key, p.event, p.num, p.attempts = r.shard, r.key(), r.ID.String(), r.num, r.attempts
 	return updateFailed(ctx, tx, r, state, wait, bad.why.Error())
 }
 
@@ -340,12 +362,12 @@ func (l *lot) keep(ctx context.Context, tx pgx.Tx, p *parking, bad refusal) erro
 // it is settled when the first one that is left is not among them.
 func (l *lot) moved(some []*parking, refused map[aggregate]refusal, more []*parking) {
 	for _, p := range some {
-		h := l.shards.held[p.shard]
-		delete(h.s.owed, p.agg)
+		delete(l.shards.held[p.shard].s.owed, p.agg)
 		if refused[p.agg].row == nil {
-			delete(h.parked, p.agg)
+			delete(l.parked, p.agg)
 		}
 	}
 	l.take(more)
+	l.settle(some)
 	l.due = append(l.due, more...)
 }

@@ -137,10 +137,11 @@ const (
 		update outbox_parked set next_retry_at = coalesce(next_retry_at, now()), updated_at = now()
 		from f where shard = f.part and seq = f.num returning ` + head
 
-	// All heads of a shard, as they are after that. One statement: of what an operator removes beside it the head is still among them.
+	// All heads of a shard, as they are after that, and those of its aggregates that are in former shards. One statement: of what an operator removes beside it the head is still among them.
 	sqlHeads = `with a as materialized (select distinct aggregate_type as type, aggregate_id as id from outbox_parked where shard = $1), f as materialized (select f.* from a ` + first + `),
 		promoted as (update outbox_parked set next_retry_at = now(), updated_at = now() from f where shard = f.part and seq = f.num and next_retry_at is null returning ` + head + `)
-		select * from promoted union all select ` + head + ` from outbox_parked where shard = $1 and next_retry_at is not null`
+		select * from promoted union all select ` + head + ` from outbox_parked where shard = $1 and next_retry_at is not null
+		union all select ` + head + ` from f cross join lateral (select * from outbox_parked p where p.shard = f.part and p.seq = f.num and f.part <> $1 limit 1) as p where next_retry_at is not null`
 
 	sqlUnpromote = `update outbox_parked set next_retry_at = null, updated_at = now() where (shard, seq) in (select * from unnest($1::smallint[], $2::bigint[]))`
 )

@@ -286,8 +286,8 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 			return err
 		}
 	}
-	if s.count = 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
-		s.count = how.read
+	if s.count, s.live = 1, 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
+		s.count, s.live = how.read, how.shards
 	}
 	pub := &publisher{nc: r.NC, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
 	pub.enc.structured = r.Config.Structured

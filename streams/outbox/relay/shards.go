@@ -13,7 +13,6 @@ type shard struct {
 	lost    <-chan struct{}
 	release func()
 	s       *session // nil until it is opened
-	parked  map[aggregate]*parking
 }
 
 // shards are those that a relay holds. Leases outlive faults, sessions do not.
@@ -22,6 +21,7 @@ type shards struct {
 	o     *opener
 	held  map[int]*shard
 	count int               // of all, held or not
+	live  int               // those that are appended to; the others are former ones, of which the table has rows
 	rest  map[int]time.Time // when a shard that was taken away may be asked for again
 
 	asked   time.Time
@@ -78,7 +78,7 @@ func (l *shards) tend(ctx context.Context) (came bool, err error) {
 			continue
 		}
 		if lost, release, ok := l.r.Leases.Acquire(ctx, n); ok {
-			l.held[n] = &shard{number: n, lost: lost, release: release, parked: map[aggregate]*parking{}}
+			l.held[n] = &shard{number: n, lost: lost, release: release}
 			came = true
 		}
 	}
@@ -117,6 +117,14 @@ func (l *shards) yield(ctx context.Context) {
 			l.rest[n] = time.Now().Add(l.r.Config.Lease / 3)
 		}
 	}
+}
+
+// open is a shard that is held and open, or nil.
+func (l *shards) open(n int) *shard {
+	if h := l.held[n]; h != nil && h.s != nil {
+		return h
+	}
+	return nil
 }
 
 // close forgets the sessions; leases are kept.

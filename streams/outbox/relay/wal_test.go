@@ -43,7 +43,7 @@ func (s *shop) numbered(id string) string {
 	var list []string
 	for _, m := range s.events() {
 		if strings.HasSuffix(m.Header.Get("ce-subject"), "/"+id) {
-			list = append(list, strings.Trim(string(m.Data), `{"n: }`))
+			list = append(list, strings.Trim(string(m.Data), `{"n,: }`))
 		}
 	}
 	return strings.Join(list, " ")

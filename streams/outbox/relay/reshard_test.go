@@ -1,0 +1,112 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+// crossed is a shop whose stream was set back behind a change from 4 to 2 shards. It has lost three events of an aggregate: they are in
+// a former shard, 3, and what is appended from now on is in shard 1. The stream refuses the first one of them.
+func crossed(t *testing.T) (s *shop, id string) {
+	t.Helper()
+	s = openShop(t, outbox.Log)
+	for n := 0; id == "" || outbox.ShardOf("order", id, 4) != 3 || outbox.ShardOf("order", id, 2) != 1; n++ {
+		id = fmt.Sprint("o-", n)
+	}
+	stop := s.run(s.relay(outbox.Log))
+	s.add("before", 0)
+	s.eventually(1)
+	require.NoError(t, stop())
+	old := s.backup()
+	stop = s.run(s.relay(outbox.Log))
+	s.large(id, 1)
+	s.add(id, 2)
+	s.add("beside", 3)
+	s.eventually(4)
+	require.NoError(t, stop())
+	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{Shards: 2}))
+	old.config.MaxMsgSize = 4096
+	s.restore(old)
+	return s, id
+}
+
+func tireless(r *Relay) { r.Config.Attempts = 10000 }
+
+// large appends an event of about 5 kB.
+func (s *shop) large(id string, n int) {
+	s.t.Helper()
+	s.exec(`select outbox_append('order', $1, 'order.paid', jsonb_build_object('n', $2::int, 'nn', repeat(' ', 5000)))`, id, n)
+}
+
+// takes lets the stream have events of any size.
+func (s *shop) takes() {
+	s.t.Helper()
+	info, err := s.outbox.Info(s.ctx)
+	require.NoError(s.t, err)
+	info.Config.MaxMsgSize = -1
+	_, err = s.js.UpdateStream(s.ctx, info.Config)
+	require.NoError(s.t, err)
+}
+
+func (s *shop) parks(n int) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return s.count(`select count(*) from outbox_parked`) == n }, waitFor, tick)
+}
+
+// only are leases of some shards.
+type only []int
+
+func (o only) Acquire(ctx context.Context, shard int) (<-chan struct{}, func(), bool) {
+	if !slices.Contains(o, shard) {
+		return nil, nil, false
+	}
+	return Alone{}.Acquire(ctx, shard)
+}
+func (o only) Share(context.Context, int, int) int { return len(o) }
+func (o only) Leave(context.Context)               {}
+
+func (o only) of(node string) func(*Relay) {
+	return func(r *Relay) { r.Node, r.Leases = node, o }
+}
+
+// What is parked in a former shard holds up what is appended for its aggregate since.
+func TestAParkedRowOfAFormerShardIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	s, id := crossed(t)
+	s.run(s.relay(outbox.Log, tireless))
+	s.parks(2)
+	s.add(id, 4)
+	s.add("beside", 5)
+	require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)
+	require.Empty(t, s.numbered(id))
+	s.takes()
+	require.Eventually(t, func() bool { return strings.Count(s.numbered(id), " ") == 2 }, waitFor, tick)
+	require.Equal(t, "1 2 4", s.numbered(id))
+	s.parks(0)
+}
+
+// Two nodes have one of its shards each: the later rows wait for the earlier ones.
+func TestAnAggregateIsParkedInShardsOfTwoNodes(t *testing.T) {
+	t.Parallel()
+	s, id := crossed(t)
+	s.run(s.relay(outbox.Log, tireless, only{3}.of("b")))
+	s.parks(2)
+	s.run(s.relay(outbox.Log, tireless, only{0, 1, 2}.of("a")))
+	s.large(id, 4)
+	s.add("beside", 5)
+	require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)
+	s.parks(3)
+	s.add(id, 6)
+	s.parks(4)
+	s.takes()
+	require.Eventually(t, func() bool { return strings.Count(s.numbered(id), " ") == 3 }, waitFor, tick)
+	require.Equal(t, "1 2 4 6", s.numbered(id))
+	s.parks(0)
+}
