@@ -90,8 +90,8 @@ type Engine struct {
 	// finds out. Without an index, every entity is looked up that is not in memory.
 	Indexes map[string]*kv.Index
 
-	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. Everything that a
-	// commit waits for gives up long before.
+	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What a
+	// commit waits for gives up before: a write after some seconds, a read after ten.
 	StallAfter time.Duration
 
 	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.
@@ -106,7 +106,9 @@ type Engine struct {
 	purging chan struct{} // holds whoever purges COMMANDS
 	process string        // tells this process from those before it
 
-	clock func() time.Duration      // sinceStart, but for tests
+	clock   func() time.Duration // sinceStart, but for tests
+	turnFor time.Duration        // 0 is turnFor; for tests
+
 	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
 }
 

@@ -181,7 +181,7 @@ func lastHeld(ctx context.Context, js jetstream.JetStream, stream, subject strin
 func lastIfHeld(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
 	list, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
-	held, _, err := subjects(list, js.Conn(), stream, subject, 0)
+	held, _, err := subjects(list, enquire, js.Conn(), stream, subject, 0)
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}

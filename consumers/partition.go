@@ -31,12 +31,12 @@ type partition struct {
 	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
 	top      uint64         // the last command that came since found was
 	found    streamState
-	aside    bool     // it only looks: nothing is told
-	through  bool     // what was waiting at the start has ended
-	begun    *suspect // what is written down of it meanwhile
-	before   suspect  // what was written down before
-	alone    uint64   // up to this command each is taken by itself
-	onTurn   bool     // it holds the engine's turn
+	aside    bool        // it only looks: nothing is told
+	through  bool        // what was waiting at the start has ended
+	begun    *suspect    // what is written down of it meanwhile
+	before   suspect     // what was written down before
+	alone    uint64      // up to this command each is taken by itself
+	turn     *time.Timer // of the turn that it holds
 }
 
 // delivery is one command as it arrived.

@@ -80,7 +80,7 @@ func (e *Engine) missingPass(ctx context.Context, m *machines.Machine, ix *kv.In
 	for _, filter := range e.births(m) {
 		for offset := 0; ; {
 			list, cancel := context.WithTimeout(ctx, messageWithin)
-			born, total, err := subjects(list, e.NC, e.Names.Stream(streams.EventStream), filter, offset)
+			born, total, err := subjects(list, request, e.NC, e.Names.Stream(streams.EventStream), filter, offset)
 			cancel()
 			if err != nil {
 				e.Log.Warn("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)

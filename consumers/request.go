@@ -33,8 +33,9 @@ func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 }
 
 // subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One
-// whose messages the leader cannot read is among them.
-func subjects(ctx context.Context, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
+// whose messages the leader cannot read is among them. A list that may be long is to be asked for by request: to put the question again
+// makes the server begin anew, and everybody else wait.
+func subjects(ctx context.Context, by func(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
 	var answer struct {
 		answered
 		Total int `json:"total"`
@@ -42,7 +43,7 @@ func subjects(ctx context.Context, nc *nats.Conn, stream, filter string, offset 
 			Subjects map[string]uint64 `json:"subjects"`
 		} `json:"state"`
 	}
-	err := enquire(ctx, nc, "INFO", stream, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+	err := by(ctx, nc, "INFO", stream, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
 	return answer.State.Subjects, answer.Total, err
 }
 
@@ -112,7 +113,8 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 }
 
 // leaderless reports whether an answer says that there is nobody to answer: no server listens, or the cluster knows of no
-// leader.
+// leader. INFO is answered by any member then, of what it has itself, which may be less than was acknowledged.
 func leaderless(m *nats.Msg) bool {
-	return len(m.Data) == 0 || bytes.Contains(m.Data, []byte(`"err_code":10008`))
+	return len(m.Data) == 0 || bytes.Contains(m.Data, []byte(`"err_code":10008`)) ||
+		bytes.Contains(m.Data, []byte(`"cluster":{`)) && !bytes.Contains(m.Data, []byte(`"leader":"`))
 }

@@ -48,6 +48,7 @@ func TestAReadWaitsForASlowLeader(t *testing.T) {
 func TestAQuestionIsPutAgain(t *testing.T) {
 	t.Parallel()
 	const yes, silence, leaderless, refused = `{"yes":1}`, "", `{"error":{"code":503,"err_code":10008}}`, `{"error":{"code":404,"err_code":10014}}`
+	const member, led = `{"cluster":{"name":"c","replicas":[]}}`, `{"cluster":{"name":"c","leader":"a","replicas":[]}}`
 	w := setup(t, streams.Interval)
 	for name, c := range map[string]struct {
 		answers []string
@@ -56,6 +57,7 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 		"AtOnce":              {[]string{yes}, yes},
 		"AskedOfADeadLeader":  {[]string{silence, silence, yes}, yes},
 		"TheClusterHasNobody": {[]string{leaderless, leaderless, yes}, yes},
+		"AMemberAnswers":      {[]string{member, member, led}, led},
 		"ARefusalIsAnAnswer":  {[]string{refused}, refused},
 		"ForAsLongAsItMay":    {[]string{silence}, ""},
 	} {

@@ -132,6 +132,7 @@ func (p *partition) examine(ctx context.Context, batch []delivery) error {
 	alone := p.begun.UpTo
 	suspected := p.begun.Seq == first.seq && p.begun.startsBy(p.e.process) > suspectAfter
 	if suspected {
+		p.e.Log.Warn("several processes have ended in the midst of the same commands; they are taken one at a time", "partition", p.n, "seq", first.seq, "upTo", alone, "processes", p.begun.startsBy(p.e.process))
 		if err := p.takeTurn(ctx); err != nil {
 			return err
 		}
@@ -147,21 +148,25 @@ func (p *partition) examine(ctx context.Context, batch []delivery) error {
 	if p.broom != nil { // what is done must not come again
 		p.broom.refused = true
 	}
-	p.e.Log.Warn("several processes have ended in the midst of the same commands; they are taken one at a time", "partition", p.n, "seq", first.seq, "upTo", alone, "processes", p.begun.Starts)
 	if p.begun.Starts > suspectDead {
 		p.failures[first.seq] = maxFailures
 	}
 	return nil
 }
 
-// takeTurn waits until nothing else that is suspected is under way in this process.
+// turnFor is how long a suspected command is waited for by others: one that kills does so at once, and one that hangs would keep all
+// of them until the process is ended for that.
+const turnFor = 10 * time.Second
+
+// takeTurn waits until nothing else that is suspected is under way in this process, and begins the time of one command.
 func (p *partition) takeTurn(ctx context.Context) error {
-	if p.onTurn { // what it waited for came once more
+	if p.turn != nil && p.turn.Stop() {
+		p.turn.Reset(p.turnFor())
 		return nil
 	}
 	select {
 	case p.e.turn <- struct{}{}:
-		p.onTurn = true
+		p.turn = time.AfterFunc(p.turnFor(), func() { <-p.e.turn })
 		return nil
 	case <-p.leave:
 		return errLeft
@@ -172,11 +177,13 @@ func (p *partition) takeTurn(ctx context.Context) error {
 
 // endTurn lets others begin.
 func (p *partition) endTurn() {
-	if p.onTurn {
-		p.onTurn = false
+	if p.turn != nil && p.turn.Stop() {
 		<-p.e.turn
 	}
+	p.turn = nil
 }
+
+func (p *partition) turnFor() time.Duration { return orDefault(p.e.turnFor, turnFor) }
 
 // comeThrough takes the note back when a batch was the last of what was found waiting.
 func (p *partition) comeThrough(ctx context.Context, last delivery) error {
@@ -224,6 +231,9 @@ func (p *partition) inTurn(ctx context.Context, batch []delivery) error {
 	}
 	last := batch[len(batch)-1]
 	for len(batch) > 0 && batch[0].seq <= p.alone {
+		if err := p.takeTurn(ctx); err != nil {
+			return err
+		}
 		if err := p.process(ctx, batch[:1]); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -20,6 +22,8 @@ import (
 
 // noteLife is how long a note of a task is kept that nobody takes back, because the task has gone another way.
 const noteLife = 24 * time.Hour
+
+var errUnwanted = errors.New("nobody waits for the task any more")
 
 // longTurn is how long a suspected task is done alone: there are some that take hours.
 const longTurn = time.Minute
@@ -49,7 +53,8 @@ func (k *kind) mayHaveKilled(meta *jetstream.MsgMetadata) bool {
 
 // examine is called before a task is performed, and survived when that has come to its end. That there is a why says that the task is
 // to be given up instead.
-func (k *kind) examine(ctx context.Context, m jetstream.Msg) (survived func() error, why string, err error) {
+// It fails with errUnwanted when nobody waits for the task any more, once it may be done.
+func (k *kind) examine(ctx context.Context, m jetstream.Msg, t *machines.Task) (survived func() error, why string, err error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, "", err
@@ -73,6 +78,10 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg) (survived func() er
 		}
 		free = sync.OnceFunc(func() { <-k.w.turn; <-k.w.queue })
 		time.AfterFunc(longTurn, free)
+		if wanted, err := k.wanted(ctx, t); err == nil && !wanted {
+			free()
+			return nil, "", cmp.Or(n.survived(ctx), errUnwanted)
+		}
 	}
 	survived = func() error {
 		defer free()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,4 +163,39 @@ func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
 		w.eventually(id, func() bool { return w.errand(id) == "done" })
 	}
 	require.Empty(t, w.stream("KV_owners", "$KV.owners."+suspectKey+"fx-errand-work.2"), "a task that came to a process that lives costs no note")
+}
+
+// counted counts what it performs.
+type counted struct{ performed atomic.Int64 }
+
+func (c *counted) Perform(context.Context, machines.Task) machines.Result {
+	c.performed.Add(1)
+	return machines.Result{Data: workBody{How: "worked"}}
+}
+
+// A suspected task may wait for its turn for long. Nothing is done for an entity that has ended meanwhile.
+func TestATaskThatNobodyWaitsForAnyMoreLosesItsTurn(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "work", `{"how":"x"}`))
+	w.eventually("its task", func() bool { return len(w.stream(streams.EffectStream, ">")) == 1 })
+	msgs := w.stream(streams.EffectStream, ">")
+	left := note{d: &w.engine.Deps, name: "fx-thing-work.1"}
+	require.NoError(t, left.keep(w.ctx, &suspect{Seq: msgs[0].Sequence, Time: msgs[0].Time, Starts: suspectAfter, By: "dead"}, 0))
+	deps := w.Deps
+	deps.turn = make(chan struct{}, 1)
+	deps.turn <- struct{}{} // a suspected command is under way
+	p := &counted{}
+	ctx, stop := context.WithCancel(w.ctx)
+	defer stop()
+	w.running.Go(func() { _ = (&Workers{Deps: deps, Performers: map[string]Performer{"thing": p}}).Run(ctx) })
+	w.reaches("a", "broken") // its time is over
+	w.ask(toThing("a", "close", ""))
+	<-deps.turn
+	w.eventually("it is gone", func() bool { return len(w.stream(streams.EffectStream, ">")) == 0 })
+	require.Zero(t, p.performed.Load())
+	require.Equal(t, 1, n.count("attempt thing.work unwanted"))
+	require.Empty(t, deps.turn)
 }

@@ -264,6 +264,21 @@ func TestATaskBesideAKillerIsNotGivenUp(t *testing.T) {
 	}
 }
 
+// A suspected command that hangs keeps its turn for a while, not until its process is ended for that.
+func TestATurnEnds(t *testing.T) {
+	t.Parallel()
+	e := &Engine{Deps: Deps{turn: make(chan struct{}, 1)}, turnFor: 20 * time.Millisecond}
+	hangs, waits := &partition{e: e}, &partition{e: e}
+	require.NoError(t, hangs.takeTurn(t.Context()))
+	require.NoError(t, hangs.takeTurn(t.Context()), "its next command, in the same turn")
+	require.NoError(t, waits.takeTurn(t.Context()))
+	hangs.endTurn()
+	waits.endTurn()
+	require.Empty(t, e.turn)
+	require.NoError(t, hangs.takeTurn(t.Context()))
+	require.Len(t, e.turn, 1, "it ends once")
+}
+
 // A process that is stopped before it has come through is not counted, and what others have left stands.
 func TestAProcessThatIsStoppedIsNotCounted(t *testing.T) {
 	t.Parallel()

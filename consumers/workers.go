@@ -168,10 +168,12 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		return err
 	}
 	if !wanted {
-		k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "unwanted")
-		return m.DoubleAck(ctx)
+		return k.unwanted(ctx, m)
 	}
-	survived, why, err := k.examine(ctx, m)
+	survived, why, err := k.examine(ctx, m, &t)
+	if errors.Is(err, errUnwanted) {
+		return k.unwanted(ctx, m)
+	}
 	if err != nil {
 		return err
 	}
@@ -200,6 +202,11 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
 	}
 	failpoint("effect-before-ack")
+	return m.DoubleAck(ctx)
+}
+
+func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
+	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "unwanted")
 	return m.DoubleAck(ctx)
 }
 

@@ -263,7 +263,7 @@ func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
 	conn, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Eventually(t, func() bool { _, none := w.resting(); return !none }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, none := w.resting(true); return !none }, 10*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-served, net.ErrClosed)
 	drained := make(chan bool, 1)
@@ -280,6 +280,25 @@ func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
 	require.Contains(t, string(answer), "204 No Content")
 	require.Contains(t, string(answer), "Connection: close")
 	require.True(t, <-drained)
+}
+
+// Who says nothing holds nobody up for long.
+func TestDrainingWaitsForASilentClientForAWhile(t *testing.T) {
+	t.Parallel()
+	w := newWeb(http.NotFoundHandler())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- w.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Eventually(t, func() bool { _, none := w.resting(true); return !none }, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-served, net.ErrClosed)
+	began := time.Now()
+	require.True(t, w.Drain(context.Background()))
+	require.Less(t, time.Since(began), 9*time.Second)
 }
 
 func TestMainKnowsItsPrograms(t *testing.T) {

@@ -20,6 +20,9 @@ import (
 // long on them, with "Connection: close".
 const lead = time.Second
 
+// And so long it waits for the first request on a connection that is new: a process has 10 s to end.
+const asksWithin = 4 * time.Second
+
 // acceptor is what a program does on its public socket.
 type acceptor interface {
 	Serve(net.Listener) error       // until the listener is closed
@@ -168,12 +171,12 @@ func (w *web) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// resting reports whether nobody waits for an answer, and none whether there are no connections at all.
-func (w *web) resting() (resting, none bool) {
+// resting reports whether nobody waits for an answer, or may be about to ask, and none whether there are no connections at all.
+func (w *web) resting(may bool) (resting, none bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, state := range w.conns {
-		if state != http.StateIdle {
+		if state == http.StateActive || state == http.StateNew && may {
 			return false, false
 		}
 	}
@@ -181,13 +184,15 @@ func (w *web) resting() (resting, none bool) {
 }
 
 // Drain lets clients end their connections by themselves for a moment, and then waits for requests only. Those that have not been read
-// yet are waited for, too, which http.Server does not: it closes their connections without an answer.
+// yet are waited for, too, which http.Server does not: it closes their connections without an answer. On a new connection they have
+// some seconds.
 func (w *web) Drain(ctx context.Context) bool {
 	w.draining.Store(true)
-	patience := time.NewTimer(lead)
+	patience, firstAsk := time.NewTimer(lead), time.NewTimer(asksWithin)
 	defer patience.Stop()
-	for patient := true; ; {
-		resting, none := w.resting()
+	defer firstAsk.Stop()
+	for patient, may := true, true; ; {
+		resting, none := w.resting(may)
 		if none || resting && !patient {
 			return w.server.Shutdown(ctx) == nil
 		}
@@ -195,6 +200,8 @@ func (w *web) Drain(ctx context.Context) bool {
 		case <-w.changed:
 		case <-patience.C:
 			patient = false
+		case <-firstAsk.C:
+			may = false
 		case <-ctx.Done():
 			return false
 		}
