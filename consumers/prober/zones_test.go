@@ -221,6 +221,27 @@ func TestWhatAnswersIsNotDarkenedFromElsewhere(t *testing.T) {
 	require.Zero(t, other.fails)
 }
 
+// Where everything goes dark, what is probed rarely speaks for what is beside it until most of that failed, too.
+func TestHowLongAnAnswerSpeaksForOthers(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	dark := append(l.instances("red.web", 6, instance.Healthy), l.instances("blue.web", 6, instance.Healthy)...)
+	often, rare := l.instances("green.web", 3, instance.Healthy), l.instances("green.web", 8, instance.Healthy)[3:]
+	for _, it := range rare {
+		terms := *it.rec.Data.Terms
+		terms.Check.Interval = "5m"
+		it.rec.Data.Terms = &terms
+	}
+	l.at += time.Minute
+	l.fails(timedOut, append(dark, often...)...)
+	l.weigh(l.at)
+	require.True(t, dark[0].zone.darkened())
+	require.True(t, l.trusted(often[0].zone, l.at))
+	l.fails(timedOut, rare[:2]...)
+	l.weigh(l.at)
+	require.True(t, often[0].zone.darkened())
+}
+
 // What is held down for flapping is never the last of its service that is found.
 func TestFlappingLeavesOne(t *testing.T) {
 	t.Parallel()
