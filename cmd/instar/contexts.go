@@ -56,23 +56,30 @@ func (c *contexts) save() error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(c.file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot keep the contexts: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".contexts-*") // for its owner only
-	if err != nil {
-		return fmt.Errorf("cannot keep the contexts: %w", err)
-	}
-	_, err = f.Write(append(raw, '\n'))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), c.file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := replaceFile(c.file, append(raw, '\n')); err != nil {
 		return fmt.Errorf("cannot keep the contexts: %w", err)
 	}
 	return nil
+}
+
+// replaceFile writes a file for its owner only, with its directory. Nobody sees a part of it.
+func replaceFile(path string, raw []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".part-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }
 
 func (c *contexts) names() []string { return slices.Sorted(maps.Keys(c.Contexts)) }

@@ -58,10 +58,7 @@ func (a *app) writeNATSContext(context.Context) error {
 	}
 	raw, err = json.MarshalIndent(map[string]string{"description": writtenContext, "url": a.server.ClientURL()}, "", "  ")
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(at), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(at, append(raw, '\n'), 0o600)
+		err = replaceFile(at, append(raw, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write a context of the nats CLI: %w", err)

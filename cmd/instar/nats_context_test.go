@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,6 +55,7 @@ func TestWrittenNATSContext(t *testing.T) {
 		require.NoError(t, c.Validate())
 		return c
 	}
+	var first *os.File
 	for range 2 { // it is written again by every start
 		w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.NATS.Write = GatewaySimulated, "ours" })
 		nc, err := natsContext("ours")(nats.Name("test"))
@@ -64,6 +66,15 @@ func TestWrittenNATSContext(t *testing.T) {
 		require.NoError(t, err)
 		_, err = js.Stream(t.Context(), streams.EventStream)
 		require.NoError(t, err)
+		if first == nil {
+			first, err = os.Open(filepath.Join(dir, "nats", "context", "ours.json"))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = first.Close() })
+			continue
+		}
+		had, err := io.ReadAll(first)
+		require.NoError(t, err)
+		require.NotContains(t, string(had), w.nats, "whoever reads it meanwhile has all of one file")
 	}
 	at := filepath.Join(dir, "nats", "context", "prod.json")
 	require.NoError(t, os.WriteFile(at, []byte(`{"url":"nats://prod"}`), 0o600))
