@@ -95,7 +95,7 @@ func indexHeaders() map[string]*huma.Param {
 // foundHeaders are those of what is found of one service.
 func foundHeaders() map[string]*huma.Param {
 	headers := indexHeaders()
-	headers["ETag"] = &huma.Param{Description: "Of the list: the same one at all nodes, and in all histories of the store. Not with choose and at", Schema: text(32)}
+	headers["ETag"] = &huma.Param{Description: "Of the list: the same one at all nodes, except while weights warm up, and in all histories of the store. Not with choose and at", Schema: text(32)}
 	return headers
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -155,8 +154,8 @@ func idOf(all []*watched) string {
 func (q *request) snapshot(w *eventWriter, one *watched) bool {
 	ix := q.o.Indexes[one.m.Name]
 	if one.after > ix.Revision() && !q.reached(ix, one.after) || !one.proven(ix) {
-		one.after = 0 // a revision of another bucket: begin anew
-		w.say("reset", "the id is not of this store")
+		one.after, one.told = 0, nil // a revision of another bucket: begin anew
+		w.say("reset", "what was told may not hold any more")
 	}
 	one.newer = map[string]uint64{}
 	part := Snapshot{Machine: one.m.Name}
@@ -174,7 +173,7 @@ func (q *request) snapshot(w *eventWriter, one *watched) bool {
 		part.Items = make([]Item, 0, len(page.Items))
 		part.Revision, part.More = page.Revision, page.Next != ""
 		for _, it := range page.Items {
-			one.note(&it)
+			one.note(witnessOf(&it))
 			if it.Revision > one.base {
 				one.newer[it.Key] = it.Revision
 			}
@@ -220,7 +219,7 @@ func (q *request) snapshotOf(w *eventWriter, one *watched, part *Snapshot) {
 		one.newer[it.Key] = it.Revision
 	}
 	if ok {
-		one.note(&it)
+		one.note(witnessOf(&it))
 	}
 	w.send("snapshot", idOf([]*watched{one}), part)
 }
@@ -235,10 +234,10 @@ func (q *request) pushChange(w *eventWriter, all []*watched, c change) {
 	if c.w.filter.Key != "" && rev > c.w.mark {
 		c.w.mark = rev // nothing else can wait
 	}
-	if states := c.w.filter.States; c.Deleted || len(states) > 0 && !slices.Contains(states, c.Item.State) {
-		c.w.unnote(c.Item.Key) // it is not in what a reconnect lists
+	if c.Deleted {
+		c.w.note(deletedWitness(&c.Item))
 	} else {
-		c.w.note(&c.Item)
+		c.w.note(witnessOf(&c.Item))
 	}
 	id := idOf(all)
 	if c.Deleted {

@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,7 +90,90 @@ func TestAWatchBeginsAnewWhereNothingIsAsItWas(t *testing.T) {
 	e, _ := one.named("snapshot")
 	require.Equal(t, 200, r.post("/v1/services/web/instances/i2/pin", `{"weight":8}`).StatusCode)
 	require.Equal(t, "snapshot", r.watch("/v1/services/web/instances/i2/watch", "Last-Event-ID", e.id).next().name, "one is sent whole in any case")
-	for _, bad := range []string{"x", "4-x", "4-a.b.c-", "4-1.1-1.1-1.1-1.1-1.1-1.1"} {
+	for _, bad := range []string{"x", "4-x", "4-a.b.c-", "4-1.1", "4-1.1.1-1.1.1-1.1.1-1.1.1-1.1.1-1.1.1"} {
 		r.get("/v1/watch?machine=instance", "Last-Event-ID", bad).problem(t, 422, "validation")
 	}
+}
+
+// A store that lost its end shares what was before it with what a client was told. What it was told of the end is
+// either sent as it is now, or the client begins anew.
+func TestAWatchOfWhatHasLostItsEnd(t *testing.T) {
+	r := discovering(t)
+	every := "/v1/watch?machine=instance"
+	r.healthy("web", "old", "")
+	e, _ := r.watch(every).named("snapshot")
+	require.Empty(t, e.id, "there may be more")
+	old := r.watch("/v1/watch?machine=instance&parent=web&id=old").next()
+	_, proof, _ := strings.Cut(old.id, "-")
+	key := proof[strings.LastIndex(proof, ".")+1:] // of old
+	for i := range 4 {
+		r.healthy("web", fmt.Sprint("i", i), "")
+	}
+	w := r.watch(every)
+	w.named("snapshot")
+	last := r.healthy("web", "i4", "")
+	id := w.idOnly()
+	for !strings.HasPrefix(id, fmt.Sprint(last, "-")) {
+		id = w.idOnly()
+	}
+	_, proof, _ = strings.Cut(id, "-")
+	names := strings.Split(proof, "-")
+	require.Len(t, names, 5)
+	told := func(at uint64, what ...string) string { // at first, in the history that was lost
+		for i := range what {
+			what[i] = strconv.FormatUint(at-uint64(i), 36) + "." + what[i]
+		}
+		return fmt.Sprint(at, "-", strings.Join(append(what, names[:5-len(what)]...), "-"))
+	}
+	begins := func(path, id string) event { return r.watch(path, "Last-Event-ID", id).next() }
+	r.healthy("db", "x", "") // in this one, which is further than the client by now
+	for what, lost := range map[string]string{
+		"changed": "zzz." + key, "new": "zzz.ghost", "deleted": "0." + key,
+	} {
+		require.Equal(t, "reset", begins(every, told(last+1, lost)).name, what)
+	}
+	require.Equal(t, "reset", begins(every, told(last+4, "zzz.a", "zzz.b", "zzz.c", "zzz.d")).name)
+	require.Equal(t, "reset", begins(every, fmt.Sprint(last, "-", strconv.FormatUint(last, 36), ".0.nobody")).name, "it may have others")
+	require.Equal(t, "reset", begins("/v1/watch?machine=instance&parent=web&id=gone", "4-4.zzz.abc").name)
+	require.Equal(t, "reset", begins("/v1/watch?machine=instance&parent=web&id=gone", "4").name)
+
+	// What is as it was, or is sent, is no reason.
+	require.Equal(t, 200, r.post("/v1/services/web/instances/old/pin", `{"weight":7}`).StatusCode)
+	for _, what := range []string{"zzz." + key, "0." + key, "0.nobody"} {
+		w := r.watch(every, "Last-Event-ID", told(last+1, what))
+		_, snap := w.named("snapshot")
+		require.Len(t, snap["items"], 2, what)
+	}
+}
+
+// A deletion that was told stays named over reconnects: nothing else in the store tells of it.
+func TestAWatchNamesWhatWasDeleted(t *testing.T) {
+	r := discovering(t)
+	r.healthy("web", "a", "")
+	r.healthy("web", "b", "")
+	w := r.watch("/v1/watch?machine=instance")
+	w.named("snapshot")
+	bucket, err := r.js.KeyValue(t.Context(), "instances")
+	require.NoError(t, err)
+	require.NoError(t, bucket.Purge(t.Context(), "default.web.b"))
+	e, _ := w.named("deleted")
+	names := strings.Split(e.id, "-")[1:]
+	require.Len(t, names, 2, "a, too")
+	require.Equal(t, "0", strings.Split(names[0], ".")[1])
+	again := r.watch("/v1/watch?machine=instance", "Last-Event-ID", e.id)
+	require.Equal(t, "snapshot", again.next().name)
+	r.healthy("web", "c", "")
+	e, _ = again.named("entity")
+	require.Contains(t, strings.Split(e.id, "-"), names[0])
+}
+
+// Nobody knows who left the states that are watched while the client was away.
+func TestAWatchOfStatesBeginsAnew(t *testing.T) {
+	r := discovering(t)
+	r.healthy("web", "a", "")
+	rev := r.healthy("web", "b", "")
+	again := r.watch(fmt.Sprint("/v1/watch?machine=instance&state=active.healthy&after=", rev))
+	again.named("reset")
+	_, snap := again.named("snapshot")
+	require.Len(t, snap["items"], 2)
 }

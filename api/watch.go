@@ -21,7 +21,7 @@ const watchDoc = `Server-sent events. First one or more "snapshot" events ({mach
 the whole entity for each change, newest state first to come, and "deleted" ({machine, key, revision}) when one is purged. A comment
 comes every 10 s. "id" is where a reconnect goes on (Last-Event-ID or ?after=): what has changed since is sent as a snapshot.
 "stale" ({staleSeconds}) says that the node hears nothing from the bucket, or cannot hear the others, and then with 0 that it does again; it comes with the comments.
-"reset" says that the watch could not keep up, or that the id is not of this store, or of what it was before it lost its end or was restored: forget everything, a new snapshot follows. "end" says that the server stops.`
+"reset" says that the watch could not keep up, or that the id is not of this store, or of what it was before it lost its end or was restored, or of a watch of states: forget everything, a new snapshot follows. "end" says that the server stops.`
 
 func (s *Server) watchOneRoute(m *machines.Machine, base string) *route {
 	rt := anyWatchRoute("watch-"+m.Name, base+"/{id}/watch", "Watch one "+m.Name)
@@ -65,7 +65,7 @@ func anyWatchRoute(id, path, summary string) *route {
 		Parameters: []*huma.Param{
 			query("namespace", "The namespace, or * for all that the token may see", text(63)),
 			query("after", "Go on behind this id, or behind the revision of a list", text(2048)),
-			header("Last-Event-ID", "The same, as browsers send it", "42-16.k3f9a2"),
+			header("Last-Event-ID", "The same, as browsers send it", "42-16.k3f9a2.m2j9h87"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "Events until the client or the server ends it", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}}

@@ -110,7 +110,7 @@ func TestWatchOne(t *testing.T) {
 
 	rev := b.post("/v1/gadgets/a/resize", `{"size":5}`).json(t)["revision"]
 	e, got := w.named("entity")
-	require.Regexp(t, fmt.Sprintf(`^%v-\w+\.\w+$`, rev), e.id)
+	require.Regexp(t, fmt.Sprintf(`^%v-\w+\.\w+\.\w+$`, rev), e.id)
 	require.EqualValues(t, rev, got["revision"])
 	require.NotContains(t, got, "commands")
 	w.close()

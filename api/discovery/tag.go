@@ -7,7 +7,7 @@ import (
 )
 
 // tag tells lists of endpoints apart. Lists of one tag are the same, whichever node has made them, and in whichever life of
-// the store. Revisions do not tell that: after the loss of its end, or a restore, the bucket gives them out again.
+// the store; while weights warm up, each node has lists of its own moments. Revisions do not tell that: after the loss of its end, or a restore, the bucket gives them out again.
 func tag(endpoints []Endpoint, protected bool) string {
 	h := fnv.New64a()
 	b := strconv.AppendBool(make([]byte, 0, 256), protected)
