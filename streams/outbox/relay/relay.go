@@ -282,7 +282,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
 	}
 	if how.mode == outbox.WAL {
-		if err := refuseAppends(ctx, pool); err != nil {
+		if err := r.refuseAppends(ctx, pool); err != nil {
 			return err
 		}
 	}

@@ -79,23 +79,43 @@ func (e *walEngine) given(ctx context.Context) bool {
 	return err == nil && given
 }
 
+// How often, and how far apart, it is tried to refuse those with an older snapshot as well; applications wait behind each try for as
+// long as it may take.
+const (
+	renewTries = 6
+	renewEvery = 500 * time.Millisecond
+	renewWait  = "100ms"
+)
+
 // refuseAppends lets nothing be emitted while there is no slot that sees it: it was dropped, lost, or is in the cluster that the
-// tables were restored from.
-func refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
-			and not exists (select from pg_replication_slots where slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost')`)
-		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `set local lock_timeout = '10s'`); err != nil { // applications wait behind it
-			return err
-		}
-		_, err = tx.Exec(ctx, `select outbox_settings_renew()`) // also for those with an older snapshot
-		return err
-	})
+// tables were restored from. Transactions in repeatable read or serializable that began before are refused as well, unless one that
+// has appended stays open for longer than it is tried, or the role of the relay may not.
+func (r *Relay) refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
+	tag, err := pool.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
+		and not exists (select from pg_replication_slots where slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost')`)
 	if err != nil {
 		return fmt.Errorf("relay: cannot say that the WAL is not read: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil
+	}
+	for try := range renewTries {
+		if try > 0 && !sleep(ctx, renewEvery) {
+			break
+		}
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `set local lock_timeout = '`+renewWait+`'`); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `select outbox_settings_renew()`)
+			return err
+		})
+		if refused := (*pgconn.PgError)(nil); !errors.As(err, &refused) || refused.Code != "55P03" { // lock_not_available
+			break
+		}
+	}
+	if err != nil {
+		r.Log.Warn("the slot is gone and appending is refused, but not in transactions in repeatable read or serializable that began before", "error", err)
 	}
 	return nil
 }
@@ -155,7 +175,7 @@ func (e *walEngine) care(ctx context.Context) error {
 	var kept, limit int64
 	err := e.pool.QueryRow(ctx, `select coalesce(wal_status, ''), coalesce(pg_current_wal_lsn() - restart_lsn, 0)::bigint, (select setting::bigint from pg_settings where name = 'max_slot_wal_keep_size') from pg_replication_slots where slot_name = $1`, e.r.Config.Slot).Scan(&status, &kept, &limit)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && status == "lost" {
-		return errors.Join(permanent(lost(e.r.Config, e.shards.o)), refuseAppends(ctx, e.pool))
+		return errors.Join(permanent(lost(e.r.Config, e.shards.o)), e.r.refuseAppends(ctx, e.pool))
 	}
 	if err != nil {
 		return fmt.Errorf("relay: cannot look at the replication slot: %w", err)
