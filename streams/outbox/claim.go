@@ -75,6 +75,9 @@ func (b *Batch) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
+// claimShards is how many shards may have rows that wait: former ones do where a row of them was made NEW again.
+const claimShards = `greatest(s.shards, (select max(shard) + 1 from outbox_event where phase < 2))`
+
 // sqlClaim locks what is due, in the order in which it became due. pred is the row before each one in its aggregate that
 // is not sent; a row is free when, for it and all before it in the batch, that is the one before it in the batch. What is
 // not free is moved behind the row that it waits for, else it would stand before that, and in the way of others, for ever.
@@ -82,7 +85,7 @@ func (b *Batch) read(rows pgx.Rows) error {
 const sqlClaim = `
 	with due as materialized (
 		select d.* from unnest(case when cardinality($1::smallint[]) > 0 then $1 else array(
-			select generate_series(0, s.shards - 1)::smallint from outbox_settings s) end) as shards (n)
+			select generate_series(0, ` + claimShards + ` - 1)::smallint from outbox_settings s) end) as shards (n)
 		cross join lateral (
 			select event_id, aggregate_type, aggregate_id, seq, next_retry_at, status = 'SENDING' and attempts >= $6 as spent from outbox_event e
 			where e.shard = shards.n and e.phase < 2 and e.next_retry_at <= now()

@@ -93,7 +93,7 @@ func (s *Store) parts(ctx context.Context, st *Status, shards int) error {
 // counted quickly is what the planner believes.
 const sqlStatusEvents = `
 	with ahead as (
-		select d.* from outbox_settings s, generate_series(0, s.shards - 1) as n cross join lateral (
+		select d.* from outbox_settings s, generate_series(0, ` + claimShards + ` - 1) as n cross join lateral (
 			select created_at, status, coalesce(not_before > now(), false) as later from outbox_event where shard = n and phase < 2 order by next_retry_at, seq limit $1) as d
 	), bad as (
 		select created_at, status from outbox_event where phase = 1 order by seq limit $1

@@ -315,7 +315,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	case outbox.Log:
 		e = &logEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	case outbox.Claim:
-		e = &claimEngine{r: r, store: store, shards: s, pub: pub, parts: how.shards}
+		e = &claimEngine{r: r, store: store, shards: s, pub: pub, parts: how.read}
 	case outbox.WAL:
 		e = &walEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	default:

@@ -110,3 +110,27 @@ func TestAnAggregateIsParkedInShardsOfTwoNodes(t *testing.T) {
 	require.Equal(t, "1 2 4 6", s.numbered(id))
 	s.parks(0)
 }
+
+// Rows of mode claim that are NEW again behind a change to fewer shards are published like others, and counted, whether a relay runs or not.
+func TestRowsOfFormerShardsAreClaimed(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Claim)
+	stop := s.run(s.relay(outbox.Claim))
+	for n := range 12 {
+		s.add(fmt.Sprint("o-", n), n)
+	}
+	s.eventually(12)
+	s.allSent()
+	require.NoError(t, stop())
+	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{Shards: 2}))
+	const anew = `update outbox_event set status = 'NEW', next_retry_at = now() where shard > 1`
+	s.exec(anew)
+	require.Positive(t, s.status().Lag)
+	s.run(s.relay(outbox.Claim))
+	for n := range 12 {
+		s.add(fmt.Sprint("o-", n), 100+n)
+	}
+	s.allSent()
+	s.exec(anew)
+	s.allSent()
+}

@@ -16,7 +16,7 @@ import (
 type settings struct {
 	mode      outbox.Mode
 	shards    int
-	read      int // of mode log: those that were more once have rows, too
+	read      int // those that were more once have rows, too: all of mode log, those of mode claim that wait
 	walPrefix string
 	source    string // the name under which it is relayed
 	renamed   string // the one before
@@ -24,7 +24,7 @@ type settings struct {
 
 func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	var s settings
-	err := pool.QueryRow(ctx, `select mode, shards, read_shards, wal_prefix, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.read, &s.walPrefix, &s.source, &s.renamed)
+	err := pool.QueryRow(ctx, `select mode, shards, case mode when 'claim' then greatest(shards, (select max(shard) + 1 from outbox_event where phase < 2)) else read_shards end, wal_prefix, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.read, &s.walPrefix, &s.source, &s.renamed)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
 	}
