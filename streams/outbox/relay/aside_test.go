@@ -140,3 +140,27 @@ func TestWhatWasParkedInAnotherCluster(t *testing.T) {
 	s.eventually(3)
 	require.Equal(t, "1 2 3", s.numbered("o-1"))
 }
+
+// What is discarded while it is published is in the stream, and is shown so.
+func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	r := s.relay(outbox.Log)
+	var once sync.Once
+	r.hook = func(at string) {
+		if at == "published parked" {
+			once.Do(func() {
+				s.exec(`update outbox_parked set state = 'FAILED'`) // as after a refusal
+				s.discard()
+			})
+		}
+	}
+	s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '300 milliseconds')`)
+	s.run(r)
+	s.eventually(1)
+	status := func() (is string) {
+		require.NoError(t, s.pool.QueryRow(s.ctx, `select status from outbox_event_status`).Scan(&is))
+		return is
+	}
+	require.Eventually(t, func() bool { return status() == outbox.StateSent }, waitFor, tick)
+}

@@ -34,6 +34,11 @@ const sqlPublished = `
 	insert into outbox_late (shard, seq, event_id, day, message, marker) select shard, seq, event_id, day, message, marker from done
 	on conflict (shard, seq, event_id) do update set marker = excluded.marker, sent_at = excluded.sent_at`
 
+// sqlPublishedBeside says of rows that were discarded while they were published that they are in the stream.
+const sqlPublishedBeside = `
+	update outbox_late t set marker = w.marker, sent_at = now() from unnest($1::smallint[], $2::bigint[], $3::bigint[]) as w (part, num, marker)
+	where t.shard = w.part and t.seq = w.num and t.marker is null`
+
 const (
 	sqlLate      = `select seq, event_id, ` + sqlKey + `, marker from outbox_late where shard = $1 and marker >= $2 and (message is not null) = $3`
 	sqlDiscarded = `select event_id::text, ` + sqlKey + ` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`

@@ -298,7 +298,10 @@ func deletePublished(ctx context.Context, db database, done []*row, after func(r
 	for i, r := range done {
 		shards[i], seqs[i], markers[i] = r.shard, r.num, int64(after(r)) //nolint:gosec // a stream has fewer messages
 	}
-	_, err := db.Exec(ctx, sqlPublished, shards, seqs, markers)
+	tag, err := db.Exec(ctx, sqlPublished, shards, seqs, markers)
+	if err == nil && tag.RowsAffected() < int64(len(done)) { // the others were discarded meanwhile, and are in the stream
+		_, err = db.Exec(ctx, sqlPublishedBeside, shards, seqs, markers)
+	}
 	return err
 }
 
