@@ -1,7 +1,6 @@
 package consumers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // answered is the part that all answers of a stream's API have.
@@ -65,10 +66,9 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	return nil
 }
 
-// askEvery is when a question that was not answered is put again; after that, it is half as often: a leader that is slow should not have more
-// to answer. A leader that has died answers nothing, and its
-// successor nothing that was asked before: who only waits for an answer loses what is left of the wait. A slow leader answers
-// more than once, and its first answer is taken.
+// askEvery is when a question that was not answered is put again; after that, it is half as often: a leader that is slow should not
+// have more to answer. A leader that has died answers nothing, and its successor nothing that was asked before: who only waits for an
+// answer loses what is left of the wait. A slow leader answers more than once, and its first answer is taken.
 const askEvery = 250 * time.Millisecond
 
 // ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
@@ -77,7 +77,7 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 	defer cancel()
 	answer, err := nc.RequestMsgWithContext(first, m)
 	switch {
-	case err == nil && !leaderless(answer):
+	case err == nil && !streams.Leaderless(answer.Data):
 		return answer, nil
 	case ctx.Err() != nil: // err may be nil: an answer that is none came as well
 		return nil, ctx.Err()
@@ -100,7 +100,7 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 		for asked := true; asked; {
 			select {
 			case answer := <-answers:
-				if !leaderless(answer) {
+				if !streams.Leaderless(answer.Data) {
 					return answer, nil
 				}
 			case <-tick.C:
@@ -110,11 +110,4 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 			}
 		}
 	}
-}
-
-// leaderless reports whether an answer says that there is nobody to answer: no server listens, or the cluster knows of no
-// leader. INFO is answered by any member then, of what it has itself, which may be less than was acknowledged.
-func leaderless(m *nats.Msg) bool {
-	return len(m.Data) == 0 || bytes.Contains(m.Data, []byte(`"err_code":10008`)) ||
-		bytes.Contains(m.Data, []byte(`"cluster":{`)) && !bytes.Contains(m.Data, []byte(`"leader":"`))
 }

@@ -68,11 +68,13 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 	t.Parallel()
 	n := setup(t)
 	n.bucket(t, "things")
-	away := false
+	away, alone := false, false
 	js := n.faulty(t, func(request string) string {
 		switch {
 		case strings.HasPrefix(request, "STREAM.MSG.GET."):
 			return noMessage
+		case alone && strings.HasPrefix(request, "STREAM.INFO."):
+			return `{"cluster":{"name":"c","replicas":[{"name":"b"}]}}`
 		case away && strings.HasPrefix(request, "STREAM.INFO."):
 			return `{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`
 		}
@@ -83,6 +85,10 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 	away = true
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
+	_, err = b.Get(ctx, "default.web")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrNotFound)
+	alone = true // a member without a leader speaks for itself
 	_, err = b.Get(ctx, "default.web")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, ErrNotFound)

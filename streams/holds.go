@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +16,33 @@ var ErrUnreadable = errors.New("the stream holds the message, but cannot read it
 // Holds reports whether the leader of a stream has a message under a subject. It answers from its index of subjects,
 // which is in memory, so a disk that fails does not turn a message into none.
 func Holds(ctx context.Context, s jetstream.Stream, subject string) (bool, error) {
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+	info, err := leadersInfo(ctx, s, jetstream.WithSubjectFilter(subject))
 	if err != nil {
 		return false, fmt.Errorf("streams: cannot ask what there is under %s: %w", subject, err)
 	}
 	return len(info.State.Subjects) > 0, nil
 }
 
+// leadersInfo fails where a stream has no leader: any member answers then, of what it has itself, which may be less than was
+// acknowledged.
+func leadersInfo(ctx context.Context, s jetstream.Stream, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := s.Info(ctx, opts...)
+	if err == nil && info.Cluster != nil && info.Cluster.Leader == "" {
+		err = errors.New("the stream has no leader now")
+	}
+	return info, err
+}
+
+// Leaderless reports whether an answer of a stream's API says that there is nobody to answer: no server listens, the cluster knows of no
+// leader, or INFO was answered by a member without one; see [Holds].
+func Leaderless(answer []byte) bool {
+	return len(answer) == 0 || bytes.Contains(answer, notAvailable) ||
+		bytes.Contains(answer, []byte(`"cluster":{`)) && !bytes.Contains(answer, []byte(`"leader":"`))
+}
+
 // absent is nil if a stream has no message from one sequence to another, and else why none can be read.
 func absent(ctx context.Context, s jetstream.Stream, from, to uint64) error {
-	info, err := s.Info(ctx, jetstream.WithDeletedDetails(true))
+	info, err := leadersInfo(ctx, s, jetstream.WithDeletedDetails(true))
 	if err != nil {
 		return fmt.Errorf("streams: cannot ask for sequence %d: %w", from, err)
 	}
