@@ -71,10 +71,10 @@ func (w *watched) goOn(place string) bool {
 		return false
 	}
 	w.after, w.tells, w.names = rev, tells, nil
+	if rest == "" {
+		return true
+	}
 	for part := range strings.SplitSeq(rest, "-") {
-		if rest == "" {
-			break
-		}
 		var numbers []uint64
 		for text := range strings.SplitSeq(part, ".") {
 			n, err := strconv.ParseUint(text, 36, 64)

@@ -75,6 +75,9 @@ func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 			lost = append(lost, a)
 		}
 	}
+	if len(lost) == 0 {
+		return nil
+	}
 	now, err := p.e.current(ctx, s.m, s.key)
 	if err != nil {
 		return err

@@ -22,6 +22,9 @@ func (a *answered) refusal() *jetstream.APIError { return a.Error }
 
 type refusing interface{ refusal() *jetstream.APIError }
 
+// asker is request or enquire.
+type asker func(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error
+
 // request asks a stream's leader for what package jetstream offers only after a look at the stream, which is a round trip
 // more. It fails with a [jetstream.APIError] when the stream refuses.
 func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
@@ -36,7 +39,7 @@ func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 // subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One
 // whose messages the leader cannot read is among them. A list that may be long is to be asked for by request: to put the question again
 // makes the server begin anew, and everybody else wait.
-func subjects(ctx context.Context, by func(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
+func subjects(ctx context.Context, by asker, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
 	var answer struct {
 		answered
 		Total int `json:"total"`
