@@ -279,15 +279,22 @@ func TestATurnEnds(t *testing.T) {
 	require.Len(t, e.turn, 1, "it ends once")
 }
 
-// A process that is stopped before it has come through is not counted, and what others have left stands.
-func TestAProcessThatIsStoppedIsNotCounted(t *testing.T) {
-	t.Parallel()
+// killedOnce is a mortal whose first process has died, and what that has left.
+func killedOnce(t *testing.T) (*mortal, suspect) {
+	t.Helper()
 	m := mortals(t, streams.Interval)
 	m.send("a", "create", "")
 	m.send("a", "kill", "")
 	require.True(t, m.process())
 	left := m.noted()
 	require.Equal(t, 1, left.Starts)
+	return m, left
+}
+
+// A process that is stopped before it has come through is not counted, and what others have left stands.
+func TestAProcessThatIsStoppedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	m, left := killedOnce(t)
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	kill := func() { close(begun); <-proceed }
 	m.kill.Store(&kill)
@@ -305,12 +312,7 @@ func TestAProcessThatIsStoppedIsNotCounted(t *testing.T) {
 // A process ends because a partition has stalled: those that are not stuck after all take their notes back before it does.
 func TestAProcessThatStallsIsNotCounted(t *testing.T) {
 	t.Parallel()
-	m := mortals(t, streams.Interval)
-	m.send("a", "create", "")
-	m.send("a", "kill", "")
-	require.True(t, m.process())
-	left := m.noted()
-	require.Equal(t, 1, left.Starts)
+	m, left := killedOnce(t)
 	nc, err := streams.Connect(streams.ConnectOptions{Server: m.server, Name: "stalled", Log: m.Log})
 	require.NoError(t, err)
 	deps := m.Deps

@@ -252,20 +252,27 @@ func TestDrainingMissesNoConnection(t *testing.T) {
 	require.NoError(t, <-drained)
 }
 
-// Who has connected, and says what it wants when those that rest are closed, is answered.
-func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
-	t.Parallel()
-	w := newWeb(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) }))
+// silent is a connection that nothing was said on when no more are accepted.
+func silent(t *testing.T, w *web) net.Conn {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- w.Serve(l) }()
 	conn, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
 	require.Eventually(t, func() bool { _, none := w.resting(true); return !none }, 10*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-served, net.ErrClosed)
+	return conn
+}
+
+// Who has connected, and says what it wants when those that rest are closed, is answered.
+func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
+	t.Parallel()
+	w := newWeb(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) }))
+	conn := silent(t, w)
 	drained := make(chan bool, 1)
 	go func() { drained <- w.Drain(context.Background()) }()
 	select {
@@ -273,7 +280,7 @@ func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
 		t.Error("it is drained with a connection that nothing was said on")
 	case <-time.After(lead + 5*again):
 	}
-	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+	_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
 	require.NoError(t, err)
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
@@ -286,16 +293,7 @@ func TestDrainingWaitsForWhoHasNotAskedYet(t *testing.T) {
 func TestDrainingWaitsForASilentClientForAWhile(t *testing.T) {
 	t.Parallel()
 	w := newWeb(http.NotFoundHandler())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- w.Serve(l) }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	require.Eventually(t, func() bool { _, none := w.resting(true); return !none }, 10*time.Second, time.Millisecond)
-	require.NoError(t, l.Close())
-	require.ErrorIs(t, <-served, net.ErrClosed)
+	silent(t, w)
 	began := time.Now()
 	require.True(t, w.Drain(context.Background()))
 	require.Less(t, time.Since(began), 9*time.Second)

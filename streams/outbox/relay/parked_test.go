@@ -22,19 +22,26 @@ func (b *batches) Tried(tries, rows int) { b.tried[min(tries, 10)].Add(int64(row
 
 func (b *batches) Sent(int, time.Duration) { b.n.Add(1) }
 
+// parksOthers runs a relay that takes nothing but order.paid, and tries nothing again by itself.
+func (s *shop) parksOthers(mode outbox.Mode, named func(*Relay)) (stop func() error) {
+	s.t.Helper()
+	r := s.relay(mode, named, func(r *Relay) {
+		r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
+		r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
+	})
+	stop = s.run(r)
+	if mode == outbox.WAL {
+		s.reads(r)
+	}
+	return stop
+}
+
 // An aggregate with many rows behind a redriven one is published in batches, between which others go on.
 func TestALargeParkedAggregateHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
 		const waiting = 3_000
-		refusing := s.relay(mode, named, func(r *Relay) {
-			r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
-			r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
-		})
-		stop := s.run(refusing)
-		if mode == outbox.WAL {
-			s.reads(refusing)
-		}
+		stop := s.parksOthers(mode, named)
 		s.exec(`select outbox_append('order', 'o-1', 'order.unheard', '{"n": 0}')`)
 		s.exec(`select outbox_append('order', 'o-1', 'order.paid', jsonb_build_object('n', n)) from generate_series(1, $1::int) as n`, waiting)
 		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == waiting+1 }, waitFor, tick)
@@ -61,14 +68,7 @@ func TestALargeParkedAggregateHoldsNobodyUp(t *testing.T) {
 func TestManyParkedAggregatesGoOnTogether(t *testing.T) {
 	t.Parallel()
 	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		refusing := s.relay(mode, named, func(r *Relay) {
-			r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
-			r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
-		})
-		stop := s.run(refusing)
-		if mode == outbox.WAL {
-			s.reads(refusing)
-		}
+		stop := s.parksOthers(mode, named)
 		for _, kind := range []string{"order.unheard", "order.paid", "order.strange", "order.paid"} {
 			s.exec(`select outbox_append('order', 'o-' || n, $1, jsonb_build_object('n', 1)) from generate_series(1, 500) as n`, kind)
 		}

@@ -1,9 +1,7 @@
 package relay
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -60,22 +58,6 @@ func (s *shop) parks(n int) {
 	require.Eventually(s.t, func() bool { return s.count(`select count(*) from outbox_parked`) == n }, waitFor, tick)
 }
 
-// only are leases of some shards.
-type only []int
-
-func (o only) Acquire(ctx context.Context, shard int) (<-chan struct{}, func(), bool) {
-	if !slices.Contains(o, shard) {
-		return nil, nil, false
-	}
-	return Alone{}.Acquire(ctx, shard)
-}
-func (o only) Share(context.Context, int, int) int { return len(o) }
-func (o only) Leave(context.Context)               {}
-
-func (o only) of(node string) func(*Relay) {
-	return func(r *Relay) { r.Node, r.Leases = node, o }
-}
-
 // What is parked in a former shard holds up what is appended for its aggregate since.
 func TestAParkedRowOfAFormerShardIsNotOvertaken(t *testing.T) {
 	t.Parallel()
@@ -96,9 +78,9 @@ func TestAParkedRowOfAFormerShardIsNotOvertaken(t *testing.T) {
 func TestAnAggregateIsParkedInShardsOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	s, id := crossed(t)
-	s.run(s.relay(outbox.Log, tireless, only{3}.of("b")))
+	s.run(s.relay(outbox.Log, tireless, granting("b", 3)))
 	s.parks(2)
-	s.run(s.relay(outbox.Log, tireless, only{0, 1, 2}.of("a")))
+	s.run(s.relay(outbox.Log, tireless, granting("a", 0, 1, 2)))
 	s.large(id, 4)
 	s.add("beside", 5)
 	require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)

@@ -27,6 +27,15 @@ func (g *granted) Share(_ context.Context, count, _ int) int { return count }
 
 func (g *granted) Leave(context.Context) {}
 
+// granting gives a node leases of some shards.
+func granting(node string, shards ...int) func(*Relay) {
+	g := &granted{}
+	for _, n := range shards {
+		g.shards.Or(1 << n)
+	}
+	return func(r *Relay) { r.Node, r.Leases = node, g }
+}
+
 // What a relay knew of the sequence when it began to stand by says nothing about the database of now.
 func TestALateTakeoverIsNoOlderDatabase(t *testing.T) {
 	t.Parallel()
