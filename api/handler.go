@@ -84,7 +84,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.finish(sw, r, span, start)
 	r = r.WithContext(ctx)
 	if !s.named(r.Host) {
-		problem(codeForbidden, "this server needs no token, so it takes requests for loopback names only, lest a page of another site ask it in a browser; http.hosts allows more").write(sw, r, sw.id)
+		problem(codeForbidden, foreign).write(sw, r, sw.id)
 		return
 	}
 	if !cleanPath(r.URL.Path) {
@@ -122,8 +122,11 @@ func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, star
 	span.End()
 }
 
+const foreign = "this server asks for no token, so it takes requests for loopback names, addresses and the names in http.hosts only: a page of another site, " +
+	"whose name leads here, could ask it in a browser otherwise. Is the name in the header Host one of this server? Add it to http.hosts (--http-hosts), or let the server ask for tokens"
+
 // named reports whether requests for a host are taken. Whoever answers for a name in DNS can let it lead here, and a
-// browser would then take pages of that name for this server's own.
+// browser would then take pages of that name for this server's own. Nobody answers for an address.
 func (s *Server) named(host string) bool {
 	if !s.o.Open || s.o.Hosts == nil || host == "" { // no browser sends none
 		return true
@@ -133,7 +136,7 @@ func (s *Server) named(host string) bool {
 		name = h
 	}
 	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
-	if ip, err := netip.ParseAddr(name); err == nil && ip.Unmap().IsLoopback() {
+	if _, err := netip.ParseAddr(name); err == nil {
 		return true
 	}
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.ContainsFunc(s.o.Hosts, func(h string) bool { return strings.EqualFold(h, name) })

@@ -39,7 +39,7 @@ type Options struct {
 
 	Tokens []Token
 	Open   bool     // requests without a token are of "anonymous", who may do everything
-	Hosts  []string // names besides those of loopback under which an open server may be asked; nil takes all
+	Hosts  []string // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
 
 	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
 	RequireIfMatch []string

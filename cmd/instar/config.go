@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +44,7 @@ type Config struct {
 // HTTP is the listener of the API and its page of documents.
 type HTTP struct {
 	Listen string  `koanf:"listen"`
-	Hosts  string  `koanf:"hosts"` // names under which a server without tokens may be asked, with commas between them
+	Hosts  string  `koanf:"hosts"` // more names under which a server without tokens is asked, with commas between them; * is any
 	TLS    KeyPair `koanf:"tls"`
 
 	RequireIfMatch string `koanf:"requireIfMatch"` // machines whose commands need If-Match, with commas between them
@@ -63,13 +65,26 @@ func parts(text string) []string {
 }
 
 // hosts are the names, besides those of loopback, that a server takes which asks for no tokens; nil is any. One that can
-// be reached from elsewhere cannot know its names, so there they must be said.
+// be reached from elsewhere is known there by the name of its machine, and by that which it listens on; others, such as that
+// of a service in a compose file, must be said.
 func (h HTTP) hosts() []string {
-	var list []string
-	if loopback(h.Listen) {
+	list := parts(h.Hosts)
+	if slices.Contains(list, "*") {
+		return nil
+	}
+	if list == nil {
 		list = []string{}
 	}
-	return append(list, parts(h.Hosts)...)
+	if loopback(h.Listen) {
+		return list
+	}
+	if host, _, _ := net.SplitHostPort(h.Listen); host != "" {
+		list = append(list, host)
+	}
+	if name, err := os.Hostname(); err == nil { // else those that were said
+		list = append(list, name)
+	}
+	return list
 }
 
 // NATS is the embedded server, or with URL the one to attach to. TLS is the certificate of the embedded listener, or

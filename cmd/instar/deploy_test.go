@@ -69,8 +69,9 @@ func TestComposeRunsWhatTheProgramTakes(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(deployed(t, "compose.yaml")), &compose))
 	command := compose.Services["instar"].Command
 	require.Equal(t, ModeServe, command[0])
-	_, err := Load(ModeServe, flagSet(t, ModeServe, command[1:]...), nil)
+	cfg, err := Load(ModeServe, flagSet(t, ModeServe, command[1:]...), nil)
 	require.NoError(t, err)
+	require.Contains(t, cfg.HTTP.hosts(), "instar", "other services of the file find it by its name, and no page of another site does by its own")
 	_, _, err = rootCommand().Find(compose.Services["instar"].Healthcheck.Test[2:])
 	require.NoError(t, err)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -71,15 +72,18 @@ func TestDiscoveryConfig(t *testing.T) {
 // A server that asks for no tokens is asked by loopback names, and by those that it was told of.
 func TestHostsOfAnOpenServer(t *testing.T) {
 	t.Parallel()
+	own, err := os.Hostname()
+	require.NoError(t, err)
 	for _, c := range []struct {
 		listen, hosts string
 		want          []string
 	}{
-		{"127.0.0.1:8080", "", []string{}}, {"[::1]:8080", "box.lan, 10.0.0.7", []string{"box.lan", "10.0.0.7"}}, {"0.0.0.0:8080", "", nil}, {"0.0.0.0:8080", "box.lan", []string{"box.lan"}},
+		{"127.0.0.1:8080", "", []string{}}, {"[::1]:8080", "box.lan, 10.0.0.7", []string{"box.lan", "10.0.0.7"}}, {"127.0.0.1:8080", "*", nil},
+		{"0.0.0.0:8080", "", []string{"0.0.0.0", own}}, {":8080", "box.lan", []string{"box.lan", own}}, {"box.lan:8080", "", []string{"box.lan", own}}, {"0.0.0.0:8080", "box.lan,*", nil},
 	} {
 		require.Equal(t, c.want, HTTP{Listen: c.listen, Hosts: c.hosts}.hosts(), "%s %s", c.listen, c.hosts)
 	}
-	_, err := Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "http://box.lan"), nil)
+	_, err = Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "http://box.lan"), nil)
 	require.ErrorContains(t, err, "http.hosts")
 	cfg, err := Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "box.lan"), nil)
 	require.NoError(t, err)

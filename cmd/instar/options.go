@@ -22,7 +22,7 @@ var options = []option{
 	{"data", "data", "directory of all data"},
 	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms and the time of a sync) or os"},
 	{"http", "http.listen", "address of API and page of documents"},
-	{"http-hosts", "http.hosts", "names under which a server without tokens may be asked besides loopback ones, with commas between them"},
+	{"http-hosts", "http.hosts", "names, with commas between them, under which a server without tokens is asked, besides loopback ones, addresses, and beyond loopback that of the machine; * is any"},
 	{"require-if-match", "http.requireIfMatch", "machines, with commas between them, whose commands are refused without If-Match unless they begin a life"},
 	{"http-cert", "http.tls.cert", "certificate file of the HTTP listener"},
 	{"http-key", "http.tls.key", "key file of the HTTP listener"},

@@ -47,7 +47,7 @@ var plan = []room{
 	{path: "providers/...", ours: []string{"machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
-	}},
+	}, tests: []string{"internal/rebind"}},
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
 
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
@@ -63,7 +63,7 @@ var plan = []room{
 
 	{path: "api/...", ours: []string{"api/...", "machines", "streams", "kv"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,
-	}, tests: []string{"machines/..."}},
+	}, tests: []string{"machines/...", "internal/rebind"}},
 
 	// What applications import: it speaks HTTP and needs nothing of the house.
 	{path: "client", tests: []string{"client/..."}},
@@ -77,6 +77,7 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
+	{path: "internal/rebind", outside: []string{dns, testify}},
 	{path: "internal/postgres", outside: []string{pgx}}, // asks its server whether it is there
 }
 

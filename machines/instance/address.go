@@ -37,7 +37,7 @@ var (
 
 var (
 	hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
-	numeric  = regexp.MustCompile(`(^|\.)[0-9]+$`) // a name that ends like this can only be an IPv4 address
+	numeric  = regexp.MustCompile(`(^|\.)([0-9]+|0[xX][0-9a-fA-F]*)$`) // a name that ends like this is an IPv4 address to browsers and to resolvers of C
 	portText = regexp.MustCompile(`^[1-9][0-9]{0,4}$`)
 )
 

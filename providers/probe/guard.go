@@ -102,4 +102,6 @@ func (p *Prober) control(_, address string, _ syscall.RawConn) error {
 	return p.admit(to)
 }
 
-func (p *Prober) dialer() *net.Dialer { return &net.Dialer{Control: p.control, KeepAlive: -1} }
+func (p *Prober) dialer() *net.Dialer {
+	return &net.Dialer{Control: p.control, KeepAlive: -1, Resolver: p.resolver}
+}

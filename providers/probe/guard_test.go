@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/rebind"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -64,6 +65,35 @@ func TestNamesAreCheckedWhereTheyLead(t *testing.T) {
 	p := &Prober{Options: Options{Deny: prefixes("127.0.0.0/8", "::1/128")}}
 	require.NoError(t, p.Admit(instance.Check{Type: instance.CheckTCP}, "localhost:"+port))
 	require.Equal(t, instance.FailedForbidden, check(t, p, "localhost:"+port, instance.Check{Type: instance.CheckTCP}).Class)
+}
+
+// The name of an instance leads to it when it is registered, and elsewhere when it is probed again. Each connection is
+// judged by where it goes.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	at := raw(t, func(net.Conn, <-chan struct{}) {})
+	_, port, _ := net.SplitHostPort(at)
+	for _, to := range []string{"169.254.169.254", "100.100.100.200", "127.0.0.2"} {
+		p := &Prober{Options: Options{Deny: prefixes("127.0.0.2/32")}, resolver: rebind.Resolver(t, "127.0.0.1", to)}
+		require.NoError(t, p.Admit(instance.Check{Type: instance.CheckTCP}, "inside.example:"+port))
+		require.True(t, check(t, p, "inside.example:"+port, instance.Check{Type: instance.CheckTCP}).OK)
+		for _, typ := range []string{instance.CheckTCP, instance.CheckHTTP, instance.CheckGRPC, instance.CheckUDP} {
+			r := check(t, p, "inside.example:"+port, instance.Check{Type: typ})
+			require.Equal(t, instance.FailedForbidden, r.Class, "%s to %s: %s", typ, to, r.Output)
+		}
+	}
+}
+
+// What a browser or a resolver of C takes for an address of IPv4 although it is not written as one leads nowhere: nobody
+// registers it, and no probe finds its way by it.
+func TestAddressesInDisguise(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"2852039166", "0xA9FEA9FE", "0xa9.0xfe.0xa9.0xfe", "169.254.0xa9fe", "0177.0.0.1", "127.1", "0x7f.1", "017700000001", "0x7f000001", "0x", "1.0x"} {
+		_, _, err := instance.SplitAddress(host + ":80")
+		require.Error(t, err, host)
+		r := check(t, &Prober{resolver: rebind.Resolver(t, "169.254.169.254")}, host+":80", instance.Check{Type: instance.CheckHTTP})
+		require.Contains(t, []string{instance.FailedForbidden, instance.FailedResolve}, r.Class, "%s: %s", host, r.Output)
+	}
 }
 
 func TestAdmit(t *testing.T) {

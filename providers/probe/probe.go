@@ -45,6 +45,8 @@ type Options struct {
 type Prober struct {
 	Options
 
+	resolver *net.Resolver // nil is that of the system
+
 	mu       sync.Mutex
 	later    []netip.AddrPort // more of Own
 	patterns map[string]*regexp.Regexp
