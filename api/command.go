@@ -218,7 +218,7 @@ const headerReplayed = "Idempotent-Replayed"
 
 // replayedHeader describes it.
 func replayedHeader() *huma.Param {
-	return &huma.Param{Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true"}}, Description: "Only on the answer to an earlier request under the same Idempotency-Key"}
+	return &huma.Param{Schema: boolean(), Description: "true, and only on the answer to an earlier request under the same Idempotency-Key"}
 }
 
 // storing says what it means that a command could not be stored.

@@ -62,6 +62,7 @@ func (s *Server) letterRoutes() []*route {
 	}
 	redriven := map[string]*huma.Response{"200": {Description: "What became of them", Content: s.bodyOf(reflect.TypeFor[Redriven]())}}
 	schema := s.registry().Schema(reflect.TypeFor[Redrive](), true, "")
+	s.registry().SchemaFromRef(schema.Ref).Properties["seqs"].Items = number(1)
 	return []*route{
 		{role: Read, serve: (*request).letters, op: huma.Operation{
 			OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters", Tags: tags, Summary: "List the messages that no code could handle", Errors: []int{503},

@@ -88,7 +88,7 @@ var kinds = []kind{
 	{codeAcceptable, 406, "This form is not offered", "The format that was asked for does not exist here.", "Use one of the formats that the document lists."},
 	{codeMethod, 405, "The method is not offered", "The path exists, but not for this method; Allow lists those that it has.", "Use one of the methods in Allow. State changes only by commands: POST …/{id}/{command}."},
 	{codeUnauthorized, 401, "A token is needed", "The request has no bearer token, or one that is not known.", "Send Authorization: Bearer <token>."},
-	{codeForbidden, 403, "The role does not allow this", "The token is good, but its role is too small for this operation.", "Use a token of the role that the detail names."},
+	{codeForbidden, 403, "This may not be done", "The role of the token is too small for this operation; or a server without tokens was asked under a foreign name, or by a page of another site.", "Use a token of the role that the detail names, or a loopback name; http.hosts allows other names."},
 	{codeTimeout, 504, "It was not reached in time", "The revision that minRevision asks for was not reached in time.", "Ask again; if it stays like this, look at /readyz?verbose for the lag of the index."},
 	{codeRateLimited, 429, "There are too many requests", "Commands come faster than their stream takes them. The command was not stored.", "Wait for Retry-After, then send it again, and fewer at once."},
 	{codeQueueFull, 503, "There is no room for commands", "A limit of the NATS account or server keeps the stream of commands from growing. The command was not stored.", "Wait for Retry-After. An operator must make room or raise the limit."},

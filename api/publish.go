@@ -5,13 +5,10 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"maps"
 	"slices"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/machines"
 )
@@ -24,34 +21,13 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; con
 
 // publish makes the documents. They are complete when New returns.
 func (s *Server) publish() error {
-	o := s.api.OpenAPI()
-	for _, tag := range []*huma.Tag{
-		{Name: "watch", Description: "Changes as they happen."},
-		{Name: "discovery", Description: "Where the instances of services are."},
-		{Name: "machines", Description: "The tables and how many entities are where."},
-		{Name: "dead letters", Description: "Messages that no code could handle."},
-		{Name: "server", Description: "The process itself."},
-	} {
-		if (tag.Name != "dead letters" || s.o.DeadLetters != nil) && (tag.Name != "discovery" || s.o.Discovery != nil) {
-			o.Tags = append(o.Tags, tag)
-		}
-	}
-	spec, err := json.Marshal(o)
+	spec, yaml, err := s.openAPI()
 	if err != nil {
-		return fmt.Errorf("api: cannot write the OpenAPI document: %w", err)
+		return err
 	}
-	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, spec, "", "  "); err != nil {
-		return fmt.Errorf("api: cannot write the OpenAPI document: %w", err)
-	}
-	pretty.WriteByte('\n')
-	s.keep("/openapi.json", "application/json", pretty.Bytes(), "")
-	yaml, err := o.YAML()
-	if err != nil {
-		return fmt.Errorf("api: cannot write the OpenAPI document: %w", err)
-	}
+	s.keep("/openapi.json", "application/json", spec, "")
 	s.keep("/openapi.yaml", "application/yaml", yaml, "")
-	async, err := indented(s.asyncAPI())
+	async, err := s.published(s.asyncAPI())
 	if err != nil {
 		return fmt.Errorf("api: cannot write the AsyncAPI document: %w", err)
 	}

@@ -73,9 +73,12 @@ func (s *Server) document(rt *route) {
 	if rt.op.Responses == nil {
 		rt.op.Responses = map[string]*huma.Response{}
 	}
-	errors := append(slices.Clone(rt.op.Errors), 400, 422) // of a query that is not as it should be
+	errors := append(slices.Clone(rt.op.Errors), 400, 422, 403) // of a query that is not as it should be; of a foreign Host
+	if rt.op.Method != http.MethodGet {
+		errors = append(errors, 413, 415) // also of a body where there should be none
+	}
 	if !rt.open {
-		errors = append(errors, 401, 403)
+		errors = append(errors, 401)
 		rt.op.Security = []map[string][]string{{"bearer": {}}}
 		rt.op.Extensions = maps.Clone(rt.op.Extensions)
 		if rt.op.Extensions == nil {

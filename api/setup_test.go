@@ -222,6 +222,9 @@ func (b *bundle) do(method, path, body string, headers ...string) answer {
 		if headers[i+1] == "" {
 			req.Header.Del(headers[i])
 		}
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
 	}
 	res, err := b.client.Do(req)
 	require.NoError(b.t, err)

@@ -78,7 +78,7 @@ type CommandInfo struct {
 
 // Graph returns the machine as data.
 func (m *Machine) Graph() Graph {
-	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: m.Effects, Events: m.Events, Edges: m.Edges, Columns: m.Columns, Views: m.Views}
+	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: append([]EffectInfo{}, m.Effects...), Events: append([]EventType{}, m.Events...), Edges: m.Edges, Columns: m.Columns, Views: m.Views}
 	for _, c := range m.Inputs {
 		info := CommandInfo{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, From: []string{}}
 		for _, e := range m.Edges {

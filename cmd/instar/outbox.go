@@ -217,6 +217,9 @@ func (s *session) showSources(sources []api.OutboxSource, raws []json.RawMessage
 	case !s.format.Human():
 		return s.format.List(s.out, raws)
 	}
+	if len(sources) == 0 {
+		s.say("The server relays no outbox: name a database with its --outbox-dsn, or under outbox.sources.")
+	}
 	g := output.Grid{Titles: []string{"SOURCE", "STATE", "MODE", "LAG", "OLDEST", "RATE", "FAILED", "DEAD", "PARKED", "PROBLEM"}}
 	for _, one := range sources {
 		st := one.Status

@@ -168,6 +168,9 @@ func (s *session) onlySource() (string, error) {
 	if err := json.Unmarshal(resp.Body, &list); err != nil {
 		return "", fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
+	if len(list.Items) == 0 {
+		return "", &exitError{code: exitNotFound, err: errors.New("the server relays no outbox"), try: "instar outbox status"}
+	}
 	if len(list.Items) != 1 {
 		return "", usagef("the server has %d sources: name one with --source", len(list.Items))
 	}

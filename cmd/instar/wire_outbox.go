@@ -196,18 +196,19 @@ func (o *outboxes) why() string {
 	return ""
 }
 
-// Sources shows how all sources stand.
+// Sources shows how all sources stand. Where no database is named there are none.
 func (o *outboxes) Sources(ctx context.Context) ([]api.OutboxSource, error) {
-	if reason := o.why(); reason != "" {
-		return nil, &api.OutboxUnavailable{Reason: reason}
-	}
-	names := o.provider.Sources()
+	names, reason := o.provider.Sources(), o.why()
 	list := make([]api.OutboxSource, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
 		list[i].Name = name
 		if item, ok := o.a.indexes[machine.Machine.Name].Get(machines.Key(relayNamespace, "", name)); ok {
 			list[i].State = item.State
+		}
+		if reason != "" {
+			list[i].Problem = reason
+			continue
 		}
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
