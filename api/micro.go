@@ -207,10 +207,10 @@ func (s *Server) deny(r micro.Request, p *Problem) {
 }
 
 // reply publishes an answer itself: what [micro.Request] notes of one is read when the handler has returned, which is before
-// those that run beside it have answered.
+// those that run beside it have answered. And it goes to inboxes only.
 func (s *Server) reply(r micro.Request, m *nats.Msg) {
-	if m.Subject = r.Reply(); m.Subject == "" {
-		return // nobody waits
+	if m.Subject = streams.Inbox(r.Reply()); m.Subject == "" {
+		return // nobody waits, or not there
 	}
 	if err := s.o.NC.PublishMsg(m); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		s.o.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
@@ -100,4 +101,31 @@ func TestMicro(t *testing.T) {
 		b.app.Close()
 		require.Equal(t, "503", b.ask("instar.api.cmd.gadget.default.n.touch", "").Header.Get(micro.ErrorCodeHeader))
 	})
+}
+
+// A request names where its answer goes, and is answered with the rights of the control plane.
+func TestMicroAnswersToInboxesOnly(t *testing.T) {
+	b := setup(t)
+	require.NoError(t, b.server.Micro(t.Context()))
+	b.ask("instar.api.cmd.gadget.default.n.create", `{"spec":{"name":"x"}}`)
+	bucket, err := b.js.KeyValue(t.Context(), "gadgets")
+	require.NoError(t, err)
+	tricks := []string{"get.gadget.default.n", "get.gadget.default.nobody", "list.gadget", "cmd.gadget.default.n.explode"}
+	for _, tail := range tricks {
+		require.NoError(t, b.nc.PublishRequest("instar.api."+tail, "$KV.gadgets.default.forged", nil))
+	}
+	require.Eventually(t, func() bool {
+		m, err := b.nc.Request("$SRV.STATS.instar", nil, soon)
+		var stats micro.Stats
+		taken := 0
+		if err == nil && json.Unmarshal(m.Data, &stats) == nil {
+			for _, e := range stats.Endpoints {
+				taken += e.NumRequests
+			}
+		}
+		return taken == len(tricks)+1
+	}, soon, 10*time.Millisecond)
+	require.NoError(t, b.server.Close()) // which waits for those that are under way
+	_, err = bucket.Get(t.Context(), "default.forged")
+	require.ErrorIs(t, err, jetstream.ErrKeyNotFound)
 }

@@ -72,7 +72,7 @@ func (it *item) reconciles() bool {
 func (p *partition) read(d delivery) *item {
 	h := d.msg.Headers()
 	it := &item{
-		delivery: d, reply: replyTo(streams.Header(h, streams.HeaderReply)), trace: traceparent(streams.Header(h, streams.HeaderTrace)),
+		delivery: d, reply: streams.Inbox(streams.Header(h, streams.HeaderReply)), trace: traceparent(streams.Header(h, streams.HeaderTrace)),
 		actor: clip(streams.Header(h, streams.HeaderActor), maxActor), reason: clip(streams.Header(h, streams.HeaderReason), maxActor),
 	}
 	addr, err := p.e.Names.ParseStored(d.msg.Subject())

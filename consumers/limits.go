@@ -9,7 +9,6 @@ import (
 // Whoever may publish a command chooses its headers and its body, and both find their way into answers, events, letters
 // and the memory of the entity. What does not fit there would fail again and again, so it is bounded when it comes in.
 const (
-	maxReply   = 255     // of the subject that an answer goes to
 	maxActor   = 256     // of who asks, and of why
 	maxWords   = 512     // of the message of a refusal
 	maxFields  = 32      // of a refusal
@@ -18,16 +17,6 @@ const (
 	maxCommand = 256     // of the id of a command
 	maxEvent   = 900_000 // of the body of an event; a stream takes 1 MiB with the headers
 )
-
-// replyTo is where an answer may go: an inbox. Anything else would let the sender of a command publish with the rights
-// of the engine, over a value of a bucket for instance.
-func replyTo(subject string) string {
-	if len(subject) > maxReply || !strings.HasPrefix(subject, "_INBOX") || strings.ContainsAny(subject, "*> \t\r\n\x00") ||
-		strings.Contains(subject, "..") || strings.HasSuffix(subject, ".") {
-		return ""
-	}
-	return subject
-}
 
 // traceparent is a trace context that looks like one (W3C Trace Context, 3.2: 55 characters in version 00), or empty.
 func traceparent(s string) string {

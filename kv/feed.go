@@ -1,11 +1,13 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -182,10 +184,11 @@ func (f *feed) control(m *nats.Msg) error {
 	if m.Header["Status"][0] != "100" {
 		return fmt.Errorf("%w: %s", errEnded, m.Header.Get("Description"))
 	}
-	if m.Reply != "" {
-		return m.Respond(nil)
-	}
-	if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {
+	// Whoever may publish to our inbox may say where this goes: it is for flow control only.
+	if stalled := cmp.Or(m.Reply, m.Header.Get("Nats-Consumer-Stalled")); stalled != "" {
+		if !strings.HasPrefix(stalled, "$JS.FC.") {
+			return errGap
+		}
 		return f.js.Conn().Publish(stalled, nil)
 	}
 	if m.Header.Get("Nats-Last-Consumer") != strconv.FormatUint(f.delivered, 10) {
