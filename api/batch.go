@@ -14,6 +14,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -126,6 +127,7 @@ func (q *request) startBatch(schema *huma.Schema) error {
 	} else {
 		go func() {
 			defer func() { <-q.batches; q.watches.Done() }()
+			defer panics.Recover(q.o.Log, "batch", "batch", id) // it stalls, and goes on when it is sent again
 			q.Server.runBatch(id, b, rev)
 		}()
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -69,6 +70,12 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 		}
 		go func() {
 			defer func() { <-gate }()
+			defer func() {
+				if p := recover(); p != nil {
+					panics.Caught(s.o.Log, "batch", p, "batch", id, "key", it.Key)
+					outcomes[i] = BatchFailure{it.Key, codeUnavailable, "it is not known whether the command was stored"}
+				}
+			}()
 			outcomes[i] = s.sendOne(id, b, it.Key)
 		}()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/bcc94042/instar/api/discovery"
 )
@@ -79,6 +80,11 @@ func (s *Server) RegisterPanic() error {
 		}
 	}
 	return nil
+}
+
+// MicroPanic adds an endpoint that panics, as those are added that read.
+func (s *Server) MicroPanic() error {
+	return s.micro.AddEndpoint("boom", micro.HandlerFunc(s.beside(func(micro.Request) { panic("secret dsn") })), micro.WithEndpointSubject(s.o.Names.API("boom")))
 }
 
 var discoverRoute = sync.OnceValue(func() *request {

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -101,7 +101,7 @@ func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, star
 			span.End()
 			panic(p)
 		}
-		s.o.Log.Error("a handler panicked", "request", sw.id, "route", sw.route, "panic", p, "stack", string(debug.Stack()))
+		panics.Caught(s.o.Log, "http", p, "request", sw.id, "route", sw.route)
 		if sw.status != 0 {
 			span.End()
 			panic(http.ErrAbortHandler) // the answer has begun: only a broken connection tells that it is not complete

@@ -15,6 +15,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -140,6 +141,11 @@ func (q *request) include(m *machines.Machine, items []kv.Item, out []Item) erro
 		gate <- struct{}{}
 		go func() {
 			defer func() { <-gate }()
+			defer func() {
+				if p := recover(); p != nil {
+					errs <- panics.Error("http", p)
+				}
+			}()
 			e, err := q.load(m, items[i].Key)
 			var p *Problem
 			if errors.As(err, &p) { // gone, or parked: the item says so

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -46,7 +47,7 @@ func (s *Server) Micro(ctx context.Context) error {
 		handle                        func(micro.Request)
 	}
 	endpoints := []endpoint{
-		{"cmd", ">", "the body of the command", "machines.Answer", s.microCommand},
+		{"cmd", ">", "the body of the command", "machines.Answer", s.guarded(s.microCommand)},
 		{"get", ">", "none", "Entity", s.beside(s.microGet)},
 		{"list", "*", "ListRequest", "Page", s.beside(s.microList)},
 	}
@@ -70,8 +71,21 @@ func (s *Server) beside(handle func(micro.Request)) func(micro.Request) {
 		s.reads <- struct{}{}
 		s.readers.Go(func() {
 			defer func() { <-s.reads }()
-			handle(r)
+			s.guarded(handle)(r)
 		})
+	}
+}
+
+// guarded answers for a handler that panicked.
+func (s *Server) guarded(handle func(micro.Request)) func(micro.Request) {
+	return func(r micro.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				panics.Caught(s.o.Log, "nats", p, "subject", r.Subject())
+				s.deny(r, problem(codeInternal, "an unexpected error; it is in the log"))
+			}
+		}()
+		handle(r)
 	}
 }
 
@@ -155,6 +169,7 @@ func (s *Server) microCommand(r micro.Request) {
 		return
 	}
 	err := s.o.Commands.Start(cmd, r.Reply(), func(res streams.Result) {
+		defer panics.Recover(s.o.Log, "nats", "subject", r.Subject())
 		if res.Err != nil {
 			s.microFailed(r, storing(res.Err))
 		}

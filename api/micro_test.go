@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -27,7 +30,14 @@ func (b *bundle) ask(subject, body string, headers ...string) *nats.Msg {
 }
 
 func TestMicro(t *testing.T) {
-	b := setup(t)
+	b := setup(t, func(o *api.Options) {
+		o.Admit = func(c streams.Command) error {
+			if strings.Contains(string(c.Body), `"panic"`) {
+				panic("another secret dsn")
+			}
+			return nil
+		}
+	})
 	require.NoError(t, b.server.Micro(t.Context()))
 	require.Error(t, b.server.Micro(t.Context()), "only once")
 	answerOf := func(m *nats.Msg) (a machines.Answer) {
@@ -96,6 +106,19 @@ func TestMicro(t *testing.T) {
 		require.Equal(t, "422", b.ask("instar.api.cmd.gadget.default.n.touch", "", "Instar-Expect-Revision", "x").Header.Get(micro.ErrorCodeHeader))
 		require.Equal(t, "422", b.ask("instar.api.cmd.gadget.default.n.touch", "", "Instar-Reason", "a\x1bb").Header.Get(micro.ErrorCodeHeader))
 		require.Equal(t, before, b.stored())
+	})
+	t.Run("APanicIsOneAnswer", func(t *testing.T) {
+		require.NoError(t, b.server.MicroPanic())
+		for subject, body := range map[string]string{"instar.api.boom": "", "instar.api.cmd.gadget.default.n.create": `{"spec":{"name":"panic"}}`} {
+			before := panics.Counts()["nats"]
+			m := b.ask(subject, body)
+			require.Equal(t, "500", m.Header.Get(micro.ErrorCodeHeader), subject)
+			require.Contains(t, string(m.Data), `"code":"internal"`)
+			require.NotContains(t, string(m.Data), "secret")
+			require.Greater(t, panics.Counts()["nats"], before)
+		}
+		require.Contains(t, b.log.String(), "secret dsn")
+		require.Equal(t, "404", b.ask("instar.api.get.gadget.default.nobody", "").Header.Get(micro.ErrorCodeHeader), "others are answered")
 	})
 	t.Run("NotStoredIsUnavailable", func(t *testing.T) {
 		b.app.Close()

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/internal/panics"
 )
 
 func TestHealth(t *testing.T) {
@@ -60,10 +62,14 @@ func TestHygiene(t *testing.T) {
 	a.problem(t, 500, "internal")
 	require.NotContains(t, string(a.body), "secret")
 	require.Contains(t, b.log.String(), "secret dsn")
-	_, err := b.web.Client().Get(b.web.URL + "/late")
-	if err == nil {
-		t.Log("the header came before the end was seen")
+	require.Contains(t, b.log.String(), "api.(*Server).RegisterPanic", "with its stack")
+	res, err := b.web.Client().Get(b.web.URL + "/late")
+	if err == nil { // the header came before the end was seen
+		_, err = io.ReadAll(res.Body)
+		_ = res.Body.Close()
 	}
+	require.Error(t, err, "half an answer is not taken for one")
+	require.GreaterOrEqual(t, panics.Counts()["http"], uint64(2))
 	require.ErrorContains(t, b.server.RegisterWithoutRole(), "declares no role")
 	require.ErrorContains(t, b.server.RegisterTwice(), "twice")
 }

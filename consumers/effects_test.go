@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -95,6 +96,7 @@ func TestEffects(t *testing.T) {
 	for _, how := range []string{"invalid", "large", "unwritable", "verbose"} {
 		require.Equal(t, 1, k.tries["default."+how], how)
 	}
+	require.Positive(t, panics.Counts()["effect"])
 }
 
 func TestUnwantedAndUnreadableEffects(t *testing.T) {

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -314,7 +314,7 @@ func (p *partition) rearm(it *item) {
 func safely(m *machines.Machine, e machines.Entity, in machines.Input) (next machines.Entity, out machines.Output, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the machine panics: %v\n%s", r, debug.Stack())
+			err = panics.Error("machine", r)
 		}
 	}()
 	return m.Step(e, in)

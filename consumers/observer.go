@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -209,7 +209,7 @@ func (o *Observer) look(ctx context.Context, l look) {
 func (o *Observer) see(ctx context.Context, e *machines.Entity, polled bool) (finding machines.Finding, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the looker panics: %v\n%s", r, debug.Stack())
+			err = panics.Error("looker", r)
 		}
 	}()
 	return o.Looker.Look(ctx, e, polled)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -255,6 +256,7 @@ func TestABadLookerDoesNotStopOthers(t *testing.T) {
 		return len(k.of("well")) > n+4 && len(k.of("hangs")) > 2 && len(k.of("errs")) > 2 && len(k.of("panics")) > 2
 	})
 	require.False(t, k.doubled())
+	require.Positive(t, panics.Counts()["looker"])
 }
 
 func TestTransitionalStatesAreSweptWithoutCounting(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -121,6 +122,7 @@ func TestPoisonGoesToTheDeadLetters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Contains(t, letters[0].Reason, "poison")
+	require.Positive(t, panics.Counts()["machine"])
 	require.True(t, strings.HasSuffix(letters[0].Subject, ".thing.default.a.poison"))
 
 	require.NoError(t, w.dead().Redrive(w.ctx, letters[0].Seq)) // it is poison still

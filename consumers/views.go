@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -267,7 +268,7 @@ func (ev *happened) note(v *machines.Folded) {
 func (f *folder) project(m jetstream.Msg, previous json.RawMessage) (value json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the view panics: %v", r)
+			err = panics.Error("view", r)
 		}
 	}()
 	var data json.RawMessage

@@ -7,13 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -124,6 +124,7 @@ func (k *kind) serve(ctx context.Context) error {
 		}
 		k.begin(func() {
 			defer func() { <-k.gate }()
+			defer panics.Recover(k.w.Log, "effect", "worker", k.name) // the task comes again
 			if err := k.task(ctx, m); err != nil && ctx.Err() == nil {
 				k.w.Log.Warn("a task is left for its next delivery", "worker", k.name, "error", err)
 			}
@@ -255,7 +256,7 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) ma
 	go func() {
 		defer func() {
 			if r := recover(); r != nil {
-				k.w.Log.Error("a provider panics", "effect", t.Effect, "key", t.Key(), "panic", r, "stack", string(debug.Stack()))
+				panics.Caught(k.w.Log, "effect", r, "effect", t.Effect, "key", t.Key())
 				done <- machines.Result{Failure: &machines.Failure{Code: "internal", Message: "the provider failed unexpectedly", Retryable: true}}
 			}
 		}()

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 )
@@ -129,8 +129,6 @@ func decode[T any](task *machines.Task) (*T, error) {
 
 // panicked is the failure of a gateway with a mistake in its code. The stack goes to the log only.
 func (s Serving) panicked(p any) *machines.Failure {
-	if s.Log != nil {
-		s.Log.Error("gateway panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	}
+	panics.Caught(s.Log, "gateway", p)
 	return &machines.Failure{Code: string(Panicked), Message: clean(fmt.Sprint(p)), Retryable: true}
 }

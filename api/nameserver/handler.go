@@ -1,12 +1,14 @@
 package nameserver
 
 import (
+	"log/slog"
 	"net/netip"
 	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/internal/panics"
 )
 
 // handler answers questions. It holds nothing between them.
@@ -18,6 +20,7 @@ type handler struct {
 	finder    discovery.Finder
 	stale     func() time.Duration
 	addresses []netip.Addr
+	log       *slog.Logger
 }
 
 // answer is one answer being made.
@@ -41,7 +44,18 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 			size = min(max(int(opt.UDPSize()), dns.MinMsgSize), maxUDP)
 		}
 	}
-	_ = w.WriteMsg(h.reply(question, size)) // the client asks again
+	_ = w.WriteMsg(h.safely(question, size)) // the client asks again
+}
+
+// safely is reply, or that it failed: whoever asked may ask another server then.
+func (h *handler) safely(question *dns.Msg, size int) (a *dns.Msg) {
+	defer func() {
+		if p := recover(); p != nil {
+			panics.Caught(h.log, "dns", p)
+			a = new(dns.Msg).SetRcode(question, dns.RcodeServerFailure)
+		}
+	}()
+	return h.reply(question, size)
 }
 
 // reply is the whole answer, of at most size bytes.

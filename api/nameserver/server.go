@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type Server struct {
 	// listened on, or those of the host when that is all of them.
 	Addresses []netip.Addr
 	Started   func(addr string) // called once both sockets listen; optional
+	Log       *slog.Logger      // of panics; nil discards
 }
 
 const (
@@ -96,7 +98,7 @@ func orEnded(err error) error {
 
 // handler checks the fields and makes the handler.
 func (s *Server) handler() (*handler, error) {
-	h := &handler{domain: s.Domain, namespace: s.Namespace, finder: s.Finder, stale: s.Stale, addresses: s.Addresses}
+	h := &handler{domain: s.Domain, namespace: s.Namespace, finder: s.Finder, stale: s.Stale, addresses: s.Addresses, log: s.Log}
 	if h.domain == "" {
 		h.domain = "instar."
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/internal/panics"
 )
 
 // followed is a service that somebody asks for.
@@ -57,12 +58,13 @@ func (f *feed) follow(name string, by *stream) bool {
 	if !ok || len(f.followed) >= maxFollowed || f.ctx.Err() != nil {
 		return false
 	}
-	ctx, stop := context.WithCancel(f.ctx)
-	one := &followed{name: name, namespace: namespace, service: service, stop: stop, built: map[string]uint64{},
+	one := &followed{name: name, namespace: namespace, service: service, built: map[string]uint64{},
 		streams: map[*stream]struct{}{by: {}}, stirred: make(chan struct{}, 1), told: math.MaxUint64}
-	f.followed[name] = one
 	one.stir()
-	changed := f.put(one, f.find(one))
+	changed := f.put(one, f.find(one)) // before it is among those that are followed: this may panic
+	ctx, stop := context.WithCancel(f.ctx)
+	one.stop = stop
+	f.followed[name] = one
 	f.running.Go(func() { f.keep(ctx, one, changed) })
 	return true
 }
@@ -98,14 +100,23 @@ func (f *feed) keep(ctx context.Context, one *followed, after uint64) {
 		case <-again.C: // the index moves on although the service does not; weights may grow
 			repeat = true
 		}
-		result := f.find(one)
-		f.mu.Lock()
-		if f.followed[one.name] == one {
-			after = f.put(one, result)
-		}
-		f.mu.Unlock()
+		after = f.renew(one, after)
 		f.confirm(one, repeat)
 	}
+}
+
+// renew puts what is found now into the cache, and returns the change that it holds.
+func (f *feed) renew(one *followed, before uint64) (after uint64) {
+	defer panics.Recover(f.log, "xds", "namespace", one.namespace, "service", one.service)
+	after = math.MaxUint64 // after a panic the next look is that of the next repetition
+	result := f.find(one)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.followed[one.name] != one {
+		return before
+	}
+	after = f.put(one, result)
+	return after
 }
 
 func (f *feed) find(one *followed) discovery.Result {

@@ -2,12 +2,15 @@ package xds
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/bcc94042/instar/internal/panics"
 )
 
 // xDS has no word for "this may be old". What a server can do is to end the streams: a proxy keeps what it has, shows that
@@ -20,6 +23,8 @@ const (
 
 // mover ends streams.
 type mover struct {
+	log *slog.Logger // of panics
+
 	mu    sync.Mutex
 	moved chan struct{} // closed when the streams of now are to end
 }
@@ -66,9 +71,15 @@ func (f *feed) watchStale(ctx context.Context) {
 }
 
 // intercept makes a stream that can be ended.
-func (m *mover) intercept(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (m *mover) intercept(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			panics.Caught(m.log, "xds", p)
+			err = status.Error(codes.Internal, "an unexpected error; it is in the log of the server")
+		}
+	}()
 	moved := m.now()
-	err := handler(srv, movable{ss, moved})
+	err = handler(srv, movable{ss, moved})
 	select {
 	case <-moved:
 		return status.Error(codes.Unavailable, "this server is behind: ask another one")
@@ -85,7 +96,14 @@ type movable struct {
 
 func (s movable) RecvMsg(m any) error {
 	got := make(chan error, 1)
-	go func() { got <- s.ServerStream.RecvMsg(m) }() // ends with the stream, at the latest
+	go func() { // ends with the stream, at the latest
+		defer func() {
+			if p := recover(); p != nil {
+				got <- panics.Error("xds", p)
+			}
+		}()
+		got <- s.ServerStream.RecvMsg(m)
+	}()
 	select {
 	case err := <-got:
 		return err

@@ -89,7 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 		logs = slog.New(slog.DiscardHandler)
 	}
 	// Proxies of one id may ask several servers, and what one has says nothing of another: the watcher is this run alone.
-	f := &feed{Server: s, ctx: ctx, log: logs, watcher: "xds:" + rand.Text(), followed: map[string]*followed{}, streams: map[streamID]*stream{}}
+	f := &feed{Server: s, ctx: ctx, log: logs, watcher: "xds:" + rand.Text(), mover: mover{log: logs}, followed: map[string]*followed{}, streams: map[streamID]*stream{}}
 	// The counter of the cache begins anew with the process: its versions must not look like those of an earlier one.
 	f.cache = cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"), cache.WithLogger(log.LoggerFuncs{}))
 	options := []grpc.ServerOption{

@@ -29,7 +29,7 @@ var appear = []string{
 	"instar_cas_conflicts_total", "instar_consumer_restarts_total", "instar_deadletters_total",
 	"instar_outbox_attempts", "instar_outbox_fence_wait_seconds", "instar_outbox_lag", "instar_outbox_oldest_seconds", "instar_outbox_parked", "instar_outbox_published_total",
 	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_outbox_slot_bytes", "instar_outbox_unread_bytes",
-	"instar_reconciled_total", "instar_view_events_skipped_total",
+	"instar_panics_total", "instar_reconciled_total", "instar_view_events_skipped_total",
 }
 
 // The dashboard asks only for what a server has: names from its own page, labels and kinds from the table of

@@ -224,7 +224,7 @@ func (a *app) startIndexes(ctx context.Context) error {
 		return err
 	}
 	for _, m := range a.machines {
-		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), describer(m), kv.Options{
+		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m)), kv.Options{
 			Log: a.log, EndedFor: a.cfg.Index.EndedFor,
 			Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
 		})

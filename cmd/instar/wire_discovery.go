@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/api/xds"
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/prober"
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
@@ -58,6 +59,18 @@ func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, err
 		}
 		meta.Value = r
 		return meta, nil
+	}
+}
+
+// unpanicked takes a value whose reading panics for one that cannot be read: it is only the one.
+func unpanicked(read func(string, []byte) (kv.Meta, error)) func(string, []byte) (kv.Meta, error) {
+	return func(key string, value []byte) (meta kv.Meta, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = panics.Error("index", p)
+			}
+		}()
+		return read(key, value)
 	}
 }
 
@@ -193,7 +206,7 @@ func (a *app) startNames(ctx context.Context) error {
 	}
 	if addr := a.cfg.Discovery.DNS; addr != "" {
 		s := &nameserver.Server{
-			Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: a.catalog, Stale: a.catalog.Stale, Started: said("the name server"),
+			Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: a.catalog, Stale: a.catalog.Stale, Started: said("the name server"), Log: a.log,
 		}
 		for _, text := range a.cfg.Discovery.DNSAddresses {
 			s.Addresses = append(s.Addresses, netip.MustParseAddr(text)) // it was checked

@@ -18,13 +18,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/internal/panics"
 )
 
 // startTelemetry registers the metrics, and sends traces where OTEL_EXPORTER_OTLP_ENDPOINT says.
 func (a *app) startTelemetry(ctx context.Context) error {
 	a.registry = prometheus.NewRegistry()
 	m := newMeter()
-	for _, c := range append(m.all(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
+	for _, c := range append(m.all(), panicCounts{}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := a.registry.Register(c); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)
 		}
@@ -124,3 +125,16 @@ func (m *meter) Reconciled(machine, problem string) {
 	m.reconciled.WithLabelValues(machine, problem).Inc()
 }
 func (m *meter) Skipped(view string) { m.skipped.WithLabelValues(view).Inc() }
+
+// panicCounts are the panics that were recovered in this process.
+type panicCounts struct{}
+
+var panicsTotal = prometheus.NewDesc("instar_panics_total", "Panics that were recovered: each one is a fault of the program.", []string{"where"}, nil)
+
+func (panicCounts) Describe(ch chan<- *prometheus.Desc) { ch <- panicsTotal }
+
+func (panicCounts) Collect(ch chan<- prometheus.Metric) {
+	for where, n := range panics.Counts() {
+		ch <- prometheus.MustNewConstMetric(panicsTotal, prometheus.CounterValue, float64(n), where)
+	}
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -40,6 +41,7 @@ func (l *loop) hear(m *nats.Msg) {
 }
 
 func (l *loop) beat(m *nats.Msg, now time.Duration) {
+	defer panics.Recover(l.log, "heartbeat", "subject", m.Subject)
 	key, err := l.Names.ParseHeartbeat(m.Subject)
 	if err != nil {
 		l.malformed++

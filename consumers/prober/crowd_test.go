@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -109,4 +110,15 @@ func TestConfirmationsOfNothingAreBounded(t *testing.T) {
 	require.Empty(t, ready)
 	say("web", "w", 7)
 	require.Equal(t, map[*tracked]struct{}{b: {}}, ready)
+}
+
+// What a heartbeat makes panic is that heartbeat: the loop looks after all instances.
+func TestAHeartbeatThatPanics(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l := w.prober(&script{}).newLoop(w.ctx)
+	l.tracked["default.web.a"] = &tracked{owned: true} // without a record, which cannot be
+	before := panics.Counts()["heartbeat"]
+	l.beat(&nats.Msg{Subject: w.Names.Heartbeat("default", "web", "a"), Data: []byte(`{"generation":1}`)}, 0)
+	require.Equal(t, before+1, panics.Counts()["heartbeat"])
 }

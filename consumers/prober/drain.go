@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -87,6 +88,7 @@ func (l *loop) acknowledgements(m *nats.Msg) {
 
 // acknowledged adds the drains to ready that a watcher has reached.
 func (l *loop) acknowledged(m *nats.Msg, ready map[*tracked]struct{}) {
+	defer panics.Recover(l.log, "acknowledgement", "subject", m.Subject)
 	name, err := l.Names.ParseAcknowledge(m.Subject)
 	if err != nil || !l.owned.Has(streams.Partition(instance.Machine.Name, name)) {
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -71,6 +72,7 @@ func (l *loop) share(t *tracked, r *instance.Result) {
 
 // told keeps what another node saw.
 func (l *loop) told(m *nats.Msg) {
+	defer panics.Recover(l.log, "observation", "subject", m.Subject)
 	key, err := l.Names.ParseObservation(m.Subject)
 	if err != nil || len(m.Data) > maxBeat {
 		return

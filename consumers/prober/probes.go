@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 )
@@ -76,7 +76,7 @@ func (l *loop) work() {
 func (l *loop) look(target instance.Target) (r instance.Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.log.Error("a probe panics", "instance", target.Key, "panic", p, "stack", string(debug.Stack()))
+			panics.Caught(l.log, "probe", p, "instance", target.Key)
 			r = instance.Result{Class: instance.FailedConfig, Output: fmt.Sprintf("the probe panics: %v", p)}
 		}
 		outcome := r.Class

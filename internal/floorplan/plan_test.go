@@ -44,24 +44,24 @@ var plan = []room{
 
 	{path: "kv/...", ours: []string{"kv/...", "streams"}, outside: []string{natsgo, "github.com/tidwall/btree"}},
 
-	{path: "providers/...", ours: []string{"machines/...", "providers/..."}, outside: []string{
+	{path: "providers/...", ours: []string{"internal/panics", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
 	}, tests: []string{"internal/rebind"}},
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
 
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
-	{path: "providers/relay", ours: []string{"machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
+	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
-	{path: "consumers/...", ours: []string{"consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
+	{path: "consumers/...", ours: []string{"internal/panics", "consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
-	{path: "consumers/prober", ours: []string{"consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
+	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
-	{path: "api/nameserver", ours: []string{"api/discovery"}, outside: []string{dns}},
-	{path: "api/xds", ours: []string{"api/discovery"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
+	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery"}, outside: []string{dns}},
+	{path: "api/xds", ours: []string{"internal/panics", "api/discovery"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
-	{path: "api/...", ours: []string{"api/...", "machines", "streams", "kv"}, outside: []string{
+	{path: "api/...", ours: []string{"internal/panics", "api/...", "machines", "streams", "kv"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,
 	}, tests: []string{"machines/...", "internal/rebind"}},
 

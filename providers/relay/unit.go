@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -196,7 +196,7 @@ func (u *unit) watch(ctx context.Context, opened <-chan Engine, cancel func()) {
 func guarded(ctx context.Context, e Engine) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the engine panics: %v\n%s", r, debug.Stack())
+			err = panics.Error("relay", r)
 		}
 	}()
 	return e.Run(ctx)
