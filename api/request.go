@@ -111,7 +111,7 @@ func (q *request) classify(err error) *Problem {
 		return unavailable("the request was given up") // nobody reads it
 	case errors.Is(err, streams.ErrUnanswered), errors.Is(err, streams.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
-		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.As(err, &api):
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.Is(err, streams.ErrLeaderless), errors.As(err, &api):
 		q.o.Log.Warn("storage does not answer", "request", q.id, "operation", q.rt.op.OperationID, "error", err)
 		if !q.o.NC.IsConnected() {
 			return unavailable("this server has lost its connection to NATS; it tries again until that is back")
@@ -190,7 +190,7 @@ func (q *request) waitIndex(m *machines.Machine) error {
 	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
 	defer cancel()
 	if rev > ix.Lag().Known { // a revision that was never written would be waited for in vain
-		st, err := q.o.JS.Stream(ctx, "KV_"+q.o.Names.Bucket(m.Plural))
+		st, err := streams.Led(ctx, q.o.JS, "KV_"+q.o.Names.Bucket(m.Plural))
 		if err != nil {
 			return err
 		}

@@ -60,6 +60,9 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	if err != nil {
 		return err
 	}
+	if streams.Leaderless(m.Data) {
+		return streams.ErrLeaderless
+	}
 	if err := json.Unmarshal(m.Data, into); err != nil {
 		return fmt.Errorf("cannot read the stream's answer: %w", err)
 	}

@@ -35,7 +35,7 @@ func (k *kind) look(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	s, err := k.w.JS.Stream(ctx, k.w.Names.Stream(streams.EffectStream))
+	s, err := streams.Led(ctx, k.w.JS, k.w.Names.Stream(streams.EffectStream))
 	if err != nil {
 		return fmt.Errorf("cannot look at the effects: %w", err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 const (
@@ -83,7 +85,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 			f.close()
 		}
 	}()
-	s, err := js.Stream(ctx, f.stream)
+	s, err := streams.Led(ctx, js, f.stream)
 	if err != nil {
 		return nil, fmt.Errorf("kv: cannot look at bucket %s: %w", bucket, err)
 	}

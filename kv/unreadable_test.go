@@ -3,6 +3,8 @@ package kv
 import (
 	"context"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,4 +94,52 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 	_, err = b.Get(ctx, "default.web")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, ErrNotFound)
+}
+
+// Of a stream without a leader any member answers, of what it has itself: what it lacks is not lost, and nothing is told anew.
+func TestAMemberWithoutALeaderResetsNothing(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.bucket(t, "things")
+	for _, key := range []string{"default.a", "default.b"} {
+		n.put(t, "things", key, `{"state":"ready"}`)
+	}
+	s, err := n.js.Stream(t.Context(), "KV_things")
+	require.NoError(t, err)
+	created := s.CachedInfo().Created.Format(time.RFC3339Nano)
+	var alone atomic.Bool
+	asked := make(chan struct{}, 100)
+	js := n.faulty(t, func(request string) string {
+		if !alone.Load() || !strings.HasPrefix(request, "STREAM.INFO.") {
+			return ""
+		}
+		asked <- struct{}{}
+		return `{"created":"` + created + `","config":{"name":"KV_things"},"state":{"messages":1,"first_seq":1,"last_seq":1,"num_subjects":1},"cluster":{"name":"c","replicas":[{"name":"b"}]}}`
+	})
+	ix := NewIndex(js, "things", func(string, []byte) (Meta, error) { return Meta{}, nil }, Options{})
+	var runs sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	runs.Go(func() { _ = ix.Run(ctx) })
+	defer runs.Wait()
+	defer cancel()
+	<-ix.Ready()
+	watch := ix.Subscribe(Filter{}, 16)
+	defer watch.Close()
+	alone.Store(true)
+	for c := range s.ListConsumers(t.Context()).Info() { // they go with the member that had them
+		require.NoError(t, s.DeleteConsumer(t.Context(), c.Name))
+	}
+	for range 2 {
+		select {
+		case <-asked:
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "the index does not look")
+		}
+	}
+	alone.Store(false)
+	rev := n.put(t, "things", "default.a", `{"state":"gone"}`)
+	c, ok := <-watch.C
+	require.True(t, ok, "everything is told anew")
+	require.Equal(t, rev, c.Item.Revision)
+	require.EqualValues(t, 1, ix.Stats().Builds)
 }

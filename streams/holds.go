@@ -16,19 +16,38 @@ var ErrUnreadable = errors.New("the stream holds the message, but cannot read it
 // Holds reports whether the leader of a stream has a message under a subject. It answers from its index of subjects,
 // which is in memory, so a disk that fails does not turn a message into none.
 func Holds(ctx context.Context, s jetstream.Stream, subject string) (bool, error) {
-	info, err := leadersInfo(ctx, s, jetstream.WithSubjectFilter(subject))
+	info, err := LeadersInfo(ctx, s, jetstream.WithSubjectFilter(subject))
 	if err != nil {
 		return false, fmt.Errorf("streams: cannot ask what there is under %s: %w", subject, err)
 	}
 	return len(info.State.Subjects) > 0, nil
 }
 
-// leadersInfo fails where a stream has no leader: any member answers then, of what it has itself, which may be less than was
-// acknowledged.
-func leadersInfo(ctx context.Context, s jetstream.Stream, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+// ErrLeaderless says that a stream has no leader now, so that nobody knows what it has.
+var ErrLeaderless = errors.New("the stream has no leader now")
+
+// Led is a stream with what its leader says of it. It fails with [ErrLeaderless] where there is none: any member answers then, of what it has
+// itself, which may be less than was acknowledged.
+func Led(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s, led(s.CachedInfo())
+}
+
+func led(info *jetstream.StreamInfo) error {
+	if info.Cluster != nil && info.Cluster.Leader == "" {
+		return ErrLeaderless
+	}
+	return nil
+}
+
+// LeadersInfo is Info of a stream's leader, as [Led].
+func LeadersInfo(ctx context.Context, s jetstream.Stream, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
 	info, err := s.Info(ctx, opts...)
-	if err == nil && info.Cluster != nil && info.Cluster.Leader == "" {
-		err = errors.New("the stream has no leader now")
+	if err == nil {
+		err = led(info)
 	}
 	return info, err
 }
@@ -42,7 +61,7 @@ func Leaderless(answer []byte) bool {
 
 // absent is nil if a stream has no message from one sequence to another, and else why none can be read.
 func absent(ctx context.Context, s jetstream.Stream, from, to uint64) error {
-	info, err := leadersInfo(ctx, s, jetstream.WithDeletedDetails(true))
+	info, err := LeadersInfo(ctx, s, jetstream.WithDeletedDetails(true))
 	if err != nil {
 		return fmt.Errorf("streams: cannot ask for sequence %d: %w", from, err)
 	}

@@ -22,7 +22,7 @@ func (p Plan) Behind(ctx context.Context, js jetstream.JetStream, server string)
 	for _, c := range p.Configs() {
 		all.Go(func() {
 			why := ""
-			if s, err := js.Stream(ctx, c.Name); err != nil {
+			if s, err := Led(ctx, js, c.Name); err != nil {
 				why = "no leader answers"
 			} else {
 				why = replicaBehind(s.CachedInfo().Cluster, server)

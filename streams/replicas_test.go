@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 )
@@ -31,6 +32,23 @@ func TestWhenAReplicaIsBehind(t *testing.T) {
 		require.Empty(t, replicaBehind(&jetstream.ClusterInfo{Leader: "c", Replicas: []*jetstream.PeerInfo{&c.replica}}, "elsewhere"))
 	}
 	require.Empty(t, replicaBehind(nil, "a"), "a single server")
+}
+
+// Without a leader any member answers, and does not know what it lacks.
+func TestNobodyIsCurrentWithoutALeader(t *testing.T) {
+	t.Parallel()
+	g := bare(t, ServerOptions{Profile: OS})
+	sub, err := g.nc.Subscribe("ALONE.>", func(m *nats.Msg) {
+		_ = m.Respond([]byte(`{"config":{"name":"any"},"state":{},"cluster":{"name":"c","replicas":[{"name":"b"}]}}`))
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Unsubscribe()) }()
+	js, err := jetstream.NewWithAPIPrefix(g.nc, "ALONE")
+	require.NoError(t, err)
+	plan := testPlan(g.names)
+	behind := plan.Behind(g.ctx, js, "node-2")
+	require.Len(t, behind, len(plan.Configs()))
+	require.Contains(t, behind, "COMMANDS: no leader answers")
 }
 
 // A member that was away is behind until it has what was written meanwhile.
