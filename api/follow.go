@@ -50,12 +50,15 @@ func (q *request) follow(ctx context.Context, w *eventWriter, all []*watched) (l
 		one.sub = q.o.Indexes[one.m.Name].Subscribe(one.filter, waiting)
 	}
 	w.fresh(q.staleOf(all))
+	if !q.goesOn(all) {
+		anew(w, all, "what was told may not hold any more")
+	}
 	for _, one := range all {
 		if !q.snapshot(w, one) {
 			return false
 		}
 	}
-	w.flush()
+	w.id(idOf(all))
 	for _, one := range all {
 		pumps.Go(func() {
 			for c := range one.sub.C {
@@ -153,10 +156,6 @@ func idOf(all []*watched) string {
 // snapshot sends what there is, or what has changed since the client left.
 func (q *request) snapshot(w *eventWriter, one *watched) bool {
 	ix := q.o.Indexes[one.m.Name]
-	if one.after > ix.Revision() && !q.reached(ix, one.after) || !one.proven(ix) {
-		one.after, one.told = 0, nil // a revision of another bucket: begin anew
-		w.say("reset", "what was told may not hold any more")
-	}
 	one.newer = map[string]uint64{}
 	part := Snapshot{Machine: one.m.Name}
 	if one.filter.Key != "" {
@@ -190,6 +189,25 @@ func (q *request) snapshot(w *eventWriter, one *watched) bool {
 		query.After = page.Next
 	}
 	return false
+}
+
+// goesOn reports whether the client may keep all that it was told, of whatever machine.
+func (q *request) goesOn(all []*watched) bool {
+	for _, one := range all {
+		ix := q.o.Indexes[one.m.Name]
+		if one.after > ix.Revision() && !q.reached(ix, one.after) || !one.proven(ix) {
+			return false
+		}
+	}
+	return true
+}
+
+// anew makes the client forget everything, so that it is sent everything of all machines.
+func anew(w *eventWriter, all []*watched, why string) {
+	for _, one := range all {
+		one.after, one.names, one.told = 0, nil, nil
+	}
+	w.say("reset", why)
 }
 
 // reached reports whether the index has a revision that the client has seen elsewhere, or gets it soon.

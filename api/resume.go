@@ -95,7 +95,7 @@ func (w *watched) goOn(place string) bool {
 // more than is sent behind that, so that it has to forget everything.
 func (w *watched) proven(ix *kv.Index) bool {
 	switch {
-	case w.after == 0:
+	case w.after == 0 && len(w.names) == 0:
 		return true
 	case len(w.filter.States) > 0:
 		return false // it is not known who has left them meanwhile

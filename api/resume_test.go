@@ -53,7 +53,7 @@ func lostRead(t *testing.T, lost, now *registry) {
 
 func lostItems(t *testing.T, lost, now *registry) {
 	w := lost.watch("/v1/watch?machine=instance")
-	w.named("snapshot")
+	w.idOnly()
 	lost.healthy("db", "y", "")
 	id := w.idOnly()
 	other := now.watch("/v1/watch?machine=instance", "Last-Event-ID", id)
@@ -72,7 +72,7 @@ func lostItems(t *testing.T, lost, now *registry) {
 func TestAWatchBeginsAnewWhereNothingIsAsItWas(t *testing.T) {
 	r := discovering(t)
 	w := r.watch("/v1/watch?machine=instance")
-	w.named("snapshot")
+	w.idOnly()
 	for i := range 7 {
 		r.healthy("web", fmt.Sprint("i", i), "")
 	}
@@ -134,6 +134,7 @@ func TestAWatchOfWhatHasLostItsEnd(t *testing.T) {
 	}
 	require.Equal(t, "reset", begins(every, told(last+4, "zzz.a", "zzz.b", "zzz.c", "zzz.d")).name)
 	require.Equal(t, "reset", begins(every, fmt.Sprint(last, "-", strconv.FormatUint(last, 36), ".0.nobody")).name, "it may have others")
+	require.Equal(t, "reset", begins(every, "0-4.zzz.ghost").name, "told of before its first mark")
 	require.Equal(t, "reset", begins("/v1/watch?machine=instance&parent=web&id=gone", "4-4.zzz.abc").name)
 	require.Equal(t, "reset", begins("/v1/watch?machine=instance&parent=web&id=gone", "4").name)
 
@@ -176,4 +177,35 @@ func TestAWatchOfStatesBeginsAnew(t *testing.T) {
 	again.named("reset")
 	_, snap := again.named("snapshot")
 	require.Len(t, snap["items"], 2)
+}
+
+// A reset is of all machines that are watched: the client forgets what it had of the others, too. Where nothing changes,
+// the id behind a snapshot is all that it has to go on with.
+func TestAResetOfSeveralMachines(t *testing.T) {
+	r := discovering(t)
+	r.ready("g")
+	r.healthy("web", "a", "")
+	rev := r.healthy("web", "b", "")
+	require.Equal(t, []string{"a", "b"}, found(t, r.get(fmt.Sprint("/v1/discover/web?minRevision=", rev))))
+	begins := func(path string, meanwhile func()) {
+		id := r.watch(path).idOnly()
+		require.Contains(t, id, "gadget:")
+		meanwhile()
+		again, items := r.watch(path, "Last-Event-ID", id), 0
+		require.Equal(t, "reset", again.next().name)
+		for e := again.next(); e.name != ""; e = again.next() {
+			require.Equal(t, "snapshot", e.name, "once, and nothing but what there is")
+			items += strings.Count(e.data, `"id":`)
+		}
+		require.Equal(t, len(r.get("/v1/gadgets").json(t)["items"].([]any))+len(found(t, r.get("/v1/discover/web"))), items)
+	}
+	begins("/v1/watch?state=READY,active.healthy", func() {})
+	begins("/v1/watch", func() {
+		live := r.watch("/v1/watch?machine=instance")
+		live.idOnly()
+		bucket, err := r.js.KeyValue(t.Context(), "instances")
+		require.NoError(t, err)
+		require.NoError(t, bucket.Purge(t.Context(), "default.web.b"))
+		live.named("deleted")
+	})
 }

@@ -179,10 +179,7 @@ func (q *request) watch(all []*watched) error {
 	stale := false
 	for ctx.Err() == nil && w.err == nil && q.closing.Err() == nil {
 		if stale {
-			w.say("reset", "changes were missed")
-			for _, one := range all {
-				one.after, one.told = 0, nil
-			}
+			anew(w, all, "changes were missed")
 		}
 		stale = q.follow(ctx, w, all)
 	}
