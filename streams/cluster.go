@@ -141,15 +141,24 @@ func ensureSoon(ctx context.Context, js jetstream.JetStream, p Plan) ([]Differen
 	return Ensure(ctx, js, p)
 }
 
-// Leads is how many streams and consumers the server leads, and whether it leads the cluster itself.
-func (s *Server) Leads() (streams, consumers int, meta bool, err error) {
+// jsz asks the server that runs now about its own part of JetStream.
+func (s *Server) jsz(o server.JSzOptions) (*server.Server, *server.JSInfo, error) {
 	srv := s.running()
 	if srv == nil {
-		return 0, 0, false, errors.New("streams: the embedded NATS server is restarting")
+		return nil, nil, errors.New("streams: the embedded NATS server is restarting")
 	}
-	info, err := srv.Jsz(&server.JSzOptions{Accounts: true, Streams: true, Consumer: true, Limit: 1024})
+	info, err := srv.Jsz(&o)
 	if err != nil {
-		return 0, 0, false, fmt.Errorf("streams: cannot ask the embedded NATS server: %w", err)
+		return nil, nil, fmt.Errorf("streams: cannot ask the embedded NATS server: %w", err)
+	}
+	return srv, info, nil
+}
+
+// Leads is how many streams and consumers the server leads, and whether it leads the cluster itself.
+func (s *Server) Leads() (streams, consumers int, meta bool, err error) {
+	srv, info, err := s.jsz(server.JSzOptions{Accounts: true, Streams: true, Consumer: true, Limit: 1024})
+	if err != nil {
+		return 0, 0, false, err
 	}
 	for _, account := range info.AccountDetails {
 		for _, st := range account.Streams {

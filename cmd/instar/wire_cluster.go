@@ -195,6 +195,7 @@ type replicas struct {
 	plan   streams.Plan
 	js     jetstream.JetStream
 	server string
+	held   func() (map[string]uint64, error) // of that server, see [streams.Server.Held]
 
 	mu     sync.Mutex
 	behind []string
@@ -219,7 +220,7 @@ func (r *replicas) run(ctx context.Context) error {
 func (r *replicas) look(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	behind := r.plan.Behind(ctx, r.js, r.server)
+	behind := r.plan.Behind(ctx, r.js, r.server, r.held)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.behind, r.asked = behind, true
@@ -248,7 +249,7 @@ func (a *app) startReplicas(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.replicas = &replicas{plan: a.plan, js: js, server: a.node}
+	a.replicas = &replicas{plan: a.plan, js: js, server: a.node, held: a.server.Held}
 	a.goes(ctx, "the look at the replicas", a.replicas.run)
 	return nil
 }
