@@ -87,15 +87,51 @@ func (a *async) machine(m *machines.Machine) {
 			doc{"name": e.Name, "title": e.Doc, "payload": a.schema(reflect.TypeFor[machines.Event]()), "headers": eventHeaders(e)},
 			doc{"x-nats-stream": names.Stream(streams.EventStream), "x-class": e.Class, "x-kept": streams.LifeOf(string(e.Class)).String()})
 	}
-	for _, e := range m.Effects {
-		a.channel(m.Name+".effect."+e.Name, "send", e.Doc, names.Effect(m.Name, e.Name, key), params,
-			doc{"name": e.Name, "title": e.Doc, "payload": a.schema(reflect.TypeFor[machines.Task]())},
-			doc{"x-nats-stream": names.Stream(streams.EffectStream), "x-nats-consumer-filter": names.Effects(m.Name, e.Name), "x-done": e.Done, "x-failed": e.Failed})
-	}
+	a.effects(m, key, params)
 	bucket := names.Bucket(m.Plural)
 	a.channel(m.Name+".state", "send", "The newest value of every "+m.Name+": a revision of the bucket", "$KV."+bucket+"."+key, params,
 		doc{"name": m.Name, "title": m.Doc, "payload": a.s.entitySchema(m)},
 		doc{"x-nats-bucket": bucket, "x-nats-stream": "KV_" + bucket})
+}
+
+// effects are the tasks of workers, and what they send when one is done.
+func (a *async) effects(m *machines.Machine, key string, params doc) {
+	names := a.s.o.Names
+	result := func(name, about string, payload any) {
+		a.channel(m.Name+"."+name, "receive", about, names.Command(m.Name, key, name), params,
+			doc{"name": name, "title": about, "payload": payload, "headers": commandHeaders()}, doc{"x-nats-stream": names.Stream(streams.CommandStream)})
+	}
+	done := map[string]bool{}
+	for _, e := range m.Effects {
+		a.channel(m.Name+".effect."+e.Name, "send", e.Doc, names.Effect(m.Name, e.Name, key), params,
+			doc{"name": e.Name, "title": e.Doc, "payload": a.with(a.schema(reflect.TypeFor[machines.Task]()), "data", a.typed(e.Task))},
+			doc{
+				"x-nats-stream": names.Stream(streams.EffectStream), "x-nats-consumer": streams.WorkerName(m.Name, e.Name), "x-nats-consumer-filter": names.Effects(m.Name, e.Name),
+				"x-done": e.Done, "x-failed": e.Failed,
+			})
+		if c, ok := m.Input(e.Done); ok && !done[e.Done] {
+			done[e.Done] = true
+			result(e.Done, c.Doc, doc{"type": "object", "properties": doc{
+				"attempt": doc{"type": "string", "description": "The attempt of the task that this answers; without one it is news that nobody asked for"}, "data": a.typed(c.Body),
+			}})
+		}
+	}
+	if len(m.Effects) > 0 {
+		result(machines.CommandFailed, "A task could not be done: it is tried again, or given up.", a.schema(reflect.TypeFor[machines.EffectFailed]()))
+	}
+}
+
+// with is a schema whose member is of a narrower type.
+func (a *async) with(general *huma.Schema, member string, narrower any) any {
+	return doc{"allOf": []any{general, doc{"type": "object", "properties": doc{member: narrower}}}}
+}
+
+// typed is the schema of a value's type; that of nil takes anything.
+func (a *async) typed(value any) any {
+	if value == nil {
+		return doc{}
+	}
+	return a.schema(reflect.TypeOf(value))
 }
 
 func partitionOf(names streams.Names, m *machines.Machine, key string) string {
@@ -157,7 +193,7 @@ func commandHeaders() doc {
 func eventHeaders(e machines.EventType) doc {
 	fixed := func(v string) doc { return doc{"type": "string", "const": v} }
 	return doc{"type": "object", "properties": doc{
-		"ce-specversion": fixed("1.0"), "ce-datacontenttype": fixed("application/json"), "ce-type": fixed(e.Name), "ce-id": doc{"type": "string"}, "ce-source": doc{"type": "string"},
+		"ce-specversion": fixed("1.0"), "ce-datacontenttype": fixed("application/json"), "content-type": fixed("application/json"), "ce-type": fixed(e.Name), "ce-id": doc{"type": "string"}, "ce-source": doc{"type": "string"},
 		"ce-subject": doc{"type": "string"}, "ce-time": doc{"type": "string", "format": "date-time"}, streams.HeaderID: doc{"type": "string"},
 	}}
 }

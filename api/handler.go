@@ -67,7 +67,7 @@ var always = [...]struct {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: "other"}
+	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: routeOther}
 	if !saneID(sw.id) {
 		sw.id = nuid.Next()
 	}

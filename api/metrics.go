@@ -51,6 +51,24 @@ func (m *metrics) request(route, method string, status int, took time.Duration) 
 	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
+// begin puts the answers of every operation that can be counted on at 0, success and failure of the server, and a few of
+// what comes to no operation: a rate does not see the first increase of a counter that was not there.
+func (m *metrics) begin(routes []*route) {
+	for _, rt := range routes {
+		for status := range rt.op.Responses {
+			if status[0] != '4' && !rt.op.Hidden {
+				m.requests.WithLabelValues(rt.op.Path, rt.op.Method, status)
+			}
+		}
+	}
+	for _, status := range []string{"404", "500"} {
+		m.requests.WithLabelValues(routeOther, http.MethodGet, status)
+	}
+}
+
+// routeOther is what metrics call requests that came to no operation.
+const routeOther = "other"
+
 // entityCounts reads the indexes when it is asked.
 type entityCounts struct{ s *Server }
 

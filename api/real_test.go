@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -45,6 +47,30 @@ func TestTheRealMachines(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(door.OpenAPI())
 	require.NoError(t, err)
 	require.NoError(t, doc.Validate(t.Context()))
+	var async struct {
+		Channels   map[string]struct{ Address string }
+		Components struct {
+			Messages map[string]struct {
+				Payload struct {
+					Ref        string `json:"$ref"`
+					Properties map[string]struct {
+						Ref string `json:"$ref"`
+					}
+				}
+			}
+			Schemas map[string]struct{ Properties map[string]any }
+		}
+	}
+	require.NoError(t, json.Unmarshal(door.AsyncAPI(), &async))
+	for channel, data := range map[string]string{"service.applied": "ServiceApplied", "service.observed": "ServiceObservation", "relay.started": "RelayObservation", "service.delete-accepted": ""} {
+		require.Contains(t, async.Channels, channel)
+		message := async.Components.Messages[channel].Payload
+		require.Contains(t, message.Properties, "attempt")
+		require.Equal(t, data, strings.TrimPrefix(message.Properties["data"].Ref, "#/components/schemas/"), channel)
+	}
+	require.Equal(t, "instar.cmd.service.{namespace}.{id}.failed", async.Channels["service.failed"].Address)
+	require.Contains(t, async.Components.Schemas["EffectFailed"].Properties, "failure")
+	require.Contains(t, async.Components.Schemas["ServiceApplyTask"].Properties, "spec", "of the data of a task")
 	for _, m := range all.Machines() {
 		for _, c := range m.Commands() {
 			require.Contains(t, string(door.OpenAPI()), fmt.Sprintf("%q", m.Name+"-"+c.Name))

@@ -104,6 +104,7 @@ func New(o Options) (*Server, error) {
 	if err := s.publish(); err != nil {
 		return nil, err
 	}
+	s.metrics.begin(s.routes)
 	s.mux.HandleFunc("/", s.unmatched)
 	return s, nil
 }

@@ -171,7 +171,7 @@ func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
 
 // work runs one partition until ctx ends, or until leave is closed and what is under way has ended.
 func (e *Engine) work(ctx context.Context, leave <-chan struct{}, n int) {
-	p := &partition{e: e, n: n, name: fmt.Sprintf("p%02d", n), leave: leave}
+	p := &partition{e: e, n: n, name: partitionName(n), leave: leave}
 	p.run(ctx)
 }
 

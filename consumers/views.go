@@ -32,7 +32,7 @@ func (v *Views) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, m := range v.Machines {
 		for _, view := range m.Views {
-			f := &folder{v: v, m: m, view: view, name: "view-" + m.Name + "-" + view.Name, failures: map[string]int{}}
+			f := &folder{v: v, m: m, view: view, name: viewName(m, view), failures: map[string]int{}}
 			all.Go(func() { f.v.keep(ctx, f.name, f.serve) })
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type Performer interface {
 type Workers struct {
 	Deps
 	Performers  map[string]Performer // by machine
+	External    []string             // machines whose tasks others take: their consumers are made and kept, and nothing is taken from them
 	Concurrency int                  // tasks of one kind at a time; 0 is 16
 	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
 
@@ -48,7 +50,11 @@ func (w *Workers) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, m := range w.Machines {
 		for _, fx := range m.Effects {
-			k := &kind{w: w, m: m, fx: fx, performer: w.Performers[m.Name], name: "fx-" + m.Name + "-" + fx.Name}
+			k := &kind{w: w, m: m, fx: fx, performer: w.Performers[m.Name], name: streams.WorkerName(m.Name, fx.Name)}
+			if slices.Contains(w.External, m.Name) {
+				all.Go(func() { w.keep(ctx, k.name, k.lend) })
+				continue
+			}
 			if k.performer == nil {
 				return fmt.Errorf("consumers: nobody performs effect %s of %s", fx.Name, m.Name)
 			}
@@ -102,7 +108,19 @@ func (k *kind) run(ctx context.Context) {
 	k.w.keep(ctx, k.name, k.serve)
 }
 
-func (k *kind) serve(ctx context.Context) error {
+// lend keeps the consumer there for workers elsewhere.
+func (k *kind) lend(ctx context.Context) error {
+	for {
+		if _, err := k.consumer(ctx); err != nil {
+			return err
+		}
+		if !wait(ctx, 5*time.Second) {
+			return nil
+		}
+	}
+}
+
+func (k *kind) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	cons, err := k.w.consumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
 		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
@@ -110,7 +128,15 @@ func (k *kind) serve(ctx context.Context) error {
 		MemoryStorage: !k.w.Replicated,
 	})
 	if err != nil {
-		return fmt.Errorf("cannot open consumer %s: %w", k.name, err)
+		return nil, fmt.Errorf("cannot open consumer %s: %w", k.name, err)
+	}
+	return cons, nil
+}
+
+func (k *kind) serve(ctx context.Context) error {
+	cons, err := k.consumer(ctx)
+	if err != nil {
+		return err
 	}
 	if err := k.look(ctx); err != nil {
 		return err
@@ -207,7 +233,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 }
 
 func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
-	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, "unwanted")
+	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, outcomeUnwanted)
 	return m.DoubleAck(ctx)
 }
 
@@ -290,7 +316,7 @@ const (
 // machine refuses doubles by their attempt.
 func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
 	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
-	outcome, data := "done", []byte(nil)
+	outcome, data := outcomeDone, []byte(nil)
 	if r.Failure == nil {
 		var err error
 		data, err = json.Marshal(r.Data)
@@ -306,7 +332,7 @@ func (k *kind) report(t *machines.Task, r machines.Result, trace string) (stream
 	if r.Failure != nil {
 		f := *r.Failure
 		f.Code, f.Message = clip(f.Code, maxField), clip(f.Message, maxFailure)
-		outcome, cmd.Name = "failed", machines.CommandFailed
+		outcome, cmd.Name = outcomeFailed, machines.CommandFailed
 		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: f}
 	}
 	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, outcome)

@@ -39,7 +39,7 @@ func Define[D any](d Definition[D]) *Machine {
 		m.States = append(m.States, info)
 	}
 	for _, e := range d.Effects {
-		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: orDefault(e.Timeout, time.Minute), looks: e.Looks})
+		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: orDefault(e.Timeout, time.Minute), Task: e.Task, looks: e.Looks})
 	}
 	m.Events = append(slices.Clone(d.Events),
 		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},

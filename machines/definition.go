@@ -102,6 +102,7 @@ type Effect[D any] struct {
 	Retry   Retry
 	Timeout time.Duration // of one try; 0 is 60 s
 	Payload func(*Tx[D]) any
+	Task    any  // a value of the type that Payload returns, for the documents; nil when there is none to be read
 	Looks   bool // it only looks at the world: its failures say nothing about the entity, so LastError stays
 }
 

@@ -283,6 +283,11 @@ const (
 	CodeDead         = "dead"
 )
 
+// RefusalCodes are all of them.
+var RefusalCodes = []string{
+	CodeNotFound, CodeExists, CodeTransition, CodeGuard, CodeValidation, CodePrecondition, CodeKeyReused, CodeUnknown, CodeStale, CodeParked, CodeDead,
+}
+
 func (r *Refusal) Error() string { return r.Message }
 
 // Invalid is a refusal for wrong values in a body.

@@ -55,6 +55,7 @@ type EffectInfo struct {
 	Failed  string        `json:"failed"`
 	Retry   Retry         `json:"retry"`
 	Timeout time.Duration `json:"timeout"`
+	Task    any           `json:"-"` // a value of the type of the data of its tasks, or nil
 
 	looks bool
 }

@@ -220,6 +220,6 @@ func TestHeadersAreReadInAnyCase(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.FixedZone("x", 3600))
 	CloudEvent(m, "id", "/s", "t", "default.a", at)
 	require.Equal(t, nats.Header{
-		"ce-specversion": {"1.0"}, "ce-id": {"id"}, "ce-source": {"/s"}, "ce-type": {"t"}, "ce-subject": {"default.a"}, "ce-time": {"2026-01-02T02:04:05.0000006Z"}, "ce-datacontenttype": {"application/json"}, HeaderID: {"id"},
+		"ce-specversion": {"1.0"}, "ce-id": {"id"}, "ce-source": {"/s"}, "ce-type": {"t"}, "ce-subject": {"default.a"}, "ce-time": {"2026-01-02T02:04:05.0000006Z"}, "ce-datacontenttype": {"application/json"}, "content-type": {"application/json"}, HeaderID: {"id"},
 	}, m.Header)
 }

@@ -73,6 +73,7 @@ func CloudEvent(m *nats.Msg, id, source, typ, subject string, at time.Time) {
 	m.Header["ce-subject"] = []string{subject}
 	m.Header["ce-time"] = []string{at.UTC().Format(time.RFC3339Nano)}
 	m.Header["ce-datacontenttype"] = []string{"application/json"}
+	m.Header["content-type"] = []string{"application/json"} // by which SDKs decode the data
 	m.Header[HeaderID] = []string{id}
 }
 

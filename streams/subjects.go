@@ -71,6 +71,9 @@ func (n Names) Effect(machine, effect, key string) string { return n.join("fx", 
 // Effects matches all effects of one kind.
 func (n Names) Effects(machine, effect string) string { return n.join("fx", machine, effect, ">") }
 
+// WorkerName is the durable consumer that the tasks of one kind are taken from.
+func WorkerName(machine, effect string) string { return "fx-" + machine + "-" + effect }
+
 // Timer is the subject that a message schedule lives under: one per entity and name.
 func (n Names) Timer(machine, key, name string) string { return n.join("timer", machine, key, name) }
 

@@ -141,6 +141,7 @@ const (
 const (
 	GatewayProcess   = "process"
 	GatewaySimulated = "simulated"
+	GatewayExternal  = "external" // workers elsewhere take the tasks
 )
 
 // Gateways hold the settings of each kind of gateway.

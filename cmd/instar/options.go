@@ -46,7 +46,7 @@ var options = []option{
 	{"cluster-cert", "cluster.tls.cert", "certificate file of this member"},
 	{"cluster-key", "cluster.tls.key", "its key file"},
 	{"replicas", "cluster.replicas", "replicas of every stream in a cluster: 3, or 5 with as many members"},
-	{"gateway", "gateway", "what runs services: process, knative or simulated"},
+	{"gateway", "gateway", "what runs services: process, knative, simulated, or external: workers of your own"},
 	{"process-host", "gateways.process.host", "IP address of the public sockets of services"},
 	{"kubeconfig", "gateways.knative.kubeconfig", "file that names the cluster of the gateway knative; empty is the pod's account, or what kubectl takes"},
 	{"kube-context", "gateways.knative.context", "context of the kubeconfig; empty is its current one"},

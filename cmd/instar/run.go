@@ -254,8 +254,13 @@ func (a *app) startConsumers(ctx context.Context) error {
 	a.goes(ctx, "the engine", a.engine.Run)
 	performers := map[string]consumers.Performer{"service": a.serving, "relay": a.outbox.provider}
 	lookers := map[string]consumers.Looker{"service": a.serving, "relay": a.outbox.provider}
+	var external []string
+	if a.cfg.Gateway == GatewayExternal {
+		external = []string{"service"}
+		delete(lookers, "service")
+	}
 	gateway := []func(context.Context) error{
-		(&consumers.Workers{Deps: a.deps, Performers: performers, Concurrency: a.cfg.Effects.Concurrency}).Run,
+		(&consumers.Workers{Deps: a.deps, Performers: performers, External: external, Concurrency: a.cfg.Effects.Concurrency}).Run,
 	}
 	for _, m := range a.machines {
 		if looker := lookers[m.Name]; looker != nil {

@@ -32,7 +32,7 @@ func (c Config) Validate() error {
 	}
 	check(c.Data != "", "data: needs a directory")
 	oneOf("durability", c.Durability, string(streams.Fsync), string(streams.Interval), string(streams.OS))
-	oneOf("gateway", c.Gateway, GatewayProcess, GatewayKnative, GatewaySimulated)
+	oneOf("gateway", c.Gateway, GatewayProcess, GatewayKnative, GatewaySimulated, GatewayExternal)
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	check(c.IdempotencyWindow >= streams.CommandWindow, "idempotencyWindow: %s is less than %s", c.IdempotencyWindow, streams.CommandWindow)

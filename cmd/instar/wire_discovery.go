@@ -125,6 +125,7 @@ func (a *app) admit(cmd streams.Command) error {
 // startProbes looks after the instances of the partitions that this node owns.
 func (a *app) startProbes(ctx context.Context) error {
 	meter := newProbeMeter()
+	meter.begin()
 	for _, c := range meter.all() {
 		if err := a.registry.Register(c); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)
@@ -349,6 +350,25 @@ func newProbeMeter() *probeMeter {
 		lag:     gauge("instar_probe_lag_seconds", "The most that this node was late with its own timers in the last second."),
 		asking:  gauge("instar_probe_reports_pending", "Reports on their way, or waiting to be sent."),
 		watches: gauge("instar_discovery_watchers", "Watchers that confirm what they are told; all proxies of an xDS server are one."),
+	}
+}
+
+// begin puts every counter at 0 whose labels are known; see [meter.begin].
+func (m *probeMeter) begin() {
+	for _, kind := range instance.Kinds {
+		if kind == instance.CheckNone || kind == instance.CheckTTL {
+			continue // nobody probes those
+		}
+		for _, outcome := range append([]string{"passed"}, instance.FailureClasses...) {
+			m.probes.WithLabelValues(kind, outcome)
+		}
+	}
+	for _, c := range instance.Machine.Inputs {
+		if c.Report {
+			for _, outcome := range []string{machines.Applied, machines.Refused, "unanswered"} {
+				m.reports.WithLabelValues(c.Name, outcome)
+			}
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // startGateway opens the gateway that services run in. The process gateway takes up what an earlier instar left
 // running.
 func (a *app) startGateway(context.Context) error {
+	if a.cfg.Gateway == GatewayExternal {
+		return nil // nothing here performs effects of services, or looks at them
+	}
 	a.serving = providers.Serving{ReadyStale: a.cfg.Observe.ReadyStale, Log: a.log}
 	if a.cfg.Gateway == GatewaySimulated {
 		a.serving.Gateway = &simulated.Gateway{Observed: 200 * time.Millisecond, Ready: time.Second}

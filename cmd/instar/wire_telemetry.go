@@ -19,12 +19,14 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/machines"
 )
 
 // startTelemetry registers the metrics, and sends traces where OTEL_EXPORTER_OTLP_ENDPOINT says.
 func (a *app) startTelemetry(ctx context.Context) error {
 	a.registry = prometheus.NewRegistry()
 	m := newMeter()
+	m.begin(a.machines)
 	for _, c := range append(m.all(), panicCounts{}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := a.registry.Register(c); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)
@@ -103,6 +105,37 @@ func newMeter() *meter {
 		restarts:   counter("instar_consumer_restarts_total", "How often a consumer stopped and started again.", "consumer"),
 		reconciled: counter("instar_reconciled_total", "Entities whose value and events did not belong together, by what was lost.", "machine", "problem"),
 		skipped:    counter("instar_view_events_skipped_total", "Events that a view could not take.", "view"),
+	}
+}
+
+// begin puts every counter at 0 whose labels are known: a rate does not see the first increase of one that was not there.
+func (m *meter) begin(ms []*machines.Machine) {
+	s := consumers.SeriesOf(ms)
+	for _, machine := range ms {
+		for _, e := range machine.Edges {
+			if !e.Noop {
+				m.transitions.WithLabelValues(machine.Name, e.From, e.To, e.On)
+			}
+		}
+		for _, code := range machines.RefusalCodes {
+			m.refusals.WithLabelValues(machine.Name, code)
+		}
+		for _, problem := range s.Problems {
+			m.reconciled.WithLabelValues(machine.Name, problem)
+		}
+		m.conflicts.WithLabelValues(machine.Name)
+	}
+	for _, name := range s.Consumers {
+		m.restarts.WithLabelValues(name)
+		m.letters.WithLabelValues(name)
+	}
+	for _, view := range s.Views {
+		m.skipped.WithLabelValues(view)
+	}
+	for _, effect := range s.Effects {
+		for _, outcome := range s.Outcomes {
+			m.attempts.WithLabelValues(effect, outcome)
+		}
 	}
 }
 

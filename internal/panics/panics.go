@@ -13,7 +13,9 @@ import (
 
 var (
 	mu     sync.Mutex
-	counts = map[string]uint64{}
+	counts = map[string]uint64{ // all words that are used: a rate does not see the first increase of what was not there
+		"acknowledgement": 0, "batch": 0, "dns": 0, "effect": 0, "gateway": 0, "heartbeat": 0, "http": 0, "nats": 0, "observation": 0, "probe": 0, "xds": 0,
+	}
 )
 
 // Caught takes note of a panic that was recovered. where is one of a few words, the label of the metric; args are further

@@ -33,3 +33,8 @@ const (
 	FailedForbidden   = "forbidden"   // the address may not be probed
 	FailedConfig      = "config"      // the check cannot be carried out as it is written
 )
+
+// FailureClasses are all of them.
+var FailureClasses = []string{
+	FailedTimeout, FailedUnreachable, FailedResolve, FailedRefused, FailedTLS, FailedStatus, FailedMatch, FailedProtocol, FailedExit, FailedForbidden, FailedConfig,
+}

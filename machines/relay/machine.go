@@ -198,9 +198,9 @@ var inputs = []machines.Command{
 
 // The deadline, not the number of tries, ends a start.
 var effects = []machines.Effect[Data]{
-	{Name: EffectStart, Doc: "Run the engine.", Done: ReportStarted, Failed: ReportStartFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Payload: task},
-	{Name: EffectStop, Doc: "Let the engine stand.", Done: ReportStopped, Failed: ReportStopFailed, Payload: task},
-	{Name: EffectDrain, Doc: "Publish what is there, then let the engine stand.", Done: ReportDrained, Failed: ReportDrainFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Timeout: 24 * time.Hour, Payload: task},
-	{Name: EffectRemove, Doc: "Take away what the relay keeps: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: removal},
-	{Name: EffectLook, Doc: "See how it stands.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: task, Looks: true},
+	{Name: EffectStart, Doc: "Run the engine.", Done: ReportStarted, Failed: ReportStartFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Payload: task, Task: Task{}},
+	{Name: EffectStop, Doc: "Let the engine stand.", Done: ReportStopped, Failed: ReportStopFailed, Payload: task, Task: Task{}},
+	{Name: EffectDrain, Doc: "Publish what is there, then let the engine stand.", Done: ReportDrained, Failed: ReportDrainFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Timeout: 24 * time.Hour, Payload: task, Task: Task{}},
+	{Name: EffectRemove, Doc: "Take away what the relay keeps: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: removal, Task: Task{}},
+	{Name: EffectLook, Doc: "See how it stands.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: task, Task: Task{}, Looks: true},
 }

@@ -178,9 +178,9 @@ var inputs = []machines.Command{
 
 // The deadline, not the number of tries, ends an apply: so many tries take longer than the default deadline.
 var effects = []machines.Effect[Data]{
-	{Name: EffectApply, Doc: "Make the gateway want the specification.", Done: ReportApplied, Failed: ReportApplyFailed, Retry: machines.Retry{Attempts: 50}, Payload: applyTask},
-	{Name: EffectDelete, Doc: "Make the gateway take it away.", Done: ReportDeleteTaken, Failed: ReportDeleteFailed, Payload: deleteTask},
-	{Name: EffectObserve, Doc: "Look at what the gateway has.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: observeTask, Looks: true},
+	{Name: EffectApply, Doc: "Make the gateway want the specification.", Done: ReportApplied, Failed: ReportApplyFailed, Retry: machines.Retry{Attempts: 50}, Payload: applyTask, Task: ApplyTask{}},
+	{Name: EffectDelete, Doc: "Make the gateway take it away.", Done: ReportDeleteTaken, Failed: ReportDeleteFailed, Payload: deleteTask, Task: DeleteTask{}},
+	{Name: EffectObserve, Doc: "Look at what the gateway has.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: observeTask, Task: ObserveTask{}, Looks: true},
 }
 
 var events = []machines.EventType{
