@@ -206,7 +206,11 @@ func orDefault(s, def string) string {
 
 func (s *Server) microFailed(r micro.Request, err error) {
 	var p *Problem
-	if !errors.As(err, &p) {
+	switch {
+	case errors.As(err, &p):
+	case errors.Is(err, streams.ErrGated):
+		p = gated()
+	default:
 		s.o.Log.Warn("a request over NATS failed", "subject", r.Subject(), "error", err)
 		p = unavailable("storage does not answer")
 	}

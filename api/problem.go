@@ -128,6 +128,11 @@ func (p *Problem) with(header, value string) *Problem {
 	return p
 }
 
+// gated is for a command that comes while nothing is to be stored.
+func gated() *Problem {
+	return unavailable("commands are refused because nothing can be stored now; /readyz?verbose says why")
+}
+
 func unavailable(detail string) *Problem {
 	return problem(codeUnavailable, detail).with("Retry-After", "1")
 }

@@ -109,6 +109,8 @@ func (q *request) classify(err error) *Problem {
 	switch {
 	case errors.Is(err, context.Canceled) && q.ctx().Err() != nil:
 		return unavailable("the request was given up") // nobody reads it
+	case errors.Is(err, streams.ErrGated): // whoever closed the gate has told why
+		return gated()
 	case errors.Is(err, streams.ErrUnanswered), errors.Is(err, streams.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
 		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.Is(err, streams.ErrLeaderless), errors.As(err, &api):

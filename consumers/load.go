@@ -59,6 +59,11 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	}
 	e.Commands, e.Outbox = nil, nil
 	s.entity = e
+	if last.seq == 0 {
+		if last.kept, err = p.e.kept(ctx); err != nil {
+			return err
+		}
+	}
 	if err := p.reconcile(ctx, it, outbox, &last); err != nil {
 		return err
 	}
@@ -107,6 +112,7 @@ type lastEvent struct {
 	at       time.Time // when it was stored
 	birth    string    // of the life that it is of; empty for one of an earlier version, or of nobody
 	version  uint64    // of the entity when it was emitted
+	kept     kept      // where there is none
 	answered uint64    // version of the last answer that is kept under a key
 }
 

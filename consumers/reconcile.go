@@ -86,7 +86,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 		if err := p.disown(ctx, s, version); err != nil {
 			return err
 		}
-	case last.seq < s.entity.LastEvent && time.Since(s.entity.UpdatedAt) < eventLife:
+	case last.seq < s.entity.LastEvent && s.entity.LastEvent >= last.kept.seq && time.Since(s.entity.UpdatedAt) < eventLife:
 		problem = problemEventsLost
 	case len(missing) > 0:
 		s.loose = append(s.loose, missing...)
@@ -145,6 +145,34 @@ func renumbered(m machines.Message, version uint64, n int) machines.Message {
 	return m
 }
 
+// kept is where the events begin that the stream has kept, when its oldest have gone for its size, its age or by hand. What an entity
+// without an event there had before it was stored and has gone: nobody wonders where it is.
+type kept struct {
+	seq uint64
+	at  time.Time
+}
+
+func (e *Engine) kept(ctx context.Context) (kept, error) {
+	var answer struct {
+		answered
+		State struct {
+			Messages uint64    `json:"messages"`
+			FirstSeq uint64    `json:"first_seq"`
+			FirstAt  time.Time `json:"first_ts"`
+		} `json:"state"`
+	}
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
+	stream := e.Names.Stream(streams.EventStream)
+	if err := enquire(ctx, e.NC, "INFO", stream, struct{}{}, &answer); err != nil {
+		return kept{}, fmt.Errorf("cannot ask where stream %s begins: %w", stream, err)
+	}
+	if answer.State.Messages == 0 || answer.State.FirstSeq <= 1 {
+		return kept{}, nil // it is whole, or it is empty, and may have lost what it had
+	}
+	return kept{answer.State.FirstSeq, answer.State.FirstAt}, nil
+}
+
 // unpublished is the events of an outbox that the stream lacks, told by the entity's last event there. Events are
 // published in order and without gaps, so everything up to that one is there.
 func unpublished(machine, key string, outbox []machines.Message, last *lastEvent, e *machines.Entity) []machines.Message {
@@ -163,7 +191,7 @@ func unpublished(machine, key string, outbox []machines.Message, last *lastEvent
 		return nil // of a later refusal: it was published after all of them
 	}
 	for i := range events {
-		stored := last.version > events[i].Version && !events[i].At.After(last.at)
+		stored := last.version > events[i].Version && !events[i].At.After(last.at) || events[i].At.Before(last.kept.at)
 		if !stored && time.Since(events[i].At) < eventLife {
 			return events[i:]
 		}

@@ -279,6 +279,38 @@ func TestWhatIsMissingIsFoundWithoutACommand(t *testing.T) {
 	require.EqualValues(t, 1, revision, "what lacks nothing is left alone")
 }
 
+// Events that went because their stream may have only so many bytes are not missed: not those that the value says were stored, and
+// not those of its last outbox.
+func TestEventsThatWentForTheirSizeAreNotMissed(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	w.ask(toThing("a", "create", ""))
+	w.ask(toThing("a", "add", `{"n":1}`))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 2 })
+	w.stop()
+	events, err := w.JS.Stream(w.ctx, streams.EventStream)
+	require.NoError(t, err)
+	c := events.CachedInfo().Config
+	c.MaxBytes = 4096
+	_, err = w.JS.UpdateStream(w.ctx, c)
+	require.NoError(t, err)
+	w.start()
+	for i := 0; len(w.events("thing", "default.a")) > 0; i++ {
+		require.Less(t, i, 100)
+		w.ask(toThing("b"+fmt.Sprint(i), "create", ""))
+	}
+	w.stop()
+	w.start()
+	require.Equal(t, machines.Unchanged, w.ask(toThing("a", "idle", "")).Outcome)
+	require.Empty(t, w.events("thing", "default.a"))
+	require.Zero(t, n.count("reconciled"), "%v", n.list)
+	e, _ := w.entity(thingMachine, "default.a")
+	require.EqualValues(t, 2, e.Version)
+	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":1}`)).Outcome)
+	w.eventually("its next event", func() bool { return len(w.events("thing", "default.a")) == 1 })
+}
+
 // A value that is gone is found without a command to its entity, as long as the event of its birth is kept, and told once. What
 // has ended, or was deleted with a marker, is not missing.
 func TestALostValueIsFoundWithoutACommand(t *testing.T) {

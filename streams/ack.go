@@ -107,5 +107,19 @@ func Permanent(err error) bool {
 	return errors.As(err, &refused) && permanent[refused.Code] || errors.As(err, &api) && permanent[int(api.ErrorCode)]
 }
 
+// outOfRoom are the codes of a server, or an account, that may not store more.
+var outOfRoom = map[int]bool{
+	10002: true, // resource limits exceeded for account
+	10023: true, // insufficient resources
+	10028: true, // JetStream memory resources exceeded
+	10047: true, // insufficient storage resources available
+}
+
+// OutOfRoom reports whether a write was refused because a limit of the server or the account is reached. The store works.
+func OutOfRoom(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && outOfRoom[refused.Code]
+}
+
 // AckError is why the stream did not take the message that m answers, or nil.
 func AckError(m *nats.Msg) error { return parseAck(m).Err }

@@ -31,6 +31,9 @@ type Command struct {
 	Body    []byte
 }
 
+// ErrGated says that a command was not sent because nothing is to be stored now; see [Commands.Gate].
+var ErrGated = errors.New("nothing is stored now")
+
 // Commands sends commands and awaits their answers. One of it serves a whole process: answers come over one
 // subscription, and no goroutine waits on a disk.
 type Commands struct {
@@ -106,7 +109,7 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 	}
 	if c.Gate != nil {
 		if err := c.Gate(); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnanswered, err)
+			return fmt.Errorf("%w: %w: %w", ErrUnanswered, ErrGated, err)
 		}
 	}
 	c.send(m, func(r Result) {

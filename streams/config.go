@@ -68,6 +68,10 @@ type Plan struct {
 	Live     []string // those of States whose values are told on core NATS as they are stored (see [Names.Live])
 
 	Idempotency time.Duration // how long the answer to a key is kept; 0 is IdempotencyWindow
+
+	// Bytes that these streams may have; then the oldest messages go. 0 is a share of Store for a stream that has no bound.
+	Events, DeadLetters int64
+	Store               int64 // bytes of all streams; 0 is not known, and has no shares
 }
 
 // Difference is a setting of an existing stream that is not as planned.
@@ -101,6 +105,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	effects.Retention, effects.Duplicates = jetstream.WorkQueuePolicy, CommandWindow
 	dead := base(DeadStream, "What no code could handle, with the reason", n.join("dead", ">"))
 	dead.Duplicates = CommandWindow
+	events.MaxBytes, dead.MaxBytes = p.bound(p.Events, eventShare), p.bound(p.DeadLetters, deadShare)
 	probe := base(ProbeStream, "Written every few seconds to see whether the disk takes writes", n.Probe())
 	probe.MaxMsgs, probe.Duplicates = 1, CommandWindow
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
@@ -141,24 +146,63 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only how long
-// answers to keys are kept, which is a setting.
+// bound is how many bytes a stream may have that only tells.
+func (p Plan) bound(set, share int64) int64 {
+	switch {
+	case set > 0:
+		return set
+	case p.Store > 0:
+		return p.Store / share
+	}
+	return -1
+}
+
+// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how
+// long answers to keys are kept, and how many bytes the streams may have that only tell.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	var diffs []Difference
 	for _, want := range p.Configs() {
-		have, err := ensure(ctx, js, want)
+		info, err := ensure(ctx, js, want)
 		if err != nil {
 			return diffs, err
 		}
+		have := info.Config
 		if want.Name == "KV_"+p.Names.Bucket(IdempotencyBucket) && have.MaxAge != want.MaxAge {
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 			if _, err := js.UpdateStream(ctx, have); err != nil {
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
 			}
 		}
+		if p.rebound(&want, info) {
+			changed := have
+			changed.MaxBytes = want.MaxBytes
+			if _, err := js.UpdateStream(ctx, changed); err == nil { // else it is a difference
+				have = changed
+			}
+		}
 		diffs = append(diffs, compare(want, have)...)
 	}
 	return diffs, nil
+}
+
+// rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or from none to its share. A
+// share takes nothing away of what is there, and is no reason to change a bound.
+func (p Plan) rebound(want *jetstream.StreamConfig, have *jetstream.StreamInfo) bool {
+	var set int64
+	switch want.Name {
+	case p.Names.Stream(EventStream):
+		set = p.Events
+	case p.Names.Stream(DeadStream):
+		set = p.DeadLetters
+	default:
+		return false
+	}
+	if set == 0 && have.Config.MaxBytes > 0 {
+		want.MaxBytes = have.Config.MaxBytes
+	} else if set == 0 && want.MaxBytes > 0 {
+		want.MaxBytes = max(want.MaxBytes, int64(min(have.State.Bytes, 1<<62))) //nolint:gosec // bounded
+	}
+	return want.MaxBytes != have.Config.MaxBytes
 }
 
 // Replicated reports whether the stream of commands has replicas: a server of one's own may hold other streams than
@@ -177,8 +221,8 @@ func Replicated(ctx context.Context, js jetstream.JetStream, names Names) (bool,
 	}
 }
 
-// ensure creates one stream, or gives its configuration. A replicated one that has no leader yet does not answer.
-func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+// ensure creates one stream, or tells of the one that is there. A replicated one that has no leader yet does not answer.
+func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	if want.Replicas > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
@@ -187,14 +231,14 @@ func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if _, err = js.CreateStream(ctx, want); err != nil {
-			return want, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
+			return nil, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
 		}
-		return want, nil
+		return &jetstream.StreamInfo{Config: want}, nil
 	}
 	if err != nil {
-		return want, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
+		return nil, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
 	}
-	return s.CachedInfo().Config, nil
+	return s.CachedInfo(), nil
 }
 
 func compare(want, have jetstream.StreamConfig) []Difference {

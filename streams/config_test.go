@@ -111,6 +111,10 @@ func TestEnsureReportsEveryDifference(t *testing.T) {
 				require.Equal(t, config.MaxAge, s.CachedInfo().Config.MaxAge)
 				continue
 			}
+			if ch.setting == "bytes" && (config.Name == EventStream || config.Name == DeadStream) {
+				require.Empty(t, diffs, "whoever has bounded it may have")
+				continue
+			}
 			var settings []string
 			for _, d := range diffs {
 				require.Equal(t, config.Name, d.Stream)

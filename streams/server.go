@@ -57,7 +57,7 @@ type ServerOptions struct {
 	Users    []User // who may use Listen; none: everybody
 	TLSCert  string // files, both or none
 	TLSKey   string
-	MaxStore int64           // bytes; 0 leaves it to the server (three quarters of the free disk)
+	MaxStore int64           // bytes of all streams; 0 is what they have and what is left of the disk, but for [Reserve]
 	Names    Names           // of the streams, of which some are synced before others
 	Name     string          // of a member of a cluster, which keeps it for ever; a single server is called instar
 	Cluster  *ClusterOptions // nil is a single server
@@ -223,10 +223,16 @@ func (s *Server) start() error {
 }
 
 func (s *Server) options() (*server.Options, error) {
-	listen := s.listener()
+	listen, limit := s.listener(), s.o.MaxStore
+	if limit == 0 {
+		var err error
+		if limit, err = storeLimit(filepath.Join(s.o.Dir, "nats")); err != nil {
+			return nil, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
+		}
+	}
 	opts := &server.Options{
 		ServerName: s.o.name(), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
-		DontListen: listen == "", JetStreamMaxStore: s.o.MaxStore, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
+		DontListen: listen == "", JetStreamMaxStore: limit, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
 	switch s.o.Profile {
@@ -331,8 +337,8 @@ func (s *Server) Health() error {
 	if srv == nil {
 		return errors.New("streams: the embedded NATS server is restarting")
 	}
-	// Of a member only its own store is looked at: streams that lack a leader are no reason to restart a server.
-	if h := srv.Healthz(&server.HealthzOptions{JSServerOnly: s.o.Cluster != nil}); h.Error != "" {
+	// Of a member only its own store is looked at, which a full disk switches off: streams that lack a leader are no reason to restart a server.
+	if h := srv.Healthz(&server.HealthzOptions{JSEnabledOnly: s.o.Cluster != nil}); h.Error != "" {
 		return fmt.Errorf("streams: %s", h.Error)
 	}
 	return nil

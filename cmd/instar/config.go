@@ -3,12 +3,14 @@ package main
 import (
 	"fmt"
 	"net"
+	"math"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/structs"
 	"github.com/knadh/koanf/v2"
@@ -21,6 +23,7 @@ import (
 type Config struct {
 	Data         string    `koanf:"data"`
 	Durability   string    `koanf:"durability"`
+	Store        Store     `koanf:"store"`
 	HTTP         HTTP      `koanf:"http"`
 	Node         string    `koanf:"node"`
 	Cluster      Cluster   `koanf:"cluster"`
@@ -39,6 +42,27 @@ type Config struct {
 
 	// IdempotencyWindow is how long the answer to a command is kept under the key of its sender.
 	IdempotencyWindow time.Duration `koanf:"idempotencyWindow"`
+}
+
+// Store is how much may be stored; sizes as 10GiB, empty for what the rows of options say.
+type Store struct {
+	Max         string `koanf:"max"`
+	Events      string `koanf:"events"`
+	DeadLetters string `koanf:"deadLetters"`
+}
+
+// sizes are the bytes of all three, of well formed ones.
+func (s Store) sizes() (most, events, dead int64) {
+	return size(s.Max), size(s.Events), size(s.DeadLetters)
+}
+
+// size is a number of bytes; 0 of what is none.
+func size(text string) int64 {
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n > math.MaxInt64 {
+		return 0
+	}
+	return int64(n)
 }
 
 // HTTP is the listener of the API and its page of documents.

@@ -21,6 +21,9 @@ type option struct {
 var options = []option{
 	{"data", "data", "directory of all data"},
 	{"durability", "durability", "what an accepted command survives: fsync (power loss), interval (kill -9; power loss up to 100 ms and the time of a sync) or os"},
+	{"store-max", "store.max", "bytes that the embedded server may store, such as 50GiB; empty is what it has and what is left of the disk, but for a reserve"},
+	{"store-events", "store.events", "bytes of EVENTS, beyond which the oldest go; empty is half of the store"},
+	{"store-dead-letters", "store.deadLetters", "bytes of DEAD_LETTERS, beyond which the oldest go; empty is a twentieth of the store"},
 	{"http", "http.listen", "address of API and page of documents"},
 	{"http-hosts", "http.hosts", "names, with commas between them, under which a server without tokens is asked, besides loopback ones, addresses, and beyond loopback that of the machine; * is any"},
 	{"require-if-match", "http.requireIfMatch", "machines, with commas between them, whose commands are refused without If-Match unless they begin a life"},

@@ -139,10 +139,11 @@ func (a *app) startNATS(ctx context.Context) error {
 	}
 	a.node, a.nonce, a.before = dir.node, dir.nonce, dir.before
 	a.onStop(func(context.Context) error { return dir.close() })
+	most, events, dead := a.cfg.Store.sizes()
 	if !a.cfg.NATS.Attached() {
 		a.server, err = streams.StartServer(streams.ServerOptions{
 			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users,
-			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.options(), Log: a.log,
+			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.options(), MaxStore: most, Log: a.log,
 		})
 		if err != nil {
 			return err
@@ -154,7 +155,15 @@ func (a *app) startNATS(ctx context.Context) error {
 		return err
 	}
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
-	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow}
+	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead}
+	if a.server != nil { // the account of one that is attached may have to hold other streams, too
+		room, err := a.server.Store()
+		if err != nil {
+			return err
+		}
+		plan.Store = room.Limit
+		a.log.Info("the streams", "have", bytesOf(room.Used), "may have", bytesOf(room.Limit))
+	}
 	for _, m := range a.machines {
 		plan.States = append(plan.States, m.Plural)
 		for _, v := range m.Views {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -41,9 +43,32 @@ func (c Config) Validate() error {
 	check(c.Index.EndedFor >= 0, "index.endedFor: %s is negative", c.Index.EndedFor)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
 	check(c.Node == "" || label.MatchString(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
-	errs = append(errs, c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Discovery.validate())
+	errs = append(errs, c.Store.validate(c.NATS), c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Discovery.validate())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
 		return c.exposed() // only the addresses are known to be well formed now
+	}
+	return errors.Join(errs...)
+}
+
+// leastStore is what a store needs to start with.
+const leastStore = 16 << 20
+
+func (s Store) validate(n NATS) error {
+	var errs []error
+	for key, text := range map[string]string{"store.max": s.Max, "store.events": s.Events, "store.deadLetters": s.DeadLetters} {
+		if _, err := humanize.ParseBytes(text); err != nil && text != "" {
+			errs = append(errs, fmt.Errorf("%s: %q is not a size such as 10GiB", key, text))
+		}
+	}
+	most, events, dead := s.sizes()
+	switch {
+	case len(errs) > 0:
+	case most > 0 && n.Attached():
+		errs = append(errs, errors.New("store.max is of the embedded server: a server that is attached has limits of its own"))
+	case most > 0 && most < leastStore:
+		errs = append(errs, fmt.Errorf("store.max: %s is less than 16MiB", s.Max))
+	case most > 0 && events+dead > most:
+		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than store.max, %s", s.Events, s.DeadLetters, s.Max))
 	}
 	return errors.Join(errs...)
 }

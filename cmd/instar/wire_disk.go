@@ -6,28 +6,32 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/streams"
 )
 
-// disk watches whether the stream store takes writes. A single-replica stream whose disk was full gives no answers and
+// disk watches whether the stream store takes writes. A stream whose disk was full gives no answers and
 // stays dead after there is room again until its server restarts; so a write that is not answered makes the program
-// refuse commands with 503, and the embedded server is restarted when there is room.
+// refuse commands with 503, and the embedded server is restarted when there is room. Before the disk, or the limit of the
+// store, is reached, commands are refused as well: what is under way still has room then.
 type disk struct {
 	dir     string
 	server  *streams.Server // nil when attached: somebody else's server is not restarted
 	at      string          // where the server is, for messages
 	member  bool            // of a cluster: a stream that has no leader for a while is none that is dead
 	nc      *nats.Conn
+	account func(context.Context) (streams.Room, error) // of the server that is attached
 	subject string
 	every   time.Duration
 	log     *slog.Logger
 
 	reason atomic.Pointer[string]
+	has    atomic.Pointer[streams.Room]
 }
 
 // err is why nothing can be written, or nil.
@@ -51,12 +55,8 @@ func (d *disk) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if short, free := d.short(); short {
-			d.say(fmt.Sprintf("the disk of the data directory is full: %d KiB are left", free>>10))
-			continue
-		}
-		if d.member {
-			d.say("")
+		if lack := d.lacksRoom(ctx); lack != "" {
+			d.say(lack)
 			continue
 		}
 		err := d.dead()
@@ -73,6 +73,9 @@ func (d *disk) Run(ctx context.Context) error {
 		}
 		if ctx.Err() == nil {
 			d.say(d.lacks(err))
+		}
+		if streams.OutOfRoom(err) { // it answers: it is not dead
+			continue
 		}
 		if d.server != nil && ctx.Err() == nil && time.Since(restarted) >= pause {
 			restarted, pause = time.Now(), min(max(2*pause, 5*time.Second), 2*time.Minute)
@@ -93,19 +96,35 @@ func (d *disk) lacks(err error) string {
 	return "the stream store does not take writes: " + err.Error()
 }
 
-// short reports whether less than 2 % of the disk is left, or less than 64 MiB of a large one.
-func (d *disk) short() (bool, uint64) {
-	if d.server == nil {
-		return false, 0
+// lacksRoom says that the disk or the store is full but for a reserve, or nothing.
+func (d *disk) lacksRoom(ctx context.Context) string {
+	if d.server != nil {
+		if free, size, err := streams.DiskSpace(d.dir); err == nil && free < streams.Reserve(size) { // without an answer the probe tells
+			return fmt.Sprintf("the disk of the data directory is full: %s are left. Make room on it", bytesOf(free))
+		}
 	}
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(d.dir, &s); err != nil {
-		return false, 0 // the probe tells
+	room, err := d.room(ctx)
+	if err != nil {
+		return "" // the probe tells
 	}
-	size := uint64(s.Bsize) //nolint:gosec // a block size is positive
-	free, total := s.Bavail*size, s.Blocks*size
-	return free < min(total/50, 64<<20), free
+	d.has.Store(&room)
+	if !room.Full() {
+		return ""
+	}
+	return fmt.Sprintf("the store of the streams is full: they have %s of %s. Discard dead letters, purge what is not needed (nats stream report), lower store.events, or give it more (store.max)", bytesOf(room.Used), bytesOf(room.Limit))
 }
+
+func (d *disk) room(ctx context.Context) (streams.Room, error) {
+	if d.server != nil {
+		return d.server.Store()
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	return d.account(ctx)
+}
+
+// bytesOf is a number of bytes for people.
+func bytesOf(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
 // dead is why the embedded server's store does not work: each stream dies on its own, and the probe has only one.
 func (d *disk) dead() error {
@@ -119,6 +138,9 @@ func (d *disk) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	m, err := d.nc.RequestWithContext(ctx, d.subject, []byte(time.Now().UTC().Format(time.RFC3339Nano)))
+	if err != nil && d.member && d.nc.IsConnected() {
+		return nil // others may have no leader for a while, and tell
+	}
 	if err != nil {
 		return err
 	}
@@ -138,4 +160,24 @@ func (d *disk) say(reason string) {
 		d.log.Error("commands are refused", "reason", reason)
 	}
 	d.reason.Store(&reason)
+}
+
+var (
+	storeDesc = prometheus.NewDesc("instar_store_bytes", "What all streams of the embedded server, or of the account, have.", nil, nil)
+	limitDesc = prometheus.NewDesc("instar_store_limit_bytes", "What they may have. Commands are refused a little before.", nil, nil)
+)
+
+// Describe and Collect make it a collector.
+func (d *disk) Describe(ch chan<- *prometheus.Desc) { ch <- storeDesc; ch <- limitDesc }
+
+// Collect shows the last look.
+func (d *disk) Collect(ch chan<- prometheus.Metric) {
+	room := d.has.Load()
+	if room == nil {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(storeDesc, prometheus.GaugeValue, float64(room.Used))
+	if room.Limit > 0 {
+		ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(room.Limit))
+	}
 }

@@ -48,11 +48,17 @@ func (a *app) startGateway(context.Context) error {
 
 // startDisk watches the store.
 func (a *app) startDisk(ctx context.Context) error {
-	nc, _, err := a.connect("probe")
+	nc, js, err := a.connect("probe")
 	if err != nil {
 		return err
 	}
-	a.disk = &disk{dir: a.cfg.Data, server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	account := func(ctx context.Context) (streams.Room, error) {
+		return streams.AccountRoom(ctx, js, a.cfg.NATS.Replicas)
+	}
+	a.disk = &disk{account: account, dir: a.cfg.Data, server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	if room, err := a.disk.room(ctx); err == nil {
+		a.disk.has.Store(&room)
+	}
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
 }

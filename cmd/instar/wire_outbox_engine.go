@@ -40,7 +40,7 @@ func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, e
 		}
 		return &relay.Relay{
 			Config: config, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.replicas(),
-			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Log: o.a.log,
+			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Gate: o.a.disk.err, Log: o.a.log,
 			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Life: config.Lease / 3, Log: o.a.log},
 		}, nil
 	}}

@@ -22,7 +22,7 @@ func TestPendingOfDurableConsumers(t *testing.T) {
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
 	names := streams.Names{}
-	_, err = streams.Ensure(t.Context(), js, streams.Plan{Names: names})
+	_, err = streams.Ensure(t.Context(), js, streams.Plan{Names: names, Events: 1 << 20})
 	require.NoError(t, err)
 	for i := range 3 {
 		_, err := js.Publish(t.Context(), names.Event("thing", "default.a", "made"), []byte{byte('0' + i)})
@@ -47,16 +47,24 @@ func TestPendingOfDurableConsumers(t *testing.T) {
 	require.NoError(t, registry.Register(p))
 	asked := nc.Stats().OutMsgs
 	p.once(t.Context())
-	require.Equal(t, asked+6, nc.Stats().OutMsgs, "two requests for each stream, however many consumers it has")
+	require.Equal(t, asked+8, nc.Stats().OutMsgs, "two requests for each stream, however many consumers it has")
 	for range 3 { // a scrape asks nobody
 		families, err := registry.Gather()
 		require.NoError(t, err)
-		require.Len(t, families, 1)
-		shown := map[string]float64{}
-		for _, m := range families[0].GetMetric() {
-			shown[m.GetLabel()[0].GetName()+"="+m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		shown := map[string]map[string]float64{}
+		for _, family := range families {
+			of := map[string]float64{}
+			for _, m := range family.GetMetric() {
+				of[m.GetLabel()[0].GetName()+"="+m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+			shown[family.GetName()] = of
 		}
-		require.Equal(t, map[string]float64{"consumer=p00": 0, "consumer=reader": 2}, shown)
+		require.Equal(t, map[string]float64{"consumer=p00": 0, "consumer=reader": 2}, shown["instar_consumer_pending"])
+		require.Greater(t, shown["instar_stream_bytes"]["stream=EVENTS"], 100.)
+		require.Zero(t, shown["instar_stream_bytes"]["stream=COMMANDS"])
+		require.Equal(t, map[string]float64{"stream=EVENTS": 1 << 20}, shown["instar_stream_limit_bytes"])
+		require.Greater(t, shown["instar_stream_oldest_seconds"]["stream=EVENTS"], 0.)
+		require.Zero(t, shown["instar_stream_oldest_seconds"]["stream=DEAD_LETTERS"])
 	}
-	require.Equal(t, asked+6, nc.Stats().OutMsgs)
+	require.Equal(t, asked+8, nc.Stats().OutMsgs)
 }

@@ -59,6 +59,7 @@ type publisher struct {
 	fsync bool // the server syncs every write: atomic batches share one
 	enc   *encoder
 	wait  time.Duration
+	gate  func() error // may be nil
 
 	inbox string
 	sub   *nats.Subscription
@@ -114,6 +115,11 @@ func (p *publisher) begin() string {
 // its session, so that nothing is stored once another relay has written one.
 func (p *publisher) publish(ctx context.Context, items []item, marks []*session) (int, error) {
 	n := len(items) + len(marks)
+	if p.gate != nil && n > 0 {
+		if err := p.gate(); err != nil {
+			return 0, fmt.Errorf("%w: %w", errDoubt, err)
+		}
+	}
 	switch {
 	case n == 0:
 		return 0, nil

@@ -30,6 +30,7 @@ type Relay struct {
 	Leases   Leases        // nil is Alone
 	Node     string        // shown as the owner of its shards
 	Meter    Meter         // nil measures nothing
+	Gate     func() error  // why nothing is to be stored now; nil, or a nil error, is that it may be
 	Log      *slog.Logger  // nil says nothing
 
 	once  sync.Once
@@ -289,7 +290,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	if s.count, s.live = 1, 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
 		s.count, s.live = how.read, how.shards
 	}
-	pub := &publisher{nc: r.NC, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
+	pub := &publisher{nc: r.NC, gate: r.Gate, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
 	pub.enc.structured = r.Config.Structured
 	if r.tamper != nil {
 		r.tamper(pub)
