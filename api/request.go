@@ -109,7 +109,7 @@ func (q *request) classify(err error) *Problem {
 	switch {
 	case errors.Is(err, context.Canceled) && q.ctx().Err() != nil:
 		return unavailable("the request was given up") // nobody reads it
-	case errors.Is(err, streams.ErrGated): // whoever closed the gate has told why
+	case errors.Is(err, streams.ErrGated) && q.o.NC.IsConnected(): // whoever closed the gate has told why
 		return gated()
 	case errors.Is(err, streams.ErrUnanswered), errors.Is(err, streams.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
