@@ -35,13 +35,9 @@ func (r Room) Full() bool { return r.Limit > 0 && r.Used >= r.Limit-Reserve(r.Li
 
 // Store is what the server's streams use, and may use. Of a member that is its own store, not those of the others.
 func (s *Server) Store() (Room, error) {
-	srv := s.running()
-	if srv == nil {
-		return Room{}, errors.New("streams: the embedded NATS server is restarting")
-	}
-	info, err := srv.Jsz(&server.JSzOptions{})
+	_, info, err := s.jsz(server.JSzOptions{})
 	if err != nil {
-		return Room{}, fmt.Errorf("streams: cannot ask the embedded NATS server for its store: %w", err)
+		return Room{}, err
 	}
 	return Room{Used: int64(min(info.Store, 1<<62)), Limit: info.Config.MaxStore}, nil //nolint:gosec // bounded
 }
