@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"math"
+	"net"
 	"net/url"
 	"os"
 	"slices"
