@@ -79,7 +79,8 @@ create function outbox_settings_renew() returns void language plpgsql volatile s
 declare
     how outbox_settings;
 begin
-    select * into strict how from outbox_settings;
+    lock table outbox_settings in access exclusive mode; -- truncate takes it, too late: what somebody else changed before that would be undone
+    select * into strict how from outbox_settings for update; -- and fails where the snapshot is older than such a change
     truncate outbox_settings;
     insert into outbox_settings select how.*;
 end
