@@ -24,7 +24,7 @@ func (s *shop) loses(named func(*Relay)) {
 }
 
 // Appending is refused once the slot is gone, also while a transaction is open that has appended before. Those that see what
-// was before are refused as soon as none is.
+// was before are refused as soon as none is, also by the next relay, where one ends before that.
 func TestALostSlotRefusesWhileATransactionIsOpen(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
@@ -40,15 +40,20 @@ func TestALostSlotRefusesWhileATransactionIsOpen(t *testing.T) {
 	const one = `select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}')`
 	old := begin(pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, `select count(*) from pg_class`)
 	open := begin(pgx.TxOptions{}, one)
-	again := s.relay(outbox.WAL, named)
-	ended := make(chan error, 1)
-	go func() { ended <- again.Run(s.ctx) }()
+	stop := s.run(s.relay(outbox.WAL, named))
 	require.Eventually(t, func() bool {
 		_, err := s.pool.Exec(s.ctx, one)
 		return err != nil
 	}, waitFor, tick)
 	_, err := s.pool.Exec(s.ctx, one)
 	require.ErrorContains(t, err, "OB002")
+	require.NoError(t, stop())
+	next := s.relay(outbox.WAL, named)
+	ended := make(chan error, 1)
+	go func() { ended <- next.Run(s.ctx) }()
+	require.Eventually(t, func() bool {
+		return s.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) > 0
+	}, waitFor, tick)
 	require.NoError(t, open.Rollback(s.ctx))
 	require.ErrorIs(t, <-ended, errLostSlot)
 	_, err = old.Exec(s.ctx, one)

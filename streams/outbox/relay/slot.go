@@ -89,14 +89,19 @@ const (
 
 // refuseAppends lets nothing be emitted while there is no slot that sees it: it was dropped, lost, or is in the cluster that the
 // tables were restored from. Transactions in repeatable read or serializable that began before are refused as well, unless one that
-// has appended stays open for longer than it is tried, or the role of the relay may not.
+// has appended stays open for longer than it is tried, or the role of the relay may not. So it is tried by each relay that finds
+// that a slot was read and none is: nobody knows whether an earlier one has come so far.
 func (r *Relay) refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
-	tag, err := pool.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
+	_, err := pool.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
 		and not exists (select from pg_replication_slots where slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost')`)
 	if err != nil {
 		return fmt.Errorf("relay: cannot say that the WAL is not read: %w", err)
 	}
-	if tag.RowsAffected() == 0 {
+	var gone bool
+	if err := pool.QueryRow(ctx, `select wal_slot is null and exists (select from outbox_stream where mode = 'wal' and slot <> '') from outbox_settings`).Scan(&gone); err != nil {
+		return fmt.Errorf("relay: cannot ask whether the WAL is read: %w", err)
+	}
+	if !gone {
 		return nil
 	}
 	for try := range renewTries {
@@ -115,7 +120,7 @@ func (r *Relay) refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
 		}
 	}
 	if err != nil {
-		r.Log.Warn("the slot is gone and appending is refused, but not in transactions in repeatable read or serializable that began before", "error", err)
+		r.Log.Warn("the slot is gone and appending is refused, but maybe not in transactions in repeatable read or serializable that began before", "error", err)
 	}
 	return nil
 }
