@@ -55,6 +55,9 @@ func (e *claimEngine) serve(ctx context.Context) error {
 	if err == nil {
 		err = e.runLanes(ctx)
 	}
+	if errors.Is(err, ErrDrained) {
+		err = e.drained(ctx)
+	}
 	return e.shards.ended(ctx, err, false, e.leave)
 }
 
@@ -122,6 +125,18 @@ func (e *claimEngine) runLanes(ctx context.Context) error {
 		}
 	}
 	return first
+}
+
+// drained is ErrDrained, unless rows of former shards, which no lane claims, were made NEW again since the lanes were opened.
+func (e *claimEngine) drained(ctx context.Context) error {
+	now, err := readSettings(ctx, e.store.Pool)
+	switch {
+	case err != nil:
+		return err
+	case now.read > e.parts:
+		return errSettings
+	}
+	return ErrDrained
 }
 
 // pause stops the lanes for a moment: to look after the lease, and to write the marker when it is due.

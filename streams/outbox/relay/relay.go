@@ -215,6 +215,9 @@ func (r *Relay) Run(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, errSettings):
+			r.Log.Info("the settings of the database were changed: the relay goes on with the new ones")
+			continue
 		}
 		r.problem(err)
 		r.restarts.Add(1)

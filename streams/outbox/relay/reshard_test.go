@@ -108,11 +108,20 @@ func TestRowsOfFormerShardsAreClaimed(t *testing.T) {
 	const anew = `update outbox_event set status = 'NEW', next_retry_at = now() where shard > 1`
 	s.exec(anew)
 	require.Positive(t, s.status().Lag)
-	s.run(s.relay(outbox.Claim))
+	stop = s.run(s.relay(outbox.Claim))
 	for n := range 12 {
 		s.add(fmt.Sprint("o-", n), 100+n)
 	}
 	s.allSent()
 	s.exec(anew)
 	s.allSent()
+	require.NoError(t, stop())
+	r := s.relay(outbox.Claim)
+	stop = s.run(r)
+	s.opened(r)
+	s.exec(anew)
+	require.NoError(t, r.Drain(s.ctx))
+	require.ErrorIs(t, stop(), ErrDrained)
+	require.Zero(t, s.count(`select count(*) from outbox_event where status <> 'SENT'`))
+	require.Zero(t, r.restarts.Load(), "faults")
 }

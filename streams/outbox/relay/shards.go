@@ -212,7 +212,7 @@ func (l *shards) await(ctx context.Context, poll time.Duration) error {
 // what was stored, and another relay gets the shard that it has taken.
 func (l *shards) ended(ctx context.Context, err error, begun bool, leave func(context.Context, error) error) error {
 	switch {
-	case errors.Is(err, ErrDrained), ctx.Err() != nil && !begun && !errors.Is(err, errDoubt):
+	case errors.Is(err, ErrDrained), errors.Is(err, errSettings), ctx.Err() != nil && !begun && !errors.Is(err, errDoubt):
 		return leave(ctx, err)
 	case errors.Is(err, errFenced):
 		l.yield(context.WithoutCancel(ctx))
