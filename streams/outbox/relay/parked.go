@@ -24,6 +24,11 @@ type parking struct {
 	left     time.Duration
 }
 
+// parking is its aggregate, which waits behind it.
+func (r *row) parking() *parking {
+	return &parking{agg: r.aggregate(), shard: r.shard, key: r.key(), event: r.ID.String(), num: r.num, attempts: r.attempts}
+}
+
 // triedAtOnce is how many aggregates are tried in one batch, at most.
 const triedAtOnce = 100
 
@@ -239,8 +244,9 @@ func (l *lot) again(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if rows = l.passed(rows); len(rows) == 0 {
-		return nil
+	rows, others := l.passed(rows)
+	if err := l.follow(ctx, others); err != nil || len(rows) == 0 {
+		return err
 	}
 	some = headsOf(some, rows)
 	if err := countTries(ctx, l.pool, some, l.backoff); err != nil {
@@ -261,16 +267,35 @@ func (l *lot) again(ctx context.Context) (err error) {
 }
 
 // passed leaves out rows that are read again, with all that follows of their aggregates: until then no marker is past them, and the
-// next session would publish them once more. So it does with rows of a shard that is not held, which go first.
-func (l *lot) passed(rows []*row) []*row {
+// next session would publish them once more. So it does with what follows rows of a shard that is not held, which go first; those are
+// returned as well.
+func (l *lot) passed(rows []*row) (left, others []*row) {
 	ahead := map[aggregate]bool{}
-	return slices.DeleteFunc(rows, func(r *row) bool {
-		if h := l.shards.open(r.shard); !ahead[r.aggregate()] && (h == nil || h.s.ahead(r.key(), r.ID.String())) {
-			ahead[r.aggregate()] = true
+	for _, r := range rows {
+		switch h := l.shards.open(r.shard); {
+		case ahead[r.aggregate()]:
+			continue
+		case h == nil:
+			others = append(others, r)
+		case h.s.ahead(r.key(), r.ID.String()):
 			l.postpone(l.r.Config.Poll)
+		default:
+			left = append(left, r)
+			continue
 		}
-		return ahead[r.aggregate()]
-	})
+		ahead[r.aggregate()] = true
+	}
+	return left, others
+}
+
+// follow lets aggregates wait behind rows that another relay has parked.
+func (l *lot) follow(ctx context.Context, others []*row) error {
+	var behind []*parking
+	for _, r := range others {
+		behind = append(behind, l.parked[r.aggregate()])
+		l.keepAside(r.parking())
+	}
+	return unpromote(ctx, l.pool, behind)
 }
 
 // headsOf are the aggregates of which there are rows.
@@ -330,7 +355,7 @@ func (l *lot) advance(ctx context.Context, some []*parking, done []*row, refused
 		}
 		for _, p := range some {
 			if bad := refused[p.agg]; bad.row != nil {
-				if err := l.keep(ctx, tx, p, bad); err != nil {
+				if err := l.keep(ctx, tx, bad); err != nil {
 					return err
 				}
 			}
@@ -345,7 +370,7 @@ func (l *lot) advance(ctx context.Context, some []*parking, done []*row, refused
 }
 
 // keep leaves an aggregate parked at the row that was refused.
-func (l *lot) keep(ctx context.Context, tx pgx.Tx, p *parking, bad refusal) error {
+func (l *lot) keep(ctx context.Context, tx pgx.Tx, bad refusal) error {
 	r := bad.row
 	state, wait := outbox.StateFailed, l.backoff(max(r.attempts, 1))
 	if r.attempts >= l.r.Config.Attempts {
@@ -354,7 +379,7 @@ func (l *lot) keep(ctx context.Context, tx pgx.Tx, p *parking, bad refusal) erro
 	} else {
 		l.postpone(wait)
 	}
-	p.shard, p.key, p.event, p.num, p.attempts = r.shard, r.key(), r.ID.String(), r.num, r.attempts
+	l.keepAside(r.parking()) // p stays where it was: what was owed is of that shard
 	return updateFailed(ctx, tx, r, state, wait, bad.why.Error())
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,42 +59,73 @@ func (s *shop) parks(n int) {
 	require.Eventually(s.t, func() bool { return s.count(`select count(*) from outbox_parked`) == n }, waitFor, tick)
 }
 
-// What is parked in a former shard holds up what is appended for its aggregate since.
+// What is parked in a former shard holds up what is appended for its aggregate since. A relay that ends before it has heard what became
+// of both leaves the next one nothing to read back for ever.
 func TestAParkedRowOfAFormerShardIsNotOvertaken(t *testing.T) {
 	t.Parallel()
 	s, id := crossed(t)
-	s.run(s.relay(outbox.Log, tireless))
+	stop := s.run(s.relay(outbox.Log, tireless))
 	s.parks(2)
-	s.add(id, 4)
+	s.exec(`select outbox_append('order', $1, 'order.new', '{"n": 4}')`, id)
 	s.add("beside", 5)
 	require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)
 	require.Empty(t, s.numbered(id))
+	require.NoError(t, stop())
 	s.takes()
-	require.Eventually(t, func() bool { return strings.Count(s.numbered(id), " ") == 2 }, waitFor, tick)
-	require.Equal(t, "1 2 4", s.numbered(id))
+	s.ends(outbox.Log, picky, "published parked", 5, func() {}, func() {})
+	stop = s.run(s.relay(outbox.Log, picky))
+	s.parks(1)
+	require.Equal(t, "1 2", s.numbered(id))
+	require.NoError(t, stop())
+	o := s.opener("b", s.can, false)
+	last, _, err := o.last(s.ctx, o.subject(3))
+	require.NoError(t, err)
+	require.True(t, last.Clean, last)
+	s.exec(`update outbox_parked set next_retry_at = now()`)
+	s.run(s.relay(outbox.Log))
 	s.parks(0)
+	require.Equal(t, "1 2 4", s.numbered(id))
 }
 
-// Two nodes have one of its shards each: the later rows wait for the earlier ones.
+// Two nodes have one of its shards each: the later rows wait for the earlier ones, whichever were parked first, and a relay that has
+// only the later ones is drained all the same.
 func TestAnAggregateIsParkedInShardsOfTwoNodes(t *testing.T) {
 	t.Parallel()
-	s, id := crossed(t)
-	s.run(s.relay(outbox.Log, tireless, granting("b", 3)))
-	s.parks(2)
-	s.run(s.relay(outbox.Log, tireless, granting("a", 0, 1, 2)))
-	s.large(id, 4)
-	s.add("beside", 5)
-	require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)
-	s.parks(3)
-	s.add(id, 6)
-	s.parks(4)
-	s.takes()
-	require.Eventually(t, func() bool { return strings.Count(s.numbered(id), " ") == 3 }, waitFor, tick)
-	require.Equal(t, "1 2 4 6", s.numbered(id))
-	s.parks(0)
+	for _, first := range []string{"earlier", "later"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			s, id := crossed(t)
+			a, b := s.relay(outbox.Log, tireless, granting("a", 0, 1, 2)), s.relay(outbox.Log, tireless, granting("b", 3))
+			if first == "earlier" {
+				s.run(b)
+				s.parks(2)
+			}
+			stop := s.run(a)
+			s.large(id, 4)
+			if first == "later" {
+				s.parks(1)
+				s.run(b)
+			}
+			s.parks(3)
+			s.add("beside", 5)
+			require.Eventually(t, func() bool { return strings.HasSuffix(s.numbered("beside"), "5") }, waitFor, tick)
+			s.add(id, 6)
+			s.parks(4)
+			ctx, cancel := context.WithTimeout(s.ctx, waitFor)
+			defer cancel()
+			require.NoError(t, a.Drain(ctx))
+			require.ErrorIs(t, stop(), ErrDrained)
+			s.takes()
+			s.run(s.relay(outbox.Log, tireless, granting("a", 0, 1, 2)))
+			require.Eventually(t, func() bool { return strings.Count(s.numbered(id), " ") == 3 }, waitFor, tick)
+			require.Equal(t, "1 2 4 6", s.numbered(id))
+			s.parks(0)
+		})
+	}
 }
 
-// Rows of mode claim that are NEW again behind a change to fewer shards are published like others, and counted, whether a relay runs or not.
+// Rows of mode claim that are NEW again behind a change to fewer shards are published like others, and counted, whether a relay runs, is
+// drained, or not.
 func TestRowsOfFormerShardsAreClaimed(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Claim)
