@@ -141,26 +141,36 @@ func TestWhatWasParkedInAnotherCluster(t *testing.T) {
 	require.Equal(t, "1 2 3", s.numbered("o-1"))
 }
 
-// What is discarded while it is published is in the stream, and is shown so.
+// What is discarded while it is published is in the stream, and is shown so, also where the relay ends before it has heard of either.
 func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Log)
-	r := s.relay(outbox.Log)
+	stop := s.run(s.relay(outbox.Log))
+	s.exec(`select outbox_append('order', 'o-' || n, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour') from generate_series(1, 2) as n`)
+	s.parks(2)
+	require.NoError(t, stop())
+	discard := func(id string) func() {
+		s.due(id)
+		return func() {
+			s.exec(`update outbox_parked set state = 'FAILED' where aggregate_id = $1`, id) // as after a refusal
+			s.discard()
+		}
+	}
+	sent := func(n int) {
+		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_event_status where status = 'SENT'`) == n }, waitFor, tick)
+		require.Equal(t, n, s.stored())
+	}
+	r, first := s.relay(outbox.Log), discard("o-1")
 	var once sync.Once
 	r.hook = func(at string) {
 		if at == "published parked" {
-			once.Do(func() {
-				s.exec(`update outbox_parked set state = 'FAILED'`) // as after a refusal
-				s.discard()
-			})
+			once.Do(first)
 		}
 	}
-	s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '300 milliseconds')`)
-	s.run(r)
-	s.eventually(1)
-	status := func() (is string) {
-		require.NoError(t, s.pool.QueryRow(s.ctx, `select status from outbox_event_status`).Scan(&is))
-		return is
-	}
-	require.Eventually(t, func() bool { return status() == outbox.StateSent }, waitFor, tick)
+	stop = s.run(r)
+	sent(1)
+	require.NoError(t, stop())
+	s.ends(outbox.Log, func(*Relay) {}, "published parked", 0, discard("o-2"), func() {})
+	s.run(s.relay(outbox.Log))
+	sent(2)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -36,12 +37,12 @@ const sqlPublished = `
 
 // sqlPublishedBeside says of rows that were discarded while they were published that they are in the stream.
 const sqlPublishedBeside = `
-	update outbox_late t set marker = w.marker, sent_at = now() from unnest($1::smallint[], $2::bigint[], $3::bigint[]) as w (part, num, marker)
-	where t.shard = w.part and t.seq = w.num and t.marker is null`
+	update outbox_late t set marker = w.marker, sent_at = now() from unnest($1::smallint[], $2::bigint[], $3::uuid[], $4::bigint[]) as w (part, num, id, marker)
+	where t.shard = w.part and t.seq = w.num and t.event_id = w.id and t.marker is null`
 
 const (
 	sqlLate      = `select seq, event_id, ` + sqlKey + `, marker from outbox_late where shard = $1 and marker >= $2 and (message is not null) = $3`
-	sqlDiscarded = `select event_id::text, ` + sqlKey + ` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`
+	sqlDiscarded = `select seq, event_id, ` + sqlKey + ` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`
 )
 
 // reclaim parks again what was published behind the position of a session and is missing in what it has read back. What lies
@@ -140,14 +141,22 @@ func (s *session) ahead(key, event string) bool {
 }
 
 // spare takes what was discarded for stored where it will be read once more: a relay that is killed, or a stream that is set
-// back, leaves a position before it.
+// back, leaves a position before it. What an earlier session published before that is sent.
 func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
 	rows, err := pool.Query(ctx, sqlDiscarded, s.shard, s.o.mode == string(outbox.WAL))
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
-	var id, key string
-	if _, err := pgx.ForEachRow(rows, []any{&id, &key}, func() error {
+	var seqs, markers []int64
+	var ids []uuid.UUID
+	var seq int64
+	var id uuid.UUID
+	var key string
+	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &key}, func() error {
+		if there, ok := s.seen[key]; ok && there.id == id.String() {
+			seqs, ids, markers = append(seqs, seq), append(ids, id), append(markers, int64(there.at)) //nolint:gosec // a stream has fewer messages
+			return nil
+		}
 		pos, err := parsePosition(key)
 		if err != nil || !pos.after(s.pos) {
 			return err
@@ -155,13 +164,19 @@ func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
 		if s.seen == nil {
 			s.seen = map[string]stored{}
 		}
-		s.seen[key] = stored{id: id}
+		s.seen[key] = stored{id: id.String()}
 		if pos.after(s.seenTo) {
 			s.seenTo = pos
 		}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
+	}
+	if len(seqs) == 0 {
+		return nil
+	}
+	if _, err := pool.Exec(ctx, sqlPublishedBeside, slices.Repeat([]int{s.shard}, len(seqs)), seqs, ids, markers); err != nil {
+		return fmt.Errorf("relay: cannot write outbox_late: %w", err)
 	}
 	return nil
 }

@@ -294,13 +294,13 @@ func deletePublished(ctx context.Context, db database, done []*row, after func(r
 	if len(done) == 0 {
 		return nil
 	}
-	shards, seqs, markers := make([]int, len(done)), make([]int64, len(done)), make([]int64, len(done))
+	shards, seqs, ids, markers := make([]int, len(done)), make([]int64, len(done)), make([]uuid.UUID, len(done)), make([]int64, len(done))
 	for i, r := range done {
-		shards[i], seqs[i], markers[i] = r.shard, r.num, int64(after(r)) //nolint:gosec // a stream has fewer messages
+		shards[i], seqs[i], ids[i], markers[i] = r.shard, r.num, r.ID, int64(after(r)) //nolint:gosec // a stream has fewer messages
 	}
 	tag, err := db.Exec(ctx, sqlPublished, shards, seqs, markers)
 	if err == nil && tag.RowsAffected() < int64(len(done)) { // the others were discarded meanwhile, and are in the stream
-		_, err = db.Exec(ctx, sqlPublishedBeside, shards, seqs, markers)
+		_, err = db.Exec(ctx, sqlPublishedBeside, shards, seqs, ids, markers)
 	}
 	return err
 }
