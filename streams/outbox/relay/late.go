@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -183,7 +184,7 @@ func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
 
 // oldest is the sequence of the first message that the stream still has.
 func (o *opener) oldest(ctx context.Context) (uint64, error) {
-	stream, err := o.js.Stream(ctx, o.stream.Name)
+	stream, err := streams.Led(ctx, o.js, o.stream.Name)
 	if err != nil {
 		return 0, fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
 	}

@@ -114,7 +114,7 @@ func (o *opener) alone(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(o.stream.Prefix+"-pos."+o.source+".>"))
+	info, err := streams.LeadersInfo(ctx, stream, jetstream.WithSubjectFilter(o.stream.Prefix+"-pos."+o.source+".>"))
 	if err != nil {
 		return fmt.Errorf("relay: cannot look for positions of %s: %w", o.source, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // A stream can be set back: restored from a backup, made anew, or cut short with a disk. What was stored since counts as
@@ -85,7 +87,7 @@ func (o *opener) notSetBack(ctx context.Context, pool *pgxpool.Pool, shard int) 
 		return false, back
 	}
 	// Without any marker they were purged on purpose, or are older than the stream keeps messages; or the stream is another one.
-	stream, err := o.js.Stream(ctx, o.stream.Name)
+	stream, err := streams.Led(ctx, o.js, o.stream.Name)
 	if err != nil {
 		return false, fmt.Errorf("relay: cannot open stream %s: %w", o.stream.Name, err)
 	}

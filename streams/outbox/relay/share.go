@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // presence is what a relay says of itself to the others of its source, under a key that ends by itself.
@@ -72,7 +74,7 @@ func (l *NATSLeases) meet(ctx context.Context, held int) (map[string]int, error)
 	if err != nil {
 		return nil, err
 	}
-	info, err := bucket.Info(ctx, jetstream.WithSubjectFilter(l.key("nodes.*")))
+	info, err := streams.LeadersInfo(ctx, bucket, jetstream.WithSubjectFilter(l.key("nodes.*")))
 	if err != nil {
 		return nil, err
 	}
