@@ -160,7 +160,9 @@ func TestLogParksAnAggregate(t *testing.T) {
 func TestLogNotBeforeItsTime(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Log)
-	s.run(s.relay(outbox.Log))
+	r := s.relay(outbox.Log)
+	s.run(r)
+	s.opened(r)
 	began := time.Now()
 	s.exec(`select outbox_append('order', 'o-1', 'order.later', '{}', not_before => now() + interval '2 seconds')`)
 	s.add("o-1", 2)
