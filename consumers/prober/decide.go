@@ -43,7 +43,7 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	case !held && (d.Policy.NoFlap || d.Protected || t.zone.protects()), score < d.FlapHigh():
 		return false
 	}
-	if input == instance.ReportFlap && (!l.trusted(t.zone, now) || t.state != instance.Flapping && !t.mayHold()) {
+	if input == instance.ReportFlap && (!l.trusted(t.zone, now) || t.state != instance.Flapping && !l.mayHold(t, now)) {
 		return false
 	}
 	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
@@ -53,10 +53,11 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 // no change for that reason.
 const leastResults = 11
 
-// unrest is the score of one that is held down as far as it is known, else the highest. What falls silent changes no more.
+// unrest is the score of one that is held down as far as it is known, else the highest. What falls silent changes no more,
+// unless it is this node that hears nothing.
 func (l *loop) unrest(t *tracked, now time.Duration) float64 {
 	switch {
-	case t.kind == instance.CheckTTL && l.goneAt(t) <= now:
+	case t.kind == instance.CheckTTL && l.NC.IsConnected() && l.goneAt(t) <= now:
 		return 0
 	case t.flaps.Len() < leastResults:
 		return 100

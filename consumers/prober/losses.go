@@ -167,23 +167,31 @@ func (t *tracked) underway(reports ...string) bool {
 }
 
 // mayHold reports whether one more instance of a zone may be held down for flapping, and is not the last of its service
-// that clients find: others count that have a weight and of which nothing says that they will not be found any more.
-func (t *tracked) mayHold() bool {
-	held, total, others, now := 1, 0, 0, time.Now()
+// that clients find.
+func (l *loop) mayHold(t *tracked, now time.Duration) bool {
+	held, total := 1, 0
 	for m := range t.service.members {
-		if !m.owned || !m.active() {
+		if !m.owned || !m.active() || m.zone != t.zone {
 			continue
 		}
-		down := m != t && (m.state == instance.Flapping || m.underway(instance.ReportFlap))
-		if m != t && !down && m.found() && !m.underway(instance.ReportFailed, instance.ReportMissed) && instance.Weight(&m.rec.Data, m.state, m.rec.Since, now) > 0 {
-			others++
-		}
-		if m.zone != t.zone {
-			continue
-		}
-		if total++; down {
+		if total++; m != t && (m.state == instance.Flapping || m.underway(instance.ReportFlap)) {
 			held++
 		}
 	}
-	return others > 0 && held <= bound(total)
+	return held <= bound(total) && l.accompanied(t, now)
+}
+
+// accompanied reports whether clients find another one of its service: one that has a weight and of which nothing says
+// that it will not be found any more, be it that it only waits for its turn to go.
+func (l *loop) accompanied(t *tracked, now time.Duration) bool {
+	clock := time.Now()
+	for m := range t.service.members {
+		switch {
+		case m == t, !m.owned, !m.found(), m.underway(instance.ReportFailed, instance.ReportMissed, instance.ReportFlap):
+		case !m.rec.Data.Protected && !m.zone.protects() && l.lost(m, now) != nil:
+		case instance.Weight(&m.rec.Data, m.state, m.rec.Since, clock) > 0:
+			return true
+		}
+	}
+	return false
 }

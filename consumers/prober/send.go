@@ -111,7 +111,7 @@ func (l *loop) pump() {
 		l.asking.waiting[0] = ask{}
 		l.asking.waiting = l.asking.waiting[1:]
 		if !l.holds(&a) {
-			if a.t != nil && !a.t.gone() {
+			if a.t != nil {
 				a.t.asking, a.t.sent = false, saying{}
 				a.t.stays()
 				l.plan(a.t, l.now())
@@ -156,7 +156,11 @@ func (l *loop) answered(a *answer) {
 		return
 	}
 	t := a.t
-	if t.asking = false; t.gone() {
+	t.asking = false
+	if a.err == nil && a.answer.Outcome != machines.Applied {
+		t.stays() // also one that somebody else ended
+	}
+	if t.gone() {
 		return
 	}
 	if a.err != nil {
@@ -171,7 +175,6 @@ func (l *loop) answered(a *answer) {
 	case a.answer.Outcome == machines.Applied:
 		t.await, t.until = a.answer.Revision, now+awaitWithin
 	default: // somebody was faster, or there was nothing to change
-		t.stays()
 		l.log.Debug("a report changed nothing", "instance", t.key, "report", a.cmd.Name, "outcome", a.answer.Outcome, "refusal", a.answer.Refusal)
 	}
 	l.decide(t, now)

@@ -3,7 +3,6 @@ package prober
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -153,11 +152,21 @@ func TestARefusedTakeoutLeavesItsPlace(t *testing.T) {
 		"refused": func(l *still, first ask) {
 			l.answered(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
 		},
+		"ended by somebody else": func(l *still, first ask) {
+			l.end(first.t)
+			l.answered(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
+		},
 		"not sent": func(l *still, first ask) {
 			l.asking.waiting, l.asking.running = []ask{first}, 0
 			l.claims[first.fence.Partition]++
 			l.pump()
 			l.claims[first.fence.Partition]--
+			l.asking.running = 2 * maxAsking
+		},
+		"ended before it was sent": func(l *still, first ask) {
+			l.end(first.t)
+			l.asking.waiting, l.asking.running = []ask{first}, 0
+			l.pump()
 			l.asking.running = 2 * maxAsking
 		},
 	} {
@@ -240,36 +249,6 @@ func TestHowLongAnAnswerSpeaksForOthers(t *testing.T) {
 	l.fails(timedOut, rare[:2]...)
 	l.weigh(l.at)
 	require.True(t, often[0].zone.darkened())
-}
-
-// What is held down for flapping is never the last of its service that is found.
-func TestFlappingLeavesOne(t *testing.T) {
-	t.Parallel()
-	l := newStill(setup(t))
-	lone := l.instance("default.lone.a", instance.Healthy)
-	require.False(t, lone.mayHold())
-	pair := l.instances("default.pair", 2, instance.Healthy)
-	require.True(t, pair[0].mayHold())
-	pair[0].sent, pair[0].asking = saying{what: instance.ReportFlap}, true
-	require.False(t, pair[1].mayHold(), "the other one is on its way to be held down")
-	pair[0].asking, pair[0].state = false, instance.Flapping
-	require.False(t, pair[1].mayHold())
-	pair[0].state = instance.Unhealthy
-	require.False(t, pair[1].mayHold())
-	trio := l.instances("default.trio", 3, instance.Healthy)
-	trio[0].state = instance.Flapping
-	require.True(t, trio[2].mayHold())
-	for name, other := range map[string]func(*tracked){
-		"suspect":             func(it *tracked) { it.state = instance.Suspect },
-		"in maintenance":      func(it *tracked) { it.rec.Data.Maintenance = &instance.Maintenance{} },
-		"without weight":      func(it *tracked) { it.rec.Data.Pinned = new(int) },
-		"about to be failed":  func(it *tracked) { it.asking, it.sent.what = true, instance.ReportFailed },
-		"about to be suspect": func(it *tracked) { it.await, it.sent.what = it.revision+1, instance.ReportMissed },
-	} {
-		pair := l.instances("default."+strings.ReplaceAll(name, " ", "-"), 2, instance.Healthy)
-		other(pair[1])
-		require.False(t, pair[0].mayHold(), "the other one is %s", name)
-	}
 }
 
 // Who is deregistered by what this node reports, and is not known any more, keeps its place in the sweep; who is found again

@@ -1,0 +1,110 @@
+package prober
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/instance"
+)
+
+// beats makes it one that sends heartbeats.
+func beats(t *tracked) *tracked {
+	terms := *t.rec.Data.Terms
+	terms.Check = ttl("2s", "1s")
+	t.rec.Data.Terms, t.kind = &terms, instance.CheckTTL
+	return t
+}
+
+// unsteady makes its results change all the time.
+func unsteady(t *tracked) {
+	for n := range 21 {
+		t.flaps.Add(n%2 == 0)
+	}
+}
+
+// What is held down for flapping is never the last of its service that is found.
+func TestFlappingLeavesOne(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	l.at = time.Minute
+	lone := l.instance("default.lone.a", instance.Healthy)
+	require.False(t, l.mayHold(lone, l.at))
+	pair := l.instances("default.pair", 2, instance.Healthy)
+	require.True(t, l.mayHold(pair[0], l.at))
+	pair[0].sent, pair[0].asking = saying{what: instance.ReportFlap}, true
+	require.False(t, l.mayHold(pair[1], l.at), "the other one is on its way to be held down")
+	pair[0].asking, pair[0].state = false, instance.Flapping
+	require.False(t, l.mayHold(pair[1], l.at))
+	pair[0].state = instance.Unhealthy
+	require.False(t, l.mayHold(pair[1], l.at))
+	trio := l.instances("default.trio", 3, instance.Healthy)
+	trio[0].state = instance.Flapping
+	require.True(t, l.mayHold(trio[2], l.at))
+	for name, other := range map[string]func(*tracked){
+		"suspect":             func(it *tracked) { it.state = instance.Suspect },
+		"in maintenance":      func(it *tracked) { it.rec.Data.Maintenance = &instance.Maintenance{} },
+		"without weight":      func(it *tracked) { it.rec.Data.Pinned = new(int) },
+		"about to be failed":  func(it *tracked) { it.asking, it.sent.what = true, instance.ReportFailed },
+		"refusing in its turn":func(it *tracked) { l.fails(refused, it) },
+		"silent in its turn":   func(it *tracked) { beats(it).seen = 0 },
+		"about to be suspect": func(it *tracked) { it.await, it.sent.what = it.revision+1, instance.ReportMissed },
+	} {
+		pair := l.instances("default."+strings.ReplaceAll(name, " ", "-"), 2, instance.Healthy)
+		other(pair[1])
+		require.False(t, l.mayHold(pair[0], l.at), "the other one is %s", name)
+	}
+	guarded := l.instances("default.guarded", 2, instance.Healthy)
+	guarded[1].rec.Data.Protected = true
+	l.fails(refused, guarded[1])
+	require.True(t, l.mayHold(guarded[0], l.at), "the other one stays")
+}
+
+// Beside others that are dead in their zones, and go one after the other, one that flaps is what is left.
+func TestFlappingBesideTheDead(t *testing.T) {
+	t.Parallel()
+	l := newStill(setup(t))
+	var all []*tracked
+	for i := range 4 {
+		it := l.instance(fmt.Sprint("default.web.i-", i), instance.Healthy)
+		rec := *it.rec
+		rec.Data.Zone, rec.Generation = fmt.Sprint("z", i), 2
+		l.revision++
+		l.take(&kv.Item{Key: it.key, State: rec.State, Revision: l.revision, Value: &rec})
+		it.passes, it.answers = rec.Data.Rise(), l.at
+		all = append(all, it)
+	}
+	unsteady(all[0])
+	l.fails(refused, all[1:]...)
+	for _, it := range all[1:] {
+		l.decide(it, l.at)
+	}
+	require.Equal(t, []string{instance.ReportFailed, instance.ReportFailed}, l.sent(), "the third waits for the next sweep")
+	l.decide(all[0], l.at)
+	require.Empty(t, l.sent())
+	l.count(all[3], instance.Result{OK: true})
+	l.decide(all[0], l.at)
+	require.Equal(t, []string{instance.ReportFlap}, l.sent())
+}
+
+// While NATS is away, silence is this node's own.
+func TestSilenceOfADeafNodeIsNotCalm(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l := newStill(w)
+	held := beats(l.instance("default.web.a", instance.Flapping))
+	held.rec.Data.Flap = &instance.Flap{}
+	unsteady(held)
+	l.at += 10 * time.Second
+	l.NC = new(nats.Conn) // one that is not connected
+	l.decide(held, l.at)
+	require.Empty(t, l.sent())
+	l.NC = w.NC
+	l.decide(held, l.at)
+	require.Equal(t, []string{instance.ReportCalm}, l.sent())
+}
