@@ -31,11 +31,14 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 	}
 }
 
-// flaps reports that the results change too often, and of one that is held down also that they do not any more.
+// flaps reports that the results change too often, and of one that is held down also that they do not any more, or that
+// it is the last one.
 func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	d := &t.rec.Data
-	score, input := t.flaps.Score(), instance.ReportFlap
+	score, input, last := t.flaps.Score(), instance.ReportFlap, false
 	switch held := t.state == instance.Flapping; {
+	case held && l.isLast(t, now):
+		input, last = instance.ReportCalm, true
 	case held && d.Flap != nil && !d.Flap.Calm:
 		if score, input = l.unrest(t, now), instance.ReportCalm; score >= d.FlapLow() {
 			return false
@@ -46,7 +49,13 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	if input == instance.ReportFlap && (!l.trusted(t.zone, now) || t.state != instance.Flapping && !l.mayHold(t, now)) {
 		return false
 	}
-	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation})
+	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation, Last: last})
+}
+
+// isLast reports whether one that is held down answers, while clients find nobody else of its service: better one that
+// changes than none.
+func (l *loop) isLast(t *tracked, now time.Duration) bool {
+	return t.passes > 0 && l.lost(t, now) == nil && l.NC.IsConnected() && !l.accompanied(t, now)
 }
 
 // leastResults are those that tell of one that is held down whether it is calm: whoever has just begun to look has seen

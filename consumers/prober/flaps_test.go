@@ -47,13 +47,13 @@ func TestFlappingLeavesOne(t *testing.T) {
 	trio[0].state = instance.Flapping
 	require.True(t, l.mayHold(trio[2], l.at))
 	for name, other := range map[string]func(*tracked){
-		"suspect":             func(it *tracked) { it.state = instance.Suspect },
-		"in maintenance":      func(it *tracked) { it.rec.Data.Maintenance = &instance.Maintenance{} },
-		"without weight":      func(it *tracked) { it.rec.Data.Pinned = new(int) },
-		"about to be failed":  func(it *tracked) { it.asking, it.sent.what = true, instance.ReportFailed },
-		"refusing in its turn":func(it *tracked) { l.fails(refused, it) },
+		"suspect":              func(it *tracked) { it.state = instance.Suspect },
+		"in maintenance":       func(it *tracked) { it.rec.Data.Maintenance = &instance.Maintenance{} },
+		"without weight":       func(it *tracked) { it.rec.Data.Pinned = new(int) },
+		"about to be failed":   func(it *tracked) { it.asking, it.sent.what = true, instance.ReportFailed },
+		"refusing in its turn": func(it *tracked) { l.fails(refused, it) },
 		"silent in its turn":   func(it *tracked) { beats(it).seen = 0 },
-		"about to be suspect": func(it *tracked) { it.await, it.sent.what = it.revision+1, instance.ReportMissed },
+		"about to be suspect":  func(it *tracked) { it.await, it.sent.what = it.revision+1, instance.ReportMissed },
 	} {
 		pair := l.instances("default."+strings.ReplaceAll(name, " ", "-"), 2, instance.Healthy)
 		other(pair[1])
@@ -107,4 +107,41 @@ func TestSilenceOfADeafNodeIsNotCalm(t *testing.T) {
 	l.NC = w.NC
 	l.decide(held, l.at)
 	require.Equal(t, []string{instance.ReportCalm}, l.sent())
+}
+
+// One that is held down and becomes the last that clients could find is let go, if it answers, and is not held again for
+// what it did before.
+func TestTheLastOneIsLetGo(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	l := newStill(w)
+	pair := l.instances("default.pair", 2, instance.Healthy)
+	held, other := pair[0], pair[1]
+	turns := func(it *tracked, state string, flap *instance.Flap) {
+		rec := *it.rec
+		rec.State, rec.Data.Flap = state, flap
+		l.revision++
+		l.take(&kv.Item{Key: it.key, State: state, Revision: l.revision, Value: &rec})
+	}
+	unsteady(held)
+	turns(held, instance.Flapping, &instance.Flap{Until: time.Now().Add(time.Hour)})
+	held.passes = 1
+	l.decide(held, l.at)
+	require.Empty(t, l.sent(), "the other one is found")
+	turns(other, instance.Draining, nil)
+	held.passes = 0
+	l.decide(held, l.at)
+	l.NC, held.passes = new(nats.Conn), 1 // one that is not connected
+	l.decide(held, l.at)
+	require.Empty(t, l.sent(), "it does not answer, and then nobody could hear it")
+	l.NC = w.NC
+	l.decide(held, l.at)
+	require.Len(t, l.asking.waiting, 1)
+	require.Contains(t, string(l.asking.waiting[0].cmd.Body), `"last":true`)
+	require.Equal(t, []string{instance.ReportCalm}, l.sent())
+	held.asking = false
+	turns(held, instance.Healthy, nil)
+	turns(other, instance.Healthy, nil)
+	l.decide(held, l.at)
+	require.Empty(t, l.sent())
 }

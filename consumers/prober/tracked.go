@@ -263,7 +263,10 @@ func (l *loop) born(t *tracked, now time.Duration) {
 }
 
 func (l *loop) entered(t *tracked, from string, now time.Duration) {
-	if from == instance.Flapping || from == instance.Draining {
+	switch from {
+	case instance.Flapping:
+		t.passes, t.fails, t.flaps = 0, 0, instance.Flaps{} // else one that was let go for being the last is held again at once
+	case instance.Draining:
 		t.passes, t.fails = 0, 0
 	}
 	t.retryAt, t.entered, t.held = 0, now, false

@@ -168,10 +168,11 @@ type LabelBody struct {
 	Labels map[string]string `json:"labels" maxProperties:"32"`
 }
 
-// FlapReport is the score that was too high.
+// FlapReport is the score of one that changes too often, or does so no longer.
 type FlapReport struct {
 	Score      float64 `json:"score"` // percent
 	Generation uint64  `json:"generation,omitempty"`
+	Last       bool    `json:"last,omitempty"` // clients find nobody else of its service: it is let go at once, whatever its score
 }
 
 // DrainReport says that nothing is sent to the instance any more.

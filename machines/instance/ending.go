@@ -52,7 +52,11 @@ func over(s *step) bool { return !s.Now().Before(s.Data.Flap.Until) }
 
 func calm(s *step) {
 	s.Data.Retries = 0
-	s.Detail(EventFlapCleared, map[string]any{"holds": s.Data.Flap.Holds})
+	told := map[string]any{"holds": s.Data.Flap.Holds}
+	if r, ok := s.Body.(*FlapReport); ok && r.Last {
+		told["last"] = true
+	}
+	s.Detail(EventFlapCleared, told)
 }
 
 func drainUntil(s *step) time.Time {

@@ -52,7 +52,7 @@ var events = []machines.EventType{
 	{Name: EventFlapping, Class: machines.ClassState, Doc: "It changed too often and is held down: the score, how often by now, and until when."},
 	{Name: EventFlapScored, Class: machines.ClassProgress, Doc: "While it is held down, its results became steady, or change too often again: the score."},
 	{Name: EventFlapProlonged, Class: machines.ClassProgress, Doc: "Its time is over and its results are not steady yet: it is held down until they are."},
-	{Name: EventFlapCleared, Class: machines.ClassState, Doc: "It was held down long enough, its results are steady, and it is checked anew."},
+	{Name: EventFlapCleared, Class: machines.ClassState, Doc: "It was held down long enough and its results are steady, or nobody else of its service is found (`last`): it is checked anew."},
 	{Name: EventDraining, Class: machines.ClassState, Doc: "It ends: no new traffic, and until when it has time."},
 	{Name: EventDrainShortened, Class: machines.ClassProgress, Doc: "It has less time to end."},
 	{Name: EventDrainCancelled, Class: machines.ClassState, Doc: "It does not end after all and is checked anew."},

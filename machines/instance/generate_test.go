@@ -128,7 +128,7 @@ func (w *world) rare() machines.Input {
 	case "registration-failed":
 		return report(t, name, instance.RefusalReport{Reason: "quota", Generation: w.generation()})
 	case "flap-detected", "flap-calmed":
-		return report(t, name, instance.FlapReport{Score: rapid.Float64Range(0, 100).Draw(t, "score"), Generation: w.generation()})
+		return report(t, name, instance.FlapReport{Score: rapid.Float64Range(0, 100).Draw(t, "score"), Generation: w.generation(), Last: rapid.IntRange(0, 9).Draw(t, "last") == 0})
 	default:
 		return report(t, name, instance.DrainReport{Reason: "seen", Generation: w.generation()})
 	}

@@ -116,9 +116,11 @@ var (
 	steady = fence("steady", func(s *step) bool {
 		return !s.Data.Flap.Calm && machines.Body[FlapReport](s).Score < s.Data.FlapLow()
 	})
-	steadyAtLast = fence("steady at last", func(s *step) bool { return steady.Holds(s) && over(s) })
-	calmed       = when("steady, or nobody looks", func(s *step) bool { return s.Data.Flap.Calm || s.Data.Check.Kind() == CheckNone })
-	unsteady     = fence("unsteady", func(s *step) bool {
+	steadyAtLast = fence("steady at last, or nobody else is found", func(s *step) bool {
+		return machines.Body[FlapReport](s).Last || steady.Holds(s) && over(s)
+	})
+	calmed   = when("steady, or nobody looks", func(s *step) bool { return s.Data.Flap.Calm || s.Data.Check.Kind() == CheckNone })
+	unsteady = fence("unsteady", func(s *step) bool {
 		d := s.Data
 		return !d.Policy.NoFlap && !d.Protected && machines.Body[FlapReport](s).Score >= d.FlapHigh()
 	})

@@ -25,7 +25,7 @@ var states = []machines.State[Data]{
 	{Name: Healthy, Doc: "Found."},
 	{Name: Suspect, Doc: "Silent, or failing for one of several observers: still found, with half its weight, for a bounded time.", Timeout: until(TimeoutSuspect, suspectUntil)},
 	{Name: Unhealthy, Doc: "Not found; deregistered when it lasts too long and whoever looks at it sees that.", Failed: true, Timeout: until(TimeoutCritical, criticalUntil)},
-	{Name: Flapping, Doc: "Changed too often: held down until the time is over and its results are steady again; not found.", Timeout: until(TimeoutFlap, flapUntil)},
+	{Name: Flapping, Doc: "Changed too often: held down until the time is over and its results are steady again, or nobody else of its service is found; not found.", Timeout: until(TimeoutFlap, flapUntil)},
 	{Name: Draining, Doc: "Ends: no new traffic; found only when it is asked for.", Timeout: until(TimeoutDrain, func(s *step) time.Time { return s.Data.Drain.Until })},
 	{Name: Deregistered, Doc: "Out of the registry; the record stays, and register begins the next generation.", Terminal: true},
 }
@@ -46,7 +46,7 @@ var inputs = []machines.Command{
 	{Name: ReportConfirmed, Doc: "Another observer suspects it, too.", Body: Evidence{}, Report: true},
 	{Name: ReportGone, Doc: "It was unhealthy for too long, and who has looked at it for long enough since sees no life.", Body: Evidence{}, Report: true},
 	{Name: ReportFlap, Doc: "Its results change too often.", Body: FlapReport{}, Report: true},
-	{Name: ReportCalm, Doc: "Its results do not change too often any more.", Body: FlapReport{}, Report: true},
+	{Name: ReportCalm, Doc: "Its results do not change too often any more, or nobody else of its service is found.", Body: FlapReport{}, Report: true},
 	{Name: ReportDrained, Doc: "Nothing is sent to it any more.", Body: DrainReport{}, Report: true},
 	{Name: ReportProtect, Doc: "Its service and zone preserve themselves.", Report: true},
 	{Name: ReportUnprotect, Doc: "Its service and zone do so no longer.", Report: true},
