@@ -73,7 +73,7 @@ func replaceFile(path string, raw []byte) error {
 		return err
 	}
 	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil { // else a crash leaves the new name without content
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

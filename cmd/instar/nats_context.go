@@ -53,6 +53,7 @@ func (a *app) writeNATSContext(context.Context) error {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return fmt.Errorf("cannot write a context of the nats CLI: %w", err)
+	case len(raw) == 0: // what a crash left of one; a context of somebody has content
 	case json.Unmarshal(raw, &had) != nil || had.Description != writtenContext:
 		return fmt.Errorf("the nats CLI has a context %q already, which was not written here (%s): choose another name", name, at)
 	}

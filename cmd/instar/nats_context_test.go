@@ -56,7 +56,10 @@ func TestWrittenNATSContext(t *testing.T) {
 		return c
 	}
 	var first *os.File
-	for range 2 { // it is written again by every start
+	empty := filepath.Join(dir, "nats", "context", "ours.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(empty), 0o700))
+	require.NoError(t, os.WriteFile(empty, nil, 0o600)) // what a crash left
+	for range 2 {                                       // it is written again by every start
 		w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.NATS.Write = GatewaySimulated, "ours" })
 		nc, err := natsContext("ours")(nats.Name("test"))
 		require.NoError(t, err)
