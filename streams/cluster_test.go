@@ -34,7 +34,7 @@ func threeMembers(t *testing.T, change ...func(*ServerOptions)) []*Server {
 	members := make([]*Server, 3)
 	for i := range members {
 		o := ServerOptions{
-			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Profile: Interval, Name: fmt.Sprintf("node-%d", i), Log: slog.New(slog.DiscardHandler),
+			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Open: true, Profile: Interval, Name: fmt.Sprintf("node-%d", i), Log: slog.New(slog.DiscardHandler),
 			Cluster: &ClusterOptions{Name: "test", Listen: routes[i][len("nats://"):], Routes: routes, User: "member", Password: "secret"},
 		}
 		for _, f := range change {
@@ -126,7 +126,7 @@ func TestClusterKeepsWhatItTookWhenAMemberDies(t *testing.T) {
 
 func TestTheModeOfADirectoryIsKept(t *testing.T) {
 	t.Parallel()
-	o := ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS}
+	o := ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS}
 	s, err := StartServer(o)
 	require.NoError(t, err)
 	require.NoError(t, s.Shutdown(t.Context()))
@@ -149,7 +149,7 @@ func TestTheModeOfADirectoryIsKept(t *testing.T) {
 
 func TestAMemberAloneSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	s, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, Cluster: &ClusterOptions{Name: "test", Listen: freePort(t), Routes: []string{"nats://" + freePort(t)}}})
+	s, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS, Cluster: &ClusterOptions{Name: "test", Listen: freePort(t), Routes: []string{"nats://" + freePort(t)}}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Shutdown(t.Context())) }()
 	nc, err := Connect(ConnectOptions{Server: s, Name: "test"})
@@ -171,7 +171,7 @@ func TestWrongRoutesAreRefused(t *testing.T) {
 		"is not nats://host:port":  {Name: "a", Listen: "127.0.0.1:1", Routes: []string{"nats://host"}},
 		"cannot load the certific": {Name: "a", Listen: "127.0.0.1:1", TLSCert: "absent", TLSKey: "absent"},
 	} {
-		_, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, Cluster: &c})
+		_, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS, Cluster: &c})
 		require.ErrorContains(t, err, name)
 	}
 }
@@ -214,7 +214,7 @@ func TestMembersProveWhoTheyAre(t *testing.T) {
 			t.Parallel()
 			o := ClusterOptions{Name: "test", Listen: freePort(t), Routes: members[0].o.Cluster.Routes, User: "member", Password: "secret", TLSCert: cert, TLSKey: key, TLSCA: cert}
 			change(&o)
-			s, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, Name: "stranger", Cluster: &o, Log: slog.New(slog.DiscardHandler)})
+			s, err := StartServer(ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS, Name: "stranger", Cluster: &o, Log: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, s.Shutdown(context.Background())) }()
 			require.Error(t, awaits(t, s, 3*time.Second))

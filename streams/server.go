@@ -54,7 +54,8 @@ type ServerOptions struct {
 	Dir      string // data directory; the server's files are in nats/ below it
 	Listen   string // host:port for NATS clients; empty listens nowhere
 	Profile  Profile
-	Users    []User // who may use Listen; none: everybody
+	Users    []User // who may use Listen, beside the program itself
+	Open     bool   // Listen takes everybody, who may do everything; not with Users
 	TLSCert  string // files, both or none
 	TLSKey   string
 	MaxStore int64           // bytes of all streams; 0 is what they have and what is left of the disk, but for [Reserve]
@@ -64,14 +65,6 @@ type ServerOptions struct {
 	Log      *slog.Logger
 
 	syncEvery time.Duration // under Interval; 0 is syncInterval
-}
-
-// User may connect to the listener. Empty permissions are all permissions.
-type User struct {
-	Name      string   `koanf:"name"`
-	Password  string   `koanf:"password"` // plain or bcrypt
-	Publish   []string `koanf:"publish"`
-	Subscribe []string `koanf:"subscribe"`
 }
 
 // Server is an embedded NATS server that owns a directory.
@@ -102,7 +95,12 @@ func StartServer(o ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, lock: lock, listen: o.Listen}
-	if len(o.Users) > 0 {
+	for _, u := range o.Users {
+		if err := u.Check(o.Names); err != nil {
+			return nil, errors.Join(fmt.Errorf("streams: user %q %w", u.Name, err), lock.Close())
+		}
+	}
+	if o.Listen != "" && (!o.Open || len(o.Users) > 0) {
 		s.user, s.password = "instar-"+rand.Text(), rand.Text()
 	}
 	if err := checkMode(o.Dir, o.modeOf()); err != nil {
@@ -264,15 +262,8 @@ func (s *Server) options() (*server.Options, error) {
 		}
 		opts.TLSConfig, opts.TLS = tc, true // the program itself connects in process, which needs none
 	}
-	for _, u := range s.o.Users {
-		nu := &server.User{Username: u.Name, Password: u.Password}
-		if len(u.Publish)+len(u.Subscribe) > 0 {
-			nu.Permissions = &server.Permissions{Publish: &server.SubjectPermission{Allow: u.Publish}, Subscribe: &server.SubjectPermission{Allow: u.Subscribe}}
-		}
-		opts.Users = append(opts.Users, nu)
-	}
-	if s.user != "" {
-		opts.Users = append(opts.Users, &server.User{Username: s.user, Password: s.password})
+	if err := s.guard(opts); err != nil {
+		return nil, err
 	}
 	if s.o.Cluster != nil {
 		return opts, s.o.Cluster.apply(opts)
@@ -297,6 +288,14 @@ func (s *Server) ClientURL() string {
 		return ""
 	}
 	return s.srv.ClientURL()
+}
+
+// Credentials are what the program itself connects with, or empty where everybody may. They are of this start only.
+func (s *Server) Credentials() (user, password string) {
+	if s == nil {
+		return "", ""
+	}
+	return s.user, s.password
 }
 
 func (s *Server) listener() string {

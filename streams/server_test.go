@@ -121,7 +121,7 @@ func TestBadListenersAreRefused(t *testing.T) {
 
 func TestRestartKeepsThePortAndTheMessages(t *testing.T) {
 	t.Parallel()
-	g := bare(t, ServerOptions{Profile: Interval, Listen: "127.0.0.1:0"})
+	g := bare(t, ServerOptions{Profile: Interval, Listen: "127.0.0.1:0", Open: true})
 	_, err := Ensure(g.ctx, g.js, testPlan(g.names))
 	require.NoError(t, err)
 	url := g.server.ClientURL()
@@ -163,11 +163,53 @@ func TestRestartKeepsThePortAndTheMessages(t *testing.T) {
 	require.Equal(t, "kept", string(g.held(EventStream, ">")[0].Data))
 }
 
+// A listener without users takes the program itself and nobody else, unless it is open.
+func TestAListenerWithoutUsersIsClosed(t *testing.T) {
+	t.Parallel()
+	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0"})
+	_, err := nats.Connect(g.server.ClientURL())
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	user, password := g.server.Credentials()
+	nc, err := nats.Connect(g.server.ClientURL(), nats.UserInfo(user, password))
+	require.NoError(t, err)
+	nc.Close()
+}
+
+func TestUsersAreChecked(t *testing.T) {
+	t.Parallel()
+	list := func(subjects ...string) []string { return subjects }
+	for says, u := range map[string]User{
+		"":                              {Publish: list("instar.api.get.>", "instar.api.cmd.service.acme.>", "instar.hb.>", "$JS.API.CONSUMER.MSG.NEXT.OUTBOX.shop", "$JS.ACK.OUTBOX.shop.>", "orders.>"), Subscribe: list("instar.evt.>", "orders.>", "$KV.services.>")},
+		"needs a role":                  {},
+		"is none of":                    {Role: "root"},
+		"leave out one":                 {Role: RoleRead, Publish: list("a")},
+		"has subscribe without publish": {Subscribe: list("instar.evt.>")},
+		"has publish without subscribe": {Publish: list("instar.api.get.>")},
+	} {
+		u.Name, u.Password = "a", "b"
+		err := u.Check(Names{})
+		if says == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, says)
+	}
+	for _, s := range []string{">", "*.api.>", "$JS.>", "$JS.API.>", "$JS.API.CONSUMER.>", "$JS.API.CONSUMER.CREATE.EVENTS.>", "$JS.API.STREAM.DELETE.EVENTS", "$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
+		"$JS.ACK.COMMANDS.>", "$KV.services.>", "$SYS.>", "instar.>", "instar.in.>", "instar.evt.>", "instar.live.>", "instar.*.a", "_INBOX.>", "_R_.>", "a b", "a\"b", ""} {
+		require.Error(t, User{Name: "a", Password: "b", Publish: list(s), Subscribe: list("instar.evt.>")}.Check(Names{}), s)
+	}
+	for _, s := range []string{">", "*.evt.>", "_INBOX.>", "$JS.>", "$SYS.>", "$JS.API.>"} {
+		require.Error(t, User{Name: "a", Password: "b", Publish: list("instar.api.get.>"), Subscribe: list(s)}.Check(Names{}), s)
+	}
+	require.Error(t, User{Name: "a.b", Password: "b", Role: RoleRead}.Check(Names{}))
+	require.Error(t, User{Name: "a", Role: RoleRead}.Check(Names{}))
+}
+
 func TestUsersHavePermissions(t *testing.T) {
 	t.Parallel()
 	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0", Users: []User{
-		{Name: "admin", Password: "a"},
-		{Name: "reader", Password: "r", Publish: []string{"$JS.API.INFO"}, Subscribe: []string{"instar.evt.>", "_INBOX.>"}},
+		{Name: "admin", Password: "a", Role: RoleAdmin},
+		{Name: "reader", Password: "r", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}},
 	}})
 	_, err := nats.Connect(g.server.ClientURL())
 	require.ErrorIs(t, err, nats.ErrAuthorization)
@@ -180,26 +222,29 @@ func TestUsersHavePermissions(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, admin.Flush())
 
-	violations := make(chan error, 8)
-	reader, err := nats.Connect(g.server.ClientURL(), nats.UserInfo("reader", "r"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err }))
+	reader, err := nats.Connect(g.server.ClientURL(), nats.UserInfo("reader", "r"))
 	require.NoError(t, err)
 	defer reader.Close()
-	events, err := reader.SubscribeSync("instar.evt.>")
-	require.NoError(t, err)
-	_, err = reader.SubscribeSync("instar.cmd.>")
+	events, err := reader.SubscribeSync(">")
 	require.NoError(t, err)
 	require.NoError(t, reader.Publish("instar.cmd.thing.default.a.create", nil))
 	require.NoError(t, reader.Flush())
-	for range 2 {
-		require.ErrorIs(t, <-violations, nats.ErrPermissionViolation)
-	}
+	_, err = events.NextMsg(10 * time.Second) // its own, in its own account
+	require.NoError(t, err)
+	require.NoError(t, g.nc.Publish("instar.fx.thing.do.default.a", nil))
 	require.NoError(t, g.nc.Publish("instar.evt.thing.default.a.thing.made", []byte("x"))) // the program's own user may do all
 	m, err := events.NextMsg(10 * time.Second)
 	require.NoError(t, err)
 	require.Equal(t, "x", string(m.Data))
+	for _, want := range []string{"instar.fx.thing.do.default.a", "instar.evt.thing.default.a.thing.made"} {
+		m, err = heard.NextMsg(10 * time.Second)
+		require.NoError(t, err)
+		require.Equal(t, want, m.Subject, "the reader's command was not heard")
+	}
+	require.NoError(t, reader.PublishRequest("instar.api.get.thing.default.a", "$KV.things.default.a", nil))
 	m, err = heard.NextMsg(10 * time.Second)
 	require.NoError(t, err)
-	require.Equal(t, "instar.evt.thing.default.a.thing.made", m.Subject, "the reader's command was not heard")
+	require.Regexp(t, `^_R_\.`, m.Reply)
 }
 
 // What the server logs comes into our log, and goes nowhere else.

@@ -27,6 +27,7 @@ const DefaultPrefix = "instar"
 //	instar.hb.<namespace>.<service>.<id>      a heartbeat of an instance, never stored
 //	instar.obs.<namespace>.<service>.<id>     what a node saw of an instance, for its owner, never stored
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
+//	instar.copy.<stream>                      the messages of a stream, for its copy in the readers' account
 //	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, never stored here
 //
 // A key is <namespace>.<id>, or <namespace>.<parent>.<id>.

@@ -24,7 +24,7 @@ func TestTheListenerTakesOnlyTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	s, err := StartServer(ServerOptions{
-		Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, TLSCert: cert, TLSKey: key, Users: []User{{Name: "reader", Password: "secret"}},
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: OS, TLSCert: cert, TLSKey: key, Users: []User{{Name: "reader", Password: "secret", Role: RoleAdmin}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Shutdown(context.Background())) })

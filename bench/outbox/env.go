@@ -50,7 +50,7 @@ func open(ctx context.Context, profile streams.Profile) (*env, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.close(ctx))
 	}
-	e.server, err = streams.StartServer(streams.ServerOptions{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Profile: profile})
+	e.server, err = streams.StartServer(streams.ServerOptions{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Open: true, Profile: profile})
 	if err != nil {
 		return nil, errors.Join(err, e.close(ctx))
 	}

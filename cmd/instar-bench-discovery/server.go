@@ -90,7 +90,7 @@ func launch(env []string, o *options, args ...string) (*server, error) {
 		}
 		s.env = append(s.env, "INSTAR_BENCH_PPROF="+s.pprof)
 	}
-	args = append([]string{"serve", "--data", dir, "--http", s.http, "--nats", s.nats, "--durability", "interval", "--gateway", "simulated"}, args...)
+	args = append([]string{"serve", "--data", dir, "--http", s.http, "--nats", s.nats, "--durability", "interval", "--gateway", "simulated", "--insecure"}, args...)
 	s.args = args
 	return s, s.run(o.binary)
 }

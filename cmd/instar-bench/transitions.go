@@ -45,7 +45,7 @@ func newWorld(ctx context.Context, profile streams.Profile) (*world, error) {
 
 func worldIn(ctx context.Context, dir string, profile streams.Profile) (w *world, err error) {
 	w = &world{dir: dir}
-	if w.server, err = streams.StartServer(streams.ServerOptions{Dir: w.dir, Listen: "127.0.0.1:0", Profile: profile}); err != nil {
+	if w.server, err = streams.StartServer(streams.ServerOptions{Dir: w.dir, Listen: "127.0.0.1:0", Open: true, Profile: profile}); err != nil {
 		return nil, err
 	}
 	if w.nc, err = streams.Connect(streams.ConnectOptions{Server: w.server, Name: "bench"}); err != nil {

@@ -128,6 +128,12 @@ type NATS struct {
 // Attached reports whether the program uses a NATS server that is not its own.
 func (n NATS) Attached() bool { return n.URL != "" || n.Context != "" }
 
+// openNATS reports whether everybody who reaches the embedded listener may do everything: in dev, where nothing else is protected
+// either, and where that is said. Else only users may connect, and the program itself.
+func (c Config) openNATS(mode string) bool {
+	return len(c.NATS.Users) == 0 && (c.Insecure || mode == ModeDev && len(c.Auth.Tokens) == 0)
+}
+
 // KeyPair names the files of a certificate.
 type KeyPair struct {
 	Cert string `koanf:"cert"`

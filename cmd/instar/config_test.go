@@ -66,7 +66,7 @@ auth:
     - {name: ci, hash: `+hash+`, role: operate, namespace: default}
 nats:
   users:
-    - {name: reader, password: s3cret, subscribe: [instar.evt.>]}
+    - {name: reader, password: s3cret, publish: [instar.api.get.>], subscribe: [instar.evt.>]}
 gateways:
   process:
     templates:
@@ -75,7 +75,7 @@ gateways:
 	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path), nil)
 	require.NoError(t, err)
 	require.Equal(t, []Token{{Name: "ci", Hash: hash, Role: "operate", Namespace: "default"}}, c.Auth.Tokens)
-	require.Equal(t, []streams.User{{Name: "reader", Password: "s3cret", Subscribe: []string{"instar.evt.>"}}}, c.NATS.Users)
+	require.Equal(t, []streams.User{{Name: "reader", Password: "s3cret", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}}}, c.NATS.Users)
 	require.Equal(t, map[string]Template{"web.v1": {Command: []string{"python3", "app.py"}, Env: map[string]string{"A.B": "1"}, Dir: "/srv", Socket: "port"}}, c.Gateways.Process.Templates)
 }
 
@@ -107,8 +107,13 @@ func TestLoadRefuses(t *testing.T) {
 		"AFileThatIsNotThere":      {args: []string{"--http-cert", "/nowhere", "--http-key", key}, want: "http.tls.cert: open /nowhere"},
 		"ReplicasWithoutACluster":  {args: []string{"--nats-replicas", "3"}, want: "3 needs nats.url"},
 		"TwoReplicas":              {args: []string{"--nats-replicas", "2", "--nats-url", "nats://x"}, want: "neither 1 nor 3"},
-		"UsersOfAnotherServer":     {file: "nats: {url: 'nats://x', users: [{name: a, password: b}]}", want: "nats.users: the server at nats.url has its own users"},
-		"AUserWithoutPassword":     {file: "nats: {users: [{name: a}]}", want: "nats.users[0]: needs a name of its own and a password"},
+		"UsersOfAnotherServer":     {file: "nats: {url: 'nats://x', users: [{name: a, password: b, role: admin}]}", want: "nats.users: the server at nats.url has its own users"},
+		"AUserWithoutPassword":     {file: "nats: {users: [{name: a}]}", want: "nats.users[0]: needs a name of letters"},
+		"TwoUsersOfOneName":        {file: "nats: {users: [{name: a, password: b, role: read}, {name: a, password: c, role: read}]}", want: "nats.users[1]: needs a name of its own"},
+		"AUserWithoutRole":         {file: "nats: {users: [{name: a, password: b}]}", want: "nats.users[0]: needs a role, or publish and subscribe"},
+		"ASubscriberOnly":          {file: "nats: {users: [{name: a, password: b, subscribe: [instar.evt.>]}]}", want: "nats.users[0]: has subscribe without publish, and an empty list is everything to NATS"},
+		"APublisherOnly":           {file: "nats: {users: [{name: a, password: b, publish: [instar.api.get.>]}]}", want: "nats.users[0]: has publish without subscribe"},
+		"AConsumerMaker":           {file: "nats: {users: [{name: a, password: b, publish: ['$JS.API.CONSUMER.CREATE.EVENTS.>'], subscribe: [instar.evt.>]}]}", want: "gives the rights of the control plane"},
 		"ATokenInClear":            {file: "auth: {tokens: [{name: a, hash: s3cret, role: read}]}", want: "auth.tokens[0].hash: needs sha256: and 64 hex digits"},
 		"AnUnknownRole":            {file: "auth: {tokens: [{name: a, role: root}]}", want: `auth.tokens[0].role: "root"`},
 		"ATemplateWithoutCommand":  {file: "gateways: {process: {templates: {a: {dir: /}}}}", want: "gateways.process.templates.a.command: needs a program"},

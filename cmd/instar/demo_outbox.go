@@ -49,7 +49,7 @@ and postgres, and leaves nothing behind. The exit code is 1 when anything is los
 
 // demoServer is the NATS server of a demo: it runs until it is killed.
 func demoServer(cmd *cobra.Command, args []string) error {
-	s, err := streams.StartServer(streams.ServerOptions{Dir: args[0], Listen: args[1], Profile: streams.Interval})
+	s, err := streams.StartServer(streams.ServerOptions{Dir: args[0], Listen: args[1], Open: true, Profile: streams.Interval})
 	if err != nil {
 		return err
 	}

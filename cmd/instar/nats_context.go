@@ -34,10 +34,14 @@ func natsContext(name string) func(...nats.Option) (*nats.Conn, error) {
 // writtenContext is the description of contexts that are written here: others are not touched.
 const writtenContext = "Written by Instar"
 
-// writeNATSContext gives the embedded server a name for the nats CLI, if the configuration has one.
+// writeNATSContext gives the embedded server a name for the nats CLI, if the configuration has one. The file holds what the
+// program itself connects with, for its owner only.
 func (a *app) writeNATSContext(context.Context) error {
 	name := a.cfg.NATS.Write
 	if name == "" {
+		if user, _ := a.server.Credentials(); user != "" && len(a.cfg.NATS.Users) == 0 {
+			a.log.Info("the NATS listener takes connections of this program only; nats.users lets others in, and --write-nats-context the nats CLI of this account", "nats", a.server.ClientURL())
+		}
 		return nil
 	}
 	dir, err := os.UserConfigDir()
@@ -57,7 +61,8 @@ func (a *app) writeNATSContext(context.Context) error {
 	case json.Unmarshal(raw, &had) != nil || had.Description != writtenContext:
 		return fmt.Errorf("the nats CLI has a context %q already, which was not written here (%s): choose another name", name, at)
 	}
-	raw, err = json.MarshalIndent(map[string]string{"description": writtenContext, "url": a.server.ClientURL()}, "", "  ")
+	user, password := a.server.Credentials()
+	raw, err = json.MarshalIndent(map[string]string{"description": writtenContext, "url": a.server.ClientURL(), "user": user, "password": password}, "", "  ")
 	if err == nil {
 		err = replaceFile(at, append(raw, '\n'))
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -19,7 +21,7 @@ import (
 func TestNATSContext(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{{Name: "instar", Password: "s3cret"}}})
+	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{{Name: "instar", Password: "s3cret", Role: streams.RoleAdmin}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
 	write := func(name, more string) {
@@ -60,7 +62,14 @@ func TestWrittenNATSContext(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(empty), 0o700))
 	require.NoError(t, os.WriteFile(empty, nil, 0o600)) // what a crash left
 	for range 2 {                                       // it is written again by every start
-		w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.NATS.Write = GatewaySimulated, "ours" })
+		w := startWhole(t, t.TempDir(), func(c *Config) {
+			c.Gateway, c.NATS.Write = GatewaySimulated, "ours"
+			if first != nil { // with tokens NATS is no way around them
+				c.Auth.Tokens = []Token{{Name: "a", Hash: "sha256:" + strings.Repeat("0", 64), Role: RoleRead, Namespace: allNamespaces}}
+			}
+		})
+		_, err := nats.Connect(w.nats)
+		require.Equal(t, first != nil, errors.Is(err, nats.ErrAuthorization), "%v", err)
 		nc, err := natsContext("ours")(nats.Name("test"))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
@@ -87,7 +96,6 @@ func TestWrittenNATSContext(t *testing.T) {
 	require.JSONEq(t, `{"url":"nats://prod"}`, string(raw))
 	for _, wrong := range []func(*Config){
 		func(c *Config) { c.NATS.Write = "../x" }, func(c *Config) { c.NATS.Listen = "" }, func(c *Config) { c.NATS.URL = "nats://x" },
-		func(c *Config) { c.NATS.Users = []streams.User{{Name: "a", Password: "b"}} },
 	} {
 		c := start("ours")
 		wrong(&c)

@@ -29,7 +29,7 @@ var options = []option{
 	{"require-if-match", "http.requireIfMatch", "machines, with commas between them, whose commands are refused without If-Match unless they begin a life"},
 	{"http-cert", "http.tls.cert", "certificate file of the HTTP listener"},
 	{"http-key", "http.tls.key", "key file of the HTTP listener"},
-	{"nats", "nats.listen", "address of the embedded NATS server for clients; empty listens nowhere"},
+	{"nats", "nats.listen", "address of the embedded NATS server for clients, of whom it takes nats.users only (dev: everybody); empty listens nowhere"},
 	{"nats-url", "nats.url", "use this NATS server instead of the embedded one"},
 	{"nats-context", "nats.context", "name of a context of the nats CLI: use its server, with its credentials, instead of the embedded one"},
 	{"write-nats-context", "nats.writeContext", "name of a context of the nats CLI that is written at the start and leads to the embedded server; empty writes none"},

@@ -20,7 +20,7 @@ import (
 // there when they are back stays, one that is not is deregistered then, and a maintenance has ended meanwhile.
 func TestAnOutageOfTheRegistryDeregistersNothingThatLives(t *testing.T) {
 	t.Parallel()
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS})
+	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: streams.OS})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
 	nc, err := nats.Connect(server.ClientURL())

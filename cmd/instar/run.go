@@ -142,7 +142,7 @@ func (a *app) startNATS(ctx context.Context) error {
 	most, events, dead := a.cfg.Store.sizes()
 	if !a.cfg.NATS.Attached() {
 		a.server, err = streams.StartServer(streams.ServerOptions{
-			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users,
+			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users, Open: a.cfg.openNATS(a.mode),
 			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.options(), MaxStore: most, Log: a.log,
 		})
 		if err != nil {
@@ -281,7 +281,10 @@ func (a *app) startConsumers(ctx context.Context) error {
 		}
 	}
 	a.role(ctx, roleGateway, gateway)
-	a.role(ctx, roleViews, []func(context.Context) error{(&consumers.Views{Deps: a.deps}).Run})
+	a.role(ctx, roleViews, []func(context.Context) error{
+		(&consumers.Views{Deps: a.deps}).Run,
+		(&streams.Copies{NC: a.deps.NC, Plan: a.plan, Log: a.log}).Run,
+	})
 	return nil
 }
 

@@ -31,7 +31,7 @@ func TestANATSServerThatIsNotThere(t *testing.T) {
 	require.Contains(t, p.out.String(), "instar: cannot reach NATS at nats://"+address+": nothing listens there\ntry: start that NATS server, or name another one with --nats-url")
 	require.NotContains(t, p.out.String(), "s3cret")
 
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS})
+	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: streams.OS})
 	require.NoError(t, err)
 	at := server.ClientURL() // it has none any more when it has ended
 	w := startWhole(t, t.TempDir(), func(c *Config) {

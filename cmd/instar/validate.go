@@ -99,8 +99,8 @@ func (n NATS) validate() error {
 	if n.Context != "" && (n.URL != "" || n.Creds != "" || n.TLS != TLS{}) {
 		errs = append(errs, errors.New("nats.context has all that it takes to connect: leave out nats.url, nats.creds and nats.tls"))
 	}
-	if n.Write != "" && (!contextName.MatchString(n.Write) || n.Attached() || n.Listen == "" || len(n.Users) > 0 || n.TLS != TLS{}) {
-		errs = append(errs, errors.New("nats.writeContext: needs a name of letters, digits, dots, dashes and underscores, and an embedded server that listens without users and TLS: of others `nats context add` knows more"))
+	if n.Write != "" && (!contextName.MatchString(n.Write) || n.Attached() || n.Listen == "" || n.TLS != TLS{}) {
+		errs = append(errs, errors.New("nats.writeContext: needs a name of letters, digits, dots, dashes and underscores, and an embedded server that listens without TLS: of others `nats context add` knows more"))
 	}
 	if n.Attached() {
 		if len(n.Users) > 0 {
@@ -119,10 +119,13 @@ func (n NATS) validate() error {
 	}
 	seen := map[string]bool{}
 	for i, u := range n.Users {
-		if u.Name == "" || u.Password == "" || seen[u.Name] {
-			errs = append(errs, fmt.Errorf("nats.users[%d]: needs a name of its own and a password", i))
+		err := u.Check(streams.Names{Prefix: n.Prefix})
+		if seen[u.Name] && err == nil {
+			err = errors.New("needs a name of its own")
 		}
-		seen[u.Name] = true
+		if seen[u.Name] = true; err != nil {
+			errs = append(errs, fmt.Errorf("nats.users[%d]: %w", i, err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -84,8 +84,12 @@ func (a *app) tokens() []api.Token {
 // checks are what readiness is made of.
 func (a *app) checks(context.Context) []api.Check {
 	link := api.Check{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + a.deps.NC.ConnectedServerName()}
-	if !link.OK {
+	switch {
+	case !link.OK:
 		link.Detail = a.disconnected()
+	case a.deps.NC.AuthRequired() || a.mode == ModeDev && !a.cfg.NATS.Attached() || a.server != nil && a.server.ClientURL() == "":
+	default:
+		link.Warn, link.Detail = true, link.Detail+", which asks nobody who they are: whoever reaches it may do everything"
 	}
 	list := []api.Check{link}
 	list = append(list, a.nodeChecks()...)

@@ -16,7 +16,7 @@ import (
 func BenchmarkPublish(b *testing.B) {
 	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
 		b.Run(string(profile), func(b *testing.B) {
-			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0"})
+			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0", Open: true})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
 			nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
@@ -54,7 +54,7 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkLog(b *testing.B) {
 	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
 		b.Run(string(profile), func(b *testing.B) {
-			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0"})
+			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0", Open: true})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
 			nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
@@ -85,7 +85,7 @@ func BenchmarkLog(b *testing.B) {
 
 // BenchmarkClaim relays b.N rows that wait, in batches of 100.
 func BenchmarkClaim(b *testing.B) {
-	server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: streams.OS, Listen: "127.0.0.1:0"})
+	server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: streams.OS, Listen: "127.0.0.1:0", Open: true})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
 	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})

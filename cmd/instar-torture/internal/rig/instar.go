@@ -70,7 +70,7 @@ func (i *Instar) Start(failpoint string) error {
 	if err := os.MkdirAll(filepath.Dir(i.Dir), 0o700); err != nil {
 		return err
 	}
-	args := []string{"serve", "--data", i.Dir, "--http", i.HTTP, "--gateway", "simulated"}
+	args := []string{"serve", "--data", i.Dir, "--http", i.HTTP, "--gateway", "simulated", "--insecure"}
 	if i.URL != "" {
 		args = append(args, "--nats-url", i.URL)
 	} else {

@@ -23,7 +23,7 @@ func ServeNATS(args []string) bool {
 		return false
 	}
 	s, err := streams.StartServer(streams.ServerOptions{
-		Dir: args[1], Listen: args[2], Profile: streams.Profile(args[3]), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Dir: args[1], Listen: args[2], Open: true, Profile: streams.Profile(args[3]), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,0 +1,112 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// A reader watches buckets and reads events where it may make consumers as it likes.
+func TestReadersHaveCopies(t *testing.T) {
+	t.Parallel()
+	o := ServerOptions{Dir: t.TempDir(), Profile: OS}
+	s, err := StartServer(o)
+	require.NoError(t, err)
+	plan := Plan{States: []string{"things"}}
+	before, err := Connect(ConnectOptions{Server: s, Name: "before"})
+	require.NoError(t, err)
+	js, err := JetStream(before)
+	require.NoError(t, err)
+	_, err = Ensure(t.Context(), js, plan)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "$KV.things.default.a", []byte("1"))
+	require.NoError(t, err)
+	require.NoError(t, (&Copies{NC: before, Plan: plan}).once(t.Context()), "where no readers are")
+	before.Close()
+	require.NoError(t, s.Shutdown(context.Background()))
+
+	o.Listen, o.Users = "127.0.0.1:0", []User{{Name: "reader", Password: "r", Role: RoleRead}} // whose accounts leave the streams where they were
+	s, err = StartServer(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
+	own, err := Connect(ConnectOptions{Server: s, Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(own.Close)
+	js, err = JetStream(own)
+	require.NoError(t, err)
+	put := func(key, value string) {
+		_, err := js.Publish(t.Context(), "$KV.things."+key, []byte(value))
+		require.NoError(t, err)
+	}
+	c := &Copies{NC: own, Plan: plan}
+	require.NoError(t, c.once(t.Context()))
+
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("reader", "r"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	rjs, err := jetstream.New(nc)
+	require.NoError(t, err)
+	bucket, err := rjs.KeyValue(t.Context(), "things")
+	require.NoError(t, err)
+	watcher, err := bucket.WatchAll(t.Context())
+	require.NoError(t, err)
+	next := func() string {
+		for {
+			select {
+			case e := <-watcher.Updates():
+				if e != nil {
+					return e.Key() + "=" + string(e.Value())
+				}
+			case <-time.After(20 * time.Second):
+				return "nothing"
+			}
+		}
+	}
+	require.Equal(t, "default.a=1", next())
+	for n := range 300 {
+		put("default.a", fmt.Sprint(n))
+		require.Equal(t, fmt.Sprintf("default.a=%d", n), next())
+	}
+
+	require.NoError(t, s.Restart())
+	require.Eventually(t, func() bool { return own.IsConnected() && nc.IsConnected() }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		_, err := js.Publish(t.Context(), "$KV.things.default.b", []byte("again"))
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		e, err := bucket.Get(t.Context(), "default.b")
+		return err == nil && string(e.Value()) == "again"
+	}, 30*time.Second, 50*time.Millisecond)
+
+	// What is broken is made again.
+	readers, err := jetstream.NewWithAPIPrefix(own, readersAPI)
+	require.NoError(t, err)
+	for _, broken := range []func() error{
+		func() error { return readers.DeleteStream(t.Context(), "KV_things") },
+		func() error { return js.DeleteConsumer(t.Context(), "KV_things", copyConsumer) },
+		func() error {
+			s, err := readers.Stream(t.Context(), "KV_things")
+			if err != nil {
+				return err
+			}
+			return s.Purge(t.Context())
+		},
+	} {
+		require.NoError(t, broken())
+		require.NoError(t, c.once(t.Context()))
+		require.Eventually(t, func() bool {
+			e, err := bucket.Get(t.Context(), "default.b")
+			return err == nil && string(e.Value()) == "again"
+		}, 30*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { // it has come to the end
+			s, err := readers.Stream(t.Context(), "KV_things")
+			return err == nil && s.CachedInfo().State.NumSubjects == 2
+		}, 30*time.Second, 50*time.Millisecond)
+	}
+}
