@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -15,11 +16,10 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// Bounds of a body. A client that sends slowly is given up.
+// Bounds of a body.
 const (
 	maxBody  = 256 << 10 // as the engine
 	maxDepth = 64
-	bodyWait = 10 * time.Second
 )
 
 // body reads a JSON body and checks it against a schema; nil takes none. The text is given back as it was sent.
@@ -43,17 +43,17 @@ func (q *request) read() ([]byte, *Problem) {
 	if q.r.ContentLength >= maxBody {
 		return nil, problem(codeTooLarge, "the body has 256 KiB or more")
 	}
-	rc := http.NewResponseController(q.w)
-	if rc.SetReadDeadline(time.Now().Add(bodyWait)) == nil { // not every writer can
-		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	}
 	var b bytes.Buffer
 	if n := q.r.ContentLength; n > 0 {
 		b.Grow(int(n) + bytes.MinRead)
 	}
 	if _, err := b.ReadFrom(io.LimitReader(q.r.Body, maxBody)); err != nil {
-		return nil, problem(codeMalformed, "the body could not be read to its end")
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			q.metrics.timeouts.WithLabelValues("body").Inc()
+		}
+		return nil, problem(codeMalformed, "the body could not be read to its end in time")
 	}
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{}) // what comes of the request may take longer
 	if b.Len() >= maxBody {
 		return nil, problem(codeTooLarge, "the body has 256 KiB or more")
 	}

@@ -101,6 +101,13 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 			return q.stored(m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq})
 		}
 	}
+	if wait.settle > 0 {
+		leave, err := q.mayWait()
+		if err != nil {
+			return err // before it is stored
+		}
+		defer leave()
+	}
 	answer, err := q.ask(cmd, wait.within(q.o.AnswerWithin))
 	var accepted *streams.AcceptedError
 	if errors.As(err, &accepted) {

@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
@@ -43,14 +45,18 @@ func TestNoCatalogNoDiscovery(t *testing.T) {
 
 // Those who wait take seats, and there are so many.
 func TestWaitingForAServiceTakesASeat(t *testing.T) {
-	r := discovering(t)
+	r := discovering(t, func(o *api.Options) { o.Limits.Watches.All = 1 })
 	index := r.healthy("web", "a", "")
-	give := r.server.TakeSeats()
+	w := r.watch("/v1/discover/web/watch")
+	w.named("snapshot")
 	require.Equal(t, "5", r.get("/v1/discover/web/watch").Header.Get("Retry-After"))
 	r.get("/v1/discover/web/watch").problem(t, 503, "unavailable")
 	r.get("/v1/discover/web?index=99999999&wait=20s").problem(t, 503, "unavailable")
 	require.Equal(t, []string{"a"}, found(t, r.get("/v1/discover/web")), "who does not wait needs none")
-	give()
+	w.close()
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(r.get("/metrics").body), `instar_limit_held{limit="watches"} 0`)
+	}, soon, 5*time.Millisecond)
 	require.Equal(t, []string{"a"}, found(t, r.get("/v1/discover/web?wait=1ms&index="+r.get("/v1/discover/web").Header.Get("X-Instar-Index"))))
 	require.Positive(t, index)
 }

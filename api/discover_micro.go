@@ -57,29 +57,34 @@ func (s *Server) microDiscover(r micro.Request) {
 		}
 	}
 	dq, p := req.query(namespace, service)
-	if p == nil {
-		p = s.microReach(req.MinRevision)
-	}
 	if p != nil {
 		s.deny(r, p)
 		return
 	}
-	found := s.o.Discovery.Find(dq)
-	body := append(head(dq, found, s.o.Discovery.Stale()), discovery.List(found.Endpoints)...)
-	s.say(r, append(body, '}'))
+	select {
+	case <-s.o.Discovery.Ready():
+	default:
+		s.deny(r, unavailable("the instances are still being read"))
+		return
+	}
+	answer := func(r micro.Request) {
+		found := s.o.Discovery.Find(dq)
+		body := append(head(dq, found, s.o.Discovery.Stale()), discovery.List(found.Endpoints)...)
+		s.say(r, append(body, '}'))
+	}
+	if req.MinRevision <= s.o.Discovery.Index() {
+		answer(r)
+		return
+	}
+	s.later(r, func() *Problem { return s.microReach(req.MinRevision) }, answer)
 }
 
 // microReach waits until the catalog has a revision.
 func (s *Server) microReach(revision uint64) *Problem {
-	select {
-	case <-s.o.Discovery.Ready():
-	default:
-		return unavailable("the instances are still being read")
-	}
 	ctx, cancel := context.WithTimeout(s.closing, minRevisionWait)
 	defer cancel()
 	if s.o.Discovery.Wait(ctx, revision) != nil {
-		return problem(codeTimeout, "discovery has not reached minRevision yet")
+		return problem(codeTimeout, "discovery has not reached minRevision yet").with("Retry-After", "1")
 	}
 	return nil
 }

@@ -11,22 +11,11 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/bcc94042/instar/api/discovery"
 )
-
-// TakeSeats takes all places of watches until it is undone.
-func (s *Server) TakeSeats() func() {
-	for range maxWatches {
-		s.seats <- struct{}{}
-	}
-	return func() {
-		for range maxWatches {
-			<-s.seats
-		}
-	}
-}
 
 // TakeBatches takes all places of batches until it is undone.
 func (s *Server) TakeBatches() func() {
@@ -137,3 +126,18 @@ type Deltas = deltas
 func (d *deltas) Between(from, to []discovery.Endpoint, shared bool) string {
 	return d.between(from, to, shared)
 }
+
+// NATSClient is who a request over NATS is counted with.
+func NATSClient(reply string, header nats.Header) string {
+	return natsClient(asker{reply: reply, header: header})
+}
+
+// asker is a request of which only the reply and the headers are known.
+type asker struct {
+	micro.Request
+	reply  string
+	header nats.Header
+}
+
+func (a asker) Reply() string          { return a.reply }
+func (a asker) Headers() micro.Headers { return micro.Headers(a.header) }

@@ -15,7 +15,6 @@ import (
 const (
 	heartbeat = 10 * time.Second
 	quiet     = 250 * time.Millisecond // without a change, everything up to the revision of before was sent
-	writeWait = 10 * time.Second       // a client that takes nothing for so long is given up
 	waiting   = 4096                   // keys that may wait for a slow client
 )
 
@@ -351,10 +350,8 @@ func (w *eventWriter) flush() {
 	if w.err != nil || w.buf.Len() == 0 {
 		return
 	}
-	_ = w.rc.SetWriteDeadline(time.Now().Add(writeWait)) // not every writer can
 	if _, w.err = w.w.Write(w.buf.Bytes()); w.err == nil {
 		w.err = w.rc.Flush()
 	}
 	w.buf.Reset()
-	_ = w.rc.SetWriteDeadline(time.Time{}) // else it would end the answer when the handler returns later
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -28,22 +29,18 @@ type statusWriter struct {
 	status int
 	route  string
 	id     string
+
+	body   io.Reader // of the request, if it has one
+	conn   deadlines // nil has none
+	within time.Duration
+	late   bool // the client did not take the answer in time
 }
 
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *statusWriter) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
 }
 
 func requestID(w http.ResponseWriter) string {
@@ -67,7 +64,12 @@ var always = [...]struct {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: routeOther}
+	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: routeOther, within: s.o.Timeouts.Write}
+	sw.conn, _ = w.(deadlines)
+	if r.ContentLength != 0 { // also of a body that nobody asks for: the answer waits until it is read away
+		_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.o.Timeouts.Body)) // not every writer can
+		sw.body = r.Body
+	}
 	if !saneID(sw.id) {
 		sw.id = nuid.Next()
 	}
@@ -83,6 +85,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 	defer s.finish(sw, r, span, start)
 	r = r.WithContext(ctx)
+	if err, over := r.Context().Value(overBound{}).(error); over {
+		h.Set("Connection", "close")
+		if path := r.URL.Path; path != "/livez" && path != "/readyz" { // what restarts or leaves this process looks there
+			tooMany(err, time.Second).write(sw, r, sw.id)
+			return
+		}
+	}
 	if !s.named(r.Host) {
 		problem(codeForbidden, foreign).write(sw, r, sw.id)
 		return
@@ -108,8 +117,10 @@ func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, star
 		}
 		problem(codeInternal, "an unexpected error; it is logged under the requestId").write(sw, r, sw.id)
 	}
-	if sw.status == 0 {
-		sw.status = http.StatusOK
+	sw.begin(http.StatusOK)
+	sw.extend() // what is left of the answer goes out when this returns
+	if sw.late {
+		s.metrics.timeouts.WithLabelValues("write").Inc()
 	}
 	s.metrics.request(sw.route, r.Method, sw.status, time.Since(start))
 	if span.IsRecording() {

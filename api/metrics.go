@@ -17,6 +17,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 	commands *prometheus.HistogramVec
 	watches  prometheus.Gauge
+	timeouts *prometheus.CounterVec
 	page     http.Handler
 }
 
@@ -26,13 +27,17 @@ func newMetrics(s *Server) (*metrics, error) {
 		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_http_request_seconds", Help: "Time to answer HTTP requests; of a watch, its life.", Buckets: latencies}, []string{"route", "method"}),
 		commands: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_command_latency_seconds", Help: "Time from the door to the answer of the engine, by outcome.", Buckets: latencies}, []string{"machine", "command", "outcome"}),
 		watches:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "instar_sse_clients", Help: "Watches that are open now."}),
+		timeouts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "instar_http_timeouts_total", Help: "Requests whose body did not come, or whose answer was not taken, in time."}, []string{"of"}),
+	}
+	for _, of := range []string{"body", "write"} {
+		m.timeouts.WithLabelValues(of)
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "instar_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": s.o.Version.Version, "commit": s.o.Version.Commit, "go": runtime.Version()},
 	})
 	build.Set(1)
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.commands, m.watches, build, entityCounts{s}} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.commands, m.watches, m.timeouts, s.limits.counts(s.o.Pools), build, entityCounts{s}} {
 		if err := s.o.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("api: cannot register metrics: %w", err)
 		}

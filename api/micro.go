@@ -65,15 +65,37 @@ func (s *Server) Micro(ctx context.Context) error {
 	return nil
 }
 
-// beside runs reads beside one another: micro calls one handler at a time.
+// beside runs reads beside one another, those of each client in turn: micro calls one handler at a time.
 func (s *Server) beside(handle func(micro.Request)) func(micro.Request) {
+	handle = s.guarded(handle)
 	return func(r micro.Request) {
-		s.reads <- struct{}{}
-		s.readers.Go(func() {
-			defer func() { <-s.reads }()
-			s.guarded(handle)(r)
-		})
+		client := natsClient(r)
+		if p := s.paced(client); p != nil {
+			s.deny(r, p)
+			return
+		}
+		if err := s.limits.queue.Do(client, func() { handle(r) }); err != nil {
+			s.deny(r, tooMany(err, time.Second))
+		}
 	}
+}
+
+// later goes on with a request when its wait is over, which keeps none of the workers from others meanwhile.
+func (s *Server) later(r micro.Request, wait func() *Problem, then func(micro.Request)) {
+	leave, err := s.limits.waits.Take(natsClient(r))
+	if err != nil {
+		s.deny(r, tooMany(err, time.Second))
+		return
+	}
+	then = s.guarded(then)
+	s.asked.Go(func() {
+		defer leave()
+		if p := wait(); p != nil {
+			s.deny(r, p)
+			return
+		}
+		then(r)
+	})
 }
 
 // guarded answers for a handler that panicked.
@@ -150,6 +172,10 @@ func (s *Server) microCommand(r micro.Request) {
 		s.deny(r, problem(machines.CodeNotFound, "there is no such command here"))
 		return
 	}
+	if p := s.paced(natsClient(r)); p != nil {
+		s.deny(r, p)
+		return
+	}
 	h := nats.Header(r.Headers())
 	cmd := streams.Command{
 		Machine: m.Name, Key: key, Name: name, Body: r.Data(), ID: streams.UnscopeID(m.Name, key, streams.Header(h, streams.HeaderID)),
@@ -221,7 +247,11 @@ func (s *Server) microFailed(r micro.Request, err error) {
 func (s *Server) deny(r micro.Request, p *Problem) {
 	body, err := json.Marshal(p)
 	if err == nil {
-		s.reply(r, &nats.Msg{Header: nats.Header{micro.ErrorHeader: {p.Detail}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}}, Data: body})
+		h := nats.Header{micro.ErrorHeader: {p.Detail}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}}
+		if after := p.header.Get("Retry-After"); after != "" {
+			h["Retry-After"] = []string{after}
+		}
+		s.reply(r, &nats.Msg{Header: h, Data: body})
 	}
 }
 

@@ -132,6 +132,13 @@ func (q *request) operation() error {
 		return noOperation()
 	}
 	prefs := preferred(q.r)
+	if prefs.wait > 0 {
+		leave, err := q.mayWait()
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	until := time.Now().Add(prefs.wait)
 	var op *OperationStatus
 	var err error

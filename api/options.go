@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -54,6 +55,10 @@ type Options struct {
 
 	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say
 	Checks func(ctx context.Context) []Check // nil has none
+
+	Limits   Limits         // the zero value has none
+	Timeouts Timeouts       // what is 0 is as in [DefaultTimeouts]
+	Pools    []*limits.Pool // of other doors, which /metrics shows beside those of Limits
 
 	Version  Version
 	Profile  string               // durability, as /readyz?verbose shows it

@@ -90,9 +90,9 @@ var kinds = []kind{
 	{codeUnauthorized, 401, "A token is needed", "The request has no bearer token, or one that is not known.", "Send Authorization: Bearer <token>."},
 	{codeForbidden, 403, "This may not be done", "The role of the token is too small for this operation; or a server without tokens was asked under a foreign name, or by a page of another site.", "Use a token of the role that the detail names, or a loopback name; http.hosts allows other names."},
 	{codeTimeout, 504, "It was not reached in time", "The revision that minRevision asks for was not reached in time.", "Ask again; if it stays like this, look at /readyz?verbose for the lag of the index."},
-	{codeRateLimited, 429, "There are too many requests", "Commands come faster than their stream takes them. The command was not stored.", "Wait for Retry-After, then send it again, and fewer at once."},
+	{codeRateLimited, 429, "There are too many requests", "This client has as many connections, watches or waits as one may have, or asks more often than it may; or commands come faster than their stream takes them. Nothing was done, and no command was stored.", "Wait for Retry-After, then send it again, and fewer at once."},
 	{codeQueueFull, 503, "There is no room for commands", "A limit of the NATS account or server keeps the stream of commands from growing. The command was not stored.", "Wait for Retry-After. An operator must make room or raise the limit."},
-	{codeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or there are too many watches. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
+	{codeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or all clients together have as many connections, watches or waits as there are. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
 	{codeInternal, 500, "Something is wrong in the program", "An error that nobody expected. It is logged under the requestId.", "Tell an operator the requestId."},
 }
 

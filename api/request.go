@@ -189,6 +189,11 @@ func (q *request) waitIndex(m *machines.Machine) error {
 	if rev <= ix.Revision() {
 		return nil
 	}
+	leave, err := q.mayWait()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
 	defer cancel()
 	if rev > ix.Lag().Known { // a revision that was never written would be waited for in vain

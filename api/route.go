@@ -73,12 +73,12 @@ func (s *Server) document(rt *route) {
 	if rt.op.Responses == nil {
 		rt.op.Responses = map[string]*huma.Response{}
 	}
-	errors := append(slices.Clone(rt.op.Errors), 400, 422, 403) // of a query that is not as it should be; of a foreign Host
+	errors := append(slices.Clone(rt.op.Errors), 400, 422, 403, 503) // of a query that is not as it should be; of a foreign Host; of one connection too many
 	if rt.op.Method != http.MethodGet {
 		errors = append(errors, 413, 415) // also of a body where there should be none
 	}
 	if !rt.open {
-		errors = append(errors, 401)
+		errors = append(errors, 401, 429)
 		rt.op.Security = []map[string][]string{{"bearer": {}}}
 		rt.op.Extensions = maps.Clone(rt.op.Extensions)
 		if rt.op.Extensions == nil {
@@ -151,6 +151,9 @@ func (q *request) run() error {
 			return problem(codeForbidden, "a page of another site may not send commands without a token")
 		}
 		q.who = who
+		if p := q.paced(q.client()); p != nil {
+			return p
+		}
 	}
 	if p := q.parse(); p != nil {
 		return p

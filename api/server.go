@@ -50,14 +50,13 @@ type Server struct {
 
 	closing context.Context // ends when watches must end
 	close   context.CancelFunc
-	seats   chan struct{} // one per watch
-	deltas  deltas        // of watches of instances
+	limits  *limiters
+	deltas  deltas // of watches of instances
 	watches sync.WaitGroup
 
-	mu      sync.Mutex
-	micro   micro.Service
-	reads   chan struct{} // one per read of the micro service
-	readers sync.WaitGroup
+	mu    sync.Mutex
+	micro micro.Service
+	asked sync.WaitGroup // over NATS, what waits
 }
 
 // New checks the options and builds every operation. It fails when a bucket is missing, when an operation declares no
@@ -81,6 +80,7 @@ func New(o Options) (*Server, error) {
 	if o.Tracer == nil {
 		o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
+	o.Timeouts = o.Timeouts.orDefault()
 	keys, err := newKeyring(o.Tokens, o.Open)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
-		seats: make(chan struct{}, maxWatches), reads: make(chan struct{}, 64), batches: make(chan struct{}, maxBatches),
+		limits: newLimiters(o.Limits), batches: make(chan struct{}, maxBatches),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(s); err != nil {
@@ -255,12 +255,14 @@ func schemaName(t reflect.Type, hint string) string {
 	return name
 }
 
-// HTTPServer is a server for the handler with limits that a door needs: nobody holds a connection by sending headers
-// slowly, and no header is large. Bodies and watches have their own limits.
+// HTTPServer is a server for the handler with limits that a door needs: nobody holds a connection by sending slowly, or by
+// taking an answer slowly, and no header is large. Its listener is to be one of [Server.Listen].
 func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 	return &http.Server{
-		Addr: addr, Handler: s.Handler(), TLSConfig: tlsConfig, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+		Addr: addr, Handler: s.Handler(), TLSConfig: tlsConfig, ConnContext: connected, MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: s.o.Timeouts.Header, IdleTimeout: s.o.Timeouts.Idle,
+		WriteTimeout: s.o.Timeouts.Write, // of what is written first; each write has the whole time again
+		ErrorLog:     slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
 	}
 }
 
@@ -280,7 +282,8 @@ func (s *Server) Close() error {
 	}
 	err := s.micro.Stop()
 	s.micro = nil
-	s.readers.Wait()
+	s.limits.queue.Wait()
+	s.asked.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("api: cannot stop the micro service: %w", err)
 	}

@@ -104,7 +104,7 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 	b.server, err = api.New(o)
 	require.NoError(t, err)
 	b.web = httptest.NewUnstartedServer(nil)
-	b.web.Config = b.server.HTTPServer("", (*tls.Config)(nil))
+	b.web.Config, b.web.Listener = b.server.HTTPServer("", (*tls.Config)(nil)), b.server.Listen(b.web.Listener)
 	b.web.Start()
 	b.client = &http.Client{Transport: b.validating(http.DefaultTransport.(*http.Transport).Clone()), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(func() {

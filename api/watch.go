@@ -2,10 +2,10 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -13,9 +13,6 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
-
-// maxWatches is how many watches one process serves at once.
-const maxWatches = 1000
 
 const watchDoc = `Server-sent events. First one or more "snapshot" events ({machine, revision, items, more}), then an "entity" event with
 the whole entity for each change, newest state first to come, and "deleted" ({machine, key, revision}) when one is purged. A comment
@@ -189,22 +186,21 @@ func (q *request) watch(all []*watched) error {
 	return nil
 }
 
-// sit takes one of the seats for those who wait; leave gives it back.
-func (s *Server) sit() (leave func(), err error) {
-	select {
-	case s.seats <- struct{}{}:
-	default:
-		return nil, problem(codeUnavailable, fmt.Sprintf("there are %d watches already", maxWatches)).with("Retry-After", "5")
+// sit takes a place for a watch; leave gives it back.
+func (q *request) sit() (leave func(), err error) {
+	stand, err := q.limits.watches.Take(q.client())
+	if err != nil {
+		return nil, tooMany(err, 5*time.Second)
 	}
-	if !s.enter() {
-		<-s.seats
+	if !q.enter() {
+		stand()
 		return nil, unavailable("the server is stopping")
 	}
-	s.metrics.watches.Inc()
+	q.metrics.watches.Inc()
 	return func() {
-		s.metrics.watches.Dec()
-		s.watches.Done()
-		<-s.seats
+		q.metrics.watches.Dec()
+		q.watches.Done()
+		stand()
 	}, nil
 }
 

@@ -237,15 +237,3 @@ func TestWatchEnds(t *testing.T) {
 		require.Equal(t, 503, b.get("/readyz").StatusCode)
 	})
 }
-
-func TestTooManyWatches(t *testing.T) {
-	b := setup(t)
-	b.ready("a")
-	free := b.server.TakeSeats()
-	a := b.get("/v1/watch")
-	a.problem(t, 503, "unavailable")
-	require.Equal(t, "5", a.Header.Get("Retry-After"))
-	free()
-	w := b.watch("/v1/gadgets/a/watch")
-	w.named("snapshot")
-}

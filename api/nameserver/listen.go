@@ -4,20 +4,22 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"sync"
+
+	"github.com/bcc94042/instar/api/limits"
 )
+
+// DefaultConnections are the connections of TCP that are open at once: in all, and of one address.
+var DefaultConnections = limits.Bound{All: 1024, Each: 64}
 
 // Bounds of TCP. A connection has one question answered at a time, out of memory; it ends after so many, or when it is
 // idle.
 const (
-	maxConns    = 1024 // in all
-	maxConnsOf  = 64   // of one address
-	maxPerConn  = 128  // questions
-	maxOwnAddrs = 8    // of ns.dns.<domain>, where nothing else is said
+	maxPerConn  = 128 // questions
+	maxOwnAddrs = 8   // of ns.dns.<domain>, where nothing else is said
 )
 
 // listen opens UDP and TCP on one port. A port that was chosen for TCP may be taken for UDP, so it chooses again.
-func listen(ctx context.Context, address string) (net.PacketConn, net.Listener, error) {
+func listen(ctx context.Context, address string, pool *limits.Pool) (net.PacketConn, net.Listener, error) {
 	var lc net.ListenConfig
 	for try := 1; ; try++ {
 		conns, err := lc.Listen(ctx, "tcp", address)
@@ -26,7 +28,7 @@ func listen(ctx context.Context, address string) (net.PacketConn, net.Listener, 
 		}
 		packets, err := lc.ListenPacket(ctx, "udp", conns.Addr().String())
 		if err == nil {
-			return packets, &bounded{Listener: conns, of: map[netip.Addr]int{}}, nil
+			return packets, limits.Listen(conns, pool, 0), nil
 		}
 		_ = conns.Close()
 		if _, port, _ := net.SplitHostPort(address); port != "0" || try == portTries {
@@ -65,58 +67,4 @@ func reachable(at net.Addr) []netip.Addr {
 		return outside
 	}
 	return loopback
-}
-
-// bounded is a listener that closes at once what would be too much: of one address, so that it takes nobody's place, or in
-// all.
-type bounded struct {
-	net.Listener
-	mu  sync.Mutex
-	of  map[netip.Addr]int
-	all int
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		conn, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-		if b.enter(from.Addr()) {
-			return &guest{Conn: conn, leave: sync.OnceFunc(func() { b.leave(from.Addr()) })}, nil
-		}
-		_ = conn.Close() // it is told enough by that
-	}
-}
-
-func (b *bounded) enter(from netip.Addr) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all >= maxConns || b.of[from] >= maxConnsOf {
-		return false
-	}
-	b.all++
-	b.of[from]++
-	return true
-}
-
-func (b *bounded) leave(from netip.Addr) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all--
-	if b.of[from]--; b.of[from] == 0 {
-		delete(b.of, from)
-	}
-}
-
-// guest is a connection that gives its place back.
-type guest struct {
-	net.Conn
-	leave func()
-}
-
-func (g *guest) Close() error {
-	g.leave()
-	return g.Conn.Close()
 }

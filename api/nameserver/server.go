@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/limits"
 )
 
 // Server is a name server. Its fields are not changed once it runs.
@@ -28,6 +29,7 @@ type Server struct {
 	Addresses []netip.Addr
 	Started   func(addr string) // called once both sockets listen; optional
 	Log       *slog.Logger      // of panics; nil discards
+	Pool      *limits.Pool      // of connections of TCP; nil makes one of [DefaultConnections]
 }
 
 const (
@@ -48,7 +50,11 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	packets, conns, err := listen(ctx, s.Address)
+	pool := s.Pool
+	if pool == nil {
+		pool = limits.NewPool("dns-connections", DefaultConnections)
+	}
+	packets, conns, err := listen(ctx, s.Address, pool)
 	if err != nil {
 		return fmt.Errorf("cannot listen for DNS on %s: %w", s.Address, err)
 	}

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/limits"
 )
 
 // Server is an xDS server. Its fields are not changed once it runs.
@@ -41,6 +42,7 @@ type Server struct {
 	// that proxies ask another server.
 	Stale func() time.Duration
 	Log   *slog.Logger // nil discards
+	Pool  *limits.Pool // of connections; nil has no bound
 
 	stats stats
 }
@@ -111,7 +113,11 @@ func (s *Server) Run(ctx context.Context) error {
 		s.Started(conns.Addr().String())
 	}
 	defer context.AfterFunc(ctx, server.Stop)()
-	err = server.Serve(conns)
+	pool := s.Pool
+	if pool == nil {
+		pool = limits.NewPool("xds-connections", limits.Bound{})
+	}
+	err = server.Serve(limits.Listen(conns, pool, 0))
 	over := ctx.Err() != nil
 	cancel()
 	server.Stop()

@@ -36,6 +36,7 @@ type Config struct {
 	Index        Index     `koanf:"index"`
 	Outbox       Outbox    `koanf:"outbox"`
 	Discovery    Discovery `koanf:"discovery"`
+	Limits       Limits    `koanf:"limits"`
 	Log          Log       `koanf:"log"`
 	Insecure     bool      `koanf:"insecure"`
 	StopServices bool      `koanf:"stopServices"`
@@ -72,6 +73,11 @@ type HTTP struct {
 	TLS    KeyPair `koanf:"tls"`
 
 	RequireIfMatch string `koanf:"requireIfMatch"` // machines whose commands need If-Match, with commas between them
+
+	HeaderTimeout time.Duration `koanf:"headerTimeout"` // until the headers of a request are there
+	BodyTimeout   time.Duration `koanf:"bodyTimeout"`   // until the rest of it is
+	WriteTimeout  time.Duration `koanf:"writeTimeout"`  // until the client has taken up to 64 KiB of an answer
+	IdleTimeout   time.Duration `koanf:"idleTimeout"`   // between two requests of a connection
 }
 
 // requireIfMatch are the names of those machines.
@@ -227,7 +233,7 @@ func Defaults(mode string) Config {
 	c := Config{
 		Data:              "./data",
 		Durability:        string(streams.Fsync),
-		HTTP:              HTTP{Listen: "127.0.0.1:8080"},
+		HTTP:              defaultTimeouts(HTTP{Listen: "127.0.0.1:8080"}),
 		IdempotencyWindow: streams.IdempotencyWindow,
 
 		NATS:      NATS{Listen: "127.0.0.1:4222", Prefix: streams.DefaultPrefix, Replicas: 1},
@@ -239,6 +245,7 @@ func Defaults(mode string) Config {
 		Index:     Index{EndedFor: 24 * time.Hour},
 		Outbox:    Outbox{Postgres: PostgresOff},
 		Discovery: Discovery{DNSDomain: "instar"},
+		Limits:    defaultLimits(),
 		Log:       Log{Level: "info", Format: "text"},
 	}
 	if mode == ModeDev {

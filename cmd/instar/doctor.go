@@ -239,14 +239,21 @@ func checkData(dir string) finding {
 // leastFiles is what the embedded server and the services' sockets may need together.
 const leastFiles = 4096
 
-func checkFiles() finding {
+// openFiles is how many this process may have open. Go programs raise the soft limit to the hard one.
+func openFiles() (uint64, error) {
 	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim)
+	return lim.Max, err
+}
+
+func checkFiles() finding {
+	most, err := openFiles()
+	if err != nil {
 		return finding{"open files", warn, err.Error()}
 	}
-	f := finding{"open files", fine, fmt.Sprintf("up to %d", lim.Max)} // Go programs raise the soft limit to the hard one
-	if lim.Max < leastFiles {
-		f.Verdict, f.Detail = warn, fmt.Sprintf("up to %d; a server needs %d (ulimit -n, LimitNOFILE)", lim.Max, leastFiles)
+	f := finding{"open files", fine, fmt.Sprintf("up to %d", most)}
+	if most < leastFiles {
+		f.Verdict, f.Detail = warn, fmt.Sprintf("up to %d; a server needs %d (ulimit -n, LimitNOFILE)", most, leastFiles)
 	}
 	return f
 }

@@ -20,6 +20,8 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/limits"
+	"github.com/bcc94042/instar/api/nameserver"
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -53,6 +55,8 @@ type app struct {
 	disk     *disk
 	outbox   *outboxes
 	catalog  *discovery.Catalog
+	dnsConns *limits.Pool // those of the name server
+	xdsConns *limits.Pool
 	checker  probe.Prober
 	api      *api.Server
 	url      string // of the HTTP listener
@@ -316,6 +320,10 @@ func (a *app) startAPI(ctx context.Context) error {
 	}
 	commands.Gate = a.disk.err
 	b := thisBuild()
+	files, _ := openFiles() // 0 where nobody says
+	bounds := a.cfg.Limits.of(files)
+	a.tellLimits(bounds)
+	a.dnsConns, a.xdsConns = limits.NewPool("dns-connections", nameserver.DefaultConnections), limits.NewPool("xds-connections", bounds.Connections)
 	a.api, err = api.New(api.Options{
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
@@ -323,7 +331,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
-		Admit: a.admit,
+		Admit: a.admit, Limits: bounds, Timeouts: a.cfg.HTTP.timeouts(), Pools: []*limits.Pool{a.dnsConns, a.xdsConns},
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
@@ -348,6 +356,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	}
 	a.avoid(listener.Addr().String())
 	a.url = "http://" + listener.Addr().String()
+	listener = a.api.Listen(listener)
 	if tlsConfig != nil {
 		listener = tls.NewListener(listener, tlsConfig)
 		a.url = "https://" + listener.Addr().String()

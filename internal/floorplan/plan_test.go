@@ -58,8 +58,9 @@ var plan = []room{
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
-	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery"}, outside: []string{dns}},
-	{path: "api/xds", ours: []string{"internal/panics", "api/discovery"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
+	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},
+	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},
+	{path: "api/xds", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
 	{path: "api/...", ours: []string{"internal/panics", "api/...", "machines", "streams", "kv"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,

@@ -1,0 +1,171 @@
+package limits_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api/limits"
+)
+
+func TestPool(t *testing.T) {
+	t.Parallel()
+	p := limits.NewPool("seats", limits.Bound{All: 3, Each: 2})
+	take := func(client string) func() {
+		leave, err := p.Take(client)
+		require.NoError(t, err)
+		return leave
+	}
+	refused := func(client string, own bool, bound int) {
+		_, err := p.Take(client)
+		var full *limits.Full
+		require.ErrorAs(t, err, &full)
+		require.Equal(t, limits.Full{Pool: "seats", Own: own, Bound: bound}, *full)
+	}
+	first := take("a")
+	take("a")
+	refused("a", true, 2)
+	take("b")
+	refused("c", false, 3)
+	first()
+	first() // once
+	require.Equal(t, 2, p.Held())
+	take("c")
+	refused("a", false, 3)
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(limits.Counts{Pools: []*limits.Pool{p}, Rates: []*limits.Rate{nil}}))
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{`bound{limit="seats"} 3`, `held{limit="seats"} 3`, `refused_total{limit="seats",of="all"} 2`, `refused_total{limit="seats",of="client"} 1`} {
+		require.Contains(t, page.Body.String(), "\ninstar_limit_"+want+"\n")
+	}
+	none := limits.NewPool("none", limits.Bound{})
+	for range 100 {
+		_, err := none.Take("a")
+		require.NoError(t, err)
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	var none *limits.Rate
+	_, ok := none.Allow("a")
+	require.True(t, ok)
+	require.Nil(t, limits.NewRate("off", 0, 5))
+	r := limits.NewRate("slow", 1, 3)
+	allowed := 0
+	for range 100 {
+		wait, ok := r.Allow("a")
+		if ok {
+			allowed++
+			continue
+		}
+		require.Positive(t, wait)
+		require.LessOrEqual(t, wait, time.Second)
+	}
+	require.InDelta(t, 3, allowed, 2, "and what comes in the time that the test takes")
+	_, ok = r.Allow("b")
+	require.True(t, ok, "others are not slowed down")
+	for i := range 5000 { // as many as are not forgotten while they are remembered for something
+		r.Allow(fmt.Sprint("made up ", i))
+	}
+	_, ok = r.Allow("a")
+	require.False(t, ok, "who has asked much is not forgotten")
+}
+
+// One client has much to do, and the one worker there is has begun with it. Another client is next all the same.
+func TestClientsTakeTurns(t *testing.T) {
+	t.Parallel()
+	q := limits.NewQueue(limits.NewPool("jobs", limits.Bound{All: 20, Each: 12}), 1)
+	var mu sync.Mutex
+	var order []string
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	job := func(name string) func() {
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, name)
+		}
+	}
+	require.NoError(t, q.Do("a", func() { close(begun); <-goOn }))
+	<-begun
+	for i := range 11 {
+		require.NoError(t, q.Do("a", job(fmt.Sprint("a", i))))
+	}
+	var full *limits.Full
+	require.ErrorAs(t, q.Do("a", job("a12")), &full)
+	require.True(t, full.Own)
+	for i := range 2 {
+		require.NoError(t, q.Do("b", job(fmt.Sprint("b", i))))
+	}
+	require.NoError(t, q.Do("c", job("c0")))
+	close(goOn)
+	q.Wait()
+	require.Equal(t, "a0 b0 c0 a1 b1 a2 a3 a4 a5 a6 a7 a8 a9 a10", strings.Join(order, " "))
+	require.NoError(t, q.Do("a", job("again")))
+	q.Wait()
+	require.Len(t, order, 15)
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64", "pipe": "pipe", "": "",
+	} {
+		require.Equal(t, want, limits.Client(address), address)
+	}
+}
+
+func TestListen(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := limits.NewPool("connections", limits.Bound{All: 2})
+	bound := limits.Listen(l, p, 1)
+	defer bound.Close()
+	accepted := make(chan net.Conn, 10)
+	go func() {
+		for {
+			c, err := bound.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	dial()
+	first := <-accepted
+	dial()
+	<-accepted
+	require.NoError(t, limits.Over(first))
+	dial()
+	spare := <-accepted
+	var full *limits.Full
+	require.True(t, errors.As(limits.Over(spare), &full))
+	closed := dial()
+	require.NoError(t, closed.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = closed.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it was closed, and not left waiting")
+	require.NoError(t, first.Close())
+	_ = first.Close()
+	require.Equal(t, 1, p.Held())
+	dial()
+	require.NoError(t, limits.Over(<-accepted), "there is a place again")
+}

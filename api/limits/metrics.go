@@ -1,0 +1,39 @@
+package limits
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Counts are the metrics of pools and rates.
+type Counts struct {
+	Pools []*Pool
+	Rates []*Rate // nil ones are left out
+}
+
+var (
+	heldDesc    = prometheus.NewDesc("instar_limit_held", "Places that are taken.", []string{"limit"}, nil)
+	boundDesc   = prometheus.NewDesc("instar_limit_bound", "Places that there are; none is shown where there is no bound.", []string{"limit"}, nil)
+	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "What was refused, because all clients together or the one had or asked too much.", []string{"limit", "of"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (c Counts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- heldDesc
+	ch <- boundDesc
+	ch <- refusedDesc
+}
+
+// Collect implements [prometheus.Collector].
+func (c Counts) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range c.Pools {
+		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(p.Held()), p.name)
+		if p.bound.All > 0 {
+			ch <- prometheus.MustNewConstMetric(boundDesc, prometheus.GaugeValue, float64(p.bound.All), p.name)
+		}
+		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(p.refusedAll.Load()), p.name, "all")
+		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(p.refusedEach.Load()), p.name, "client")
+	}
+	for _, r := range c.Rates {
+		if r != nil {
+			ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(r.refused.Load()), r.name, "client")
+		}
+	}
+}

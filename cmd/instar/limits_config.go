@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/limits"
+)
+
+// Limits bound what one client, and all of them together, may hold and ask; 0 is no bound. A client is a token; without
+// tokens, and of connections, it is an address.
+type Limits struct {
+	Connections          int `koanf:"connections"`
+	ConnectionsPerClient int `koanf:"connectionsPerClient"`
+	Watches              int `koanf:"watches"`
+	WatchesPerClient     int `koanf:"watchesPerClient"`
+	Waits                int `koanf:"waits"`
+	WaitsPerClient       int `koanf:"waitsPerClient"`
+	Questions            int `koanf:"questions"`
+	QuestionsPerClient   int `koanf:"questionsPerClient"`
+	Rate                 int `koanf:"rate"`
+	Burst                int `koanf:"burst"`
+}
+
+func defaultLimits() Limits {
+	d := api.DefaultLimits
+	return Limits{
+		d.Connections.All, d.Connections.Each, d.Watches.All, d.Watches.Each, d.Waits.All, d.Waits.Each, d.Questions.All, d.Questions.Each, d.Rate, d.Burst,
+	}
+}
+
+func (l Limits) validate() error {
+	var errs []error
+	for key, n := range map[string]int{
+		"connections": l.Connections, "connectionsPerClient": l.ConnectionsPerClient, "watches": l.Watches, "watchesPerClient": l.WatchesPerClient, "waits": l.Waits,
+		"waitsPerClient": l.WaitsPerClient, "questions": l.Questions, "questionsPerClient": l.QuestionsPerClient, "rate": l.Rate, "burst": l.Burst,
+	} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("limits.%s: %d is negative; 0 is no limit", key, n))
+		}
+	}
+	if l.Burst > 0 && l.Rate == 0 {
+		errs = append(errs, errors.New("limits.burst is for limits.rate, which is not set"))
+	}
+	return errors.Join(errs...)
+}
+
+// of are the limits of a process that may have so many open files. A quarter of these is for everything else.
+func (l Limits) of(files uint64) api.Limits {
+	conns := limits.Bound{All: l.Connections, Each: l.ConnectionsPerClient}
+	if most := int(min(files, 1<<30) / 4 * 3); most > 0 && (conns.All == 0 || conns.All > most) { //nolint:gosec // it is bounded
+		conns.All = most
+	}
+	return api.Limits{
+		Connections: conns, Watches: limits.Bound{All: l.Watches, Each: l.WatchesPerClient}, Waits: limits.Bound{All: l.Waits, Each: l.WaitsPerClient},
+		Questions: limits.Bound{All: l.Questions, Each: l.QuestionsPerClient}, Rate: l.Rate, Burst: l.Burst,
+	}
+}
+
+// tellLimits says what the limits come to.
+func (a *app) tellLimits(l api.Limits) {
+	watches := "without bound"
+	if n := l.Watches.All; n > 0 {
+		watches = fmt.Sprintf("up to %d, of up to %d KiB each: up to %d MiB", n, api.WatchMemory>>10, n*(api.WatchMemory>>10)>>10)
+	}
+	a.log.Info("limits", "connections", l.Connections.All, "watches", watches, "waits", l.Waits.All, "questions over NATS", l.Questions.All, "requests per second of a client", l.Rate)
+	if l.Connections.All > 0 && l.Connections.All < a.cfg.Limits.Connections {
+		a.log.Warn("there are fewer connections than limits.connections says: the limit of open files leaves no more (ulimit -n, LimitNOFILE)", "limits.connections", a.cfg.Limits.Connections, "connections", l.Connections.All)
+	}
+}
+
+func defaultTimeouts(h HTTP) HTTP {
+	d := api.DefaultTimeouts
+	h.HeaderTimeout, h.BodyTimeout, h.WriteTimeout, h.IdleTimeout = d.Header, d.Body, d.Write, d.Idle
+	return h
+}
+
+func (h HTTP) timeouts() api.Timeouts {
+	return api.Timeouts{Header: h.HeaderTimeout, Body: h.BodyTimeout, Write: h.WriteTimeout, Idle: h.IdleTimeout}
+}
+
+func (h HTTP) validateTimeouts() error {
+	var errs []error
+	for key, d := range map[string]time.Duration{"headerTimeout": h.HeaderTimeout, "bodyTimeout": h.BodyTimeout, "writeTimeout": h.WriteTimeout, "idleTimeout": h.IdleTimeout} {
+		if d < 100*time.Millisecond {
+			errs = append(errs, fmt.Errorf("http.%s: %s is less than 100ms", key, d))
+		}
+	}
+	return errors.Join(errs...)
+}
