@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -20,9 +21,10 @@ type Discovery struct {
 	DNSTTL    time.Duration `koanf:"dnsTTL"`    // of its answers, whole seconds
 	// DNSAddresses are what a delegation leads to; by default the one that is listened on, or those of the host.
 	DNSAddresses []string `koanf:"dnsAddresses"`
-	XDS          string   `koanf:"xds"`     // address of the endpoint discovery service for Envoy; empty has none
-	XDSTLS       TLS      `koanf:"xdsTLS"`  // of that listener; with the authority, clients prove who they are
-	Scripts      bool     `koanf:"scripts"` // checks of the type script may run programs on this node
+	XDS          string   `koanf:"xds"`        // address of the endpoint discovery service for Envoy; empty has none
+	XDSTLS       TLS      `koanf:"xdsTLS"`     // of that listener; with the authority, clients prove who they are
+	Namespaces   string   `koanf:"namespaces"` // that DNS and xDS show, with commas between them; empty and * are all
+	Scripts      bool     `koanf:"scripts"`    // checks of the type script may run programs on this node
 	Probe        Probe    `koanf:"probe"`
 }
 
@@ -37,8 +39,34 @@ type Probe struct {
 	Match bool `koanf:"match"`
 }
 
+// shown are those namespaces; nil are all.
+func (d Discovery) shown() []string {
+	list := parts(d.Namespaces)
+	if slices.Contains(list, allNamespaces) {
+		return nil
+	}
+	return list
+}
+
+// exposed refuses to show all namespaces to others than those on this machine unless that is said: neither DNS nor xDS has a
+// word for who may see which.
+func (d Discovery) exposed() error {
+	var errs []error
+	for _, door := range []struct{ key, addr string }{{"discovery.dns", d.DNS}, {"discovery.xds", d.XDS}} {
+		if door.addr != "" && !loopback(door.addr) && d.Namespaces == "" {
+			errs = append(errs, fmt.Errorf("%s: %s can be reached from other machines: list the namespaces that they may see in discovery.namespaces; * is all", door.key, door.addr))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (d Discovery) validate() error {
 	var errs []error
+	for _, namespace := range d.shown() {
+		if !label.MatchString(namespace) {
+			errs = append(errs, fmt.Errorf("discovery.namespaces: %q is neither a DNS label nor *", namespace))
+		}
+	}
 	if d.DNS != "" {
 		errs = append(errs, listener("discovery.dns", d.DNS))
 	}

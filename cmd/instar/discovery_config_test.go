@@ -55,7 +55,7 @@ func TestDiscoveryConfig(t *testing.T) {
 	}
 	cert, key := certificate(t)
 	ca := cert // it is its own
-	c, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {ca: %s, cert: %s}}", ca, cert), "--xds-key", key, "--dns-domain", "service.example.com.", "--dns-ttl", "5s")
+	c, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {ca: %s, cert: %s}}", ca, cert), "--xds-key", key, "--dns-domain", "service.example.com.", "--dns-ttl", "5s", "--discovery-namespaces", "shop, default")
 	require.NoError(t, err, "clients prove who they are")
 	require.Equal(t, []any{"service.example.com.", 5 * time.Second, TLS{CA: ca, Cert: cert, Key: key}}, []any{c.Discovery.DNSDomain, c.Discovery.DNSTTL, c.Discovery.XDSTLS})
 	secured, err := c.Discovery.XDSTLS.server()
@@ -65,8 +65,14 @@ func TestDiscoveryConfig(t *testing.T) {
 	require.ErrorContains(t, err, "there is no certificate in")
 	_, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {cert: %s, key: %s}}", cert, key))
 	require.ErrorContains(t, err, "set discovery.xdsTLS with ca", "encrypted is not who is there")
+	require.Equal(t, []string{"shop", "default"}, c.Discovery.shown())
 	_, err = load("discovery: {dns: \"0.0.0.0:53\"}", "--insecure")
+	require.ErrorContains(t, err, "discovery.namespaces", "everybody would see all of them")
+	c, err = load("discovery: {dns: \"0.0.0.0:53\", namespaces: \"*\"}", "--insecure")
 	require.NoError(t, err)
+	require.Nil(t, c.Discovery.shown())
+	_, err = load("discovery: {dns: \"127.0.0.1:8600\", namespaces: \"a.b\"}")
+	require.ErrorContains(t, err, "discovery.namespaces")
 }
 
 // A server that asks for no tokens is asked by loopback names, and by those that it was told of.

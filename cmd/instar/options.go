@@ -73,6 +73,7 @@ var options = []option{
 	{"xds-ca", "discovery.xdsTLS.ca", "file of the authority that clients of --xds are checked against"},
 	{"xds-cert", "discovery.xdsTLS.cert", "certificate file of --xds"},
 	{"xds-key", "discovery.xdsTLS.key", "its key file"},
+	{"discovery-namespaces", "discovery.namespaces", "namespaces that --dns and --xds show, with commas between them; * is all, and so is none on loopback"},
 	{"probe-any-request", "discovery.probe.anyRequest", "let checks send any method, headers and bodies"},
 	{"probe-match", "discovery.probe.match", "let checks look for an expression in what is answered"},
 	{"scripts", "discovery.scripts", "let checks of the type script run programs on this machine"},

@@ -33,6 +33,7 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		c.Gateway = GatewaySimulated
 		c.Discovery.XDS, c.Discovery.XDSTLS = eds, TLS{CA: cert, Cert: cert, Key: key}
 		c.Discovery.DNS, c.Discovery.DNSDomain, c.Discovery.DNSTTL = names, "svc.example.com", 7*time.Second
+		c.Discovery.Namespaces = "default"
 	})
 	register := func(id, more string, want int) string {
 		resp, err := http.Post(w.url+"/v1/register", "application/json", strings.NewReader(`{"serviceName":"web","instanceId":"`+id+`"`+more+`}`))
@@ -44,6 +45,7 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		return string(said)
 	}
 	register("plain", `,"nodeAddress":"127.0.0.1:9"`, http.StatusAccepted)
+	register("hidden", `,"namespace":"secret","nodeAddress":"127.0.0.1:9"`, http.StatusAccepted)
 
 	t.Run("OwnPortsAreNotProbed", func(t *testing.T) {
 		for id, addr := range map[string]string{"api": strings.TrimPrefix(w.url, "http://"), "nats": strings.TrimPrefix(w.nats, "nats://"), "xds": eds, "dns": names} {
@@ -81,6 +83,12 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		answer, _, err := new(dns.Client).Exchange(new(dns.Msg).SetQuestion("web.default.instar.", dns.TypeA), names)
 		require.NoError(t, err)
 		require.Equal(t, dns.RcodeRefused, answer.Rcode)
+		require.Contains(t, w.must("discover", "web", "-n", "secret"), "hidden")
+		for _, name := range []string{"web.secret.svc.example.com.", "secret.svc.example.com.", "hidden.web.secret.svc.example.com."} {
+			answer, _, err = new(dns.Client).Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), names)
+			require.NoError(t, err)
+			require.Equal(t, dns.RcodeNameError, answer.Rcode, name)
+		}
 	})
 	t.Run("EnvoyProvesWhoItIs", func(t *testing.T) {
 		raw, err := os.ReadFile(cert)
@@ -89,7 +97,7 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		require.True(t, pool.AppendCertsFromPEM(raw))
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		require.NoError(t, err)
-		ask := func(config *tls.Config) (*discoverypb.DiscoveryResponse, error) {
+		ask := func(config *tls.Config, name string) (*discoverypb.DiscoveryResponse, error) {
 			conn, err := grpc.NewClient(eds, grpc.WithTransportCredentials(credentials.NewTLS(config)))
 			require.NoError(t, err)
 			defer conn.Close()
@@ -97,14 +105,19 @@ func TestDoorsOfDiscovery(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			_ = st.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "envoy"}, ResourceNames: []string{"web.default"}})
+			_ = st.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "envoy"}, ResourceNames: []string{name}})
 			return st.Recv()
 		}
-		_, err = ask(&tls.Config{RootCAs: pool})
+		_, err = ask(&tls.Config{RootCAs: pool}, "web.default")
 		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err) // there is no connection
-		r, err := ask(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+		known := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}
+		r, err := ask(known, "web.default")
+		require.NoError(t, err)
+		require.Contains(t, r.GetResources()[0].String(), "127.0.0.1")
+		r, err = ask(known, "web.secret")
 		require.NoError(t, err)
 		require.Len(t, r.GetResources(), 1)
+		require.NotContains(t, r.GetResources()[0].String(), "127.0.0.1", "a namespace that is not shown has no instances")
 	})
 }
 

@@ -45,7 +45,7 @@ func (c Config) Validate() error {
 	check(c.Node == "" || label.MatchString(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
 	errs = append(errs, c.Store.validate(c.NATS), c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Discovery.validate(), c.Limits.validate(), c.HTTP.validateTimeouts())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
-		return c.exposed() // only the addresses are known to be well formed now
+		return errors.Join(c.exposed(), c.Discovery.exposed()) // only the addresses are known to be well formed now
 	}
 	return errors.Join(errs...)
 }

@@ -205,9 +205,13 @@ func (a *app) startNames(ctx context.Context) error {
 			a.log.Info(what+" listens", "address", addr)
 		}
 	}
+	var finder discovery.Finder = a.catalog
+	if shown := a.cfg.Discovery.shown(); shown != nil {
+		finder = discovery.Only(finder, shown)
+	}
 	if addr := a.cfg.Discovery.DNS; addr != "" {
 		s := &nameserver.Server{
-			Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: a.catalog, Stale: a.catalog.Stale, Started: said("the name server"), Log: a.log, Pool: a.dnsConns,
+			Address: addr, Domain: a.cfg.Discovery.DNSDomain, TTL: a.cfg.Discovery.DNSTTL, Finder: finder, Stale: a.catalog.Stale, Started: said("the name server"), Log: a.log, Pool: a.dnsConns,
 		}
 		for _, text := range a.cfg.Discovery.DNSAddresses {
 			s.Addresses = append(s.Addresses, netip.MustParseAddr(text)) // it was checked
@@ -219,7 +223,7 @@ func (a *app) startNames(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("discovery.xdsTLS: %w", err)
 		}
-		s := &xds.Server{Address: addr, TLS: secured, Finder: a.catalog, Acked: a.acked, Stale: a.catalog.Stale, Log: a.log, Pool: a.xdsConns, Started: said("the endpoint discovery service")}
+		s := &xds.Server{Address: addr, TLS: secured, Finder: finder, Acked: a.acked, Stale: a.catalog.Stale, Log: a.log, Pool: a.xdsConns, Started: said("the endpoint discovery service")}
 		if err := a.registry.Register(xdsCounts{s}); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)
 		}
