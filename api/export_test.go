@@ -141,3 +141,10 @@ type asker struct {
 
 func (a asker) Reply() string          { return a.reply }
 func (a asker) Headers() micro.Headers { return micro.Headers(a.header) }
+
+// CheckBody checks a body against a schema of an object, as every door does.
+func CheckBody(raw string) *Problem {
+	schema := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
+	schema.PrecomputeMessages()
+	return discoverRoute().checkBody(schema, []byte(raw))
+}
