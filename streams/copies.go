@@ -108,7 +108,7 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 	}
 	_, err = readers.CreateStream(ctx, jetstream.StreamConfig{
 		Name: config.Name, Description: config.Description + " (a copy)", Replicas: from.CachedInfo().Config.Replicas,
-		Storage: jetstream.FileStorage, MaxMsgsPerSubject: config.MaxMsgsPerSubject, MaxMsgs: -1, MaxBytes: from.CachedInfo().Config.MaxBytes, MaxConsumers: -1,
+		Storage: jetstream.FileStorage, MaxMsgsPerSubject: config.MaxMsgsPerSubject, MaxMsgs: -1, MaxBytes: copyBytes(from.CachedInfo()), MaxConsumers: -1,
 		AllowMsgTTL: config.AllowMsgTTL, AllowRollup: config.AllowRollup, DenyDelete: config.DenyDelete,
 		Mirror: &jetstream.StreamSource{
 			Name: config.Name, External: &jetstream.ExternalStream{APIPrefix: originAPI},
@@ -116,6 +116,15 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 		},
 	})
 	return err
+}
+
+// copyBytes bounds the copy of a stream that is bounded. What is removed there is not removed from the copy, and the store that both are
+// in is the control plane's: so it has a quarter, the newest.
+func copyBytes(of *jetstream.StreamInfo) int64 {
+	if of.Config.MaxBytes <= 0 {
+		return -1
+	}
+	return max(of.Config.MaxBytes/4, 1)
 }
 
 // whole reports whether a copy is there and goes on. One of a bucket that has come to the end must have every key.
@@ -139,5 +148,12 @@ func (c *Copies) whole(ctx context.Context, from jetstream.Stream, readers jetst
 		return false, err
 	}
 	missing := config.MaxMsgsPerSubject == 1 && now.State.LastSeq == after.State.LastSeq && now.State.NumSubjects < after.State.NumSubjects
-	return now.Config.Mirror != nil && now.State.LastSeq <= after.State.LastSeq && !missing, nil
+	if now.Config.Mirror == nil || now.State.LastSeq > after.State.LastSeq || missing {
+		return false, nil
+	}
+	if now.Config.MaxBytes != copyBytes(after) {
+		now.Config.MaxBytes = copyBytes(after)
+		_, err = readers.UpdateStream(ctx, now.Config)
+	}
+	return true, err
 }

@@ -3,6 +3,8 @@ package streams
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ func TestReadersHaveCopies(t *testing.T) {
 	o := ServerOptions{Dir: t.TempDir(), Profile: OS}
 	s, err := StartServer(o)
 	require.NoError(t, err)
-	plan := Plan{States: []string{"things"}}
+	plan := Plan{States: []string{"things"}, Events: 8 << 20}
 	before, err := Connect(ConnectOptions{Server: s, Name: "before"})
 	require.NoError(t, err)
 	js, err := JetStream(before)
@@ -84,9 +86,20 @@ func TestReadersHaveCopies(t *testing.T) {
 		return err == nil && string(e.Value()) == "again"
 	}, 30*time.Second, 50*time.Millisecond)
 
-	// What is broken is made again.
 	readers, err := jetstream.NewWithAPIPrefix(own, readersAPI)
 	require.NoError(t, err)
+	for _, want := range []int64{2 << 20, 4 << 20} { // the store is the control plane's
+		events, err := readers.Stream(t.Context(), EventStream)
+		require.NoError(t, err)
+		require.Equal(t, want, events.CachedInfo().Config.MaxBytes)
+		config := plan.Configs()[slices.IndexFunc(plan.Configs(), func(c jetstream.StreamConfig) bool { return c.Name == EventStream })]
+		config.MaxBytes = 16 << 20
+		_, err = js.UpdateStream(t.Context(), config)
+		require.NoError(t, err)
+		require.NoError(t, c.once(t.Context()))
+	}
+
+	// What is broken is made again.
 	for _, broken := range []func() error{
 		func() error { return readers.DeleteStream(t.Context(), "KV_things") },
 		func() error { return js.DeleteConsumer(t.Context(), "KV_things", copyConsumer) },
@@ -109,4 +122,51 @@ func TestReadersHaveCopies(t *testing.T) {
 			return err == nil && s.CachedInfo().State.NumSubjects == 2
 		}, 30*time.Second, 50*time.Millisecond)
 	}
+}
+
+// In a cluster a reader is at one member, who answers it at another, and the copies have replicas like what they are of.
+func TestUsersOfACluster(t *testing.T) {
+	t.Parallel()
+	members := threeMembers(t, func(o *ServerOptions) { o.Users = []User{{Name: "reader", Password: "r", Role: RoleRead}} })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	plan := Plan{Replicas: 3, States: []string{"things"}}
+	own, err := Connect(ConnectOptions{Server: members[0], Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(own.Close)
+	js, err := JetStream(own)
+	require.NoError(t, err)
+	_, err = AwaitCluster(ctx, own, js, plan, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	_, err = own.Subscribe("instar.api.get.>", func(m *nats.Msg) { _ = own.Publish(Inbox(m.Reply), []byte("answer")) })
+	require.NoError(t, err)
+	c := &Copies{NC: own, Plan: plan}
+	require.Eventually(t, func() bool { return c.once(ctx) == nil }, time.Minute, 100*time.Millisecond)
+
+	nc, err := nats.Connect(members[2].ClientURL(), nats.UserInfo("reader", "r"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	require.Eventually(t, func() bool {
+		m, err := nc.Request("instar.api.get.thing.default.a", nil, time.Second)
+		return err == nil && string(m.Data) == "answer"
+	}, time.Minute, 50*time.Millisecond)
+	rjs, err := jetstream.New(nc)
+	require.NoError(t, err)
+	bucket, err := rjs.KeyValue(ctx, "things")
+	require.NoError(t, err)
+	seen := func(value string) {
+		require.Eventually(t, func() bool {
+			_, err := js.Publish(ctx, "$KV.things.default.a", []byte(value))
+			return err == nil
+		}, time.Minute, 100*time.Millisecond)
+		require.Eventually(t, func() bool {
+			e, err := bucket.Get(ctx, "default.a")
+			return err == nil && string(e.Value()) == value
+		}, time.Minute, 50*time.Millisecond)
+	}
+	seen("1")
+	require.NoError(t, members[1].Shutdown(ctx))
+	seen("2")
+	require.NoError(t, c.once(ctx))
+	seen("3")
 }

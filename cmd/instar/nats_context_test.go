@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -66,6 +67,7 @@ func TestWrittenNATSContext(t *testing.T) {
 			c.Gateway, c.NATS.Write = GatewaySimulated, "ours"
 			if first != nil { // with tokens NATS is no way around them
 				c.Auth.Tokens = []Token{{Name: "a", Hash: "sha256:" + strings.Repeat("0", 64), Role: RoleRead, Namespace: allNamespaces}}
+				c.NATS.Users = []streams.User{{Name: "ci", Password: "c1", Role: streams.RoleOperate}}
 			}
 		})
 		_, err := nats.Connect(w.nats)
@@ -84,6 +86,12 @@ func TestWrittenNATSContext(t *testing.T) {
 			t.Cleanup(func() { _ = first.Close() })
 			continue
 		}
+		ci, err := nats.Connect(w.nats, nats.UserInfo("ci", "c1"))
+		require.NoError(t, err)
+		t.Cleanup(ci.Close)
+		answer, err := ci.Request("instar.api.cmd.service.default.web.create", []byte(`{"spec":{"image":"hello"}}`), 20*time.Second)
+		require.NoError(t, err)
+		require.Contains(t, string(answer.Data), `"outcome":"applied"`, "the engine answers into the account of the user")
 		had, err := io.ReadAll(first)
 		require.NoError(t, err)
 		require.NotContains(t, string(had), w.nats, "whoever reads it meanwhile has all of one file")

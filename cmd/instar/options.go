@@ -89,7 +89,7 @@ var options = []option{
 	{"burst", "limits.burst", "of these, at once after a silence; 0 is as many as in a second"},
 	{"log-level", "log.level", "debug, info, warn or error"},
 	{"log-format", "log.format", "text or json"},
-	{"insecure", "insecure", "listen beyond loopback without tokens and TLS"},
+	{"insecure", "insecure", "listen beyond loopback without tokens and TLS, and take everybody at the NATS listener when it has no users"},
 	{"stop-services", "stopServices", "stop the services, too, when the server stops"},
 }
 

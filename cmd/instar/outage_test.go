@@ -29,6 +29,7 @@ func TestAnOutageOfTheRegistryDeregistersNothingThatLives(t *testing.T) {
 	dir := t.TempDir()
 	attach := func(c *Config) { c.Gateway, c.NATS.URL, c.NATS.Listen = GatewaySimulated, server.ClientURL(), "" }
 	w := startWhole(t, dir, attach)
+	require.Contains(t, body(t, w.url+"/readyz?verbose"), "asks nobody who they are")
 	for id, body := range map[string]string{
 		"lives": `{"check":{"type":"ttl","ttl":"1s","grace":"500ms"},"policy":{"deregisterCriticalAfter":"3s"}}`,
 		"dead":  `{"check":{"type":"ttl","ttl":"1s","grace":"500ms"},"policy":{"deregisterCriticalAfter":"3s"}}`,
