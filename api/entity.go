@@ -48,6 +48,10 @@ var errParked = errors.New("a stored value cannot be read")
 
 // decode reads the public part of a stored value. What this program cannot understand is not shown by halves.
 func (s *Server) decode(m *machines.Machine, key string, value []byte, revision uint64) (*Entity, error) {
+	value, err := m.Current(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errParked, err)
+	}
 	var stored struct {
 		Schema int `json:"schema"`
 		Entity
@@ -57,7 +61,7 @@ func (s *Server) decode(m *machines.Machine, key string, value []byte, revision 
 	}
 	e := &stored.Entity
 	_, known := m.State(e.State)
-	if stored.Schema < 1 || stored.Schema > machines.SchemaVersion || e.Machine != m.Name || !known || machines.Key(e.Namespace, e.Parent, e.ID) != key {
+	if stored.Schema < 1 || stored.Schema > m.Schema() || e.Machine != m.Name || !known || machines.Key(e.Namespace, e.Parent, e.ID) != key {
 		return nil, fmt.Errorf("%w: schema %d, machine %q, state %q, key %q", errParked, stored.Schema, e.Machine, e.State, machines.Key(e.Namespace, e.Parent, e.ID))
 	}
 	e.Revision = revision

@@ -27,6 +27,7 @@ func Define[D any](d Definition[D]) *Machine {
 	}
 	m := &Machine{
 		Name: d.Name, Plural: d.Plural, Parent: d.Parent, Doc: d.Doc, Inputs: d.Inputs, Columns: d.Columns, Views: d.Views,
+		upcasts: d.Upcasts,
 		newData: func() any { return new(D) },
 		inputs:  map[string]*Command{}, events: map[string]*EventType{}, effects: map[string]*EffectInfo{}, states: map[string]*StateInfo{},
 		rows: map[[2]string][]*EdgeInfo{},

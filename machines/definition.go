@@ -59,6 +59,10 @@ type Definition[D any] struct {
 	Alarms  []Alarm[D]
 	Columns []Column
 	Views   []View
+
+	// Upcasts bring stored values of earlier schemas up to the one of this table. A field that is added needs none: older programs keep what they
+	// do not know. One that is renamed, removed or means something else does, and the state of a value may not change by it.
+	Upcasts []Upcast
 }
 
 // State is one stage. One with a Timeout is transitional.

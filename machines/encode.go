@@ -49,7 +49,11 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 	b = appendUint(b, `,"lastEvent":`, e.LastEvent)
 	b = appendList(b, `,"commands":`, e.Commands, (*Outcome).append)
 	b = appendList(b, `,"outbox":`, e.Outbox, (*Message).append)
-	return append(b, '}'), nil
+	b = append(b, '}')
+	if e.rest != nil {
+		return e.rest.into(b)
+	}
+	return b, nil
 }
 
 func (c *Condition) append(b []byte) []byte {

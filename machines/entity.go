@@ -7,14 +7,10 @@ import (
 	"time"
 )
 
-// SchemaVersion is the version of the stored form of an [Entity]. A value with a higher one was written by a newer
-// program: it is reported and left alone.
-const SchemaVersion = 1
-
 // Entity is one thing and its stage: the value under its key in the bucket of its machine, and a public contract.
 // All of it but the bookkeeping of the commit protocol (Mark, LastEvent, Commands, Outbox) is written by [Machine.Step].
 type Entity struct {
-	Schema     int               `json:"schema"`
+	Schema     int               `json:"schema"` // of its machine, see [Machine.Schema]
 	Machine    string            `json:"machine"`
 	Namespace  string            `json:"namespace"`
 	ID         string            `json:"id"`
@@ -45,6 +41,8 @@ type Entity struct {
 	LastEvent uint64    `json:"lastEvent"`
 	Commands  []Outcome `json:"commands,omitempty"` // those that the last write ended, and earlier ones whose answers were not kept then
 	Outbox    []Message `json:"outbox,omitempty"`   // what the last write emits; published before the next one
+
+	rest rest // what a newer program has stored beside it
 }
 
 // Key is the entity's key in its bucket and in subjects: <namespace>.<id>, or <namespace>.<parent>.<id>.

@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -25,6 +26,7 @@ type Machine struct {
 	Columns []Column
 	Views   []View
 
+	upcasts []Upcast
 	newData func() any
 	step    func(*Machine, Entity, *Input) (Entity, Output, error)
 	resume  func(*Machine, Entity) []Message
@@ -139,30 +141,48 @@ func (m *Machine) Allowed(state string) []string {
 
 // New is the entity that does not exist yet.
 func (m *Machine) New(namespace, parent, id string) Entity {
-	return Entity{Schema: SchemaVersion, Machine: m.Name, Namespace: namespace, Parent: parent, ID: id, Data: m.newData()}
+	return Entity{Schema: m.Schema(), Machine: m.Name, Namespace: namespace, Parent: parent, ID: id, Data: m.newData()}
 }
 
-// Decode reads a stored entity with its data. It refuses a value of a newer schema, of another machine and of a
-// state that the table does not have.
+// Decode reads a stored entity with its data, also one of an earlier schema. What it does not know is written again with it, but for
+// members of items of lists. It refuses a value of a newer schema, of another machine and of a state that the table does not have.
 func (m *Machine) Decode(value []byte) (Entity, error) {
-	e := Entity{Data: m.newData()}
-	if err := json.Unmarshal(value, &e); err != nil {
+	value, err := m.Current(value)
+	if err != nil {
+		return Entity{}, err
+	}
+	e, err := m.decode(value)
+	if err != nil {
 		return Entity{}, fmt.Errorf("machines: cannot read a stored %s: %w", m.Name, err)
 	}
 	if e.Data == nil {
 		e.Data = m.newData()
 	}
-	switch {
-	case e.Schema > SchemaVersion:
-		return Entity{}, fmt.Errorf("machines: stored %s %s has schema %d, this program knows up to %d: run a newer one", m.Name, e.Key(), e.Schema, SchemaVersion)
-	case e.Schema < 1:
-		return Entity{}, fmt.Errorf("machines: stored %s has no schema: it was not written by this program", m.Name)
-	case e.Machine != m.Name:
+	if err := m.checkSchema(e.Schema, e.Key()); err != nil {
+		return Entity{}, err
+	}
+	if e.Machine != m.Name {
 		return Entity{}, fmt.Errorf("machines: stored value is a %q, not a %s", e.Machine, m.Name)
 	}
 	if _, ok := m.states[e.State]; !ok && e.State != None {
 		return Entity{}, fmt.Errorf("machines: stored %s %s is in state %q, which the table does not have", m.Name, e.Key(), e.State)
 	}
+	return e, nil
+}
+
+// decode keeps what this version does not know.
+func (m *Machine) decode(value []byte) (Entity, error) {
+	e := Entity{Data: m.newData()}
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.DisallowUnknownFields()
+	if dec.Decode(&e) == nil && dec.InputOffset() == int64(len(value)) {
+		return e, nil
+	}
+	e = Entity{Data: m.newData()}
+	if err := json.Unmarshal(value, &e); err != nil {
+		return e, err
+	}
+	e.rest = restOf(value, reflect.TypeFor[Entity](), reflect.TypeOf(m.newData())).ofEntity()
 	return e, nil
 }
 

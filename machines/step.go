@@ -265,7 +265,7 @@ func (s *stepping[D]) advance() {
 func (s *stepping[D]) rebirth() {
 	*s.tx.Data = *new(D)
 	s.next.CreatedAt, s.next.Birth = s.in.Time, s.in.Nonce
-	s.next.Labels, s.next.Conditions, s.next.Timers, s.next.Effects, s.next.LastError = nil, nil, nil, nil, nil
+	s.next.Labels, s.next.Conditions, s.next.Timers, s.next.Effects, s.next.LastError, s.next.rest = nil, nil, nil, nil, nil, nil
 }
 
 // seal fills in what every message carries and gives each its number.

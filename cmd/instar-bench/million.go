@@ -54,7 +54,7 @@ func fill(ctx context.Context, dir string, n int) error {
 	for i := range n {
 		at := time.Now().UTC()
 		e := machines.Entity{
-			Schema: machines.SchemaVersion, Machine: "service", Namespace: "default", ID: fmt.Sprintf("svc-%07d", i), State: states[i%len(states)],
+			Schema: 1, Machine: "service", Namespace: "default", ID: fmt.Sprintf("svc-%07d", i), State: states[i%len(states)],
 			Version: 4, Generation: 1, Since: at, CreatedAt: at, UpdatedAt: at, Labels: map[string]string{"team": fmt.Sprintf("t%d", i%50)},
 			Data: &service.Data{Spec: &spec, SpecHash: spec.Hash(), ObservedAt: at, Snapshot: &service.Snapshot{Exists: true, Ready: machines.True, URL: "http://127.0.0.1:1", LatestCreated: "r-1", LatestReady: "r-1", Serving: "r-1", Traffic: []service.Traffic{{Revision: "r-1", Percent: 100}}}},
 		}

@@ -247,18 +247,23 @@ func (a *app) startIndexes(ctx context.Context) error {
 	return nil
 }
 
-// describe refuses what the engine would park, as far as that can be told without decoding all of it.
-func describe(_ string, value []byte) (kv.Meta, error) {
+// describe refuses what the engine would park, as far as that can be told without decoding all of it. It returns the value in the schema of
+// this program.
+func describe(m *machines.Machine, value []byte) (kv.Meta, []byte, error) {
+	value, err := m.Current(value)
+	if err != nil {
+		return kv.Meta{}, nil, err
+	}
 	meta, err := kv.DescribeJSON(value)
 	switch {
 	case err != nil:
-		return meta, err
-	case meta.Schema > machines.SchemaVersion:
-		return meta, fmt.Errorf("schema %d was written by a newer program", meta.Schema)
+		return meta, nil, err
+	case meta.Schema > m.Schema():
+		return meta, nil, fmt.Errorf("schema %d was written by a newer program", meta.Schema)
 	case meta.Schema < 1 || meta.State == "":
-		return meta, errors.New("the value was not written by this program")
+		return meta, nil, errors.New("the value was not written by this program")
 	}
-	return meta, nil
+	return meta, value, nil
 }
 
 // startConsumers runs what acts: the partitions that this node has, and the roles that it holds.

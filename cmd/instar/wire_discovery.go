@@ -34,8 +34,8 @@ var live = []string{instance.Machine.Plural}
 func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, error) {
 	switch m.Name {
 	case preservation.Machine.Name:
-		return func(key string, value []byte) (kv.Meta, error) {
-			meta, err := describe(key, value)
+		return func(_ string, value []byte) (kv.Meta, error) {
+			meta, value, err := describe(m, value)
 			if err != nil {
 				return meta, err
 			}
@@ -45,11 +45,14 @@ func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, err
 		}
 	case instance.Machine.Name:
 	default:
-		return describe
+		return func(_ string, value []byte) (kv.Meta, error) {
+			meta, _, err := describe(m, value)
+			return meta, err
+		}
 	}
 	var reader instance.Reader // an index describes one value after another
 	return func(key string, value []byte) (kv.Meta, error) {
-		meta, err := describe(key, value)
+		meta, value, err := describe(m, value)
 		if err != nil {
 			return meta, err
 		}
