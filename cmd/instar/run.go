@@ -231,41 +231,6 @@ func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *s
 	return appender, commands, nil
 }
 
-func (a *app) startIndexes(ctx context.Context) error {
-	_, js, err := a.connect("index")
-	if err != nil {
-		return err
-	}
-	for _, m := range a.machines {
-		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m)), kv.Options{
-			Log: a.log, EndedFor: a.cfg.Index.EndedFor,
-			Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
-		})
-		a.indexes[m.Name] = ix
-		a.goes(ctx, "index of "+m.Plural, ix.Run)
-	}
-	return nil
-}
-
-// describe refuses what the engine would park, as far as that can be told without decoding all of it. It returns the value in the schema of
-// this program.
-func describe(m *machines.Machine, value []byte) (kv.Meta, []byte, error) {
-	value, err := m.Current(value)
-	if err != nil {
-		return kv.Meta{}, nil, err
-	}
-	meta, err := kv.DescribeJSON(value)
-	switch {
-	case err != nil:
-		return meta, nil, err
-	case meta.Schema > m.Schema():
-		return meta, nil, fmt.Errorf("schema %d was written by a newer program", meta.Schema)
-	case meta.Schema < 1 || meta.State == "":
-		return meta, nil, errors.New("the value was not written by this program")
-	}
-	return meta, value, nil
-}
-
 // startConsumers runs what acts: the partitions that this node has, and the roles that it holds.
 func (a *app) startConsumers(ctx context.Context) error {
 	a.engine = &consumers.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}

@@ -29,42 +29,6 @@ import (
 // live are the buckets whose values are told on core NATS as they are stored: who follows a service there costs nothing.
 var live = []string{instance.Machine.Plural}
 
-// describer is how the index of a machine reads its values: those of instances are kept decoded, because discovery and
-// probes need all of them all the time, and so are those of preservations.
-func describer(m *machines.Machine) func(key string, value []byte) (kv.Meta, error) {
-	switch m.Name {
-	case preservation.Machine.Name:
-		return func(_ string, value []byte) (kv.Meta, error) {
-			meta, value, err := describe(m, value)
-			if err != nil {
-				return meta, err
-			}
-			e, err := preservation.Machine.Decode(value)
-			meta.Value = e.Data
-			return meta, err
-		}
-	case instance.Machine.Name:
-	default:
-		return func(_ string, value []byte) (kv.Meta, error) {
-			meta, _, err := describe(m, value)
-			return meta, err
-		}
-	}
-	var reader instance.Reader // an index describes one value after another
-	return func(key string, value []byte) (kv.Meta, error) {
-		meta, value, err := describe(m, value)
-		if err != nil {
-			return meta, err
-		}
-		r, err := reader.Decode(key, value)
-		if err != nil {
-			return meta, err
-		}
-		meta.Value = r
-		return meta, nil
-	}
-}
-
 // unpanicked takes a value whose reading panics for one that cannot be read: it is only the one.
 func unpanicked(read func(string, []byte) (kv.Meta, error)) func(string, []byte) (kv.Meta, error) {
 	return func(key string, value []byte) (meta kv.Meta, err error) {

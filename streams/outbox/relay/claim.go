@@ -85,7 +85,7 @@ func (e *claimEngine) closeLanes() {
 	}
 }
 
-// runLanes returns when all lanes have ended: with the first error, or when all are drained.
+// runLanes returns when all lanes have ended: with the gravest error, or when all are drained.
 func (e *claimEngine) runLanes(ctx context.Context) error {
 	ended := make(chan error, len(e.lanes))
 	inner, cancel := context.WithCancel(ctx)
@@ -101,9 +101,7 @@ func (e *claimEngine) runLanes(ctx context.Context) error {
 		select {
 		case err := <-ended:
 			left--
-			if first == nil || errors.Is(first, ErrDrained) && !errors.Is(err, ErrDrained) {
-				first = err
-			}
+			first = graver(first, err)
 			if !errors.Is(err, ErrDrained) {
 				cancel()
 			}

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -120,4 +122,15 @@ func TestClaimFailsAnAggregate(t *testing.T) {
 	require.NoError(t, err)
 	s.run(s.relay(outbox.Claim))
 	s.checkEvents()
+}
+
+// Of the ends of all lanes the one counts that says least of what was stored, whichever comes first.
+func TestTheGravestEndOfALane(t *testing.T) {
+	t.Parallel()
+	ends := []error{nil, ErrDrained, context.Canceled, errors.New("no connection"), fmt.Errorf("%w: %w", errDoubt, context.Canceled), fmt.Errorf("%w: x", errFenced)}
+	for i, a := range ends {
+		for j, b := range ends {
+			require.Equal(t, ends[max(i, j)], graver(a, b), "%v, %v", a, b)
+		}
+	}
 }

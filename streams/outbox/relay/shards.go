@@ -219,3 +219,27 @@ func (l *shards) ended(ctx context.Context, err error, begun bool, leave func(co
 	}
 	return err
 }
+
+// graver is the one of two ends of lanes that decides what may be said of both: a batch in doubt is not hidden by a lane that was stopped.
+func graver(a, b error) error {
+	grave := func(err error) int {
+		for i, kind := range []error{errFenced, errDoubt} {
+			if errors.Is(err, kind) {
+				return 5 - i
+			}
+		}
+		switch {
+		case err == nil:
+			return 0
+		case errors.Is(err, ErrDrained):
+			return 1
+		case errors.Is(err, context.Canceled):
+			return 2
+		}
+		return 3
+	}
+	if grave(b) > grave(a) {
+		return b
+	}
+	return a
+}
