@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -196,7 +197,7 @@ func (s *Server) start() error {
 	if err != nil {
 		return fmt.Errorf("streams: cannot configure the embedded NATS server: %w", err)
 	}
-	log := &serverLog{log: s.o.Log, fatal: make(chan string, 1)}
+	log := &serverLog{log: s.o.Log, fatal: make(chan string, 1), plain: slices.ContainsFunc(s.o.Users, func(u User) bool { return !strings.HasPrefix(u.Password, "$2") })}
 	srv.SetLoggerV2(log, false, false, false)
 	go srv.Start()
 	for range 600 {

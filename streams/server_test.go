@@ -166,7 +166,13 @@ func TestRestartKeepsThePortAndTheMessages(t *testing.T) {
 // A listener without users takes the program itself and nobody else, unless it is open.
 func TestAListenerWithoutUsersIsClosed(t *testing.T) {
 	t.Parallel()
-	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0"})
+	var mu sync.Mutex
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return said.Write(b) }), nil))
+	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0", Log: log})
+	mu.Lock()
+	require.NotContains(t, said.String(), plaintext, "there is nothing to do about its own one")
+	mu.Unlock()
 	_, err := nats.Connect(g.server.ClientURL())
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 	user, password := g.server.Credentials()
@@ -207,10 +213,13 @@ func TestUsersAreChecked(t *testing.T) {
 
 func TestUsersHavePermissions(t *testing.T) {
 	t.Parallel()
-	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0", Users: []User{
+	said := make(chan string, 100)
+	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) { said <- string(b); return len(b), nil }), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	g := bare(t, ServerOptions{Profile: OS, Listen: "127.0.0.1:0", Log: log, Users: []User{
 		{Name: "admin", Password: "a", Role: RoleAdmin},
 		{Name: "reader", Password: "r", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}},
 	}})
+	require.Contains(t, <-said, plaintext)
 	_, err := nats.Connect(g.server.ClientURL())
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 	_, err = nats.Connect(g.server.ClientURL(), nats.UserInfo("reader", "a"))

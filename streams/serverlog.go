@@ -13,7 +13,11 @@ type serverLog struct {
 	log   *slog.Logger
 	fatal chan string
 	kill  sync.Once // it was told that the last run was killed
+	plain bool      // a user's password is not hashed in the configuration
 }
+
+// plaintext is said of the program's own password as well, which is random, and of this start.
+const plaintext = "Plaintext passwords detected, use nkeys or bcrypt"
 
 // rebuilt are warnings that follow from every kill: what the server writes down beside the messages of a stream every few
 // minutes, and when it stops, is older than they are. It is made anew from them. What does not fit together, has another
@@ -30,6 +34,10 @@ func (l *serverLog) say(level slog.Level, text string) {
 
 func (l *serverLog) Warnf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
+	if text == plaintext && !l.plain {
+		l.say(slog.LevelDebug, text)
+		return
+	}
 	if !rebuilt.MatchString(text) {
 		l.say(slog.LevelWarn, text)
 		return
