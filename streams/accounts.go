@@ -107,7 +107,11 @@ func (a *account) writeFor(b *strings.Builder, control string, names Names, pass
 		if verb, ok := strings.CutPrefix(s, "$JS.API."); ok { // which every account has of its own
 			local = originAPI + "." + verb
 		}
-		imports = append(imports, imported("service", control, s, local))
+		one := imported("service", control, s, local)
+		if strings.Contains(s, ".api.") { // the server tells who asks, so that clients of one account have shares of their own
+			one = strings.TrimSuffix(one, " }") + ", share: true }"
+		}
+		imports = append(imports, one)
 	}
 	for _, s := range a.hear {
 		imports = append(imports, imported("stream", control, s, ""))

@@ -1,0 +1,43 @@
+package api_test
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Users of NATS who are not the control plane's are told apart by what the server says of them, whatever they say themselves.
+func TestUsersOfNATSHaveSharesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	user := func(name, role string) streams.User {
+		return streams.User{Name: name, Password: "secret", Role: role}
+	}
+	srv, err := streams.StartServer(streams.ServerOptions{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{user("ann", streams.RoleRead), user("bob", streams.RoleRead), user("ci", streams.RoleOperate)},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Shutdown(t.Context()) })
+	own, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "own"})
+	require.NoError(t, err)
+	t.Cleanup(own.Close)
+	svc, err := micro.AddService(own, micro.Config{Name: "who", Version: "1.0.0", Endpoint: &micro.EndpointConfig{
+		Subject: "instar.api.get.>", Handler: micro.HandlerFunc(func(r micro.Request) { _ = r.Respond([]byte(api.NATSClient(r.Reply(), nats.Header(r.Headers())))) }),
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = svc.Stop() })
+	for name, want := range map[string]string{"ann": "account READERS ann", "bob": "account READERS bob", "ci": "account USER_ci ci"} {
+		nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo(name, "secret"))
+		require.NoError(t, err)
+		for _, header := range []nats.Header{nil, {"Nats-Request-Info": {`{"acc":"READERS","user":"somebody else"}`}}} {
+			m, err := nc.RequestMsg(&nats.Msg{Subject: "instar.api.get.gadget.default.x", Header: header}, soon)
+			require.NoError(t, err)
+			require.Equal(t, want, string(m.Data))
+		}
+		nc.Close()
+	}
+}
