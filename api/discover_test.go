@@ -109,6 +109,14 @@ func (r *registry) healthy(service, id, more string) uint64 {
 	return r.tell(service, id, instance.ReportPersisted, `{}`)
 }
 
+// pin changes an instance of web, and waits until the index knows.
+func (r *registry) pin(id string, weight int) {
+	r.t.Helper()
+	a := r.post("/v1/services/web/instances/"+id+"/pin", fmt.Sprintf(`{"weight":%d}`, weight))
+	require.Equal(r.t, 200, a.StatusCode, string(a.body))
+	require.Equal(r.t, 200, r.get(fmt.Sprintf("/v1/services/web/instances?limit=1&minRevision=%.0f", a.json(r.t)["revision"])).StatusCode)
+}
+
 func found(t testing.TB, a answer) (ids []string) {
 	t.Helper()
 	require.Equal(t, 200, a.StatusCode, string(a.body))

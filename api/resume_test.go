@@ -80,7 +80,7 @@ func TestAWatchBeginsAnewWhereNothingIsAsItWas(t *testing.T) {
 	for i := 2; i < 7; i++ {
 		_, snap := r.watch("/v1/watch?machine=instance", "Last-Event-ID", id).named("snapshot")
 		require.Len(t, snap["items"], i-2)
-		require.Equal(t, 200, r.post(fmt.Sprintf("/v1/services/web/instances/i%d/pin", i), `{"weight":7}`).StatusCode)
+		r.pin(fmt.Sprint("i", i), 7)
 	}
 	again := r.watch("/v1/watch?machine=instance", "Last-Event-ID", id)
 	again.named("reset")
@@ -88,7 +88,7 @@ func TestAWatchBeginsAnewWhereNothingIsAsItWas(t *testing.T) {
 	require.Len(t, snap["items"], 7)
 	one := r.watch("/v1/services/web/instances/i2/watch")
 	e, _ := one.named("snapshot")
-	require.Equal(t, 200, r.post("/v1/services/web/instances/i2/pin", `{"weight":8}`).StatusCode)
+	r.pin("i2", 8)
 	require.Equal(t, "snapshot", r.watch("/v1/services/web/instances/i2/watch", "Last-Event-ID", e.id).next().name, "one is sent whole in any case")
 	for _, bad := range []string{"x", "4-x", "4-a.b.c-", "4-1.1", "4-1.1.1-1.1.1-1.1.1-1.1.1-1.1.1-1.1.1"} {
 		r.get("/v1/watch?machine=instance", "Last-Event-ID", bad).problem(t, 422, "validation")
@@ -139,7 +139,7 @@ func TestAWatchOfWhatHasLostItsEnd(t *testing.T) {
 	require.Equal(t, "reset", begins("/v1/watch?machine=instance&parent=web&id=gone", "4").name)
 
 	// What is as it was, or is sent, is no reason.
-	require.Equal(t, 200, r.post("/v1/services/web/instances/old/pin", `{"weight":7}`).StatusCode)
+	r.pin("old", 7)
 	for _, what := range []string{"zzz." + key, "0." + key, "0.nobody"} {
 		w := r.watch(every, "Last-Event-ID", told(last+1, what))
 		_, snap := w.named("snapshot")
