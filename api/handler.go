@@ -68,7 +68,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	sw.conn, _ = w.(deadlines)
 	if r.ContentLength != 0 { // also of a body that nobody asks for: the answer waits until it is read away
 		_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.o.Timeouts.Body)) // not every writer can
-		if r.ContentLength < maxBody && r.Header["Expect"] == nil { // who asks first is told not to send it
+		if r.ContentLength < maxBody && r.Header["Expect"] == nil {                     // who asks first is told not to send it
 			sw.body = r.Body
 		}
 	}
