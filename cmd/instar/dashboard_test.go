@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 var (
@@ -30,13 +31,13 @@ var appear = []string{
 	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_outbox_slot_bytes", "instar_outbox_unread_bytes",
 }
 
-// The dashboard asks only for what a server has: names from its own page, labels and kinds from the table of
+// The dashboard, and the alerts, ask only for what a server has: names from its own page, labels and kinds from the table of
 // docs/operations.md, which is tested against the program.
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	kinds, labels := documentedMetrics(t)
 	shown := scrape(t)
-	for _, expr := range dashboard(t) {
+	for _, expr := range append(dashboard(t), alerts(t)...) {
 		names := metricName.FindAllString(expr, -1)
 		require.NotEmpty(t, names, expr)
 		known := []string{"instance", "le"}
@@ -111,6 +112,32 @@ func dashboard(t *testing.T) []string {
 		ids[p.ID] = true
 		for _, target := range p.Targets {
 			all = append(all, target.Expr)
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// alerts reads the expressions of the rules.
+func alerts(t *testing.T) []string {
+	t.Helper()
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Labels      struct{ Severity string }
+				Annotations struct{ Summary, Description string }
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(deployed(t, filepath.Join("prometheus", "instar.rules.yaml"))), &rules))
+	var all []string
+	for _, r := range rules.Groups[0].Rules {
+		require.NotEmpty(t, r.Annotations.Summary, r.Alert)
+		require.NotEmpty(t, r.Annotations.Description, "%s says what to do", r.Alert)
+		require.Contains(t, []string{"page", "ticket"}, r.Labels.Severity, r.Alert)
+		if !strings.HasPrefix(r.Expr, "up{") { // of Prometheus itself
+			all = append(all, r.Expr)
 		}
 	}
 	require.NotEmpty(t, all)

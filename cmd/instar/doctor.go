@@ -40,7 +40,7 @@ func doctorCommand() *cobra.Command {
 	cmd.Flags().String("data", "", "data directory to check (default: that of the configuration, when the server is on this machine)")
 	cmd.RunE = asking(func(s *session, cmd *cobra.Command, _ []string) error {
 		cfg, found := checkConfig(cmd)
-		found = append(found, s.checkServer()...)
+		found = append(append(found, checkCertificates(cfg, time.Now())...), s.checkServer()...)
 		data, _ := cmd.Flags().GetString("data") // declared above
 		if at, err := url.Parse(s.Base); data == "" && err == nil && loopback(at.Host) {
 			data = cfg.Data

@@ -93,11 +93,7 @@ func (a *app) checks(context.Context) []api.Check {
 	}
 	list := []api.Check{link}
 	list = append(list, a.nodeChecks()...)
-	disk := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
-	if err := a.disk.err(); err != nil {
-		disk.OK, disk.Detail = false, err.Error()
-	}
-	list = append(list, disk)
+	list = append(list, a.disk.check())
 	return append(list, a.discoveryChecks()...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -111,7 +112,24 @@ func (d *disk) lacksRoom(ctx context.Context) string {
 	if !room.Full() {
 		return ""
 	}
-	return fmt.Sprintf("the store of the streams is full: they have %s of %s. Discard dead letters, purge what is not needed (nats stream report), lower store.events, or give it more (store.max)", bytesOf(room.Used), bytesOf(room.Limit))
+	return fmt.Sprintf("the store of the streams is full: they have %s of %s. Purge what is not needed (nats stream report), lower store.events, or give it more (store.max)", bytesOf(room.Used), bytesOf(room.Limit))
+}
+
+// storeWarns is the part of a store from which on somebody should look.
+const storeWarns = 0.8
+
+// check is what readiness says of it.
+func (d *disk) check() api.Check {
+	c := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
+	room := d.has.Load()
+	switch err := d.err(); {
+	case err != nil:
+		c.OK, c.Detail = false, err.Error()
+	case room != nil && room.Limit > 0:
+		c.Warn = float64(room.Used) > storeWarns*float64(room.Limit)
+		c.Detail = fmt.Sprintf("takes writes; the streams have %s of %s", bytesOf(room.Used), bytesOf(room.Limit))
+	}
+	return c
 }
 
 func (d *disk) room(ctx context.Context) (streams.Room, error) {
