@@ -44,7 +44,12 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 			size = min(max(int(opt.UDPSize()), dns.MinMsgSize), maxUDP)
 		}
 	}
-	_ = w.WriteMsg(h.safely(question, size)) // the client asks again
+	// A connection of TCP has as many questions answered as come, one after the other, however many were sent at once (RFC
+	// 7766, 6.2.1.1). It ends when it is idle, and when an answer cannot be written in time: who reads none would else hold
+	// it, one timeout after the other. Over UDP the client asks again.
+	if w.WriteMsg(h.safely(question, size)) != nil {
+		_ = w.Close()
+	}
 }
 
 // safely is reply, or that it failed: whoever asked may ask another server then.

@@ -11,12 +11,8 @@ import (
 // DefaultConnections are the connections of TCP that are open at once: in all, and of one address.
 var DefaultConnections = limits.Bound{All: 1024, Each: 64}
 
-// Bounds of TCP. A connection has one question answered at a time, out of memory; it ends after so many, or when it is
-// idle.
-const (
-	maxPerConn  = 128 // questions
-	maxOwnAddrs = 8   // of ns.dns.<domain>, where nothing else is said
-)
+// maxOwnAddrs are those of ns.dns.<domain>, where nothing else is said.
+const maxOwnAddrs = 8
 
 // listen opens UDP and TCP on one port. A port that was chosen for TCP may be taken for UDP, so it chooses again.
 func listen(ctx context.Context, address string, pool *limits.Pool) (net.PacketConn, net.Listener, error) {

@@ -3,9 +3,13 @@ package nameserver
 import (
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 
+	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api/discovery"
 )
 
 func TestReachable(t *testing.T) {
@@ -28,4 +32,24 @@ func TestPortOfKeysThatDifferInCase(t *testing.T) {
 		require.Equal(t, "1", named(map[string]string{"port.Web": "2", "PORT.WEB": "1", "Port.web": "3"}, "port.web"))
 	}
 	require.Empty(t, named(map[string]string{"": "2"}, "port.web"))
+}
+
+// deaf is a connection to somebody who reads nothing.
+type deaf struct {
+	dns.ResponseWriter
+	closed bool
+}
+
+func (d *deaf) RemoteAddr() net.Addr    { return &net.TCPAddr{} }
+func (d *deaf) LocalAddr() net.Addr     { return &net.TCPAddr{} }
+func (d *deaf) WriteMsg(*dns.Msg) error { return os.ErrDeadlineExceeded }
+func (d *deaf) Close() error            { d.closed = true; return nil }
+
+func TestWhoReadsNothingLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	h, err := (&Server{Finder: new(discovery.Catalog)}).handler()
+	require.NoError(t, err)
+	d := &deaf{}
+	h.ServeDNS(d, new(dns.Msg).SetQuestion("example.com.", dns.TypeA))
+	require.True(t, d.closed)
 }

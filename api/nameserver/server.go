@@ -63,7 +63,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	servers := []*dns.Server{
 		{PacketConn: packets, Handler: h, UDPSize: dns.MinMsgSize * 2, ReadTimeout: idleTimeout},
-		{Listener: conns, Handler: h, ReadTimeout: idleTimeout, IdleTimeout: func() time.Duration { return idleTimeout }, MaxTCPQueries: maxPerConn},
+		{Listener: conns, Handler: h, ReadTimeout: idleTimeout, IdleTimeout: func() time.Duration { return idleTimeout }, MaxTCPQueries: -1},
 	}
 	failed := make(chan error, len(servers))
 	up := make(chan struct{}, len(servers))

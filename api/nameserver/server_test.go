@@ -344,6 +344,38 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
+// A resolver that keeps its connection sends all of its questions at once; each one is answered, in order.
+func TestManyQuestionsOverOneConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, some()...)
+	conn, err := net.Dial("tcp", b.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	const questions = 1000
+	sent := make(chan error, 1)
+	go func() {
+		c := &dns.Conn{Conn: conn}
+		for id := range questions {
+			m := new(dns.Msg).SetQuestion("web.instar.", dns.TypeA)
+			m.Id = uint16(id)
+			if err := c.WriteMsg(m); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	c := &dns.Conn{Conn: conn}
+	for id := range questions {
+		m, err := c.ReadMsg()
+		require.NoError(t, err, "answer %d", id)
+		require.EqualValues(t, id, m.Id)
+		require.Equal(t, []string{"A 10.0.0.1"}, said(m.Answer))
+	}
+	require.NoError(t, <-sent)
+}
+
 // Go's own resolver, which sets its own EDNS size and goes to TCP when it must.
 func TestGoResolver(t *testing.T) {
 	t.Parallel()
