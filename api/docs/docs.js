@@ -89,7 +89,7 @@ function curl(path, method, op) {
   const at = location.origin + path.replace(/\{(\w+)\}/g, (_, name) => (name === "seq" ? "1" : name === "machine" ? Object.values(spec.tags)[0].name : "web"));
   const lines = ["curl"];
   if (op.responses["200"] && op.responses["200"].content && op.responses["200"].content["text/event-stream"]) lines[0] += " -N";
-  if (method === "post") lines[0] += " -X POST";
+  if (method !== "get") lines[0] += " -X " + method.toUpperCase();
   lines[0] += " '" + at + "'";
   if (op.security) lines.push("-H \"Authorization: Bearer $INSTAR_TOKEN\"");
   if (op.requestBody) {
@@ -148,15 +148,29 @@ function operation(path, method, op) {
   return box;
 }
 
+// methods are the operations that a path can have.
+const methods = ["get", "head", "post", "put", "patch", "delete", "options", "trace"];
+
+// groups are the tags of the document, and those that it has forgotten to explain.
+function groups() {
+  const tags = [...(spec.tags || [])];
+  for (const item of Object.values(spec.paths)) {
+    for (const method of methods) {
+      for (const name of (item[method] && item[method].tags) || []) if (!tags.some((t) => t.name === name)) tags.push({ name });
+    }
+  }
+  return tags;
+}
+
 function drawOperations() {
   const section = document.getElementById("operations"), contents = document.getElementById("contents");
   document.getElementById("about").append(...spec.info.description.split("\n\n").map((p) => el("p", {}, p)));
-  for (const tag of spec.tags) {
+  for (const tag of groups()) {
     const title = el("h2", { id: "tag-" + tag.name.replaceAll(" ", "-") }, tag.name);
     section.append(title, el("p", {}, tag.description || ""));
     contents.append(el("li", {}, el("a", { href: "#" + title.id }, tag.name)));
     for (const [path, item] of Object.entries(spec.paths)) {
-      for (const method of ["get", "post"]) {
+      for (const method of methods) {
         const op = item[method];
         if (op && (op.tags || []).includes(tag.name)) section.append(operation(path, method, op));
       }
