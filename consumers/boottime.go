@@ -16,8 +16,8 @@ func sinceStart() time.Duration { return time.Since(began) + 1 }
 // is suspended, unlike the one behind [time.Since]: a machine that wakes up knows that its time is over.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("consumers: the kernel has no CLOCK_BOOTTIME: " + err.Error()) // Linux has it since 2.6.39
+	if err := unix.ClockGettime(bootClock, &ts); err != nil {
+		panic("consumers: the kernel has no clock that counts from its start: " + err.Error()) // Linux has it since 2.6.39
 	}
 	return time.Duration(ts.Nano())
 }

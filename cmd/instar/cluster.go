@@ -34,19 +34,27 @@ func clusterCommand() *cobra.Command {
 cluster, and shows a table of them until it is interrupted; then it stops them. A node that ends meanwhile, killed with -9
 for one, is started again 20 s later, so that the others are seen to do without it. Their data is kept in node-1 to node-3
 below --data, and what they say in node-1.log to node-3.log. They are found again at the next start.`,
-		Example: "  instar cluster dev\n  instar cluster dev --data /tmp/three --http-port 9080 --nats-port 5222",
+		Example: "  instar cluster dev\n  instar cluster dev --data /tmp/three --http 127.0.0.1:9080 --nats 127.0.0.1:5222",
 	}
 	fs := dev.Flags()
 	fs.String("data", "./data", "directory of the nodes")
-	fs.Int("http-port", 8080, "of the API of the first node; the others have the next ones")
-	fs.Int("nats-port", 4222, "of NATS of the first node, likewise; 2000 above are the ports of the cluster")
+	fs.String("http", "127.0.0.1:8080", "address of the API of the first node, on 127.0.0.1; the others have the next ports")
+	fs.String("nats", "127.0.0.1:4222", "of NATS of the first node, likewise; 2000 above are the ports of the cluster")
 	fs.String("durability", "interval", "fsync, interval or os")
-	fs.String("gateway", GatewayProcess, "what runs services: process or simulated")
+	fs.String("gateway", usualGateway(), "what runs services: process or simulated")
 	dev.RunE = func(cmd *cobra.Command, _ []string) error {
 		d := devCluster{out: cmd.OutOrStdout(), tty: terminal(cmd.OutOrStdout())}
 		d.data, _ = fs.GetString("data") // all are declared above
-		d.http, _ = fs.GetInt("http-port")
-		d.nats, _ = fs.GetInt("nats-port")
+		for flag, port := range map[string]*int{"http": &d.http, "nats": &d.nats} {
+			address, _ := fs.GetString(flag)
+			host, text, err := net.SplitHostPort(address)
+			if err == nil {
+				*port, err = strconv.Atoi(text)
+			}
+			if err != nil || host != "127.0.0.1" {
+				return usagef("--%s: %q is not 127.0.0.1 with a port", flag, address)
+			}
+		}
 		d.durability, _ = fs.GetString("durability")
 		d.gateway, _ = fs.GetString("gateway")
 		for _, port := range []int{d.http, d.nats} {

@@ -249,6 +249,7 @@ func Defaults(mode string) Config {
 		Log:       Log{Level: "info", Format: "text"},
 	}
 	if mode == ModeDev {
+		c.Gateway = usualGateway()
 		c.Durability = string(streams.Interval)
 		c.Outbox.Postgres = PostgresAuto
 	}

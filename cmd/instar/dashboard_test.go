@@ -74,7 +74,7 @@ func TestDashboardHasEveryMetric(t *testing.T) {
 // A panel of what fails is not empty while nothing does, and shows the first failure.
 func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.Discovery.XDS = GatewaySimulated, "127.0.0.1:0" })
+	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.Discovery.XDS = GatewayExternal, "127.0.0.1:0" })
 	page := body(t, w.url+"/metrics")
 	for _, series := range []string{
 		`instar_http_requests_total{method="GET",route="/v1/services/{id}",status="500"} 0`, `instar_http_requests_total{method="GET",route="other",status="404"} 0`,

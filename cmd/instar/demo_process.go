@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"github.com/bcc94042/instar/internal/pdeathsig"
 )
 
 // demoProcess is this program again, doing something that is to be killed. It ends with its parent.
@@ -30,7 +32,8 @@ func (p *demoProcess) start() error {
 	}
 	cmd := exec.Command(self, p.args...) //nolint:gosec // this program
 	cmd.Env = append(os.Environ(), p.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // Ctrl-C is for the parent
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent
+	pdeathsig.Set(cmd.SysProcAttr, syscall.SIGKILL)
 	var log *os.File
 	if p.log != "" {
 		if log, err = os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {

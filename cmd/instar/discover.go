@@ -19,7 +19,7 @@ import (
 // discoverCommand asks where a service is, as its clients do.
 func discoverCommand() *cobra.Command {
 	cmd := clientFlags(&cobra.Command{
-		Use: "discover [SERVICE]", Short: "Find the instances of a service, as its clients do", Args: between(0, "SERVICE"), GroupID: groupLook, RunE: asking(discover),
+		Use: "discover [SERVICE]", Short: "Find the instances of a service, as its clients do", Args: between(0, "SERVICE"), ValidArgsFunction: completeServices, GroupID: groupLook, RunE: asking(discover),
 		Long: "Shows the instances that may get traffic now, with their weights. Without a service it lists the services. All instances, whatever their state, are in instar instance ls.",
 		Example: `  instar discover web
   instar discover web --watch

@@ -58,13 +58,14 @@ func codeOf(err error) int {
 	var e *exitError
 	var p *client.Problem
 	var u *client.Unreachable
+	var f *client.Foreign
 	var n *streams.UnreachableError
 	switch {
 	case errors.As(err, &e):
 		return e.code
 	case errors.As(err, &p):
 		return codeOfProblem(p)
-	case errors.As(err, &u), errors.As(err, &n):
+	case errors.As(err, &u), errors.As(err, &f), errors.As(err, &n):
 		return exitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/form"
 	"github.com/bcc94042/instar/machines"
@@ -99,16 +101,10 @@ func completeIDs(of func(args []string) *machines.Machine, place int) completion
 		if len(args) != place || m == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		s, err := open(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		ctx, stop := contextFor(s.ctx, 2*time.Second)
-		defer stop()
 		var page struct {
 			Items []entity `json:"items"`
 		}
-		if err := s.JSON(ctx, client.Request{Path: "/v1/" + m.Plural, Query: s.scoped(nil)}, &page); err != nil {
+		if !asked(cmd, "/v1/"+m.Plural, nil, &page) {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		var ids []string
@@ -117,6 +113,54 @@ func completeIDs(of func(args []string) *machines.Machine, place int) completion
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completeImages offers what the program has built in, and what services have.
+func completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	images := []string{"hello", "static"}
+	var page struct {
+		Items []struct {
+			Entity struct {
+				Data struct {
+					Spec struct {
+						Image string `json:"image"`
+					} `json:"spec"`
+				} `json:"data"`
+			} `json:"entity"`
+		} `json:"items"`
+	}
+	if asked(cmd, "/v1/services", url.Values{"include": {"data"}}, &page) {
+		for _, it := range page.Items {
+			if image := it.Entity.Data.Spec.Image; image != "" && !slices.Contains(images, image) {
+				images = append(images, image)
+			}
+		}
+	}
+	return images, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeServices offers the services that have instances.
+func completeServices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var list api.DiscoveredServices
+	if len(args) > 0 || !asked(cmd, "/v1/discover", nil, &list) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range list.Services {
+		names = append(names, s.Service)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// asked reports whether the server has answered a question of a completion, which nobody waits long for.
+func asked(cmd *cobra.Command, path string, query url.Values, into any) bool {
+	s, err := open(cmd)
+	if err != nil {
+		return false
+	}
+	ctx, stop := contextFor(s.ctx, 2*time.Second)
+	defer stop()
+	return s.JSON(ctx, client.Request{Path: path, Query: s.scoped(query)}, into) == nil
 }
 
 // completeMachineThen offers machines, and ids for the argument at a place.

@@ -76,8 +76,8 @@ type item struct {
 	Whole   json.RawMessage `json:"entity"`
 }
 
-func list(s *session, cmd *cobra.Command, m *machines.Machine, _ []string) error {
-	query, limit, err := lsQuery(s, cmd, m)
+func list(s *session, cmd *cobra.Command, m *machines.Machine, args []string) error {
+	query, limit, err := lsQuery(s, cmd, m, args)
 	if err != nil {
 		return err
 	}
@@ -109,12 +109,18 @@ func list(s *session, cmd *cobra.Command, m *machines.Machine, _ []string) error
 	return s.format.List(s.out, raws)
 }
 
-func lsQuery(s *session, cmd *cobra.Command, m *machines.Machine) (url.Values, int, error) {
+func lsQuery(s *session, cmd *cobra.Command, m *machines.Machine, args []string) (url.Values, int, error) {
 	fs := cmd.Flags()
 	states, _ := fs.GetStringSlice("state") // the flags are those of lsFlags
 	labels, _ := fs.GetStringArray("label")
 	since, _ := fs.GetDuration("since")
 	parent, _ := fs.GetString("parent")
+	if len(args) > 0 {
+		if parent != "" && parent != args[0] {
+			return nil, 0, usagef("%q and --parent %q exclude each other", args[0], parent)
+		}
+		parent = args[0]
+	}
 	limit, _ := fs.GetInt("limit")
 	everywhere, _ := fs.GetBool("all-namespaces")
 	query := s.scoped(url.Values{"label": labels})
@@ -132,7 +138,7 @@ func lsQuery(s *session, cmd *cobra.Command, m *machines.Machine) (url.Values, i
 	}
 	if parent != "" {
 		if m.Parent == "" {
-			return nil, 0, usagef("--parent: a %s has no parent", m.Name)
+			return nil, 0, usagef("%s has no parent", article(m.Name))
 		}
 		query.Set("parent", parent)
 	}

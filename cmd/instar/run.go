@@ -123,11 +123,12 @@ func (a *app) goes(ctx context.Context, what string, f func(context.Context) err
 }
 
 func (a *app) start(ctx context.Context) error {
-	a.log.Info("configuration", "mode", a.mode, "config", a.cfg.String())
+	a.log.Info("configuration", append([]any{"mode", a.mode}, a.cfg.changes(a.mode)...)...)
+	a.log.Debug("the whole configuration", "config", a.cfg.String())
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
 	ctx = context.WithoutCancel(ctx)
-	for _, step := range []func(context.Context) error{a.startNATS, a.writeNATSContext, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startChecker, a.startAPI, a.startProbes, a.startNames, a.startSample} {
+	for _, step := range []func(context.Context) error{a.checkPorts, a.startNATS, a.writeNATSContext, a.startDisk, a.startIndexes, a.startGateway, a.startTelemetry, a.startNode, a.startReplicas, a.startDiscovery, a.startOutbox, a.startConsumers, a.startChecker, a.startAPI, a.startProbes, a.startNames, a.startSample} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,13 +59,22 @@ func commandOf(m *machines.Machine, c machines.Command, parent *cobra.Command) *
 			if err != nil {
 				return usage(err)
 			}
-			return s.send(m, c, args[0], body, o)
+			err = s.send(m, c, args[0], body, o)
+			if p := new(client.Problem); errors.As(err, &p) && slices.ContainsFunc(p.Errors, func(e client.FieldError) bool { return strings.Contains(e.Message, "required property") }) {
+				if missing := f.Missing(body); missing != "" { // the server only knows what the body calls it
+					return usagef("%s is missing", missing)
+				}
+			}
+			return err
 		},
 	}
 	o.flags(cmd, c.Destructive)
 	f.Bind(cmd.Flags(), parent.PersistentFlags())
 	for flag, values := range f.Enums() {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	}
+	if cmd.Flags().Lookup("image") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("image", completeImages) // the flag is there
 	}
 	return cmd
 }

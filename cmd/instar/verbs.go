@@ -25,7 +25,7 @@ type verb struct {
 }
 
 var verbs = []verb{
-	{name: "ls", short: "List them", flags: lsFlags, run: list},
+	{name: "ls", args: []string{"PARENT"}, short: "List them", flags: lsFlags, run: list},
 	{name: "get", args: []string{"ID"}, least: 1, short: "Show one", run: get},
 	{name: "events", args: []string{"ID"}, least: 1, short: "Tell its story", flags: eventsFlags, run: events},
 	{name: "watch", args: []string{"ID"}, short: "Show every change as it happens", flags: watchFlags, run: watch},
@@ -70,14 +70,25 @@ func viewsOf(m *machines.Machine) []verb {
 }
 
 func (v verb) of(m *machines.Machine) *cobra.Command {
+	if m.Parent == "" {
+		v.args = slices.DeleteFunc(slices.Clone(v.args), func(a string) bool { return a == "PARENT" })
+	}
 	args := slices.Clone(v.args)
 	for i := range args {
-		args[i] = strings.Replace(args[i], "ID", idOf(m), 1)
+		if args[i] = strings.Replace(args[i], "ID", idOf(m), 1); args[i] == "PARENT" {
+			args[i] = strings.ToUpper(m.Parent)
+		}
 	}
 	cmd := v.command(args, func(s *session, cmd *cobra.Command, args []string) error { return v.run(s, cmd, m, args) })
 	cmd.GroupID, cmd.Args = "reads", between(v.least, args...)
-	if len(args) > 0 {
+	switch {
+	case v.name == "ls":
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	case len(args) > 0:
 		cmd.ValidArgsFunction = completeIDs(func([]string) *machines.Machine { return m }, 0)
+	}
+	if cmd.Flags().Lookup("state") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(m), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	}
 	return cmd
 }
@@ -130,6 +141,14 @@ func machineOf(name string) (*machines.Machine, error) {
 	return nil, usagef("there is no machine %q; there are %s", name, strings.Join(names, ", "))
 }
 
+// article puts a or an before a name.
+func article(name string) string {
+	if name != "" && strings.ContainsRune("aeiou", rune(name[0])) {
+		return "an " + name
+	}
+	return "a " + name
+}
+
 // idOf is how an entity of the machine is named on the command line.
 func idOf(m *machines.Machine) string {
 	if m.Parent != "" {
@@ -144,7 +163,7 @@ func pathOf(m *machines.Machine, id string) (string, error) {
 	if m.Parent != "" {
 		var has bool
 		if parent, own, has = strings.Cut(id, "/"); !has || !label.MatchString(parent) {
-			return "", usagef("%q: a %s is named %s", id, m.Name, idOf(m))
+			return "", usagef("%q: %s is named %s", id, article(m.Name), idOf(m))
 		}
 	}
 	if !label.MatchString(own) {

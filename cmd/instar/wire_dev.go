@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -17,11 +16,11 @@ const sampleID = "hello"
 
 // startSample asks for the sample service in dev. It is on its way when the banner is shown.
 func (a *app) startSample(ctx context.Context) error {
-	if a.mode != ModeDev || a.cfg.Gateway != GatewayProcess {
+	if a.mode != ModeDev || a.sampleImage() == "" {
 		return nil
 	}
 	body, err := json.Marshal(service.CreateBody{
-		Spec:   service.Spec{Image: "hello", Env: map[string]string{"GREETING": "Hello from Instar"}},
+		Spec:   service.Spec{Image: a.sampleImage(), Env: map[string]string{"GREETING": "Hello from Instar"}},
 		Labels: map[string]string{"sample": "true"},
 	})
 	if err != nil {
@@ -59,21 +58,17 @@ func (a *app) banner() {
 	if a.mode != ModeDev {
 		return
 	}
+	sample, commands := a.suggestions()
 	fmt.Fprintf(a.out, `
 Instar is running.
-  API and docs   %[1]s/docs
-  NATS           %[2]s
-  Data           %[3]s   (durability %[4]s)
-  Sample         service "%[5]s" %[7]s
-
+  API and docs   %s/docs
+  NATS           %s
+  Data           %s   (durability %s)
+%s
 Try, in another terminal and the same directory:
-  %[6]s service watch
-  %[6]s service get %[5]s
-  %[6]s service update %[5]s --image hello --env GREETING=Again --wait
-  curl -s %[1]s/v1/services/%[5]s
-
+%s
 Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
-`, a.url, a.natsURL(), a.cfg.Data, profile, sampleID, os.Args[0], a.sample)
+`, a.url, a.natsURL(), a.cfg.Data, profile, sample+a.simulated(), commands)
 }
 
 // profile is what an acknowledged write survives. Of a server that is not ours only its operator can tell.

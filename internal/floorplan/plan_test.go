@@ -79,7 +79,7 @@ var plan = []room{
 
 	{path: "internal/...", outside: []string{testify}},
 	{path: "internal/rebind", outside: []string{dns, testify}},
-	{path: "internal/postgres", outside: []string{pgx}}, // asks its server whether it is there
+	{path: "internal/postgres", ours: []string{"internal/pdeathsig"}, outside: []string{pgx}}, // asks its server whether it is there
 }
 
 // workshop is what tests may import from outside, besides what their folder may.

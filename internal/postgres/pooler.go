@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/internal/pdeathsig"
 )
 
 // poolerTester is a *testing.T, for what ends with a test.
@@ -70,7 +72,8 @@ func (c *Cluster) pool(t poolerTester, bin string, port int, config string) erro
 		return err
 	}
 	cmd := exec.Command(bin, path)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner.credential(), Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner.credential(), Setpgid: true}
+	pdeathsig.Set(cmd.SysProcAttr, syscall.SIGKILL)
 	p := &child{cmd: cmd, ended: make(chan struct{}), tail: &tail{}}
 	cmd.Stdout, cmd.Stderr = p.tail, p.tail
 	if err := p.start(); err != nil {

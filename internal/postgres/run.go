@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/bcc94042/instar/internal/pdeathsig"
 )
 
 // What Postgres understands.
@@ -55,7 +57,7 @@ func (c *Cluster) launch(ctx context.Context, port int) error {
 		defer log.Close()
 		cmd.Stdout, cmd.Stderr = log, log
 	} else {
-		cmd.SysProcAttr.Pdeathsig = fast
+		pdeathsig.Set(cmd.SysProcAttr, fast)
 		cmd.Stderr = s.tail
 		if c.options.LogTo != nil {
 			cmd.Stderr = io.MultiWriter(s.tail, c.options.LogTo)

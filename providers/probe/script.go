@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -32,8 +30,7 @@ func (p *Prober) script(ctx context.Context, t *instance.Target, address string)
 		return sight{}, fail(instance.FailedConfig, "cannot start: %v", err)
 	}
 	// Whatever it left behind ends before it is reaped: until then its id is nobody else's.
-	for errors.Is(unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
-	}
+	awaitEnd(cmd.Process.Pid)
 	_ = end() // it may be gone already
 	err := cmd.Wait()
 	var exit *exec.ExitError

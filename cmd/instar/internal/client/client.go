@@ -54,6 +54,16 @@ func (e *Unreachable) Error() string {
 }
 func (e *Unreachable) Unwrap() error { return e.Err }
 
+// Foreign says that something answers, and that it is no Instar.
+type Foreign struct {
+	Base string
+	Said string
+}
+
+func (e *Foreign) Error() string {
+	return fmt.Sprintf("what answers at %s is no Instar: %s", e.Base, e.Said)
+}
+
 // reason leaves out method and URL, which url.Error puts before everything.
 func reason(err error) error {
 	if u := new(url.Error); errors.As(err, &u) {
@@ -175,28 +185,49 @@ func (c *Client) open(ctx context.Context, r Request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
-	if resp.StatusCode < 300 {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode < 300 && media != "text/html" { // which is sent to browsers only
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, problem(resp)
+	return nil, c.refused(resp, media)
+}
+
+// refused is what an answer says that is not what was asked for. A page that is no problem document comes from somebody
+// else, a proxy for one: that it wants to be signed in to, or has nobody behind it, is told as it is.
+func (c *Client) refused(resp *http.Response, media string) error {
+	err := problem(resp, media)
+	p := &Problem{}
+	if !errors.As(err, &p) || p.Code != "" {
+		return err
+	}
+	switch resp.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+		return err
+	}
+	return &Foreign{Base: c.Base, Said: p.Error()}
 }
 
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if text := err.Error(); strings.Contains(text, "malformed HTTP") {
+		if strings.Contains(text, "server_id") || strings.Contains(text, "INFO ") {
+			return &Foreign{Base: c.Base, Said: "it is a NATS server; the API has another address, which the server prints at its start"}
+		}
+		return &Foreign{Base: c.Base, Said: "it speaks no HTTP"}
+	}
 	return &Unreachable{Base: c.Base, Err: err}
 }
 
 // problem reads the body of an answer that is none. What is no problem document, such as a proxy's page, is quoted.
-func problem(resp *http.Response) error {
+func problem(resp *http.Response, media string) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
 		return fmt.Errorf("cannot read the answer %s: %w", resp.Status, err)
 	}
 	p := &Problem{}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if !strings.HasSuffix(media, "json") || json.Unmarshal(body, p) != nil {
 		p = &Problem{Detail: strings.TrimSpace(string(body[:min(len(body), 300)]))}
 	}

@@ -69,16 +69,18 @@ func (f *Form) collect(t reflect.Type, path []string, within []reflect.Type) {
 
 // member is a field of a struct as JSON has it.
 type member struct {
-	name string
-	typ  reflect.Type
-	tag  reflect.StructTag
+	name     string
+	typ      reflect.Type
+	tag      reflect.StructTag
+	required bool // by the schema that the server makes of the struct
 }
 
 func members(t reflect.Type) []member {
 	var ms []member
 	for i := range t.NumField() {
 		s := t.Field(i)
-		name, _, _ := strings.Cut(s.Tag.Get("json"), ",")
+		name, rest, _ := strings.Cut(s.Tag.Get("json"), ",")
+		required := !strings.Contains(rest, "omit") && s.Tag.Get("required") != "false"
 		switch {
 		case name == "-" || !s.IsExported() && !s.Anonymous:
 		case s.Anonymous && name == "" && deref(s.Type).Kind() == reflect.Struct:
@@ -87,7 +89,7 @@ func members(t reflect.Type) []member {
 			if name == "" {
 				name = s.Name
 			}
-			ms = append(ms, member{name, s.Type, s.Tag})
+			ms = append(ms, member{name, s.Type, s.Tag, required})
 		}
 	}
 	return ms

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What somebody meets who is new here.
+func TestNewcomers(t *testing.T) {
+	t.Parallel()
+	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	ask := func(server string, args ...string) (int, string) {
+		var out lockedBuffer
+		code := execute(append(args, "--server", server), strings.NewReader(""), &out, &out)
+		return code, out.String()
+	}
+	t.Run("AServerThatIsNoInstar", func(t *testing.T) {
+		other := httptest.NewServer(http.NotFoundHandler())
+		t.Cleanup(other.Close)
+		code, out := ask(other.URL, "service", "get", "web")
+		require.Equal(t, exitUnreachable, code, "not found would be an answer about the service")
+		require.Contains(t, out, "is no Instar")
+		page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = w.Write([]byte("<h1>Welcome</h1>"))
+		}))
+		t.Cleanup(page.Close)
+		code, out = ask(page.URL, "service", "ls")
+		require.Equal(t, exitUnreachable, code, out)
+		code, out = ask(strings.Replace(w.nats, "nats://", "http://", 1), "service", "ls")
+		require.Equal(t, exitUnreachable, code)
+		require.Contains(t, out, "NATS server")
+		require.NotContains(t, out, "INFO")
+	})
+	t.Run("TheBannerProposesWhatTheGatewayTakes", func(t *testing.T) {
+		require.Contains(t, w.out.String(), "--image sim:ok")
+		w.must("service", "wait", "hello", "--for", "state=READY")
+		w.must("service", "update", "hello", "--image", "sim:ok", "--env", "GREETING=Again", "--wait")
+	})
+	t.Run("ListsOfAParent", func(t *testing.T) {
+		w.must("instance", "register", "ngx/a", "--node-address", "127.0.0.1:1")
+		require.Contains(t, w.must("instance", "ls", "ngx"), "ngx/a")
+		require.NotContains(t, w.must("instance", "ls", "other"), "ngx/a")
+		code, out := w.cli("service", "ls", "web")
+		require.Equal(t, exitUsage, code, out)
+	})
+	t.Run("WhatIsMissingIsNamedAsItsFlag", func(t *testing.T) {
+		code, out := w.cli("service", "create", "zz")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, out, "--image is missing")
+		code, out = w.cli("instance", "register", "web/zz")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, out, "--node-address is missing")
+		code, out = w.cli("instance", "get", "zz")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, out, "an instance is named")
+	})
+	t.Run("Completion", func(t *testing.T) {
+		for want, args := range map[string][]string{"READY": {"service", "ls", "--state", ""}, "sim:ok": {"service", "create", "x", "--image", ""}, "ngx": {"discover", ""}} {
+			line := append([]string{"__complete", args[0], "--server=" + w.url}, args[1:]...)
+			require.Eventually(t, func() bool {
+				var out lockedBuffer
+				require.Zero(t, execute(line, strings.NewReader(""), &out, &out))
+
+				return strings.Contains(out.String(), want)
+			}, 20*time.Second, 20*time.Millisecond, "%v", args)
+		}
+	})
+	t.Run("AddressesThatAreTaken", func(t *testing.T) {
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = taken.Close() })
+		at := taken.Addr().String()
+		for flag, set := range map[string]func(*Config){
+			"http": func(c *Config) { c.HTTP.Listen = at }, "nats": func(c *Config) { c.NATS.Listen = at }, "dns": func(c *Config) { c.Discovery.DNS = at }, "xds": func(c *Config) { c.Discovery.XDS = at },
+		} {
+			cfg := Defaults(ModeDev)
+			cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Outbox.Postgres, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", PostgresOff, "error"
+			set(&cfg)
+			var out lockedBuffer
+			require.ErrorContains(t, run(context.Background(), cfg, ModeDev, &out), "choose another address with --"+flag)
+			require.NotContains(t, out.String(), "running", "nothing was started, so nothing stays behind")
+		}
+	})
+}
+
+func TestTheFirstLineOfTheLogIsShort(t *testing.T) {
+	t.Parallel()
+	cfg := Defaults(ModeDev)
+	require.Empty(t, cfg.changes(ModeDev))
+	cfg.HTTP.Listen, cfg.Cluster.Password = "127.0.0.1:1", "secret"
+	cfg.Auth.Tokens = []Token{{Name: "a"}}
+	attrs := cfg.changes(ModeDev)
+	require.Contains(t, attrs, "http.listen")
+	require.Contains(t, attrs, "auth.tokens")
+	require.NotContains(t, attrs, "secret")
+}
