@@ -5,6 +5,9 @@ STATICCHECK := $(TOOLS)/staticcheck-v0.8.2
 GOFUMPT := $(TOOLS)/gofumpt-v0.12.0
 GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
 
+# What applications import.
+LIBRARIES := ./client/... ./machines/... ./streams/outbox
+
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -40,6 +43,18 @@ postgres: ## install Postgres and PgBouncer from Debian's packages where they ar
 
 test-kubernetes: ## the gateway knative against a real Kubernetes API server; building that takes minutes the first time
 	cd providers/knative/realserver && $(GO) test -count=1 -timeout 20m .
+
+# npm, dnsperf and promtool are taken where they are or can be installed; what is not there is skipped, and the tests say so.
+test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool, dnsperf and a Node worker against a server; installs what it can
+	@want=; command -v dnsperf >/dev/null || want=dnsperf; command -v promtool >/dev/null || want="$$want prometheus"; \
+	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$want" ] || ! command -v apt-get >/dev/null || { [ -n "$$as" ] && ! command -v sudo >/dev/null; } || { \
+	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$want; } || echo "could not install $$want"
+	@! command -v npm >/dev/null || (cd internal/tooltest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts) || echo "could not install what npm has"
+	cd internal/tooltest && $(GO) test -v -count=1 -timeout 15m .
+
+cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
+	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done
+	@for os in darwin windows; do echo "libraries for $$os"; GOOS=$$os $(GO) build $(LIBRARIES) || exit 1; done
 
 race: ## the tests of the parts with goroutines, several times over
 	$(GO) test -race -count=3 -timeout 15m ./streams ./kv ./consumers ./providers/... ./api
@@ -89,4 +104,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
