@@ -38,8 +38,8 @@ var DefaultLimits = Limits{
 	Waits: limits.Bound{All: 4096, Each: 1024}, Questions: limits.Bound{All: 4096, Each: 1024},
 }
 
-// WatchMemory is what a watch takes of the memory of the process, with its connection.
-const WatchMemory = 64 << 10
+// WatchMemory is what a watch takes of the memory of the process, with its connection: one of all machines, which takes most.
+const WatchMemory = 72 << 10
 
 // Timeouts bound how long a client may take. They do not bound how long a watch or a wait may last: a write is one of up to
 // 64 KiB, after which the time begins anew.

@@ -22,6 +22,7 @@ func TestLimitsConfig(t *testing.T) {
 	require.NoError(t, err)
 	l := c.Limits.of(0)
 	require.Equal(t, []any{0, limits.Bound{All: 7, Each: 3}, 50, 100, time.Minute}, []any{l.Connections.All, l.Watches, l.Rate, l.Burst, c.HTTP.timeouts().Write})
+	require.Equal(t, []int{0, 5, 5, 3}, []int{least(0, 0), least(0, 5), least(5, 0), least(5, 3)})
 	for flag, key := range map[string]string{"--max-waits=-1": "limits.waits", "--burst=5": "limits.rate", "--http-body-timeout=1ms": "http.bodyTimeout"} {
 		_, err = load(flag)
 		require.ErrorContains(t, err, key)
