@@ -60,7 +60,7 @@ func (s *Server) discoverRoutes() []*route {
 			query("prefer", "A zone: instances of other zones only when it has none", text(63)),
 			query("choose", "So many, by weight: at random, or with key always the same ones", number(1)),
 			query("key", "With choose: weighted rendezvous hashing, so that only the keys of an instance that goes get another one", text(256)),
-			query("minRevision", "Wait until this revision is in the answer, up to 5 s", number(0)),
+			query("minRevision", "Wait until this revision was read, up to 5 s; a registration is found when it is admitted, at a later one", number(0)),
 			query("index", "Wait for a change of this service after this index", number(0)),
 			query("wait", "With index: so long at most; 5m by default, up to 10m, and a random part more", text(32)),
 			query("at", "As it was then: a time of RFC 3339, or a sequence of the stream of events", text(40)),
