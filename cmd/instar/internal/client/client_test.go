@@ -61,7 +61,7 @@ func TestProblem(t *testing.T) {
 			w.WriteHeader(418)
 		}
 	})
-	for path, want := range map[string]string{"/typed": "problem-guard-rejected: needs x", "/page": "HTTP 502: bad gateway", "/empty": "HTTP 418: I'm a teapot"} {
+	for path, want := range map[string]string{"/typed": "problem-guard-rejected: needs x", "/page": "HTTP 502: bad gateway", "/empty": "what answers at " + c.Base + " is no Instar: HTTP 418: I'm a teapot"} {
 		_, err := c.Do(t.Context(), client.Request{Path: path})
 		require.EqualError(t, err, want)
 	}
