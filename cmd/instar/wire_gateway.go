@@ -56,9 +56,7 @@ func (a *app) startDisk(ctx context.Context) error {
 		return streams.AccountRoom(ctx, js, a.cfg.NATS.Replicas)
 	}
 	a.disk = &disk{account: account, dir: a.cfg.Data, server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
-	if room, err := a.disk.room(ctx); err == nil {
-		a.disk.has.Store(&room)
-	}
+	a.disk.say(a.disk.lacksRoom(ctx)) // before the first command
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
 }
