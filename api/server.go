@@ -204,7 +204,7 @@ func (s *Server) machineRoutes(m *machines.Machine) []*route {
 	for _, c := range m.Commands() {
 		routes = append(routes, s.commandRoute(m, c, base))
 	}
-	return routes
+	return append(routes, s.storedRoute(m, base), s.commandRoute(m, repairCommand, base))
 }
 
 func (s *Server) commonRoutes() []*route {

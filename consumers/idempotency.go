@@ -1,11 +1,14 @@
 package consumers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
@@ -101,7 +104,7 @@ func keyed(m *machines.Machine, command, id string) bool {
 		return false
 	}
 	switch command {
-	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile:
+	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile, machines.CommandRepair:
 		return false
 	}
 	in, _ := m.Input(command)
@@ -196,4 +199,17 @@ func (s *slot) kept() {
 // owes reports whether an answer of the entity is not kept yet.
 func (s *slot) owes() bool {
 	return slices.ContainsFunc(s.recent, func(o machines.Outcome) bool { return !o.Kept })
+}
+
+// fingerprint is what a key is bound to: all that decides what the command does.
+func fingerprint(command, expect string, body []byte) string {
+	h := fnv.New64a()
+	h.Write([]byte(command)) // never fails
+	h.Write([]byte{0})
+	if expect != "" {
+		h.Write([]byte(expect))
+		h.Write([]byte{0})
+	}
+	h.Write(bytes.TrimSpace(body))
+	return strconv.FormatUint(h.Sum64(), 36)
 }

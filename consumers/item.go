@@ -1,13 +1,10 @@
 package consumers
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,6 +51,9 @@ type item struct {
 	replayed bool        // the answer is that of an earlier command under the same key
 	revised  bool        // the revision of the answer is known
 	raw      []byte      // the answer as it is sent
+
+	repaired map[string]any    // what is told of the value that the command has replaced
+	bad      *machines.Refusal // why it has replaced none
 }
 
 // parked reports whether the command was refused because nothing may be done to its entity.
@@ -62,11 +62,6 @@ func (it *item) parked() bool { return it.slot != nil && it.slot.parked != nil }
 // late reports whether the command is answered only after it has ended: what is answered with "dead" can be found in the
 // dead letters, and of what is refused because its entity is parked nothing is remembered.
 func (it *item) late() bool { return it.letter != "" || it.parked() }
-
-// reconciles reports whether the entity is to be loaded anew.
-func (it *item) reconciles() bool {
-	return it.slot != nil && it.addr.Last == machines.CommandReconcile
-}
 
 // read makes an item of a delivery. One that cannot be addressed becomes a dead letter.
 func (p *partition) read(d delivery) *item {
@@ -118,19 +113,6 @@ func (it *item) identify(h nats.Header) {
 	it.id, it.answer.CommandID = id, id
 }
 
-// fingerprint is what a key is bound to: all that decides what the command does.
-func fingerprint(command, expect string, body []byte) string {
-	h := fnv.New64a()
-	h.Write([]byte(command)) // never fails
-	h.Write([]byte{0})
-	if expect != "" {
-		h.Write([]byte(expect))
-		h.Write([]byte{0})
-	}
-	h.Write(bytes.TrimSpace(body))
-	return strconv.FormatUint(h.Sum64(), 36)
-}
-
 func (it *item) refuse(r *machines.Refusal) {
 	it.answer.Outcome, it.answer.Refusal = machines.Refused, clipRefusal(r)
 }
@@ -139,6 +121,10 @@ func (it *item) refuse(r *machines.Refusal) {
 func (p *partition) handle(it *item) {
 	s := it.slot
 	h := it.msg.Headers()
+	if it.bad != nil {
+		it.refuse(it.bad)
+		return
+	}
 	if s.parked != nil {
 		it.refuse(s.parked)
 		if streams.Header(h, streams.HeaderLookup) == "" { // a question is not a command to keep
@@ -173,6 +159,11 @@ func (p *partition) handle(it *item) {
 	}
 	if n := p.failures[it.seq]; n >= maxFailures {
 		p.kill(it, fmt.Errorf("given up after %d tries", n))
+		return
+	}
+	if it.repaired != nil {
+		it.answer.Outcome = machines.Applied
+		p.commitLater(it, nil)
 		return
 	}
 	p.step(it)

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -133,6 +134,57 @@ func TestARepairedValueIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":1}`)).Outcome)
 	w.checkStory("a")
+}
+
+// A parked entity is repaired by a command: once, by whoever knows what is stored, with a value that can be used. The old value is kept in the event,
+// no version is given out twice, and what the entity waits for is made again.
+func TestAParkedValueIsRepaired(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	w.ask(toThing("a", "create", ""))
+	bucket, err := w.JS.KeyValue(w.ctx, "things")
+	require.NoError(t, err)
+	good, err := bucket.Get(w.ctx, "default.a")
+	require.NoError(t, err)
+	w.ask(toThing("a", "add", `{"n":1}`))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 2 })
+	repair := func(revision uint64, value string) machines.Answer {
+		body, err := json.Marshal(map[string]any{"revision": revision, "value": json.RawMessage(value)})
+		require.NoError(t, err)
+		return w.ask(toThing("a", machines.CommandRepair, string(body)))
+	}
+	require.Equal(t, machines.CodeGuard, repair(2, string(good.Value())).Refusal.Code, "it is not parked")
+	w.stop()
+	broken, err := bucket.Put(w.ctx, "default.a", []byte(`{"schema":7,"old":true}`))
+	require.NoError(t, err)
+	w.start()
+	require.Equal(t, machines.CodeParked, w.ask(toThing("a", "add", `{"n":1}`)).Refusal.Code)
+	other := strings.Replace(string(good.Value()), `"id":"a"`, `"id":"b"`, 1)
+	for _, c := range []struct {
+		revision    uint64
+		value, code string
+	}{{broken, `{"schema":7}`, machines.CodeValidation}, {broken, other, machines.CodeValidation}, {broken, `[]`, machines.CodeValidation}, {broken - 1, string(good.Value()), machines.CodePrecondition}} {
+		require.Equal(t, c.code, repair(c.revision, c.value).Refusal.Code, c.value)
+	}
+	require.Equal(t, machines.CodeParked, w.ask(toThing("a", "add", `{"n":1}`)).Refusal.Code)
+	a := repair(broken, string(good.Value()))
+	require.Equal(t, machines.Applied, a.Outcome)
+	require.EqualValues(t, 3, a.Version, "above that of every event")
+	require.Equal(t, machines.CodeGuard, repair(broken, string(good.Value())).Refusal.Code, "once")
+	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":5}`)).Outcome)
+	require.Equal(t, 5, w.sum("a"))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 4 })
+	events := w.stream(streams.EventStream, "instar.evt.thing.default.a."+machines.EventReconciled)
+	require.Len(t, events, 1)
+	require.Contains(t, string(events[0].Data), `"problem":"repaired"`)
+	require.Contains(t, string(events[0].Data), `"replaced":{"schema":7,"old":true}`)
+	require.Zero(t, n.count("reconciled"), "nothing was lost")
+	ids := map[string]bool{}
+	for _, m := range w.stream(streams.EventStream, "instar.evt.thing.default.a.>") {
+		require.False(t, ids[m.Header.Get("ce-id")])
+		ids[m.Header.Get("ce-id")] = true
+	}
 }
 
 // A refusal that nothing remembers is told when it cannot come again: until then it may be decided anew.

@@ -43,9 +43,9 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 		return p.reborn(ctx, it, &last)
 	}
 	s.revision = stored.Sequence
-	e, err := s.m.Decode(stored.Data)
-	if err == nil && e.Key() != s.key {
-		err = fmt.Errorf("machines: the value under %s says that it is %s", s.key, e.Key())
+	e, err := s.decode(stored.Data)
+	if it.addr.Last == machines.CommandRepair && it.msg != nil {
+		e, err = it.repair(stored, e, err)
 	}
 	if err != nil {
 		p.park(s, err)

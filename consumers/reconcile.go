@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 	problemValueLost  = "value-lost"  // there are events or answers, but no value
 	problemValueOlder = "value-older" // the value is older than its events or answers
 	problemEventsLost = "events-lost" // events that the value says were stored are gone
+
+	problemRepaired = "repaired" // the value could not be used, and somebody has given another one
 )
 
 // eventLife is how long every event is kept at least: after it nobody wonders where they are.
@@ -76,6 +79,8 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	missing := unpublished(s.m.Name, s.key, outbox, own, &s.entity)
 	problem, version := "", s.entity.Version
 	switch {
+	case it.repaired != nil:
+		problem = problemRepaired
 	case foreign:
 		problem = problemValueOlder
 		if err := p.disown(ctx, s, 0); err != nil { // the value has those of its own
@@ -94,9 +99,16 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	default:
 		return nil
 	}
-	p.tell(s, problem, last)
-	in := machines.Input{Command: machines.CommandReconcile, ID: it.id, Seq: it.seq, Time: it.time.UTC()}
-	next, event, err := s.m.Reconciled(s.entity, last.highest(), in, lost(problem, version, last))
+	in := machines.Input{Command: machines.CommandReconcile, Seq: it.seq, Time: it.time.UTC()}
+	data := lost(problem, version, last)
+	if it.repaired != nil {
+		in.Command, in.ID, in.Actor, in.Reason = machines.CommandRepair, it.id, it.actor, it.reason
+		maps.Copy(data, it.repaired)
+		p.e.Log.Warn("the value of a parked entity was replaced", "machine", s.m.Name, "key", s.key, "revision", s.revision, "actor", it.actor, "reason", it.reason)
+	} else {
+		p.tell(s, problem, last)
+	}
+	next, event, err := s.m.Reconciled(s.entity, last.highest(), in, data)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		if known := s != nil; !known || s.parked != nil { // a parked value may have been repaired
 			s = newSlot(it)
 			p.slots[id] = s
-			if it.addr.Last == machines.CommandReconcile {
+			if it.reconciling() {
 				// it is loaded when its turn comes, once
 			} else if known || !p.guess(s, it) {
 				missing = append(missing, it)

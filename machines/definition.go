@@ -19,6 +19,9 @@ const (
 	// CommandReconcile has the owner load the entity anew and compare it with its streams. It changes nothing where
 	// nothing is missing.
 	CommandReconcile = "reconcile"
+
+	// CommandRepair gives a parked entity another value; body Repair.
+	CommandRepair = "repair-value"
 )
 
 // Engine events: every machine emits them.

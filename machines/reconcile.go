@@ -41,13 +41,19 @@ func (t Timer) message(name string) Message {
 // time than that of the last transition.
 func (m *Machine) Pending(e Entity) []Message { return m.resume(m, e) }
 
+// Repair is the body of the command that gives a parked entity another value.
+type Repair struct {
+	Revision uint64          `json:"revision" minimum:"1" doc:"Of the stored value that is replaced"`
+	Value    json.RawMessage `json:"value" doc:"What is stored instead: the whole value, as a bucket holds it"`
+}
+
 // Reconciled is the entity after its streams were found not to belong to its value: at a version above all that its
 // events have, so that none is given out twice, with the event that says so. Nothing else changes.
 func (m *Machine) Reconciled(e Entity, above uint64, in Input, data any) (Entity, Message, error) {
 	e.Version = max(e.Version, above) + 1
 	e.UpdatedAt = in.Time
 	event := Event{
-		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: CommandReconcile, Actor: "engine", Data: data,
+		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: in.Command, CommandID: in.ID, Actor: orDefault(in.Actor, "engine"), Reason: in.Reason, Data: data,
 	}
 	body, err := event.AppendJSON(nil)
 	if err != nil {

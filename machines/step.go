@@ -74,7 +74,7 @@ func (s *stepping[D]) dispatch() error {
 		return s.elapsed()
 	case CommandFailed:
 		return s.failed()
-	case CommandReconcile:
+	case CommandReconcile, CommandRepair: // the engine has done what there is to do
 		s.out.Result = Ignored
 		return nil
 	}

@@ -22,7 +22,7 @@ func entityCommand() *cobra.Command {
 	for _, v := range verbs {
 		g.AddCommand(v.generic())
 	}
-	g.AddCommand(genericSend(), genericView())
+	g.AddCommand(genericSend(), genericView(), genericStored(), genericRepair())
 	return g
 }
 

@@ -1,0 +1,74 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+)
+
+// StoredValue is what is stored of an entity, as it is.
+type StoredValue struct {
+	Revision uint64          `json:"revision" doc:"What a repair has to name"`
+	Value    json.RawMessage `json:"value,omitempty" doc:"If it is JSON"`
+	Base64   string          `json:"base64,omitempty" doc:"If it is none"`
+	Problem  string          `json:"problem,omitempty" doc:"Why the entity is parked; absent of one that is not"`
+}
+
+// ValueRepair is the document's form of [machines.Repair].
+type ValueRepair struct {
+	Revision uint64         `json:"revision" minimum:"1" doc:"Of the stored value that is replaced"`
+	Value    map[string]any `json:"value" doc:"The whole value, as the bucket is to hold it"`
+}
+
+var repairCommand = machines.Command{
+	Name: machines.CommandRepair, Admin: true, Destructive: true, Body: ValueRepair{},
+	Doc: "Gives a parked entity another stored value, and ends its being parked. The old value is kept in the event entity.reconciled (problem: repaired), with who did it. " +
+		"What can be used is not replaced: it is changed by the commands of its machine alone.",
+}
+
+// storedRoute reads what is stored, also of a parked entity.
+func (s *Server) storedRoute(m *machines.Machine, base string) *route {
+	return &route{role: Admin, serve: func(q *request) error { return q.storedValue(m) }, op: huma.Operation{
+		OperationID: "get-" + m.Name + "-stored-value", Method: http.MethodGet, Path: base + "/{id}/stored-value", Tags: []string{m.Name},
+		Summary: "Read what is stored of one " + m.Name, Description: "The value as its bucket has it, with all bookkeeping, also of a parked " + m.Name + ".",
+		Errors: []int{404, 422, 503}, Parameters: []*huma.Param{namespaceParam()},
+		Responses: map[string]*huma.Response{"200": {Description: "The value", Content: s.bodyOf(reflect.TypeFor[StoredValue]())}},
+	}}
+}
+
+func (q *request) storedValue(m *machines.Machine) error {
+	_, key, err := q.key(m)
+	if err != nil {
+		return err
+	}
+	stored, err := q.buckets[m.Name].Get(q.ctx(), key)
+	raw := []byte(stored.Value)
+	var corrupt *kv.CorruptError
+	switch {
+	case errors.Is(err, kv.ErrNotFound):
+		return notFound(m)
+	case errors.As(err, &corrupt):
+		raw, stored.Revision = corrupt.Raw, corrupt.Revision
+	case err != nil:
+		return err
+	}
+	out := StoredValue{Revision: stored.Revision}
+	if json.Valid(raw) {
+		out.Value = raw
+	} else {
+		out.Base64 = base64.StdEncoding.EncodeToString(raw)
+	}
+	if e, err := m.Decode(raw); err != nil {
+		out.Problem = err.Error()
+	} else if e.Key() != key {
+		out.Problem = "the value says that it is " + e.Key()
+	}
+	return q.json(http.StatusOK, out)
+}
