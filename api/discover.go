@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"reflect"
@@ -60,7 +58,7 @@ func (s *Server) discoverRoutes() []*route {
 			query("prefer", "A zone: instances of other zones only when it has none", text(63)),
 			query("choose", "So many, by weight: at random, or with key always the same ones", number(1)),
 			query("key", "With choose: weighted rendezvous hashing, so that only the keys of an instance that goes get another one", text(256)),
-			query("minRevision", "Wait until this revision was read, up to 5 s; a registration is found when it is admitted, at a later one", number(0)),
+			query("minRevision", "Wait until this revision was read, and the registration that it is of is admitted, up to 5 s", number(0)),
 			query("index", "Wait for a change of this service after this index", number(0)),
 			query("wait", "With index: so long at most; 5m by default, up to 10m, and a random part more", text(32)),
 			query("at", "As it was then: a time of RFC 3339, or a sequence of the stream of events", text(40)),
@@ -155,6 +153,9 @@ func (q *request) discover() error {
 	if err := q.caughtUp(); err != nil {
 		return err
 	}
+	if err := q.admitted(dq); err != nil {
+		return err
+	}
 	if err := q.nextChange(dq); err != nil {
 		return err
 	}
@@ -177,6 +178,34 @@ func (q *request) caughtUp() error {
 		return err
 	}
 	return q.reachCatalog(rev)
+}
+
+// admitted waits until what minRevision asks for is found, not only stored: an instance is found once its registration is admitted.
+func (q *request) admitted(dq discovery.Query) error {
+	id, pending := q.o.Discovery.Pending(dq.Namespace, dq.Service, q.number("minRevision"))
+	if !pending {
+		return nil
+	}
+	leave, err := q.mayWait()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
+	defer cancel()
+	defer context.AfterFunc(q.closing, cancel)()
+	if q.o.Discovery.Decided(ctx, dq.Namespace, dq.Service, id) != nil {
+		if q.ctx().Err() != nil {
+			return q.ctx().Err()
+		}
+		return undecided()
+	}
+	return nil
+}
+
+// undecided is for a question whose minRevision is that of a registration that waits for its admission.
+func undecided() *Problem {
+	return problem(codeTimeout, "the registration of minRevision is not admitted yet").with("Retry-After", "1")
 }
 
 func (q *request) reachCatalog(rev uint64) error {
@@ -351,45 +380,4 @@ func (q *request) discoverAll() error {
 	index := q.o.Discovery.Index()
 	q.tellIndex(index)
 	return q.json(http.StatusOK, DiscoveredServices{q.o.Discovery.Summaries(ns), index})
-}
-
-// historyWait is how long an answer about the past may take.
-const historyWait = 30 * time.Second
-
-// discoverAt answers from the stream of events.
-func (q *request) discoverAt(dq discovery.Query, text string) error {
-	for _, name := range slices.Sorted(maps.Keys(q.query)) {
-		if name == "index" || name == "wait" || name == "minRevision" {
-			return invalid("query."+name, "goes without at")
-		}
-	}
-	at, p := readMoment(text)
-	if p != nil {
-		return p
-	}
-	ctx, cancel := context.WithTimeout(q.ctx(), historyWait)
-	defer cancel()
-	r, asOf, err := q.o.Discovery.At(ctx, dq, at)
-	if errors.Is(err, discovery.ErrTooLong) {
-		return invalid("query.at", "too much has happened to this service to tell it again")
-	}
-	if err != nil {
-		return err
-	}
-	if r.Endpoints == nil {
-		r.Endpoints = []discovery.Endpoint{}
-	}
-	return q.json(http.StatusOK, Discovered{Service: dq.Service, Namespace: dq.Namespace, Protected: r.Protected, AsOf: &asOf, Instances: r.Endpoints})
-}
-
-// readMoment reads a time or a sequence.
-func readMoment(text string) (discovery.Moment, *Problem) {
-	if seq, err := strconv.ParseUint(text, 10, 64); err == nil && seq > 0 {
-		return discovery.Moment{Sequence: seq}, nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil || t.Year() < 1970 || t.Year() > 2200 {
-		return discovery.Moment{}, invalid("query.at", "must be a date-time of RFC 3339 between 1970 and 2200, or a sequence above 0")
-	}
-	return discovery.Moment{Time: t}, nil
 }

@@ -72,19 +72,23 @@ func (s *Server) microDiscover(r micro.Request) {
 		body := append(head(dq, found, s.o.Discovery.Stale()), discovery.List(found.Endpoints)...)
 		s.say(r, append(body, '}'))
 	}
-	if req.MinRevision <= s.o.Discovery.Index() {
+	_, waits := s.o.Discovery.Pending(dq.Namespace, dq.Service, req.MinRevision)
+	if req.MinRevision <= s.o.Discovery.Index() && !waits {
 		answer(r)
 		return
 	}
-	s.later(r, func() *Problem { return s.microReach(req.MinRevision) }, answer)
+	s.later(r, func() *Problem { return s.microReach(dq, req.MinRevision) }, answer)
 }
 
-// microReach waits until the catalog has a revision.
-func (s *Server) microReach(revision uint64) *Problem {
+// microReach waits until the catalog has a revision, and the registration that it is of is admitted.
+func (s *Server) microReach(dq discovery.Query, revision uint64) *Problem {
 	ctx, cancel := context.WithTimeout(s.closing, minRevisionWait)
 	defer cancel()
 	if s.o.Discovery.Wait(ctx, revision) != nil {
 		return problem(codeTimeout, "discovery has not reached minRevision yet").with("Retry-After", "1")
+	}
+	if id, pending := s.o.Discovery.Pending(dq.Namespace, dq.Service, revision); pending && s.o.Discovery.Decided(ctx, dq.Namespace, dq.Service, id) != nil {
+		return undecided()
 	}
 	return nil
 }

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines/instance"
 )
 
 func TestDiscoverOverNATS(t *testing.T) {
@@ -24,6 +27,16 @@ func TestDiscoverOverNATS(t *testing.T) {
 	}
 	all := answer(r.ask("instar.api.discover.default.web", fmt.Sprintf(`{"minRevision":%d}`, revision)))
 	require.Equal(t, r.get("/v1/discover/web").json(t), all, "the same as over HTTP")
+	pending := r.register("web", "c", "")
+	asked := r.nc.NewInbox()
+	written, err := r.nc.SubscribeSync(asked)
+	require.NoError(t, err)
+	require.NoError(t, r.nc.PublishRequest("instar.api.discover.default.web", asked, fmt.Appendf(nil, `{"minRevision":%.0f}`, pending["revision"])))
+	r.metric(`instar_limit_held{limit="waits"} 1`)
+	r.tell("web", "c", instance.ReportPersisted, `{}`)
+	m, err := written.NextMsg(10 * time.Second)
+	require.NoError(t, err)
+	require.Contains(t, listed(answer(m)["instances"]), "c", "who has registered reads that")
 	require.Equal(t, []string{"a"}, listed(answer(r.ask("instar.api.discover.default.web", `{"zone":"north","choose":1,"key":"k"}`))["instances"]))
 	require.Empty(t, answer(r.ask("instar.api.discover.default.nobody", ""))["instances"])
 	for body, code := range map[string]string{`{`: "400", `{"choose":-1}`: "422", `{"key":"k"}`: "422", `{"Choose":1}`: "400", `{"near":"north"}`: "400"} {
@@ -39,7 +52,7 @@ func TestDiscoverOverNATS(t *testing.T) {
 		require.NoError(t, err)
 		revision = ack.Sequence
 	}
-	m := r.ask("instar.api.discover.default.large", fmt.Sprintf(`{"minRevision":%d}`, revision))
+	m = r.ask("instar.api.discover.default.large", fmt.Sprintf(`{"minRevision":%d}`, revision))
 	require.Equal(t, "413", m.Header.Get(micro.ErrorCodeHeader), "an answer that NATS does not pass on is not silence")
 	require.Contains(t, string(m.Data), `"code":"answer-too-large"`)
 	require.Len(t, answer(r.ask("instar.api.discover.default.large", `{"choose":3}`))["instances"], 3)

@@ -43,7 +43,8 @@ func TestDiscoverAsOf(t *testing.T) {
 	}
 	note := func(revision any) {
 		t.Helper()
-		now := short(r.get(fmt.Sprintf("/v1/discover/web?minRevision=%v", revision)))
+		require.Equal(t, 200, r.get(fmt.Sprintf("/v1/discover?minRevision=%v", revision)).StatusCode)
+		now := short(r.get("/v1/discover/web"))
 		moments = append(moments, moment{time.Now(), last(), now})
 		require.Eventually(t, func() bool { return time.Since(moments[len(moments)-1].at) > 5*time.Millisecond }, soon, time.Millisecond)
 	}

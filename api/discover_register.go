@@ -285,7 +285,7 @@ func (q *request) living(ns, id string, names []string) []string {
 func (q *request) catchUp() error {
 	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
 	defer cancel()
-	st, err := q.o.JS.Stream(ctx, "KV_"+q.o.Names.Bucket(q.instances().Plural))
+	st, err := streams.Led(ctx, q.o.JS, "KV_"+q.o.Names.Bucket(q.instances().Plural))
 	if err != nil {
 		return err
 	}

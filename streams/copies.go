@@ -143,7 +143,7 @@ func (c *Copies) whole(ctx context.Context, from jetstream.Stream, readers jetst
 		return false, err
 	}
 	now := have.CachedInfo()
-	after, err := from.Info(ctx)
+	after, err := LeadersInfo(ctx, from)
 	if err != nil {
 		return false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -80,6 +81,41 @@ func (c *Catalog) Stir(namespace, service string) (*Snapshot, <-chan struct{}) {
 	w := s.stir
 	s.mu.Unlock()
 	return s.snapshot(c.o.Now()), w
+}
+
+// Pending is the id of the instance whose registration was stored at a revision, while it is neither admitted nor failed.
+func (c *Catalog) Pending(namespace, service string, revision uint64) (id string, pending bool) {
+	return c.pending(namespace, service, func(e *entry) bool { return e.revision == revision })
+}
+
+// Decided waits until the registration of an instance was admitted, or failed: a moment, as a rule.
+func (c *Catalog) Decided(ctx context.Context, namespace, service, id string) error {
+	for {
+		_, stirred := c.Stir(namespace, service)
+		if _, pending := c.pending(namespace, service, func(e *entry) bool { return e.rec.ID == id }); !pending {
+			return nil
+		}
+		select {
+		case <-stirred:
+		case <-ctx.Done():
+			return fmt.Errorf("discovery: %s of %s.%s is not admitted yet: %w", id, namespace, service, ctx.Err())
+		}
+	}
+}
+
+func (c *Catalog) pending(namespace, service string, is func(*entry) bool) (string, bool) {
+	s := c.service(namespace, service)
+	if s == nil {
+		return "", false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.all {
+		if e := &s.all[i]; e.rec.State == instance.Pending && is(e) {
+			return e.rec.ID, true
+		}
+	}
+	return "", false
 }
 
 // Inhabited says whether a namespace has services that have or had instances. It takes no lock.
