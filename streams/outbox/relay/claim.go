@@ -109,10 +109,7 @@ func (e *claimEngine) runLanes(ctx context.Context) error {
 		case <-e.r.wake:
 		case <-changed:
 		case <-tick.C:
-			if err := e.pause(inner); err != nil && first == nil {
-				first = err
-				cancel()
-			}
+			first = graver(first, e.pause(inner, cancel))
 			continue
 		}
 		for _, l := range e.lanes {
@@ -137,10 +134,16 @@ func (e *claimEngine) drained(ctx context.Context) error {
 	return ErrDrained
 }
 
-// pause stops the lanes for a moment: to look after the lease, and to write the marker when it is due.
-func (e *claimEngine) pause(ctx context.Context) error {
+// pause stops the lanes for a moment: to look after the lease, and to write the marker when it is due. When it fails none of
+// them takes another step: the lease, and the session with it, may be gone.
+func (e *claimEngine) pause(ctx context.Context, cancel func()) (err error) {
 	e.gate.Lock()
 	defer e.gate.Unlock()
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+	}()
 	if _, err := e.shards.tend(ctx); err != nil {
 		return err
 	}

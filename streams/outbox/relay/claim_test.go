@@ -124,6 +124,47 @@ func TestClaimFailsAnAggregate(t *testing.T) {
 	s.checkEvents()
 }
 
+// losing is a lease that is lost once.
+type losing struct {
+	Alone
+	lost  chan struct{}
+	given int
+}
+
+func (l *losing) Acquire(ctx context.Context, n int) (<-chan struct{}, func(), bool) {
+	if l.given++; l.given == 1 {
+		return l.lost, func() {}, true
+	}
+	return l.Alone.Acquire(ctx, n)
+}
+
+// A lease that is lost when some lanes are drained ends the others as well: their session is gone.
+func TestALeaseThatIsLostDuringADrain(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Claim)
+	s.exec(`select outbox_append('order', 'o-1', 'order.paid', jsonb_build_object('n', n)) from generate_series(1, 300) as n`)
+	lease := &losing{lost: make(chan struct{})}
+	r := s.relay(outbox.Claim, func(r *Relay) { r.Config.Batch, r.Leases = 1, lease })
+	published := 0 // by the one lane that has rows
+	r.hook = func(at string) {
+		if at == "published" {
+			if published++; published == 20 {
+				close(lease.lost)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, waitFor)
+	defer cancel()
+	drained := make(chan error, 1)
+	go func() { drained <- r.Drain(ctx) }()
+	require.Eventually(t, func() bool { _, draining, _ := r.switches(); return draining }, waitFor, tick)
+	require.ErrorIs(t, r.Run(ctx), ErrDrained)
+	require.NoError(t, <-drained)
+	require.EqualValues(t, 1, r.restarts.Load())
+	s.checkEvents()
+	s.allSent()
+}
+
 // Of the ends of all lanes the one counts that says least of what was stored, whichever comes first.
 func TestTheGravestEndOfALane(t *testing.T) {
 	t.Parallel()
