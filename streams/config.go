@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -105,7 +106,8 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	effects.Retention, effects.Duplicates = jetstream.WorkQueuePolicy, CommandWindow
 	dead := base(DeadStream, "What no code could handle, with the reason", n.join("dead", ">"))
 	dead.Duplicates = CommandWindow
-	events.MaxBytes, dead.MaxBytes = p.bound(p.Events, eventShare), p.bound(p.DeadLetters, deadShare)
+	p.bind(&events, p.Events, eventShare)
+	p.bind(&dead, p.DeadLetters, deadShare)
 	probe := base(ProbeStream, "Written every few seconds to see whether the disk takes writes", n.Probe())
 	probe.MaxMsgs, probe.Duplicates = 1, CommandWindow
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
@@ -146,16 +148,18 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// bound is how many bytes a stream may have that only tells.
-func (p Plan) bound(set, share int64) int64 {
+// bind says how many bytes a stream may have that only tells: what is set, or its share of the store.
+func (p Plan) bind(c *jetstream.StreamConfig, set, share int64) {
 	switch {
 	case set > 0:
-		return set
+		c.MaxBytes = set
 	case p.Store > 0:
-		return p.Store / share
+		c.MaxBytes, c.Metadata = max(p.Store/share, leastBound), map[string]string{boundIs: boundShare}
 	}
-	return -1
 }
+
+// leastBound leaves room for a message of the largest size.
+const leastBound = 2 << 20
 
 // Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how
 // long answers to keys are kept, and how many bytes the streams may have that only tell.
@@ -176,6 +180,13 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 		if p.rebound(&want, info) {
 			changed := have
 			changed.MaxBytes = want.MaxBytes
+			changed.Metadata = maps.Clone(have.Metadata)
+			if delete(changed.Metadata, boundIs); want.Metadata[boundIs] != "" {
+				if changed.Metadata == nil {
+					changed.Metadata = map[string]string{}
+				}
+				changed.Metadata[boundIs] = want.Metadata[boundIs]
+			}
 			if _, err := js.UpdateStream(ctx, changed); err == nil { // else it is a difference
 				have = changed
 			}
@@ -185,24 +196,30 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 	return diffs, nil
 }
 
-// rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or from none to its share. A
-// share takes nothing away of what is there, and is no reason to change a bound.
-func (p Plan) rebound(want *jetstream.StreamConfig, have *jetstream.StreamInfo) bool {
-	var set int64
-	switch want.Name {
-	case p.Names.Stream(EventStream):
-		set = p.Events
-	case p.Names.Stream(DeadStream):
-		set = p.DeadLetters
-	default:
+// boundIs marks the bound of a stream that is a share of the store, so that it follows the store. One without was set, by a setting or by hand.
+const (
+	boundIs    = "instar.bound"
+	boundShare = "share"
+)
+
+// rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or to its share, where it has none or that of
+// another store. A share takes nothing away of what is there, up to three quarters of the store, and follows no small changes; in a cluster it follows the
+// smallest store.
+func (p Plan) rebound(want *jetstream.StreamConfig, info *jetstream.StreamInfo) bool {
+	if want.Name != p.Names.Stream(EventStream) && want.Name != p.Names.Stream(DeadStream) {
 		return false
 	}
-	if set == 0 && have.Config.MaxBytes > 0 {
-		want.MaxBytes = have.Config.MaxBytes
-	} else if set == 0 && want.MaxBytes > 0 {
-		want.MaxBytes = max(want.MaxBytes, int64(min(have.State.Bytes, 1<<62))) //nolint:gosec // bounded
+	have := info.Config.MaxBytes
+	if want.Metadata[boundIs] == boundShare {
+		want.MaxBytes = max(want.MaxBytes, min(int64(min(info.State.Bytes, 1<<62)), p.Store/4*3)) //nolint:gosec // bounded
+		small := max(want.MaxBytes, have)-min(want.MaxBytes, have) < have/5
+		if have > 0 && (info.Config.Metadata[boundIs] != boundShare || small || p.Replicas > 1 && want.MaxBytes > have) {
+			want.MaxBytes = have
+		}
+	} else if want.MaxBytes < 0 { // whoever has bounded it may have
+		want.MaxBytes = have
 	}
-	return want.MaxBytes != have.Config.MaxBytes
+	return want.MaxBytes != have
 }
 
 // Replicated reports whether the stream of commands has replicas: a server of one's own may hold other streams than

@@ -70,6 +70,15 @@ func TestReadersHaveCopies(t *testing.T) {
 		}
 	}
 	require.Equal(t, "default.a=1", next())
+	theirs, err := jetstream.NewWithAPIPrefix(own, readersAPI)
+	require.NoError(t, err)
+	_, err = theirs.CreateStream(t.Context(), jetstream.StreamConfig{Name: "THEIRS", Subjects: []string{"theirs"}})
+	require.NoError(t, err)
+	held, err := s.Held()
+	require.NoError(t, err)
+	require.NotContains(t, held, "THEIRS", "what readers have is not what the server holds")
+	require.Contains(t, held, "KV_things")
+	require.NoError(t, theirs.DeleteStream(t.Context(), "THEIRS"))
 	for n := range 300 {
 		put("default.a", fmt.Sprint(n))
 		require.Equal(t, fmt.Sprintf("default.a=%d", n), next())

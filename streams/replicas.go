@@ -67,9 +67,9 @@ func replicaBehind(info *jetstream.StreamInfo, server string, last uint64) strin
 	return ""
 }
 
-// Held are the last sequences that the server itself has, by stream.
+// Held are the last sequences that the server itself has, by stream of the control plane: copies for readers have the same names.
 func (s *Server) Held() (map[string]uint64, error) {
-	_, info, err := s.jsz(server.JSzOptions{Accounts: true, Streams: true, Limit: 1024})
+	_, info, err := s.jsz(server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Accounts: true, Streams: true, Limit: 1024})
 	if err != nil {
 		return nil, err
 	}

@@ -80,6 +80,7 @@ type Server struct {
 	mu     sync.Mutex
 	srv    *server.Server
 	listen string // host:port, as in the options until a port is chosen
+	limit  int64  // bytes that all streams are to have
 }
 
 // modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.
@@ -229,9 +230,12 @@ func (s *Server) options() (*server.Options, error) {
 			return nil, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
 		}
 	}
+	s.mu.Lock()
+	s.limit = limit
+	s.mu.Unlock()
 	opts := &server.Options{
 		ServerName: s.o.name(), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
-		DontListen: listen == "", JetStreamMaxStore: limit, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
+		DontListen: listen == "", JetStreamMaxStore: unlimited, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
 	switch s.o.Profile {

@@ -23,7 +23,7 @@ const (
 // Room is what a store has, in bytes.
 type Room struct {
 	Used  int64 // by all streams
-	Limit int64 // beyond which the server takes nothing; 0 says that there is none
+	Limit int64 // that they are to have; 0 says that there is none
 }
 
 // Reserve is what of a store, or of a disk, is kept for work that is under way: commands are refused before, so that values,
@@ -39,8 +39,14 @@ func (s *Server) Store() (Room, error) {
 	if err != nil {
 		return Room{}, err
 	}
-	return Room{Used: int64(min(info.Store, 1<<62)), Limit: info.Config.MaxStore}, nil //nolint:gosec // bounded
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Room{Used: int64(min(info.Store, 1<<62)), Limit: s.limit}, nil //nolint:gosec // bounded
 }
+
+// unlimited is what the server itself is told: at its own limit a member takes part in nothing any more, not even in what would make room, and
+// bounds of streams count as used. So whoever lets commands in keeps the limit, see [Room.Full].
+const unlimited = 1 << 60
 
 // AccountRoom is what an account of a server that is attached uses, and may use: of all its streams or, where it has tiers, of those with
 // as many replicas. Its limit counts each replica, that of a tier each message.

@@ -1,10 +1,10 @@
 package streams
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 )
@@ -39,20 +39,34 @@ func TestTheLimitOfTheStore(t *testing.T) {
 	require.False(t, Room{Used: 9900 << 20, Limit: 10000 << 20}.Full(), "the reserve is 64 MiB at most")
 }
 
-func TestAnEmbeddedServerIsRefusedMore(t *testing.T) {
+// The server itself takes more than the limit: at one of its own it would not even take what makes room.
+func TestAStoreBeyondItsLimitTakesPurges(t *testing.T) {
 	t.Parallel()
 	g := bare(t, ServerOptions{Profile: OS, MaxStore: 1 << 20})
-	_, err := g.js.CreateStream(g.ctx, jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}})
+	fill, err := g.js.CreateStream(g.ctx, jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}})
 	require.NoError(t, err)
-	a := g.appender(AppenderOptions{})
-	for err = nil; err == nil; {
-		err = a.Append(g.ctx, []Write{{Stream: "FILL", Msg: &nats.Msg{Subject: "fill", Data: make([]byte, 200<<10)}}})[0].Err
+	for range 8 {
+		_, err = g.js.Publish(g.ctx, "fill", make([]byte, 200<<10))
+		require.NoError(t, err)
 	}
-	require.True(t, OutOfRoom(err), "%v", err)
-	require.False(t, Permanent(err))
 	room, err := g.server.Store()
 	require.NoError(t, err)
+	require.EqualValues(t, 1<<20, room.Limit)
 	require.True(t, room.Full())
+	require.NoError(t, fill.Purge(g.ctx))
+	room, err = g.server.Store()
+	require.NoError(t, err)
+	require.False(t, room.Full())
+}
+
+func TestOutOfRoom(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]bool{10023: true, 10002: true, 10047: true, 10071: false} {
+		err := fmt.Errorf("x: %w", &RefusedError{Code: code})
+		require.Equal(t, want, OutOfRoom(err))
+		require.False(t, Permanent(err))
+	}
+	require.False(t, OutOfRoom(nil))
 }
 
 // Streams that only tell have a bound: one that is set, or a share of the store. A share takes nothing away that is there.
@@ -77,16 +91,27 @@ func TestStreamsThatTellAreBounded(t *testing.T) {
 		_, err := g.js.Publish(g.ctx, g.names.Event("thing", "default.a", "made"), make([]byte, 1<<10))
 		require.NoError(t, err)
 	}
-	ensure(0, 0, 4<<10)
-	has(int64(g.info(EventStream).State.Bytes), 204)
-	ensure(0, 0, 1<<20)
-	has(int64(g.info(EventStream).State.Bytes), 204)
-	ensure(4<<10, 1<<20, 1<<20)
+	const mib = 1 << 20
+	ensure(0, 0, 100*mib)
+	has(50*mib, 5*mib)
+	ensure(0, 0, 110*mib)
+	has(50*mib, 5*mib) // no small changes
+	ensure(0, 0, 1000*mib)
+	has(500*mib, 50*mib)
+	ensure(0, 0, 10*mib)
+	has(5*mib, leastBound)
+	for range 12 {
+		_, err := g.js.Publish(g.ctx, g.names.Event("thing", "default.a", "made"), make([]byte, mib/2))
+		require.NoError(t, err)
+	}
+	require.Greater(t, g.info(EventStream).State.Bytes, uint64(3*mib))
+	ensure(0, 0, 4*mib)
+	has(3*mib, leastBound) // of more than three quarters, the oldest go
+	ensure(4<<10, 1<<20, 100*mib)
 	has(4<<10, 1<<20)
 	require.Less(t, g.info(EventStream).State.Msgs, uint64(5), "the oldest go")
-	_, err := g.js.Publish(g.ctx, g.names.Event("thing", "default.a", "made"), make([]byte, 1<<10))
-	require.NoError(t, err)
-	require.EqualValues(t, 11, g.info(EventStream).State.LastSeq)
+	ensure(0, 0, 1000*mib)
+	has(4<<10, 1<<20) // it was set
 	ensure(0, 0, 0)
 	has(4<<10, 1<<20)
 }

@@ -50,8 +50,11 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// leastStore is what a store needs to start with.
-const leastStore = 16 << 20
+// What a store, and a stream that only tells, needs at least.
+const (
+	leastStore   = 16 << 20
+	leastTelling = 2 << 20
+)
 
 func (s Store) validate(n NATS) error {
 	var errs []error
@@ -67,8 +70,10 @@ func (s Store) validate(n NATS) error {
 		errs = append(errs, errors.New("store.max is of the embedded server: a server that is attached has limits of its own"))
 	case most > 0 && most < leastStore:
 		errs = append(errs, fmt.Errorf("store.max: %s is less than 16MiB", s.Max))
-	case most > 0 && events+dead > most:
-		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than store.max, %s", s.Events, s.DeadLetters, s.Max))
+	case most > 0 && events+dead > most/10*9:
+		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than nine tenths of store.max, %s: entities need room, too", s.Events, s.DeadLetters, s.Max))
+	case events > 0 && events < leastTelling || dead > 0 && dead < leastTelling:
+		errs = append(errs, errors.New("store.events and store.deadLetters: less than 2MiB has no room for a large message"))
 	}
 	return errors.Join(errs...)
 }

@@ -44,7 +44,7 @@ func openCluster(t *testing.T) *cluster {
 	}
 	for i := range c.members {
 		c.options[i] = streams.ServerOptions{
-			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Profile: streams.Interval, Name: fmt.Sprint("n", i), Log: slog.New(slog.DiscardHandler),
+			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Open: true, Profile: streams.Interval, Name: fmt.Sprint("n", i), Log: slog.New(slog.DiscardHandler),
 			Cluster: &streams.ClusterOptions{Name: "test", Listen: routes[i][len("nats://"):], Routes: routes, User: "member", Password: "secret"},
 		}
 		c.start(i)
