@@ -300,13 +300,13 @@ begin
     end if;
     if how.mode = 'log' then
         insert into @.outbox_log (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, headers, payload)
-        select @.outbox_shard(m.type, m.id, how.shards), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
+        select coalesce(@.outbox_shard(m.type, m.id, how.shards), 0), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.headers, '{}'), m.payload
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
     elsif how.mode = 'claim' then
         insert into @.outbox_event (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, next_retry_at, headers, payload)
-        select @.outbox_shard(m.type, m.id, how.shards), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
+        select coalesce(@.outbox_shard(m.type, m.id, how.shards), 0), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.not_before, now()), coalesce(m.headers, '{}'), m.payload
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
@@ -349,7 +349,7 @@ begin
         event_id := @.outbox_cloudevent(event_id, event_type, payload, content_type);
     end if;
     event_id := coalesce(event_id, @.outbox_uuid_v7());
-    part := @.outbox_shard(aggregate_type, aggregate_id, part);
+    part := coalesce(@.outbox_shard(aggregate_type, aggregate_id, part), 0); -- of what is null the check tells
     if how = 'wal' or most > 0 or limit_lag > 0 then
         perform @.outbox_append_batch(array[event_id], array[occurred_at], array[aggregate_type], array[aggregate_id], array[event_type],
             array[payload], array[content_type], array[headers], array[not_before], limit_lag);
