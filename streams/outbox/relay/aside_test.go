@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -98,7 +99,7 @@ func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
 	require.NoError(t, err)
 	h := &shard{s: opened}
 	l.shards.held[0] = h
-	require.NoError(t, l.load(s.ctx, h))
+	require.NoError(t, l.load(s.ctx, opened))
 	require.NoError(t, l.look(s.ctx))
 	var due []string
 	for _, p := range l.due {
@@ -173,4 +174,131 @@ func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
 	s.ends(outbox.Log, func(*Relay) {}, "published parked", 0, discard("o-2"), func() {})
 	s.run(s.relay(outbox.Log))
 	sent(2)
+}
+
+// published runs a relay that publishes what is parked and due, and is ended before it can take that out of the database. It returns when
+// the stream has forgotten the ids.
+func (s *shop) published(named func(*Relay), n int) {
+	s.t.Helper()
+	forgotten := s.forgetful()
+	s.ends(outbox.Log, named, "published parked", n, func() {}, func() {})
+	forgotten()
+}
+
+// What a relay has published and left parked is not published again, though what is parked before it falls due first, is refused, and
+// holds it back.
+func TestWhatWasPublishedBehindALaterRow(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	taking := func(names ...string) func(*Relay) {
+		return func(r *Relay) {
+			picky(r)
+			r.Config.Types.Names = names
+		}
+	}
+	stop := s.run(s.relay(outbox.Log, picky))
+	s.exec(`select outbox_append('order', 'o-1', 'order.strange', '{"n": 1}', not_before => now() + interval '1 hour')`)
+	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
+	s.parks(2)
+	require.NoError(t, stop())
+	s.exec(`update outbox_parked set next_retry_at = now() where event_type = 'order.new'`)
+	s.published(taking("order.new"), 1)
+	s.due("o-1")
+	stop = s.run(s.relay(outbox.Log, taking("order.new")))
+	require.Eventually(t, func() bool {
+		return s.count(`select count(*) from outbox_parked where event_type = 'order.strange' and state = 'FAILED'`) == 1
+	}, waitFor, tick)
+	require.NoError(t, stop())
+	s.exec(`update outbox_parked set next_retry_at = now()`)
+	s.run(s.relay(outbox.Log))
+	s.empty("o-1")
+	require.Equal(t, "2 1", s.numbered("o-1"))
+}
+
+// Nor when the next relay is told to end while it opens a shard, whichever it begins with.
+func TestARelayThatEndsWhileItOpens(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	const all = 20 // some in each shard
+	stop := s.run(s.relay(outbox.Log))
+	s.exec(`select outbox_append('order', 'o-' || n, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour') from generate_series(1, $1::int) as n`, all)
+	s.parks(all)
+	require.NoError(t, stop())
+	s.exec(`update outbox_parked set not_before = now(), next_retry_at = now()`)
+	s.published(func(*Relay) {}, all)
+	tx, err := s.pool.Begin(s.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(s.ctx, `lock table outbox_parked`)
+	require.NoError(t, err)
+	stop = s.run(s.relay(outbox.Log))
+	require.Eventually(t, func() bool {
+		return s.count(`select count(*) from pg_locks where relation = 'outbox_parked'::regclass and not granted`) > 0
+	}, waitFor, tick)
+	require.NoError(t, stop())
+	require.NoError(t, tx.Commit(s.ctx))
+	s.run(s.relay(outbox.Log))
+	s.parks(0)
+	require.Equal(t, all, s.stored())
+}
+
+// What was published and left parked is in the stream, and is shown so, though it is discarded before the next relay tries anything.
+func TestADiscardOfWhatWasPublished(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"ended", "opened"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, outbox.Log)
+			stop := s.run(s.relay(outbox.Log))
+			s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`)
+			s.parks(1)
+			require.NoError(t, stop())
+			s.due("o-1")
+			s.published(func(*Relay) {}, 1)
+			s.exec(`update outbox_parked set state = 'FAILED'`) // as after a refusal
+			discard := func() {
+				_, err := (&outbox.Store{Pool: s.pool}).Discard(s.ctx, outbox.Filter{All: true}, "somebody")
+				require.NoError(t, err)
+			}
+			if when == "ended" {
+				discard()
+			}
+			r := s.relay(outbox.Log)
+			r.Pause()
+			s.run(r)
+			s.opened(r)
+			discard()
+			r.Resume()
+			s.settled()
+			require.Equal(t, 1, s.stored())
+		})
+	}
+}
+
+// Rows that were published and left parked in a former shard leave those of their aggregate that are in another one, whichever of the
+// shards is opened first: they go on.
+func TestWhatWasPublishedInAFormerShardLetsOthersGoOn(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	for _, order := range [][]int{{1, 3}, {3, 1}} {
+		s.exec(`truncate outbox_parked, outbox_late`)
+		s.exec(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at) values
+			(3, 1, $1, current_date, 'order', 'o-1', 'order.paid', 'FAILED', now()), (3, 2, gen_random_uuid(), current_date, 'order', 'o-2', 'order.paid', 'FAILED', 'infinity'),
+			(1, 4, gen_random_uuid(), current_date, 'order', 'o-1', 'order.paid', 'NEW', null)`, uuid.Nil)
+		r, o := s.relay(outbox.Log), s.opener("a", s.can, false)
+		l := &lot{r: r, pool: s.pool, pub: o.pub, shards: &shards{r: r, o: o, held: map[int]*shard{}}}
+		for _, n := range order {
+			opened, err := o.open(s.ctx, n, position{at: 5})
+			require.NoError(t, err)
+			if n == 3 {
+				opened.seen, opened.seenTo = map[string]stored{"1": {uuid.Nil.String(), 7}}, position{at: 1}
+			}
+			require.NoError(t, l.load(s.ctx, opened))
+			l.shards.held[n] = &shard{number: n, s: opened}
+		}
+		require.NoError(t, l.look(s.ctx))
+		require.Len(t, l.due, 1)
+		require.Equal(t, int64(4), l.due[0].num)
+		require.Equal(t, 1, s.count(`select count(*) from outbox_late where shard = 3 and seq = 1 and marker = 7`))
+		require.Equal(t, 2, s.count(`select count(*) from outbox_parked`))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -17,17 +18,6 @@ import (
 // What was parked and published since lies behind the position: when the stream loses it, restored from a backup or cut short
 // with a disk, neither position nor marker need tell. So outbox_late keeps where it was stored, and whoever opens the shard looks
 // whether it is there.
-
-// after is a message of the stream after which a row is stored, and before the next marker.
-func (s *session) after(r *row) uint64 {
-	if there, ok := s.seen[r.key()]; ok && there.id == r.ID.String() { // by an earlier session
-		return there.at
-	}
-	if at, ok := s.lost[r.ID]; ok {
-		return at
-	}
-	return s.guarded
-}
 
 const sqlPublished = `
 	with done as (
@@ -104,6 +94,43 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 		return fmt.Errorf("relay: cannot park what the stream has lost: %w", err)
 	}
 	return err
+}
+
+const sqlTakeOut = `select seq, event_id, ` + sqlKey + `, aggregate_type, aggregate_id from outbox_parked where shard = $1 and event_id = any ($2)`
+
+// takeOut takes out of the database what earlier sessions have published and left parked, and returns the heads that their aggregates
+// have now. They may be in other shards.
+func (s *session) takeOut(ctx context.Context, pool *pgxpool.Pool) (heads []*parking, err error) {
+	ids := slices.Collect(maps.Keys(s.lost))
+	for _, there := range s.seen {
+		if id, err := uuid.Parse(there.id); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	var done []*row
+	var list []*parking
+	for some := range slices.Chunk(ids, 10000) {
+		rows, err := pool.Query(ctx, sqlTakeOut, s.shard, some)
+		if err != nil {
+			return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+		}
+		var r row
+		var key string
+		if _, err := pgx.ForEachRow(rows, []any{&r.num, &r.ID, &key, &r.AggregateType, &r.AggregateID}, func() (err error) {
+			one := r
+			one.shard = s.shard
+			if one.pos, err = parsePosition(key); err == nil && s.stored(&one) {
+				done, list = append(done, &one), append(list, one.parking())
+			}
+			return err
+		}); err != nil {
+			return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
+		}
+	}
+	if err := deletePublished(ctx, pool, done, func(r *row) uint64 { at, _ := s.storedAt(r); return at }); err != nil {
+		return nil, fmt.Errorf("relay: cannot take out what was published: %w", err)
+	}
+	return promote(ctx, pool, list)
 }
 
 const sqlAside = `select event_id::text, ` + sqlKey + ` from outbox_parked where shard = $1 and seq > $2`

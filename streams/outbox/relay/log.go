@@ -175,9 +175,12 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err := e.shards.o.note(ctx, e.pool, "", s); err != nil {
 		return err
 	}
+	if err := e.lot.load(ctx, s); err != nil {
+		return err
+	}
 	h.s = s
 	e.r.Log.Info("opened a shard", "shard", h.number, "position", s.pos.String(), "readBack", len(s.seen))
-	return e.lot.load(ctx, h)
+	return nil
 }
 
 // settle writes the markers that are due when nothing is under way, and the positions into the database for those who

@@ -42,35 +42,34 @@ const (
 	lookWithin = 10 * time.Second
 )
 
-// load reads what is parked of a shard that was opened, and what was discarded. What an earlier session published, and could not
-// take out of the database any more, is due at once, whatever state it is in: the session is not settled before.
-func (l *lot) load(ctx context.Context, h *shard) error {
+// load reads what is parked of a shard that is being opened, and what was discarded. Until it has ended the session must not write a
+// marker: what earlier ones published, and could not take out of the database any more, is accounted for here.
+func (l *lot) load(ctx context.Context, s *session) error {
 	var err error
-	if l.number, err = lastNumber(ctx, l.pool, sqlLastParked, h.number); err != nil {
+	if l.number, err = lastNumber(ctx, l.pool, sqlLastParked, s.shard); err != nil {
 		return err
 	}
-	if err = h.s.putAside(ctx, l.pool); err != nil {
-		return err
-	}
-	list, err := selectHeads(ctx, l.pool, sqlHeads, h.number)
+	behind, err := s.takeOut(ctx, l.pool)
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(l.parked, func(_ aggregate, p *parking) bool { return p.shard == h.number })
-	h.s.owed = map[aggregate]bool{}
+	if err = s.putAside(ctx, l.pool); err != nil {
+		return err
+	}
+	list, err := selectHeads(ctx, l.pool, sqlHeads, s.shard)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(l.parked, func(_ aggregate, p *parking) bool { return p.shard == s.shard })
+	l.take(behind)
 	l.take(list)
-	l.loaded = time.Time{}        // what is due is asked for
-	return h.s.spare(ctx, l.pool) // after it was asked what is parked: what is discarded between is found by both
+	l.loaded = time.Time{}      // what is due is asked for
+	return s.spare(ctx, l.pool) // after it was asked what is parked: what is discarded between is found by both
 }
 
 // take puts first rows of aggregates in their place, and returns those that wait behind another one.
 func (l *lot) take(list []*parking) (behind []*parking) {
 	for _, p := range list {
-		if h := l.shards.open(p.shard); h != nil {
-			if there, ok := h.s.seen[p.key]; ok && there.id == p.event {
-				h.s.owed[p.agg] = true
-			}
-		}
 		switch first := l.parked[p.agg]; {
 		case p.later:
 			l.postpone(p.left)
@@ -151,20 +150,12 @@ func (l *lot) queue(ctx context.Context, due []*parking) error {
 	if err := unpromote(ctx, l.pool, behind); err != nil {
 		return err
 	}
-	queued := map[aggregate]bool{}
 	for _, p := range due {
 		switch h := l.shards.held[p.shard]; {
 		case h.s.ahead(p.key, p.event):
 			l.postpone(l.r.Config.Poll)
 		case l.parked[p.agg] == p:
-			l.due, queued[p.agg] = append(l.due, p), true
-		}
-	}
-	for _, h := range l.shards.held {
-		for agg := range h.s.owed {
-			if p := l.parked[agg]; p != nil && p.shard == h.number && !queued[agg] {
-				l.due = append(l.due, p)
-			}
+			l.due = append(l.due, p)
 		}
 	}
 	return nil
@@ -184,20 +175,7 @@ func (l *lot) discarded(ctx context.Context, known []*parking) error {
 		return err
 	}
 	l.take(list)
-	l.settle(gone)
 	return nil
-}
-
-// settle forgets what was owed of aggregates of which nothing is left.
-func (l *lot) settle(list []*parking) {
-	for _, p := range list {
-		if l.parked[p.agg] != nil {
-			continue
-		}
-		for _, s := range l.shards.sessions() {
-			delete(s.owed, p.agg)
-		}
-	}
 }
 
 // retry tries a batch of what is due again, so that everything else goes on meanwhile, and returns how long until more is: 0 for at
@@ -312,16 +290,13 @@ func (l *lot) try(ctx context.Context, rows []*row) (done []*row, refused map[ag
 	refused = map[aggregate]refusal{}
 	var list []item
 	for _, r := range rows {
-		s := l.shards.held[r.shard].s
 		if refused[r.aggregate()].row != nil {
 			continue
 		}
-		if s.stored(r) {
-			done = append(done, r)
-		} else if why := l.r.fits(l.pub.enc, r); why != nil {
+		if why := l.r.fits(l.pub.enc, r); why != nil {
 			refused[r.aggregate()] = refusal{r, why}
 		} else {
-			list = append(list, item{r, s})
+			list = append(list, item{r, l.shards.held[r.shard].s})
 		}
 	}
 	err = l.store(ctx, list, nil, func(_ context.Context, r *row, why error, _ []*row) error {
@@ -350,7 +325,7 @@ func (l *lot) advance(ctx context.Context, some []*parking, done []*row, refused
 		}
 	}
 	err = pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
-		if err := deletePublished(ctx, tx, done, func(r *row) uint64 { return l.shards.held[r.shard].s.after(r) }); err != nil {
+		if err := deletePublished(ctx, tx, done, func(r *row) uint64 { return l.shards.held[r.shard].s.guarded }); err != nil {
 			return err
 		}
 		for _, p := range some {
@@ -379,20 +354,17 @@ func (l *lot) keep(ctx context.Context, tx pgx.Tx, bad refusal) error {
 	} else {
 		l.postpone(wait)
 	}
-	l.keepAside(r.parking()) // p stays where it was: what was owed is of that shard
+	l.keepAside(r.parking())
 	return updateFailed(ctx, tx, r, state, wait, bad.why.Error())
 }
 
-// moved notes what has become of aggregates that were tried. What an earlier session had published are the first rows of an aggregate, so
-// it is settled when the first one that is left is not among them.
+// moved notes what has become of aggregates that were tried.
 func (l *lot) moved(some []*parking, refused map[aggregate]refusal, more []*parking) {
 	for _, p := range some {
-		delete(l.shards.held[p.shard].s.owed, p.agg)
 		if refused[p.agg].row == nil {
 			delete(l.parked, p.agg)
 		}
 	}
 	l.take(more)
-	l.settle(some)
 	l.due = append(l.due, more...)
 }

@@ -112,16 +112,22 @@ func (o *opener) scan(ctx context.Context, b *readBack, upto uint64) error {
 
 // stored says whether an earlier session stored the row.
 func (s *session) stored(r *row) bool {
+	_, ok := s.storedAt(r)
+	return ok
+}
+
+// storedAt is where in the stream that is.
+func (s *session) storedAt(r *row) (at uint64, ok bool) {
 	if len(s.lost) > 0 {
-		if _, ok := s.lost[r.ID]; ok {
-			return true
+		if at, ok := s.lost[r.ID]; ok {
+			return at, true
 		}
 	}
 	if len(s.seen) == 0 || r.pos.after(s.seenTo) {
-		return false
+		return 0, false
 	}
 	there, ok := s.seen[r.key()]
-	return ok && there.id == r.ID.String()
+	return there.at, ok && there.id == r.ID.String()
 }
 
 // prune compares what was read back with the table. Rows that a database lost which was set back are not there; an application

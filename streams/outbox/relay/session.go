@@ -67,7 +67,6 @@ type session struct {
 	lost       map[uuid.UUID]uint64 // events that the stream has and the table does not, and where
 	known      bool                 // what they are
 	aside      map[string]string    // by key, ids of rows that earlier sessions parked beyond the position: they are read again
-	owed       map[aggregate]bool   // parked aggregates of which some of them are not yet taken out of the database
 	rows       int                  // stored since the last marker
 	written    time.Time            // of the last marker
 	last       position             // in the last marker
@@ -228,10 +227,10 @@ func (s *session) due(now time.Time, maxAge time.Duration) bool {
 	return s.pos.after(s.last) && since > markAfter || maxAge > 0 && since > maxAge/refresh
 }
 
-// settled says that all that earlier sessions stored is accounted for: the position has passed it, or it was parked and is
-// taken out of the database. Until then every marker says from where it has to be read back.
+// settled says that all that earlier sessions stored is accounted for: the position has passed it. What of it was parked was taken
+// out of the database when the shard was opened. Until then every marker says from where it has to be read back.
 func (s *session) settled() bool {
-	return s.known && !s.seenTo.after(s.pos) && len(s.owed) == 0
+	return s.known && !s.seenTo.after(s.pos)
 }
 
 // message is the marker of now.

@@ -74,10 +74,10 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err := e.resume(ctx); err != nil {
 		return err
 	}
-	h.s = s
-	if err := e.lot.load(ctx, h); err != nil {
+	if err := e.lot.load(ctx, s); err != nil {
 		return err
 	}
+	h.s = s
 	if e.again, err = lastNumber(ctx, e.pool, sqlFlushed); err != nil {
 		return err
 	}
