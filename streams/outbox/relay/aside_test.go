@@ -178,10 +178,10 @@ func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
 
 // published runs a relay that publishes what is parked and due, and is ended before it can take that out of the database. It returns when
 // the stream has forgotten the ids.
-func (s *shop) published(named func(*Relay), n int) {
+func (s *shop) published(mode outbox.Mode, named func(*Relay), n int) {
 	s.t.Helper()
 	forgotten := s.forgetful()
-	s.ends(outbox.Log, named, "published parked", n, func() {}, func() {})
+	s.ends(mode, named, "published parked", n, func() {}, func() {})
 	forgotten()
 }
 
@@ -202,7 +202,7 @@ func TestWhatWasPublishedBehindALaterRow(t *testing.T) {
 	s.parks(2)
 	require.NoError(t, stop())
 	s.exec(`update outbox_parked set next_retry_at = now() where event_type = 'order.new'`)
-	s.published(taking("order.new"), 1)
+	s.published(outbox.Log, taking("order.new"), 1)
 	s.due("o-1")
 	stop = s.run(s.relay(outbox.Log, taking("order.new")))
 	require.Eventually(t, func() bool {
@@ -218,27 +218,28 @@ func TestWhatWasPublishedBehindALaterRow(t *testing.T) {
 // Nor when the next relay is told to end while it opens a shard, whichever it begins with.
 func TestARelayThatEndsWhileItOpens(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, outbox.Log)
-	const all = 20 // some in each shard
-	stop := s.run(s.relay(outbox.Log))
-	s.exec(`select outbox_append('order', 'o-' || n, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour') from generate_series(1, $1::int) as n`, all)
-	s.parks(all)
-	require.NoError(t, stop())
-	s.exec(`update outbox_parked set not_before = now(), next_retry_at = now()`)
-	s.published(func(*Relay) {}, all)
-	tx, err := s.pool.Begin(s.ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(s.ctx, `lock table outbox_parked`)
-	require.NoError(t, err)
-	stop = s.run(s.relay(outbox.Log))
-	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_locks where relation = 'outbox_parked'::regclass and not granted`) > 0
-	}, waitFor, tick)
-	require.NoError(t, stop())
-	require.NoError(t, tx.Commit(s.ctx))
-	s.run(s.relay(outbox.Log))
-	s.parks(0)
-	require.Equal(t, all, s.stored())
+	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+		const all = 20 // some in each shard
+		_, stop := s.begin(mode, named)
+		s.exec(`select outbox_append('order', 'o-' || n, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour') from generate_series(1, $1::int) as n`, all)
+		s.parks(all)
+		require.NoError(t, stop())
+		s.exec(`update outbox_parked set not_before = now(), next_retry_at = now()`)
+		s.published(mode, named, all)
+		tx, err := s.pool.Begin(s.ctx)
+		require.NoError(t, err)
+		_, err = tx.Exec(s.ctx, `lock table outbox_parked`)
+		require.NoError(t, err)
+		stop = s.run(s.relay(mode, named))
+		require.Eventually(t, func() bool {
+			return s.count(`select count(*) from pg_locks where relation = 'outbox_parked'::regclass and not granted`) > 0
+		}, waitFor, tick)
+		require.NoError(t, stop())
+		require.NoError(t, tx.Commit(s.ctx))
+		s.run(s.relay(mode, named))
+		s.parks(0)
+		require.Equal(t, all, s.stored())
+	})
 }
 
 // What was published and left parked is in the stream, and is shown so, though it is discarded before the next relay tries anything.
@@ -253,7 +254,7 @@ func TestADiscardOfWhatWasPublished(t *testing.T) {
 			s.parks(1)
 			require.NoError(t, stop())
 			s.due("o-1")
-			s.published(func(*Relay) {}, 1)
+			s.published(outbox.Log, func(*Relay) {}, 1)
 			s.exec(`update outbox_parked set state = 'FAILED'`) // as after a refusal
 			discard := func() {
 				_, err := (&outbox.Store{Pool: s.pool}).Discard(s.ctx, outbox.Filter{All: true}, "somebody")

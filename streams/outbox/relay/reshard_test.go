@@ -99,7 +99,7 @@ func TestWhatWasPublishedBehindAFormerShard(t *testing.T) {
 	s.parks(3)
 	require.NoError(t, stop())
 	s.takes()
-	s.published(tireless, 5)
+	s.published(outbox.Log, tireless, 5)
 	r := s.relay(outbox.Log, tireless)
 	r.Pause()
 	stop = s.run(r)

@@ -77,7 +77,6 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err := e.lot.load(ctx, s); err != nil {
 		return err
 	}
-	h.s = s
 	if e.again, err = lastNumber(ctx, e.pool, sqlFlushed); err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.settled = start
+	h.s, e.settled = s, start // what leaves from here on says how far the slot may be told
 	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
 		return err
 	}
