@@ -87,6 +87,9 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 	if err != nil {
 		return err
 	}
+	if q.flag("dryRun") && name == machines.CommandRepair {
+		return invalid("query.dryRun", "a repair cannot be rehearsed")
+	}
 	if q.flag("dryRun") {
 		return q.rehearse(m, cmd)
 	}
@@ -177,7 +180,7 @@ func (q *request) readCommand(m *machines.Machine, name string, schema *huma.Sch
 func (q *request) expect(m *machines.Machine, command string) (string, *Problem) {
 	lines := q.r.Header["If-Match"]
 	if len(lines) == 0 {
-		if c, _ := m.Input(command); !c.Birth && slices.Contains(q.o.RequireIfMatch, m.Name) {
+		if c, _ := m.Input(command); !c.Birth && command != machines.CommandRepair && slices.Contains(q.o.RequireIfMatch, m.Name) {
 			return "", problem(codePreconditionRequired, "send If-Match with the ETag of the "+m.Name+" that you have seen")
 		}
 		return "", nil

@@ -132,6 +132,11 @@ func (p *partition) handle(it *item) {
 		}
 		return
 	}
+	if it.repaired != nil {
+		it.answer.Outcome = machines.Applied
+		p.commitLater(it, nil)
+		return
+	}
 	if s.took(it) {
 		failpoint("taken-before")
 		p.takenBefore(it)
@@ -161,9 +166,8 @@ func (p *partition) handle(it *item) {
 		p.kill(it, fmt.Errorf("given up after %d tries", n))
 		return
 	}
-	if it.repaired != nil {
-		it.answer.Outcome = machines.Applied
-		p.commitLater(it, nil)
+	if it.addr.Last == machines.CommandRepair {
+		p.refused(it, &machines.Refusal{Code: machines.CodeNotFound, Command: it.addr.Last, Message: fmt.Sprintf("%s %s was never stored", s.m.Name, s.key)})
 		return
 	}
 	p.step(it)

@@ -168,8 +168,27 @@ func TestAParkedValueIsRepaired(t *testing.T) {
 		require.Equal(t, c.code, repair(c.revision, c.value).Refusal.Code, c.value)
 	}
 	require.Equal(t, machines.CodeParked, w.ask(toThing("a", "add", `{"n":1}`)).Refusal.Code)
-	a := repair(broken, string(good.Value()))
+	wide := fmt.Sprintf(`{"schema":7,"old":%q}`, strings.Repeat("<", 200<<10))
+	broken, err = bucket.Put(w.ctx, "default.a", []byte(wide))
+	require.NoError(t, err)
+	require.Equal(t, machines.CodeGuard, repair(broken, string(good.Value())).Refusal.Code, "an event could not keep it")
+	broken, err = bucket.Put(w.ctx, "default.a", []byte(`{"schema":7,"old":true}`))
+	require.NoError(t, err)
+	expecting := func(revision string) machines.Answer {
+		body, err := json.Marshal(map[string]any{"revision": broken, "value": json.RawMessage(good.Value())})
+		require.NoError(t, err)
+		cmd := toThing("a", machines.CommandRepair, string(body))
+		cmd.Expect, cmd.ID = revision, "its-key"
+		return w.ask(cmd)
+	}
+	require.Equal(t, machines.CodePrecondition, expecting("999").Refusal.Code)
+	still, err := bucket.Get(w.ctx, "default.a")
+	require.NoError(t, err)
+	require.Equal(t, broken, still.Revision(), "what is refused changes nothing")
+	require.Equal(t, machines.CodeNotFound, w.ask(toThing("nobody", machines.CommandRepair, `{"revision":1,"value":{}}`)).Refusal.Code)
+	a := expecting(fmt.Sprint(broken))
 	require.Equal(t, machines.Applied, a.Outcome)
+	require.Equal(t, a.Version, expecting(fmt.Sprint(broken)).Version, "under its key it is answered as then")
 	require.EqualValues(t, 3, a.Version, "above that of every event")
 	require.Equal(t, machines.CodeGuard, repair(broken, string(good.Value())).Refusal.Code, "once")
 	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":5}`)).Outcome)

@@ -45,7 +45,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	s.revision = stored.Sequence
 	e, err := s.decode(stored.Data)
 	if it.addr.Last == machines.CommandRepair && it.msg != nil {
-		e, err = it.repair(stored, e, err)
+		e, err = p.repair(it, stored, e, err)
 	}
 	if err != nil {
 		p.park(s, err)

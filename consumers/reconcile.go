@@ -81,6 +81,11 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	switch {
 	case it.repaired != nil:
 		problem = problemRepaired
+		if last.highest() > version {
+			if err := p.disown(ctx, s, version); err != nil {
+				return err
+			}
+		}
 	case foreign:
 		problem = problemValueOlder
 		if err := p.disown(ctx, s, 0); err != nil { // the value has those of its own

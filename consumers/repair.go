@@ -4,12 +4,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
-// maxReplaced is how large a value may be that is kept in an event when it is replaced: JSON that is no text doubles at most.
-const maxReplaced = 256 << 10
+// maxReplaced is how large a value may be, as it is written, that is kept in an event when it is replaced. The event is a part of the value that replaces it, until
+// it is published, and a value may have 1 MiB.
+const maxReplaced = 512 << 10
 
 // reconciles reports whether the entity is to be loaded anew.
 func (it *item) reconciles() bool {
@@ -30,31 +33,36 @@ func (s *slot) decode(value []byte) (machines.Entity, error) {
 }
 
 // repair is the entity that the command brings for one whose stored value cannot be used; why says so. Without that nothing is
-// replaced: what can be used is changed by its machine alone. The stored value is kept in the event that tells of the repair.
-func (it *item) repair(stored *storedMessage, e machines.Entity, why error) (machines.Entity, error) {
+// replaced: what can be used is changed by its machine alone. The stored value is kept in the event that tells of the repair. Whatever speaks against it
+// is found here: after it, the entity is another one.
+func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, why error) (machines.Entity, error) {
 	if why == nil {
-		if (&slot{entity: e}).took(it) { // it comes again
-			return e, nil
+		again := (&slot{entity: e}).took(it) || slices.ContainsFunc(e.Commands, func(o machines.Outcome) bool { return o.ID == it.id })
+		if !again {
+			it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
 		}
-		it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
 		return e, nil
 	}
 	var body machines.Repair
 	err := json.Unmarshal(it.msg.Data(), &body)
-	if err != nil {
-		it.bad = machines.Invalid(machines.FieldError{Field: "body", Message: "is not {revision, value}"})
+	if err != nil || len(it.msg.Data()) > maxBody {
+		it.bad = machines.Invalid(machines.FieldError{Field: "body", Message: fmt.Sprintf("is not {revision, value} of at most %d bytes", maxBody)})
 		return e, why
 	}
 	next, err := it.slot.decode(body.Value)
+	replaced, _ := json.Marshal(kept64(stored.Data)) // it is valid
+	expected, ok := streams.ParseExpected(streams.Header(it.msg.Headers(), streams.HeaderExpect))
 	switch {
-	case body.Revision != stored.Sequence:
-		it.bad = &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("the stored value is at revision %d, not %d", stored.Sequence, body.Revision)}
+	case body.Revision != stored.Sequence || ok && !expected.Any && !expected.Holds(stored.Sequence):
+		it.bad = &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("the stored value is at revision %d", stored.Sequence)}
 	case err != nil:
 		it.bad = machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
-	case len(stored.Data) > maxReplaced:
-		it.bad = &machines.Refusal{Code: machines.CodeGuard, Command: it.addr.Last, Message: fmt.Sprintf("the stored value has %d bytes, more than an event can keep: save it, and write the new one to the bucket", len(stored.Data))}
+	case len(replaced) > maxReplaced:
+		it.bad = &machines.Refusal{Code: machines.CodeGuard, Command: it.addr.Last, Message: fmt.Sprintf("the stored value has %d bytes in an event, more than it can keep: save it, and write the new one to the bucket", len(replaced))}
+	case p.failures[it.seq] >= maxFailures:
+		it.bad = &machines.Refusal{Code: machines.CodeDead, Command: it.addr.Last, Message: "the new value could not be stored"}
 	default:
-		it.repaired = map[string]any{"replaced": kept64(stored.Data), "replacedRevision": stored.Sequence, "why": clip(why.Error(), maxReason)}
+		it.repaired = map[string]any{"replaced": json.RawMessage(replaced), "replacedRevision": stored.Sequence, "why": clip(why.Error(), maxReason)}
 		next.Mark, next.LastEvent = 0, 0 // they are of streams that may have been others
 		return next, nil
 	}

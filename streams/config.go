@@ -154,7 +154,8 @@ func (p Plan) bind(c *jetstream.StreamConfig, set, share int64) {
 	case set > 0:
 		c.MaxBytes = set
 	case p.Store > 0:
-		c.MaxBytes, c.Metadata = max(p.Store/share, leastBound), map[string]string{boundIs: boundShare}
+		c.MaxBytes = max(p.Store/share, leastBound)
+		c.Metadata = shareOf(c.MaxBytes)
 	}
 }
 
@@ -196,24 +197,26 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 	return diffs, nil
 }
 
-// boundIs marks the bound of a stream that is a share of the store, so that it follows the store. One without was set, by a setting or by hand.
-const (
-	boundIs    = "instar.bound"
-	boundShare = "share"
-)
+// boundIs is what the metadata of a stream says of a bound that is a share of the store, so that it follows the store: how large it was made.
+// One of another size was changed by hand, and one without a mark was set.
+const boundIs = "instar.bound"
+
+func shareOf(bytes int64) map[string]string {
+	return map[string]string{boundIs: "share:" + strconv.FormatInt(bytes, 10)}
+}
 
 // rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or to its share, where it has none or that of
-// another store. A share takes nothing away of what is there, up to three quarters of the store, and follows no small changes; in a cluster it follows the
-// smallest store.
+// another store. A share takes nothing away of what is there, and follows no small changes. In a cluster, whose stores differ, it follows none.
 func (p Plan) rebound(want *jetstream.StreamConfig, info *jetstream.StreamInfo) bool {
 	if want.Name != p.Names.Stream(EventStream) && want.Name != p.Names.Stream(DeadStream) {
 		return false
 	}
 	have := info.Config.MaxBytes
-	if want.Metadata[boundIs] == boundShare {
-		want.MaxBytes = max(want.MaxBytes, min(int64(min(info.State.Bytes, 1<<62)), p.Store/4*3)) //nolint:gosec // bounded
+	if want.Metadata[boundIs] != "" {
+		want.MaxBytes = max(want.MaxBytes, int64(min(info.State.Bytes, 1<<62))) //nolint:gosec // bounded
+		want.Metadata = shareOf(want.MaxBytes)
 		small := max(want.MaxBytes, have)-min(want.MaxBytes, have) < have/5
-		if have > 0 && (info.Config.Metadata[boundIs] != boundShare || small || p.Replicas > 1 && want.MaxBytes > have) {
+		if have > 0 && (small || p.Replicas > 1 || info.Config.Metadata[boundIs] != shareOf(have)[boundIs]) {
 			want.MaxBytes = have
 		}
 	} else if want.MaxBytes < 0 { // whoever has bounded it may have

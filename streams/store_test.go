@@ -104,9 +104,23 @@ func TestStreamsThatTellAreBounded(t *testing.T) {
 		_, err := g.js.Publish(g.ctx, g.names.Event("thing", "default.a", "made"), make([]byte, mib/2))
 		require.NoError(t, err)
 	}
-	require.Greater(t, g.info(EventStream).State.Bytes, uint64(3*mib))
-	ensure(0, 0, 4*mib)
-	has(3*mib, leastBound) // of more than three quarters, the oldest go
+	held := int64(g.info(EventStream).State.Bytes)
+	require.Greater(t, held, int64(3*mib))
+	ensure(0, 0, mib)
+	has(max(held, 5*mib), leastBound) // nothing of what is there goes because somebody else has filled the disk
+	ensure(0, 0, 100*mib)
+	has(50*mib, 5*mib)
+	p := testPlan(g.names)
+	p.Store, p.Replicas = 1000*mib, 3
+	_, err := Ensure(g.ctx, g.js, p)
+	require.NoError(t, err)
+	has(50*mib, 5*mib) // members have stores of their own
+	by := g.info(EventStream).Config
+	by.MaxBytes = 20 * mib
+	_, err = g.js.UpdateStream(g.ctx, by)
+	require.NoError(t, err)
+	ensure(0, 0, 1000*mib)
+	has(20*mib, 50*mib) // it was changed by hand
 	ensure(4<<10, 1<<20, 100*mib)
 	has(4<<10, 1<<20)
 	require.Less(t, g.info(EventStream).State.Msgs, uint64(5), "the oldest go")

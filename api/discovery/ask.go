@@ -85,6 +85,9 @@ func (c *Catalog) Stir(namespace, service string) (*Snapshot, <-chan struct{}) {
 
 // Pending is the id of the instance whose registration was stored at a revision, while it is neither admitted nor failed.
 func (c *Catalog) Pending(namespace, service string, revision uint64) (id string, pending bool) {
+	if revision == 0 {
+		return "", false
+	}
 	return c.pending(namespace, service, func(e *entry) bool { return e.revision == revision })
 }
 
