@@ -46,8 +46,14 @@ func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 	var ours bool
 	var start int64
 	err = e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database = current_database(), false), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &ours, &status, &start)
+	given, failed := false, error(nil)
+	if !pos.zero() && (errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(start) > s.confirmed) {
+		given, failed = e.given(ctx)
+	}
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) && !pos.zero() && !e.given(ctx):
+	case failed != nil:
+		return 0, failed
+	case errors.Is(err, pgx.ErrNoRows) && !pos.zero() && !given:
 		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, remove the position: nats stream purge %s --subject %s", errLostSlot, c.Name, pos, c.Slot, e.shards.o.stream.Name, e.shards.o.subject(0)))
 	case errors.Is(err, pgx.ErrNoRows):
 		if err := e.pool.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, c.Slot).Scan(&start); err != nil {
@@ -63,7 +69,7 @@ func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
 	case status == "lost":
 		return 0, permanent(lost(c, e.shards.o))
-	case !pos.zero() && uint64(start) > s.confirmed:
+	case !pos.zero() && uint64(start) > s.confirmed && !given:
 		return 0, permanent(fmt.Errorf("%w: %s was read up to %s, and its slot %s begins at %s: it was made again, or moved on by somebody else. What was committed between is missing in the stream. To go on with what the slot has, remove the position: nats stream purge %s --subject %s",
 			errLostSlot, c.Name, lsn(s.confirmed), c.Slot, lsn(uint64(start)), e.shards.o.stream.Name, e.shards.o.subject(0)))
 	}
@@ -73,10 +79,13 @@ func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 func lsn(at uint64) string { return fmt.Sprintf("%X/%X", at>>32, uint32(at)) }
 
 // given says that the slot was read to its end and given up, when the database left this mode.
-func (e *walEngine) given(ctx context.Context) bool {
+func (e *walEngine) given(ctx context.Context) (bool, error) {
 	var given bool
 	err := e.pool.QueryRow(ctx, `select exists (select from outbox_stream where source = $1 and mode = $2 and shard = 0 and slot = '')`, e.r.Config.Name, e.shards.o.mode).Scan(&given)
-	return err == nil && given
+	if err != nil {
+		return false, fmt.Errorf("relay: cannot ask whether the slot was given up: %w", err)
+	}
+	return given, nil
 }
 
 // How often, and how far apart, it is tried to refuse those with an older snapshot as well; applications wait behind each try for as

@@ -84,12 +84,12 @@ func (e *walEngine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.s, e.settled = s, start // what leaves from here on says how far the slot may be told
-	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
-		return err
-	}
-	if s.pos.zero() { // a slot that is missing later was lost
-		s.pos = position{at: start, lsn: true}
+	h.s, e.settled = s, start                // what leaves from here on says how far the slot may be told
+	if s.pos.zero() || start > s.confirmed { // it was made now, or by one that ended before it could say so: a slot that is missing later was lost
+		if s.pos.zero() {
+			s.pos = position{at: start, lsn: true}
+		}
+		s.confirmed = start
 		if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 func (e *walEngine) tell(ctx context.Context, answer bool) error {
 	e.told = time.Now()
 	s := e.shards.held[0].s
-	if s.confirmed = e.settled; s.pos.after(s.last) || s.confirmed > s.said {
+	if s.confirmed = max(s.confirmed, e.settled); s.pos.after(s.last) || s.confirmed > s.said {
 		if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
 			return err
 		}
@@ -220,7 +220,7 @@ func (e *walEngine) drained(ctx context.Context, empty bool) error {
 func (e *walEngine) leave(ctx context.Context, why error) error {
 	sessions := e.shards.sessions()
 	for _, s := range sessions {
-		s.confirmed = e.settled
+		s.confirmed = max(s.confirmed, e.settled)
 	}
 	err := e.shards.finish(ctx)
 	if err == nil && e.feed != nil { // without it all would be sent again, and passed over
