@@ -87,6 +87,9 @@ func (e *walEngine) open(ctx context.Context) error {
 	h.s, e.settled = s, start                // what leaves from here on says how far the slot may be told
 	if s.pos.zero() || start > s.confirmed { // it was made now, or by one that ended before it could say so: a slot that is missing later was lost
 		if s.pos.zero() {
+			if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil { // whoever leaves the mode drops it by that
+				return err
+			}
 			s.pos = position{at: start, lsn: true}
 		}
 		s.confirmed = start
@@ -99,7 +102,7 @@ func (e *walEngine) open(ctx context.Context) error {
 	}
 	e.r.Log.Info("reads the WAL", "slot", e.r.Config.Slot, "position", s.pos.String(), "readBack", len(s.seen))
 	// From now on the slot has what is emitted.
-	if _, err := e.pool.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1`, e.r.Config.Slot); err != nil {
+	if _, err := e.pool.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1 and exists (select from pg_replication_slots where slot_name = $1)`, e.r.Config.Slot); err != nil {
 		return fmt.Errorf("relay: cannot say that the WAL is read: %w", err)
 	}
 	e.feed, err = startFeed(ctx, e.r, e.walPrefix)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -67,5 +68,15 @@ func TestAFaultWhileASlotIsOpened(t *testing.T) {
 		s.add("o-1", 9)
 		s.eventually(1)
 		require.NoError(t, stop())
+	})
+	t.Run("left", func(t *testing.T) {
+		t.Parallel()
+		s, named := openWAL(t, outbox.WAL)
+		r := s.relay(outbox.WAL, named, func(r *Relay) { r.Gate = func() error { return errors.New("the disk is full") } })
+		stop := s.run(r)
+		require.Eventually(t, func() bool { return r.restarts.Load() >= 2 }, waitFor, tick)
+		require.NoError(t, stop())
+		require.NoError(t, outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: outbox.Log}))
+		require.Zero(t, s.count(`select count(*) from pg_replication_slots where database = current_database()`), "it goes with the mode")
 	})
 }
