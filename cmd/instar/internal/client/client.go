@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -212,13 +213,39 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if text := err.Error(); strings.Contains(text, "malformed HTTP") {
-		if strings.Contains(text, "server_id") || strings.Contains(text, "INFO ") {
+	if !broken(err) {
+		if said := greeting(ctx, c.Base); strings.HasPrefix(said, "INFO {") {
 			return &Foreign{Base: c.Base, Said: "it is a NATS server; the API has another address, which the server prints at its start"}
+		} else if said != "" || strings.Contains(err.Error(), "malformed HTTP") {
+			return &Foreign{Base: c.Base, Said: "it speaks no HTTP"}
 		}
-		return &Foreign{Base: c.Base, Said: "it speaks no HTTP"}
 	}
 	return &Unreachable{Base: c.Base, Err: err}
+}
+
+// greetingWait is how long a server that speaks first, as that of NATS does, has for its first line.
+const greetingWait = 250 * time.Millisecond
+
+// greeting is what the server says before it is asked anything, which one of HTTP never does. What net/http says of
+// such a server depends on whether its greeting or the request was first.
+func greeting(ctx context.Context, base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return ""
+	}
+	port := u.Port()
+	if port == "" {
+		port = u.Scheme
+	}
+	conn, err := (&net.Dialer{Timeout: greetingWait}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(greetingWait))
+	line := make([]byte, 64)
+	n, _ := conn.Read(line)
+	return string(line[:n])
 }
 
 // problem reads the body of an answer that is none. What is no problem document, such as a proxy's page, is quoted.

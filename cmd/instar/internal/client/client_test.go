@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,4 +121,51 @@ func TestWatchGivesUp(t *testing.T) {
 	var u *client.Unreachable
 	gone := &client.Client{Base: "http://127.0.0.1:1", HTTP: http.DefaultClient}
 	require.ErrorAs(t, gone.Watch(t.Context(), client.Watching{Path: "/"}), &u, "who was never there is not waited for")
+}
+
+// A NATS server greets whoever connects: net/http says different things of that when it comes before the request, which
+// the second case makes sure of, or after it.
+func TestAServerThatSpeaksFirst(t *testing.T) {
+	for greeting, want := range map[string]string{"INFO {\"server_id\":\"N\"}\r\n": "NATS server", "220 mail.example ESMTP\r\n": "speaks no HTTP"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, greeting)
+				defer conn.Close() // all at the end
+			}
+		}()
+		for _, spokeFirst := range []bool{false, true} {
+			ctx, dial := t.Context(), new(net.Dialer).DialContext
+			if spokeFirst {
+				hungUp := make(chan struct{})
+				ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-hungUp }})
+				dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, address)
+					return hangsUp{Conn: conn, hungUp: sync.OnceFunc(func() { close(hungUp) })}, err
+				}
+			}
+			c := &client.Client{Base: "http://" + l.Addr().String(), HTTP: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+			_, err = c.Do(ctx, client.Request{Path: "/"})
+			var foreign *client.Foreign
+			require.ErrorAs(t, err, &foreign)
+			require.Contains(t, foreign.Said, want)
+		}
+	}
+}
+
+// hangsUp tells when the client closes the connection, as it does when it hears what it did not ask for.
+type hangsUp struct {
+	net.Conn
+	hungUp func()
+}
+
+func (c hangsUp) Close() error {
+	c.hungUp()
+	return c.Conn.Close()
 }
