@@ -80,7 +80,7 @@ func (o *ClusterOptions) apply(opts *server.Options) error {
 	for _, r := range o.Routes {
 		u, err := url.Parse(r)
 		if err != nil || u.Host == "" || u.Port() == "" {
-			return fmt.Errorf("streams: route %q is not nats://host:port", r)
+			return errors.New("streams: a route is not nats://host:port") // it may have a password
 		}
 		if u.User == nil && o.User != "" {
 			u.User = url.UserPassword(o.User, o.Password)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -136,9 +137,12 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
-	why := e.Err.Error()
-	if errors.Is(e.Err, nats.ErrNoServers) { // which is all that the client tells of a connection that was refused
+	why, malformed := e.Err.Error(), (*url.Error)(nil)
+	switch {
+	case errors.Is(e.Err, nats.ErrNoServers): // which is all that the client tells of a connection that was refused
 		why = "nothing listens there"
+	case errors.As(e.Err, &malformed): // it would repeat the URL with its password
+		why = "that is no URL"
 	}
 	return "cannot reach NATS at " + e.At + ": " + strings.TrimPrefix(why, "nats: ")
 }

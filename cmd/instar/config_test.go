@@ -95,7 +95,7 @@ func TestLoadRefuses(t *testing.T) {
 		"ADurationWithoutUnit":     {file: "observe: {every: 60}", want: `observe.every: "60" is no duration`},
 		"AScalarForAMapping":       {file: "http: ':80'", want: "http: expected a mapping"},
 		"AScalarForAList":          {file: "nats: {users: a}", want: "nats.users: expected a list"},
-		"ANumberForAText":          {file: "gateways: {process: {templates: {a: {env: {V: 1.10}}}}}", want: "templates.a.env.V: 1.10 is no text to YAML"},
+		"ANumberForAText":          {file: "gateways: {process: {templates: {a: {env: {V: 1.10}}}}}", want: "templates.a.env.V: that is no text to YAML; put it in quotes"},
 		"BrokenYAML":               {file: "a: [", want: "instar.yaml: yaml:"},
 		"AMissingFile":             {args: []string{"--config", "/nowhere.yaml"}, want: "cannot read the configuration file"},
 		"AnUnknownDurability":      {args: []string{"--durability", "always"}, want: `durability: "always" is none of fsync, interval, os`},

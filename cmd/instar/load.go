@@ -141,7 +141,7 @@ func walkKeys(n *yaml.Node, t reflect.Type, at string, report func(*yaml.Node, s
 	case n.Kind != yaml.ScalarNode:
 		report(n, "%s: expected a single value", at)
 	case t.Kind() == reflect.String && n.Tag != "!!str": // 1.10 would become 1.1, and true 1
-		report(n, "%s: %s is no text to YAML; put it in quotes", at, n.Value)
+		report(n, "%s: that is no text to YAML; put it in quotes", at) // it may be a secret
 	}
 }
 

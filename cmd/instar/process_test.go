@@ -23,7 +23,14 @@ type launched struct {
 // launch starts the program; it is killed when the test ends.
 func launch(t *testing.T, args ...string) *launched {
 	t.Helper()
+	return launchWith(t, nil, args...)
+}
+
+// launchWith starts it with more variables in its environment.
+func launchWith(t *testing.T, env []string, args ...string) *launched {
+	t.Helper()
 	p := &launched{t: t, out: &lockedBuffer{}, ends: make(chan error, 1), cmd: exec.Command(os.Args[0], args...)} // see TestMain
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	require.NoError(t, p.cmd.Start())
 	go func() { p.ends <- p.cmd.Wait() }()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -99,8 +100,8 @@ func serverURL(given string) (string, error) {
 	if !strings.Contains(given, "://") {
 		given = "http://" + given
 	}
-	if !strings.HasPrefix(given, "http://") && !strings.HasPrefix(given, "https://") {
-		return "", usagef("--server: %q is no http or https URL", given)
+	if u, err := url.Parse(given); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil { // a password would be in every error
+		return "", usagef("--server: that is no http or https URL without a user and a password; a token goes with --token, or in INSTAR_TOKEN")
 	}
 	return strings.TrimSuffix(given, "/"), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,19 +58,6 @@ func claimData(dir, name string) (data, error) {
 }
 
 func (d data) close() error { return d.lock.Close() }
-
-// newLog writes to standard error: what a person reads in dev, what a machine reads in serve.
-func newLog(cfg Config) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-		return nil, fmt.Errorf("log level: %w", err)
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if cfg.Log.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
-}
 
 func (a *app) tokens() []api.Token {
 	tokens := make([]api.Token, len(a.cfg.Auth.Tokens))
