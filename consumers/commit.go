@@ -305,7 +305,7 @@ func (it *item) bytes() ([]byte, error) {
 		return it.raw, nil
 	}
 	if it.slot != nil && !it.revised {
-		it.answer.Revision = it.slot.revision
+		it.answer.Revision = it.slot.at()
 	}
 	var err error
 	it.raw, err = it.answer.AppendJSON(make([]byte, 0, 384))

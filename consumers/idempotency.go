@@ -132,7 +132,7 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 		if err != nil {
 			return fmt.Errorf("cannot look up what was answered under key %q of %s %s: %w", it.id, it.addr.Machine, it.addr.Key, err)
 		}
-		if stored == nil {
+		if stored.absent() {
 			return nil
 		}
 		var r keptAnswer

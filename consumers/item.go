@@ -167,7 +167,7 @@ func (p *partition) handle(it *item) {
 		return
 	}
 	if it.addr.Last == machines.CommandRepair {
-		p.refused(it, &machines.Refusal{Code: machines.CodeNotFound, Command: it.addr.Last, Message: fmt.Sprintf("%s %s was never stored", s.m.Name, s.key)})
+		p.refused(it, &machines.Refusal{Code: machines.CodeNotFound, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not stored", s.m.Name, s.key)})
 		return
 	}
 	p.step(it)
@@ -232,7 +232,7 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 	switch {
 	case expected.Any && !s.entity.Exists():
 		return &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.key)}
-	case !expected.Any && (s.dirty || !expected.Holds(s.revision)):
+	case !expected.Any && (s.dirty || !expected.Holds(s.at())):
 		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %s any more", s.m.Name, s.key, strings.ReplaceAll(want, ",", " or "))}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -39,10 +40,12 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	if s.parked != nil {
 		return nil
 	}
-	if stored == nil {
+	if stored != nil {
+		s.revision = stored.Sequence
+	}
+	if stored.absent() {
 		return p.reborn(ctx, it, &last)
 	}
-	s.revision = stored.Sequence
 	e, err := s.decode(stored.Data)
 	if it.addr.Last == machines.CommandRepair && it.msg != nil {
 		e, err = p.repair(it, stored, e, err)
@@ -205,6 +208,15 @@ type storedMessage struct {
 	Header   []byte    `json:"hdrs"`
 	Data     []byte    `json:"data"`
 	Time     time.Time `json:"time"`
+}
+
+// absent reports whether there is no value: none was written, or it was deleted, of which its bucket keeps a marker.
+func (m *storedMessage) absent() bool {
+	if m == nil {
+		return true
+	}
+	h, err := nats.DecodeHeadersMsg(m.Header)
+	return err == nil && kv.IsMarker(h)
 }
 
 // header is empty when there is none, or none that can be read.

@@ -219,7 +219,7 @@ func (o *Observer) once(ctx context.Context, l look) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	stored, err := o.current(ctx, o.Machine, l.key)
-	if err != nil || stored == nil {
+	if err != nil || stored.absent() {
 		return err
 	}
 	e, err := o.Machine.Decode(stored.Data)

@@ -17,7 +17,7 @@ type slot struct {
 	key string
 
 	entity      machines.Entity
-	revision    uint64          // of its value in the bucket; 0 when there is none
+	revision    uint64          // of its value in the bucket, or of the marker of one that was deleted; 0 when there is neither
 	lastEvent   uint64          // sequence of its last event
 	lastEventID string          // its id, as it was when the entity was loaded
 	data        json.RawMessage // JSON of what dataOf points to: most commands of a busy entity leave its data as it is
@@ -59,6 +59,14 @@ func (s *slot) mark(it *item) {
 	}
 }
 
+// at is the revision of the entity as others see it: 0 when there is none.
+func (s *slot) at() uint64 {
+	if s.parked == nil && !s.entity.Exists() {
+		return 0
+	}
+	return s.revision
+}
+
 // maxRecent is how many outcomes are kept in memory for senders who ask again at once.
 const maxRecent = 64
 
@@ -82,7 +90,7 @@ func (s *slot) isFresh(o *machines.Outcome) bool {
 // ended takes note that the commit of its fresh outcomes has passed.
 func (s *slot) ended() {
 	for i := len(s.recent) - s.fresh; i < len(s.recent); i++ {
-		s.recent[i].Revision = s.revision
+		s.recent[i].Revision = s.at()
 	}
 	s.fresh, s.size = 0, 0
 }

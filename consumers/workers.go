@@ -249,7 +249,7 @@ func unreadable(err error) bool {
 // wanted reports whether the entity still waits for this attempt.
 func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 	stored, err := k.w.current(ctx, k.m, t.Key())
-	if err != nil || stored == nil {
+	if err != nil || stored.absent() {
 		return false, err
 	}
 	var e struct {
@@ -262,7 +262,7 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
 }
 
-// current reads the value of an entity from the leader of its bucket. It is nil when the leader has none, and an error of
+// current reads the value of an entity from the leader of its bucket. It is nil when the leader has none, absent when it was deleted, and an error of
 // [streams.ErrUnreadable] when it has one that it cannot read.
 func (d *Deps) current(ctx context.Context, m *machines.Machine, key string) (*storedMessage, error) {
 	bucket := d.Names.Bucket(m.Plural)

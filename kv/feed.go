@@ -178,7 +178,7 @@ func (f *feed) take(batch []update, m *nats.Msg) ([]update, error) {
 	if pending == 0 {
 		f.caught = true
 	}
-	return append(batch, update{key: m.Subject[f.skip:], value: m.Data, rev: sseq, at: at, deleted: isMarker(m.Header)}), nil
+	return append(batch, update{key: m.Subject[f.skip:], value: m.Data, rev: sseq, at: at, deleted: IsMarker(m.Header)}), nil
 }
 
 // control takes a message of the server itself: a request for flow control, a heartbeat, or the end.
@@ -206,8 +206,8 @@ func (f *feed) control(m *nats.Msg) error {
 	return nil
 }
 
-// isMarker tells a delete marker: by nats.go's header, or by the server's when a message's life ended.
-func isMarker(h nats.Header) bool {
+// IsMarker tells the marker that a deleted key leaves from a value: by nats.go's header, or by the server's when a message's life ended.
+func IsMarker(h nats.Header) bool {
 	if len(h) == 0 {
 		return false
 	}
