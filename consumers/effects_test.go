@@ -87,7 +87,7 @@ func TestEffects(t *testing.T) {
 	require.Equal(t, "not today", w.reaches("never", "broken").LastError.Message)
 	require.Equal(t, "result-too-large", w.reaches("large", "broken").LastError.Code)
 	require.Equal(t, "result-unwritable", w.reaches("unwritable", "broken").LastError.Code)
-	require.Len(t, w.reaches("verbose", "broken").LastError.Message, maxFailure+len("…"))
+	require.Len(t, w.reaches("verbose", "broken").LastError.Message, machines.MaxFailure+len("…"))
 	w.reaches("hang", "broken") // by its deadline
 	w.reaches("panic", "broken")
 	k.mu.Lock()

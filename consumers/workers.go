@@ -306,10 +306,7 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) ma
 	}
 }
 
-const (
-	maxEnvelope = 1 << 10  // room for what a report has around its data
-	maxFailure  = 16 << 10 // of the message of a failure
-)
+const maxEnvelope = 1 << 10 // room for what a report has around its data
 
 // report makes the command that ends a task. Its id is one that nobody can guess, and another one each time: the stream drops
 // a command whose id it has seen, on whatever subject, and the effect would be acked for a result that is not there. The
@@ -331,7 +328,7 @@ func (k *kind) report(t *machines.Task, r machines.Result, trace string) (stream
 	var body any = machines.Report{Attempt: t.Attempt, Data: data}
 	if r.Failure != nil {
 		f := *r.Failure
-		f.Code, f.Message = clip(f.Code, maxField), clip(f.Message, maxFailure)
+		f.Code, f.Message = clip(f.Code, maxField), clip(f.Message, machines.MaxFailure)
 		outcome, cmd.Name = outcomeFailed, machines.CommandFailed
 		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: f}
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // retryPrefix begins the name of the timer that starts the next try of an effect.
@@ -63,7 +65,7 @@ func (s *stepping[D]) failed() error {
 	if !ok || attempt.ID != body.Attempt || attempt.NextTry != nil {
 		return s.stale(body.Attempt)
 	}
-	failure := body.Failure
+	failure := body.Failure.bounded()
 	if failure.At.IsZero() {
 		failure.At = s.in.Time
 	}
@@ -79,6 +81,29 @@ func (s *stepping[D]) failed() error {
 	s.in, s.tx.In = &in, &in
 	s.tx.Body = &failure
 	return s.feed(info.Failed)
+}
+
+// MaxFailure is how many bytes of what a provider says of a failure are kept, and maxFailureCode of its code.
+const MaxFailure, maxFailureCode = 1024, 256
+
+// bounded is a failure whose texts are short and steer no terminal: a worker elsewhere sends what it likes, and it is told in events
+// for a year.
+func (f Failure) bounded() Failure {
+	f.Code, f.Message = plain(f.Code, maxFailureCode), plain(f.Message, MaxFailure)
+	return f
+}
+
+func plain(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure, info *EffectInfo) error {

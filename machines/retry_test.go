@@ -2,8 +2,10 @@ package machines_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,6 +61,20 @@ func TestAFailureThatIsNotRetryableTakesTheFailureEdgeAtOnce(t *testing.T) {
 	out, err := b.fail("heat", machines.Failure{Code: "invalid", Message: "no such socket"})
 	require.NoError(t, err)
 	require.Equal(t, "broken", out.To)
+}
+
+// A worker elsewhere sends what it likes.
+func TestWhatAProviderSaysIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, retryable := range []bool{true, false} {
+		b := setup(t, "buy")
+		_, err := b.fail("heat", machines.Failure{Code: strings.Repeat("\x1b[2J", 999), Message: strings.Repeat("é\r\nlevel=ERROR \u009b", 9999), Retryable: retryable})
+		require.NoError(t, err)
+		require.Less(t, len(b.e.LastError.Code), 300)
+		require.Less(t, len(b.e.LastError.Message), 1100)
+		require.True(t, strings.HasPrefix(b.e.LastError.Message, "é  level=ERROR"))
+		require.False(t, strings.ContainsFunc(b.e.LastError.Code+b.e.LastError.Message, unicode.IsControl))
+	}
 }
 
 func TestAFailureIsToldOnce(t *testing.T) {
