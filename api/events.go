@@ -21,6 +21,7 @@ import (
 // TimelineEvent is one thing that happened to an entity.
 type TimelineEvent struct {
 	Seq        uint64          `json:"seq" doc:"In the stream EVENTS; after= goes on behind it"`
+	Previous   uint64          `json:"previous" doc:"Sequence of the event of this entity before it, whether that is still kept or not; 0 for the first. Where it is not the one that is read before this one, events in between have aged out or were removed"`
 	ID         string          `json:"id" doc:"ce-id: the same however often the event is delivered"`
 	Type       string          `json:"type"`
 	Class      machines.Class  `json:"class,omitempty" doc:"state, resource, error or progress: decides how long it is kept"`
@@ -214,7 +215,7 @@ func (q *request) event(m *machines.Machine, msg jetstream.Msg) (TimelineEvent, 
 	if err != nil {
 		return TimelineEvent{}, err
 	}
-	e := TimelineEvent{Seq: meta.Sequence.Stream, ID: streams.Header(msg.Headers(), "ce-id"), Type: streams.Header(msg.Headers(), "ce-type"), Time: meta.Timestamp.UTC()}
+	e := TimelineEvent{Seq: meta.Sequence.Stream, Previous: streams.Previous(msg.Headers(), meta.Sequence.Stream), ID: streams.Header(msg.Headers(), "ce-id"), Type: streams.Header(msg.Headers(), "ce-type"), Time: meta.Timestamp.UTC()}
 	if e.Type == "" {
 		if a, err := q.o.Names.ParseEvent(msg.Subject(), m.Parent != ""); err == nil {
 			e.Type = a.Last

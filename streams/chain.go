@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 )
@@ -17,6 +18,15 @@ type Chain struct {
 	// the next one is not; ErrConflict means that Last was not the last.
 	Done int
 	Err  error
+}
+
+// Previous is the sequence of the message that one of a chain follows, as the stream has checked when it took it; 0 for none. In an atomic
+// batch the messages of a chain stand beside each other, and only the first one has it written down.
+func Previous(h nats.Header, seq uint64) uint64 {
+	if before, err := strconv.ParseUint(Header(h, headerExpect), 10, 64); err == nil {
+		return before
+	}
+	return seq - 1
 }
 
 // AppendChains writes chains that do not depend on one another: pipelined, first all first messages, then all second

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 func eventsFlags(cmd *cobra.Command) {
@@ -18,12 +19,14 @@ func eventsFlags(cmd *cobra.Command) {
 	fs.Uint64("after", 0, "only behind this sequence")
 	fs.Int("limit", 0, "at most so many (default: all)")
 	fs.StringSlice("type", nil, "only of these types")
+	fs.Bool("verify", false, "fail when one is missing between them: each names the one before it, as the stream checked when it was taken")
 	fs.BoolP("follow", "F", false, "go on with what happens from now on")
 }
 
 // event is one line of a timeline.
 type event struct {
 	Seq     uint64    `json:"seq"`
+	Before  uint64    `json:"previous"`
 	Type    string    `json:"type"`
 	Time    time.Time `json:"time"`
 	Version uint64    `json:"version"`
@@ -61,6 +64,10 @@ func events(s *session, cmd *cobra.Command, m *machines.Machine, args []string) 
 	limit, _ := fs.GetInt("limit")
 	types, _ := fs.GetStringSlice("type")
 	follow, _ := fs.GetBool("follow")
+	verify, _ := fs.GetBool("verify")
+	if verify && (follow || len(types) > 0) {
+		return usagef("--verify is about all events: leave out --follow and --type")
+	}
 	at, err := pathOf(m, args[0])
 	if err != nil {
 		return err
@@ -73,10 +80,39 @@ func events(s *session, cmd *cobra.Command, m *machines.Machine, args []string) 
 	if err != nil {
 		return about(err, m, args[0])
 	}
-	if err := s.timeline(all, !follow); err != nil || !follow {
+	if err := s.timeline(all, !follow); err != nil {
 		return err
 	}
+	if verify {
+		return s.unbroken(all, after)
+	}
+	if !follow {
+		return nil
+	}
 	return s.stream(func() error { return s.follow(at+"/events", query, all) })
+}
+
+// shortestLife is how long every event is kept, unless the stream has reached its bound of bytes: then the oldest of all go.
+var shortestLife = streams.LifeOf(string(machines.ClassProgress))
+
+// unbroken fails when an event is missing that can have gone neither for its age nor for the size of the stream: behind an older one that
+// is there, and before one that is younger than all events become.
+func (s *session) unbroken(all []event, after uint64) error {
+	gone := 0
+	for i := 1; i < len(all); i++ {
+		switch {
+		case all[i].Before == all[i-1].Seq:
+		case time.Since(all[i].Time) < shortestLife:
+			return fmt.Errorf("the event at %d follows one at %d, which is not there: events behind %d were removed", all[i].Seq, all[i].Before, all[i-1].Seq)
+		default:
+			gone++
+		}
+	}
+	s.say("%d events follow each other; %d times some in between have aged out", len(all), gone)
+	if len(all) > 0 && all[0].Before > after {
+		s.say("what was before the first one is not kept any more: it had its age, the stream its size, or somebody removed it")
+	}
+	return nil
 }
 
 // followEvery is how often a timeline is looked at that is followed.
