@@ -30,6 +30,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // whole is a server in this process, as `instar dev` runs it, with the command line against it.
@@ -61,7 +63,7 @@ func (l *lockedBuffer) String() string {
 
 var (
 	httpLine = regexp.MustCompile(`API and docs +(\S+)/docs`)
-	natsLine = regexp.MustCompile(`NATS +(nats://\S+|context \S+)`)
+	natsLine = regexp.MustCompile(`NATS +((?:nats|tls)://\S+|context \S+)`)
 )
 
 func startWhole(t *testing.T, dir string, change func(*Config)) *whole {
@@ -248,8 +250,11 @@ func TestTokensAndTLS(t *testing.T) {
 		sum := sha256.Sum256([]byte(token))
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
+	xds := freePort(t)
 	w := startWhole(t, t.TempDir(), func(c *Config) {
 		c.HTTP.TLS = KeyPair{Cert: cert, Key: key}
+		c.NATS.TLS, c.NATS.Users = TLS{Cert: cert, Key: key}, []streams.User{{Name: "a", Password: "b", Role: streams.RoleRead}}
+		c.Discovery.XDS, c.Discovery.XDSTLS = xds, TLS{Cert: cert, Key: key}
 		c.Auth.Tokens = []Token{
 			{Name: "reader", Hash: hash("r"), Role: RoleRead, Namespace: "default"},
 			{Name: "operator", Hash: hash("o"), Role: RoleOperate, Namespace: "team-a"},
@@ -282,6 +287,9 @@ func TestTokensAndTLS(t *testing.T) {
 	require.Equal(t, 404, status("GET", "/v1/services/x", "r", ""))
 	require.Equal(t, 403, status("POST", "/v1/services/x/purge", "o", `{"force":true}`))
 	require.Equal(t, 200, status("GET", "/livez", "", ""))
+	requireTLS12(t, strings.TrimPrefix(w.url, "https://"), "")
+	requireTLS12(t, xds, "")
+	requireTLS12(t, w.nats[strings.Index(w.nats, "://")+3:], `"tls_required":true`)
 }
 
 func certificate(t *testing.T) (certFile, keyFile string) {

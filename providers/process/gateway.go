@@ -67,7 +67,7 @@ func (g *Gateway) claim() error {
 	if err := os.MkdirAll(g.config.Dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the directory of services: %w", err)
 	}
-	if err := os.MkdirAll(g.config.Sites, 0o755); err != nil {
+	if err := os.MkdirAll(g.config.Sites, 0o700); err != nil {
 		return fmt.Errorf("cannot make the directory of sites: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(g.config.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
