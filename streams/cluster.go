@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/internal/renew"
 )
 
 // ClusterOptions make the embedded server a member of a JetStream cluster.
@@ -58,7 +60,7 @@ func wrongMode(dir, have, want string) error {
 }
 
 // cluster adds what makes a member.
-func (o *ClusterOptions) apply(opts *server.Options) error {
+func (o *ClusterOptions) apply(opts *server.Options, log *slog.Logger) error {
 	host, port, err := hostPort("the cluster listener", o.Listen)
 	if err != nil {
 		return err
@@ -70,10 +72,16 @@ func (o *ClusterOptions) apply(opts *server.Options) error {
 		NoAdvertise: isLoopback(opts.Host) || isLoopback(host),
 	}
 	if o.TLSCert != "" {
-		tc, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: o.TLSCert, KeyFile: o.TLSKey, CaFile: o.TLSCA, Verify: o.TLSCA != ""})
+		own, err := renew.Load(o.TLSCert, o.TLSKey, log)
 		if err != nil {
 			return fmt.Errorf("streams: cannot load the certificate of the cluster: %w", err)
 		}
+		tc, err := server.GenTLSConfig(&server.TLSConfigOpts{CaFile: o.TLSCA, Verify: o.TLSCA != ""})
+		if err != nil {
+			return fmt.Errorf("streams: cannot load the authority of the cluster: %w", err)
+		}
+		own.Serve(tc)
+		own.Show(tc)
 		tc.RootCAs = tc.ClientCAs // it is also what this member asks of those that it connects to
 		opts.Cluster.TLSConfig, opts.Cluster.TLSTimeout = tc, 5
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/bcc94042/instar/internal/renew"
 )
 
 // Profile says what an acknowledged write survives.
@@ -261,17 +264,19 @@ func (s *Server) options() (*server.Options, error) {
 		}
 	}
 	if s.o.TLSCert != "" {
-		tc, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: s.o.TLSCert, KeyFile: s.o.TLSKey})
+		own, err := renew.Load(s.o.TLSCert, s.o.TLSKey, s.o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("streams: cannot load the certificate of the NATS listener: %w", err)
 		}
+		tc := &tls.Config{MinVersion: tls.VersionTLS12}
+		own.Serve(tc)
 		opts.TLSConfig, opts.TLS = tc, true // the program itself connects in process, which needs none
 	}
 	if err := s.guard(opts); err != nil {
 		return nil, err
 	}
 	if s.o.Cluster != nil {
-		return opts, s.o.Cluster.apply(opts)
+		return opts, s.o.Cluster.apply(opts, s.o.Log)
 	}
 	return opts, nil
 }

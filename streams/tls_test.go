@@ -49,6 +49,13 @@ func TestTheListenerTakesOnlyTLS(t *testing.T) {
 	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("reader", "secret"), nats.RootCAs(cert))
 	require.NoError(t, err)
 	nc.Close()
+
+	renewed, itsKey := certificate(t)
+	require.NoError(t, os.Rename(renewed, cert))
+	require.NoError(t, os.Rename(itsKey, key))
+	nc, err = nats.Connect(s.ClientURL(), nats.UserInfo("reader", "secret"), nats.RootCAs(cert))
+	require.NoError(t, err, "the certificate that was renewed is shown without a restart")
+	nc.Close()
 }
 
 // certificate writes one for 127.0.0.1, signed by itself.

@@ -5,11 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/bcc94042/instar/internal/renew"
 )
 
 var dnsDomain = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.?$`)
@@ -99,16 +102,17 @@ func (d Discovery) validate() error {
 	return errors.Join(errs...)
 }
 
-// server is what a listener speaks; nil without a certificate. With an authority it takes clients of its only.
-func (t TLS) server() (*tls.Config, error) {
+// server is what a listener speaks; nil without a certificate, which is renewed with its files. With an authority it takes clients of its only.
+func (t TLS) server(log *slog.Logger) (*tls.Config, error) {
 	if t.Cert == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	own, err := renew.Load(t.Cert, t.Key, log)
 	if err != nil {
-		return nil, fmt.Errorf("cannot load the certificate %s: %w", t.Cert, err)
+		return nil, err
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	own.Serve(c)
 	if t.CA == "" {
 		return c, nil
 	}

@@ -313,13 +313,9 @@ func (a *app) startAPI(ctx context.Context) error {
 	if err := errors.Join(a.api.Micro(ctx), a.startPending(ctx, js)); err != nil {
 		return err
 	}
-	var tlsConfig *tls.Config
-	if a.cfg.HTTP.TLS.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(a.cfg.HTTP.TLS.Cert, a.cfg.HTTP.TLS.Key)
-		if err != nil {
-			return fmt.Errorf("cannot load the certificate of the HTTP listener: %w", err)
-		}
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	tlsConfig, err := TLS{Cert: a.cfg.HTTP.TLS.Cert, Key: a.cfg.HTTP.TLS.Key}.server(a.log)
+	if err != nil {
+		return fmt.Errorf("HTTP listener: %w", err)
 	}
 	listener, err := net.Listen("tcp", a.cfg.HTTP.Listen)
 	if err != nil {

@@ -186,7 +186,7 @@ func (a *app) startNames(ctx context.Context) error {
 		a.goes(ctx, "the name server", a.complete(s.Run))
 	}
 	if addr := a.cfg.Discovery.XDS; addr != "" {
-		secured, err := a.cfg.Discovery.XDSTLS.server()
+		secured, err := a.cfg.Discovery.XDSTLS.server(a.log)
 		if err != nil {
 			return fmt.Errorf("discovery.xdsTLS: %w", err)
 		}

@@ -37,7 +37,7 @@ var plan = []room{
 	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
 	{path: "machines/transcript", ours: []string{"machines"}, outside: []string{testify}},
 
-	{path: "streams", outside: []string{nats}, tests: []string{"internal/powerloss"}},
+	{path: "streams", ours: []string{"internal/renew"}, outside: []string{nats}, tests: []string{"internal/powerloss"}},
 	{path: "streams/...", ours: []string{"streams/..."}, outside: []string{nats}},
 	// The outbox has both ends: the tables of an application, and the stream.
 	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx, uuid, goose}, tests: []string{"internal/postgres"}},

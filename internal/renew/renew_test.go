@@ -1,0 +1,84 @@
+package renew
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A listener and a client show what is in the files at each handshake; what cannot be used, such as half of a renewal, they do not.
+func TestWhatIsPutIntoTheFilesIsShown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	put := func(file string, text []byte) { // as those who renew do: written beside, and moved
+		require.NoError(t, os.WriteFile(file+".new", text, 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
+	}
+	cert1, key1 := made(t, 1)
+	put(cert, cert1)
+	put(key, key1)
+	c, err := Load(cert, key, nil)
+	require.NoError(t, err)
+	server, client := &tls.Config{ClientAuth: tls.RequireAnyClientCert}, &tls.Config{InsecureSkipVerify: true}
+	c.Serve(server)
+	c.Show(client)
+	shown := func() (int64, int64) {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		listening, dialling := tls.Server(here, server), tls.Client(there, client)
+		done := make(chan error, 1)
+		go func() { done <- listening.Handshake() }()
+		require.NoError(t, dialling.Handshake())
+		require.NoError(t, <-done)
+		return dialling.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), listening.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	both := func(want int64) {
+		t.Helper()
+		a, b := shown()
+		require.Equal(t, []int64{want, want}, []int64{a, b})
+	}
+	both(1)
+	cert2, key2 := made(t, 2)
+	put(cert, cert2)
+	both(1) // its key is not there yet
+	put(key, key2)
+	both(2)
+	put(cert, []byte("nothing"))
+	both(2)
+	require.NoError(t, os.Remove(cert))
+	both(2)
+	put(cert, cert1)
+	put(key, key1)
+	both(1)
+
+	_, err = Load(cert, filepath.Join(dir, "none"), nil)
+	require.ErrorContains(t, err, "cannot read a certificate")
+	put(key, key2)
+	_, err = Load(cert, key, nil)
+	require.ErrorContains(t, err, "cannot use the certificate")
+}
+
+func made(t *testing.T, serial int64) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	require.NoError(t, err)
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+}
