@@ -150,13 +150,24 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 
 // bind says how many bytes a stream may have that only tells: what is set, or its share of the store.
 func (p Plan) bind(c *jetstream.StreamConfig, set, share int64) {
-	switch {
-	case set > 0:
-		c.MaxBytes = set
-	case p.Store > 0:
-		c.MaxBytes = max(p.Store/share, leastBound)
+	if bytes := p.bound(set, share); bytes > 0 {
+		c.MaxBytes = bytes
+	}
+	if set == 0 && p.Store > 0 {
 		c.Metadata = shareOf(c.MaxBytes)
 	}
+}
+
+func (p Plan) bound(set, share int64) int64 {
+	if set == 0 && p.Store > 0 {
+		return max(p.Store/share, leastBound)
+	}
+	return set
+}
+
+// Bounds are the bytes that EVENTS and DEAD_LETTERS may have: what is set, or their shares of the store; 0 is no bound.
+func (p Plan) Bounds() (events, dead int64) {
+	return p.bound(p.Events, eventShare), p.bound(p.DeadLetters, deadShare)
 }
 
 // leastBound leaves room for a message of the largest size.

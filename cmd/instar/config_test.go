@@ -92,6 +92,8 @@ func TestLoadRefuses(t *testing.T) {
 		"AnUnknownNestedKey":       {file: "nats:\n  usrs: []", want: `instar.yaml:2: unknown key "nats.usrs"; known here: context, creds, listen`},
 		"AnUnknownKeyInAList":      {file: "auth:\n  tokens:\n    - nme: x", want: `instar.yaml:3: unknown key "auth.tokens[0].nme"`},
 		"AnUnknownKeyOfATemplate":  {file: "gateways: {process: {templates: {a: {cmd: [x]}}}}", want: `unknown key "gateways.process.templates.a.cmd"`},
+		"ABoundBesideADefault":     {args: []string{"--store-max", "16MiB", "--store-events", "14MiB"}, want: "14 MiB and 2.0 MiB are more than nine tenths of store.max"},
+		"ADefaultBesideABound":     {args: []string{"--store-max", "16MiB", "--store-dead-letters", "7MiB"}, want: "8.0 MiB and 7.0 MiB are more than nine tenths of store.max"},
 		"ADurationWithoutUnit":     {file: "observe: {every: 60}", want: `observe.every: "60" is no duration`},
 		"AScalarForAMapping":       {file: "http: ':80'", want: "http: expected a mapping"},
 		"AScalarForAList":          {file: "nats: {users: a}", want: "nats.users: expected a list"},

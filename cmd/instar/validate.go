@@ -64,14 +64,15 @@ func (s Store) validate(n NATS) error {
 		}
 	}
 	most, events, dead := s.sizes()
+	tell, letters := streams.Plan{Store: most, Events: events, DeadLetters: dead}.Bounds() // what is not set has its share
 	switch {
 	case len(errs) > 0:
 	case most > 0 && n.Attached():
 		errs = append(errs, errors.New("store.max is of the embedded server: a server that is attached has limits of its own"))
 	case most > 0 && most < leastStore:
 		errs = append(errs, fmt.Errorf("store.max: %s is less than 16MiB", s.Max))
-	case most > 0 && events+dead > most/10*9:
-		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than nine tenths of store.max, %s: entities need room, too", s.Events, s.DeadLetters, s.Max))
+	case most > 0 && tell+letters > most/10*9:
+		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than nine tenths of store.max, %s: entities need room, too", bytesOf(tell), bytesOf(letters), s.Max))
 	case events > 0 && events < leastTelling || dead > 0 && dead < leastTelling:
 		errs = append(errs, errors.New("store.events and store.deadLetters: less than 2MiB has no room for a large message"))
 	}
