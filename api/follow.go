@@ -194,7 +194,7 @@ func (q *request) snapshot(w *eventWriter, one *watched) bool {
 func (q *request) goesOn(all []*watched) bool {
 	for _, one := range all {
 		ix := q.o.Indexes[one.m.Name]
-		if one.after > ix.Revision() && !q.reached(ix, one.after) || !one.proven(ix) {
+		if rev := one.newest(); rev > ix.Revision() && !q.reached(ix, rev) || !one.proven(ix) {
 			return false
 		}
 	}

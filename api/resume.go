@@ -91,6 +91,15 @@ func (w *watched) goOn(place string) bool {
 	return true
 }
 
+// newest is the latest revision of what the client was told: less would take it back.
+func (w *watched) newest() uint64 {
+	rev := w.after
+	for _, o := range w.names {
+		rev = max(rev, o.rev)
+	}
+	return rev
+}
+
 // proven sets after to what the store is known to share with what the client was told. It is false when the client may have
 // more than is sent behind that, so that it has to forget everything.
 func (w *watched) proven(ix *kv.Index) bool {
