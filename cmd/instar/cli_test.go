@@ -170,6 +170,7 @@ func TestExitCodes(t *testing.T) {
 		"service update dead":                           exitFailed,
 		"service create down --idempotency-key k":       exitUnreachable,
 		"service create proxy":                          exitUnreachable,
+		"service create busy":                           exitUnreachable,
 		"service ls --server " + nobody.Addr().String(): exitUnreachable,
 	} {
 		t.Run(args, func(t *testing.T) {
@@ -180,6 +181,9 @@ func TestExitCodes(t *testing.T) {
 			}
 			code, _, stderr := exitOf1(words...)
 			require.Equal(t, want, code, stderr)
+			if args == "service create busy" {
+				require.Contains(t, stderr, "\ntry: the same again in 3s, and less at once\n")
+			}
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +27,7 @@ const (
 	exitAuth        = 5
 	exitTimeout     = 6
 	exitFailed      = 7
-	exitUnreachable = 8
+	exitUnreachable = 8 // also: it cannot serve this now
 	exitInterrupted = 130
 	exitUnread      = 141 // as a shell tells of a process that SIGPIPE has ended
 )
@@ -91,7 +92,7 @@ func codeOfProblem(p *client.Problem) int {
 		return exitConflict
 	case http.StatusGatewayTimeout:
 		return exitTimeout
-	case http.StatusBadGateway, http.StatusServiceUnavailable:
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return exitUnreachable
 	}
 	return exitGeneric
@@ -123,7 +124,10 @@ func next(err error, code int, cmd *cobra.Command) string {
 		return e.try
 	}
 	var n *streams.UnreachableError
+	var p *client.Problem
 	switch {
+	case busy(err) && errors.As(err, &p):
+		return fmt.Sprintf("the same again in %s, and less at once", max(p.RetryAfter, time.Second))
 	case errors.As(err, &n):
 		return "start that NATS server, or name another one with --nats-url (nats.url); nats server check connection -s " + n.At + " asks it from here"
 	case code == exitUsage && cmd != nil:
@@ -134,6 +138,12 @@ func next(err error, code int, cmd *cobra.Command) string {
 		return "instar doctor"
 	}
 	return ""
+}
+
+// busy reports that the server has done nothing, because too much is asked of it.
+func busy(err error) bool {
+	var p *client.Problem
+	return errors.As(err, &p) && p.Status == http.StatusTooManyRequests
 }
 
 func path(cmd *cobra.Command) string {

@@ -189,6 +189,9 @@ func (f *fake) command(w http.ResponseWriter, r *http.Request) {
 		answer(w, 500, problemJSON("dead", 500, "the command could not be processed", ""))
 	case "down":
 		answer(w, 503, problemJSON("unavailable", 503, "storage does not answer", ""))
+	case "busy":
+		w.Header().Set("Retry-After", "3")
+		answer(w, 429, problemJSON("rate-limited", 429, "this client asks more often than its rate allows", ""))
 	case "proxy":
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(502)

@@ -176,7 +176,7 @@ func (o *sending) header() (http.Header, error) {
 
 // unsure tells how to repeat a command of which it is not known whether it was stored.
 func unsure(err error, key string) error {
-	if code := codeOf(err); code != exitUnreachable && code != exitTimeout {
+	if code := codeOf(err); code != exitUnreachable && code != exitTimeout || busy(err) {
 		return err
 	}
 	return try(err, "instar doctor, then the same command with --idempotency-key %s: it is applied at most once", key)

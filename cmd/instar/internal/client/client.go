@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -85,7 +86,8 @@ type Problem struct {
 	Errors          []FieldError `json:"errors"`
 	RequestID       string       `json:"requestId"`
 
-	Body []byte `json:"-"` // as it came
+	RetryAfter time.Duration `json:"-"` // until it may be asked again; 0 where the answer does not say
+	Body       []byte        `json:"-"` // as it came
 }
 
 // FieldError points at one wrong value.
@@ -259,6 +261,9 @@ func problem(resp *http.Response, media string) error {
 		p = &Problem{Detail: strings.TrimSpace(string(body[:min(len(body), 300)]))}
 	}
 	p.Status, p.Body = resp.StatusCode, body
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+		p.RetryAfter = time.Duration(seconds) * time.Second
+	}
 	if p.Code == "" {
 		p.Code = p.Type[strings.LastIndexAny(p.Type, "/:#")+1:]
 	}
