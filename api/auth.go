@@ -112,4 +112,12 @@ func (id identity) sees(key string) bool {
 	return id.namespace == anyNamespace || id.namespace == ns
 }
 
+// ofAll refuses what tells of all namespaces at once, or concerns all of them, to a token of one.
+func (id identity) ofAll(what string) *Problem {
+	if id.namespace == anyNamespace {
+		return nil
+	}
+	return problem(codeForbidden, what+" are of all namespaces; the token is for one")
+}
+
 const labelRule = "must be 1 to 63 of a-z, 0-9 and inner hyphens"

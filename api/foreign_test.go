@@ -17,8 +17,8 @@ var foreign = map[string]int{
 	"POST /v1/batches": 404, "GET /v1/operations/{operation}": 404, "POST /v1/operations/{operation}/cancel": 404,
 	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200,
 	"GET /v1/outbox": 200, "POST /v1/outbox/{source}/redrive": 404, "POST /v1/outbox/{source}/discard": 404,
-	"GET /v1/nodes": 200, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
-	"GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /metrics": 200,
+	"GET /v1/nodes": 403, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
+	"GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /metrics": 403,
 }
 
 // Every operation of the document is asked by a token of one namespace for what is in another one: it gets 404, whether that is
@@ -68,6 +68,10 @@ func TestForeignNamespace(t *testing.T) {
 		}
 	}
 	require.Greater(t, asked, 50)
+	health := r.get("/readyz?verbose", "Authorization", "Bearer tenant-token").json(t)
+	require.NotContains(t, health, "indexes", "they count what all namespaces have")
+	require.NotContains(t, health, "version")
+	require.Contains(t, r.get("/readyz?verbose", "Authorization", "Bearer read-token").json(t), "indexes")
 	require.Equal(t, taken, r.stored(), "a command was stored")
 	require.Empty(t, r.letters.redriven)
 	require.Equal(t, 200, r.post("/v1/gadgets/mine/create", `{"spec":{"name":"a"}}`, "Authorization", "Bearer tenant-token").StatusCode)

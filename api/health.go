@@ -76,7 +76,7 @@ func (s *Server) healthRoutes() []*route {
 
 func (q *request) live() error { return q.json(http.StatusOK, Health{Status: "ok"}) }
 
-// ready runs the checks. Details are shown to those who may read.
+// ready runs the checks. Details, which are of all namespaces, are shown to those who may read them.
 func (q *request) ready() error {
 	h := Health{Status: "ok"}
 	ready := q.closing.Err() == nil && (q.o.Ready == nil || q.o.Ready())
@@ -105,7 +105,7 @@ func (q *request) ready() error {
 	}
 	who, p := q.keys.who(q.r)
 	switch {
-	case p != nil || who.may(Read) != nil: // names and verdicts only
+	case p != nil || who.may(Read) != nil || who.ofAll("") != nil: // names and verdicts only
 		for i := range h.Checks {
 			h.Checks[i].Detail = ""
 		}
@@ -132,6 +132,9 @@ func (q *request) indexes() []IndexHealth {
 }
 
 func (q *request) scrape() error {
+	if p := q.who.ofAll("the metrics"); p != nil && !q.rt.open {
+		return p
+	}
 	q.metrics.page.ServeHTTP(q.w, q.r)
 	return nil
 }

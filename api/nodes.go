@@ -77,7 +77,12 @@ func (s *Server) nodeRoutes() []*route {
 	return routes
 }
 
-func (q *request) nodes() error { return q.nodeList(http.StatusOK) }
+func (q *request) nodes() error {
+	if p := q.who.ofAll("the nodes"); p != nil {
+		return p
+	}
+	return q.nodeList(http.StatusOK)
+}
 
 func (q *request) nodeList(status int) error {
 	list, err := q.o.Nodes.List(q.ctx())
@@ -92,8 +97,8 @@ func (q *request) nodeList(status int) error {
 }
 
 func (q *request) wantNode(state string) error {
-	if q.who.namespace != anyNamespace { // nodes belong to no namespace
-		return problem(codeForbidden, "a token of one namespace may not move nodes")
+	if p := q.who.ofAll("the nodes"); p != nil {
+		return p
 	}
 	if _, err := q.body(nil); err != nil {
 		return err
