@@ -128,12 +128,12 @@ func (s *Server) sendOne(id string, b *batch, key string) BatchFailure {
 	ctx, cancel := context.WithTimeout(s.closing, s.o.AnswerWithin)
 	defer cancel()
 	m := s.machineNamed(b.Request.Machine)
-	raw, err := s.o.Commands.Ask(ctx, streams.Command{
+	told, err := s.askInTurn(ctx, tokenClient(b.Actor), streams.Command{
 		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
-	})
+	}, nil)
 	var a machines.Answer
 	if err == nil {
-		err = json.Unmarshal(raw, &a)
+		err = json.Unmarshal(told.Data, &a)
 	}
 	var accepted *streams.AcceptedError
 	switch {

@@ -27,15 +27,22 @@ type Limits struct {
 	Connections limits.Bound // of HTTP that are open
 	Watches     limits.Bound // and blocking reads of discovery
 	Waits       limits.Bound // requests that wait for more than their answer: settle, Prefer: wait, minRevision
+	Commands    limits.Bound // that wait for their turn, or for the answer of the engine
 	Questions   limits.Bound // over NATS that wait for their turn or are under way
-	Rate        int          // requests a second of one client, over HTTP and NATS; 0 is no limit
+	Rate        int          // requests a second of one client that has no rate of its own, over HTTP and NATS; 0 is no limit
 	Burst       int          // at once after a silence; 0 is as many as in a second
+
+	// CommandsAtOnce is how many commands the engine has from this process at once; 0 is no bound. Clients take turns, and while one
+	// is not alone it has no more there than the others: see [limits.Turns].
+	CommandsAtOnce int
+
+	Entities int // that live in one namespace, as far as this process knows; 0 is no bound
 }
 
 // DefaultLimits leave a client a quarter of what there is.
 var DefaultLimits = Limits{
 	Connections: limits.Bound{All: 24000, Each: 6000}, Watches: limits.Bound{All: 20000, Each: 5000},
-	Waits: limits.Bound{All: 4096, Each: 1024}, Questions: limits.Bound{All: 4096, Each: 1024},
+	Waits: limits.Bound{All: 4096, Each: 1024}, Commands: limits.Bound{All: 4096, Each: 1024}, Questions: limits.Bound{All: 4096, Each: 1024}, CommandsAtOnce: 256,
 }
 
 // WatchMemory is what a watch takes of the memory of the process, with its connection: one of all machines, which takes most.
@@ -61,9 +68,19 @@ func (t Timeouts) orDefault() Timeouts {
 // limiters are the limits at work.
 type limiters struct {
 	conns, watches, waits, questions *limits.Pool
-	queue                            *limits.Queue
+	queue                            *limits.Queue // of questions
+	pending                          *limits.Pool
+	commands                         *limits.Queue
 	rate                             *limits.Rate
+	entities                         *limits.Quota // of a namespace
 }
+
+// Turns of commands: how long a client is remembered by the others, and after how long the turn of a command passes that the engine
+// has not answered, as while a partition has no owner.
+const (
+	othersFor  = 2 * time.Second
+	turnWithin = 100 * time.Millisecond
+)
 
 // microWorkers are how many reads of the micro service are under way at once.
 const microWorkers = 64
@@ -71,17 +88,18 @@ const microWorkers = 64
 // spareConnections are told that there are too many, instead of being closed.
 const spareConnections = 256
 
-func newLimiters(l Limits) *limiters {
+func newLimiters(l Limits, paces map[string]limits.Pace) *limiters {
 	b := &limiters{
 		conns: limits.NewPool("connections", l.Connections), watches: limits.NewPool("watches", l.Watches),
-		waits: limits.NewPool("waits", l.Waits), questions: limits.NewPool("questions", l.Questions), rate: limits.NewRate("rate", l.Rate, l.Burst),
+		waits: limits.NewPool("waits", l.Waits), questions: limits.NewPool("questions", l.Questions), pending: limits.NewPool("commands", l.Commands), rate: limits.NewRate("rate", limits.Pace{PerSecond: l.Rate, Burst: l.Burst}, paces),
 	}
-	b.queue = limits.NewQueue(b.questions, microWorkers)
+	b.queue = limits.NewQueue(b.questions, limits.Turns{All: microWorkers})
+	b.commands = limits.NewQueue(b.pending, limits.Turns{All: l.CommandsAtOnce, About: othersFor, Hold: turnWithin})
 	return b
 }
 
 func (b *limiters) counts(others []*limits.Pool) limits.Counts {
-	return limits.Counts{Pools: append([]*limits.Pool{b.conns, b.watches, b.waits, b.questions}, others...), Rates: []*limits.Rate{b.rate}}
+	return limits.Counts{Pools: append([]*limits.Pool{b.conns, b.watches, b.waits, b.questions, b.pending}, others...), Rates: []*limits.Rate{b.rate}, Quotas: []*limits.Quota{b.entities}}
 }
 
 // Listen bounds the connections of a listener. It goes below TLS: a handshake is one of them.
@@ -120,13 +138,31 @@ func (s *Server) paced(client string) *Problem {
 	if ok {
 		return nil
 	}
-	return problem(codeRateLimited, "this client asks more often than limits.rate allows; nothing was done").with("Retry-After", retryAfter(wait))
+	return problem(codeRateLimited, "this client asks more often than its rate (limits.rate, or its own) allows; nothing was done").with("Retry-After", retryAfter(wait))
 }
+
+// paces are those of clients that have one of their own.
+func (o *Options) paces() map[string]limits.Pace {
+	own := map[string]limits.Pace{}
+	for _, t := range o.Tokens {
+		if t.Rate > 0 {
+			own[tokenClient(t.Name)] = limits.Pace{PerSecond: t.Rate, Burst: t.Burst}
+		}
+	}
+	for _, u := range o.Users {
+		own[userClient(u.Account, u.Name)] = limits.Pace{PerSecond: u.Rate, Burst: u.Burst}
+	}
+	return own
+}
+
+func tokenClient(name string) string { return "token " + name }
+
+func userClient(account, user string) string { return "account " + account + " " + user }
 
 // client is who a request is counted with.
 func (q *request) client() string {
 	if q.who != anonymous {
-		return "token " + q.who.name
+		return tokenClient(q.who.name)
 	}
 	return "address " + limits.Client(q.r.RemoteAddr)
 }
@@ -157,7 +193,7 @@ func natsClient(r micro.Request) string {
 	if json.Unmarshal([]byte(nats.Header(r.Headers()).Get("Nats-Request-Info")), &info) != nil {
 		return "account"
 	}
-	return "account " + info.Account + " " + info.User
+	return userClient(info.Account, info.User)
 }
 
 // writeChunk is what has to be taken within the time of a write.

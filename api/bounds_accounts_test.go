@@ -37,6 +37,7 @@ func TestUsersOfNATSHaveSharesOfTheirOwn(t *testing.T) {
 			m, err := nc.RequestMsg(&nats.Msg{Subject: "instar.api.get.gadget.default.x", Header: header}, soon)
 			require.NoError(t, err)
 			require.Equal(t, want, string(m.Data))
+			require.Equal(t, want, "account "+user(name, map[bool]string{true: streams.RoleOperate, false: streams.RoleRead}[name == "ci"]).Account()+" "+name)
 		}
 		nc.Close()
 	}

@@ -207,7 +207,10 @@ func TestSharesOfClients(t *testing.T) {
 // A storm of commands of one token is stopped at the door: its rate reaches the stream, and others are served.
 func TestRates(t *testing.T) {
 	const each = 20
-	b := setup(t, func(o *api.Options) { o.Limits.Rate, o.Limits.Burst = 1, each })
+	b := setup(t, func(o *api.Options) {
+		o.Limits.Rate, o.Limits.Burst = 1, each
+		o.Tokens = append(slices.Clone(tokens), api.Token{Name: "fleet", Hash: api.HashToken("fleet-token"), Role: api.Operate, Namespace: "*", Rate: 1, Burst: 3 * each})
+	})
 	require.NoError(t, b.server.Micro(t.Context()))
 	before, begun := b.stored(), time.Now()
 	refused := 0
@@ -223,6 +226,13 @@ func TestRates(t *testing.T) {
 	require.LessOrEqual(t, reached, each+1+int(time.Since(begun)/time.Second))
 	require.LessOrEqual(t, int(b.stored()-before), 2*reached, "with what the engine of the test reports")
 	require.Equal(t, 200, b.post("/v1/gadgets/other/create?settle=10s", `{"spec":{"name":"x"}}`).StatusCode, "another token")
+	own := 0
+	for range 4 * each {
+		if b.get("/v1/gadgets/other", "Authorization", "Bearer fleet-token").StatusCode == 200 {
+			own++
+		}
+	}
+	require.InDelta(t, 3*each, own, 5, "a rate of its own")
 	require.Equal(t, 200, b.get("/livez", "Authorization", "").StatusCode)
 	require.Equal(t, 200, b.get("/docs", "Authorization", "").StatusCode)
 

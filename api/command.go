@@ -94,7 +94,7 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 		return q.rehearse(m, cmd)
 	}
 	if wait.not() && !q.answeredBefore(cmd) {
-		r, err := q.o.Commands.Send(q.ctx(), cmd)
+		r, err := q.sendInTurn(q.ctx(), q.client(), cmd)
 		if err != nil {
 			return storing(err)
 		}
@@ -207,7 +207,7 @@ func (q *request) expect(m *machines.Machine, command string) (string, *Problem)
 func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(q.ctx(), within)
 	defer cancel()
-	m, err := q.o.Commands.AskMsg(ctx, cmd)
+	m, err := q.askInTurn(ctx, q.client(), cmd, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func (s *Server) split(verb, subject string, last bool) (m *machines.Machine, ke
 	return m, rest, tail, nil
 }
 
-// microCommand stores a command and does not wait: the engine answers the requester.
+// microCommand checks a command, which is sent to the engine when its client's turn comes.
 func (s *Server) microCommand(r micro.Request) {
 	m, key, name, p := s.split("cmd", r.Subject(), true)
 	if p != nil {
@@ -172,7 +172,8 @@ func (s *Server) microCommand(r micro.Request) {
 		s.deny(r, problem(machines.CodeNotFound, "there is no such command here"))
 		return
 	}
-	if p := s.paced(natsClient(r)); p != nil {
+	client := natsClient(r)
+	if p := s.paced(client); p != nil {
 		s.deny(r, p)
 		return
 	}
@@ -194,14 +195,8 @@ func (s *Server) microCommand(r micro.Request) {
 		s.deny(r, p)
 		return
 	}
-	err := s.o.Commands.Start(cmd, r.Reply(), func(res streams.Result) {
-		defer panics.Recover(s.o.Log, "nats", "subject", r.Subject())
-		if res.Err != nil {
-			s.microFailed(r, storing(res.Err))
-		}
-	})
-	if err != nil {
-		s.microFailed(r, storing(err))
+	if err := s.microAsk(r, client, cmd); err != nil {
+		s.deny(r, tooMany(err, time.Second))
 	}
 }
 

@@ -39,6 +39,7 @@ type Options struct {
 	Outbox      Outbox             // nil offers none
 
 	Tokens []Token
+	Users  []User   // of NATS that have a rate of their own
 	Open   bool     // requests without a token are of "anonymous", who may do everything
 	Hosts  []string // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
 
@@ -136,6 +137,14 @@ type Token struct {
 	Hash      string // "sha256:" and the hash of the token in hex
 	Role      Role
 	Namespace string // the only one that it is good for, or "*"
+
+	Rate, Burst int // as in [Limits]; a rate of 0 is that of all
+}
+
+// User is a user of NATS as its server tells of it: see [Limits].
+type User struct {
+	Account, Name string
+	Rate, Burst   int
 }
 
 // HashToken is the Hash of a token.

@@ -57,6 +57,7 @@ const (
 	codeTimeout      = "operation-timeout"
 	codeQueueFull    = "queue-full"
 	codeRateLimited  = "rate-limited"
+	codeQuota        = "quota-exceeded"
 
 	codePreconditionRequired = "precondition-required"
 
@@ -69,6 +70,7 @@ var kinds = []kind{
 	{machines.CodeTransition, 409, "The state does not allow the command", "The entity has no edge for this command in its current state. Nothing changed.", "Look at currentState and allowedCommands. If the entity is on its way somewhere, wait for it (?settle=30s on the command before) and ask again."},
 	{machines.CodeGuard, 409, "A condition of the command does not hold", "The state takes this command, but only under a condition that does not hold now; the detail says which.", "Bring about what the detail asks for, then send the command again."},
 	{machines.CodeExists, 409, "The entity exists already", "A command that begins a life met an entity that is alive.", "Choose another id, or use the existing entity."},
+	{codeQuota, 409, "The namespace is full", "As many entities live in the namespace as may (limits.entitiesPerNamespace), and the command would begin one more. Nothing was stored.", "End what is not needed any more, or let an operator raise the limit."},
 	{machines.CodeNotFound, 404, "There is nothing here", "The path, the entity, the machine, the namespace or the dead letter does not exist, or is not yours to see.", "Check the path, the id and ?namespace=. A token of one namespace sees only that one."},
 	{machines.CodePrecondition, 412, "The entity has moved on", "If-Match names a revision that the entity is not at.", "Read the entity, decide again, and send the command with the new ETag."},
 	{codePreconditionRequired, 428, "If-Match is needed", "Commands to entities of this machine must say which revision they are about (http.requireIfMatch). Nothing was stored.", "Read the entity, decide, and send the command with its ETag as If-Match."},
@@ -90,9 +92,9 @@ var kinds = []kind{
 	{codeUnauthorized, 401, "A token is needed", "The request has no bearer token, or one that is not known.", "Send Authorization: Bearer <token>."},
 	{codeForbidden, 403, "This may not be done", "The role of the token is too small for this operation; or a server without tokens was asked under a foreign name, or by a page of another site.", "Use a token of the role that the detail names, or a loopback name; http.hosts allows other names."},
 	{codeTimeout, 504, "It was not reached in time", "The revision that minRevision asks for was not reached in time.", "Ask again; if it stays like this, look at /readyz?verbose for the lag of the index."},
-	{codeRateLimited, 429, "There are too many requests", "This client has as many connections, watches or waits as one may have, or asks more often than it may; or commands come faster than their stream takes them. Nothing was done, and no command was stored.", "Wait for Retry-After, then send it again, and fewer at once."},
+	{codeRateLimited, 429, "There are too many requests", "This client has as many connections, watches, waits or commands under way as one may have, or asks more often than it may; or commands come faster than their stream takes them. Nothing was done, and no command was stored.", "Wait for Retry-After, then send it again, and fewer at once."},
 	{codeQueueFull, 503, "There is no room for commands", "A limit of the NATS account or server keeps the stream of commands from growing. The command was not stored.", "Wait for Retry-After. An operator must make room or raise the limit."},
-	{codeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or all clients together have as many connections, watches or waits as there are. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
+	{codeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or all clients together have as many connections, watches, waits or commands under way as there are. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
 	{codeInternal, 500, "Something is wrong in the program", "An error that nobody expected. It is logged under the requestId.", "Tell an operator the requestId."},
 }
 

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -88,8 +89,9 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
-		limits: newLimiters(o.Limits), batches: make(chan struct{}, maxBatches),
+		limits: newLimiters(o.Limits, o.paces()), batches: make(chan struct{}, maxBatches),
 	}
+	s.limits.entities = limits.NewQuota("entities", o.Limits.Entities, s.fullest)
 	s.closing, s.close = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, err
@@ -283,6 +285,7 @@ func (s *Server) Close() error {
 	err := s.micro.Stop()
 	s.micro = nil
 	s.limits.queue.Wait()
+	s.limits.commands.Wait()
 	s.asked.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("api: cannot stop the micro service: %w", err)

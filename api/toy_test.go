@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +116,8 @@ type engine struct {
 	nc    *nats.Conn
 	names streams.Names
 	mute  func(command string) bool // such commands are taken and never answered
+	slow  atomic.Int64              // nanoseconds for each command
+	count atomic.Int64              // of the commands that were taken
 
 	mu       sync.Mutex
 	taken    int
@@ -174,6 +177,8 @@ func (e *engine) take(msg jetstream.Msg) {
 	defer e.mu.Unlock()
 	e.taken++
 	e.last = msg
+	e.count.Add(1)
+	time.Sleep(time.Duration(e.slow.Load()))
 	acked := true
 	defer func() {
 		if acked {

@@ -20,7 +20,7 @@ func (w *world) raw(cmd streams.Command) *nats.Msg {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	defer cancel()
-	m, err := w.Commands.AskMsg(ctx, cmd)
+	m, err := w.Commands.AskMsg(ctx, cmd, nil)
 	require.NoError(w.t, err)
 	return m
 }

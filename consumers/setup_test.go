@@ -109,7 +109,7 @@ func (w *world) ask(cmd streams.Command) machines.Answer {
 func (w *world) tryAsk(cmd streams.Command) (machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 	defer cancel()
-	m, err := w.Commands.AskMsg(ctx, cmd)
+	m, err := w.Commands.AskMsg(ctx, cmd, nil)
 	var a machines.Answer
 	if err == nil {
 		err = json.Unmarshal(m.Data, &a)

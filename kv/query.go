@@ -78,6 +78,21 @@ func (ix *Index) Counts(namespace string) map[string]int {
 	return counts
 }
 
+// CountsByNamespace is [Index.Counts] of every namespace that has items.
+func (ix *Index) CountsByNamespace() map[string]map[string]int {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	all := make(map[string]map[string]int, len(ix.table.spaces))
+	for namespace, sp := range ix.table.spaces {
+		counts := make(map[string]int, len(sp.states))
+		for s, n := range sp.states {
+			counts[s.name] = n
+		}
+		all[namespace] = counts
+	}
+	return all
+}
+
 // prefix is that of all keys that can match.
 func (q *Query) prefix() string {
 	switch {

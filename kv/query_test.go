@@ -228,6 +228,9 @@ func TestQueriesEqualBruteForce(t *testing.T) {
 			}
 			require.Equal(t, counts, ix.Counts(ns))
 			require.Equal(t, counts, built.Counts(ns))
+			if of, there := ix.CountsByNamespace()[ns]; there || ns != "" && len(counts) > 0 {
+				require.Equal(t, counts, of)
+			}
 		}
 		require.Equal(t, len(model), ix.Len())
 		for _, key := range someKeys {

@@ -31,12 +31,12 @@ func (a *account) readers() bool { return a.name == readersAccount }
 // accountOf gives a user the account that it is in; nil is the control plane's.
 func accountOf(u User, n Names) *account {
 	ask := []string{n.API("get", ">"), n.API("list", ">"), n.API("discover", ">"), "$SRV.>"}
-	a := &account{name: "USER_" + u.Name, send: ask, hear: []string{n.join("evt", ">"), n.join("live", ">")}, users: []User{u}}
+	a := &account{name: u.Account(), send: ask, hear: []string{n.join("evt", ">"), n.join("live", ">")}, users: []User{u}}
 	switch u.Role {
 	case RoleAdmin:
 		return nil
 	case RoleRead:
-		a.name, a.send, a.hear = readersAccount, append(ask, copyFlow, copyReset), append(a.hear, n.join("hb", ">"), n.Copy(">"))
+		a.send, a.hear = append(ask, copyFlow, copyReset), append(a.hear, n.join("hb", ">"), n.Copy(">"))
 	case RoleOperate:
 		a.send = append(ask, n.API("cmd", ">"), n.join("hb", ">"), n.join("ack", ">"))
 	case RoleWork:

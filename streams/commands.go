@@ -152,21 +152,27 @@ func (c *Commands) Send(ctx context.Context, cmd Command) (Result, error) {
 // Ask stores a command and waits for the engine's answer, in the form that the engine writes it. When ctx ends after
 // the command was stored, the error is an [*AcceptedError].
 func (c *Commands) Ask(ctx context.Context, cmd Command) ([]byte, error) {
-	m, err := c.AskMsg(ctx, cmd)
+	m, err := c.AskMsg(ctx, cmd, nil)
 	if err != nil {
 		return nil, err
 	}
 	return m.Data, nil
 }
 
-// AskMsg is [Commands.Ask] with the headers of the answer (see [Replayed]).
-func (c *Commands) AskMsg(ctx context.Context, cmd Command) (*nats.Msg, error) {
+// AskMsg is [Commands.Ask] with the headers of the answer (see [Replayed]). told, if it is not nil, is called once when the stream
+// has taken the command or not; it must not block. It is not called when the error is that the command cannot be sent.
+func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (*nats.Msg, error) {
 	token := strconv.FormatUint(c.next.Add(1), 36)
 	answer := make(chan *nats.Msg, 1)
 	c.waiters.Store(token, answer)
 	defer c.waiters.Delete(token)
 	stored := make(chan Result, 1)
-	if err := c.Start(cmd, c.inbox+token, func(r Result) { stored <- r }); err != nil {
+	if err := c.Start(cmd, c.inbox+token, func(r Result) {
+		if told != nil {
+			told(r)
+		}
+		stored <- r
+	}); err != nil {
 		return nil, err
 	}
 	var seq uint64

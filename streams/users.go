@@ -28,6 +28,31 @@ type User struct {
 	Role      string   `koanf:"role"`
 	Publish   []string `koanf:"publish"`
 	Subscribe []string `koanf:"subscribe"`
+
+	// Requests a second to the micro service, instead of that of all clients, which 0 is; and how many of these at once after a silence, where
+	// 0 is as many as in a second. The control plane counts them: the server itself does not.
+	Rate  int `koanf:"rate"`
+	Burst int `koanf:"burst"`
+}
+
+// Account is the name of the account that a user who is not RoleAdmin is in. The server tells it, with the name, of each request to the
+// micro service.
+func (u User) Account() string {
+	if u.Role == RoleRead {
+		return readersAccount
+	}
+	return "USER_" + u.Name
+}
+
+// CheckRate says what is wrong with a rate of one client, or nil.
+func CheckRate(perSecond, burst int) error {
+	switch {
+	case perSecond < 0 || burst < 0:
+		return fmt.Errorf("rate and burst must not be negative; a rate of 0 is limits.rate")
+	case burst > 0 && perSecond == 0:
+		return fmt.Errorf("burst is for rate, which is not set")
+	}
+	return nil
 }
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -46,8 +71,13 @@ func (u User) Check(names Names) error {
 		return fmt.Errorf("needs a role, or publish and subscribe")
 	case u.Role == "" && len(u.Publish) == 0:
 		return fmt.Errorf("has subscribe without publish, and an empty list is everything to NATS: name what it may publish to, too")
+	case u.Role == RoleAdmin && u.Rate > 0:
+		return fmt.Errorf("has a rate, but clients of the role admin are told apart by their connections, and not by their user: leave it out")
 	case u.Role == "" && len(u.Subscribe) == 0:
 		return fmt.Errorf("has publish without subscribe, and an empty list is everything to NATS: name what it may subscribe to, too")
+	}
+	if err := CheckRate(u.Rate, u.Burst); err != nil {
+		return err
 	}
 	for _, s := range u.Publish {
 		if why := names.sendable(s); why != "" {

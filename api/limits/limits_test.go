@@ -61,8 +61,8 @@ func TestRate(t *testing.T) {
 	var none *limits.Rate
 	_, ok := none.Allow("a")
 	require.True(t, ok)
-	require.Nil(t, limits.NewRate("off", 0, 5))
-	r := limits.NewRate("slow", 1, 3)
+	require.Nil(t, limits.NewRate("off", limits.Pace{Burst: 5}, nil))
+	r := limits.NewRate("slow", limits.Pace{PerSecond: 1, Burst: 3}, map[string]limits.Pace{"many": {PerSecond: 1, Burst: 50}, "any": {}})
 	allowed := 0
 	for range 100 {
 		wait, ok := r.Allow("a")
@@ -81,12 +81,25 @@ func TestRate(t *testing.T) {
 	}
 	_, ok = r.Allow("a")
 	require.False(t, ok, "who has asked much is not forgotten")
+	count := func(r *limits.Rate, client string) (n int) {
+		for range 100 {
+			if _, ok := r.Allow(client); ok {
+				n++
+			}
+		}
+		return n
+	}
+	require.InDelta(t, 50, count(r, "many"), 5)
+	require.Equal(t, 100, count(r, "any"))
+	few := limits.NewRate("own", limits.Pace{}, map[string]limits.Pace{"few": {PerSecond: 2}})
+	require.InDelta(t, 2, count(few, "few"), 2)
+	require.Equal(t, 100, count(few, "others"))
 }
 
 // One client has much to do, and the one worker there is has begun with it. Another client is next all the same.
 func TestClientsTakeTurns(t *testing.T) {
 	t.Parallel()
-	q := limits.NewQueue(limits.NewPool("jobs", limits.Bound{All: 20, Each: 12}), 1)
+	q := limits.NewQueue(limits.NewPool("jobs", limits.Bound{All: 20, Each: 12}), limits.Turns{All: 1})
 	var mu sync.Mutex
 	var order []string
 	begun, goOn := make(chan struct{}), make(chan struct{})

@@ -2,16 +2,17 @@ package limits
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Counts are the metrics of pools and rates.
+// Counts are the metrics of pools, rates and quotas. Rates and quotas that are nil are left out.
 type Counts struct {
-	Pools []*Pool
-	Rates []*Rate // nil ones are left out
+	Pools  []*Pool
+	Rates  []*Rate
+	Quotas []*Quota
 }
 
 var (
-	heldDesc    = prometheus.NewDesc("instar_limit_held", "Places that are taken.", []string{"limit"}, nil)
+	heldDesc    = prometheus.NewDesc("instar_limit_held", "Places that are taken; of entities, in the namespace that has most.", []string{"limit"}, nil)
 	boundDesc   = prometheus.NewDesc("instar_limit_bound", "Places that there are; none is shown where there is no bound.", []string{"limit"}, nil)
-	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "What was refused, because all clients together or the one had or asked too much.", []string{"limit", "of"}, nil)
+	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "What was refused, because all clients together, the one, or the owner of what was asked for had or asked too much.", []string{"limit", "of"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -34,6 +35,13 @@ func (c Counts) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range c.Rates {
 		if r != nil {
 			ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(r.refused.Load()), r.name, "client")
+		}
+	}
+	for _, q := range c.Quotas {
+		if q != nil {
+			ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(q.most()), q.name)
+			ch <- prometheus.MustNewConstMetric(boundDesc, prometheus.GaugeValue, float64(q.bound), q.name)
+			ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(q.refused.Load()), q.name, "owner")
 		}
 	}
 }

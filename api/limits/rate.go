@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,9 +12,9 @@ import (
 // Rate bounds how often a client may ask: so many times a second, and so many at once after it was silent. It is safe for
 // concurrent use; nil allows everything.
 type Rate struct {
-	name  string
-	limit rate.Limit
-	burst int
+	name string
+	all  Pace
+	own  map[string]Pace
 
 	mu    sync.Mutex
 	of    map[string]*rate.Limiter
@@ -22,18 +23,18 @@ type Rate struct {
 	refused atomic.Uint64
 }
 
+// Pace is how often one client may ask: so many times a second, which 0 does not bound, and so many at once after a silence, where 0 is
+// as many as in a second.
+type Pace struct{ PerSecond, Burst int }
+
 const sweepFrom = 1024
 
-// NewRate allows a client so many requests a second, after a silence burst at once, by default as many as in a second.
-// A rate of 0 is no limit: then it is nil.
-func NewRate(name string, perSecond, burst int) *Rate {
-	if perSecond <= 0 {
+// NewRate allows every client this pace, but for those that have one of their own. Where nobody is bounded it is nil.
+func NewRate(name string, all Pace, own map[string]Pace) *Rate {
+	if all.PerSecond <= 0 && len(own) == 0 {
 		return nil
 	}
-	if burst <= 0 {
-		burst = perSecond
-	}
-	return &Rate{name: name, limit: rate.Limit(perSecond), burst: burst, of: map[string]*rate.Limiter{}, sweep: sweepFrom}
+	return &Rate{name: name, all: all, own: own, of: map[string]*rate.Limiter{}, sweep: sweepFrom}
 }
 
 // Allow takes one request of a client, or says how long to wait for the next one.
@@ -41,7 +42,11 @@ func (r *Rate) Allow(client string) (wait time.Duration, ok bool) {
 	if r == nil {
 		return 0, true
 	}
-	one := r.limiter(client).Reserve()
+	limiter := r.limiter(client)
+	if limiter == nil {
+		return 0, true
+	}
+	one := limiter.Reserve()
 	if wait = one.Delay(); wait == 0 {
 		return 0, true
 	}
@@ -50,7 +55,15 @@ func (r *Rate) Allow(client string) (wait time.Duration, ok bool) {
 	return wait, false
 }
 
+// limiter is that of a client; nil is for one that is not bounded.
 func (r *Rate) limiter(client string) *rate.Limiter {
+	pace, own := r.own[client]
+	if !own {
+		pace = r.all
+	}
+	if pace.PerSecond <= 0 {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.of[client]
@@ -59,13 +72,13 @@ func (r *Rate) limiter(client string) *rate.Limiter {
 	}
 	if len(r.of) >= r.sweep {
 		for c, l := range r.of {
-			if l.Tokens() >= float64(r.burst) {
+			if l.Tokens() >= float64(l.Burst()) {
 				delete(r.of, c)
 			}
 		}
 		r.sweep = max(sweepFrom, 2*len(r.of))
 	}
-	one = rate.NewLimiter(r.limit, r.burst)
+	one = rate.NewLimiter(rate.Limit(pace.PerSecond), cmp.Or(pace.Burst, pace.PerSecond))
 	r.of[client] = one
 	return one
 }

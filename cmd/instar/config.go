@@ -164,6 +164,8 @@ type Token struct {
 	Hash      string `koanf:"hash"` // "sha256:" and 64 hex digits
 	Role      string `koanf:"role"`
 	Namespace string `koanf:"namespace"` // the only one that it is good for; * for all, which [Load] also makes of none
+	Rate      int    `koanf:"rate"`      // requests a second, instead of [Limits].Rate; 0 is that one
+	Burst     int    `koanf:"burst"`     // of these, at once after a silence; 0 is as many as in a second
 }
 
 // The roles of a [Token]; each may do what the one before may.

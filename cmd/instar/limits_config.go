@@ -18,16 +18,21 @@ type Limits struct {
 	WatchesPerClient     int `koanf:"watchesPerClient"`
 	Waits                int `koanf:"waits"`
 	WaitsPerClient       int `koanf:"waitsPerClient"`
+	Commands             int `koanf:"commands"`
+	CommandsPerClient    int `koanf:"commandsPerClient"`
+	CommandsAtOnce       int `koanf:"commandsAtOnce"`
 	Questions            int `koanf:"questions"`
 	QuestionsPerClient   int `koanf:"questionsPerClient"`
 	Rate                 int `koanf:"rate"`
 	Burst                int `koanf:"burst"`
+	EntitiesPerNamespace int `koanf:"entitiesPerNamespace"`
 }
 
 func defaultLimits() Limits {
 	d := api.DefaultLimits
 	return Limits{
-		d.Connections.All, d.Connections.Each, d.Watches.All, d.Watches.Each, d.Waits.All, d.Waits.Each, d.Questions.All, d.Questions.Each, d.Rate, d.Burst,
+		d.Connections.All, d.Connections.Each, d.Watches.All, d.Watches.Each, d.Waits.All, d.Waits.Each, d.Commands.All, d.Commands.Each, d.CommandsAtOnce,
+		d.Questions.All, d.Questions.Each, d.Rate, d.Burst, d.Entities,
 	}
 }
 
@@ -35,7 +40,8 @@ func (l Limits) validate() error {
 	var errs []error
 	for key, n := range map[string]int{
 		"connections": l.Connections, "connectionsPerClient": l.ConnectionsPerClient, "watches": l.Watches, "watchesPerClient": l.WatchesPerClient, "waits": l.Waits,
-		"waitsPerClient": l.WaitsPerClient, "questions": l.Questions, "questionsPerClient": l.QuestionsPerClient, "rate": l.Rate, "burst": l.Burst,
+		"waitsPerClient": l.WaitsPerClient, "commands": l.Commands, "commandsPerClient": l.CommandsPerClient, "commandsAtOnce": l.CommandsAtOnce,
+		"entitiesPerNamespace": l.EntitiesPerNamespace, "questions": l.Questions, "questionsPerClient": l.QuestionsPerClient, "rate": l.Rate, "burst": l.Burst,
 	} {
 		if n < 0 {
 			errs = append(errs, fmt.Errorf("limits.%s: %d is negative; 0 is no limit", key, n))
@@ -55,7 +61,8 @@ func (l Limits) of(files uint64) api.Limits {
 	}
 	return api.Limits{
 		Connections: conns, Watches: limits.Bound{All: l.Watches, Each: l.WatchesPerClient}, Waits: limits.Bound{All: l.Waits, Each: l.WaitsPerClient},
-		Questions: limits.Bound{All: l.Questions, Each: l.QuestionsPerClient}, Rate: l.Rate, Burst: l.Burst,
+		Commands: limits.Bound{All: l.Commands, Each: l.CommandsPerClient}, CommandsAtOnce: l.CommandsAtOnce,
+		Questions: limits.Bound{All: l.Questions, Each: l.QuestionsPerClient}, Rate: l.Rate, Burst: l.Burst, Entities: l.EntitiesPerNamespace,
 	}
 }
 
@@ -70,7 +77,7 @@ func (a *app) tellLimits(l api.Limits) {
 	if configured := a.cfg.Limits.Connections; l.Connections.All > 0 && (configured == 0 || l.Connections.All < configured) {
 		connections += ", as many as the limit of open files leaves"
 	}
-	a.log.Info("limits", "connections", connections, "watches", watches, "waits", l.Waits.All, "questions over NATS", l.Questions.All, "requests per second of a client", l.Rate)
+	a.log.Info("limits", "connections", connections, "watches", watches, "waits", l.Waits.All, "commands", l.Commands.All, "questions over NATS", l.Questions.All, "requests per second of a client", l.Rate)
 }
 
 // least is the smaller of two bounds, of which 0 is none.

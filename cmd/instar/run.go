@@ -301,7 +301,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Outbox:      a.outbox,
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
-		Tokens: a.tokens(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
+		Tokens: a.tokens(), Users: a.users(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
 		Admit: a.admit, Limits: bounds, Timeouts: a.cfg.HTTP.timeouts(), Pools: []*limits.Pool{a.dnsConns, a.xdsConns},
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),

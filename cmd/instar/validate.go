@@ -154,6 +154,9 @@ func (a Auth) validate() error {
 		if t.Namespace != allNamespaces && !label.MatchString(t.Namespace) {
 			errs = append(errs, fmt.Errorf("%s.namespace: %q is neither a DNS label nor *", at, t.Namespace))
 		}
+		if err := streams.CheckRate(t.Rate, t.Burst); err != nil {
+			errs = append(errs, fmt.Errorf("%s.rate: %w", at, err))
+		}
 	}
 	return errors.Join(errs...)
 }

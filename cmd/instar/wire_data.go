@@ -62,9 +62,20 @@ func (d data) close() error { return d.lock.Close() }
 func (a *app) tokens() []api.Token {
 	tokens := make([]api.Token, len(a.cfg.Auth.Tokens))
 	for i, t := range a.cfg.Auth.Tokens {
-		tokens[i] = api.Token{Name: t.Name, Hash: t.Hash, Role: api.Role(t.Role), Namespace: t.Namespace}
+		tokens[i] = api.Token{Name: t.Name, Hash: t.Hash, Role: api.Role(t.Role), Namespace: t.Namespace, Rate: t.Rate, Burst: t.Burst}
 	}
 	return tokens
+}
+
+// users are those of the embedded listener that have a rate of their own.
+func (a *app) users() []api.User {
+	var users []api.User
+	for _, u := range a.cfg.NATS.Users {
+		if u.Rate > 0 {
+			users = append(users, api.User{Account: u.Account(), Name: u.Name, Rate: u.Rate, Burst: u.Burst})
+		}
+	}
+	return users
 }
 
 // checks are what readiness is made of.

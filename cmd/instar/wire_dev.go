@@ -30,7 +30,7 @@ func (a *app) startSample(ctx context.Context) error {
 	defer cancel()
 	m, err := a.deps.Commands.AskMsg(ctx, streams.Command{
 		Machine: "service", Key: machines.Key("default", "", sampleID), Name: service.CommandCreate, ID: "sample", Actor: "instar dev", Reason: "the sample service", Body: body,
-	})
+	}, nil)
 	if err != nil {
 		return fmt.Errorf("cannot ask for the sample service: %w", err)
 	}

@@ -1,0 +1,144 @@
+package limits_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api/limits"
+)
+
+// stage begins what clients ask for, and ends what is under way of them.
+type stage struct {
+	t     *testing.T
+	q     *limits.Queue
+	mu    sync.Mutex // a turn passes beside the test
+	under map[string][]func()
+}
+
+func on(t *testing.T, turns limits.Turns) *stage {
+	return &stage{t: t, q: limits.NewQueue(limits.NewPool("commands", limits.Bound{}), turns), under: map[string][]func(){}}
+}
+
+func (s *stage) ask(client string, n int) {
+	for range n {
+		require.NoError(s.t, s.q.Begin(client, func(end func()) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.under[client] = append(s.under[client], end)
+		}))
+	}
+}
+
+func (s *stage) end(client string, n int) {
+	for range n {
+		s.mu.Lock()
+		end := s.under[client][0]
+		s.under[client] = s.under[client][1:]
+		s.mu.Unlock()
+		end()
+		end() // once
+	}
+}
+
+func (s *stage) has(a, b int) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Equal(s.t, []int{a, b}, []int{len(s.under["a"]), len(s.under["b"])})
+}
+
+// A client that is alone has all turns. Another one is next as soon as one of them ends, and from then on finds no more before it
+// than it has itself, until it was away for a while.
+func TestAClientLeavesOthersRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := on(t, limits.Turns{All: 10, About: 2 * time.Second})
+		s.ask("a", 200)
+		s.has(10, 0)
+		s.ask("b", 1)
+		s.end("a", 1)
+		s.has(9, 1)
+		s.end("a", 8)
+		s.has(1, 1)
+		s.end("a", 1)
+		s.has(1, 1)
+		s.end("b", 1)
+		s.end("a", 5)
+		s.has(1, 0)
+		s.ask("b", 3)
+		s.has(1, 3)
+		s.end("a", 1)
+		s.has(3, 3)
+		s.end("b", 3)
+		time.Sleep(1900 * time.Millisecond)
+		s.end("a", 3)
+		s.has(3, 0)
+		time.Sleep(2 * time.Second)
+		s.ask("a", 1)
+		s.end("a", 3)
+		s.has(3, 0) // for as long again at most
+		time.Sleep(2 * time.Second)
+		s.ask("a", 1)
+		s.has(10, 0)
+	})
+}
+
+func TestClientsWithMuchShareAllTurns(t *testing.T) {
+	t.Parallel()
+	s := on(t, limits.Turns{All: 10, About: 2 * time.Second})
+	s.ask("a", 50)
+	s.ask("b", 50)
+	s.end("a", 10)
+	s.has(5, 5)
+	free := on(t, limits.Turns{About: time.Second})
+	free.ask("a", 50)
+	free.ask("b", 1)
+	free.has(50, 1)
+}
+
+// What hangs keeps nobody from a turn, and gives none back when it ends.
+func TestATurnPasses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := on(t, limits.Turns{All: 1, Hold: 100 * time.Millisecond})
+		s.ask("a", 1)
+		s.ask("b", 2)
+		s.has(1, 0)
+		time.Sleep(99 * time.Millisecond)
+		s.has(1, 0)
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		s.has(1, 1)
+		s.end("a", 1)
+		s.has(0, 1)
+		s.end("b", 1)
+		s.has(0, 1)
+	})
+}
+
+func TestAGivenUpTurnIsPassedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := limits.NewQueue(limits.NewPool("commands", limits.Bound{Each: 1}), limits.Turns{All: 1})
+		leave, err := q.Take(t.Context(), "a")
+		require.NoError(t, err)
+		var full *limits.Full
+		_, err = q.Take(t.Context(), "a")
+		require.ErrorAs(t, err, &full)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = q.Take(ctx, "b")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		leave()
+		leave()
+		synctest.Wait()
+		leave, err = q.Take(t.Context(), "b")
+		require.NoError(t, err)
+		leave()
+	})
+}

@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/streams"
+)
+
+// askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [streams.Commands.AskMsg]
+// does. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
+// can tell them apart any more: in the stream, and in the partitions of the engine.
+func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Command, told func(streams.Result)) (*nats.Msg, error) {
+	leave, err := s.turn(ctx, client, cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return s.o.Commands.AskMsg(ctx, cmd, told)
+}
+
+// sendInTurn returns when the command is stored. Its turn lasts until the engine has answered all the same.
+func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Command) (streams.Result, error) {
+	leave, err := s.turn(ctx, client, cmd)
+	if err != nil {
+		return streams.Result{}, err
+	}
+	stored := make(chan streams.Result, 2)
+	go func() {
+		defer leave()
+		ctx, cancel := context.WithTimeout(s.closing, s.o.AnswerWithin)
+		defer cancel()
+		if _, err := s.o.Commands.AskMsg(ctx, cmd, func(r streams.Result) { stored <- r }); err != nil {
+			stored <- streams.Result{Err: err} // the first one counts
+		}
+	}()
+	select {
+	case r := <-stored:
+		return r, r.Err
+	case <-ctx.Done():
+		return streams.Result{}, errors.Join(streams.ErrUnanswered, ctx.Err())
+	}
+}
+
+// turn waits for the client's turn. Only then it is asked whether there is room for what the command begins: of those that waited others
+// were first.
+func (s *Server) turn(ctx context.Context, client string, cmd streams.Command) (leave func(), err error) {
+	if leave, err = s.limits.commands.Take(ctx, client); err != nil {
+		return nil, noTurn(err)
+	}
+	if p := s.room(ctx, cmd); p != nil {
+		leave()
+		return nil, p
+	}
+	return leave, nil
+}
+
+// noTurn says why a command had none: for certain, it was not stored.
+func noTurn(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return unavailable("the turn of this client did not come in time; the command was not stored")
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return tooMany(err, time.Second)
+}
+
+// lastAnswers is how long a server that is being closed waits for the answers to commands over NATS.
+const lastAnswers = time.Second
+
+// microAsk passes on what the engine answers to a command over NATS.
+func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) error {
+	return s.limits.commands.Do(client, func() {
+		defer panics.Recover(s.o.Log, "nats", "subject", r.Subject())
+		ctx, cancel := context.WithTimeout(context.Background(), s.o.AnswerWithin)
+		defer cancel()
+		defer context.AfterFunc(s.closing, func() { time.AfterFunc(lastAnswers, cancel) })()
+		if p := s.room(ctx, cmd); p != nil {
+			s.deny(r, p)
+			return
+		}
+		m, err := s.o.Commands.AskMsg(ctx, cmd, nil)
+		var accepted *streams.AcceptedError
+		switch {
+		case errors.As(err, &accepted): // silence, as of whoever is still at it
+		case err != nil:
+			s.microFailed(r, storing(err))
+		default:
+			s.reply(r, &nats.Msg{Header: m.Header, Data: m.Data})
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/api"
+)
+
+// Commands that one client sends without waiting for what comes of them wait for themselves at the door, while there is another client:
+// not before the commands of that one in the stream, where nobody can tell them apart. All of them are stored and answered in the end.
+func TestAStormWaitsForItself(t *testing.T) {
+	const storm, spec = 100, `{"spec":{"name":"x","hold":true}}`
+	b := setup(t, func(o *api.Options) { o.Limits = api.DefaultLimits })
+	require.NoError(t, b.server.Micro(t.Context()))
+	b.ready("mine")
+	b.engine.slow.Store(int64(8 * time.Millisecond))
+	// waited is for how many commands the other client waits at most, its own included, while a storm lasts.
+	waited := func(begin func(*sync.WaitGroup)) (most int64) {
+		touch := func() int64 {
+			before := b.engine.count.Load()
+			require.Equal(t, http.StatusOK, b.post("/v1/gadgets/mine/touch", "").StatusCode)
+			return b.engine.count.Load() - before
+		}
+		touch()
+		var sent sync.WaitGroup
+		begin(&sent)
+		ended := make(chan struct{})
+		go func() { sent.Wait(); close(ended) }()
+		for {
+			most = max(most, touch())
+			select {
+			case <-ended:
+				return most
+			default:
+			}
+		}
+	}
+	require.Less(t, waited(func(sent *sync.WaitGroup) {
+		for i := range 5 {
+			sent.Go(func() {
+				for j := range storm / 5 {
+					a := b.post(fmt.Sprintf("/v1/gadgets/s%d-%d/create", i, j), spec, "Authorization", "Bearer operate-token", "Prefer", "respond-async")
+					require.Equal(t, http.StatusAccepted, a.StatusCode)
+				}
+			})
+		}
+	}), int64(storm/4), "over HTTP")
+
+	answers, err := b.nc.SubscribeSync("_INBOX.storm.*")
+	require.NoError(t, err)
+	require.Less(t, waited(func(sent *sync.WaitGroup) {
+		for i := range storm {
+			require.NoError(t, b.nc.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("instar.api.cmd.gadget.default.n%d.create", i), Reply: fmt.Sprint("_INBOX.storm.", i), Data: []byte(spec)}))
+		}
+		sent.Go(func() {
+			for range storm {
+				m, err := answers.NextMsg(2 * soon)
+				require.NoError(t, err)
+				require.Empty(t, m.Header.Get(micro.ErrorCodeHeader))
+				require.Contains(t, string(m.Data), `"applied"`)
+			}
+		})
+	}), int64(storm/4), "over NATS")
+}
