@@ -285,6 +285,7 @@ func (s *Server) Close() error {
 	err := s.micro.Stop()
 	s.micro = nil
 	s.limits.queue.Wait()
+	s.limits.commands.Release()
 	s.limits.commands.Wait()
 	s.asked.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -78,6 +78,10 @@ const lastAnswers = time.Second
 func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) error {
 	return s.limits.commands.Do(client, func() {
 		defer panics.Recover(s.o.Log, "nats", "subject", r.Subject())
+		if s.closing.Err() != nil {
+			s.deny(r, unavailable("this server stops; the command was not stored"))
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.o.AnswerWithin)
 		defer cancel()
 		defer context.AfterFunc(s.closing, func() { time.AfterFunc(lastAnswers, cancel) })()

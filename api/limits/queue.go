@@ -14,7 +14,8 @@ type Queue struct {
 	now   func() time.Time
 
 	mu      sync.Mutex
-	held    int // turns
+	free    bool // everything begins at once
+	held    int  // turns
 	waiting int
 	of      map[string]*line
 	next    []string // clients that may begin something, in turn
@@ -136,6 +137,16 @@ func (q *Queue) Do(client string, job func()) error {
 	return err
 }
 
+// Release begins all that waits, and from then on everything at once: so that what waits can end.
+func (q *Queue) Release() {
+	q.mu.Lock()
+	q.free = true
+	for client, l := range q.of {
+		q.list(client, l)
+	}
+	q.dispatch()
+}
+
 // Wait returns when no job of [Queue.Do] waits and none is under way.
 func (q *Queue) Wait() { q.work.Wait() }
 
@@ -155,7 +166,7 @@ func (q *Queue) note(client string, l *line) {
 
 // may reports whether a client may have another turn beside those that it has.
 func (q *Queue) may(client string, l *line) bool {
-	if l.held == 0 || q.turns.About == 0 || q.turns.All == 0 {
+	if l.held == 0 || q.free || q.turns.About == 0 || q.turns.All == 0 {
 		return true
 	}
 	others := max(q.held+q.waiting-l.held-len(l.waiting), q.lately[0].besides(client), q.lately[1].besides(client))
@@ -173,7 +184,7 @@ func (q *Queue) list(client string, l *line) {
 // dispatch begins what may begin. It is called with the lock held, and gives it back.
 func (q *Queue) dispatch() {
 	var begun []func()
-	for (q.turns.All == 0 || q.held < q.turns.All) && len(q.next) > 0 {
+	for (q.free || q.turns.All == 0 || q.held < q.turns.All) && len(q.next) > 0 {
 		client := q.next[0]
 		q.next = q.next[1:]
 		l := q.of[client]
