@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +56,20 @@ func TestAnOutboxHasOneName(t *testing.T) {
 		require.Equal(t, words(0, 21), s.numbered("o-1"))
 		require.ErrorIs(t, s.relay(mode, named).Run(s.ctx), errNamed)
 	})
+}
+
+// Postgres cuts names after 63 bytes: two sources whose names begin alike would read one slot, and each lose what the other has read.
+func TestSourcesWithLongNamesHaveSlotsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 60)
+	seen := map[string]bool{}
+	for _, name := range []string{"orders", "orders-eu", strings.Repeat("b", 49), strings.Repeat("b", 50), long + "-eu", long + "-us", long + "eu"} {
+		slot := Slot(outbox.Config{Name: name})
+		require.LessOrEqual(t, len(slot), 63)
+		require.Regexp(t, `^[a-z0-9_]+$`, slot)
+		require.False(t, seen[slot], slot)
+		seen[slot] = true
+	}
+	require.True(t, seen["instar_outbox_orders_eu"] && seen["instar_outbox_"+strings.Repeat("b", 49)])
+	require.Equal(t, "mine", Slot(outbox.Config{Name: long, Slot: "mine"}))
 }

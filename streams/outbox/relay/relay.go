@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -377,12 +376,4 @@ func (r *Relay) at(point string) {
 	if r.hook != nil {
 		r.hook(point)
 	}
-}
-
-// Slot is the name of the replication slot of a source in mode wal.
-func Slot(c outbox.Config) string {
-	if c.Slot != "" {
-		return c.Slot
-	}
-	return "instar_outbox_" + strings.ReplaceAll(c.Name, "-", "_")
 }

@@ -2,9 +2,11 @@ package relay
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +16,23 @@ import (
 
 	"github.com/bcc94042/instar/streams/outbox"
 )
+
+// longestName is how many bytes a name has in Postgres, which cuts longer ones without an error.
+const longestName = 63
+
+// Slot is the name of the replication slot of a source in mode wal. Where it would be cut, and be that of another source with the same
+// beginning, it ends with a digest of the source's name.
+func Slot(c outbox.Config) string {
+	if c.Slot != "" {
+		return c.Slot
+	}
+	name := "instar_outbox_" + strings.ReplaceAll(c.Name, "-", "_")
+	if len(name) <= longestName {
+		return name
+	}
+	digest := fmt.Sprintf("_%x", sha256.Sum256([]byte(c.Name)))[:17]
+	return name[:longestName-len(digest)] + digest
+}
 
 // publication is what pgoutput has to be asked for: one of no table, because events are emitted.
 func publication(c outbox.Config) string { return c.Slot + "_none" }
