@@ -243,10 +243,10 @@ func parseReply(s string) (sseq, dseq uint64, at int64, pending uint64, ok bool)
 			if s[i] < '0' || s[i] > '9' {
 				return 0, 0, 0, 0, false
 			}
-			n[k] = n[k]*10 + uint64(s[i]-'0')
+			n[k] = n[k]*10 + uint64(s[i]-'0') // #nosec G602 -- k is below four
 		}
 	}
-	return n[0], n[1], int64(n[2]), n[3], field >= first+3
+	return n[0], n[1], int64(n[2]), n[3], field >= first+3 // #nosec G602 -- it has four
 }
 
 // backoff waits longer from one failure to the next, and never as long as another process does.

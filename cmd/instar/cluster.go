@@ -171,7 +171,7 @@ func (d *devCluster) start(i int) (*exec.Cmd, error) {
 	for j := range members {
 		routes = append(routes, "nats://"+loopbackPort(d.nats+2000+j))
 	}
-	c := exec.Command(self, "serve", "--node", d.name(i), "--data", filepath.Join(d.data, d.name(i)), "--http", loopbackPort(d.http+i), "--nats", loopbackPort(d.nats+i),
+	c := exec.Command(self, "serve", "--node", d.name(i), "--data", filepath.Join(d.data, d.name(i)), "--http", loopbackPort(d.http+i), "--nats", loopbackPort(d.nats+i), // #nosec G204 -- this program
 		"--cluster", "dev", "--cluster-listen", loopbackPort(d.nats+2000+i), "--cluster-routes", strings.Join(routes, ","), "--durability", d.durability, "--gateway", d.gateway, "--insecure")
 	c.Stdout, c.Stderr = log, log
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

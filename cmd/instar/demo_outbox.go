@@ -108,7 +108,8 @@ func (d *outboxDemo) setup(ctx context.Context) error {
 		return err
 	}
 	d.dir = dir
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // Postgres does not run as root; what is below is closed
+	// #nosec G302 -- Postgres does not run as root; what is below is closed
+	if err := os.Chmod(dir, 0o711); err != nil {
 		return err
 	}
 	if d.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Config: map[string]string{"max_connections": "50"}}); err != nil {

@@ -30,7 +30,7 @@ func (p *demoProcess) start() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, p.args...) //nolint:gosec // this program
+	cmd := exec.Command(self, p.args...) // #nosec G204 -- this program
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent
 	pdeathsig.Set(cmd.SysProcAttr, syscall.SIGKILL)

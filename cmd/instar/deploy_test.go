@@ -90,3 +90,15 @@ func TestDocumentsSayWhatIntervalSurvives(t *testing.T) {
 		require.Contains(t, string(text), says, file)
 	}
 }
+
+// Nothing of another image is in the one that runs, but certificates, and whoever runs it is not root.
+func TestTheImageHasNothingBesideTheProgram(t *testing.T) {
+	t.Parallel()
+	build, image, ok := strings.Cut(deployed(t, "Dockerfile"), "\nFROM scratch\n")
+	require.True(t, ok)
+	require.Contains(t, build, "\nARG GO=golang:1.26\nFROM ${GO} AS build\n", "it can be named by its digest")
+	require.Contains(t, build, "CGO_ENABLED=0 go build -trimpath ")
+	require.NotContains(t, image, "RUN ")
+	require.NotContains(t, image, "FROM ")
+	require.Regexp(t, `(?m)^USER [1-9]`, image)
+}

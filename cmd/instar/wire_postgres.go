@@ -102,7 +102,8 @@ func (p *privatePostgres) dsnFile() string { return filepath.Join(p.dir(), "dsn"
 
 func (p *privatePostgres) start(ctx context.Context) error {
 	if os.Geteuid() == 0 { // Postgres runs as another user, who must get through to its directory
-		if err := os.Chmod(p.a.cfg.Data, 0o711); err != nil { //nolint:gosec // what is below is closed
+		// #nosec G302 -- what is below is closed
+		if err := os.Chmod(p.a.cfg.Data, 0o711); err != nil {
 			return err
 		}
 	}

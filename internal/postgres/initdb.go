@@ -39,7 +39,7 @@ func (c *Cluster) initialise(ctx context.Context) error {
 	if c.options.Config["fsync"] == "off" {
 		args = append(args, "--no-sync")
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "initdb"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "initdb"), args...) // #nosec G204 -- what was found is run
 	cmd.Dir = c.options.Dir
 	cmd.Env = environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner.credential(), Setpgid: true}

@@ -43,7 +43,7 @@ func (c *child) said() string             { return c.tail.String() }
 
 // launch starts the server on the port and waits until it takes connections. The lock is held.
 func (c *Cluster) launch(ctx context.Context, port int) error {
-	cmd := exec.Command(filepath.Join(c.bin, "postgres"), c.arguments(port)...)
+	cmd := exec.Command(filepath.Join(c.bin, "postgres"), c.arguments(port)...) // #nosec G204 -- what was found is run
 	cmd.Dir, cmd.Env = c.options.Dir, environment()
 	cmd.WaitDelay = 5 * time.Second                                                         // a killed server's processes hold its output a moment longer
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner.credential(), Setpgid: true} // Ctrl-C is for us

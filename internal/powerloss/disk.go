@@ -49,6 +49,7 @@ func (d *Disk) Cut() error {
 		return err
 	}
 	defer f.Close()
+	// #nosec G103 -- an ioctl takes an address
 	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), shutdown, uintptr(unsafe.Pointer(&noLogFlush))); errno != 0 {
 		return fmt.Errorf("cannot shut the file system down: %w", errno)
 	}

@@ -43,6 +43,7 @@ func (t *tuner) tune() {
 	if live[0].Value.Kind() != metrics.KindUint64 {
 		return // another runtime; its own rule will do
 	}
+	// #nosec G602 -- it has one
 	if p := percent(live[0].Value.Uint64()); p > t.set+t.set/10 || p < t.set-t.set/10 { // setting it stops the world for a moment
 		t.set = p
 		debug.SetGCPercent(p)

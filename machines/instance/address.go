@@ -1,7 +1,7 @@
 package instance
 
 import (
-	"crypto/sha1" //nolint:gosec // a name-based id, not a secret
+	"crypto/sha1" // #nosec G505 -- a name-based id (RFC 9562), not a secret
 	"errors"
 	"fmt"
 	"regexp"
@@ -19,7 +19,7 @@ func InstanceID(namespace, service, nodeAddress string) string {
 	if host, port, err := SplitAddress(nodeAddress); err == nil {
 		nodeAddress = fmt.Sprintf("%s:%d", canonical(host), port)
 	}
-	h := sha1.New() //nolint:gosec // as above
+	h := sha1.New() // #nosec G401 -- as above
 	h.Write(idSpace[:])
 	h.Write([]byte(namespace + "/" + service + "/" + nodeAddress))
 	u := h.Sum(nil)[:16]

@@ -48,7 +48,7 @@ func Run(t *testing.T, m *machines.Machine, pattern string) {
 			require.NoError(t, err)
 			got := Play(m, string(text))
 			if *Update {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644)) // #nosec G306 -- a file of the repository
 				return
 			}
 			require.Equal(t, string(text), got, "behaviour changed; run with -update and read the diff")
@@ -71,7 +71,7 @@ func Diagrams(t *testing.T, m *machines.Machine) {
 	for ending, drawn := range map[string]string{".mmd": m.Mermaid(), ".dot": m.DOT()} {
 		file := filepath.Join("testdata", m.Name+ending)
 		if *Update {
-			require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644))
+			require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644)) // #nosec G306 -- a file of the repository
 		}
 		golden, err := os.ReadFile(file)
 		require.NoError(t, err)

@@ -20,7 +20,7 @@ func (p *Prober) script(ctx context.Context, t *instance.Target, address string)
 		return sight{}, fail(instance.FailedConfig, "the check has no command")
 	}
 	var out bounded
-	cmd := exec.CommandContext(ctx, t.Check.Command[0], t.Check.Command[1:]...) //nolint:gosec // what the configuration allows
+	cmd := exec.CommandContext(ctx, t.Check.Command[0], t.Check.Command[1:]...) // #nosec G204 -- what the configuration allows
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &out, os.TempDir()
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "INSTAR_INSTANCE=" + t.Key, "INSTAR_ADDRESS=" + address}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

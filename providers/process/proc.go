@@ -64,7 +64,7 @@ func start(c command) (*process, error) {
 	for i, fd := range c.files {
 		fds[i] = uintptr(fd)
 	}
-	pid, _, err := syscall.StartProcess(c.argv[0], c.argv, &syscall.ProcAttr{
+	pid, _, err := syscall.StartProcess(c.argv[0], c.argv, &syscall.ProcAttr{ // #nosec G204 -- the command of a template of the configuration
 		Dir: c.dir, Env: c.env, Files: fds, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ func become(args []string) error {
 	if err := os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
+	// #nosec G204 -- the command of a template of the configuration
 	if err := syscall.Exec(args[0], args, os.Environ()); err != nil {
 		return fmt.Errorf("cannot run %s: %w", args[0], err)
 	}
