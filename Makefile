@@ -4,7 +4,11 @@ TOOLS := $(CURDIR)/.tools
 STATICCHECK := $(TOOLS)/staticcheck-v0.8.2
 GOFUMPT := $(TOOLS)/gofumpt-v0.12.0
 GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
+<<<<<<< HEAD
 GOSEC := $(TOOLS)/gosec-v2.22.10
+=======
+NATSCLI := $(TOOLS)/natscli-v0.4.0/nats
+>>>>>>> 6a66ae7f (cmd/instar-torture, docs: upgrade, go back and operate by the words of the documents)
 
 # What applications import.
 LIBRARIES := ./client/... ./machines/... ./streams/outbox
@@ -97,8 +101,9 @@ bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarde
 bench-discovery: ## measure discovery on this machine: registration, heartbeats, finding, watching, memory, rolling restarts, a cluster
 	$(GO) run ./cmd/instar-bench-discovery
 
-torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held
-	$(GO) run ./cmd/instar-torture -long
+torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held; PART=upgrade runs one part
+	-@$(MAKE) --no-print-directory $(NATSCLI)
+	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) run ./cmd/instar-torture $(if $(PART),-only $(PART),-long)
 
 torture-short:
 	$(GO) run ./cmd/instar-torture
@@ -113,7 +118,11 @@ cover: ## test coverage by package
 $(TOOLS)/staticcheck-v0.8.2: ; $(call tool,honnef.co/go/tools,v0.8.2,honnef.co/go/tools/cmd/staticcheck)
 $(TOOLS)/gofumpt-v0.12.0: ; $(call tool,mvdan.cc/gofumpt,v0.12.0,mvdan.cc/gofumpt)
 $(TOOLS)/govulncheck-v1.8.0: ; $(call tool,golang.org/x/vuln,v1.8.0,golang.org/x/vuln/cmd/govulncheck)
+<<<<<<< HEAD
 $(TOOLS)/gosec-v2.22.10: ; $(call tool,github.com/securego/gosec/v2,v2.22.10,github.com/securego/gosec/v2/cmd/gosec)
+=======
+$(NATSCLI): ; $(call tool,github.com/nats-io/natscli,v0.4.0,github.com/nats-io/natscli/nats)
+>>>>>>> 6a66ae7f (cmd/instar-torture, docs: upgrade, go back and operate by the words of the documents)
 
 define tool
 	@mkdir -p $(TOOLS) && d=$$(mktemp -d) && cd $$d && $(GO) mod init tool >/dev/null 2>&1 && $(GO) mod edit -require $(1)@$(2) \

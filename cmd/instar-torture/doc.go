@@ -6,6 +6,8 @@
 //	go run ./cmd/instar-torture -long        about an hour
 //	go run ./cmd/instar-torture -only kill   one part
 //
+// The part operations needs the nats CLI, which make torture PART=operations brings, and, as upgrade, a clone that has the commit of the last release.
+//
 // What is checked is in internal/check, which shares no code with the program; what is run is in internal/rig; the
 // clients are in internal/load. Each part is one file here.
 package main

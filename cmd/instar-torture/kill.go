@@ -33,7 +33,7 @@ func (t *torture) killUnder(profile string, kills int) error {
 		return err
 	}
 	journal := &load.Journal{}
-	deadlines := t.clockwork(i, journal)
+	deadlines := t.clockwork(i, journal, 2*time.Second)
 	crowd := &load.Crowd{Name: "c", Clients: 16, Entities: 200, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.seed, Think: 20 * time.Millisecond, Journal: journal}
 	if err := crowd.Start(t.ctx); err != nil {
 		return err
@@ -80,12 +80,12 @@ func (t *torture) killAndWait(i *rig.Instar, journal *load.Journal) (time.Durati
 }
 
 // clockwork makes entities that never become ready: some must fail by their deadlines whatever happens, some have one
-// that is so far off that they must still be waiting for it at the end.
-func (t *torture) clockwork(i *rig.Instar, journal *load.Journal) map[string]time.Duration {
+// that is so far off that they must still be waiting for it at the end. apart is the time between two deadlines.
+func (t *torture) clockwork(i *rig.Instar, journal *load.Journal, apart time.Duration) map[string]time.Duration {
 	c := &load.Client{Name: "clock", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 1))}
 	deadlines := map[string]time.Duration{}
 	for n := range 20 {
-		after := time.Duration(3+2*n) * time.Second
+		after := 3*time.Second + time.Duration(n)*apart
 		id := fmt.Sprintf("timer%d", n)
 		c.Create(t.ctx, id, "sim:never-ready", after)
 		deadlines[load.Key(id)] = after

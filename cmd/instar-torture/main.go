@@ -119,6 +119,8 @@ var parts = []part{
 	{"paused", "one of two instars stands still beyond the life of its key, and wakes up", 0, paused, false},
 	{"cluster", "three nodes in a cluster: kills, leaders that die, a node that stands still, joins, leaves, a rolling restart", 0, clustered, false},
 	{"netns", "a node of a cluster is cut off from the others", 1, cutOffNode, true},
+	{"upgrade", "a cluster of the last release is upgraded, taken back, and upgraded again, node by node", 1, upgraded, true},
+	{"operations", "what docs/operations.md says is done by its own commands: upgrade, downgrade, rotation, a full store", 1, operated, true},
 	{"disk", "the disk is full, and has room again", 1, diskFull, false},
 	{"power", "the disk loses its power", 2, power, false},
 	{"strange", "messages again, late and forged, values written by hand", 1, strange, false},

@@ -67,7 +67,7 @@ func (p *outage) run(cuts int) (err error) {
 	if err := p.instar.Serve(p.ctx); err != nil {
 		return err
 	}
-	deadlines := p.clockwork(p.instar, p.journal)
+	deadlines := p.clockwork(p.instar, p.journal, 2*time.Second)
 	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 60, Bases: []string{"http://" + p.instar.HTTP}, NATS: p.instar.NATSURL(), Seed: p.seed, Think: 20 * time.Millisecond, Journal: p.journal}
 	if err := crowd.Start(p.ctx); err != nil {
 		return err

@@ -26,6 +26,7 @@ type Client struct {
 	NC      *nats.Conn // when set, some commands go over NATS
 	Journal *Journal
 	Rand    *rand.Rand
+	Via     http.RoundTripper // of servers that want more than a URL
 
 	http *http.Client
 	base int
@@ -97,6 +98,9 @@ const tryWithin = 1500 * time.Millisecond
 func (c *Client) client() *http.Client {
 	if c.http == nil {
 		c.http = &http.Client{Timeout: tryWithin, Transport: &http.Transport{MaxIdleConnsPerHost: 2}}
+		if c.Via != nil {
+			c.http.Transport = c.Via
+		}
 	}
 	return c.http
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type Crowd struct {
 	Think    time.Duration // at most, between two commands of a client
 	Patience int           // seconds that an entity has to become ready; 0 is 3 to 8
 	Journal  *Journal
+	Via      http.RoundTripper // of servers that want more than a URL
 
 	cancel  context.CancelFunc
 	ending  chan struct{}
@@ -36,7 +38,7 @@ func (c *Crowd) Start(ctx context.Context) error {
 	ctx, c.cancel = context.WithCancel(ctx)
 	c.ending = make(chan struct{})
 	for n := range c.Clients {
-		cl := &Client{Name: fmt.Sprintf("%s%d", c.Name, n), Bases: c.Bases, Journal: c.Journal, Rand: rand.New(rand.NewPCG(c.Seed, uint64(n))), base: n}
+		cl := &Client{Name: fmt.Sprintf("%s%d", c.Name, n), Bases: c.Bases, Via: c.Via, Journal: c.Journal, Rand: rand.New(rand.NewPCG(c.Seed, uint64(n))), base: n}
 		if c.NATS != "" {
 			nc, err := nats.Connect(c.NATS, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 			if err != nil {

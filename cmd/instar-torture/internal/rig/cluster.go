@@ -90,6 +90,20 @@ func (i *Instar) Takes() int {
 	return n
 }
 
+// Parked is how many values of a machine the node cannot read.
+func (i *Instar) Parked(ctx context.Context, machine string) (int, error) {
+	var counts struct{ Parked int }
+	err := Until(ctx, 10*time.Second, i.Name+" counts what there is", func() bool {
+		r, err := quick.Get("http://" + i.HTTP + "/v1/machines/" + machine + "/counts")
+		if err != nil {
+			return false
+		}
+		defer r.Body.Close()
+		return r.StatusCode == http.StatusOK && json.NewDecoder(r.Body).Decode(&counts) == nil
+	})
+	return counts.Parked, err
+}
+
 // Shared waits until the running ones among the servers take the commands of all partitions, and each of them of some.
 func Shared(ctx context.Context, most time.Duration, all []*Instar) error {
 	var takes []int

@@ -184,6 +184,9 @@ func (r *Reader) work(ctx context.Context, stream string, each func(*jetstream.R
 func (r *Reader) commands(ctx context.Context, h *check.History) error {
 	return r.work(ctx, "COMMANDS", func(m *jetstream.RawStreamMsg) {
 		rest, ok := strings.CutPrefix(m.Subject, "instar.timer."+check.Machine+".")
+		if !ok && strings.HasPrefix(m.Subject, "instar.timer.") {
+			return // of another machine, which may run on
+		}
 		if !ok {
 			h.Pending = append(h.Pending, m.Subject)
 			return
@@ -219,6 +222,9 @@ func (r *Reader) values(ctx context.Context, h *check.History) error {
 
 func (r *Reader) events(ctx context.Context, h *check.History) error {
 	return r.all(ctx, "EVENTS", func(m *jetstream.RawStreamMsg, _ time.Time) error {
+		if !strings.HasPrefix(m.Subject, "instar.evt."+check.Machine+".") {
+			return nil
+		}
 		e := check.Event{Seq: m.Sequence, Subject: m.Subject, ID: m.Header.Get(nats.MsgIdHdr), Key: first(m.Header["ce-subject"]), Type: first(m.Header["ce-type"])}
 		if err := json.Unmarshal(m.Data, &e.Body); err != nil {
 			e.Type = "unreadable: " + err.Error()
