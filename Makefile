@@ -4,11 +4,8 @@ TOOLS := $(CURDIR)/.tools
 STATICCHECK := $(TOOLS)/staticcheck-v0.8.2
 GOFUMPT := $(TOOLS)/gofumpt-v0.12.0
 GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
-<<<<<<< HEAD
 GOSEC := $(TOOLS)/gosec-v2.22.10
-=======
 NATSCLI := $(TOOLS)/natscli-v0.4.0/nats
->>>>>>> 6a66ae7f (cmd/instar-torture, docs: upgrade, go back and operate by the words of the documents)
 
 # What applications import.
 LIBRARIES := ./client/... ./machines/... ./streams/outbox
@@ -118,11 +115,8 @@ cover: ## test coverage by package
 $(TOOLS)/staticcheck-v0.8.2: ; $(call tool,honnef.co/go/tools,v0.8.2,honnef.co/go/tools/cmd/staticcheck)
 $(TOOLS)/gofumpt-v0.12.0: ; $(call tool,mvdan.cc/gofumpt,v0.12.0,mvdan.cc/gofumpt)
 $(TOOLS)/govulncheck-v1.8.0: ; $(call tool,golang.org/x/vuln,v1.8.0,golang.org/x/vuln/cmd/govulncheck)
-<<<<<<< HEAD
 $(TOOLS)/gosec-v2.22.10: ; $(call tool,github.com/securego/gosec/v2,v2.22.10,github.com/securego/gosec/v2/cmd/gosec)
-=======
 $(NATSCLI): ; $(call tool,github.com/nats-io/natscli,v0.4.0,github.com/nats-io/natscli/nats)
->>>>>>> 6a66ae7f (cmd/instar-torture, docs: upgrade, go back and operate by the words of the documents)
 
 define tool
 	@mkdir -p $(TOOLS) && d=$$(mktemp -d) && cd $$d && $(GO) mod init tool >/dev/null 2>&1 && $(GO) mod edit -require $(1)@$(2) \
