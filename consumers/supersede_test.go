@@ -1,0 +1,65 @@
+package consumers
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// restless begins its effect anew with each command, before the one before has ended.
+var restless = machines.Define(machines.Definition[thing]{
+	Name: "restless", Plural: "restlesses", Doc: "For tests of effects that are superseded.",
+	States: []machines.State[thing]{{Name: "open"}, {Name: "done", Terminal: true}},
+	Inputs: []machines.Command{{Name: "create", Birth: true}, {Name: "again"}, {Name: "done", Report: true, Body: workBody{}}, {Name: "fail", Report: true, Body: machines.Failure{}}},
+	Effects: []machines.Effect[thing]{{
+		Name: "work", Done: "done", Failed: "fail", Timeout: time.Minute, Payload: func(*machines.Tx[thing]) any { return workBody{} },
+	}},
+	Events: []machines.EventType{{Name: "restless.moved", Class: machines.ClassState}},
+	Edges: []machines.Edge[thing]{
+		{From: []string{machines.None}, On: "create", To: "open", Emit: []string{"restless.moved"}, Effects: []string{"work"}},
+		{From: []string{"open"}, On: "again", To: machines.Same, Emit: []string{"restless.moved"}, Effects: []string{"work"}},
+		{From: []string{"open"}, On: "done", To: "done", Emit: []string{"restless.moved"}},
+		{From: []string{"open"}, On: "fail", To: "done", Emit: []string{"restless.moved"}},
+	},
+})
+
+// patient takes its time for one entity, and none for others.
+type patient struct{ begun, under atomic.Int64 }
+
+func (p *patient) Perform(ctx context.Context, t machines.Task) machines.Result {
+	if t.ID == "storm" {
+		p.under.Add(1)
+		defer p.under.Add(-1)
+		p.begun.Add(1)
+		<-ctx.Done()
+	}
+	return machines.Result{Data: workBody{How: "worked"}}
+}
+
+// Whatever is asked of one entity, one task of it is performed at a time: those before end when the next one begins, and the places are there
+// for others.
+func TestOneEntityTakesOnePlace(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, restless).start()
+	p := &patient{}
+	w.also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"restless": p}, Concurrency: 4}).Run)
+	to := func(id, command string) streams.Command {
+		return streams.Command{Machine: "restless", Key: "default." + id, Name: command}
+	}
+	w.ask(to("storm", "create"))
+	for i := range int64(8) {
+		w.eventually("it is begun", func() bool { return p.begun.Load() > i })
+		w.ask(to("storm", "again"))
+	}
+	w.ask(to("calm", "create"))
+	w.eventually("the other one is done", func() bool { e, _ := w.entity(restless, "default.calm"); return e.State == "done" })
+	w.eventually("one is left", func() bool { return p.under.Load() == 1 && p.begun.Load() == 9 })
+	e, _ := w.entity(restless, "default.storm")
+	require.Equal(t, "open", e.State, "no result of those before was taken")
+}
