@@ -65,10 +65,8 @@ func (q *request) storedValue(m *machines.Machine) error {
 	} else {
 		out.Base64 = base64.StdEncoding.EncodeToString(raw)
 	}
-	if e, err := m.Decode(raw); err != nil {
+	if _, err := m.DecodeAt(key, raw); err != nil {
 		out.Problem = err.Error()
-	} else if e.Key() != key {
-		out.Problem = "the value says that it is " + e.Key()
 	}
 	return q.json(http.StatusOK, out)
 }

@@ -42,7 +42,7 @@ func (p *partition) ascertain(ctx context.Context, it *item) (*item, error) {
 		it.end(streams.ErrUnanswered)
 	}
 	s := it.slot
-	*s = *newSlot(it)
+	*s = *p.newSlot(it)
 	s.round = p.round
 	again := p.read(it.delivery)
 	again.slot = s

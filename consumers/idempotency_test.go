@@ -317,7 +317,7 @@ func TestAnOwnerThatStoodStillTakesNoAnswersAway(t *testing.T) {
 	w.eventually("its answer is kept", func() bool { return len(w.stream("KV_idempotency", ">")) == 1 })
 	it := &item{addr: streams.Address{Machine: "thing", Key: "default.a"}, machine: thingMachine}
 	it.answer.Namespace, it.answer.ID = "default", "a"
-	s := newSlot(it)
+	s := new(partition).newSlot(it)
 	s.revision = read.Revision
 	p := &partition{e: w.engine}
 	require.ErrorIs(t, p.disown(w.ctx, s, read.Version), streams.ErrConflict)

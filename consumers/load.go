@@ -46,7 +46,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	if stored.absent() {
 		return p.reborn(ctx, it, &last)
 	}
-	e, err := s.decode(stored.Data)
+	e, err := s.m.DecodeAt(s.key, stored.Data)
 	if it.addr.Last == machines.CommandRepair && it.msg != nil {
 		e, err = p.repair(it, stored, e, err)
 	}
@@ -88,7 +88,7 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 	}
 	s := it.slot
 	recent, revision := s.recent, s.revision
-	*s = *newSlot(it)
+	*s = *p.newSlot(it)
 	s.round = p.round
 	if err := p.fill(ctx, it); err != nil {
 		return err
@@ -136,15 +136,20 @@ func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
 		return lastEvent{}, fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
 	}
 	last := lastEvent{seq: m.Sequence, id: streams.Header(h, streams.HeaderID), at: m.Time, birth: streams.Header(h, streams.HeaderBirth)}
-	var numbered bool
-	if last.version, numbered = streams.VersionOf(s.m.Name, s.key, last.id); !numbered { // of a refusal: the body says where the entity stood
-		var body struct {
-			Version uint64 `json:"version"`
-		}
-		_ = json.Unmarshal(m.Data, &body) // what cannot be read is nobody's
-		last.version = body.Version
-	}
+	last.version = EventVersion(s.m.Name, s.key, last.id, m.Data)
 	return last, nil
+}
+
+// EventVersion is the version of the entity when it emitted an event. That of a refusal has none in its id: its body says where the entity stood.
+func EventVersion(machine, key, id string, data []byte) uint64 {
+	if version, numbered := streams.VersionOf(machine, key, id); numbered {
+		return version
+	}
+	var body struct {
+		Version uint64 `json:"version"`
+	}
+	_ = json.Unmarshal(data, &body) // what cannot be read is nobody's
+	return body.Version
 }
 
 // readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads.

@@ -21,37 +21,42 @@ type chain struct {
 
 // message builds what is published for one entry of an outbox.
 func (e *Engine) message(s *slot, m *machines.Message) (streams.Write, error) {
-	id := m.ID(s.m.Name, s.key)
+	return Published(e.Names, s.m, s.key, s.entity.Birth, m)
+}
+
+// Published is what is published for one message of an entity, in the life that began with a birth.
+func Published(names streams.Names, of *machines.Machine, key, birth string, m *machines.Message) (streams.Write, error) {
+	id := m.ID(of.Name, key)
 	msg := &nats.Msg{Data: m.Body, Header: make(nats.Header, 12)}
 	if m.Trace != "" {
 		msg.Header[streams.HeaderTrace] = []string{m.Trace}
 	}
 	switch m.Kind {
 	case machines.KindEvent:
-		t, ok := s.m.Event(m.Name)
+		t, ok := of.Event(m.Name)
 		if !ok {
 			t = machines.EventType{Subject: m.Name, Class: machines.ClassState} // of an older table
 		}
 		if len(m.Body) > maxEvent {
 			msg.Data = fmt.Appendf(nil, `{"version":%d,"truncated":%d}`, m.Version, len(m.Body))
 		}
-		msg.Subject = e.Names.Event(s.m.Name, s.key, t.Subject)
-		streams.CloudEvent(msg, id, "/instar/"+s.m.Name+"/"+s.key, m.Name, s.key, m.At)
-		if s.entity.Birth != "" {
-			msg.Header[streams.HeaderBirth] = []string{s.entity.Birth}
+		msg.Subject = names.Event(of.Name, key, t.Subject)
+		streams.CloudEvent(msg, id, "/instar/"+of.Name+"/"+key, m.Name, key, m.At)
+		if birth != "" {
+			msg.Header[streams.HeaderBirth] = []string{birth}
 		}
 		streams.Keep(msg, streams.LifeOf(string(t.Class)))
-		return streams.Write{Stream: e.Names.Stream(streams.EventStream), Msg: msg}, nil
+		return streams.Write{Stream: names.Stream(streams.EventStream), Msg: msg}, nil
 	case machines.KindEffect:
-		msg.Subject = e.Names.Effect(s.m.Name, m.Name, s.key)
+		msg.Subject = names.Effect(of.Name, m.Name, key)
 		msg.Header[streams.HeaderID] = []string{id}
-		return streams.Write{Stream: e.Names.Stream(streams.EffectStream), Msg: msg}, nil
+		return streams.Write{Stream: names.Stream(streams.EffectStream), Msg: msg}, nil
 	case machines.KindTimer:
-		msg.Subject = e.Names.Timer(s.m.Name, s.key, m.Name)
-		streams.Schedule(msg, m.At, e.Names.Stored(s.m.Name, s.key, machines.CommandElapsed))
-		return streams.Write{Stream: e.Names.Stream(streams.CommandStream), Msg: msg}, nil
+		msg.Subject = names.Timer(of.Name, key, m.Name)
+		streams.Schedule(msg, m.At, names.Stored(of.Name, key, machines.CommandElapsed))
+		return streams.Write{Stream: names.Stream(streams.CommandStream), Msg: msg}, nil
 	}
-	return streams.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", s.m.Name, s.key, m.Kind)
+	return streams.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", of.Name, key, m.Kind)
 }
 
 // publishChains publishes the events. Where the stream says that an entity's last event is another one than thought,

@@ -24,6 +24,8 @@ const (
 	problemEventsLost = "events-lost" // events that the value says were stored are gone
 
 	problemRepaired = "repaired" // the value could not be used, and somebody has given another one
+
+	ProblemRestored = "restored" // the value is that of a backup
 )
 
 // eventLife is how long every event is kept at least: after it nobody wonders where they are.
@@ -37,7 +39,7 @@ func (p *partition) reborn(ctx context.Context, it *item, last *lastEvent) error
 	if highest == 0 {
 		return nil
 	}
-	s.entity.Version = highest
+	s.entity.Version = max(highest, s.entity.Version)
 	if told, err := p.e.mourned(ctx, s); err != nil || told == highest {
 		return err
 	}
@@ -113,7 +115,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	} else {
 		p.tell(s, problem, last)
 	}
-	next, event, err := s.m.Reconciled(s.entity, last.highest(), in, data)
+	next, event, err := s.m.Reconciled(s.entity, max(last.highest(), p.found.above), in, data)
 	if err != nil {
 		return err
 	}
@@ -223,7 +225,7 @@ func (l *lastEvent) foreign(s *slot, outbox []machines.Message) bool {
 	if l.birth == "" || s.entity.Birth == "" || l.birth == s.entity.Birth {
 		return false
 	}
-	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == 1 })
+	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == s.first+1 })
 }
 
 // lossWindow is how much of the end of a stream a power loss takes at most: the default of the server's own sync interval,
@@ -238,6 +240,7 @@ type streamState struct {
 	created    time.Time
 	lastSeq    uint64
 	lastTime   time.Time
+	above      uint64 // versions that may have been given out before the streams were restored
 }
 
 // look takes note of the stream of commands, the first time and whenever the connection was made anew: its server may have
@@ -251,7 +254,10 @@ func (p *partition) look(ctx context.Context) error {
 		answered
 		Now     time.Time `json:"ts"`
 		Created time.Time `json:"created"`
-		State   struct {
+		Config  struct {
+			Metadata map[string]string `json:"metadata"`
+		} `json:"config"`
+		State struct {
 			LastSeq  uint64    `json:"last_seq"`
 			LastTime time.Time `json:"last_ts"`
 		} `json:"state"`
@@ -263,7 +269,7 @@ func (p *partition) look(ctx context.Context) error {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
 	}
 	p.top = 0
-	p.found = streamState{reconnects: reconnects, opened: answer.Now, since: sinceBoot(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime}
+	p.found = streamState{reconnects: reconnects, opened: answer.Now, since: sinceBoot(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime, above: streams.Above(answer.Config.Metadata)}
 	return nil
 }
 

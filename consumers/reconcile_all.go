@@ -141,8 +141,8 @@ func (e *Engine) lacks(ctx context.Context, m *machines.Machine, key string) (bo
 	}
 	it := &item{addr: streams.Address{Machine: m.Name, Key: key, Last: machines.CommandReconcile}, machine: m}
 	it.time, it.answer.Namespace, it.answer.Parent, it.answer.ID = time.Now(), namespace, parent, id
-	it.slot = newSlot(it)
 	p := &partition{e: e, aside: true}
+	it.slot = p.newSlot(it)
 	if err := p.fill(ctx, it); err != nil {
 		return false, err
 	}

@@ -23,15 +23,6 @@ func (it *item) reconciling() bool {
 	return it.addr.Last == machines.CommandReconcile || it.addr.Last == machines.CommandRepair
 }
 
-// decode reads the stored value of the slot's entity.
-func (s *slot) decode(value []byte) (machines.Entity, error) {
-	e, err := s.m.Decode(value)
-	if err == nil && e.Key() != s.key {
-		err = fmt.Errorf("machines: the value under %s says that it is %s", s.key, e.Key())
-	}
-	return e, err
-}
-
 // repair is the entity that the command brings for one whose stored value cannot be used; why says so. Without that nothing is
 // replaced: what can be used is changed by its machine alone. The stored value is kept in the event that tells of the repair. Whatever speaks against it
 // is found here: after it, the entity is another one.
@@ -49,7 +40,7 @@ func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, w
 		it.bad = machines.Invalid(machines.FieldError{Field: "body", Message: fmt.Sprintf("is not {revision, value} of at most %d bytes", maxBody)})
 		return e, why
 	}
-	next, err := it.slot.decode(body.Value)
+	next, err := it.slot.m.DecodeAt(it.slot.key, body.Value)
 	replaced, _ := json.Marshal(kept64(stored.Data)) // it is valid
 	expected, ok := streams.ParseExpected(streams.Header(it.msg.Headers(), streams.HeaderExpect))
 	switch {

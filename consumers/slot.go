@@ -17,6 +17,7 @@ type slot struct {
 	key string
 
 	entity      machines.Entity
+	first       uint64          // the version of one that never was
 	revision    uint64          // of its value in the bucket, or of the marker of one that was deleted; 0 when there is neither
 	lastEvent   uint64          // sequence of its last event
 	lastEventID string          // its id, as it was when the entity was loaded
@@ -42,8 +43,10 @@ type slot struct {
 }
 
 // newSlot is the entity of a command, as one that is not there.
-func newSlot(it *item) *slot {
-	return &slot{m: it.machine, key: it.addr.Key, entity: it.machine.New(it.answer.Namespace, it.answer.Parent, it.answer.ID)}
+func (p *partition) newSlot(it *item) *slot {
+	s := &slot{m: it.machine, key: it.addr.Key, entity: it.machine.New(it.answer.Namespace, it.answer.Parent, it.answer.ID), first: p.found.above}
+	s.entity.Version = s.first
+	return s
 }
 
 // took reports whether the entity took the command before. A sequence at or below the mark is not enough: where a power
@@ -135,7 +138,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		id := it.machine.Name + "/" + it.addr.Key
 		s := p.slots[id]
 		if known := s != nil; !known || s.parked != nil { // a parked value may have been repaired
-			s = newSlot(it)
+			s = p.newSlot(it)
 			p.slots[id] = s
 			if it.reconciling() {
 				// it is loaded when its turn comes, once

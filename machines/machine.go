@@ -170,6 +170,15 @@ func (m *Machine) Decode(value []byte) (Entity, error) {
 	return e, nil
 }
 
+// DecodeAt is [Machine.Decode] for the value under a key, and refuses that of another entity.
+func (m *Machine) DecodeAt(key string, value []byte) (Entity, error) {
+	e, err := m.Decode(value)
+	if err == nil && e.Key() != key {
+		err = fmt.Errorf("machines: the value under %s says that it is %s", key, e.Key())
+	}
+	return e, err
+}
+
 // decode keeps what this version does not know.
 func (m *Machine) decode(value []byte) (Entity, error) {
 	e := Entity{Data: m.newData()}

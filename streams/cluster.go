@@ -117,21 +117,30 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// AwaitCluster waits until the servers of a cluster have a leader and enough of them are there for the plan, and makes
-// sure of the streams. What it waits for it says every few seconds. It fails when ctx ends, with the last reason.
-func AwaitCluster(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p Plan, log *slog.Logger) ([]Difference, error) {
+// AwaitCluster waits until the servers of a cluster have a leader and enough of them are there for the plan, and makes sure of the streams.
+func AwaitCluster(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p Plan, log *slog.Logger) (diffs []Difference, err error) {
+	err = AwaitLeader(ctx, nc, js, log, func(ctx context.Context) (err error) {
+		diffs, err = Ensure(ctx, js, p)
+		return err
+	})
+	return diffs, err
+}
+
+// AwaitLeader waits until the servers of a cluster have a leader, and enough of them are there for what is to be done with their streams, and has been done
+// then. What it waits for it says every few seconds. It fails when ctx ends, with the last reason, and for [ErrOccupied].
+func AwaitLeader(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, log *slog.Logger, do func(context.Context) error) error {
 	said := time.Now().Add(-8 * time.Second) // a start takes a second or two, which is nothing to tell
 	for {
-		diffs, err := ensureSoon(ctx, js, p)
-		if err == nil {
-			return diffs, nil
+		err := doSoon(ctx, js, do)
+		if err == nil || errors.Is(err, ErrOccupied) {
+			return err
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("streams: the cluster is not there: %w", err)
+			return fmt.Errorf("streams: the cluster is not there: %w", err)
 		}
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
-			log.Warn("waiting for the cluster: a majority of its servers must be there, and a leader", "replicas", p.Replicas, "servers", len(nc.Servers()), "error", err)
+			log.Warn("waiting for the cluster: a majority of its servers must be there, and a leader", "servers", len(nc.Servers()), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -140,13 +149,13 @@ func AwaitCluster(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p 
 	}
 }
 
-func ensureSoon(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
+func doSoon(ctx context.Context, js jetstream.JetStream, do func(context.Context) error) error {
 	ask, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	if _, err := js.AccountInfo(ask); err != nil {
-		return nil, fmt.Errorf("there is no leader: %w", err)
+		return fmt.Errorf("there is no leader: %w", err)
 	}
-	return Ensure(ctx, js, p)
+	return do(ctx)
 }
 
 // jsz asks the server that runs now about its own part of JetStream.

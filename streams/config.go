@@ -73,6 +73,8 @@ type Plan struct {
 	// Bytes that these streams may have; then the oldest messages go. 0 is a share of Store for a stream that has no bound.
 	Events, DeadLetters int64
 	Store               int64 // bytes of all streams; 0 is not known, and has no shares
+
+	FirstSeq uint64 // of streams that are created; 0 is 1
 }
 
 // Difference is a setting of an existing stream that is not as planned.
@@ -93,7 +95,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 			AllowAtomicPublish: true,
 		}
 	}
-	commands := base(CommandStream, "Commands and timers; the engine takes them in order, a partition at a time", n.join("cmd", "*", "*", "*", ">"), n.join("in", ">"), n.join("timer", ">"))
+	commands := base(CommandStream, "Commands and timers; the engine takes them in order, a partition at a time", n.join("cmd", "*", "*", "*", ">"), n.StoredAll(), n.join("timer", ">"))
 	commands.Retention, commands.Duplicates, commands.AllowMsgSchedules, commands.AllowMsgTTL = jetstream.WorkQueuePolicy, CommandWindow, true, true
 	commands.AllowRollup = true // schedules need it: the server sets it by itself
 	commands.SubjectTransform = &jetstream.SubjectTransformConfig{
@@ -133,6 +135,9 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	configs = append(configs, operations)
 	for _, b := range p.Views {
 		configs = append(configs, bucketConfig(n.Bucket(b), "A read model built from events", replicas))
+	}
+	for i := range configs {
+		configs[i].FirstSeq = p.FirstSeq
 	}
 	return configs
 }
@@ -183,6 +188,9 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 			return diffs, err
 		}
 		have := info.Config
+		if since, unfinished := have.Metadata[unfinishedIs]; unfinished {
+			return diffs, fmt.Errorf("streams: %w: it began at %s. Wait until it ends; if it was ended, remove what it has left, and restore again", ErrUnfinished, since)
+		}
 		if want.Name == "KV_"+p.Names.Bucket(IdempotencyBucket) && have.MaxAge != want.MaxAge {
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 			if _, err := js.UpdateStream(ctx, have); err != nil {

@@ -99,6 +99,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Cluster != nil && o.Listen == "" { // members meet only when they have a listener for clients: one that nobody else may use
+		o.Listen, o.Open, o.Users = "127.0.0.1:0", false, nil
+	}
 	s := &Server{o: o, lock: lock, listen: o.Listen}
 	for _, u := range o.Users {
 		if err := u.Check(o.Names); err != nil {

@@ -54,6 +54,9 @@ func (n Names) Stored(machine, key, command string) string {
 // StoredIn matches the commands of one partition.
 func (n Names) StoredIn(partition int) string { return n.join("in", strconv.Itoa(partition), ">") }
 
+// StoredAll matches the commands of all partitions.
+func (n Names) StoredAll() string { return n.join("in", ">") }
+
 // StoredOf matches the commands to one entity.
 func (n Names) StoredOf(machine, key string) string { return n.join("in", "*", machine, key, ">") }
 

@@ -1,0 +1,196 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// snapshotSilence is how long a server may take for the next part of a snapshot, or for its last word, in which it writes the stream's index.
+const snapshotSilence = time.Minute
+
+// SnapshotHead is what a snapshot of a stream begins with, as its server has it.
+type SnapshotHead struct {
+	Config json.RawMessage `json:"config"`
+	State  json.RawMessage `json:"state"`
+}
+
+// Snapshot gives a stream, as it is at one moment and with its durable consumers, to a function, part by part, in the server's own format. The parts are
+// not kept.
+func Snapshot(ctx context.Context, nc *nats.Conn, stream string, begin func(SnapshotHead) error, part func([]byte) error) error {
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return fmt.Errorf("streams: cannot listen for a snapshot of %s: %w", stream, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
+	var head struct {
+		SnapshotHead
+		refused
+	}
+	if err := askSnapshot(ctx, nc, "SNAPSHOT", stream, map[string]any{"deliver_subject": inbox, "jsck": true}, &head, &head.refused); err != nil {
+		return err
+	}
+	if err := begin(head.SnapshotHead); err != nil {
+		return err
+	}
+	for {
+		wait, cancel := context.WithTimeout(ctx, snapshotSilence)
+		m, err := sub.NextMsgWithContext(wait)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("streams: the snapshot of %s is not complete: %w", stream, err)
+		}
+		if len(m.Data) == 0 {
+			if status := m.Header.Get("Status"); status != "204" && status != "" {
+				return fmt.Errorf("streams: the snapshot of %s is not complete: %s %s", stream, status, m.Header.Get("Description"))
+			}
+			return nil
+		}
+		if err := part(m.Data); err != nil {
+			return err
+		}
+		if m.Reply != "" { // the server sends no more than some of them ahead
+			if err := m.Respond(nil); err != nil {
+				return fmt.Errorf("streams: the snapshot of %s is not complete: %w", stream, err)
+			}
+		}
+	}
+}
+
+// RestoreSnapshot makes a stream that does not exist out of its snapshot. Next returns nil after the last part.
+func RestoreSnapshot(ctx context.Context, nc *nats.Conn, stream string, head SnapshotHead, next func() ([]byte, error)) error {
+	var to struct {
+		DeliverSubject string `json:"deliver_subject"`
+		refused
+	}
+	if err := askSnapshot(ctx, nc, "RESTORE", stream, head, &to, &to.refused); err != nil {
+		return err
+	}
+	for {
+		part, err := next()
+		if err != nil {
+			return err // the server gives up what it has when nothing more comes
+		}
+		wait, cancel := context.WithTimeout(ctx, snapshotSilence)
+		m, err := nc.RequestWithContext(wait, to.DeliverSubject, part)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("streams: cannot restore %s: %w", stream, err)
+		}
+		var answer refused
+		if len(m.Data) > 0 && json.Unmarshal(m.Data, &answer) == nil && answer.Error != nil {
+			return fmt.Errorf("streams: cannot restore %s: %w", stream, answer.Error)
+		}
+		if len(part) == 0 {
+			return nil
+		}
+	}
+}
+
+type refused struct {
+	Error *jetstream.APIError `json:"error"`
+}
+
+func askSnapshot(ctx context.Context, nc *nats.Conn, verb, stream string, body, into any, no *refused) error {
+	req, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, snapshotSilence)
+	defer cancel()
+	m, err := nc.RequestWithContext(wait, "$JS.API.STREAM."+verb+"."+stream, req)
+	if err == nil {
+		err = json.Unmarshal(m.Data, into)
+	}
+	if err == nil && no.Error != nil {
+		err = no.Error
+	}
+	if err != nil {
+		return fmt.Errorf("streams: %s of %s: %w", verb, stream, err)
+	}
+	return nil
+}
+
+// ErrUnfinished says that streams are there that a restore has left unfinished.
+var ErrUnfinished = errors.New("a restore of these streams did not end")
+
+// What the metadata of the stream of commands says of a restore.
+const (
+	unfinishedIs = "instar.restoring" // since when
+	aboveIs      = "instar.above"     // versions that may have been given out before it
+)
+
+// ErrOccupied says that there are streams where a restore was to make some.
+var ErrOccupied = errors.New("a restore takes an empty place")
+
+// Begin makes the streams of a restore, none of which may exist, but those that it has made itself, under the same mark, when it was called before. Until [Plan.Finish] nobody
+// else takes them.
+func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, mark string) error {
+	p.FirstSeq = first
+	configs := p.Configs()
+	configs[0].Metadata = map[string]string{unfinishedIs: mark}
+	own := false // the first of them tells whose all are
+	for i, c := range configs {
+		s, err := js.Stream(ctx, c.Name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+		case err != nil:
+			return fmt.Errorf("streams: cannot look at stream %s: %w", c.Name, err)
+		case i == 0 && s.CachedInfo().Config.Metadata[unfinishedIs] == mark:
+			own = true
+		case !own:
+			return fmt.Errorf("streams: %w: %s is there already", ErrOccupied, c.Name)
+		}
+	}
+	for _, c := range configs {
+		if _, err := ensure(ctx, js, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Finished reports whether a restore has made the streams, and has ended.
+func (p Plan) Finished(ctx context.Context, js jetstream.JetStream) (bool, error) {
+	s, err := js.Stream(ctx, p.Names.Stream(CommandStream))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("streams: cannot look at stream %s: %w", p.Names.Stream(CommandStream), err)
+	}
+	metadata := s.CachedInfo().Config.Metadata
+	_, unfinished := metadata[unfinishedIs]
+	if !unfinished && Above(metadata) == 0 {
+		return false, fmt.Errorf("streams: %w: %s is there already", ErrOccupied, p.Names.Stream(CommandStream))
+	}
+	return !unfinished, nil
+}
+
+// Finish makes the streams of a restore those of whoever starts next. Versions of entities that begin then are above the one given.
+func (p Plan) Finish(ctx context.Context, js jetstream.JetStream, above uint64) error {
+	s, err := js.Stream(ctx, p.Names.Stream(CommandStream))
+	if err == nil {
+		c := s.CachedInfo().Config
+		delete(c.Metadata, unfinishedIs)
+		c.Metadata[aboveIs] = utoa(above)
+		_, err = js.UpdateStream(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("streams: cannot end the restore: %w", err)
+	}
+	return nil
+}
+
+// Above is what the metadata of the stream of commands says of versions that may have been given out before it was restored; 0 of one that never was.
+func Above(metadata map[string]string) uint64 {
+	above, _ := strconv.ParseUint(metadata[aboveIs], 10, 53) // absent, it is 0
+	return above
+}
