@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,13 +20,16 @@ var foreign = map[string]int{
 	"GET /v1/dead-letters": 200, "GET /v1/dead-letters/{seq}": 404, "POST /v1/dead-letters/{seq}/redrive": 404, "POST /v1/dead-letters/redrive": 200,
 	"GET /v1/outbox": 200, "POST /v1/outbox/{source}/redrive": 404, "POST /v1/outbox/{source}/discard": 404,
 	"GET /v1/nodes": 403, "POST /v1/nodes/{name}/cordon": 403, "POST /v1/nodes/{name}/uncordon": 403, "POST /v1/nodes/{name}/drain": 403,
-	"GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /metrics": 403,
+	"GET /v1/backup": 403, "GET /v1/machines": 200, "GET /v1/machines/{machine}": 200, "GET /v1/machines/{machine}/diagram": 200, "GET /metrics": 403,
 }
 
 // Every operation of the document is asked by a token of one namespace for what is in another one: it gets 404, whether that is
 // there or not, and sees nothing of it (OWASP API1).
 func TestForeignNamespace(t *testing.T) {
-	r := discovering(t, func(o *api.Options) { o.Nodes, o.Outbox = &nodes{}, &outboxes{} })
+	r := discovering(t, func(o *api.Options) {
+		o.Nodes, o.Outbox = &nodes{}, &outboxes{}
+		o.Backup = func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "hush"); return err }
+	})
 	r.ready("x")
 	r.post("/v1/gadgets/x/parts/x/mount", `{}`)
 	require.Equal(t, 202, r.post("/v1/gadgets/hush/create", `{"spec":{"name":"hush"}}`, "Idempotency-Key", "hush", "Prefer", "respond-async").StatusCode)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ type Options struct {
 	NodeLeads   func() *NodeLeads  // of the embedded NATS server; nil, or what it returns, tells none
 	Discovery   *discovery.Catalog // nil offers none; it needs the machine of the instances
 	Outbox      Outbox             // nil offers none
+
+	// Backup copies everything that is stored to a writer; nil offers none.
+	Backup func(context.Context, io.Writer) error
 
 	Tokens []Token
 	Users  []User   // of NATS that have a rate of their own

@@ -43,6 +43,7 @@ type Server struct {
 	answers    *kv.Bucket[keptAnswer] // to commands under a key of their sender
 	commands   jetstream.Stream
 	batches    chan struct{} // one per batch that runs here
+	backing    sync.Mutex    // held while a backup is made
 
 	patterns map[string]bool
 	routes   []*route
@@ -216,6 +217,7 @@ func (s *Server) commonRoutes() []*route {
 	routes = append(routes, s.letterRoutes()...)
 	routes = append(routes, s.operationRoutes()...)
 	routes = append(routes, s.nodeRoutes()...)
+	routes = append(routes, s.backupRoutes()...)
 	routes = append(routes, s.outboxRoutes()...)
 	return append(routes, s.healthRoutes()...)
 }

@@ -47,7 +47,7 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: groupMachines, Title: "Machines:"},
 		&cobra.Group{ID: groupLook, Title: "Looking and repairing:"},
 	)
-	root.AddCommand(devCommand(), serveCommand(), clusterCommand(), nodeCommand(), tokenCommand(), entityCommand(), machineCommand(), discoverCommand(), deadCommand(), outboxCommand(), demoCommand(), opCommand(), ctxCommand(), doctorCommand(), versionCommand(),
+	root.AddCommand(devCommand(), serveCommand(), backupCommand(), restoreCommand(), clusterCommand(), nodeCommand(), tokenCommand(), entityCommand(), machineCommand(), discoverCommand(), deadCommand(), outboxCommand(), demoCommand(), opCommand(), ctxCommand(), doctorCommand(), versionCommand(),
 		documentCommand("openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
 		documentCommand("asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
 	root.AddCommand(machineCommands()...)

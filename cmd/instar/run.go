@@ -138,9 +138,34 @@ func (a *app) start(ctx context.Context) error {
 
 // startNATS brings up the streams: in the embedded server, or in the one attached to.
 func (a *app) startNATS(ctx context.Context) error {
-	dir, err := claimData(a.cfg.Data, a.cfg.Node)
+	nc, js, err := a.openNATS()
 	if err != nil {
 		return err
+	}
+	diffs, err := a.ensure(ctx, nc, js, a.plan)
+	if err != nil {
+		return err
+	}
+	for _, d := range diffs {
+		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
+	}
+	names := a.plan.Names
+	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
+	if a.server != nil {
+		a.deps.Acking = a.server.Acking()
+	}
+	if a.deps.Replicated, err = streams.Replicated(ctx, js, names); err != nil {
+		return err
+	}
+	a.deps.Appender, a.deps.Commands, err = a.writers(nc, names)
+	return err
+}
+
+// openNATS claims the data, starts the embedded server, connects, and plans the streams.
+func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
+	dir, err := claimData(a.cfg.Data, a.cfg.Node)
+	if err != nil {
+		return nil, nil, err
 	}
 	a.node, a.nonce, a.before = dir.node, dir.nonce, dir.before
 	a.onStop(func(context.Context) error { return dir.close() })
@@ -151,20 +176,20 @@ func (a *app) startNATS(ctx context.Context) error {
 			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.options(), MaxStore: most, Log: a.log,
 		})
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		a.onStop(a.server.Shutdown)
 	}
 	nc, js, err := a.connect("engine")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
 	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead}
 	if a.server != nil { // the account of one that is attached may have to hold other streams, too
 		room, err := a.server.Store()
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		plan.Store = room.Limit
 		a.log.Info("the streams", "have", bytesOf(room.Used), "may have", bytesOf(room.Limit))
@@ -176,22 +201,7 @@ func (a *app) startNATS(ctx context.Context) error {
 		}
 	}
 	a.plan = plan
-	diffs, err := a.ensure(ctx, nc, js, plan)
-	if err != nil {
-		return err
-	}
-	for _, d := range diffs {
-		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
-	}
-	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
-	if a.server != nil {
-		a.deps.Acking = a.server.Acking()
-	}
-	if a.deps.Replicated, err = streams.Replicated(ctx, js, names); err != nil {
-		return err
-	}
-	a.deps.Appender, a.deps.Commands, err = a.writers(nc, names)
-	return err
+	return nc, js, nil
 }
 
 // connect opens a connection that is closed after everything that was started later.
@@ -299,6 +309,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
 		Outbox:      a.outbox,
+		Backup:      a.backup(nc, js),
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.tokens(), Users: a.users(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,

@@ -41,9 +41,14 @@ func (a *app) shutdown(ctx context.Context, dog *watchdog) error {
 	defer end()
 	dog.at("what is given to other nodes")
 	a.leave(ctx)
+	return a.stopAll(ctx, dog.at)
+}
+
+// stopAll stops what was started, in reverse, and says before each what it is.
+func (a *app) stopAll(ctx context.Context, tell func(string)) error {
 	var err error
 	for i := len(a.stops) - 1; i >= 0; i-- {
-		dog.at(a.stops[i].what)
+		tell(a.stops[i].what)
 		err = errors.Join(err, a.stops[i].stop(ctx))
 	}
 	return err

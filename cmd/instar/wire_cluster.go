@@ -72,17 +72,23 @@ func (a *app) ensure(ctx context.Context, nc *nats.Conn, js jetstream.JetStream,
 		defer cancel()
 		return streams.Ensure(ready, js, plan)
 	}
-	ready, cancel := context.WithCancel(ctx)
+	plan.Replicas = a.cfg.Cluster.Replicas
+	ready, cancel := a.untilStopped(ctx)
 	defer cancel()
+	return streams.AwaitCluster(ready, nc, js, plan, a.log)
+}
+
+// untilStopped ends when the process is told to stop.
+func (a *app) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
 		case <-a.stopped:
 			cancel()
-		case <-ready.Done():
+		case <-ctx.Done():
 		}
 	}()
-	plan.Replicas = a.cfg.Cluster.Replicas
-	return streams.AwaitCluster(ready, nc, js, plan, a.log)
+	return ctx, cancel
 }
 
 // startNode makes this process one of the nodes. It takes its share as soon as the engine runs.

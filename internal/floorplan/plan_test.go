@@ -55,6 +55,8 @@ var plan = []room{
 
 	{path: "consumers/...", ours: []string{"internal/panics", "consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
 
+	{path: "consumers/backup", ours: []string{"consumers", "machines", "streams"}, outside: []string{natsgo, "github.com/nats-io/nuid", "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
+
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
@@ -71,6 +73,7 @@ var plan = []room{
 	{path: "client/...", ours: []string{"client"}, outside: []string{grpc}, tests: []string{"client/..."}},
 
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
+	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7"}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
 	// The documents are checked against the tables; their example is a machine with its provider.
@@ -85,7 +88,7 @@ var plan = []room{
 // workshop is what tests may import from outside, besides what their folder may.
 var workshop = []string{
 	testify, nats, pgx, "go.uber.org/goleak", "pgregory.net/rapid", "github.com/anishathalye/porcupine", "github.com/getkin/kin-openapi",
-	metrics, otel, xsys, grpc, dns, "google.golang.org/protobuf",
+	metrics, otel, xsys, grpc, dns, "google.golang.org/protobuf", "github.com/johannesboyne/gofakes3", "github.com/klauspost/compress/zstd",
 }
 
 // documented are the folders whose contract is in a doc.go.

@@ -196,6 +196,15 @@ func (c *Client) open(ctx context.Context, r Request) (*http.Response, error) {
 	return nil, c.refused(resp, media)
 }
 
+// Stream sends the request, and returns an answer that is read as it comes.
+func (c *Client) Stream(ctx context.Context, r Request) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // refused is what an answer says that is not what was asked for. A page that is no problem document comes from somebody
 // else, a proxy for one: that it wants to be signed in to, or has nobody behind it, is told as it is.
 func (c *Client) refused(resp *http.Response, media string) error {

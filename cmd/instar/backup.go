@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/internal/archive"
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/consumers/backup"
+	"github.com/bcc94042/instar/machines/all"
+)
+
+const whereBackups = `A place is a file, a directory, - (standard input or output), or s3://bucket/key of any store that speaks S3, with the usual AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.`
+
+// backupCommand copies everything that a server has stored.
+func backupCommand() *cobra.Command {
+	cmd := clientFlags(&cobra.Command{
+		Use: "backup", Short: "Copy everything that is stored, while the server runs", GroupID: groupServer, Args: arguments(),
+		Long: `Copies entities, events, dead letters, answers to keys, commands that wait and the streams of outboxes. Nothing stops meanwhile; everything that was
+answered before the backup began is in it. It is read once more as it is written, and kept only if it is complete. It needs the role admin.
+
+` + whereBackups,
+		Example: "  instar backup --to /var/backups/instar/\n  instar backup --to s3://backups/instar/\n  instar backup --to - | age -r age1... > instar.backup.age",
+		RunE:    asking(runBackup),
+	})
+	cmd.Flags().String("to", ".", "place for the backup; a directory gets a file with the time in its name")
+	cmd.AddCommand(&cobra.Command{
+		Use: "verify PLACE", Short: "Read a backup to its end, and say what it is", Args: arguments("PLACE"), Long: "Reads a backup to its end, and says what it is. No server is needed.\n\n" + whereBackups,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := archive.Open(cmd.Context(), args[0], cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			head, end, err := backup.Check(in)
+			if err != nil {
+				return err
+			}
+			tellBackup(cmd.OutOrStdout(), head, end)
+			return nil
+		},
+	})
+	return cmd
+}
+
+func runBackup(s *session, cmd *cobra.Command, _ []string) error {
+	to, _ := cmd.Flags().GetString("to") // declared above
+	body, err := s.Stream(s.ctx, client.Request{Path: "/v1/backup"})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	var head backup.Head
+	var end backup.End
+	name := "instar-" + time.Now().UTC().Format("20060102T150405Z") + ".backup"
+	at, err := archive.Keep(s.ctx, to, name, s.out, func(w io.Writer) error {
+		r, copied := io.Pipe()
+		checked := make(chan error, 1)
+		go func() {
+			var err error
+			head, end, err = backup.Check(r)
+			r.CloseWithError(err) // else whoever writes would wait
+			checked <- err
+		}()
+		_, err := io.Copy(io.MultiWriter(w, copied), body)
+		copied.CloseWithError(err)
+		if why := <-checked; why != nil {
+			return errors.Join(why, cutOff(err, why))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("there is no backup: %w", err)
+	}
+	s.say("%s", at)
+	tellBackup(s.err, head, end)
+	return nil
+}
+
+// cutOff is an error beside another one, unless it says the same.
+func cutOff(err, why error) error {
+	if errors.Is(err, why) || errors.Is(why, err) {
+		return nil
+	}
+	return err
+}
+
+func tellBackup(w io.Writer, head backup.Head, end backup.End) {
+	fmt.Fprintf(w, "everything that was answered before %s, by instar %s\n", head.At.Format(time.RFC3339), head.Version)
+	total := 0
+	for _, n := range end.Messages {
+		total += n
+	}
+	for _, m := range all.Machines() {
+		if n, ok := end.Messages["KV_"+m.Plural]; ok {
+			fmt.Fprintf(w, "%s: %d\n", m.Plural, n)
+		}
+	}
+	fmt.Fprintf(w, "%d messages in all\n", total)
+	for stream, n := range end.Missing {
+		fmt.Fprintf(w, "%s: %d values could not be read by the server, and are not in it\n", stream, n)
+	}
+}
+
+// restoreCommand makes an installation of a backup.
+func restoreCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "restore [PLACE]", Short: "Make a server's data out of a backup", GroupID: groupServer, Args: between(0, "PLACE"),
+		Long: `Fills an empty data directory, or an empty account of the NATS server at --nats-url, from a backup. It takes the flags and the configuration of instar serve,
+which is started when it has ended. What a restore that did not end has left is refused by every server.
+
+Versions, revisions and sequences go on above all that may have been given out since the backup, so that no id comes twice. What services, instances and
+databases have become meanwhile is found out by looking at them.
+
+In a cluster it runs on all members at once, with the place at one of them, and ends on all when that has restored.
+
+` + whereBackups,
+		Example: "  instar restore /var/backups/instar/instar-20260101T000000Z.backup --data /var/lib/instar\n  instar restore s3://backups/instar/last --config /etc/instar/instar.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := Load(ModeServe, cmd.Flags(), os.Environ())
+			if err != nil {
+				return usage(err)
+			}
+			if len(args) == 0 && !cfg.Cluster.On() {
+				return usagef("PLACE is missing")
+			}
+			return runRestore(cmd, cfg, append(args, "")[0])
+		},
+	}
+	serverFlags(cmd.Flags(), ModeServe)
+	return cmd
+}
+
+func runRestore(cmd *cobra.Command, cfg Config, place string) error {
+	ctx := cmd.Context()
+	log, err := newLog(cfg)
+	if err != nil {
+		return err
+	}
+	cfg.NATS.Listen = "" // nobody else is to write there
+	a := &app{cfg: cfg, mode: ModeServe, log: log, out: cmd.OutOrStdout(), machines: all.Machines(), broken: make(chan error, 8), stopped: ctx.Done()}
+	do := a.takePart
+	if place != "" {
+		in, err := archive.Open(ctx, place, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		do = func(ctx context.Context) error {
+			done, err := a.restoreFrom(ctx, in)
+			if err == nil {
+				tellRestored(a.out, done)
+			}
+			return err
+		}
+	}
+	err = do(ctx)
+	a.stopping.Store(true)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	return errors.Join(err, a.stopAll(stop, func(string) {}))
+}
+
+func tellRestored(out io.Writer, done backup.Restored) {
+	tellBackup(out, done.Head, done.End)
+	fmt.Fprintf(out, "restored: %d entities, %d events, %d commands that wait; made again: %d timers, %d tasks\n", done.Entities, done.Events, done.Commands, done.Timers, done.Tasks)
+	if done.Newer > 0 {
+		fmt.Fprintf(out, "left out: %d events, which are newer than the values of their entities\n", done.Newer)
+	}
+	if done.Parked > 0 {
+		fmt.Fprintf(out, "%d values cannot be used by this program; their entities are parked (instar entity repair)\n", done.Parked)
+	}
+	fmt.Fprintf(out, "versions and revisions go on above %d\n", done.Above)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers/backup"
+	"github.com/bcc94042/instar/streams"
+)
+
+// backup is how the API copies everything that is stored.
+func (a *app) backup(nc *nats.Conn, js jetstream.JetStream) func(context.Context, io.Writer) error {
+	return func(ctx context.Context, w io.Writer) error {
+		store := a.store(nc, js)
+		var err error
+		if store.Others, err = a.others(ctx, js); err != nil {
+			return err
+		}
+		_, err = store.Write(ctx, w)
+		return err
+	}
+}
+
+func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
+	s := &backup.Store{NC: nc, JS: js, Plan: a.plan, Machines: a.machines, Version: thisBuild().Version, Log: a.log}
+	if a.cfg.Cluster.On() {
+		s.Plan.Replicas = a.cfg.Cluster.Replicas
+	}
+	return s
+}
+
+// others are the streams beside those of the plan. A server that is attached may hold those of anybody: there it is those of outboxes only.
+func (a *app) others(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+	var names []string
+	if a.cfg.NATS.Attached() {
+		for _, s := range a.cfg.Outbox.all(a.mode) {
+			names = append(names, cmp.Or(s.Stream, "OUTBOX"))
+		}
+	} else {
+		list := js.StreamNames(ctx)
+		for name := range list.Name() {
+			names = append(names, name)
+		}
+		if err := list.Err(); err != nil {
+			return nil, fmt.Errorf("cannot list the streams: %w", err)
+		}
+	}
+	for _, c := range a.plan.Configs() {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == c.Name })
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// restoreFrom makes the streams of an empty place out of a backup. A member of a cluster waits for the others.
+func (a *app) restoreFrom(ctx context.Context, from io.Reader) (backup.Restored, error) {
+	nc, js, err := a.openNATS()
+	if err != nil {
+		return backup.Restored{}, err
+	}
+	store := a.store(nc, js)
+	if store.Appender, _, err = a.writers(nc, a.plan.Names); err != nil {
+		return backup.Restored{}, err
+	}
+	store.Await = a.awaiting(nc, js)
+	done, err := store.Restore(ctx, from)
+	if err == nil && a.cfg.Cluster.On() {
+		a.linger(ctx)
+	}
+	return done, err
+}
+
+// awaiting does something at once, or in a cluster as soon as the other members are there.
+func (a *app) awaiting(nc *nats.Conn, js jetstream.JetStream) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, do func(context.Context) error) error {
+		if !a.cfg.Cluster.On() {
+			return do(ctx)
+		}
+		return streams.AwaitLeader(ctx, nc, js, a.log, do)
+	}
+}
+
+// takePart is a member of a cluster while another one restores it.
+func (a *app) takePart(ctx context.Context) error {
+	nc, js, err := a.openNATS()
+	if err != nil {
+		return err
+	}
+	err = streams.AwaitLeader(ctx, nc, js, a.log, func(ctx context.Context) error {
+		finished, err := a.plan.Finished(ctx, js)
+		if err == nil && !finished {
+			err = errors.New("another member has to restore: instar restore PLACE")
+		}
+		return err
+	})
+	if err == nil {
+		a.linger(ctx)
+	}
+	return err
+}
+
+// linger lets the other members see that it is done: they need a majority for that.
+func (a *app) linger(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+	}
+}

@@ -1,0 +1,98 @@
+// Package backup copies everything that an installation has stored while it runs, and makes another installation of the copy.
+//
+// # What a backup is
+//
+// One file: JSON lines, compressed by zstd (RFC 8878). A head, then a section for every stream, then an end that counts what came before; a file
+// without its end, or with other counts, is not complete. See [Head], [Section], [Message] and [End].
+//
+// # Why it is consistent although nothing stops
+//
+// Streams are read one after the other, in an order in which what follows from something is read before it:
+//
+//  1. answers to keys, operations and views, which follow from values;
+//  2. commands that wait: one that is taken meanwhile is in the value that is read after it, whose mark says so;
+//  3. values, each as it is at one moment. The engine writes state, mark and outbox of a transition at once, so each of them is whole;
+//  4. events and dead letters. Events that are newer than the value of their entity are left out by the restore, those that the value's outbox
+//     has and the stream lacked are added;
+//  5. other streams, such as those of outboxes, as snapshots of the server with their consumers. Relays find out by themselves how far
+//     their stream is.
+//
+// So everything that was answered before the backup began is in it. Schedules of timers and tasks are not: both stand in the values, and are made again.
+//
+// # Why ids are fresh after a restore
+//
+// Others have seen what came after the backup. So the streams of a restore begin at a sequence, and versions go on from a number, that
+// were not reached since: 100,000 per second that has passed, and an hour of them for clocks that differ. Revisions, sequences, fences and ids of
+// events, which are made of versions, are above all that were given out.
+package backup
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Format is the version of the file. A file with a higher one is refused.
+const Format = 1
+
+// Head is the first line.
+type Head struct {
+	Format  int            `json:"instarBackup"`
+	Version string         `json:"version"` // of the program that made it
+	At      time.Time      `json:"at"`      // everything that was answered before is in it
+	Prefix  string         `json:"prefix"`  // of the subjects
+	Last    uint64         `json:"last"`    // the highest sequence of any stream then
+	Schemas map[string]int `json:"schemas"` // of the machines' values
+}
+
+// Kinds of sections.
+const (
+	KindBucket   = "bucket"   // values, as they are
+	KindCommands = "commands" // those that wait
+	KindEntities = "entities" // values of the entities of a machine
+	KindMessages = "messages" // of a stream
+	KindSnapshot = "snapshot" // of a stream, in the format of its server
+)
+
+// Section begins the lines of one stream.
+type Section struct {
+	Stream    string                `json:"stream"` // as it is named here
+	Kind      string                `json:"kind"`
+	Machine   string                `json:"machine,omitempty"`
+	Consumers []Consumer            `json:"consumers,omitempty"` // of others
+	Snapshot  *streams.SnapshotHead `json:"snapshot,omitempty"`
+}
+
+// Consumer is a durable consumer, and the last message that it had done with all before it.
+type Consumer struct {
+	Config jetstream.ConsumerConfig `json:"config"`
+	Floor  uint64                   `json:"floor"`
+}
+
+// Message is one message of a stream.
+type Message struct {
+	Subject string      `json:"s"`
+	Seq     uint64      `json:"q"`
+	Time    time.Time   `json:"t"`
+	Header  nats.Header `json:"h,omitempty"`
+	Data    []byte      `json:"d,omitempty"`
+}
+
+// End is the last line.
+type End struct {
+	At       time.Time      `json:"at"`
+	Messages map[string]int `json:"messages"` // and parts of snapshots, by stream
+	Missing  map[string]int `json:"missing"`  // values that the server has and could not read, by stream
+}
+
+// line is one of them.
+type line struct {
+	Head    *Head    `json:"head,omitempty"`
+	Section *Section `json:"section,omitempty"`
+	Message *Message `json:"m,omitempty"`
+	Part    []byte   `json:"part,omitempty"` // of a snapshot
+	End     *End     `json:"end,omitempty"`
+}

@@ -1,0 +1,93 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// emit publishes what the restored entities of a machine have to: events that their stream lacks, the tasks that they wait for, and their
+// timers.
+func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
+	bucket := r.s.Plan.Names.Bucket(of.Plural)
+	err := each(ctx, r.s.JS, "KV_"+bucket, func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
+		key := strings.TrimPrefix(m.Subject(), "$KV."+bucket+".")
+		e, err := of.DecodeAt(key, m.Data())
+		if err != nil {
+			return true, nil // it is parked, and was told
+		}
+		last := r.known[of.Name+"/"+key].last
+		for _, o := range append(e.Outbox, of.Pending(e)...) {
+			switch {
+			case o.Kind == machines.KindTimer:
+				r.done.Timers++
+			case o.Kind == machines.KindEffect:
+				r.done.Tasks++
+			case o.Refusal != 0 || !last.before(place{o.Version, uint64(o.N)}): //nolint:gosec // it counts
+				continue
+			default:
+				r.done.Events++
+			}
+			write, err := consumers.Published(r.s.Plan.Names, of, key, e.Birth, &o)
+			switch {
+			case err != nil:
+			case o.Kind == machines.KindEvent:
+				err = r.event(ctx, r.s.Plan.Names.EventsOf(of.Name, key), write.Msg)
+			default:
+				err = r.append(ctx, write, nil)
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.flush(ctx)
+}
+
+// snapshot gives the parts of one to the server.
+func (r *restorer) snapshot(ctx context.Context, s *Section) error {
+	head := *s.Snapshot
+	var config map[string]any
+	if err := json.Unmarshal(head.Config, &config); err != nil {
+		return fmt.Errorf("the configuration of stream %s cannot be read: %w", s.Stream, err)
+	}
+	config["num_replicas"] = max(r.s.Plan.Replicas, 1)
+	var err error
+	if head.Config, err = json.Marshal(config); err != nil {
+		return err
+	}
+	return streams.RestoreSnapshot(ctx, r.s.NC, s.Stream, head, r.in.part)
+}
+
+// resumed is a consumer of others, which goes on behind what it had done. What it had done out of order comes again.
+type resumed struct {
+	Consumer
+	stream string
+	from   uint64
+}
+
+func (c *resumed) create(ctx context.Context, js jetstream.JetStream) error {
+	config := c.Config
+	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = jetstream.DeliverByStartSequencePolicy, c.from, nil
+	var err error
+	if config.DeliverSubject != "" {
+		_, err = js.CreatePushConsumer(ctx, c.stream, config)
+	} else {
+		_, err = js.CreateConsumer(ctx, c.stream, config)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot make the consumer %s of stream %s: %w", config.Durable, c.stream, err)
+	}
+	return nil
+}

@@ -1,0 +1,385 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// What can have been given out since a backup, at most. No stream of one installation takes as many messages.
+const (
+	perSecond = 100_000
+	skew      = time.Hour // of the clocks of the two machines
+)
+
+// Restored tells what a restore has made.
+type Restored struct {
+	Head     Head
+	End      End
+	Entities int // with Parked
+	Parked   int // whose value this program cannot use
+	Events   int
+	Newer    int // events that were left out, because they are newer than the value of their entity
+	Commands int // that no entity has taken
+	Timers   int
+	Tasks    int
+	Above    uint64 // versions, sequences and revisions go on above it
+}
+
+// Restore makes the streams of the plan, none of which may exist, out of a backup. What it leaves when it fails is taken by nobody: see
+// [streams.ErrUnfinished].
+func (s *Store) Restore(ctx context.Context, from io.Reader) (Restored, error) {
+	in, err := open(from)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer in.close()
+	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*streams.Chain{}, ends: map[string]uint64{}, now: time.Now().UTC()}
+	if err := r.all(ctx); err != nil {
+		return r.done, fmt.Errorf("backup: cannot restore: %w", err)
+	}
+	return r.done, nil
+}
+
+type restorer struct {
+	s    *Store
+	in   *reader
+	now  time.Time
+	done Restored
+
+	first  uint64 // sequence of each stream that is made
+	margin uint64 // of versions
+	above  uint64
+
+	known map[string]*entity // by machine and key
+	marks map[string][]mark  // of commands that wait, by machine and key
+
+	consumers []*resumed
+	batch     []streams.Write
+	stored    []func(seq uint64) // what to do with the sequence of each write; nil is nothing
+	chains    []*streams.Chain   // of events: each names the one before it of its entity
+	open      map[string]*streams.Chain
+	ends      map[string]uint64 // sequence of the last event, by what matches those of its entity
+	messages  int
+	size      int
+	top       uint64 // the highest sequence that was stored in the section under way
+}
+
+// entity is what the restore has to know of one.
+type entity struct {
+	version uint64 // that the backup has
+	last    place  // of the last event that the stream has of it
+}
+
+// place is where an event stands among those of its entity.
+type place struct{ version, n uint64 }
+
+func (p place) before(o place) bool {
+	return p.version < o.version || p.version == o.version && p.n < o.n
+}
+
+// mark is a command that was not acknowledged: its sequence then and now, and whether its entity has taken it nevertheless.
+type mark struct {
+	then, now uint64
+	taken     bool
+}
+
+func (r *restorer) all(ctx context.Context) error {
+	p, h := r.s.Plan, r.in.head
+	if names := (streams.Names{Prefix: h.Prefix}); names.StoredAll() != p.Names.StoredAll() {
+		return fmt.Errorf("the backup is of subjects below %q, this installation is of %q: set nats.prefix", h.Prefix, p.Names.Prefix)
+	}
+	r.margin = uint64(perSecond*max(r.now.Sub(h.At), 0).Seconds()) + uint64(perSecond*skew.Seconds())
+	r.first = h.Last + r.margin + 1
+	if r.first > 1<<53 {
+		return fmt.Errorf("the backup is of %s, and its sequences would be above 2^53: does the clock go right?", h.At.Format(time.RFC3339))
+	}
+	mark := r.now.Format(time.RFC3339) + " " + nuid.Next()
+	if err := r.s.Await(ctx, func(ctx context.Context) error { return p.Begin(ctx, r.s.JS, r.first, mark) }); err != nil {
+		return err
+	}
+	r.done.Head = h
+	for {
+		l, err := r.in.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = r.line(ctx, l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.close(ctx); err != nil {
+		return err
+	}
+	r.done.End = r.in.end
+	for _, m := range r.s.Machines {
+		if err := r.emit(ctx, m); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.consumers {
+		if err := c.create(ctx, r.s.JS); err != nil {
+			return err
+		}
+	}
+	for _, marks := range r.marks {
+		for _, c := range marks {
+			if !c.taken {
+				r.done.Commands++
+			}
+		}
+	}
+	r.done.Above = max(r.above, r.first)
+	return p.Finish(ctx, r.s.JS, r.done.Above)
+}
+
+func (r *restorer) line(ctx context.Context, l *line) error {
+	if l.Section != nil {
+		if err := r.close(ctx); err != nil {
+			return err
+		}
+		return r.section(ctx, l.Section)
+	}
+	m := l.Message
+	switch r.in.at.Kind {
+	case KindBucket:
+		return r.value(ctx, m)
+	case KindCommands:
+		return r.command(ctx, m)
+	case KindEntities:
+		return r.entity(ctx, m)
+	case KindMessages:
+		return r.message(ctx, m)
+	}
+	return fmt.Errorf("section %s is of kind %q, which this program does not know", r.in.at.Stream, r.in.at.Kind)
+}
+
+// close ends a section: consumers that had done with all of it go on behind it.
+func (r *restorer) close(ctx context.Context) error {
+	if err := r.flush(ctx); err != nil {
+		return err
+	}
+	for _, c := range r.consumers {
+		if c.from == 0 {
+			c.from = r.top + 1
+		}
+	}
+	return nil
+}
+
+// section begins one. A snapshot is read to its end at once.
+func (r *restorer) section(ctx context.Context, s *Section) error {
+	if s.Kind == KindSnapshot {
+		return r.snapshot(ctx, s)
+	}
+	if s.Kind == KindEntities && r.machine(s.Machine) == nil {
+		return fmt.Errorf("the backup has entities of the machine %s, which this program does not have", s.Machine)
+	}
+	r.top = r.first - 1
+	for _, c := range s.Consumers {
+		r.consumers = append(r.consumers, &resumed{Consumer: c, stream: s.Stream})
+	}
+	return nil
+}
+
+func (r *restorer) machine(name string) *machines.Machine {
+	for _, m := range r.s.Machines {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// append adds one message to those that are stored together.
+func (r *restorer) append(ctx context.Context, w streams.Write, stored func(uint64)) error {
+	r.batch, r.stored = append(r.batch, w), append(r.stored, stored)
+	return r.added(ctx, w.Msg)
+}
+
+// event adds one to those of its entity, which the filter matches.
+func (r *restorer) event(ctx context.Context, filter string, m *nats.Msg) error {
+	c := r.open[filter]
+	if c == nil {
+		c = &streams.Chain{Filter: filter, Last: r.ends[filter]}
+		r.open[filter] = c
+		r.chains = append(r.chains, c)
+	}
+	c.Msgs = append(c.Msgs, m)
+	return r.added(ctx, m)
+}
+
+func (r *restorer) added(ctx context.Context, m *nats.Msg) error {
+	r.messages++
+	if r.size += len(m.Data); r.messages < 512 && r.size < 4<<20 {
+		return nil
+	}
+	return r.flush(ctx)
+}
+
+func (r *restorer) flush(ctx context.Context) error {
+	for i, result := range r.s.Appender.Append(ctx, r.batch) {
+		if result.Err != nil {
+			return fmt.Errorf("cannot store %s: %w", r.batch[i].Msg.Subject, result.Err)
+		}
+		r.top = max(r.top, result.Seq)
+		if r.stored[i] != nil {
+			r.stored[i](result.Seq)
+		}
+	}
+	if len(r.chains) > 0 {
+		r.s.Appender.AppendChains(ctx, r.s.Plan.Names.Stream(streams.EventStream), r.chains)
+	}
+	for _, c := range r.chains {
+		if c.Err != nil {
+			return fmt.Errorf("cannot store %s: %w", c.Msgs[c.Done].Subject, c.Err)
+		}
+		r.ends[c.Filter] = c.Last
+		r.top = max(r.top, c.Last)
+	}
+	r.batch, r.stored, r.chains, r.messages, r.size = r.batch[:0], r.stored[:0], r.chains[:0], 0, 0
+	clear(r.open)
+	return nil
+}
+
+// value stores one of a bucket, unless it is the mark of one that was deleted.
+func (r *restorer) value(ctx context.Context, m *Message) error {
+	if m.Header.Get("KV-Operation") != "" {
+		return nil
+	}
+	return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, nil)
+}
+
+// command stores one that waits. Values say up to which sequence they have taken theirs, so that is translated.
+func (r *restorer) command(ctx context.Context, m *Message) error {
+	a, err := r.s.Plan.Names.ParseStored(m.Subject)
+	if err != nil {
+		r.s.Log.Warn("a command that waits is left out", "subject", m.Subject, "error", err)
+		return nil
+	}
+	id := a.Machine + "/" + a.Key
+	return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, func(seq uint64) {
+		r.marks[id] = append(r.marks[id], mark{then: m.Seq, now: seq})
+	})
+}
+
+// entity stores the value of one at a version that was not given out, with the event that says so. One that came again is newer.
+func (r *restorer) entity(ctx context.Context, m *Message) error {
+	if m.Header.Get("KV-Operation") != "" {
+		return nil
+	}
+	of := r.machine(r.in.at.Machine)
+	key := strings.TrimPrefix(m.Subject, "$KV."+r.s.Plan.Names.Bucket(of.Plural)+".")
+	id := of.Name + "/" + key
+	if r.known[id] == nil {
+		r.done.Entities++
+	}
+	write := streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Data: m.Data}}
+	e, err := of.DecodeAt(key, m.Data)
+	if err != nil {
+		r.done.Parked++
+		r.known[id] = &entity{version: math.MaxUint64}
+		r.s.Log.Warn("a value cannot be used; it is restored as it is, and its entity is parked", "machine", of.Name, "key", key, "error", err)
+		return r.append(ctx, write, nil)
+	}
+	r.known[id] = &entity{version: e.Version}
+	in := machines.Input{Command: machines.CommandReconcile, Time: r.now, Actor: "restore", Reason: "restored from the backup of " + r.in.head.At.Format(time.RFC3339)}
+	data := map[string]any{"problem": consumers.ProblemRestored, "version": e.Version, "backup": r.in.head.At}
+	next, event, err := of.Reconciled(e, e.Version+r.margin, in, data)
+	if err != nil {
+		return err
+	}
+	r.above = max(r.above, next.Version)
+	next.Mark, next.LastEvent = 0, 0
+	next.MarkedAt = time.Time{}
+	for i := range r.marks[id] {
+		if c := &r.marks[id][i]; c.then <= e.Mark {
+			next.Mark = max(next.Mark, c.now)
+			c.taken = true
+		}
+	}
+	next.Outbox = nil
+	for _, o := range e.Outbox {
+		if o.Kind == machines.KindEvent {
+			next.Outbox = append(next.Outbox, o)
+		}
+	}
+	next.Outbox = append(next.Outbox, event)
+	if write.Msg.Data, err = next.AppendJSON(nil); err != nil {
+		return fmt.Errorf("cannot write %s: %w", id, err)
+	}
+	return r.append(ctx, write, nil)
+}
+
+// message stores one of a stream that tells, unless it is an event that is newer than the value of its entity.
+func (r *restorer) message(ctx context.Context, m *Message) error {
+	msg := &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}
+	if ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL")); err == nil {
+		left := ttl - r.now.Sub(m.Time)
+		if left <= 0 {
+			return nil
+		}
+		streams.Keep(msg, left)
+	}
+	for _, c := range r.consumers {
+		if c.stream == r.in.at.Stream && c.from == 0 && m.Seq > c.Floor {
+			if err := r.flush(ctx); err != nil { // what is stored together may change its order
+				return err
+			}
+			c.from = r.top + 1
+		}
+	}
+	if r.in.at.Stream != r.s.Plan.Names.Stream(streams.EventStream) {
+		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
+	}
+	of, key := r.teller(m.Subject)
+	if of == nil {
+		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
+	}
+	if r.newer(of, key, m) {
+		r.done.Newer++
+		return nil
+	}
+	r.done.Events++
+	return r.event(ctx, r.s.Plan.Names.EventsOf(of.Name, key), msg)
+}
+
+// teller is the entity that an event is of; no machine is nobody's.
+func (r *restorer) teller(subject string) (*machines.Machine, string) {
+	for _, of := range r.s.Machines {
+		if a, err := r.s.Plan.Names.ParseEvent(subject, of.Parent != ""); err == nil && a.Machine == of.Name {
+			return of, a.Key
+		}
+	}
+	return nil, ""
+}
+
+// newer reports whether an event is of a transition that the value of its entity does not have, and notes how far the stream has told of it.
+func (r *restorer) newer(of *machines.Machine, key string, m *Message) bool {
+	known := r.known[of.Name+"/"+key]
+	if known == nil { // purged before, or born since
+		return !m.Time.Before(r.in.head.At)
+	}
+	id := streams.Header(m.Header, streams.HeaderID)
+	if consumers.EventVersion(of.Name, key, id, m.Data) > known.version {
+		return true
+	}
+	if version, n, ok := streams.NumberOf(of.Name, key, id); ok && known.last.before(place{version, n}) {
+		known.last = place{version, n}
+	}
+	return false
+}

@@ -1,0 +1,292 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Store is an installation.
+type Store struct {
+	NC       *nats.Conn
+	JS       jetstream.JetStream
+	Plan     streams.Plan
+	Machines []*machines.Machine
+	Appender *streams.Appender // of a restore
+	Version  string            // of this program
+	Log      *slog.Logger
+
+	// Await does something as soon as the servers of the store can, such as when the members of a cluster are there. A restore needs it.
+	Await func(context.Context, func(context.Context) error) error
+
+	// Others are streams that go along beside those of the plan. A backup copies those that there are.
+	Others []string
+}
+
+// Write copies everything to w. It takes nothing from anybody: consumers, commands and timers go on.
+func (s *Store) Write(ctx context.Context, w io.Writer) (End, error) {
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return End{}, err
+	}
+	out := &writer{s: s, json: json.NewEncoder(z), end: End{Messages: map[string]int{}, Missing: map[string]int{}}}
+	out.json.SetEscapeHTML(false)
+	err = out.all(ctx)
+	if closed := z.Close(); err == nil { // after an error the file has no end
+		err = closed
+	}
+	if err != nil {
+		return End{}, fmt.Errorf("backup: %w", err)
+	}
+	return out.end, nil
+}
+
+type writer struct {
+	s    *Store
+	json *json.Encoder
+	end  End
+	at   *Section // the one under way
+}
+
+func (w *writer) all(ctx context.Context) error {
+	p, n := w.s.Plan, w.s.Plan.Names
+	if err := w.head(ctx); err != nil {
+		return err
+	}
+	buckets := append([]string{streams.IdempotencyBucket, streams.OperationsBucket}, p.Views...)
+	for _, b := range buckets {
+		if err := w.messages(ctx, Section{Stream: "KV_" + n.Bucket(b), Kind: KindBucket}); err != nil {
+			return err
+		}
+	}
+	if err := w.commands(ctx); err != nil {
+		return err
+	}
+	for _, m := range w.s.Machines {
+		if err := w.messages(ctx, Section{Stream: "KV_" + n.Bucket(m.Plural), Kind: KindEntities, Machine: m.Name}); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{streams.EventStream, streams.DeadStream} {
+		if err := w.messages(ctx, Section{Stream: n.Stream(name), Kind: KindMessages}); err != nil {
+			return err
+		}
+	}
+	for _, name := range w.s.Others {
+		if err := w.snapshot(ctx, name); err != nil {
+			return err
+		}
+	}
+	w.end.At = time.Now().UTC()
+	return w.json.Encode(line{End: &w.end})
+}
+
+func (w *writer) head(ctx context.Context) error {
+	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}}
+	for _, m := range w.s.Machines {
+		h.Schemas[m.Name] = m.Schema()
+	}
+	for _, c := range w.s.Plan.Configs() {
+		info, err := w.info(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		if h.At.IsZero() {
+			h.At = info.TimeStamp.UTC() // of the server: it stamps commands, too
+		}
+		h.Last = max(h.Last, info.State.LastSeq)
+	}
+	return w.json.Encode(line{Head: &h})
+}
+
+func (w *writer) info(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	st, err := streams.Led(ctx, w.s.JS, stream)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look at stream %s: %w", stream, err)
+	}
+	return st.CachedInfo(), nil
+}
+
+func (w *writer) begin(s Section) error {
+	w.at = &s
+	w.end.Messages[s.Stream] = 0
+	return w.json.Encode(line{Section: &s})
+}
+
+func (w *writer) message(m *Message) error {
+	w.end.Messages[w.at.Stream]++
+	return w.json.Encode(line{Message: m})
+}
+
+// messages copies a stream up to what it has at the end of the reading; that of a bucket until nothing is left: a value that is
+// replaced before it was read is behind all that there was at the start.
+func (w *writer) messages(ctx context.Context, s Section) error {
+	info, err := w.info(ctx, s.Stream)
+	if err == nil && s.Kind == KindMessages {
+		s.Consumers, err = w.consumers(ctx, s.Stream)
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.begin(s); err != nil {
+		return err
+	}
+	subjects := map[string]struct{}{}
+	bucket := s.Kind != KindMessages
+	err = each(ctx, w.s.JS, s.Stream, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+		if bucket {
+			subjects[m.Subject()] = struct{}{}
+		}
+		err := w.message(&Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp.UTC(), m.Headers(), m.Data()})
+		return bucket || meta.Sequence.Stream < info.State.LastSeq, err
+	})
+	if missing := int(info.State.NumSubjects) - len(subjects); err == nil && s.Kind == KindEntities && missing > 0 { //nolint:gosec // they are in memory
+		w.end.Missing[s.Stream] = missing
+	}
+	return err
+}
+
+const (
+	lookAfter = 2 * time.Second // without a message: is there one?
+	silence   = time.Minute     // for this long is a failure
+)
+
+// each hands over the messages of a stream in order, until there are no more or the function says so.
+func each(ctx context.Context, js jetstream.JetStream, stream string, take func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error)) error {
+	failed := func(err error) error { return fmt.Errorf("cannot read stream %s: %w", stream, err) }
+	cons, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return failed(err)
+	}
+	info, err := cons.Info(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	if info.NumPending == 0 {
+		return nil
+	}
+	it, err := cons.Messages(jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return failed(err)
+	}
+	defer it.Stop()
+	for quiet := time.Duration(0); ; {
+		wait, cancel := context.WithTimeout(ctx, lookAfter)
+		m, err := it.Next(jetstream.NextContext(wait))
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && quiet < silence {
+			quiet += lookAfter
+			if info, err := cons.Info(ctx); err == nil && info.NumPending == 0 { // the last ones were removed before they came
+				return nil
+			}
+			continue
+		}
+		if err != nil {
+			return failed(err)
+		}
+		quiet = 0
+		meta, err := m.Metadata()
+		if err != nil {
+			return failed(err)
+		}
+		more, err := take(m, meta)
+		if err != nil {
+			return err
+		}
+		if !more || meta.NumPending == 0 {
+			return nil
+		}
+	}
+}
+
+// consumers are the durable ones of others; those of this program are made again by itself.
+func (w *writer) consumers(ctx context.Context, stream string) ([]Consumer, error) {
+	own := consumers.SeriesOf(w.s.Machines).Views
+	st, err := w.s.JS.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	var all []Consumer
+	list := st.ListConsumers(ctx)
+	for c := range list.Info() {
+		if c.Config.Durable == "" || slices.Contains(own, c.Config.Durable) {
+			continue
+		}
+		floor := c.AckFloor.Stream
+		if c.Config.AckPolicy == jetstream.AckNonePolicy {
+			floor = c.Delivered.Stream
+		}
+		all = append(all, Consumer{Config: c.Config, Floor: floor})
+	}
+	return all, list.Err()
+}
+
+// commands copies those that wait. The stream is a work queue, which lets nobody else consume: they are read one by one, and are few.
+func (w *writer) commands(ctx context.Context) error {
+	name := w.s.Plan.Names.Stream(streams.CommandStream)
+	info, err := w.info(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := w.begin(Section{Stream: name, Kind: KindCommands}); err != nil {
+		return err
+	}
+	st, err := w.s.JS.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	for seq := max(info.State.FirstSeq, 1); seq <= info.State.LastSeq; {
+		m, err := st.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(w.s.Plan.Names.StoredAll()))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read the commands that wait: %w", err)
+		}
+		if m.Sequence > info.State.LastSeq {
+			return nil
+		}
+		if err := w.message(&Message{m.Subject, m.Sequence, m.Time.UTC(), plain(m.Header), m.Data}); err != nil {
+			return err
+		}
+		seq = m.Sequence + 1
+	}
+	return nil
+}
+
+// plain leaves out what the server itself has written into a header, and would act on again.
+func plain(h nats.Header) nats.Header {
+	kept := nats.Header{}
+	for name, values := range h {
+		if name == streams.HeaderID || !strings.HasPrefix(name, "Nats-") {
+			kept[name] = values
+		}
+	}
+	return kept
+}
+
+func (w *writer) snapshot(ctx context.Context, stream string) error {
+	if _, err := w.s.JS.Stream(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return streams.Snapshot(ctx, w.s.NC, stream, func(head streams.SnapshotHead) error {
+		return w.begin(Section{Stream: stream, Kind: KindSnapshot, Snapshot: &head})
+	}, func(part []byte) error {
+		w.end.Messages[stream]++
+		return w.json.Encode(line{Part: part})
+	})
+}
