@@ -98,3 +98,19 @@ func TestFenceAndMaintenanceNeedReadCommitted(t *testing.T) {
 		}
 	}
 }
+
+// A slot that was given up with the mode wal stays when that is back before it could be dropped: a relay may read it again.
+func TestASlotStaysWhenItsModeIsBack(t *testing.T) {
+	t.Parallel()
+	dsn, conn := setup(t, WAL)
+	list := []slot{{name: one[string](t, conn, `select 's' || left(md5(current_database()), 20)`)}}
+	run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, list[0].name)
+	db, err := connect(dsn, "")
+	require.NoError(t, err)
+	defer db.Close()
+	for left, mode := range []Mode{Claim, WAL} {
+		require.NoError(t, dropSlots(t.Context(), db, list))
+		require.Equal(t, 1-left, one[int](t, conn, `select count(*)::int from pg_replication_slots where slot_name = $1`, list[0].name))
+		require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: mode}))
+	}
+}

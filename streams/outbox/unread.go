@@ -11,14 +11,15 @@ import (
 // slot is a replication slot that a relay reads this outbox from.
 type slot struct {
 	source, name string
-	active       bool
+	active       bool // somebody reads it, or makes it
+	making       bool // it is not yet there for anybody
 }
 
 // slots are those of mode wal that are still there. One that was lost holds nothing any more.
 func slots(ctx context.Context, q interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }) ([]slot, error) {
-	rows, err := q.QueryContext(ctx, `select n.source, r.slot_name::text, r.active from outbox_stream n join pg_replication_slots r on r.slot_name = n.slot
+	rows, err := q.QueryContext(ctx, `select n.source, r.slot_name::text, r.active, r.confirmed_flush_lsn is null from outbox_stream n join pg_replication_slots r on r.slot_name = n.slot
 		where n.mode = 'wal' and r.database = current_database() and r.plugin = 'pgoutput' and coalesce(r.wal_status, '') <> 'lost'`)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: replication slots: %w", err)
@@ -27,7 +28,7 @@ func slots(ctx context.Context, q interface {
 	var list []slot
 	for rows.Next() {
 		var s slot
-		if err := rows.Scan(&s.source, &s.name, &s.active); err != nil {
+		if err := rows.Scan(&s.source, &s.name, &s.active, &s.making); err != nil {
 			return nil, fmt.Errorf("outbox: replication slots: %w", err)
 		}
 		list = append(list, s)
@@ -43,8 +44,12 @@ func (e unreadError) Error() string { return string(e) }
 // Is makes it an ErrRowsWait.
 func (e unreadError) Is(target error) bool { return target == ErrRowsWait }
 
-// errReads says that a relay reads the log of the database right now: what it has not read cannot be seen.
+// errReads says that a relay reads the log of the database right now: what it has not read cannot be seen. Or that Postgres makes the
+// slot, for a relay that may have ended: nobody can drop it before it is there.
 func (s slot) errReads() error {
+	if s.making {
+		return unreadError(fmt.Sprintf("outbox: the slot %s of source %s is being made, which waits for transactions of all databases of the cluster that were open before: change mode or shards when they have ended", s.name, s.source))
+	}
 	return unreadError(fmt.Sprintf("outbox: the relay of source %s reads the slot %s, so it cannot be seen whether anything waits: drain the relay (instar relay drain %s, or end instar outbox relay when nothing waits), and change mode or shards while it stands", s.source, s.name, s.source))
 }
 
@@ -125,11 +130,11 @@ const sqlUnread = `
 			(select convert_to(wal_prefix, 'UTF8') || '\x00'::bytea as prefix from outbox_settings) as s
 		where get_byte(c.data, 0) = ascii('M') and substring(c.data from 11 for length(s.prefix)) = s.prefix)`
 
-// dropSlots gives free what Postgres keeps for slots that nobody will read.
+// dropSlots gives free what Postgres keeps for slots that nobody will read, unless the mode has come back meanwhile: its relay reads on then.
 func dropSlots(ctx context.Context, db *sql.DB, list []slot) error {
 	var all []error
 	for _, s := range list {
-		if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1`, s.name); err != nil {
+		if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots, outbox_settings where slot_name = $1 and mode <> 'wal'`, s.name); err != nil {
 			all = append(all, fmt.Errorf("outbox: the mode is changed, but the replication slot %s, which keeps the log of the database for nobody, cannot be dropped; drop it by hand: %w", s.name, err))
 		}
 	}
@@ -145,9 +150,12 @@ func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 		return err
 	}
 	defer db.Close()
-	var there bool
-	if err := db.QueryRowContext(ctx, `select exists (select from pg_replication_slots where slot_name = $1 and database = current_database())`, name).Scan(&there); err != nil {
+	var there, making bool
+	if err := db.QueryRowContext(ctx, `select count(*) > 0, count(*) > count(confirmed_flush_lsn) from pg_replication_slots where slot_name = $1 and database = current_database()`, name).Scan(&there, &making); err != nil {
 		return fmt.Errorf("outbox: replication slots: %w", Pooled(err))
+	}
+	if making { // whoever makes it keeps a lock on the settings, and what is locked behind it would wait as long
+		return fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it cannot be dropped until they have ended", name)
 	}
 	if !there {
 		force = true

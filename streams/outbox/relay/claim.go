@@ -164,7 +164,7 @@ func (e *claimEngine) pause(ctx context.Context, cancel func()) (err error) {
 	if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{h.s}); err != nil {
 		return err
 	}
-	return e.shards.o.note(ctx, e.store.Pool, "", h.s)
+	return e.shards.o.note(ctx, e.store.Pool, h.s)
 }
 
 // mark is the position of the next marker. All that is stored is marked as sent.
@@ -265,7 +265,7 @@ func (e *claimEngine) open(ctx context.Context, h *shard) error {
 	if err := e.store.Settle(ctx, ids); err != nil {
 		return err
 	}
-	if err := e.shards.o.note(ctx, e.store.Pool, "", s); err != nil {
+	if err := e.shards.o.note(ctx, e.store.Pool, s); err != nil {
 		return err
 	}
 	s.seen = nil
@@ -381,7 +381,7 @@ func (e *claimEngine) leave(ctx context.Context, why error) error {
 	if err == nil && h != nil && h.s != nil {
 		s := h.s
 		if err = e.mark(stop, s); err == nil {
-			err = errors.Join(e.shards.finish(ctx), e.shards.o.note(stop, e.store.Pool, "", s))
+			err = errors.Join(e.shards.finish(ctx), e.shards.o.note(stop, e.store.Pool, s))
 		}
 	}
 	if err != nil {

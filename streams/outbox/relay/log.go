@@ -101,7 +101,7 @@ func (e *logEngine) leave(ctx context.Context, why error) error {
 	stop, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	err := savePositions(stop, e.pool, e.shards.o, sessions...)
-	if err = errors.Join(err, e.shards.o.note(stop, e.pool, "", sessions...)); err != nil {
+	if err = errors.Join(err, e.shards.o.note(stop, e.pool, sessions...)); err != nil {
 		e.r.Log.Warn("cannot save the position for the status", "error", err)
 	}
 	return why
@@ -172,7 +172,7 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if uint64(last) < max(s.pos.at, s.seenTo.at) {
 		return permanent(behind(e.r.Config.Name, s, last))
 	}
-	if err := e.shards.o.note(ctx, e.pool, "", s); err != nil {
+	if err := e.shards.o.note(ctx, e.pool, s); err != nil {
 		return err
 	}
 	if err := e.lot.load(ctx, s); err != nil {
@@ -200,7 +200,7 @@ func (e *logEngine) settle(ctx context.Context) error {
 	if err := savePositions(ctx, e.pool, e.shards.o, e.shards.sessions()...); err != nil {
 		return err
 	}
-	return e.shards.o.note(ctx, e.pool, "", e.shards.sessions()...)
+	return e.shards.o.note(ctx, e.pool, e.shards.sessions()...)
 }
 
 func (e *logEngine) saveEvery() time.Duration {

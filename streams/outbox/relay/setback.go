@@ -107,17 +107,17 @@ func (o *opener) notSetBack(ctx context.Context, pool *pgxpool.Pool, shard int) 
 }
 
 // note tells the database which markers of the sessions are the last ones in the stream.
-func (o *opener) note(ctx context.Context, pool *pgxpool.Pool, slot string, sessions ...*session) error {
+func (o *opener) note(ctx context.Context, pool *pgxpool.Pool, sessions ...*session) error {
 	batch := &pgx.Batch{}
 	for _, s := range sessions {
 		if s == nil || s.noted == s.guarded {
 			continue
 		}
 		at := s.guarded
-		batch.Queue(`insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, slot, generation) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-			on conflict (source, mode, shard) do update set stream = excluded.stream, subject = excluded.subject, marker = excluded.marker, cluster = excluded.cluster, slot = excluded.slot, updated_at = now()
-			where (n.stream, n.subject, n.cluster) <> (excluded.stream, excluded.subject, excluded.cluster) or n.marker < excluded.marker or n.slot <> excluded.slot or $10`,
-			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, slot, s.generation, s.mended).Exec(func(pgconn.CommandTag) error { s.noted, s.mended = at, false; return nil }) //nolint:gosec // a stream has fewer messages
+		batch.Queue(`insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, generation) values ($1, $2, $3, $4, $5, $6, $7, $8)
+			on conflict (source, mode, shard) do update set stream = excluded.stream, subject = excluded.subject, marker = excluded.marker, cluster = excluded.cluster, updated_at = now()
+			where (n.stream, n.subject, n.cluster) <> (excluded.stream, excluded.subject, excluded.cluster) or n.marker < excluded.marker or $9`,
+			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, s.generation, s.mended).Exec(func(pgconn.CommandTag) error { s.noted, s.mended = at, false; return nil }) //nolint:gosec // a stream has fewer messages
 	}
 	if batch.Len() == 0 {
 		return nil

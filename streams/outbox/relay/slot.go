@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -40,72 +38,167 @@ func publication(c outbox.Config) string { return c.Slot + "_none" }
 // errLostSlot says that Postgres no longer has the WAL that was not read.
 var errLostSlot = errors.New("the replication slot was lost")
 
+// readable is what a slot must be to see what is emitted. It is listed before: it has no position while Postgres waits for the
+// transactions of the cluster that were open when somebody began to make it, and goes on with that when nobody waits for it any more.
+const readable = `database = current_database() and confirmed_flush_lsn is not null and coalesce(wal_status, '') <> 'lost'`
+
 // slot checks the slot, or makes it when nothing was ever read from it, and returns where it begins.
 func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
-	c, pos := e.r.Config, s.pos
-	var level string
-	if err := e.pool.QueryRow(ctx, `show wal_level`).Scan(&level); err != nil {
-		return 0, fmt.Errorf("relay: cannot ask for wal_level: %w", err)
-	}
-	if level != "logical" {
-		return 0, permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log", c.Name, level))
-	}
-	if err := e.publish0(ctx, c); err != nil {
+	c, o := e.r.Config, e.shards.o
+	if err := e.fit(ctx, s); err != nil {
 		return 0, err
 	}
+	found, err := e.find(ctx)
+	remedy := fmt.Sprintf("remove the position: nats stream purge %s --subject %s", o.stream.Name, o.subject(0))
+	switch {
+	case err != nil:
+		return 0, err
+	case !found.there && !s.pos.zero() && !found.given:
+		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, %s", errLostSlot, c.Name, s.pos, c.Slot, remedy))
+	case !found.there:
+		return e.makeSlot(ctx, s)
+	case found.ours && found.start == nil:
+		return 0, beingMade(c)
+	case found.plugin != "pgoutput":
+		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of %s, not of pgoutput: choose another name", c.Slot, found.plugin))
+	case !found.ours:
+		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
+	case found.status == "lost":
+		return 0, permanent(lost(c, o))
+	case !s.pos.zero() && *found.start > s.confirmed && !found.given:
+		return 0, permanent(fmt.Errorf("%w: %s was read up to %s, and its slot %s begins at %s: it was made again, or moved on by somebody else. What was committed between is missing in the stream. To go on with what the slot has, %s",
+			errLostSlot, c.Name, lsn(s.confirmed), c.Slot, lsn(*found.start), remedy))
+	}
+	return *found.start, nil
+}
+
+// fit makes sure that the database has what a slot needs, and that nothing of this outbox is in another one.
+func (e *walEngine) fit(ctx context.Context, s *session) error {
+	c := e.r.Config
+	var level string
+	if err := e.pool.QueryRow(ctx, `show wal_level`).Scan(&level); err != nil {
+		return fmt.Errorf("relay: cannot ask for wal_level: %w", err)
+	}
+	if level != "logical" {
+		return permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log", c.Name, level))
+	}
+	if err := e.publish0(ctx, c); err != nil {
+		return err
+	}
 	var other string
-	err := e.pool.QueryRow(ctx, `select slot_name from outbox_settings join pg_replication_slots on slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost' where wal_slot <> $1`, c.Slot).Scan(&other)
-	if err == nil && pos.zero() {
-		return 0, permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, other, c.Slot, other))
+	err := e.pool.QueryRow(ctx, `select r.slot_name from outbox_settings h left join outbox_stream n on n.source = $2 and n.mode = h.mode and n.shard = 0
+			join pg_replication_slots r on r.slot_name in (h.wal_slot, n.slot) and database = current_database() and coalesce(wal_status, '') <> 'lost'
+		where r.slot_name <> $1`, c.Slot, c.Name).Scan(&other)
+	if err == nil && s.pos.zero() {
+		return permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, other, c.Slot, other))
 	}
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return 0, fmt.Errorf("relay: cannot look for the replication slot: %w", err)
+		return fmt.Errorf("relay: cannot look for the replication slot: %w", err)
 	}
-	var plugin, status string
-	var ours bool
-	var start int64
-	err = e.pool.QueryRow(ctx, `select coalesce(plugin, ''), coalesce(database = current_database(), false), coalesce(wal_status, ''), coalesce((confirmed_flush_lsn - '0/0')::bigint, 0) from pg_replication_slots where slot_name = $1`, c.Slot).Scan(&plugin, &ours, &status, &start)
-	given, failed := false, error(nil)
-	if !pos.zero() && (errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(start) > s.confirmed) {
-		given, failed = e.given(ctx)
+	return nil
+}
+
+// beingMade says what a slot waits for before anybody can read it.
+func beingMade(c outbox.Config) error {
+	return fmt.Errorf("relay: the replication slot %s is being made: Postgres waits for transactions of its databases that were open before", c.Slot)
+}
+
+// foundSlot is what there is under the name of the slot.
+type foundSlot struct {
+	there, ours    bool
+	plugin, status string
+	start          *uint64 // nil while it is being made
+	given          bool    // it was read to its end and given up, when the database left this mode
+}
+
+// find looks at both at once: with a lock on the settings, so that nobody leaves the mode in between.
+func (e *walEngine) find(ctx context.Context) (f foundSlot, err error) {
+	err = e.pool.QueryRow(ctx, `select r.slot_name is not null, coalesce(r.database = current_database(), false), coalesce(r.plugin, r.slot_type, ''), coalesce(r.wal_status, ''),
+			(r.confirmed_flush_lsn - '0/0')::bigint, exists (select from outbox_stream where source = $2 and mode = $3 and shard = 0 and slot = '')
+		from outbox_settings left join pg_replication_slots r on r.slot_name = $1`, e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode).
+		Scan(&f.there, &f.ours, &f.plugin, &f.status, &f.start, &f.given)
+	if err != nil {
+		return f, fmt.Errorf("relay: cannot look at the replication slot %s: %w", e.r.Config.Slot, err)
 	}
+	return f, nil
+}
+
+// makeSlot makes the slot. Before that the stream says that nothing was read from it, if the stream takes anything now, and the
+// database has its name: whoever leaves the mode finds it by that, also when this relay ends while Postgres makes it.
+func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err error) {
+	slot := e.r.Config.Slot
+	s.pos, s.confirmed = position{lsn: true}, 0
+	if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
+		return 0, err
+	}
+	if err := e.name(ctx, e.pool, s); err != nil {
+		return 0, err
+	}
+	e.r.at("named")
+	waits := time.AfterFunc(makingTold, func() { e.r.problem(beingMade(e.r.Config)) })
+	defer waits.Stop()
+	// Nobody leaves the mode before the slot is there: the statement keeps the lock of a reader of the settings.
+	err = e.pool.QueryRow(ctx, `select ((pg_create_logical_replication_slot($1, 'pgoutput')).lsn - '0/0')::bigint from outbox_settings where mode = 'wal'`, slot).Scan(&start)
 	switch {
-	case failed != nil:
-		return 0, failed
-	case errors.Is(err, pgx.ErrNoRows) && !pos.zero() && !given:
-		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, remove the position: nats stream purge %s --subject %s", errLostSlot, c.Name, pos, c.Slot, e.shards.o.stream.Name, e.shards.o.subject(0)))
 	case errors.Is(err, pgx.ErrNoRows):
-		if err := e.pool.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, c.Slot).Scan(&start); err != nil {
-			return 0, fmt.Errorf("relay: cannot make the replication slot %s: %w", c.Slot, err)
-		}
-		e.r.Log.Info("made a replication slot", "slot", c.Slot)
-		return uint64(start), nil
+		return 0, ErrChanged
 	case err != nil:
-		return 0, fmt.Errorf("relay: cannot look at the replication slot %s: %w", c.Slot, err)
-	case plugin != "pgoutput":
-		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of %s, not of pgoutput: choose another name", c.Slot, plugin))
-	case !ours:
-		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
-	case status == "lost":
-		return 0, permanent(lost(c, e.shards.o))
-	case !pos.zero() && uint64(start) > s.confirmed && !given:
-		return 0, permanent(fmt.Errorf("%w: %s was read up to %s, and its slot %s begins at %s: it was made again, or moved on by somebody else. What was committed between is missing in the stream. To go on with what the slot has, remove the position: nats stream purge %s --subject %s",
-			errLostSlot, c.Name, lsn(s.confirmed), c.Slot, lsn(uint64(start)), e.shards.o.stream.Name, e.shards.o.subject(0)))
+		return 0, fmt.Errorf("relay: cannot make the replication slot %s: %w", slot, err)
 	}
-	return uint64(start), nil
+	e.r.Log.Info("made a replication slot", "slot", slot)
+	return start, nil
+}
+
+// execer is a pool or a transaction.
+type execer interface {
+	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
+}
+
+// name tells the database which slot is read, unless the mode was left or another relay has opened the shard. Nothing else does:
+// what was given up with the mode is not brought back.
+func (e *walEngine) name(ctx context.Context, q execer, s *session) error {
+	o := e.shards.o
+	tag, err := q.Exec(ctx, `update outbox_stream n set slot = $1 from outbox_settings h where h.mode = n.mode and n.source = $2 and n.mode = $3 and n.shard = $4 and n.generation = $5`,
+		e.r.Config.Slot, o.source, o.mode, s.shard, s.generation)
+	if err != nil {
+		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
+	}
+	if tag.RowsAffected() > 0 {
+		return nil
+	}
+	now, err := readSettings(ctx, e.pool)
+	if err != nil {
+		return err
+	}
+	if now.mode != e.mode {
+		return ErrChanged
+	}
+	return fmt.Errorf("%w: another relay opens shard %d", errFenced, s.shard)
+}
+
+// reads lets applications emit: from now on the slot has it.
+func (e *walEngine) reads(ctx context.Context, s *session) error {
+	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		if err := e.name(ctx, tx, s); err != nil { // nobody leaves the mode any more until this has ended
+			return err
+		}
+		var there bool
+		if err := tx.QueryRow(ctx, `select exists (select from pg_replication_slots where slot_name = $1 and `+readable+`)`, e.r.Config.Slot).Scan(&there); err != nil {
+			return err
+		}
+		if !there {
+			return fmt.Errorf("the replication slot %s is gone", e.r.Config.Slot)
+		}
+		_, err := tx.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1`, e.r.Config.Slot)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("relay: cannot say that the WAL is read: %w", err)
+	}
+	return nil
 }
 
 func lsn(at uint64) string { return fmt.Sprintf("%X/%X", at>>32, uint32(at)) }
-
-// given says that the slot was read to its end and given up, when the database left this mode.
-func (e *walEngine) given(ctx context.Context) (bool, error) {
-	var given bool
-	err := e.pool.QueryRow(ctx, `select exists (select from outbox_stream where source = $1 and mode = $2 and shard = 0 and slot = '')`, e.r.Config.Name, e.shards.o.mode).Scan(&given)
-	if err != nil {
-		return false, fmt.Errorf("relay: cannot ask whether the slot was given up: %w", err)
-	}
-	return given, nil
-}
 
 // How often, and how far apart, it is tried to refuse those with an older snapshot as well; applications wait behind each try for as
 // long as it may take.
@@ -121,12 +214,13 @@ const (
 // that a slot was read and none is: nobody knows whether an earlier one has come so far.
 func (r *Relay) refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
-		and not exists (select from pg_replication_slots where slot_name = wal_slot and database = current_database() and coalesce(wal_status, '') <> 'lost')`)
+		and not exists (select from pg_replication_slots where slot_name = wal_slot and `+readable+`)`)
 	if err != nil {
 		return fmt.Errorf("relay: cannot say that the WAL is not read: %w", err)
 	}
 	var gone bool
-	if err := pool.QueryRow(ctx, `select wal_slot is null and exists (select from outbox_stream where mode = 'wal' and slot <> '') from outbox_settings`).Scan(&gone); err != nil {
+	if err := pool.QueryRow(ctx, `select wal_slot is null and exists (select from outbox_stream where mode = 'wal' and slot <> ''
+		and not exists (select from pg_replication_slots where slot_name = slot and confirmed_flush_lsn is null)) from outbox_settings`).Scan(&gone); err != nil {
 		return fmt.Errorf("relay: cannot ask whether the WAL is read: %w", err)
 	}
 	if !gone {
@@ -176,10 +270,10 @@ func (e *walEngine) publish0(ctx context.Context, c outbox.Config) error {
 // Periods of what is done beside the reading.
 const (
 	slotEvery  = 5 * time.Second
+	makingTold = time.Second // after which it is told that a slot is not there yet
 	beatEvery  = 10 * time.Second
 	slotAlarm  = 1 << 30 // bytes of WAL that a slot keeps, where Postgres has no limit
 	slotShare  = 0.8     // of the limit
-	statusTime = 2000    // 2000-01-01 is where Postgres counts from
 )
 
 // care looks at the slot, and lets the heart beat: a database whose other tables are busy would otherwise keep its WAL
@@ -220,101 +314,4 @@ func (e *walEngine) care(ctx context.Context) error {
 		e.r.Log.Error("the replication slot keeps much WAL and nothing bounds it: set max_slot_wal_keep_size", "slot", e.r.Config.Slot, "bytes", kept)
 	}
 	return nil
-}
-
-// walConn is a replication connection.
-type walConn struct{ conn *pgconn.PgConn }
-
-func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
-	config, err := pgconn.ParseConfig(c.DSN)
-	if err != nil {
-		return nil, permanent(fmt.Errorf("relay: cannot read the DSN of %s: %w", c.Name, err))
-	}
-	config.RuntimeParams["replication"] = "database"
-	config.RuntimeParams["application_name"] = "instar relay " + c.Name
-	config.ConnectTimeout = 5 * time.Second
-	conn, err := pgconn.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("relay: cannot connect to the WAL of %s: %w", c.Name, err)
-	}
-	w := &walConn{conn}
-	sql := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL 0/0 (proto_version '1', publication_names '%s', messages 'true')`, pgx.Identifier{c.Slot}.Sanitize(), pgx.Identifier{publication(c)}.Sanitize())
-	if err := w.start(ctx, sql); err != nil {
-		w.close()
-		return nil, fmt.Errorf("relay: cannot read the WAL of %s: %w", c.Name, err)
-	}
-	return w, nil
-}
-
-func (w *walConn) start(ctx context.Context, sql string) error {
-	w.conn.Frontend().SendQuery(&pgproto3.Query{String: sql})
-	if err := w.conn.Frontend().Flush(); err != nil {
-		return err
-	}
-	for {
-		m, err := w.conn.ReceiveMessage(ctx)
-		if err != nil {
-			return err
-		}
-		switch m := m.(type) {
-		case *pgproto3.CopyBothResponse:
-			return nil
-		case *pgproto3.ErrorResponse:
-			return pgconn.ErrorResponseToPgError(m)
-		}
-	}
-}
-
-// next is the next message of pgoutput, which is only good until the next call; nil with Postgres's word on how far it
-// is.
-func (w *walConn) next(ctx context.Context) (data []byte, sent uint64, err error) {
-	for {
-		m, err := w.conn.ReceiveMessage(ctx)
-		if err != nil {
-			return nil, 0, fmt.Errorf("relay: the WAL broke off: %w", err)
-		}
-		switch m := m.(type) {
-		case *pgproto3.CopyData:
-			switch {
-			case len(m.Data) > 25 && m.Data[0] == 'w':
-				return m.Data[25:], 0, nil
-			case len(m.Data) >= 18 && m.Data[0] == 'k':
-				return nil, binary.BigEndian.Uint64(m.Data[1:]), nil
-			}
-		case *pgproto3.ErrorResponse:
-			return nil, 0, fmt.Errorf("relay: the WAL broke off: %w", pgconn.ErrorResponseToPgError(m))
-		case *pgproto3.CopyDone:
-			return nil, 0, errors.New("relay: Postgres ended the stream of changes")
-		}
-	}
-}
-
-// confirm says what is stored. It is called by one goroutine, beside the one that reads.
-func (w *walConn) confirm(lsn uint64, answer bool) error {
-	b := make([]byte, 0, 34)
-	b = append(b, 'r')
-	for range 3 { // written, flushed, applied
-		b = binary.BigEndian.AppendUint64(b, lsn)
-	}
-	epoch := time.Date(statusTime, 1, 1, 0, 0, 0, 0, time.UTC)
-	b = binary.BigEndian.AppendUint64(b, uint64(time.Since(epoch).Microseconds()))
-	if answer {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	message, err := (&pgproto3.CopyData{Data: b}).Encode(nil)
-	if err == nil {
-		err = w.conn.Frontend().SendUnbufferedEncodedCopyData(message)
-	}
-	if err != nil {
-		return fmt.Errorf("relay: cannot confirm the WAL: %w", err)
-	}
-	return nil
-}
-
-func (w *walConn) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_ = w.conn.Close(ctx) // it may have gone
 }

@@ -85,11 +85,8 @@ func (e *walEngine) open(ctx context.Context) error {
 		return err
 	}
 	h.s, e.settled = s, start                // what leaves from here on says how far the slot may be told
-	if s.pos.zero() || start > s.confirmed { // it was made now, or by one that ended before it could say so: a slot that is missing later was lost
+	if s.pos.zero() || start > s.confirmed { // it was made now, or by one that ended before it could say so
 		if s.pos.zero() {
-			if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil { // whoever leaves the mode drops it by that
-				return err
-			}
 			s.pos = position{at: start, lsn: true}
 		}
 		s.confirmed = start
@@ -97,14 +94,13 @@ func (e *walEngine) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
+	if err := e.shards.o.note(ctx, e.pool, s); err != nil {
+		return err
+	}
+	if err := e.reads(ctx, s); err != nil {
 		return err
 	}
 	e.r.Log.Info("reads the WAL", "slot", e.r.Config.Slot, "position", s.pos.String(), "readBack", len(s.seen))
-	// From now on the slot has what is emitted.
-	if _, err := e.pool.Exec(ctx, `update outbox_settings set wal_slot = $1 where wal_slot is distinct from $1 and exists (select from pg_replication_slots where slot_name = $1)`, e.r.Config.Slot); err != nil {
-		return fmt.Errorf("relay: cannot say that the WAL is read: %w", err)
-	}
 	e.feed, err = startFeed(ctx, e.r, e.walPrefix)
 	return err
 }
@@ -200,7 +196,7 @@ func (e *walEngine) tell(ctx context.Context, answer bool) error {
 			return err
 		}
 	}
-	if err := e.shards.o.note(ctx, e.pool, e.r.Config.Slot, s); err != nil {
+	if err := e.shards.o.note(ctx, e.pool, s); err != nil {
 		return err
 	}
 	return e.feed.confirm(e.settled, answer)
@@ -229,7 +225,7 @@ func (e *walEngine) leave(ctx context.Context, why error) error {
 	if err == nil && e.feed != nil { // without it all would be sent again, and passed over
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		if err = errors.Join(e.shards.o.note(stop, e.pool, e.r.Config.Slot, sessions...), e.save(stop)); err == nil {
+		if err = errors.Join(e.shards.o.note(stop, e.pool, sessions...), e.save(stop)); err == nil {
 			err = e.feed.confirm(e.settled, false)
 		}
 	}

@@ -1,0 +1,114 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/bcc94042/instar/streams/outbox"
+)
+
+const statusTime = 2000 // 2000-01-01 is where Postgres counts from
+
+// walConn is a replication connection.
+type walConn struct{ conn *pgconn.PgConn }
+
+func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
+	config, err := pgconn.ParseConfig(c.DSN)
+	if err != nil {
+		return nil, permanent(fmt.Errorf("relay: cannot read the DSN of %s: %w", c.Name, err))
+	}
+	config.RuntimeParams["replication"] = "database"
+	config.RuntimeParams["application_name"] = "instar relay " + c.Name
+	config.ConnectTimeout = 5 * time.Second
+	conn, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("relay: cannot connect to the WAL of %s: %w", c.Name, err)
+	}
+	w := &walConn{conn}
+	sql := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL 0/0 (proto_version '1', publication_names '%s', messages 'true')`, pgx.Identifier{c.Slot}.Sanitize(), pgx.Identifier{publication(c)}.Sanitize())
+	if err := w.start(ctx, sql); err != nil {
+		w.close()
+		return nil, fmt.Errorf("relay: cannot read the WAL of %s: %w", c.Name, err)
+	}
+	return w, nil
+}
+
+func (w *walConn) start(ctx context.Context, sql string) error {
+	w.conn.Frontend().SendQuery(&pgproto3.Query{String: sql})
+	if err := w.conn.Frontend().Flush(); err != nil {
+		return err
+	}
+	for {
+		m, err := w.conn.ReceiveMessage(ctx)
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case *pgproto3.CopyBothResponse:
+			return nil
+		case *pgproto3.ErrorResponse:
+			return pgconn.ErrorResponseToPgError(m)
+		}
+	}
+}
+
+// next is the next message of pgoutput, which is only good until the next call; nil with Postgres's word on how far it
+// is.
+func (w *walConn) next(ctx context.Context) (data []byte, sent uint64, err error) {
+	for {
+		m, err := w.conn.ReceiveMessage(ctx)
+		if err != nil {
+			return nil, 0, fmt.Errorf("relay: the WAL broke off: %w", err)
+		}
+		switch m := m.(type) {
+		case *pgproto3.CopyData:
+			switch {
+			case len(m.Data) > 25 && m.Data[0] == 'w':
+				return m.Data[25:], 0, nil
+			case len(m.Data) >= 18 && m.Data[0] == 'k':
+				return nil, binary.BigEndian.Uint64(m.Data[1:]), nil
+			}
+		case *pgproto3.ErrorResponse:
+			return nil, 0, fmt.Errorf("relay: the WAL broke off: %w", pgconn.ErrorResponseToPgError(m))
+		case *pgproto3.CopyDone:
+			return nil, 0, errors.New("relay: Postgres ended the stream of changes")
+		}
+	}
+}
+
+// confirm says what is stored. It is called by one goroutine, beside the one that reads.
+func (w *walConn) confirm(lsn uint64, answer bool) error {
+	b := make([]byte, 0, 34)
+	b = append(b, 'r')
+	for range 3 { // written, flushed, applied
+		b = binary.BigEndian.AppendUint64(b, lsn)
+	}
+	epoch := time.Date(statusTime, 1, 1, 0, 0, 0, 0, time.UTC)
+	b = binary.BigEndian.AppendUint64(b, uint64(time.Since(epoch).Microseconds()))
+	if answer {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	message, err := (&pgproto3.CopyData{Data: b}).Encode(nil)
+	if err == nil {
+		err = w.conn.Frontend().SendUnbufferedEncodedCopyData(message)
+	}
+	if err != nil {
+		return fmt.Errorf("relay: cannot confirm the WAL: %w", err)
+	}
+	return nil
+}
+
+func (w *walConn) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = w.conn.Close(ctx) // it may have gone
+}
