@@ -224,21 +224,23 @@ func shareOf(bytes int64) map[string]string {
 	return map[string]string{boundIs: "share:" + strconv.FormatInt(bytes, 10)}
 }
 
-// rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or to its share, where it has none or that of
-// another store. A share takes nothing away of what is there, and follows no small changes. In a cluster, whose stores differ, it follows none.
+// rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or to its share, where it has none or a smaller
+// one. A share only grows, and by no small changes: how much room a disk has depends on whoever else fills it, and in a cluster on the member that looks. So it
+// takes nothing away, neither of what is there nor of what comes next, and a stream that has more than its share already is left without a bound, which
+// is a difference.
 func (p Plan) rebound(want *jetstream.StreamConfig, info *jetstream.StreamInfo) bool {
 	if want.Name != p.Names.Stream(EventStream) && want.Name != p.Names.Stream(DeadStream) {
 		return false
 	}
-	have := info.Config.MaxBytes
-	if want.Metadata[boundIs] != "" {
-		want.MaxBytes = max(want.MaxBytes, int64(min(info.State.Bytes, 1<<62))) //nolint:gosec // bounded
-		want.Metadata = shareOf(want.MaxBytes)
-		small := max(want.MaxBytes, have)-min(want.MaxBytes, have) < have/5
-		if have > 0 && (small || p.Replicas > 1 || info.Config.Metadata[boundIs] != shareOf(have)[boundIs]) {
-			want.MaxBytes = have
-		}
-	} else if want.MaxBytes < 0 { // whoever has bounded it may have
+	have, mark := info.Config.MaxBytes, info.Config.Metadata[boundIs]
+	switch {
+	case want.Metadata[boundIs] == "" && want.MaxBytes > 0:
+		return want.MaxBytes != have || mark != ""
+	case want.MaxBytes < 0: // whoever has bounded it may have
+		want.MaxBytes = have
+	case have <= 0:
+		return uint64(want.MaxBytes) > info.State.Bytes //nolint:gosec // it is a share
+	case mark != shareOf(have)[boundIs] || want.MaxBytes-have < have/5:
 		want.MaxBytes = have
 	}
 	return want.MaxBytes != have

@@ -62,13 +62,14 @@ type ServerOptions struct {
 	Open     bool   // Listen takes everybody, who may do everything; not with Users
 	TLSCert  string // files, both or none
 	TLSKey   string
-	MaxStore int64           // bytes of all streams; 0 is what they have and what is left of the disk, but for [Reserve]
+	MaxStore int64           // bytes of all streams; 0 is what they have and what is left of the disk, at any time
 	Names    Names           // of the streams, of which some are synced before others
 	Name     string          // of a member of a cluster, which keeps it for ever; a single server is called instar
 	Cluster  *ClusterOptions // nil is a single server
 	Log      *slog.Logger
 
-	syncEvery time.Duration // under Interval; 0 is syncInterval
+	syncEvery time.Duration                              // under Interval; 0 is syncInterval
+	space     func(string) (free, size int64, err error) // nil is DiskSpace
 }
 
 // Server is an embedded NATS server that owns a directory.
@@ -83,7 +84,6 @@ type Server struct {
 	mu     sync.Mutex
 	srv    *server.Server
 	listen string // host:port, as in the options until a port is chosen
-	limit  int64  // bytes that all streams are to have
 }
 
 // modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.
@@ -101,6 +101,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	if o.Cluster != nil && o.Listen == "" { // members meet only when they have a listener for clients: one that nobody else may use
 		o.Listen, o.Open, o.Users = "127.0.0.1:0", false, nil
+	}
+	if o.space == nil {
+		o.space = DiskSpace
 	}
 	s := &Server{o: o, lock: lock, listen: o.Listen}
 	for _, u := range o.Users {
@@ -229,16 +232,7 @@ func (s *Server) start() error {
 }
 
 func (s *Server) options() (*server.Options, error) {
-	listen, limit := s.listener(), s.o.MaxStore
-	if limit == 0 {
-		var err error
-		if limit, err = storeLimit(filepath.Join(s.o.Dir, "nats")); err != nil {
-			return nil, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
-		}
-	}
-	s.mu.Lock()
-	s.limit = limit
-	s.mu.Unlock()
+	listen := s.listener()
 	opts := &server.Options{
 		ServerName: s.o.name(), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
 		DontListen: listen == "", JetStreamMaxStore: unlimited, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,

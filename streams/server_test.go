@@ -85,7 +85,6 @@ func TestProfilesReachTheServer(t *testing.T) {
 		require.Equal(t, p == Interval, o.SyncInterval == syncInterval)
 		require.Equal(t, filepath.Join("/somewhere", "nats"), o.StoreDir)
 		require.EqualValues(t, unlimited, o.JetStreamMaxStore, "the doors keep the limit")
-		require.EqualValues(t, 77, s.limit)
 		require.True(t, o.DontListen && o.NoSigs)
 		require.NotEmpty(t, p.Survives())
 	}

@@ -2,10 +2,7 @@ package streams
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -33,15 +30,22 @@ func Reserve(size int64) int64 { return min(size/50, 64<<20) }
 // Full reports whether only the reserve is left.
 func (r Room) Full() bool { return r.Limit > 0 && r.Used >= r.Limit-Reserve(r.Limit) }
 
-// Store is what the server's streams use, and may use. Of a member that is its own store, not those of the others.
+// Store is what the server's streams use, and may use. Of a member that is its own store, not those of the others. Where no limit is set it is
+// asked for anew each time: others fill the disk, and make room on it.
 func (s *Server) Store() (Room, error) {
 	_, info, err := s.jsz(server.JSzOptions{})
 	if err != nil {
 		return Room{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return Room{Used: int64(min(info.Store, 1<<62)), Limit: s.limit}, nil //nolint:gosec // bounded
+	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore} //nolint:gosec // bounded
+	if r.Limit == 0 {
+		free, _, err := s.o.space(filepath.Join(s.o.Dir, "nats"))
+		if err != nil {
+			return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
+		}
+		r.Limit = r.Used + max(free, 0)
+	}
+	return r, nil
 }
 
 // unlimited is what the server itself is told: at its own limit a member takes part in nothing any more, not even in what would make room, and
@@ -60,31 +64,4 @@ func AccountRoom(ctx context.Context, js jetstream.JetStream, replicas int) (Roo
 		tier = t
 	}
 	return Room{Used: int64(min(tier.Store, 1<<62)), Limit: max(tier.Limits.MaxStore, 0)}, nil //nolint:gosec // bounded
-}
-
-// storeLimit is what the server may store when nothing is said: what it has, and what is left of the disk but for the
-// reserve. The server's own default is three quarters of what is left, so that it would have less with each start.
-func storeLimit(dir string) (int64, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return 0, err
-	}
-	free, size, err := DiskSpace(dir)
-	if err != nil {
-		return 0, err
-	}
-	var used int64
-	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil && info.Mode().IsRegular() {
-			used += info.Size()
-		}
-		return err
-	})
-	return max(used+free-Reserve(size), 1), err // 0 is the server's own default
 }

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,30 +10,47 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What may be stored does not become less by what is stored, over restarts.
+// Without a limit the disk is the limit: by what is stored it does not become less, and what others have filled and freed again is there, whenever the
+// server was started.
 func TestTheLimitOfTheStore(t *testing.T) {
 	t.Parallel()
 	o := ServerOptions{Profile: OS, Dir: t.TempDir()}
+	s, err := StartServer(o)
+	require.NoError(t, err)
+	free, _, err := DiskSpace(o.Dir)
+	require.NoError(t, err)
+	room, err := s.Store()
+	require.NoError(t, err)
+	require.InDelta(t, free, room.Limit, 1<<30) // others use the disk, too
+	require.NoError(t, s.Shutdown(t.Context()))
+
+	const mib = 1 << 20
+	var left atomic.Int64 // of a disk that was full at the start
+	o.space = func(string) (int64, int64, error) { return left.Load(), 400 * mib, nil }
 	g := bare(t, o)
-	free, size, err := DiskSpace(o.Dir)
-	require.NoError(t, err)
-	room, err := g.server.Store()
-	require.NoError(t, err)
-	near := func(limit int64) { // others use the disk, too
-		t.Helper()
-		require.InDelta(t, free-Reserve(size), limit, 1<<30)
-	}
-	near(room.Limit)
 	_, err = g.js.CreateStream(g.ctx, jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}})
 	require.NoError(t, err)
-	for range 64 {
-		_, err = g.js.Publish(g.ctx, "fill", make([]byte, 512<<10))
+	for range 16 {
+		_, err = g.js.Publish(g.ctx, "fill", make([]byte, mib/2))
 		require.NoError(t, err)
 	}
+	has := func(free int64, full bool) {
+		t.Helper()
+		left.Store(free)
+		room, err := g.server.Store()
+		require.NoError(t, err)
+		require.Greater(t, room.Used, int64(8*mib))
+		require.Equal(t, room.Used+free, room.Limit)
+		require.Equal(t, full, room.Full())
+	}
+	has(0, true)
+	has(380*mib, false)
+	left.Store(10 * mib)
 	require.NoError(t, g.server.Restart())
-	require.Eventually(t, func() bool { room, err = g.server.Store(); return err == nil && room.Used > 32<<20 }, 10*time.Second, 10*time.Millisecond)
-	near(room.Limit)
-	require.False(t, room.Full())
+	require.Eventually(t, func() bool { room, err = g.server.Store(); return err == nil && room.Used > 8*mib }, 10*time.Second, 10*time.Millisecond)
+	has(10*mib, false)
+	has(mib/10, true)
+	has(380*mib, false)
 	require.False(t, Room{Used: 1 << 40}.Full(), "without a limit")
 	require.False(t, Room{Used: 97 << 20, Limit: 100 << 20}.Full())
 	require.True(t, Room{Used: 98 << 20, Limit: 100 << 20}.Full())
@@ -69,7 +87,7 @@ func TestOutOfRoom(t *testing.T) {
 	require.False(t, OutOfRoom(nil))
 }
 
-// Streams that only tell have a bound: one that is set, or a share of the store. A share takes nothing away that is there.
+// Streams that only tell have a bound: one that is set, or a share of the store. A share only grows.
 func TestStreamsThatTellAreBounded(t *testing.T) {
 	t.Parallel()
 	g := setup(t, OS)
@@ -96,31 +114,39 @@ func TestStreamsThatTellAreBounded(t *testing.T) {
 	has(50*mib, 5*mib)
 	ensure(0, 0, 110*mib)
 	has(50*mib, 5*mib) // no small changes
-	ensure(0, 0, 1000*mib)
-	has(500*mib, 50*mib)
-	ensure(0, 0, 10*mib)
-	has(5*mib, leastBound)
 	for range 12 {
 		_, err := g.js.Publish(g.ctx, g.names.Event("thing", "default.a", "made"), make([]byte, mib/2))
 		require.NoError(t, err)
 	}
-	held := int64(g.info(EventStream).State.Bytes)
-	require.Greater(t, held, int64(3*mib))
-	ensure(0, 0, mib)
-	has(max(held, 5*mib), leastBound) // nothing of what is there goes because somebody else has filled the disk
-	ensure(0, 0, 100*mib)
-	has(50*mib, 5*mib)
+	ensure(0, 0, 12*mib)
+	has(50*mib, 5*mib) // no event has to go because somebody else has filled the disk, now or later
+	ensure(0, 0, 200*mib)
+	has(100*mib, 10*mib)
 	p := testPlan(g.names)
 	p.Store, p.Replicas = 1000*mib, 3
 	_, err := Ensure(g.ctx, g.js, p)
 	require.NoError(t, err)
-	has(50*mib, 5*mib) // members have stores of their own
+	has(500*mib, 50*mib) // that of the member with the largest store
+	unbound := g.info(EventStream).Config
+	unbound.MaxBytes = -1
+	_, err = g.js.UpdateStream(g.ctx, unbound)
+	require.NoError(t, err)
+	p.Store, p.Replicas = 10*mib, 1
+	diffs, err := Ensure(g.ctx, g.js, p)
+	require.NoError(t, err)
+	require.Len(t, diffs, 1, "it has more than its share already")
+	has(-1, 50*mib)
+	ensure(0, 0, 1000*mib)
+	has(500*mib, 50*mib)
+	ensure(500*mib, 0, 1000*mib)
+	ensure(0, 0, 2000*mib)
+	has(500*mib, 100*mib) // it was set, to as much as its share
 	by := g.info(EventStream).Config
 	by.MaxBytes = 20 * mib
 	_, err = g.js.UpdateStream(g.ctx, by)
 	require.NoError(t, err)
-	ensure(0, 0, 1000*mib)
-	has(20*mib, 50*mib) // it was changed by hand
+	ensure(0, 0, 2000*mib)
+	has(20*mib, 100*mib) // it was changed by hand
 	ensure(4<<10, 1<<20, 100*mib)
 	has(4<<10, 1<<20)
 	require.Less(t, g.info(EventStream).State.Msgs, uint64(5), "the oldest go")

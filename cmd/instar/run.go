@@ -191,7 +191,9 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		plan.Store = room.Limit
+		if !room.Full() { // else somebody else may have filled the disk: what is a share of it is told another time
+			plan.Store = room.Limit
+		}
 		a.log.Info("the streams", "have", bytesOf(room.Used), "may have", bytesOf(room.Limit))
 	}
 	for _, m := range a.machines {
