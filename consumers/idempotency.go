@@ -104,7 +104,7 @@ func keyed(m *machines.Machine, command, id string) bool {
 		return false
 	}
 	switch command {
-	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile, machines.CommandRepair:
+	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile:
 		return false
 	}
 	in, _ := m.Input(command)
@@ -118,7 +118,7 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 	var asked []*item
 	for _, it := range batch {
 		it.kept, it.lost = nil, false
-		if it.slot != nil && it.slot.parked == nil && it.keyed() && it.slot.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil {
+		if it.slot != nil && (it.slot.parked == nil || it.addr.Last == machines.CommandRepair) && it.keyed() && it.slot.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil {
 			asked = append(asked, it)
 		}
 	}

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -121,13 +122,9 @@ func (it *item) refuse(r *machines.Refusal) {
 func (p *partition) handle(it *item) {
 	s := it.slot
 	h := it.msg.Headers()
-	if it.bad != nil {
-		it.refuse(it.bad)
-		return
-	}
-	if s.parked != nil {
-		it.refuse(s.parked)
-		if streams.Header(h, streams.HeaderLookup) == "" { // a question is not a command to keep
+	if s.parked != nil && it.kept == nil && !it.lost {
+		it.refuse(cmp.Or(it.bad, s.parked))
+		if it.bad == nil && streams.Header(h, streams.HeaderLookup) == "" { // a question is not a command to keep
 			it.letter = s.parked.Message
 		}
 		return
@@ -156,7 +153,7 @@ func (p *partition) handle(it *item) {
 	}
 	// Where the stream has seen the id of a lookup and the entity has not, the id was used up by somebody else: the command
 	// was never taken, and is now.
-	for _, r := range []*machines.Refusal{it.precondition(h), p.fenced(it, h)} {
+	for _, r := range []*machines.Refusal{it.bad, it.precondition(h), p.fenced(it, h)} {
 		if r != nil {
 			p.refused(it, r)
 			return
@@ -226,7 +223,7 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 	}
 	expected, ok := streams.ParseExpected(want)
 	if !ok {
-		return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is no revision, list of revisions or *"})
+		return notExpected()
 	}
 	s := it.slot
 	switch {
@@ -236,6 +233,10 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %s any more", s.m.Name, s.key, strings.ReplaceAll(want, ",", " or "))}
 	}
 	return nil
+}
+
+func notExpected() *machines.Refusal {
+	return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is no revision, list of revisions or *"})
 }
 
 // step runs the machine and keeps what follows.

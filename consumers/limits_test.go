@@ -193,7 +193,7 @@ func TestAParkedValueIsRepaired(t *testing.T) {
 	require.Equal(t, machines.CodeGuard, repair(broken, string(good.Value())).Refusal.Code, "once")
 	require.Equal(t, machines.Applied, w.ask(toThing("a", "add", `{"n":5}`)).Outcome)
 	require.Equal(t, 5, w.sum("a"))
-	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 4 })
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 6 })
 	events := w.stream(streams.EventStream, "instar.evt.thing.default.a."+machines.EventReconciled)
 	require.Len(t, events, 1)
 	require.Contains(t, string(events[0].Data), `"problem":"repaired"`)

@@ -58,7 +58,10 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	s.recent = e.Commands
 	for i := range s.recent {
 		o := &s.recent[i]
-		o.Revision, o.Kept = orDefault(o.Revision, s.revision), !keyed(s.m, o.Command, o.ID)
+		o.Kept = !keyed(s.m, o.Command, o.ID)
+		if it.repaired == nil { // else it is that of the value to come
+			o.Revision = orDefault(o.Revision, s.revision)
+		}
 	}
 	e.Commands, e.Outbox = nil, nil
 	s.entity = e

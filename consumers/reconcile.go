@@ -74,7 +74,7 @@ func (e *Engine) mourned(ctx context.Context, s *slot) (uint64, error) {
 // reconcile holds a loaded entity against its last event and the last answer to a key.
 func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.Message, last *lastEvent) error {
 	s := it.slot
-	foreign, own := last.foreign(s, outbox), last
+	foreign, own := it.repaired == nil && last.foreign(s, outbox), last
 	if foreign {
 		own = &lastEvent{}
 	}

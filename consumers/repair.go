@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -13,6 +13,12 @@ import (
 // maxReplaced is how large a value may be, as it is written, that is kept in an event when it is replaced. The event is a part of the value that replaces it, until
 // it is published, and a value may have 1 MiB.
 const maxReplaced = 512 << 10
+
+// maxStored leaves room for the rest of that event, for outcomes and for headers.
+const maxStored = 1<<20 - 64<<10
+
+// maxRepaired is the highest version that a value may bring: from there many others can follow before it is one that cannot be stored.
+const maxRepaired = 1 << 52
 
 // reconciles reports whether the entity is to be loaded anew.
 func (it *item) reconciles() bool {
@@ -28,11 +34,11 @@ func (it *item) reconciling() bool {
 // is found here: after it, the entity is another one.
 func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, why error) (machines.Entity, error) {
 	if why == nil {
-		again := (&slot{entity: e}).took(it) || slices.ContainsFunc(e.Commands, func(o machines.Outcome) bool { return o.ID == it.id })
-		if !again {
-			it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
-		}
+		it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
 		return e, nil
+	}
+	if it.kept != nil || it.lost { // its key was used before
+		return e, why
 	}
 	var body machines.Repair
 	err := json.Unmarshal(it.msg.Data(), &body)
@@ -42,19 +48,28 @@ func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, w
 	}
 	next, err := it.slot.m.DecodeAt(it.slot.key, body.Value)
 	replaced, _ := json.Marshal(kept64(stored.Data)) // it is valid
-	expected, ok := streams.ParseExpected(streams.Header(it.msg.Headers(), streams.HeaderExpect))
+	if err == nil && max(next.Version, next.Generation) > maxRepaired {
+		err = fmt.Errorf("has version %d and generation %d, of which none may be above %d", next.Version, next.Generation, maxRepaired)
+	}
+	written, _ := next.AppendJSON(nil) // what came as JSON can be written so; data that cannot be used is an error above
+	want := streams.Header(it.msg.Headers(), streams.HeaderExpect)
+	expected, ok := streams.ParseExpected(want)
 	switch {
-	case body.Revision != stored.Sequence || ok && !expected.Any && !expected.Holds(stored.Sequence):
+	case want != "" && !ok:
+		it.bad = notExpected()
+	case body.Revision != stored.Sequence || want != "" && !expected.Holds(stored.Sequence):
 		it.bad = &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("the stored value is at revision %d", stored.Sequence)}
 	case err != nil:
 		it.bad = machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
 	case len(replaced) > maxReplaced:
 		it.bad = &machines.Refusal{Code: machines.CodeGuard, Command: it.addr.Last, Message: fmt.Sprintf("the stored value has %d bytes in an event, more than it can keep: save it, and write the new one to the bucket", len(replaced))}
+	case len(replaced)+len(written) > maxStored:
+		it.bad = machines.Invalid(machines.FieldError{Field: "body.value", Message: fmt.Sprintf("has %d bytes as it is written, and the value that it replaces %d in an event: more than %d together", len(written), len(replaced), maxStored)})
 	case p.failures[it.seq] >= maxFailures:
 		it.bad = &machines.Refusal{Code: machines.CodeDead, Command: it.addr.Last, Message: "the new value could not be stored"}
 	default:
 		it.repaired = map[string]any{"replaced": json.RawMessage(replaced), "replacedRevision": stored.Sequence, "why": clip(why.Error(), maxReason)}
-		next.Mark, next.LastEvent = 0, 0 // they are of streams that may have been others
+		next.Mark, next.MarkedAt, next.LastEvent = 0, time.Time{}, 0 // they are of streams that may have been others
 		return next, nil
 	}
 	return e, why

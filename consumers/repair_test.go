@@ -1,6 +1,9 @@
 package consumers
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -57,4 +60,132 @@ func TestADeletedValueIsAbsent(t *testing.T) {
 		require.Equal(t, machines.Applied, w.ask(add).Outcome, "somebody has had its answer forgotten")
 		require.Equal(t, 3, w.sum(id))
 	}
+}
+
+// stored is what the bucket has of a thing.
+func (w *world) stored(id string) jetstream.KeyValueEntry {
+	w.t.Helper()
+	e, err := w.bucket("things").Get(w.ctx, "default."+id)
+	require.NoError(w.t, err)
+	return e
+}
+
+// broken makes the value of a thing one that cannot be used, and returns its revision.
+func (w *world) broken(id string) uint64 {
+	w.t.Helper()
+	revision, err := w.bucket("things").Put(w.ctx, "default."+id, []byte(`{"schema":7}`))
+	require.NoError(w.t, err)
+	return revision
+}
+
+func repairOf(id string, revision uint64, value string) streams.Command {
+	return toThing(id, machines.CommandRepair, fmt.Sprintf(`{"revision":%d,"value":%s}`, revision, value))
+}
+
+func under(key string, cmd streams.Command) streams.Command {
+	cmd.ID = key
+	return cmd
+}
+
+// A repair that is refused changes nothing: neither the value nor the answers under keys.
+func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	w.ask(toThing("a", "create", ""))
+	first := string(w.stored("a").Value())
+	add := under("key", toThing("a", "add", `{"n":1}`))
+	require.Equal(t, machines.Applied, w.ask(add).Outcome)
+	second := string(w.stored("a").Value())
+	revision := w.broken("a")
+	require.Equal(t, machines.CodeParked, w.ask(toThing("a", "add", `{"n":1}`)).Refusal.Code)
+	stops := n.count("restarted")
+	wide := strings.Replace(first, `"sum":0`, fmt.Sprintf(`"sum":0,"text":"%s"`, strings.Repeat("<", 200<<10)), 1)
+	for what, value := range map[string]string{
+		"no state":                      strings.Replace(first, `"state":"open",`, "", 1),
+		"a version that wraps":          strings.Replace(first, `"version":1,`, `"version":18446744073709551615,`, 1),
+		"a version without a successor": strings.Replace(first, `"version":1,`, `"version":9007199254740990,`, 1),
+		"a generation that wraps":       strings.Replace(first, `"generation":0,`, `"generation":18446744073709551615,`, 1),
+		"more than a stream takes":      wide,
+	} {
+		require.NotEqual(t, first, value, what)
+		a := w.ask(repairOf("a", revision, value))
+		require.Equal(t, machines.Refused, a.Outcome, what)
+		require.Equal(t, machines.CodeValidation, a.Refusal.Code, what)
+	}
+	malformed := repairOf("a", revision, second)
+	malformed.Expect = "7;8"
+	require.Equal(t, machines.CodeValidation, w.ask(malformed).Refusal.Code)
+	a := w.ask(under("key", repairOf("a", revision, second)))
+	require.Equal(t, machines.CodeKeyReused, a.Refusal.Code, "the key is that of another command")
+	require.Equal(t, revision, w.stored("a").Revision())
+	require.Equal(t, stops, n.count("restarted"))
+	require.Equal(t, machines.Applied, w.ask(repairOf("a", revision, second)).Outcome)
+	a = w.ask(add)
+	require.True(t, a.Replayed, "its answer is still there")
+	require.Equal(t, 1, w.sum("a"))
+}
+
+// A value that is older than an answer under a key does not have what the answer tells of: the key is free again.
+func TestARepairTakesAnswersAwayThatItsValueHasLost(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	created := w.ask(under("birth", toThing("a", "create", "")))
+	first := string(w.stored("a").Value())
+	add := under("key", toThing("a", "add", `{"n":1}`))
+	require.Equal(t, machines.Applied, w.ask(add).Outcome)
+	w.ask(toThing("a", "close", ""))
+	w.ask(toThing("a", "create", ""))
+	w.eventually("its events", func() bool { return len(w.events("thing", "default.a")) == 4 })
+	require.Equal(t, machines.Applied, w.ask(repairOf("a", w.broken("a"), first)).Outcome)
+	repaired := w.stored("a").Revision()
+	w.eventually("the answer of its birth", func() bool {
+		_, data, ok := w.answered("a", "birth")
+		return ok && data.Revision == repaired && data.Version == created.Version
+	})
+	require.Len(t, w.stream(streams.EventStream, w.Names.Event("thing", "default.a", "thing.created")), 2, "what was told of an earlier life is not told again")
+	a := w.ask(add)
+	require.False(t, a.Replayed)
+	require.Equal(t, machines.Applied, a.Outcome)
+	require.Equal(t, 1, w.sum("a"))
+}
+
+// answered is what is kept of the answer under a key.
+func (w *world) answered(id, key string) (keptAnswer, machines.Answer, bool) {
+	w.t.Helper()
+	var r keptAnswer
+	var a machines.Answer
+	e, err := w.bucket(streams.IdempotencyBucket).Get(w.ctx, streams.AnswerKey("thing", "default."+id, key))
+	if err != nil {
+		return r, a, false
+	}
+	require.NoError(w.t, json.Unmarshal(e.Value(), &r))
+	require.NoError(w.t, json.Unmarshal(r.Answer, &a))
+	return r, a, true
+}
+
+// A repair under a key is remembered as any other command.
+func TestARepairUnderAKeyIsAnsweredAsThen(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, thingMachine).start()
+	w.ask(toThing("a", "create", ""))
+	good := string(w.stored("a").Value())
+	refused := under("early", repairOf("a", 1, good))
+	require.Equal(t, machines.CodeGuard, w.ask(refused).Refusal.Code)
+	repair := under("key", repairOf("a", w.broken("a"), good))
+	then := w.raw(repair)
+	w.ask(toThing("a", "add", `{"n":1}`))
+	w.ask(toThing("a", "add", `{"n":1}`))
+	w.stop()
+	w.start()
+	again := w.raw(repair)
+	require.Equal(t, string(then.Data), string(again.Data))
+	require.True(t, streams.Replayed(again))
+	a := w.ask(refused)
+	require.True(t, a.Replayed)
+	require.Equal(t, machines.CodeGuard, a.Refusal.Code)
+	other := repair
+	other.Body = []byte(`{"revision":1,"value":{}}`)
+	require.Equal(t, machines.CodeKeyReused, w.ask(other).Refusal.Code)
+	require.Equal(t, 2, w.sum("a"))
 }

@@ -90,10 +90,12 @@ func (s *slot) isFresh(o *machines.Outcome) bool {
 	return slices.ContainsFunc(s.recent[len(s.recent)-s.fresh:], func(f machines.Outcome) bool { return f.Seq == o.Seq && f.ID == o.ID })
 }
 
-// ended takes note that the commit of its fresh outcomes has passed.
+// ended takes note that the commit of its fresh outcomes has passed, and of those that a repair has brought.
 func (s *slot) ended() {
-	for i := len(s.recent) - s.fresh; i < len(s.recent); i++ {
-		s.recent[i].Revision = s.at()
+	for i := range s.recent {
+		if o := &s.recent[i]; i >= len(s.recent)-s.fresh || o.Revision == 0 && !o.Kept {
+			o.Revision = s.at()
+		}
 	}
 	s.fresh, s.size = 0, 0
 }

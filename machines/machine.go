@@ -164,8 +164,11 @@ func (m *Machine) Decode(value []byte) (Entity, error) {
 	if e.Machine != m.Name {
 		return Entity{}, fmt.Errorf("machines: stored value is a %q, not a %s", e.Machine, m.Name)
 	}
-	if _, ok := m.states[e.State]; !ok && e.State != None {
+	if _, ok := m.states[e.State]; !ok {
 		return Entity{}, fmt.Errorf("machines: stored %s %s is in state %q, which the table does not have", m.Name, e.Key(), e.State)
+	}
+	if max(e.Version, e.Generation) > maxVersion {
+		return Entity{}, fmt.Errorf("machines: stored %s %s has version %d and generation %d: no entity comes so far", m.Name, e.Key(), e.Version, e.Generation)
 	}
 	return e, nil
 }
@@ -178,6 +181,9 @@ func (m *Machine) DecodeAt(key string, value []byte) (Entity, error) {
 	}
 	return e, err
 }
+
+// maxVersion is what a number in JSON says exactly (RFC 8259, 6), and up to what versions are read from ids.
+const maxVersion = 1<<53 - 1
 
 // decode keeps what this version does not know.
 func (m *Machine) decode(value []byte) (Entity, error) {

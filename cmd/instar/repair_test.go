@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +45,33 @@ func TestRepairOfAParkedEntity(t *testing.T) {
 		w.must("service", "refresh", "web")
 		w.shows("entity.reconciled", "service", "events", "web")
 	}
+	// What came of one that nobody waited for is found under its key, whatever the entity has taken since.
+	revision, err := bucket.Put(t.Context(), "default.web", []byte("{no json"))
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/services/web/repair-value", strings.NewReader(fmt.Sprintf(`{"revision":%d,"value":%s}`, revision, good)))
+	require.NoError(t, err)
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Prefer": {"respond-async"}, "Idempotency-Key": {"by-key"}}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	for n := range 3 {
+		status, answer := w.call(http.MethodPost, "/v1/services/web/label", fmt.Sprintf(`{"labels":{"n":"%d"}}`, n))
+		require.Equal(t, http.StatusOK, status, answer)
+	}
+	status, op := w.call(http.MethodGet, resp.Header.Get("Location"), "")
+	require.Equal(t, http.StatusOK, status, op)
+	require.Equal(t, true, op["done"], op)
+	require.NotNil(t, op["response"], op)
+
+	// Its key is purged: it can be created again.
+	_, err = bucket.Put(t.Context(), "default.web", []byte("{no json"))
+	require.NoError(t, err)
+	code, out = w.cli("service", "refresh", "web")
+	require.Equal(t, exitConflict, code, out)
+	require.Contains(t, out, "parked")
+	require.NoError(t, bucket.Purge(t.Context(), "default.web"))
+	w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 	events := w.must("service", "events", "web", "-o", "json")
 	require.Contains(t, events, "STEADY")
 	require.Contains(t, events, "e25vIGpzb24", "the value that is no JSON, in base64")
