@@ -137,12 +137,19 @@ func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err
 	e.r.at("named")
 	waits := time.AfterFunc(makingTold, func() { e.r.problem(beingMade(e.r.Config)) })
 	defer waits.Stop()
-	// Nobody leaves the mode before the slot is there: the statement keeps the lock of a reader of the settings.
-	err = e.pool.QueryRow(ctx, `select ((pg_create_logical_replication_slot($1, 'pgoutput')).lsn - '0/0')::bigint from outbox_settings where mode = 'wal'`, slot).Scan(&start)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return 0, ErrChanged
-	case err != nil:
+	// Nobody leaves the mode before the slot is there: the transaction keeps the lock of a reader of the settings. The function is called
+	// with no table open, because it may leave the statement with another resource owner (15.18), which then cannot close the table.
+	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		var mode outbox.Mode
+		if err := tx.QueryRow(ctx, `select mode from outbox_settings`).Scan(&mode); err != nil {
+			return err
+		}
+		if mode != e.mode {
+			return ErrChanged
+		}
+		return tx.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, slot).Scan(&start)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("relay: cannot make the replication slot %s: %w", slot, err)
 	}
 	e.r.Log.Info("made a replication slot", "slot", slot)
