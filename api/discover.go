@@ -150,10 +150,7 @@ func (q *request) discover() error {
 	if at := q.query.Get("at"); at != "" {
 		return q.discoverAt(dq, at)
 	}
-	if err := q.caughtUp(); err != nil {
-		return err
-	}
-	if err := q.admitted(dq); err != nil {
+	if err := q.caughtUp(dq); err != nil {
 		return err
 	}
 	if err := q.nextChange(dq); err != nil {
@@ -162,60 +159,42 @@ func (q *request) discover() error {
 	return q.found(dq)
 }
 
-// caughtUp waits until the catalog has what minRevision asks for; before it is complete nothing is answered, because
-// a list that lacks instances would be believed.
-func (q *request) caughtUp() error {
+// caughtUp waits until the catalog has what minRevision asks for, and the registration that it is of, if it is one of what is asked about, is admitted:
+// an instance is found from then on. Before the catalog is complete nothing is answered, because a list that lacks instances would be believed.
+func (q *request) caughtUp(dq discovery.Query) error {
 	select {
 	case <-q.o.Discovery.Ready():
 	default:
 		return unavailable("the instances are still being read")
 	}
 	rev := q.number("minRevision")
-	if rev <= q.o.Discovery.Index() {
+	if q.has(dq, rev) {
 		return nil
 	}
-	if err := q.waitIndex(q.instances()); err != nil {
-		return err
-	}
-	return q.reachCatalog(rev)
-}
-
-// admitted waits until what minRevision asks for is found, not only stored: an instance is found once its registration is admitted.
-func (q *request) admitted(dq discovery.Query) error {
-	id, pending := q.o.Discovery.Pending(dq.Namespace, dq.Service, q.number("minRevision"))
-	if !pending {
+	return q.holding(func(ctx context.Context) error {
+		if err := q.written(ctx, q.instances(), rev); err != nil {
+			return err
+		}
+		if p := q.await(ctx, dq, rev); p != nil {
+			return p
+		}
 		return nil
-	}
-	leave, err := q.mayWait()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
-	defer cancel()
-	defer context.AfterFunc(q.closing, cancel)()
-	if q.o.Discovery.Decided(ctx, dq.Namespace, dq.Service, id) != nil {
-		if q.ctx().Err() != nil {
-			return q.ctx().Err()
-		}
-		return undecided()
-	}
-	return nil
+	})
 }
 
-// undecided is for a question whose minRevision is that of a registration that waits for its admission.
-func undecided() *Problem {
-	return problem(codeTimeout, "the registration of minRevision is not admitted yet").with("Retry-After", "1")
+// has reports whether nothing has to be waited for.
+func (s *Server) has(dq discovery.Query, rev uint64) bool {
+	_, pending := s.o.Discovery.Pending(dq.Namespace, dq.Service, rev)
+	return rev <= s.o.Discovery.Index() && !pending
 }
 
-func (q *request) reachCatalog(rev uint64) error {
-	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
-	defer cancel()
-	if err := q.o.Discovery.Wait(ctx, rev); err != nil {
-		if q.ctx().Err() != nil {
-			return q.ctx().Err()
-		}
-		return problem(codeTimeout, "discovery has not reached minRevision yet").with("Retry-After", "1")
+// await waits for what [Server.has] reports, until ctx ends.
+func (s *Server) await(ctx context.Context, dq discovery.Query, rev uint64) *Problem {
+	if s.o.Discovery.Wait(ctx, rev) != nil {
+		return late("discovery has not reached minRevision yet")
+	}
+	if id, pending := s.o.Discovery.Pending(dq.Namespace, dq.Service, rev); pending && s.o.Discovery.Decided(ctx, dq.Namespace, dq.Service, id) != nil {
+		return late("the registration of minRevision is not admitted yet")
 	}
 	return nil
 }
@@ -374,7 +353,7 @@ func (q *request) discoverAll() error {
 	if ns == anyNamespace {
 		ns = ""
 	}
-	if err := q.caughtUp(); err != nil {
+	if err := q.caughtUp(discovery.Query{}); err != nil {
 		return err
 	}
 	index := q.o.Discovery.Index()

@@ -72,25 +72,15 @@ func (s *Server) microDiscover(r micro.Request) {
 		body := append(head(dq, found, s.o.Discovery.Stale()), discovery.List(found.Endpoints)...)
 		s.say(r, append(body, '}'))
 	}
-	_, waits := s.o.Discovery.Pending(dq.Namespace, dq.Service, req.MinRevision)
-	if req.MinRevision <= s.o.Discovery.Index() && !waits {
+	if s.has(dq, req.MinRevision) {
 		answer(r)
 		return
 	}
-	s.later(r, func() *Problem { return s.microReach(dq, req.MinRevision) }, answer)
-}
-
-// microReach waits until the catalog has a revision, and the registration that it is of is admitted.
-func (s *Server) microReach(dq discovery.Query, revision uint64) *Problem {
-	ctx, cancel := context.WithTimeout(s.closing, minRevisionWait)
-	defer cancel()
-	if s.o.Discovery.Wait(ctx, revision) != nil {
-		return problem(codeTimeout, "discovery has not reached minRevision yet").with("Retry-After", "1")
-	}
-	if id, pending := s.o.Discovery.Pending(dq.Namespace, dq.Service, revision); pending && s.o.Discovery.Decided(ctx, dq.Namespace, dq.Service, id) != nil {
-		return undecided()
-	}
-	return nil
+	s.later(r, func() *Problem {
+		ctx, cancel := context.WithTimeout(s.closing, minRevisionWait)
+		defer cancel()
+		return s.await(ctx, dq, req.MinRevision)
+	}, answer)
 }
 
 // discovery documents what goes over NATS about instances besides their commands and events.

@@ -45,7 +45,7 @@ func (q *request) targets() error {
 	if ns == anyNamespace {
 		ns = ""
 	}
-	if err := q.caughtUp(); err != nil { // on an error Prometheus keeps the list that it has
+	if err := q.caughtUp(discovery.Query{}); err != nil { // on an error Prometheus keeps the list that it has
 		return err
 	}
 	q.tellIndex(q.o.Discovery.Index())

@@ -47,7 +47,7 @@ func (q *request) discoverWatch() error {
 	if p != nil {
 		return p
 	}
-	if err := q.caughtUp(); err != nil {
+	if err := q.caughtUp(discovery.Query{}); err != nil {
 		return err
 	}
 	leave, err := q.sit()

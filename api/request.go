@@ -184,11 +184,23 @@ func (s *Server) indexed(machine string) error {
 
 // waitIndex waits until the index of a machine has what minRevision asks for.
 func (q *request) waitIndex(m *machines.Machine) error {
-	rev := q.number("minRevision")
-	ix := q.o.Indexes[m.Name]
+	rev, ix := q.number("minRevision"), q.o.Indexes[m.Name]
 	if rev <= ix.Revision() {
 		return nil
 	}
+	return q.holding(func(ctx context.Context) error {
+		if err := q.written(ctx, m, rev); err != nil {
+			return err
+		}
+		if ix.Wait(ctx, rev) != nil {
+			return late("the index has not reached minRevision yet")
+		}
+		return nil
+	})
+}
+
+// holding takes a place among those that wait, and lets f wait for what minRevision asks for.
+func (q *request) holding(f func(context.Context) error) error {
 	leave, err := q.mayWait()
 	if err != nil {
 		return err
@@ -196,23 +208,28 @@ func (q *request) waitIndex(m *machines.Machine) error {
 	defer leave()
 	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
 	defer cancel()
-	if rev > ix.Lag().Known { // a revision that was never written would be waited for in vain
-		st, err := streams.Led(ctx, q.o.JS, "KV_"+q.o.Names.Bucket(m.Plural))
-		if err != nil {
-			return err
-		}
-		if rev > st.CachedInfo().State.LastSeq {
-			return invalid("query.minRevision", "was never written")
-		}
+	defer context.AfterFunc(q.closing, cancel)()
+	err = f(ctx)
+	if q.ctx().Err() != nil {
+		return q.ctx().Err()
 	}
-	if err := ix.Wait(ctx, rev); err != nil {
-		if q.ctx().Err() != nil {
-			return q.ctx().Err()
-		}
-		return problem(codeTimeout, "the index has not reached minRevision yet").with("Retry-After", "1")
-	}
-	return nil
+	return err
 }
+
+// written refuses a revision that was never written: it would be waited for in vain.
+func (q *request) written(ctx context.Context, m *machines.Machine, rev uint64) error {
+	if rev <= q.o.Indexes[m.Name].Lag().Known {
+		return nil
+	}
+	st, err := streams.Led(ctx, q.o.JS, "KV_"+q.o.Names.Bucket(m.Plural))
+	if err == nil && rev > st.CachedInfo().State.LastSeq {
+		return invalid("query.minRevision", "was never written")
+	}
+	return err
+}
+
+// late is for what did not happen within minRevisionWait.
+func late(what string) *Problem { return problem(codeTimeout, what).with("Retry-After", "1") }
 
 // minRevisionWait is how long a read waits for a revision.
 const minRevisionWait = 5 * time.Second

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 )
 
@@ -47,12 +48,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return &conn{Conn: c, leave: leave}, nil
 		}
 		if l.told.Add(1) <= l.spare {
-			var gone atomic.Bool
-			return &conn{Conn: c, over: err, leave: func() {
-				if gone.CompareAndSwap(false, true) {
-					l.told.Add(-1)
-				}
-			}}, nil
+			return &conn{Conn: c, over: err, leave: sync.OnceFunc(func() { l.told.Add(-1) })}, nil
 		}
 		l.told.Add(-1)
 		_ = c.Close() // it is told enough by that

@@ -56,8 +56,7 @@ func (p *Pool) Take(client string) (leave func(), err error) {
 	}
 	p.held++
 	p.of[client]++
-	var once sync.Once
-	return func() { once.Do(func() { p.leave(client) }) }, nil
+	return sync.OnceFunc(func() { p.leave(client) }), nil
 }
 
 func (p *Pool) leave(client string) {

@@ -4,12 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/cmd/instar/internal/form"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 )
@@ -55,7 +54,7 @@ func genericRepair() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			value, err := readFile(s.in, o.file)
+			value, err := form.Text(o.file, s.in)
 			if err != nil {
 				return err
 			}
@@ -100,11 +99,4 @@ func (s *session) stored(m *machines.Machine, id string) (*api.StoredValue, erro
 		return nil, fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
 	return stored, nil
-}
-
-func readFile(stdin io.Reader, path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(path)
 }

@@ -59,17 +59,19 @@ func (f *Form) JSON(fs *pflag.FlagSet, src Sources) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-func (s Sources) read() (map[string]any, error) {
-	var text []byte
-	var err error
-	switch s.File {
-	case "":
-		return map[string]any{}, nil
-	case "-":
-		text, err = io.ReadAll(s.Stdin)
-	default:
-		text, err = os.ReadFile(s.File)
+// Text is what a file holds; "-" is stdin.
+func Text(file string, stdin io.Reader) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(stdin)
 	}
+	return os.ReadFile(file)
+}
+
+func (s Sources) read() (map[string]any, error) {
+	if s.File == "" {
+		return map[string]any{}, nil
+	}
+	text, err := Text(s.File, s.Stdin)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the body: %w", err)
 	}
