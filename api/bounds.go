@@ -36,7 +36,7 @@ type Limits struct {
 	// is not alone it has no more there than the others: see [limits.Turns].
 	CommandsAtOnce int
 
-	Entities int // that live in one namespace, as far as this process knows; 0 is no bound
+	Entities int // of machines whose entities can end, that live in one namespace as far as this process knows; 0 is no bound
 }
 
 // DefaultLimits leave a client a quarter of what there is.

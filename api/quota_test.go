@@ -1,14 +1,24 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/streams"
 )
 
 // As many entities live in a namespace as may, whichever machine they are of and by whichever door they come. Others have room, and so is
@@ -46,4 +56,72 @@ func TestEntitiesOfANamespace(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.post("/v1/gadgets/a/parts/p/remove", "").StatusCode)
 	counted(2)
 	require.Equal(t, http.StatusOK, create("b", "").StatusCode)
+}
+
+// What cannot end takes nobody's place, and needs none: the records of preservation stay for ever, and the brake is to work at any time.
+func TestTheQuotaIsOfWhatCanEnd(t *testing.T) {
+	r := discovering(t, func(o *api.Options) {
+		o.Limits.Entities = 1
+		ix := kv.NewIndex(o.JS, preservation.Machine.Plural, func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = ix.Run(ctx) })
+		t.Cleanup(func() { cancel(); running.Wait() })
+		<-ix.Ready()
+		o.Machines, o.Indexes[preservation.Machine.Name] = append(o.Machines, preservation.Machine), ix
+	})
+	hold := func(zone string) {
+		a := r.post("/v1/services/web/preservations/"+zone+"/hold", "")
+		require.Equal(t, http.StatusOK, a.StatusCode, string(a.body))
+	}
+	create := func(id string) answer { return r.post("/v1/gadgets/"+id+"/create?settle=10s", `{"spec":{"name":"x"}}`) }
+	hold("a")
+	hold("b")
+	require.Equal(t, http.StatusOK, create("a").StatusCode)
+	r.metric(`instar_limit_held{limit="entities"} 1`)
+	create("b").problem(t, http.StatusConflict, "quota-exceeded")
+	hold("c")
+}
+
+// A command that is stored under its sender's key is let through when the namespace has filled meanwhile: it is not refused, and nobody is
+// told that it is not stored. Where that cannot be read, this is what is said.
+func TestTheQuotaKnowsWhatIsStored(t *testing.T) {
+	var blind atomic.Bool
+	b := setup(t, func(o *api.Options) {
+		o.Limits.Entities, o.AnswerWithin = 1, 300*time.Millisecond
+		nc := o.NC
+		sub, err := nc.Subscribe("FAULT.>", func(m *nats.Msg) {
+			request := strings.TrimPrefix(m.Subject, "FAULT.")
+			if blind.Load() && request == "STREAM.MSG.GET."+streams.CommandStream {
+				_ = m.Respond([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`))
+				return
+			}
+			_ = nc.PublishRequest("$JS.API."+request, m.Reply, m.Data)
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = sub.Unsubscribe() })
+		o.JS, err = jetstream.NewWithAPIPrefix(nc, "FAULT")
+		require.NoError(t, err)
+	})
+	create := func(id, key string, headers ...string) answer {
+		return b.post("/v1/gadgets/"+id+"/create", `{"spec":{"name":"x"}}`, append(headers, "Idempotency-Key", key)...)
+	}
+	all, none := func(string) bool { return true }, func(string) bool { return false }
+	b.engine.hush(all)
+	require.Equal(t, http.StatusAccepted, create("a", "K", "Prefer", "respond-async").StatusCode)
+	require.Eventually(t, func() bool { return b.engine.count.Load() == 1 }, soon, time.Millisecond, "it is taken, and not decided")
+	b.engine.hush(none)
+	b.ready("b")
+	b.metric(`instar_limit_held{limit="entities"} 1`)
+	b.engine.hush(all)
+
+	for _, prefer := range []string{"", "respond-async"} {
+		create("a", "K", "Prefer", prefer).problem(t, http.StatusConflict, "idempotency-in-progress")
+	}
+	b.metric(`instar_limit_refused_total{limit="entities",of="owner"} 0`)
+	create("a", "L").problem(t, http.StatusConflict, "quota-exceeded")
+	b.metric(`instar_limit_refused_total{limit="entities",of="owner"} 1`)
+	blind.Store(true)
+	p := create("a", "K").problem(t, http.StatusServiceUnavailable, "unavailable")
+	require.Contains(t, p["detail"], "it is not known whether")
 }

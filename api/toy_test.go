@@ -15,6 +15,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -195,6 +196,8 @@ func (e *engine) take(msg jetstream.Msg) {
 		m = part
 	case instance.Machine.Name:
 		m = instance.Machine
+	case preservation.Machine.Name:
+		m = preservation.Machine
 	}
 	if e.mute != nil && e.mute(addr.Last) {
 		acked = false // it is not decided, and may come again

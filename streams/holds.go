@@ -23,6 +23,39 @@ func Holds(ctx context.Context, s jetstream.Stream, subject string) (bool, error
 	return len(info.State.Subjects) > 0, nil
 }
 
+// mostHeld is how many messages of one subject [HoldsID] looks at.
+const mostHeld = 64
+
+// HoldsID reports whether the leader of a stream has a message of an id under a subject, which may have wildcards. It fails with
+// [ErrUnreadable] where it cannot tell: messages cannot be read, went meanwhile, or are more than 64.
+func HoldsID(ctx context.Context, s jetstream.Stream, subject, id string) (bool, error) {
+	info, err := LeadersInfo(ctx, s, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return false, fmt.Errorf("streams: cannot ask what there is under %s: %w", subject, err)
+	}
+	var there uint64
+	for _, n := range info.State.Subjects {
+		there += n
+	}
+	for seq, looked := uint64(1), uint64(0); looked < there; looked++ {
+		if looked == mostHeld {
+			return false, ErrUnreadable
+		}
+		m, err := s.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return false, ErrUnreadable
+		}
+		if err != nil {
+			return false, fmt.Errorf("streams: cannot read what there is under %s: %w", subject, err)
+		}
+		if Header(m.Header, HeaderID) == id {
+			return true, nil
+		}
+		seq = m.Sequence + 1
+	}
+	return false, nil
+}
+
 // ErrLeaderless says that a stream has no leader now, so that nobody knows what it has.
 var ErrLeaderless = errors.New("the stream has no leader now")
 

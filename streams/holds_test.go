@@ -50,3 +50,33 @@ func TestAnUnreadableDeadLetterIsNotGone(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, list)
 }
+
+// A message is known by its id among those of its subject, and a stream that cannot be read, or has too many of them, does not say no.
+func TestHoldsID(t *testing.T) {
+	t.Parallel()
+	g := setup(t, OS)
+	s, err := g.js.Stream(g.ctx, CommandStream)
+	require.NoError(t, err)
+	publish := func(key, id string) {
+		_, err := g.js.Publish(g.ctx, g.names.Command("thing", key, "make"), nil, jetstream.WithMsgID(CommandID("thing", key, id)))
+		require.NoError(t, err)
+	}
+	holds := func(key, id string) (bool, error) {
+		return HoldsID(g.ctx, s, g.names.StoredOf("thing", key), CommandID("thing", key, id))
+	}
+	for i := range mostHeld {
+		publish("default.a", fmt.Sprint(i))
+		publish("default.b", fmt.Sprint("other-", i))
+	}
+	for id, want := range map[string]bool{"0": true, fmt.Sprint(mostHeld - 1): true, "none": false, "other-0": false} {
+		is, err := holds("default.a", id)
+		require.NoError(t, err)
+		require.Equal(t, want, is, id)
+	}
+	is, err := holds("default.c", "0")
+	require.NoError(t, err)
+	require.False(t, is)
+	publish("default.a", "one more")
+	_, err = holds("default.a", "none")
+	require.ErrorIs(t, err, ErrUnreadable)
+}

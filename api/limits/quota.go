@@ -22,11 +22,8 @@ func NewQuota(name string, bound int, most func() int) *Quota {
 // Bound is how much each owner may have.
 func (q *Quota) Bound() int { return q.bound }
 
-// Allow reports whether an owner who has so much may have one more.
-func (q *Quota) Allow(has int) bool {
-	if q == nil || has < q.bound {
-		return true
-	}
-	q.refused.Add(1)
-	return false
-}
+// Allows reports whether an owner who has so much may have one more.
+func (q *Quota) Allows(has int) bool { return q == nil || has < q.bound }
+
+// Refused counts that an owner was refused one more.
+func (q *Quota) Refused() { q.refused.Add(1) }
