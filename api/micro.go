@@ -104,7 +104,7 @@ func (s *Server) guarded(handle func(micro.Request)) func(micro.Request) {
 		defer func() {
 			if p := recover(); p != nil {
 				panics.Caught(s.o.Log, "nats", p, "subject", r.Subject())
-				s.deny(r, problem(codeInternal, "an unexpected error; it is in the log"))
+				s.deny(r, unexpected())
 			}
 		}()
 		handle(r)

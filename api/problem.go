@@ -135,6 +135,11 @@ func gated() *Problem {
 	return unavailable("commands are refused because nothing can be stored now; /readyz?verbose says why")
 }
 
+// unexpected is for what panicked.
+func unexpected() *Problem {
+	return problem(codeInternal, "an unexpected error; it is in the log")
+}
+
 func unavailable(detail string) *Problem {
 	return problem(codeUnavailable, detail).with("Retry-After", "1")
 }

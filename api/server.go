@@ -273,7 +273,8 @@ func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 // Registry is where the process registers what else it measures; /metrics shows it.
 func (s *Server) Registry() *prometheus.Registry { return s.o.Registry }
 
-// Close ends the watches with a last event, and the micro service. Other requests are not touched.
+// Close ends the watches with a last event, and the micro service. Other requests are not touched: they are answered, and their commands wait
+// for no turns any more.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.close() // under the lock, so that no watch begins behind the wait
@@ -281,11 +282,11 @@ func (s *Server) Close() error {
 	s.watches.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.micro == nil {
-		return nil
+	var err error
+	if s.micro != nil {
+		err = s.micro.Stop()
+		s.micro = nil
 	}
-	err := s.micro.Stop()
-	s.micro = nil
 	s.limits.queue.Wait()
 	s.limits.commands.Release()
 	s.limits.commands.Wait()

@@ -33,7 +33,13 @@ func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Comm
 	stored := make(chan streams.Result, 2)
 	go func() {
 		defer leave()
-		ctx, cancel := context.WithTimeout(s.closing, s.o.AnswerWithin)
+		defer func() {
+			if p := recover(); p != nil {
+				panics.Caught(s.o.Log, "http", p, "machine", cmd.Machine, "key", cmd.Key, "command", cmd.Name)
+				stored <- streams.Result{Err: unexpected()}
+			}
+		}()
+		ctx, cancel := s.answering()
 		defer cancel()
 		if _, err := s.o.Commands.AskMsg(ctx, cmd, func(r streams.Result) { stored <- r }); err != nil {
 			stored <- streams.Result{Err: err} // the first one counts
@@ -71,20 +77,28 @@ func noTurn(err error) error {
 	return tooMany(err, time.Second)
 }
 
-// lastAnswers is how long a server that is being closed waits for the answers to commands over NATS.
+// lastAnswers is how long a server that is being closed waits for the answers to commands that no request over HTTP waits for.
 const lastAnswers = time.Second
+
+// answering is how long such an answer is waited for.
+func (s *Server) answering() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.AnswerWithin)
+	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(lastAnswers, cancel) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
 
 // microAsk passes on what the engine answers to a command over NATS.
 func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) error {
-	return s.limits.commands.Do(client, func() {
-		defer panics.Recover(s.o.Log, "nats", "subject", r.Subject())
+	ask := s.guarded(func(r micro.Request) {
 		if s.closing.Err() != nil {
 			s.deny(r, unavailable("this server stops; the command was not stored"))
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.o.AnswerWithin)
+		ctx, cancel := s.answering()
 		defer cancel()
-		defer context.AfterFunc(s.closing, func() { time.AfterFunc(lastAnswers, cancel) })()
 		if p := s.room(ctx, cmd); p != nil {
 			s.deny(r, p)
 			return
@@ -99,4 +113,5 @@ func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) e
 			s.reply(r, &nats.Msg{Header: m.Header, Data: m.Data})
 		}
 	})
+	return s.limits.commands.Do(client, func() { ask(r) })
 }

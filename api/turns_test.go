@@ -94,3 +94,40 @@ func TestAServerThatStopsWaitsForNoTurn(t *testing.T) {
 		require.Equal(t, "503", m.Header.Get(micro.ErrorCodeHeader))
 	}
 }
+
+// A server that is closed, also one that was never asked over NATS, takes commands that nobody waits for as others do, and lets none of them
+// wait for its turn.
+func TestAClosedServerStoresWhatItTakes(t *testing.T) {
+	const sent = 100
+	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce = 1 })
+	b.ready("mine")
+	b.engine.hush(func(string) bool { return true })
+	async := func() answer { return b.post("/v1/gadgets/mine/touch", "", "Prefer", "respond-async") }
+	var all sync.WaitGroup
+	answers := make([]answer, sent)
+	for i := range sent {
+		all.Go(func() { answers[i] = async() })
+	}
+	b.metric(fmt.Sprintf(`instar_limit_held{limit="commands"} %d`, sent))
+	begun := time.Now()
+	require.NoError(t, b.server.Close())
+	all.Wait()
+	require.Less(t, time.Since(begun), soon, "each turn takes 100 ms")
+	for _, a := range append(answers, async()) {
+		require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	}
+}
+
+// A panic on the way of a command ends that command only, and its sender is told, whether it waits for the engine or not.
+func TestAPanicWhileACommandIsStored(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Commands.Gate = func() error { panic("secret dsn") } })
+	require.NoError(t, b.server.Micro(t.Context()))
+	for _, prefer := range []string{"", "respond-async"} {
+		a := b.post("/v1/gadgets/a/create", `{"spec":{"name":"x"}}`, "Prefer", prefer)
+		a.problem(t, http.StatusInternalServerError, "internal")
+		require.NotContains(t, string(a.body), "secret")
+	}
+	m := b.ask("instar.api.cmd.gadget.default.a.create", `{"spec":{"name":"x"}}`)
+	require.Equal(t, "500", m.Header.Get(micro.ErrorCodeHeader), string(m.Data))
+	b.metric(`instar_limit_held{limit="commands"} 0`)
+}
