@@ -33,6 +33,10 @@ type Turns struct {
 	// comes with any number at most doubles what the others find before them. 0 is no such bound.
 	About time.Duration
 
+	// Least is how many turns a client may have all the same: one that hardly does anything does not hold others up by much, and is not
+	// to slow them down by more.
+	Least int
+
 	// Hold is after how long a turn passes although what it was for is still under way: what hangs keeps nobody waiting. 0 is
 	// never.
 	Hold time.Duration
@@ -170,7 +174,7 @@ func (q *Queue) may(client string, l *line) bool {
 		return true
 	}
 	others := max(q.held+q.waiting-l.held-len(l.waiting), q.lately[0].besides(client), q.lately[1].besides(client))
-	return others == 0 || l.held < others
+	return others == 0 || l.held < max(others, q.turns.Least)
 }
 
 // list puts a client among those that may begin something.

@@ -99,6 +99,13 @@ func TestClientsWithMuchShareAllTurns(t *testing.T) {
 	s.has(50-5-5, 50)
 	s.ask("a", 7)
 	s.has(47, 50)
+	floor := on(t, limits.Turns{All: 10, About: time.Second, Least: 4})
+	floor.ask("a", 50)
+	floor.ask("b", 1)
+	floor.end("a", 7)
+	floor.has(4, 1)
+	floor.end("a", 1)
+	floor.has(4, 1) // one that has little to do costs another one no more than that
 	free := on(t, limits.Turns{About: time.Second})
 	free.ask("a", 50)
 	free.ask("b", 1)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -95,14 +96,16 @@ func events(s *session, cmd *cobra.Command, m *machines.Machine, args []string) 
 // shortestLife is how long every event is kept, unless the stream has reached its bound of bytes: then the oldest of all go.
 var shortestLife = streams.LifeOf(string(machines.ClassProgress))
 
-// unbroken fails when an event is missing that can have gone neither for its age nor for the size of the stream: behind an older one that
-// is there, and before one that is younger than all events become.
+// unbroken fails when an event is missing that can have gone neither for its age nor for the size of the stream: behind one that is there, and
+// has not the age yet at which events go. What is missing behind an older one may have had it.
 func (s *session) unbroken(all []event, after uint64) error {
 	gone := 0
 	for i := 1; i < len(all); i++ {
 		switch {
 		case all[i].Before == all[i-1].Seq:
-		case time.Since(all[i].Time) < shortestLife:
+		case all[i].Before == 0:
+			return errors.New("this server does not tell which event is before another: it is older than this program")
+		case time.Since(all[i-1].Time) < shortestLife:
 			return fmt.Errorf("the event at %d follows one at %d, which is not there: events behind %d were removed", all[i].Seq, all[i].Before, all[i-1].Seq)
 		default:
 			gone++

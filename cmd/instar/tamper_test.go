@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -57,4 +59,14 @@ func TestARemovedEventIsMissed(t *testing.T) {
 			w.shows(`"`+id.ID+`"`, "service", "events", "web", "-o", "json") // the value still had it
 		})
 	}
+}
+
+// What can have gone for its age is no alarm: it may be as old as the one before it.
+func TestWhatAgedOutIsNotMissed(t *testing.T) {
+	t.Parallel()
+	s := &session{err: io.Discard, out: io.Discard}
+	now, life := time.Now(), shortestLife
+	require.NoError(t, s.unbroken([]event{{Seq: 10, Time: now.Add(-life - time.Hour)}, {Seq: 500, Before: 11, Time: now}}, 0))
+	require.ErrorContains(t, s.unbroken([]event{{Seq: 10, Time: now.Add(-life + time.Hour)}, {Seq: 500, Before: 11, Time: now}}, 0), "were removed")
+	require.ErrorContains(t, s.unbroken([]event{{Seq: 10, Time: now}, {Seq: 11, Time: now}}, 0), "older than this program")
 }

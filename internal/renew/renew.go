@@ -10,14 +10,15 @@ import (
 )
 
 // Certificate is a certificate with its key. Its files are looked at with each handshake, and read again when one of them has changed. While they cannot be
-// read, or do not belong together because only one has been replaced, the certificate before goes on, and the log says so once.
+// read, or do not belong together because only one has been replaced, they are tried with each handshake, the certificate before goes on, and the log says why, once.
 type Certificate struct {
 	cert, key string
 	log       *slog.Logger
 
 	mu      sync.Mutex
-	files   [2]os.FileInfo // as they were when they were read last, with success or not
+	files   [2]os.FileInfo // as they were when the current one was read
 	current *tls.Certificate
+	told    string // why they cannot be used
 }
 
 // Load reads a certificate and its key. log may be nil.
@@ -48,13 +49,19 @@ func (c *Certificate) get() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files, err := c.look()
-	if err != nil || same(files[0], c.files[0]) && same(files[1], c.files[1]) {
-		return c.current // a file that is being replaced is not there for a moment
+	if err == nil && c.told == "" && same(files[0], c.files[0]) && same(files[1], c.files[1]) {
+		return c.current
 	}
-	if err := c.read(files); err != nil {
-		c.log.Warn("a certificate was changed, and cannot be used; the one before goes on", "error", err)
-	} else {
+	if err == nil { // also what looks as it did: who may read a file is not a part of it
+		err = c.read(files)
+	}
+	switch {
+	case err == nil:
+		c.told = ""
 		c.log.Info("a certificate was renewed", "file", c.cert, "until", c.current.Leaf.NotAfter)
+	case err.Error() != c.told:
+		c.told = err.Error()
+		c.log.Warn("a certificate was changed, and cannot be used; the one before goes on", "error", err)
 	}
 	return c.current
 }
@@ -69,12 +76,11 @@ func (c *Certificate) look() (files [2]os.FileInfo, err error) {
 }
 
 func (c *Certificate) read(files [2]os.FileInfo) error {
-	c.files = files
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		return fmt.Errorf("cannot use the certificate %s with the key %s: %w", c.cert, c.key, err)
 	}
-	c.current = &pair
+	c.files, c.current = files, &pair
 	return nil
 }
 

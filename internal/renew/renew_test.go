@@ -1,16 +1,19 @@
 package renew
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +32,8 @@ func TestWhatIsPutIntoTheFilesIsShown(t *testing.T) {
 	cert1, key1 := made(t, 1)
 	put(cert, cert1)
 	put(key, key1)
-	c, err := Load(cert, key, nil)
+	var log bytes.Buffer
+	c, err := Load(cert, key, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	server, client := &tls.Config{ClientAuth: tls.RequireAnyClientCert}, &tls.Config{InsecureSkipVerify: true}
 	c.Serve(server)
@@ -59,6 +63,20 @@ func TestWhatIsPutIntoTheFilesIsShown(t *testing.T) {
 	put(cert, []byte("nothing"))
 	both(2)
 	require.NoError(t, os.Remove(cert))
+	both(2)
+	require.Equal(t, 1, strings.Count(log.String(), "cannot read a certificate"), log.String())
+	put(cert, cert1)
+	put(key, key1)
+	both(1)
+
+	// A file that cannot be read for its rights looks the same when it can: here it has other content instead.
+	put(cert, cert2)
+	put(key, bytes.Repeat([]byte("x"), len(key2)))
+	both(1)
+	info, err := os.Stat(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(key, key2, 0o600))
+	require.NoError(t, os.Chtimes(key, info.ModTime(), info.ModTime()))
 	both(2)
 	put(cert, cert1)
 	put(key, key1)
