@@ -75,10 +75,11 @@ type limiters struct {
 	entities                         *limits.Quota // of a namespace
 }
 
-// Turns of commands: how long a client is remembered by the others, and after how long the turn of a command passes that the engine
-// has not answered, as while a partition has no owner.
+// Turns of commands: how long a client is remembered by the others, how many turns it has all the same, and after how long the turn of a command passes that
+// the engine has not answered, as while a partition has no owner.
 const (
 	othersFor  = 2 * time.Second
+	turnsLeast = 8
 	turnWithin = 100 * time.Millisecond
 )
 
@@ -94,7 +95,7 @@ func newLimiters(l Limits, paces map[string]limits.Pace) *limiters {
 		waits: limits.NewPool("waits", l.Waits), questions: limits.NewPool("questions", l.Questions), pending: limits.NewPool("commands", l.Commands), rate: limits.NewRate("rate", limits.Pace{PerSecond: l.Rate, Burst: l.Burst}, paces),
 	}
 	b.queue = limits.NewQueue(b.questions, limits.Turns{All: microWorkers})
-	b.commands = limits.NewQueue(b.pending, limits.Turns{All: l.CommandsAtOnce, About: othersFor, Hold: turnWithin})
+	b.commands = limits.NewQueue(b.pending, limits.Turns{All: l.CommandsAtOnce, About: othersFor, Least: turnsLeast, Hold: turnWithin})
 	return b
 }
 

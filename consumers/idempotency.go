@@ -43,11 +43,11 @@ func (e *Engine) lastAnswer(ctx context.Context, s *slot) (uint64, error) {
 	if stored == nil {
 		return 0, nil
 	}
-	return answeredAt(stored.Data), nil
+	return AnswerVersion(stored.Data), nil
 }
 
-// answeredAt is the version of a kept answer; 0 for one that cannot be used.
-func answeredAt(data []byte) uint64 {
+// AnswerVersion is the version of a kept answer; 0 for one that cannot be used.
+func AnswerVersion(data []byte) uint64 {
 	var r keptAnswer
 	var a machines.Answer
 	if json.Unmarshal(data, &r) != nil || json.Unmarshal(r.Answer, &a) != nil {
@@ -74,7 +74,7 @@ func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 		if err != nil {
 			return fmt.Errorf("cannot find the answers of %s %s: %w", s.m.Name, s.key, err)
 		}
-		if answeredAt(a.Value) > version {
+		if AnswerVersion(a.Value) > version {
 			lost = append(lost, a)
 		}
 	}

@@ -244,12 +244,9 @@ type streamState struct {
 }
 
 // look takes note of the stream of commands, the first time and whenever the connection was made anew: its server may have
-// lost what it had not synced.
+// lost what it had not synced. So it does when the stream itself was made anew, and takes none that a restore has not ended.
 func (p *partition) look(ctx context.Context) error {
 	reconnects := p.e.NC.Stats().Reconnects
-	if !p.found.opened.IsZero() && p.found.reconnects == reconnects {
-		return nil
-	}
 	var answer struct {
 		answered
 		Now     time.Time `json:"ts"`
@@ -267,6 +264,12 @@ func (p *partition) look(ctx context.Context) error {
 	stream := p.e.Names.Stream(streams.CommandStream)
 	if err := enquire(ctx, p.e.NC, "INFO", stream, struct{}{}, &answer); err != nil {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
+	}
+	if err := streams.Unfinished(answer.Config.Metadata); err != nil {
+		return err
+	}
+	if !p.found.opened.IsZero() && p.found.reconnects == reconnects && p.found.created.Equal(answer.Created) {
+		return nil
 	}
 	p.top = 0
 	p.found = streamState{reconnects: reconnects, opened: answer.Now, since: sinceBoot(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime, above: streams.Above(answer.Config.Metadata)}

@@ -188,8 +188,8 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 			return diffs, err
 		}
 		have := info.Config
-		if since, unfinished := have.Metadata[unfinishedIs]; unfinished {
-			return diffs, fmt.Errorf("streams: %w: it began at %s. Wait until it ends; if it was ended, remove what it has left, and restore again", ErrUnfinished, since)
+		if err := Unfinished(have.Metadata); err != nil {
+			return diffs, err
 		}
 		if want.Name == "KV_"+p.Names.Bucket(IdempotencyBucket) && have.MaxAge != want.MaxAge {
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates

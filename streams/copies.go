@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	copyConsumer = "readers"                                  // on each stream that is copied
-	copyReset    = "$JS.API.CONSUMER.RESET.*." + copyConsumer // by which a copy begins where it stands
-	copyFlow     = "$JS.FC.*." + copyConsumer + ".>"
+	CopyConsumer = "readers"                                  // durable, on each stream that is copied
+	copyReset    = "$JS.API.CONSUMER.RESET.*." + CopyConsumer // by which a copy begins where it stands
+	copyFlow     = "$JS.FC.*." + CopyConsumer + ".>"
 )
 
 // Copy is where the messages of a stream are told to its copy.
@@ -97,11 +97,11 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 	if err := readers.DeleteStream(ctx, config.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
-	if err := origin.DeleteConsumer(ctx, config.Name, copyConsumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if err := origin.DeleteConsumer(ctx, config.Name, CopyConsumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return err
 	}
 	if _, err := origin.CreatePushConsumer(ctx, config.Name, jetstream.ConsumerConfig{
-		Durable: copyConsumer, Description: "The copy that readers have", DeliverSubject: c.Plan.Names.Copy(config.Name),
+		Durable: CopyConsumer, Description: "The copy that readers have", DeliverSubject: c.Plan.Names.Copy(config.Name),
 		AckPolicy: jetstream.AckFlowControlPolicy, FlowControl: true, IdleHeartbeat: time.Second,
 	}); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 		AllowMsgTTL: config.AllowMsgTTL, AllowRollup: config.AllowRollup, DenyDelete: config.DenyDelete,
 		Mirror: &jetstream.StreamSource{
 			Name: config.Name, External: &jetstream.ExternalStream{APIPrefix: originAPI},
-			Consumer: &jetstream.StreamConsumerSource{Name: copyConsumer, DeliverSubject: c.Plan.Names.Copy(config.Name)},
+			Consumer: &jetstream.StreamConsumerSource{Name: CopyConsumer, DeliverSubject: c.Plan.Names.Copy(config.Name)},
 		},
 	})
 	return err
@@ -129,7 +129,7 @@ func copyBytes(of *jetstream.StreamInfo) int64 {
 
 // whole reports whether a copy is there and goes on. One of a bucket that has come to the end must have every key.
 func (c *Copies) whole(ctx context.Context, from jetstream.Stream, readers jetstream.JetStream, config jetstream.StreamConfig) (bool, error) {
-	if _, err := from.PushConsumer(ctx, copyConsumer); err != nil {
+	if _, err := from.PushConsumer(ctx, CopyConsumer); err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			err = nil
 		}

@@ -111,7 +111,7 @@ func TestReadersHaveCopies(t *testing.T) {
 	// What is broken is made again.
 	for _, broken := range []func() error{
 		func() error { return readers.DeleteStream(t.Context(), "KV_things") },
-		func() error { return js.DeleteConsumer(t.Context(), "KV_things", copyConsumer) },
+		func() error { return js.DeleteConsumer(t.Context(), "KV_things", CopyConsumer) },
 		func() error {
 			s, err := readers.Stream(t.Context(), "KV_things")
 			if err != nil {

@@ -34,7 +34,7 @@ func Snapshot(ctx context.Context, nc *nats.Conn, stream string, begin func(Snap
 		SnapshotHead
 		refused
 	}
-	if err := askSnapshot(ctx, nc, "SNAPSHOT", stream, map[string]any{"deliver_subject": inbox, "jsck": true}, &head, &head.refused); err != nil {
+	if err := askSnapshot(ctx, nc, "SNAPSHOT", stream, map[string]any{"deliver_subject": inbox}, &head, &head.refused); err != nil {
 		return err
 	}
 	if err := begin(head.SnapshotHead); err != nil {
@@ -127,26 +127,38 @@ const (
 	aboveIs      = "instar.above"     // versions that may have been given out before it
 )
 
+// Unfinished is an [ErrUnfinished] where the metadata of the stream of commands say so.
+func Unfinished(metadata map[string]string) error {
+	if since, unfinished := metadata[unfinishedIs]; unfinished {
+		return fmt.Errorf("streams: %w: it began at %s. Wait until it ends; if it was ended, remove what it has left, and restore again", ErrUnfinished, since)
+	}
+	return nil
+}
+
 // ErrOccupied says that there are streams where a restore was to make some.
 var ErrOccupied = errors.New("a restore takes an empty place")
 
-// Begin makes the streams of a restore, none of which may exist, but those that it has made itself, under the same mark, when it was called before. Until [Plan.Finish] nobody
-// else takes them.
-func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, mark string) error {
+// Begin makes the streams of a restore, none of which may exist, nor any of others, but those that it has made itself, under the same mark, when it was called before. Until
+// [Plan.Finish] no server takes them.
+func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, mark string, others []string) error {
 	p.FirstSeq = first
 	configs := p.Configs()
 	configs[0].Metadata = map[string]string{unfinishedIs: mark}
+	var names []string
+	for _, c := range configs {
+		names = append(names, c.Name)
+	}
 	own := false // the first of them tells whose all are
-	for i, c := range configs {
-		s, err := js.Stream(ctx, c.Name)
+	for i, name := range append(names, others...) {
+		s, err := js.Stream(ctx, name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 		case err != nil:
-			return fmt.Errorf("streams: cannot look at stream %s: %w", c.Name, err)
+			return fmt.Errorf("streams: cannot look at stream %s: %w", name, err)
 		case i == 0 && s.CachedInfo().Config.Metadata[unfinishedIs] == mark:
 			own = true
 		case !own:
-			return fmt.Errorf("streams: %w: %s is there already", ErrOccupied, c.Name)
+			return fmt.Errorf("streams: %w: %s is there already", ErrOccupied, name)
 		}
 	}
 	for _, c := range configs {

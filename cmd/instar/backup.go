@@ -81,6 +81,9 @@ func runBackup(s *session, cmd *cobra.Command, _ []string) error {
 	}
 	s.say("%s", at)
 	tellBackup(s.err, head, end)
+	if len(end.Missing) > 0 {
+		return errors.New("the backup lacks values that the server could not read: instar doctor, and the log, say more")
+	}
 	return nil
 }
 
@@ -176,6 +179,9 @@ func tellRestored(out io.Writer, done backup.Restored) {
 	}
 	if done.Parked > 0 {
 		fmt.Fprintf(out, "%d values cannot be used by this program; their entities are parked (instar entity repair)\n", done.Parked)
+	}
+	if done.Consumers > 0 {
+		fmt.Fprintf(out, "%d durable consumers could not be made; the log says why\n", done.Consumers)
 	}
 	fmt.Fprintf(out, "versions and revisions go on above %d\n", done.Above)
 }

@@ -30,7 +30,7 @@ func (a *app) backup(nc *nats.Conn, js jetstream.JetStream) func(context.Context
 }
 
 func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
-	s := &backup.Store{NC: nc, JS: js, Plan: a.plan, Machines: a.machines, Version: thisBuild().Version, Log: a.log}
+	s := &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.machines, Version: thisBuild().Version, Log: a.log}
 	if a.cfg.Cluster.On() {
 		s.Plan.Replicas = a.cfg.Cluster.Replicas
 	}
@@ -69,6 +69,14 @@ func (a *app) restoreFrom(ctx context.Context, from io.Reader) (backup.Restored,
 	store := a.store(nc, js)
 	if store.Appender, _, err = a.writers(nc, a.plan.Names); err != nil {
 		return backup.Restored{}, err
+	}
+	if store.Shared {
+		if store.Others, err = a.others(ctx, js); err != nil {
+			return backup.Restored{}, err
+		}
+		if _, err := nc.Request("$SRV.PING.instar", nil, time.Second); err == nil {
+			return backup.Restored{}, errors.New("a server of this installation runs: stop all of them, what they do meanwhile is none of the backup")
+		}
 	}
 	store.Await = a.awaiting(nc, js)
 	done, err := store.Restore(ctx, from)

@@ -2,11 +2,20 @@ package backup
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"io"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/streams"
 )
 
 func compressed(t testing.TB, lines string) []byte {
@@ -79,4 +88,107 @@ func TestPartsOfASnapshot(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		in.close()
 	}
+}
+
+// installed is an empty server for a restore of services, with a stream of somebody else.
+func installed(t *testing.T) *Store {
+	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
+	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := streams.JetStream(nc)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "THEIRS", Subjects: []string{"theirs.>"}})
+	require.NoError(t, err)
+	a, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	require.NoError(t, err)
+	t.Cleanup(a.Close)
+	return &Store{
+		NC: nc, JS: js, Plan: streams.Plan{States: []string{service.Machine.Plural}}, Machines: []*machines.Machine{service.Machine}, Appender: a, Shared: true, Log: slog.New(slog.DiscardHandler),
+		Await: func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
+	}
+}
+
+// file is a backup of these lines.
+func file(t *testing.T, lines ...line) *bytes.Reader {
+	var text bytes.Buffer
+	out, end := json.NewEncoder(&text), End{Messages: map[string]int{}}
+	at := ""
+	for _, l := range lines {
+		switch {
+		case l.Section != nil:
+			at = l.Section.Stream
+			end.Messages[at] += 0
+		case l.Head == nil:
+			end.Messages[at]++
+		}
+		require.NoError(t, out.Encode(l))
+	}
+	require.NoError(t, out.Encode(line{End: &end}))
+	return bytes.NewReader(compressed(t, text.String()))
+}
+
+func begins() line {
+	return line{Head: &Head{Format: Format, At: time.Now().Add(-time.Minute), Prefix: "instar", Last: 9, Schemas: map[string]int{"service": 1}}}
+}
+
+func of(stream, kind string) line { return line{Section: &Section{Stream: stream, Kind: kind}} }
+
+func at(subject string, data any) line {
+	raw, _ := json.Marshal(data)
+	return line{Message: &Message{Subject: subject, Seq: 1, Time: time.Now(), Data: raw}}
+}
+
+func TestAFileWritesNowhereElse(t *testing.T) {
+	t.Parallel()
+	services := line{Section: &Section{Stream: "KV_services", Kind: KindEntities, Machine: "service"}}
+	newer, unknown, others := begins(), begins(), begins()
+	newer.Head.Schemas, unknown.Head.Schemas, others.Head.Others = map[string]int{"service": 99}, map[string]int{"thing": 1}, []string{"THEIRS"}
+	for why, lines := range map[string][]line{
+		"of schema 99":            {newer},
+		"the machine thing":       {unknown},
+		"none of this config":     {others},
+		"a section THEIRS":        {begins(), of("THEIRS", KindMessages), at("theirs.x", 1)},
+		`under "theirs.x"`:        {begins(), of("DEAD_LETTERS", KindMessages), at("theirs.x", 1)},
+		`"$JS.API.STREAM.PURGE`:   {begins(), of("EVENTS", KindMessages), at("$JS.API.STREAM.PURGE.THEIRS", 1)},
+		`under "$KV.other.a"`:     {begins(), of("KV_operations", KindBucket), at("$KV.other.a", 1)},
+		`"$KV.operations.>"`:      {begins(), of("KV_operations", KindBucket), at("$KV.operations.>", 1)},
+		`a value under "a.b.c.d"`: {begins(), services, at("$KV.services.a.b.c.d", 1)},
+		"kind \"magic\"":          {begins(), of("EVENTS", "magic")},
+		"a part of a snapshot":    {begins(), of("EVENTS", KindMessages), {Part: []byte("x")}},
+	} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			s := installed(t)
+			_, err := s.Restore(t.Context(), file(t, lines...))
+			require.ErrorContains(t, err, why)
+			theirs, err := s.JS.Stream(t.Context(), "THEIRS")
+			require.NoError(t, err)
+			require.Zero(t, theirs.CachedInfo().State.LastSeq)
+		})
+	}
+}
+
+// An answer of a transition that the value does not have would keep its command from being applied again.
+func TestAnswersThatAreNewerThanTheirValueAreLeftOut(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	e := service.Machine.New("default", "", "web")
+	e.State, e.Version, e.Data = service.Ready, 4, json.RawMessage(`{}`)
+	answer := func(version uint64) any {
+		return map[string]any{"id": "k", "answer": map[string]any{"version": version}}
+	}
+	done, err := s.Restore(t.Context(), file(t, begins(), line{Section: &Section{Stream: "KV_services", Kind: KindEntities, Machine: "service"}}, at("$KV.services.default.web", &e),
+		of("KV_idempotency", KindAnswers), at("$KV.idempotency.service.default.web.A", answer(4)), at("$KV.idempotency.service.default.web.B", answer(5)),
+		at("$KV.idempotency.service.default.lost.C", answer(1)), at("$KV.idempotency.service.default.lost.D", answer(0))))
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Entities)
+	require.Zero(t, done.Parked)
+	bucket, err := s.JS.KeyValue(t.Context(), "idempotency")
+	require.NoError(t, err)
+	keys, err := bucket.Keys(t.Context())
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"service.default.web.A", "service.default.lost.D"}, keys)
 }

@@ -9,11 +9,11 @@
 //
 // Streams are read one after the other, in an order in which what follows from something is read before it:
 //
-//  1. answers to keys, operations and views, which follow from values;
+//  1. operations and views, which follow from values;
 //  2. commands that wait: one that is taken meanwhile is in the value that is read after it, whose mark says so;
 //  3. values, each as it is at one moment. The engine writes state, mark and outbox of a transition at once, so each of them is whole;
-//  4. events and dead letters. Events that are newer than the value of their entity are left out by the restore, those that the value's outbox
-//     has and the stream lacked are added;
+//  4. answers to keys, events and dead letters. Answers and events that are newer than the value of their entity are left out by the restore, those events
+//     that the value's outbox has and the stream lacked are added;
 //  5. other streams, such as those of outboxes, as snapshots of the server with their consumers. Relays find out by themselves how far
 //     their stream is.
 //
@@ -46,11 +46,13 @@ type Head struct {
 	Prefix  string         `json:"prefix"`  // of the subjects
 	Last    uint64         `json:"last"`    // the highest sequence of any stream then
 	Schemas map[string]int `json:"schemas"` // of the machines' values
+	Others  []string       `json:"others"`  // streams that are not of the plan
 }
 
 // Kinds of sections.
 const (
 	KindBucket   = "bucket"   // values, as they are
+	KindAnswers  = "answers"  // to the keys of senders
 	KindCommands = "commands" // those that wait
 	KindEntities = "entities" // values of the entities of a machine
 	KindMessages = "messages" // of a stream

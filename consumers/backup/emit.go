@@ -23,7 +23,11 @@ func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
 		if err != nil {
 			return true, nil // it is parked, and was told
 		}
-		last := r.known[of.Name+"/"+key].last
+		known := r.known[of.Name+"/"+key]
+		if known == nil {
+			return true, nil
+		}
+		last := known.last
 		for _, o := range append(e.Outbox, of.Pending(e)...) {
 			switch {
 			case o.Kind == machines.KindTimer:
@@ -62,7 +66,8 @@ func (r *restorer) snapshot(ctx context.Context, s *Section) error {
 	if err := json.Unmarshal(head.Config, &config); err != nil {
 		return fmt.Errorf("the configuration of stream %s cannot be read: %w", s.Stream, err)
 	}
-	config["num_replicas"] = max(r.s.Plan.Replicas, 1)
+	config["name"], config["num_replicas"] = s.Stream, max(r.s.Plan.Replicas, 1)
+	delete(config, "republish") // it would write to whatever subject the file says
 	var err error
 	if head.Config, err = json.Marshal(config); err != nil {
 		return err
@@ -80,6 +85,7 @@ type resumed struct {
 func (c *resumed) create(ctx context.Context, js jetstream.JetStream) error {
 	config := c.Config
 	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = jetstream.DeliverByStartSequencePolicy, c.from, nil
+	config.Replicas = 0 // those of its stream
 	var err error
 	if config.DeliverSubject != "" {
 		_, err = js.CreatePushConsumer(ctx, c.stream, config)

@@ -34,7 +34,10 @@ type Restored struct {
 	Commands int // that no entity has taken
 	Timers   int
 	Tasks    int
-	Above    uint64 // versions, sequences and revisions go on above it
+
+	Consumers int // of others that could not be made; the log says why
+
+	Above uint64 // versions, sequences and revisions go on above it
 }
 
 // Restore makes the streams of the plan, none of which may exist, out of a backup. What it leaves when it fails is taken by nobody: see
@@ -100,13 +103,16 @@ func (r *restorer) all(ctx context.Context) error {
 	if names := (streams.Names{Prefix: h.Prefix}); names.StoredAll() != p.Names.StoredAll() {
 		return fmt.Errorf("the backup is of subjects below %q, this installation is of %q: set nats.prefix", h.Prefix, p.Names.Prefix)
 	}
+	if err := r.fits(h); err != nil {
+		return err
+	}
 	r.margin = uint64(perSecond*max(r.now.Sub(h.At), 0).Seconds()) + uint64(perSecond*skew.Seconds())
 	r.first = h.Last + r.margin + 1
 	if r.first > 1<<53 {
 		return fmt.Errorf("the backup is of %s, and its sequences would be above 2^53: does the clock go right?", h.At.Format(time.RFC3339))
 	}
 	mark := r.now.Format(time.RFC3339) + " " + nuid.Next()
-	if err := r.s.Await(ctx, func(ctx context.Context) error { return p.Begin(ctx, r.s.JS, r.first, mark) }); err != nil {
+	if err := r.s.Await(ctx, func(ctx context.Context) error { return p.Begin(ctx, r.s.JS, r.first, mark, h.Others) }); err != nil {
 		return err
 	}
 	r.done.Head = h
@@ -132,8 +138,9 @@ func (r *restorer) all(ctx context.Context) error {
 		}
 	}
 	for _, c := range r.consumers {
-		if err := c.create(ctx, r.s.JS); err != nil {
-			return err
+		if err := c.create(ctx, r.s.JS); err != nil { // everything else is there
+			r.s.Log.Error("a consumer is left out", "error", err)
+			r.done.Consumers++
 		}
 	}
 	for _, marks := range r.marks {
@@ -155,17 +162,26 @@ func (r *restorer) line(ctx context.Context, l *line) error {
 		return r.section(ctx, l.Section)
 	}
 	m := l.Message
+	if m == nil {
+		return fmt.Errorf("the backup has a part of a snapshot in the section %s: somebody has changed it", r.in.at.Stream)
+	}
+	if r.in.at.Kind == KindCommands {
+		return r.command(ctx, m)
+	}
+	if err := r.below(m); err != nil {
+		return err
+	}
 	switch r.in.at.Kind {
 	case KindBucket:
 		return r.value(ctx, m)
-	case KindCommands:
-		return r.command(ctx, m)
+	case KindAnswers:
+		return r.answer(ctx, m)
 	case KindEntities:
 		return r.entity(ctx, m)
 	case KindMessages:
 		return r.message(ctx, m)
 	}
-	return fmt.Errorf("section %s is of kind %q, which this program does not know", r.in.at.Stream, r.in.at.Kind)
+	return nil // planned has seen to it that there are no others
 }
 
 // close ends a section: consumers that had done with all of it go on behind it.
@@ -183,11 +199,11 @@ func (r *restorer) close(ctx context.Context) error {
 
 // section begins one. A snapshot is read to its end at once.
 func (r *restorer) section(ctx context.Context, s *Section) error {
+	if err := r.planned(s); err != nil {
+		return err
+	}
 	if s.Kind == KindSnapshot {
 		return r.snapshot(ctx, s)
-	}
-	if s.Kind == KindEntities && r.machine(s.Machine) == nil {
-		return fmt.Errorf("the backup has entities of the machine %s, which this program does not have", s.Machine)
 	}
 	r.top = r.first - 1
 	for _, c := range s.Consumers {
@@ -264,6 +280,19 @@ func (r *restorer) value(ctx context.Context, m *Message) error {
 	return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, nil)
 }
 
+// answer stores one to a key of a sender, unless the value of its entity is older than that.
+func (r *restorer) answer(ctx context.Context, m *Message) error {
+	tokens := strings.Split(m.Subject, ".") // $KV, bucket, machine, key, digest
+	if len(tokens) > 4 {
+		version := consumers.AnswerVersion(m.Data)
+		known := r.known[tokens[2]+"/"+strings.Join(tokens[3:len(tokens)-1], ".")]
+		if known == nil && version > 0 && !m.Time.Before(r.in.head.At) || known != nil && version > known.version {
+			return nil
+		}
+	}
+	return r.value(ctx, m)
+}
+
 // command stores one that waits. Values say up to which sequence they have taken theirs, so that is translated.
 func (r *restorer) command(ctx context.Context, m *Message) error {
 	a, err := r.s.Plan.Names.ParseStored(m.Subject)
@@ -284,6 +313,9 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 	}
 	of := r.machine(r.in.at.Machine)
 	key := strings.TrimPrefix(m.Subject, "$KV."+r.s.Plan.Names.Bucket(of.Plural)+".")
+	if _, _, _, err := streams.SplitKey(key); err != nil {
+		return fmt.Errorf("the backup has a value under %q: %w", key, err)
+	}
 	id := of.Name + "/" + key
 	if r.known[id] == nil {
 		r.done.Entities++

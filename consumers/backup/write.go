@@ -33,8 +33,10 @@ type Store struct {
 	// Await does something as soon as the servers of the store can, such as when the members of a cluster are there. A restore needs it.
 	Await func(context.Context, func(context.Context) error) error
 
-	// Others are streams that go along beside those of the plan. A backup copies those that there are.
+	// Others are streams that go along beside those of the plan. A backup copies those that there are. A restore takes no more than
+	// these where the account may be shared, and any where it is not.
 	Others []string
+	Shared bool
 }
 
 // Write copies everything to w. It takes nothing from anybody: consumers, commands and timers go on.
@@ -63,26 +65,15 @@ type writer struct {
 }
 
 func (w *writer) all(ctx context.Context) error {
-	p, n := w.s.Plan, w.s.Plan.Names
 	if err := w.head(ctx); err != nil {
 		return err
 	}
-	buckets := append([]string{streams.IdempotencyBucket, streams.OperationsBucket}, p.Views...)
-	for _, b := range buckets {
-		if err := w.messages(ctx, Section{Stream: "KV_" + n.Bucket(b), Kind: KindBucket}); err != nil {
-			return err
+	for _, s := range w.s.sections() {
+		read := w.messages
+		if s.Kind == KindCommands {
+			read = w.commands
 		}
-	}
-	if err := w.commands(ctx); err != nil {
-		return err
-	}
-	for _, m := range w.s.Machines {
-		if err := w.messages(ctx, Section{Stream: "KV_" + n.Bucket(m.Plural), Kind: KindEntities, Machine: m.Name}); err != nil {
-			return err
-		}
-	}
-	for _, name := range []string{streams.EventStream, streams.DeadStream} {
-		if err := w.messages(ctx, Section{Stream: n.Stream(name), Kind: KindMessages}); err != nil {
+		if err := read(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -95,8 +86,23 @@ func (w *writer) all(ctx context.Context) error {
 	return w.json.Encode(line{End: &w.end})
 }
 
+// sections are those of the plan, in the order in which they are read.
+func (s *Store) sections() []Section {
+	p, n := s.Plan, s.Plan.Names
+	var sections []Section
+	for _, b := range append([]string{streams.OperationsBucket}, p.Views...) {
+		sections = append(sections, Section{Stream: "KV_" + n.Bucket(b), Kind: KindBucket})
+	}
+	sections = append(sections, Section{Stream: n.Stream(streams.CommandStream), Kind: KindCommands})
+	for _, m := range s.Machines {
+		sections = append(sections, Section{Stream: "KV_" + n.Bucket(m.Plural), Kind: KindEntities, Machine: m.Name})
+	}
+	return append(sections, Section{Stream: "KV_" + n.Bucket(streams.IdempotencyBucket), Kind: KindAnswers},
+		Section{Stream: n.Stream(streams.EventStream), Kind: KindMessages}, Section{Stream: n.Stream(streams.DeadStream), Kind: KindMessages})
+}
+
 func (w *writer) head(ctx context.Context) error {
-	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}}
+	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}, Others: w.s.Others}
 	for _, m := range w.s.Machines {
 		h.Schemas[m.Name] = m.Schema()
 	}
@@ -148,7 +154,7 @@ func (w *writer) messages(ctx context.Context, s Section) error {
 	subjects := map[string]struct{}{}
 	bucket := s.Kind != KindMessages
 	err = each(ctx, w.s.JS, s.Stream, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
-		if bucket {
+		if s.Kind == KindEntities {
 			subjects[m.Subject()] = struct{}{}
 		}
 		err := w.message(&Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp.UTC(), m.Headers(), m.Data()})
@@ -223,7 +229,7 @@ func (w *writer) consumers(ctx context.Context, stream string) ([]Consumer, erro
 	var all []Consumer
 	list := st.ListConsumers(ctx)
 	for c := range list.Info() {
-		if c.Config.Durable == "" || slices.Contains(own, c.Config.Durable) {
+		if c.Config.Durable == "" || c.Config.Durable == streams.CopyConsumer || slices.Contains(own, c.Config.Durable) {
 			continue
 		}
 		floor := c.AckFloor.Stream
@@ -236,13 +242,13 @@ func (w *writer) consumers(ctx context.Context, stream string) ([]Consumer, erro
 }
 
 // commands copies those that wait. The stream is a work queue, which lets nobody else consume: they are read one by one, and are few.
-func (w *writer) commands(ctx context.Context) error {
-	name := w.s.Plan.Names.Stream(streams.CommandStream)
+func (w *writer) commands(ctx context.Context, s Section) error {
+	name := s.Stream
 	info, err := w.info(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := w.begin(Section{Stream: name, Kind: KindCommands}); err != nil {
+	if err := w.begin(s); err != nil {
 		return err
 	}
 	st, err := w.s.JS.Stream(ctx, name)
