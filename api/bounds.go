@@ -78,8 +78,8 @@ type limiters struct {
 // Turns of commands: how long a client is remembered by the others, how many turns it has all the same, and after how long the turn of a command passes that
 // the engine has not answered, as while a partition has no owner.
 const (
-	othersFor  = 2 * time.Second
-	turnsLeast = 8
+	othersFor  = 500 * time.Millisecond
+	turnsLeast = 2
 	turnWithin = 100 * time.Millisecond
 )
 
