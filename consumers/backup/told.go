@@ -1,0 +1,71 @@
+package backup
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// message stores one of a stream that tells, unless it is an event that is newer than the value of its entity.
+func (r *restorer) message(ctx context.Context, m *Message) error {
+	msg := &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}
+	if ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL")); err == nil {
+		left := ttl - r.now.Sub(m.Time)
+		if left <= 0 {
+			return nil
+		}
+		streams.Keep(msg, left)
+	}
+	for _, c := range r.consumers {
+		if c.stream == r.in.at.Stream && c.from == 0 && m.Seq > c.Floor {
+			if err := r.flush(ctx); err != nil { // what is stored together may change its order
+				return err
+			}
+			c.from = r.top + 1
+		}
+	}
+	if r.in.at.Stream != r.s.Plan.Names.Stream(streams.EventStream) {
+		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
+	}
+	of, key := r.teller(m.Subject)
+	if of == nil {
+		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
+	}
+	if r.newer(of, key, m) {
+		r.done.Newer++
+		return nil
+	}
+	r.done.Events++
+	return r.event(ctx, r.s.Plan.Names.EventsOf(of.Name, key), msg)
+}
+
+// teller is the entity that an event is of; no machine is nobody's.
+func (r *restorer) teller(subject string) (*machines.Machine, string) {
+	for _, of := range r.s.Machines {
+		if a, err := r.s.Plan.Names.ParseEvent(subject, of.Parent != ""); err == nil && a.Machine == of.Name {
+			return of, a.Key
+		}
+	}
+	return nil, ""
+}
+
+// newer reports whether an event is of a transition that the value of its entity does not have, and notes how far the stream has told of it.
+func (r *restorer) newer(of *machines.Machine, key string, m *Message) bool {
+	known := r.known[of.Name+"/"+key]
+	if known == nil { // purged before, or born since
+		return !m.Time.Before(r.in.head.At)
+	}
+	id := streams.Header(m.Header, streams.HeaderID)
+	if consumers.EventVersion(of.Name, key, id, m.Data) > known.version {
+		return true
+	}
+	if version, n, ok := streams.NumberOf(of.Name, key, id); ok && known.last.before(place{version, n}) {
+		known.last = place{version, n}
+	}
+	return false
+}
