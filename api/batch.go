@@ -44,7 +44,7 @@ type BatchProgress struct {
 	Unchanged int            `json:"unchanged" doc:"There was nothing to do"`
 	Stored    int            `json:"stored" doc:"Stored, but not answered in time; they will be applied or refused"`
 	Refused   int            `json:"refused"`
-	Failed    int            `json:"failed" doc:"Of a batch that stalled: it is not known whether they were stored. The same batch, sent again under its Idempotency-Key, goes on with them"`
+	Failed    int            `json:"failed" doc:"Of a batch that stalled: they could not be stored, or it is not known whether they were, as the failures say. The same batch, sent again under its Idempotency-Key, goes on with them"`
 	Failures  []BatchFailure `json:"failures" nullable:"false" doc:"The first 100 of those refused or failed"`
 }
 
@@ -70,7 +70,7 @@ type batch struct {
 	StartedAt time.Time     `json:"startedAt"`
 	UpdatedAt time.Time     `json:"updatedAt"`
 	After     string        `json:"after,omitempty"` // the key of the last entity whose turn has come
-	Since     time.Time     `json:"since,omitzero"`  // when that was stored: the entities behind it may have got the command since then
+	Since     time.Time     `json:"since,omitzero"`  // the entities behind it may have got the command since then
 	Progress  BatchProgress `json:"progress"`
 	Cancelled bool          `json:"cancelled,omitempty"`
 	Done      bool          `json:"done,omitempty"`
@@ -83,7 +83,10 @@ const (
 	batchPage    = 100 // entities between two looks at whether it is to go on
 	batchAtOnce  = 16
 	maxFailures  = 100
-	batchStalled = 30 * time.Second // without a sign of its process
+	batchStalled = 30 * time.Second // without a sign of its process, which each page is one of
+
+	batchPageWithin = 10 * time.Second // no command of a page begins later
+	batchTurnWithin = 5 * time.Second  // for the turn of one
 )
 
 func (s *Server) batchRoute() *route {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -19,15 +22,12 @@ func (s *Server) runBatch(id string, b batch, rev uint64) {
 	for !b.Done && !b.Stopped && s.closing.Err() == nil {
 		kq, _ := b.query(m) // checked before
 		page := s.o.Indexes[m.Name].List(kq)
-		ended := s.sendPage(id, &b, page.Items)
-		if n := len(page.Items); n > 0 && ended {
+		n, ended := s.sendPage(id, &b, page.Items)
+		if n > 0 {
 			b.After = page.Items[n-1].Key
 		}
 		b.Expired = !ended && !b.Stopped && s.closing.Err() == nil
-		b.Done, b.UpdatedAt = page.Next == "" && ended || b.Expired, wallClock()
-		if ended {
-			b.Since = b.UpdatedAt
-		}
+		b.Done, b.UpdatedAt = page.Next == "" && ended && n == len(page.Items) || b.Expired, wallClock()
 		var err error
 		if rev, err = s.saveBatch(id, &b, rev); err != nil {
 			s.o.Log.Warn("a batch stops here; sent again under its key, it goes on", "batch", id, "error", err)
@@ -55,16 +55,19 @@ func (s *Server) saveBatch(id string, b *batch, rev uint64) (uint64, error) {
 	return s.operations.Put(ctx, id, *b, stored.Revision)
 }
 
-// sendPage sends the command to some entities and counts what became of it. When the server is being closed nothing is
-// counted: whoever goes on sends it again, and each entity answers as then. Nothing is counted either, and no more is sent, when it has
-// become too late for that; and when commands failed, which stops the batch: their entities have had no turn.
-func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
+// sendPage sends the command to some entities, and counts what became of it for the first n of them: the rest is for the next page, when
+// turns are long in coming or answers are. When the server is being closed nothing is counted: whoever goes on sends it again, and each
+// entity answers as then. Nothing is counted either, and no more is sent, when it has become too late for that; and when commands failed,
+// which stops the batch: their entities have had no turn.
+func (s *Server) sendPage(id string, b *batch, items []kv.Item) (n int, ended bool) {
 	outcomes := make([]BatchFailure, len(items)) // Code is the outcome
+	sent := make([]bool, len(items))
 	gate := make(chan struct{}, batchAtOnce)
-	late := false
+	var noTurn atomic.Bool
+	begun, late := time.Now(), false
 	for i, it := range items {
 		gate <- struct{}{}
-		if late = b.late(s.o.KeysFor); late {
+		if late = b.late(s.o.KeysFor); late || noTurn.Load() || time.Since(begun) > batchPageWithin {
 			<-gate
 			break
 		}
@@ -73,23 +76,37 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 			defer func() {
 				if p := recover(); p != nil {
 					panics.Caught(s.o.Log, "batch", p, "batch", id, "key", it.Key)
-					outcomes[i] = BatchFailure{it.Key, codeUnavailable, "it is not known whether the command was stored"}
+					outcomes[i], sent[i] = BatchFailure{it.Key, codeUnavailable, notKnown}, true
 				}
 			}()
-			outcomes[i] = s.sendOne(id, b, it.Key)
+			if outcomes[i], sent[i] = s.sendOne(id, b, it.Key); !sent[i] {
+				noTurn.Store(true)
+			}
 		}()
 	}
 	for range batchAtOnce {
 		gate <- struct{}{}
 	}
 	if s.closing.Err() != nil || late {
-		return false
+		return 0, false
 	}
 	if b.stop(outcomes) {
-		return false
+		return 0, false
 	}
+	for n < len(items) && sent[n] {
+		n++
+	}
+	if !slices.Contains(sent[n:], true) {
+		b.Since = wallClock()
+	}
+	b.count(outcomes[:n])
+	return n, true
+}
+
+// count adds what became of commands.
+func (b *batch) count(outcomes []BatchFailure) {
 	p := &b.Progress
-	p.Matched += len(items)
+	p.Matched += len(outcomes)
 	for _, o := range outcomes {
 		switch o.Code {
 		case machines.Applied:
@@ -107,7 +124,6 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (ended bool) {
 			p.Failures = append(p.Failures, o)
 		}
 	}
-	return true
 }
 
 // stop ends the run of a batch before a page of which commands failed, and tells of these.
@@ -124,11 +140,18 @@ func (b *batch) stop(outcomes []BatchFailure) bool {
 	return b.Stopped
 }
 
-func (s *Server) sendOne(id string, b *batch, key string) BatchFailure {
+// sendOne sends the command to one entity when the turn of the batch's sender comes, if it comes. There is no room to ask for: batches begin
+// no lives.
+func (s *Server) sendOne(id string, b *batch, key string) (outcome BatchFailure, sent bool) {
+	leave, ok := s.batchTurn(tokenClient(b.Actor))
+	if !ok {
+		return outcome, false
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(s.closing, s.o.AnswerWithin)
 	defer cancel()
 	m := s.machineNamed(b.Request.Machine)
-	told, err := s.askInTurn(ctx, tokenClient(b.Actor), streams.Command{
+	told, err := s.o.Commands.AskMsg(ctx, streams.Command{
 		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
 	}, nil)
 	var a machines.Answer
@@ -138,12 +161,44 @@ func (s *Server) sendOne(id string, b *batch, key string) BatchFailure {
 	var accepted *streams.AcceptedError
 	switch {
 	case errors.As(err, &accepted):
-		return BatchFailure{}
+		return BatchFailure{}, true
 	case err != nil:
-		return BatchFailure{key, codeUnavailable, "it is not known whether the command was stored"}
+		return BatchFailure{key, codeUnavailable, notStored(err)}, true
 	}
 	if p := denied(m, &a); p != nil {
-		return BatchFailure{key, p.Code, p.Detail}
+		return BatchFailure{key, p.Code, p.Detail}, true
 	}
-	return BatchFailure{Key: key, Code: a.Outcome}
+	return BatchFailure{Key: key, Code: a.Outcome}, true
+}
+
+// batchTurn waits for a turn, also while the client has all the places that it may have: nobody is there to be told to try again.
+func (s *Server) batchTurn(client string) (leave func(), ok bool) {
+	ctx, cancel := context.WithTimeout(s.closing, min(batchTurnWithin, s.o.AnswerWithin))
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		leave, err := s.limits.commands.Take(ctx, client)
+		var full *limits.Full
+		if !errors.As(err, &full) {
+			return leave, err == nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+const notKnown = "it is not known whether the command was stored"
+
+// notStored says what it means that a command failed.
+func notStored(err error) string {
+	var p *Problem
+	switch {
+	case errors.As(storing(err), &p):
+		return p.Detail
+	case errors.Is(err, streams.ErrGated):
+		return gated().Detail
+	}
+	return notKnown
 }

@@ -207,7 +207,7 @@ func (q *request) expect(m *machines.Machine, command string) (string, *Problem)
 func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(q.ctx(), within)
 	defer cancel()
-	m, err := q.askInTurn(ctx, q.client(), cmd, nil)
+	m, err := q.askInTurn(ctx, q.client(), cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,22 @@ func (s *Server) TakeBatches() func() {
 	}
 }
 
+// TakeCommands takes all the places of commands that a token may have, until it is undone.
+func (s *Server) TakeCommands(token string) func() {
+	var all []func()
+	for {
+		leave, err := s.limits.pending.Take(tokenClient(token))
+		if err != nil {
+			return func() {
+				for _, leave := range all {
+					leave()
+				}
+			}
+		}
+		all = append(all, leave)
+	}
+}
+
 // LeaveBatch stores a batch of boss whose process died so long ago, after the entity of that key.
 func (s *Server) LeaveBatch(id, request, after string, ago time.Duration) error {
 	then := time.Now().Add(-ago)

@@ -15,13 +15,13 @@ import (
 // askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [streams.Commands.AskMsg]
 // does. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
 // can tell them apart any more: in the stream, and in the partitions of the engine.
-func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Command, told func(streams.Result)) (*nats.Msg, error) {
+func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Command) (*nats.Msg, error) {
 	leave, err := s.turn(ctx, client, cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return s.o.Commands.AskMsg(ctx, cmd, told)
+	return s.o.Commands.AskMsg(ctx, cmd, nil)
 }
 
 // sendInTurn returns when the command is stored. Its turn lasts until the engine has answered all the same.

@@ -131,3 +131,36 @@ func TestAPanicWhileACommandIsStored(t *testing.T) {
 	require.Equal(t, "500", m.Header.Get(micro.ErrorCodeHeader), string(m.Data))
 	b.metric(`instar_limit_held{limit="commands"} 0`)
 }
+
+// A batch waits while its client has all the places that it may have, and tells meanwhile that it is at work.
+func TestABatchWaitsForAPlace(t *testing.T) {
+	const all = 3
+	b := setup(t, func(o *api.Options) { o.Limits.Commands.Each, o.AnswerWithin = 4, time.Second })
+	for i := range all {
+		b.post(fmt.Sprintf("/v1/gadgets/g%d/create", i), `{"spec":{"name":"x"}}`)
+	}
+	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
+	leave := b.server.TakeCommands("boss")
+	b.post("/v1/gadgets/g0/touch", "").problem(t, http.StatusTooManyRequests, "rate-limited")
+	a := b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`)
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	look := func(wait string) map[string]any {
+		return b.get(a.Header.Get("Location"), "Prefer", "wait="+wait).json(t)["metadata"].(map[string]any)
+	}
+	first := a.json(t)["metadata"].(map[string]any)
+	var now map[string]any
+	for until := time.Now().Add(4 * soon); ; {
+		require.True(t, time.Now().Before(until), now)
+		if now = look("1"); now["updatedAt"] != first["updatedAt"] {
+			break
+		}
+	}
+	require.Equal(t, "running", now["step"], now)
+	require.EqualValues(t, 0, now["progress"].(map[string]any)["matched"])
+	leave()
+	now = look("20")
+	require.Equal(t, "done", now["step"], now)
+	p := now["progress"].(map[string]any)
+	require.EqualValues(t, all, p["matched"])
+	require.EqualValues(t, 0, p["refused"].(float64)+p["failed"].(float64), p)
+}
