@@ -48,7 +48,7 @@ func (e unreadError) Is(target error) bool { return target == ErrRowsWait }
 // slot, for a relay that may have ended: nobody can drop it before it is there.
 func (s slot) errReads() error {
 	if s.making {
-		return unreadError(fmt.Sprintf("outbox: the slot %s of source %s is being made, which waits for transactions of all databases of the cluster that were open before: change mode or shards when they have ended", s.name, s.source))
+		return unreadError(fmt.Sprintf("outbox: the slot %s of source %s is being made, which waits for transactions of all databases of the cluster that were open before: change mode or shards when they have ended, or end the relay, which gives the making up. Of a relay that was killed: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '%s'", s.name, s.source, s.name))
 	}
 	return unreadError(fmt.Sprintf("outbox: the relay of source %s reads the slot %s, so it cannot be seen whether anything waits: drain the relay (instar relay drain %s, or end instar outbox relay when nothing waits), and change mode or shards while it stands", s.source, s.name, s.source))
 }
@@ -155,7 +155,7 @@ func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 		return fmt.Errorf("outbox: replication slots: %w", Pooled(err))
 	}
 	if making { // whoever makes it keeps a lock on the settings, and what is locked behind it would wait as long
-		return fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it cannot be dropped until they have ended", name)
+		return fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it can be dropped when they have ended, or the relay that makes it. Of one that was killed: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '%s'", name, name)
 	}
 	if !there {
 		force = true

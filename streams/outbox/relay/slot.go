@@ -140,6 +140,10 @@ func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err
 	// Nobody leaves the mode before the slot is there: the transaction keeps the lock of a reader of the settings. The function is called
 	// with no table open, because it may leave the statement with another resource owner (15.18), which then cannot close the table.
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		// A relay that is cut off while Postgres makes it does not end the transaction: its lock would keep the settings from everybody else.
+		if _, err := tx.Exec(ctx, `set local idle_in_transaction_session_timeout = '10s'`); err != nil {
+			return err
+		}
 		var mode outbox.Mode
 		if err := tx.QueryRow(ctx, `select mode from outbox_settings`).Scan(&mode); err != nil {
 			return err

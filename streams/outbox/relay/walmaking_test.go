@@ -95,6 +95,8 @@ func TestASlotThatIsBeingMadeIsWaitedFor(t *testing.T) {
 		_, err := s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 0}')`)
 		require.ErrorContains(t, err, "OB002")
 		require.Zero(t, s.status().Lag)
+		s.exec(`select pg_logical_emit_message(false, 'fill', repeat('x', 100000))`)
+		require.Greater(t, s.status().SlotBytes, int64(50_000), "it keeps the log from now on")
 		err = <-changed
 		require.ErrorIs(t, err, outbox.ErrRowsWait)
 		require.ErrorContains(t, err, "is being made")
@@ -115,6 +117,18 @@ func TestASlotThatIsBeingMadeIsWaitedFor(t *testing.T) {
 		require.NoError(t, s.change(outbox.Log))
 		require.Zero(t, s.count(sqlSlots))
 	})
+}
+
+// Who gives up waiting ends the relay: that, or an end of what a killed one has left in Postgres, takes the slot away at once.
+func TestTheMakingOfASlotIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s, named := openWAL(t, outbox.WAL)
+	s.older()
+	stop := s.run(s.relay(outbox.WAL, named))
+	require.Eventually(t, func() bool { return s.count(sqlMaking) == 1 }, waitFor, tick)
+	require.NoError(t, stop())
+	require.NoError(t, s.change(outbox.Log))
+	require.Zero(t, s.count(sqlSlots))
 }
 
 // A slot that somebody makes again by hand sees nothing of what is emitted until it is made: appending is refused.
