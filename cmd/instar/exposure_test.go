@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +98,8 @@ func TestADefaultInstallIsClosed(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, files, 20)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) // which takes its service away
+	require.NoError(t, <-p.ends)
 }
 
 // No listener speaks TLS older than 1.2.
