@@ -29,7 +29,8 @@ type read struct {
 //
 // Looking at the locks costs the database a millisecond or more where many transactions are open, for which they all wait. So a relay
 // of all shards looks only where a number is missing: as long as each row has the number after the one before it, nothing can come
-// between them. While it waits, it looks at the locks for a twentieth of the time at most, and at the rows in between.
+// between them. While it waits, it looks at the locks for a twentieth of the time at most, or once in [locksWithin], and at the rows in
+// between.
 type reader struct {
 	pool *pgxpool.Pool
 	r    *Relay
@@ -46,6 +47,10 @@ type reader struct {
 
 	limit int // rows of the next batch: fewer when they are large
 }
+
+// locksWithin is how long the next look at the locks may be put off. A look is slow also because this process or the database stood
+// still meanwhile, which says nothing of what the next one costs.
+const locksWithin = time.Second
 
 func newReader(ctx context.Context, pool *pgxpool.Pool, r *Relay) (*reader, error) {
 	conn, err := pool.Acquire(ctx)
@@ -88,7 +93,7 @@ func (d *reader) read(ctx context.Context, q request, list []int, all int) read 
 	got := d.ask(ctx, q, list, all, fenced)
 	d.fences++
 	if now := time.Now(); d.writers != nil {
-		d.again = now.Add(lookShare * now.Sub(began))
+		d.again = now.Add(min(lookShare*now.Sub(began), locksWithin))
 	}
 	return got
 }

@@ -1,7 +1,10 @@
 package relay
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,4 +64,42 @@ func TestLocksAreLookedAtOnlyBeforeAMissingNumber(t *testing.T) {
 	require.Empty(t, numbers)
 	require.False(t, waits)
 	require.Equal(t, fences, d.fences)
+}
+
+// A look at the locks that took long, because the relay or its database stood still meanwhile, is not made up for by a long wait: a relay
+// that was stopped for ten seconds published nothing for two hundred.
+func TestASlowLookAtTheLocksDoesNotHoldUpTheNext(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	d, err := newReader(t.Context(), s.pool, s.relay(outbox.Log))
+	require.NoError(t, err)
+	defer d.close()
+	open, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = open.Rollback(context.WithoutCancel(t.Context())) }() // the pool waits for it
+	_, err = open.Exec(t.Context(), `select outbox_append('order', 'o-2', 'order.paid', '{}')`)
+	require.NoError(t, err)
+	still, err := s.pool.Begin(t.Context()) // waits for the one above, and all that would read wait for it
+	require.NoError(t, err)
+	_, err = still.Exec(t.Context(), `set local lock_timeout = '1s'`)
+	require.NoError(t, err)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := still.Exec(context.WithoutCancel(t.Context()), `lock table outbox_log in access exclusive mode`)
+		waiting <- errors.Join(err, still.Rollback(context.WithoutCancel(t.Context())))
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, s.pool.QueryRow(t.Context(), `select count(*) from pg_locks where not granted and relation = 'outbox_log'::regclass`).Scan(&n))
+		return n > 0
+	}, waitFor, tick)
+
+	began := time.Now()
+	got := d.read(t.Context(), request{shards: 1}, []int{0}, 4)
+	require.NoError(t, got.err)
+	require.ErrorContains(t, <-waiting, "55P03")
+	require.Equal(t, 1, d.fences)
+	require.Greater(t, time.Since(began), 300*time.Millisecond)
+	require.Positive(t, got.wait)
+	require.LessOrEqual(t, time.Until(d.again), time.Second)
 }
