@@ -1,18 +1,10 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,6 +19,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar-torture/internal/load"
 	"github.com/bcc94042/instar/cmd/instar-torture/internal/rig"
+	"github.com/bcc94042/instar/internal/selfsigned"
 )
 
 const operationsDoc = "docs/operations.md"
@@ -109,7 +102,7 @@ func (o *operation) begin() error {
 			return nil
 		},
 	}}
-	if err := selfSigned(1, o.path("etc", "http.crt"), o.path("etc", "http.key")); err != nil {
+	if err := selfsigned.Write(1, o.path("etc", "http.crt"), o.path("etc", "http.key")); err != nil {
 		return err
 	}
 	secret, lines, err := o.newToken("ci")
@@ -301,7 +294,7 @@ func (o *operation) rotateUser() error {
 
 // renewCertificate replaces the files; nothing is restarted.
 func (o *operation) renewCertificate() error {
-	if err := selfSigned(2, o.path("home", "new.crt"), o.path("home", "new.key")); err != nil {
+	if err := selfsigned.Write(2, o.path("home", "new.crt"), o.path("home", "new.key")); err != nil {
 		return err
 	}
 	pid := o.unit.Pid()
@@ -355,27 +348,4 @@ func (o *operation) fillStore() error {
 	}
 	o.say("a full store had room %s after somebody began to make it", since(began))
 	return nil
-}
-
-// selfSigned writes a certificate for loopback that is its own authority.
-func selfSigned(serial int64, cert, key string) error {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "torture"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(60 * 24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return err
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
-		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
 }

@@ -37,7 +37,7 @@ var plan = []room{
 	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
 	{path: "machines/transcript", ours: []string{"machines"}, outside: []string{testify}},
 
-	{path: "streams", ours: []string{"internal/renew"}, outside: []string{nats}, tests: []string{"internal/powerloss"}},
+	{path: "streams", ours: []string{"internal/renew"}, outside: []string{nats}, tests: []string{"internal/powerloss", "internal/selfsigned"}},
 	{path: "streams/...", ours: []string{"streams/..."}, outside: []string{nats}},
 	// The outbox has both ends: the tables of an application, and the stream.
 	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx, uuid, goose}, tests: []string{"internal/postgres"}},
@@ -81,6 +81,7 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
+	{path: "internal/renew", outside: []string{testify}, tests: []string{"internal/selfsigned"}},
 	{path: "internal/rebind", outside: []string{dns, testify}},
 	{path: "internal/postgres", ours: []string{"internal/pdeathsig"}, outside: []string{pgx}}, // asks its server whether it is there
 }

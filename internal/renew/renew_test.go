@@ -2,22 +2,17 @@ package renew
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/selfsigned"
 )
 
 // A listener and a client show what is in the files at each handshake; what cannot be used, such as half of a renewal, they do not.
@@ -91,12 +86,12 @@ func TestWhatIsPutIntoTheFilesIsShown(t *testing.T) {
 
 func made(t *testing.T, serial int64) (cert, key []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	dir := t.TempDir()
+	require.NoError(t, selfsigned.Write(serial, filepath.Join(dir, "cert"), filepath.Join(dir, "key")))
+	var err error
+	cert, err = os.ReadFile(filepath.Join(dir, "cert"))
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	key, err = os.ReadFile(filepath.Join(dir, "key"))
 	require.NoError(t, err)
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+	return cert, key
 }
