@@ -32,7 +32,7 @@ run: build ## build and start a server here, with a sample service: data in ./da
 
 test: vet postgres ## all tests under the race detector, the import table, and a short torture
 	$(GO) test -race -timeout 15m ./streams/outbox/relay ./consumers/... ./... # the longest first, or the last one is left alone
-	$(GO) test -count=1 ./internal/floorplan
+	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	$(GO) -C internal/release test .
 	$(MAKE) --no-print-directory torture-short
 

@@ -81,6 +81,7 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
+	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},
 	{path: "internal/renew", outside: []string{testify}, tests: []string{"internal/selfsigned"}},
 	{path: "internal/rebind", outside: []string{dns, testify}},
 	{path: "internal/postgres", ours: []string{"internal/pdeathsig"}, outside: []string{pgx}}, // asks its server whether it is there
