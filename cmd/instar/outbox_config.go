@@ -142,9 +142,9 @@ func (s OutboxSource) validate() error {
 	case !slices.Contains(outboxModes, s.Mode):
 		return fmt.Errorf("mode: %q is none of claim, log, wal", s.Mode)
 	case s.Schema != "" && !sqlName.MatchString(s.Schema):
-		return fmt.Errorf("schema: %q is not a plain lower-case name", s.Schema)
+		return fmt.Errorf("schema: %q is not a plain lower-case name of at most 63 characters", s.Schema)
 	case s.Slot != "" && !sqlName.MatchString(s.Slot):
-		return fmt.Errorf("slot: %q is not a plain lower-case name", s.Slot)
+		return fmt.Errorf("slot: %q is not a plain lower-case name of at most 63 characters", s.Slot)
 	case !slices.Contains([]string{"", "binary", structuredMode}, s.CloudEvents):
 		return fmt.Errorf("cloudEvents: %q is none of binary, structured", s.CloudEvents)
 	case !slices.Contains([]string{"", string(outbox.PublishUnknown), string(outbox.ParkUnknown)}, s.Unknown):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,7 @@ func TestWrongOutboxSourcesAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "none of auto, off")
 	_, err = Load(ModeServe, flagSet(t, ModeServe, "--outbox-dsn", "x", "--config", write(t, "i.yaml", "outbox: {sources: [{name: main, dsn: y}]}\n")), nil)
 	require.ErrorContains(t, err, "outbox.dsn")
+	require.ErrorContains(t, OutboxSource{Name: "a", DSN: "x", Slot: strings.Repeat("a", 64)}.validate(), "of at most 63 characters")
 }
 
 func TestNoFormOfADSNShowsItsPassword(t *testing.T) {

@@ -10,11 +10,12 @@ import (
 
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay"
 )
 
 // What a source leaves open its database says; what it says otherwise is refused; what the database keeps is written there.
 func TestASourceAndItsDatabaseAgree(t *testing.T) {
-	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: passable(t), Config: map[string]string{"fsync": "off"}})
+	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: passable(t), Config: map[string]string{"fsync": "off", "wal_level": "logical", "max_slot_wal_keep_size": "1MB"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 	dsn := cluster.DSN("postgres")
@@ -39,4 +40,34 @@ func TestASourceAndItsDatabaseAgree(t *testing.T) {
 	require.Equal(t, "36:00:00 500", kept)
 	_, err = read(OutboxSource{Mode: "wal"})
 	require.ErrorContains(t, err, "database has mode log")
+
+	// What is deleted is the slot that the database knows, whatever was configured since, also one that was lost; and the one that is
+	// configured. Without one nobody has to wait.
+	e := relayEngine{r: &relay.Relay{Config: outbox.Config{Name: "orders", DSN: dsn, Mode: outbox.Log, Slot: "another"}}}
+	e.store, err = outbox.Open(t.Context(), dsn, "")
+	require.NoError(t, err)
+	defer e.Close()
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `select outbox_append('order', 'o-1', 'order.paid', '{}')`)
+	require.NoError(t, err)
+	require.NoError(t, e.Remove(t.Context(), true))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, initOutbox(t.Context(), dsn, "", "wal"))
+	for _, query := range []string{
+		`select pg_create_logical_replication_slot('read', 'pgoutput')`,
+		`insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('orders', 'wal', 0, '', '', 1, '', 'read')`,
+		`select pg_switch_wal()`, `select pg_logical_emit_message(false, 'x', ''), pg_switch_wal()`, `select pg_logical_emit_message(false, 'x', ''), pg_switch_wal()`, `checkpoint`,
+	} {
+		_, err := conn.Exec(t.Context(), query)
+		require.NoError(t, err)
+	}
+	var left int
+	require.NoError(t, conn.QueryRow(t.Context(), `select count(*) from pg_replication_slots where wal_status = 'lost'`).Scan(&left))
+	require.Equal(t, 1, left)
+	_, err = conn.Exec(t.Context(), `select pg_create_logical_replication_slot('another', 'pgoutput')`)
+	require.NoError(t, err)
+	require.NoError(t, e.Remove(t.Context(), true))
+	require.NoError(t, conn.QueryRow(t.Context(), `select count(*) from pg_replication_slots`).Scan(&left))
+	require.Zero(t, left)
 }

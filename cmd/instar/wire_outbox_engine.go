@@ -177,13 +177,11 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 }
 
 // Remove drops the replication slot, which would keep the log of the database for ever, and what was said of the lag, which would
-// refuse what is appended for ever. Leases end by themselves.
+// refuse what is appended for ever. Leases end by themselves. The database knows its mode and its slot, whatever was configured since.
 func (e *relayEngine) Remove(ctx context.Context, force bool) error {
 	config := e.current().Config
-	if config.Mode == outbox.WAL {
-		if err := outbox.DropSlot(ctx, config.DSN, config.Schema, relay.Slot(config), force); err != nil {
-			return err
-		}
+	if err := outbox.DropSlot(ctx, config.DSN, config.Schema, relay.Slot(config), force); err != nil {
+		return err
 	}
 	return e.store.Unpublish(ctx, config.Name)
 }

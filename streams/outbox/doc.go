@@ -48,7 +48,7 @@
 //   - outbox_dropped (shard, seq): up to which of its rows a shard of mode log has lost days by retention.
 //   - outbox_stream (source, mode, shard, stream, subject, marker, generation, cluster, slot): the last marker of a shard that
 //     is known and how many there were, so that a stream or a database that was set back is noticed; in mode wal the slot
-//     that is read.
+//     that is read, with a question mark before its name while nothing is in it: it is to be made, or was given up.
 //   - outbox_pressure (source, lag, at): what the relay says, for the limit of outbox_append; [Store].Publish writes it.
 //   - outbox_maintain(): makes the days to come, drops the old ones; call it once an hour.
 //

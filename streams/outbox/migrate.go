@@ -166,7 +166,7 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 		}
 	}
 	if other && len(done) > 0 { // the relay makes another one when the mode comes back
-		if _, err := tx.ExecContext(ctx, `update outbox_stream set slot = '' where mode = 'wal'`); err != nil {
+		if _, err := tx.ExecContext(ctx, sqlGiveUp); err != nil {
 			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
@@ -193,10 +193,10 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
-	if err := tx.Commit(); err != nil || !other {
+	if err := tx.Commit(); err != nil {
 		return err
 	}
-	return dropSlots(ctx, db, done)
+	return dropSlots(ctx, db) // also those that an earlier change has left
 }
 
 // noneWait locks writers out and makes sure that they have left nothing to publish.

@@ -116,14 +116,13 @@ const statusParked = `parked as (
 		from (select state, parked_at, not_before from outbox_parked order by shard, seq limit $1) as p
 	)`
 
-// sqlStatusWAL goes by the numbers of what was emitted. Before there was a slot, while it is made, and after it was given up, that is nothing;
+// sqlStatusWAL goes by the numbers of what was emitted. Before a slot was read, while it is made, and after it was given up, that is nothing;
 // when it was lost, it is what nobody has read. A slot keeps the log of the database from the moment on at which somebody began to make it.
 const sqlStatusWAL = `
 	with ` + statusParked + `, slot as (
-		select s.wal_slot is not null or exists (select from outbox_stream where mode = 'wal' and slot <> ''
-			and not exists (select from pg_replication_slots where slot_name = slot and confirmed_flush_lsn is null)) as is, pg_current_wal_lsn() - r.restart_lsn as kept, pg_current_wal_lsn() - r.confirmed_flush_lsn as unread
+		select s.wal_slot is not null or exists (select from outbox_stream where mode = 'wal' and ` + SlotRead + `) as is, pg_current_wal_lsn() - r.restart_lsn as kept, pg_current_wal_lsn() - r.confirmed_flush_lsn as unread
 		from outbox_settings s left join pg_replication_slots r on r.database = current_database()
-			and r.slot_name = coalesce(s.wal_slot, (select slot from outbox_stream where mode = 'wal' and slot <> '' order by updated_at desc limit 1))
+			and r.slot_name = coalesce(s.wal_slot::name, (select ` + SlotNoted + ` from outbox_stream where mode = 'wal' and slot <> '' order by updated_at desc limit 1))
 	), c as (
 		select coalesce(max(seq), 0) as seq, max(updated_at) as at from (select seq, updated_at from outbox_cursor where shard = 0 order by seq desc limit 1) as c
 	), n as (

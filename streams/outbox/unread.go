@@ -3,9 +3,19 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
+)
+
+// The name of a slot is noted in outbox_stream before it is made, and until it is dropped, with a question mark before it: then nothing is
+// in it, and it may be there or not. Without that mark a slot that is not there was lost.
+const (
+	// SlotNoted is the name that a row of outbox_stream has, as Postgres cuts it: programs before this one noted longer ones.
+	SlotNoted = `ltrim(slot, '?')::name`
+	// SlotRead says that a row of outbox_stream has the name of a slot that may hold events, or has held some.
+	SlotRead = `left(slot, 1) not in ('', '?')`
+
+	sqlGiveUp = `update outbox_stream set slot = '?' || ltrim(slot, '?') where mode = 'wal' and slot <> ''`
 )
 
 // slot is a replication slot that a relay reads this outbox from.
@@ -15,12 +25,13 @@ type slot struct {
 	making       bool // it is not yet there for anybody
 }
 
-// slots are those of mode wal that are still there. One that was lost holds nothing any more.
+// slots are those of mode wal that are still there, and the one of that name. One that was lost holds nothing any more: it is left out
+// when no name is given.
 func slots(ctx context.Context, q interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}) ([]slot, error) {
-	rows, err := q.QueryContext(ctx, `select n.source, r.slot_name::text, r.active, r.confirmed_flush_lsn is null from outbox_stream n join pg_replication_slots r on r.slot_name = n.slot
-		where n.mode = 'wal' and r.database = current_database() and r.plugin = 'pgoutput' and coalesce(r.wal_status, '') <> 'lost'`)
+}, name string) ([]slot, error) {
+	rows, err := q.QueryContext(ctx, `select coalesce(n.source, ''), r.slot_name::text, r.active, r.confirmed_flush_lsn is null from pg_replication_slots r left join outbox_stream n on n.mode = 'wal' and r.slot_name = `+SlotNoted+`
+		where r.database = current_database() and r.plugin = 'pgoutput' and (n.source is not null or r.slot_name = $1::text::name) and (coalesce(r.wal_status, '') <> 'lost' or $1::text <> '')`, name)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: replication slots: %w", err)
 	}
@@ -59,7 +70,7 @@ const leaving = 5 * time.Second
 // slotsFree waits until no relay reads. Nothing is locked yet.
 func slotsFree(ctx context.Context, db *sql.DB) error {
 	for end := time.Now().Add(leaving); ; {
-		list, err := slots(ctx, db)
+		list, err := slots(ctx, db, "")
 		if err != nil {
 			return err
 		}
@@ -83,7 +94,7 @@ func slotsFree(ctx context.Context, db *sql.DB) error {
 // noneUnread makes sure that a relay has read all that applications have emitted in mode wal: nothing but that mode can.
 // Writers are locked out, so what is not there now does not come.
 func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx) ([]slot, error) {
-	list, err := slots(ctx, tx)
+	list, err := slots(ctx, tx, "")
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -130,35 +141,46 @@ const sqlUnread = `
 			(select convert_to(wal_prefix, 'UTF8') || '\x00'::bytea as prefix from outbox_settings) as s
 		where get_byte(c.data, 0) = ascii('M') and substring(c.data from 11 for length(s.prefix)) = s.prefix)`
 
-// dropSlots gives free what Postgres keeps for slots that nobody will read, unless the mode has come back meanwhile: its relay reads on then.
-func dropSlots(ctx context.Context, db *sql.DB, list []slot) error {
-	var all []error
-	for _, s := range list {
-		if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots, outbox_settings where slot_name = $1 and mode <> 'wal'`, s.name); err != nil {
-			all = append(all, fmt.Errorf("outbox: the mode is changed, but the replication slot %s, which keeps the log of the database for nobody, cannot be dropped; drop it by hand: %w", s.name, err))
+// dropSlots gives free what Postgres keeps for slots that were given up, unless the mode has come back meanwhile: its relay reads on then.
+// What is not dropped stays noted.
+func dropSlots(ctx context.Context, db *sql.DB) error {
+	for _, query := range []string{
+		`select pg_drop_replication_slot(r.slot_name) from outbox_settings h, outbox_stream n join pg_replication_slots r on r.slot_name = ` + SlotNoted + `
+			where h.mode <> 'wal' and n.mode = 'wal' and not ` + SlotRead + ` and r.database = current_database() and r.plugin = 'pgoutput'`,
+		`update outbox_stream n set slot = '' from outbox_settings h where h.mode <> 'wal' and n.mode = 'wal' and slot <> '' and not ` + SlotRead + `
+			and not exists (select from pg_replication_slots r where r.slot_name = ` + SlotNoted + ` and r.database = current_database() and r.plugin = 'pgoutput')`,
+	} {
+		if _, err := db.ExecContext(ctx, query); err != nil {
+			return fmt.Errorf("outbox: the mode is changed, but the replication slot, which keeps the log of the database for nobody, cannot be dropped; do it by hand, or change to this mode again: %w", err)
 		}
 	}
-	return errors.Join(all...)
+	return nil
 }
 
 // DropSlot drops the replication slot of a relay of mode wal that has ended, and lets nothing be emitted until another one is
-// made. Unless it is forced, it fails with [ErrRowsWait] and drops nothing when there are events in the slot that were not
-// read: nothing else has them.
+// made: the slot that the database knows, and the one of that name, which may have been configured since. Unless it is forced, it fails
+// with [ErrRowsWait] and drops nothing when there are events in them that were not read: nothing else has them.
 func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 	db, err := connect(dsn, schema)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	var there, making bool
-	if err := db.QueryRowContext(ctx, `select count(*) > 0, count(*) > count(confirmed_flush_lsn) from pg_replication_slots where slot_name = $1 and database = current_database()`, name).Scan(&there, &making); err != nil {
-		return fmt.Errorf("outbox: replication slots: %w", Pooled(err))
+	list, err := slots(ctx, db, name)
+	if err != nil {
+		return Pooled(err)
 	}
-	if making { // whoever makes it keeps a lock on the settings, and what is locked behind it would wait as long
-		return fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it can be dropped when they have ended, or the relay that makes it. Of one that was killed: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '%s'", name, name)
+	var emits bool
+	if err := db.QueryRowContext(ctx, `select mode = 'wal' from outbox_settings`).Scan(&emits); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
 	}
-	if !there {
-		force = true
+	if !emits && len(list) == 0 {
+		return nil
+	}
+	for _, s := range list {
+		if s.making { // whoever makes it keeps a lock on the settings, and what is locked behind it would wait as long
+			return fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it can be dropped when they have ended, or the relay that makes it. Of one that was killed: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '%s'", s.name, s.name)
+		}
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -173,32 +195,36 @@ func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 			return fmt.Errorf("outbox: replication slot %s: %w (a transaction that has appended is still open, or a dump is under way)", name, err)
 		}
 	}
-	if !force {
+	if !force && len(list) > 0 {
 		if err := flush(ctx, db, tx); err != nil {
 			return err
 		}
-		unread, err := hasUnread(ctx, tx, name)
-		if err != nil {
-			return fmt.Errorf("outbox: cannot see what is unread in the slot %s: %w", name, err)
+		for _, s := range list {
+			unread, err := hasUnread(ctx, tx, s.name)
+			if err != nil {
+				return fmt.Errorf("outbox: cannot see what is unread in the slot %s: %w", s.name, err)
+			}
+			if unread {
+				return unreadError(fmt.Sprintf("outbox: the slot %s has events that were not read and would be gone with it: resume the relay and let it drain, or delete it with force", s.name))
+			}
 		}
-		if unread {
-			return unreadError(fmt.Sprintf("outbox: the slot %s has events that were not read and would be gone with it: resume the relay and let it drain, or delete it with force", name))
+	}
+	for _, query := range []string{
+		`update outbox_settings set wal_slot = null`,
+		`select outbox_settings_renew()`, // also for those with an older snapshot
+		sqlGiveUp,
+	} {
+		if _, err := tx.ExecContext(ctx, query); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
 		}
-	}
-	if _, err := tx.ExecContext(ctx, `update outbox_settings set wal_slot = null where wal_slot = $1`, name); err != nil {
-		return fmt.Errorf("outbox: settings: %w", err)
-	}
-	if _, err := tx.ExecContext(ctx, `select outbox_settings_renew()`); err != nil { // also for those with an older snapshot
-		return fmt.Errorf("outbox: settings: %w", err)
-	}
-	if _, err := tx.ExecContext(ctx, `update outbox_stream set slot = '' where mode = 'wal' and slot = $1`, name); err != nil {
-		return fmt.Errorf("outbox: settings: %w", err)
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
-	if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1`, name); err != nil {
-		return fmt.Errorf("outbox: nothing is emitted for it any more, but the replication slot %s cannot be dropped: %w", name, err)
+	for _, s := range list {
+		if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1`, s.name); err != nil {
+			return fmt.Errorf("outbox: nothing is emitted for it any more, but the replication slot %s cannot be dropped: %w", s.name, err)
+		}
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ create table outbox_stream (
     marker bigint not null,           -- its sequence in the stream; 0 accepts whatever the stream has
     generation bigint not null default 0, -- raised before each marker, which names it: a database that has a lower one was set back to an older state
     cluster text not null,            -- whose rows it is about: system_identifier, database and schema
-    slot text not null default '',
+    slot text not null default '',    -- its name; with a question mark before it while nothing is in it: it is to be made, or was given up
     updated_at timestamptz not null default now(),
     primary key (source, mode, shard)
 );

@@ -60,23 +60,29 @@ func TestALostSlotRefusesWhileATransactionIsOpen(t *testing.T) {
 	require.ErrorContains(t, err, "40001")
 }
 
+// few makes a role that may do what a relay must, with those rights of roles, and lets a relay have it.
+func (s *shop) few(rights string) (role string, with func(*Relay)) {
+	s.t.Helper()
+	config, err := pgx.ParseConfig(s.dsn)
+	require.NoError(s.t, err)
+	role = "few_" + config.Database
+	s.exec(fmt.Sprintf(`create role %q %s login password 'secret' in role pg_monitor`, role, rights))
+	s.exec(fmt.Sprintf(`grant select, insert, update, delete on all tables in schema public to %q`, role))
+	s.exec(fmt.Sprintf(`grant all on all sequences in schema public to %q`, role))
+	s.exec(fmt.Sprintf(`grant create on database %q to %q`, config.Database, role))
+	return role, func(r *Relay) {
+		r.Config.DSN = fmt.Sprintf("postgres://%s:secret@%s:%d/%s?sslmode=disable", role, config.Host, config.Port, config.Database)
+	}
+}
+
 // A relay that may not truncate the settings refuses as well, and says why it stands still.
 func TestALostSlotRefusesWithoutTheRightToTruncate(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
 	s.loses(named)
-	config, err := pgx.ParseConfig(s.dsn)
-	require.NoError(t, err)
-	name := "few_" + config.Database
-	s.exec(fmt.Sprintf(`create role %q replication login password 'secret' in role pg_monitor`, name))
-	s.exec(fmt.Sprintf(`grant select, insert, update, delete on all tables in schema public to %q`, name))
-	s.exec(fmt.Sprintf(`grant all on all sequences in schema public to %q`, name))
-	s.exec(fmt.Sprintf(`grant create on database %q to %q`, config.Database, name))
-	err = s.relay(outbox.WAL, named, func(r *Relay) {
-		r.Config.DSN = fmt.Sprintf("postgres://%s:secret@%s:%d/%s?sslmode=disable", name, config.Host, config.Port, config.Database)
-	}).Run(s.ctx)
-	require.ErrorIs(t, err, errLostSlot)
-	_, err = s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}')`)
+	_, few := s.few("replication")
+	require.ErrorIs(t, s.relay(outbox.WAL, named, few).Run(s.ctx), errLostSlot)
+	_, err := s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}')`)
 	require.ErrorContains(t, err, "OB002")
 }
 

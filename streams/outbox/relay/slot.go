@@ -45,7 +45,7 @@ const readable = `database = current_database() and confirmed_flush_lsn is not n
 // slot checks the slot, or makes it when nothing was ever read from it, and returns where it begins.
 func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 	c, o := e.r.Config, e.shards.o
-	if err := e.fit(ctx, s); err != nil {
+	if err := e.fit(ctx); err != nil {
 		return 0, err
 	}
 	found, err := e.find(ctx)
@@ -53,6 +53,8 @@ func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case found.other != "":
+		return 0, permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, found.other, c.Slot, found.other))
 	case !found.there && !s.pos.zero() && !found.given:
 		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, %s", errLostSlot, c.Name, s.pos, c.Slot, remedy))
 	case !found.there:
@@ -72,9 +74,12 @@ func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
 	return *found.start, nil
 }
 
-// fit makes sure that the database has what a slot needs, and that nothing of this outbox is in another one.
-func (e *walEngine) fit(ctx context.Context, s *session) error {
+// fit makes sure that the database has what a slot needs.
+func (e *walEngine) fit(ctx context.Context) error {
 	c := e.r.Config
+	if len(c.Slot) > longestName {
+		return permanent(fmt.Errorf("relay: the replication slot of %s has a name of more than %d bytes: Postgres cuts it to %s, so that it may be that of another source. Name it so if it was read until now, or choose another name (slot of the source)", c.Name, longestName, c.Slot[:longestName]))
+	}
 	var level string
 	if err := e.pool.QueryRow(ctx, `show wal_level`).Scan(&level); err != nil {
 		return fmt.Errorf("relay: cannot ask for wal_level: %w", err)
@@ -82,20 +87,7 @@ func (e *walEngine) fit(ctx context.Context, s *session) error {
 	if level != "logical" {
 		return permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log", c.Name, level))
 	}
-	if err := e.publish0(ctx, c); err != nil {
-		return err
-	}
-	var other string
-	err := e.pool.QueryRow(ctx, `select r.slot_name from outbox_settings h left join outbox_stream n on n.source = $2 and n.mode = h.mode and n.shard = 0
-			join pg_replication_slots r on r.slot_name in (h.wal_slot, n.slot) and database = current_database() and coalesce(wal_status, '') <> 'lost'
-		where r.slot_name <> $1`, c.Slot, c.Name).Scan(&other)
-	if err == nil && s.pos.zero() {
-		return permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, other, c.Slot, other))
-	}
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("relay: cannot look for the replication slot: %w", err)
-	}
-	return nil
+	return e.publish0(ctx, c)
 }
 
 // beingMade says what a slot waits for before anybody can read it.
@@ -108,15 +100,17 @@ type foundSlot struct {
 	there, ours    bool
 	plugin, status string
 	start          *uint64 // nil while it is being made
-	given          bool    // it was read to its end and given up, when the database left this mode
+	given          bool    // nothing is in it that was not read: it was given up, when the database left this mode, or nobody could emit yet
+	other          string  // another one is there that was read, or that somebody began to make
 }
 
 // find looks at both at once: with a lock on the settings, so that nobody leaves the mode in between.
 func (e *walEngine) find(ctx context.Context) (f foundSlot, err error) {
 	err = e.pool.QueryRow(ctx, `select r.slot_name is not null, coalesce(r.database = current_database(), false), coalesce(r.plugin, r.slot_type, ''), coalesce(r.wal_status, ''),
-			(r.confirmed_flush_lsn - '0/0')::bigint, exists (select from outbox_stream where source = $2 and mode = $3 and shard = 0 and slot = '')
-		from outbox_settings left join pg_replication_slots r on r.slot_name = $1`, e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode).
-		Scan(&f.there, &f.ours, &f.plugin, &f.status, &f.start, &f.given)
+			(r.confirmed_flush_lsn - '0/0')::bigint, coalesce(not `+outbox.SlotRead+`, false),
+			coalesce((select o.slot_name::text from pg_replication_slots o where o.slot_name in (wal_slot::name, `+outbox.SlotNoted+`) and o.slot_name <> $1 and o.database = current_database() and coalesce(o.wal_status, '') <> 'lost' limit 1), '')
+		from outbox_settings left join outbox_stream n on n.source = $2 and n.mode = $3 and n.shard = 0 left join pg_replication_slots r on r.slot_name = $1`, e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode).
+		Scan(&f.there, &f.ours, &f.plugin, &f.status, &f.start, &f.given, &f.other)
 	if err != nil {
 		return f, fmt.Errorf("relay: cannot look at the replication slot %s: %w", e.r.Config.Slot, err)
 	}
@@ -131,25 +125,29 @@ func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err
 	if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
 		return 0, err
 	}
-	if err := e.name(ctx, e.pool, s); err != nil {
+	noted := "?" + slot // it is not there yet
+	if err := e.name(ctx, e.pool, s, noted); err != nil {
 		return 0, err
 	}
 	e.r.at("named")
 	waits := time.AfterFunc(makingTold, func() { e.r.problem(beingMade(e.r.Config)) })
 	defer waits.Stop()
-	// Nobody leaves the mode before the slot is there: the transaction keeps the lock of a reader of the settings. The function is called
-	// with no table open, because it may leave the statement with another resource owner (15.18), which then cannot close the table.
+	// Nobody leaves the mode before the slot is there: the transaction keeps the lock of a reader of the settings. If somebody did before
+	// that, its name is not noted any more, also when the mode is back. The function is called with no table open, because it may leave the
+	// statement with another resource owner (15.18), which then cannot close the table.
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		// A relay that is cut off while Postgres makes it does not end the transaction: its lock would keep the settings from everybody else.
 		if _, err := tx.Exec(ctx, `set local idle_in_transaction_session_timeout = '10s'`); err != nil {
 			return err
 		}
-		var mode outbox.Mode
-		if err := tx.QueryRow(ctx, `select mode from outbox_settings`).Scan(&mode); err != nil {
+		var still bool
+		err := tx.QueryRow(ctx, `select exists (select from outbox_settings h join outbox_stream n using (mode) where n.source = $1 and n.mode = $2 and n.shard = $3 and n.slot = $4)`,
+			e.shards.o.source, e.shards.o.mode, s.shard, noted).Scan(&still)
+		if err != nil {
 			return err
 		}
-		if mode != e.mode {
-			return ErrChanged
+		if !still {
+			return e.unnamed(ctx, s)
 		}
 		return tx.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, slot).Scan(&start)
 	})
@@ -165,18 +163,23 @@ type execer interface {
 	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
 }
 
-// name tells the database which slot is read, unless the mode was left or another relay has opened the shard. Nothing else does:
+// name tells the database which slot is read, or made, unless the mode was left or another relay has opened the shard. Nothing else does:
 // what was given up with the mode is not brought back.
-func (e *walEngine) name(ctx context.Context, q execer, s *session) error {
+func (e *walEngine) name(ctx context.Context, q execer, s *session, slot string) error {
 	o := e.shards.o
 	tag, err := q.Exec(ctx, `update outbox_stream n set slot = $1 from outbox_settings h where h.mode = n.mode and n.source = $2 and n.mode = $3 and n.shard = $4 and n.generation = $5`,
-		e.r.Config.Slot, o.source, o.mode, s.shard, s.generation)
+		slot, o.source, o.mode, s.shard, s.generation)
 	if err != nil {
 		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
 	}
 	if tag.RowsAffected() > 0 {
 		return nil
 	}
+	return e.unnamed(ctx, s)
+}
+
+// unnamed says why the database does not take, or no more has, the name of a slot.
+func (e *walEngine) unnamed(ctx context.Context, s *session) error {
 	now, err := readSettings(ctx, e.pool)
 	if err != nil {
 		return err
@@ -184,13 +187,13 @@ func (e *walEngine) name(ctx context.Context, q execer, s *session) error {
 	if now.mode != e.mode {
 		return ErrChanged
 	}
-	return fmt.Errorf("%w: another relay opens shard %d", errFenced, s.shard)
+	return fmt.Errorf("%w: another relay opens shard %d, or the mode was left and is back", errFenced, s.shard)
 }
 
 // reads lets applications emit: from now on the slot has it.
 func (e *walEngine) reads(ctx context.Context, s *session) error {
 	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		if err := e.name(ctx, tx, s); err != nil { // nobody leaves the mode any more until this has ended
+		if err := e.name(ctx, tx, s, e.r.Config.Slot); err != nil { // nobody leaves the mode any more until this has ended
 			return err
 		}
 		var there bool
@@ -225,13 +228,12 @@ const (
 // that a slot was read and none is: nobody knows whether an earlier one has come so far.
 func (r *Relay) refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
-		and not exists (select from pg_replication_slots where slot_name = wal_slot and `+readable+`)`)
+		and not exists (select from pg_replication_slots where slot_name = wal_slot::name and `+readable+`)`)
 	if err != nil {
 		return fmt.Errorf("relay: cannot say that the WAL is not read: %w", err)
 	}
 	var gone bool
-	if err := pool.QueryRow(ctx, `select wal_slot is null and exists (select from outbox_stream where mode = 'wal' and slot <> ''
-		and not exists (select from pg_replication_slots where slot_name = slot and confirmed_flush_lsn is null)) from outbox_settings`).Scan(&gone); err != nil {
+	if err := pool.QueryRow(ctx, `select wal_slot is null and exists (select from outbox_stream where mode = 'wal' and `+outbox.SlotRead+`) from outbox_settings`).Scan(&gone); err != nil {
 		return fmt.Errorf("relay: cannot ask whether the WAL is read: %w", err)
 	}
 	if !gone {

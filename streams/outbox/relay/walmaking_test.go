@@ -3,8 +3,10 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -187,6 +189,34 @@ func TestAFullDiskLeavesNoSlot(t *testing.T) {
 	})
 }
 
+// A slot that could not be made is none that was lost: nothing waits for it, whatever numbers were given out, and its name goes with
+// the mode. Once it can be made, it is.
+func TestASlotThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	firstAndBack(t, func(t *testing.T, s *shop, named func(*Relay), before int) {
+		s.exec(`select nextval(pg_get_serial_sequence('outbox_log', 'seq'))`)
+		role, few := s.few("noreplication")
+		var said strings.Builder
+		r := s.relay(outbox.WAL, named, few, func(r *Relay) { r.Log = slog.New(slog.NewTextHandler(&said, nil)) })
+		stop := s.run(r)
+		require.Eventually(t, func() bool { return r.restarts.Load() >= 2 }, waitFor, tick)
+		require.Equal(t, 1, s.count(sqlNoted))
+		require.Zero(t, s.status().Lag)
+		require.NoError(t, stop())
+		require.Contains(t, said.String(), "cannot make the replication slot")
+		require.NotContains(t, said.String(), "the slot is gone")
+		require.NoError(t, s.change(outbox.Log))
+		require.Zero(t, s.count(sqlNoted))
+		require.NoError(t, s.change(outbox.WAL))
+		s.exec(fmt.Sprintf(`alter role %q replication`, role))
+		stop = s.run(s.relay(outbox.WAL, named, few))
+		require.Eventually(t, func() bool { return s.count(sqlReads) == 1 }, waitFor, tick)
+		s.add("o-1", 1)
+		s.eventually(before + 1)
+		require.NoError(t, stop())
+	})
+}
+
 // answered lets a relay do something before it gets the n-th answer of the stream.
 func answered(n int, do func()) func(*Relay) {
 	return func(r *Relay) {
@@ -236,39 +266,73 @@ func TestTheModeIsLeftWhileARelayOpens(t *testing.T) {
 	})
 }
 
-// Nobody may emit by a slot that is gone before the database says that it is read, nor is it lost when the mode was left and came back.
+// A mode that is left and comes back while a relay is about to make its slot leaves none that nobody knows: the relay begins again.
+func TestTheModeIsLeftAndBackBeforeASlotIsMade(t *testing.T) {
+	t.Parallel()
+	s, named := openWAL(t, outbox.WAL)
+	var away, left sync.Once
+	r := s.relay(outbox.WAL, named, func(r *Relay) {
+		r.hook = func(at string) {
+			if at == "named" {
+				away.Do(func() { require.NoError(t, errors.Join(s.change(outbox.Log), s.change(outbox.WAL))) })
+			}
+		}
+		r.tamper = func(p *publisher) {
+			p.drops = func(*nats.Msg) bool {
+				if s.count(sqlSlots) == 1 {
+					left.Do(func() { require.NoError(t, s.change(outbox.Log)) })
+				}
+				return false
+			}
+		}
+	})
+	require.ErrorIs(t, r.Run(s.ctx), ErrChanged)
+	require.Zero(t, s.count(sqlSlots))
+	require.EqualValues(t, 1, r.restarts.Load())
+
+	require.NoError(t, s.change(outbox.WAL))
+	err := s.relay(outbox.WAL, named, func(r *Relay) {
+		r.hook = func(at string) {
+			if at == "named" { // by a change that has not yet forgotten the name
+				s.exec(`update outbox_settings set mode = 'log'`)
+			}
+		}
+	}).Run(s.ctx)
+	require.ErrorIs(t, err, ErrChanged)
+	require.Equal(t, 1, s.count(sqlNoted))
+	require.Zero(t, s.count(sqlSlots))
+}
+
+// Nobody may emit by a slot that is gone before the database says that it is read. So nothing was lost with it, and another one is made,
+// whether it was dropped by hand or the mode was left and came back.
 func TestASlotIsGoneBeforeItIsRead(t *testing.T) {
 	t.Parallel()
-	watched := func(t *testing.T) (s *shop, named func(*Relay), slot string) {
-		t.Helper()
-		s, named = openWAL(t, outbox.WAL)
-		s.exec(`create table said (slot text)`)
-		s.exec(`create function said() returns trigger language plpgsql as $$ begin insert into said values (new.wal_slot); return new; end $$`)
-		s.exec(`create trigger said before update on outbox_settings for each row when (new.wal_slot is not null) execute function said()`)
-		return s, named, s.relay(outbox.WAL, named).Config.Slot
-	}
-	t.Run("dropped", func(t *testing.T) {
-		t.Parallel()
-		s, named, slot := watched(t)
-		err := s.relay(outbox.WAL, named, answered(3, func() {
+	for name, goes := range map[string]func(s *shop, slot string) error{
+		"dropped": func(s *shop, slot string) error {
 			_, err := s.pool.Exec(context.WithoutCancel(s.ctx), `select pg_drop_replication_slot($1)`, slot)
-			require.NoError(t, err)
-		})).Run(s.ctx)
-		require.ErrorIs(t, err, errLostSlot)
-		require.Zero(t, s.count(`select count(*) from said`))
-	})
-	t.Run("left and back", func(t *testing.T) {
-		t.Parallel()
-		s, named, _ := watched(t)
-		changed := make(chan error, 1)
-		stop := s.run(s.relay(outbox.WAL, named, answered(3, func() { changed <- errors.Join(s.change(outbox.Log), s.change(outbox.WAL)) })))
-		require.NoError(t, <-changed)
-		require.Eventually(t, func() bool { return s.count(sqlReads) == 1 }, waitFor, tick)
-		s.add("o-1", 1)
-		s.eventually(1)
-		require.NoError(t, stop())
-		require.Equal(t, 1, s.count(`select count(*) from said`))
-	})
+			return err
+		},
+		"left and back": func(s *shop, _ string) error { return errors.Join(s.change(outbox.Log), s.change(outbox.WAL)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, named := openWAL(t, outbox.WAL)
+			s.exec(`create table said (slot text)`)
+			s.exec(`create function said() returns trigger language plpgsql as $$ begin insert into said values (new.wal_slot); return new; end $$`)
+			s.exec(`create trigger said before update on outbox_settings for each row when (new.wal_slot is not null) execute function said()`)
+			gone := make(chan error, 1)
+			slot := s.relay(outbox.WAL, named).Config.Slot
+			r := s.relay(outbox.WAL, named, answered(3, func() { gone <- goes(s, slot) }))
+			stop := s.run(r)
+			require.NoError(t, <-gone)
+			require.Eventually(t, func() bool { return s.count(sqlReads) == 1 }, waitFor, tick)
+			require.Positive(t, r.restarts.Load())
+			s.add("o-1", 1)
+			s.eventually(1)
+			require.NoError(t, stop())
+			require.Equal(t, 1, s.count(`select count(*) from said`))
+		})
+	}
 }
 
 // What a slot was told may reach it late, or be undone by a crash of Postgres: a relay that finds it behind that does not say less, or
