@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +95,44 @@ func TestRate(t *testing.T) {
 	few := limits.NewRate("own", limits.Pace{}, map[string]limits.Pace{"few": {PerSecond: 2}})
 	require.InDelta(t, 2, count(few, "few"), 2)
 	require.Equal(t, 100, count(few, "others"))
+}
+
+// However many ask at once, so much is let through as the pace says, and what is refused costs nothing.
+func TestRateOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const workers = 64
+	for _, pace := range []limits.Pace{{PerSecond: 100, Burst: 20}, {PerSecond: 1_000_000, Burst: 1000}} {
+		r := limits.NewRate("busy", pace, nil)
+		var allowed atomic.Int64
+		ask := func() bool {
+			wait, ok := r.Allow("a")
+			if ok {
+				allowed.Add(1)
+			} else if wait <= 0 || wait > time.Second/time.Duration(pace.PerSecond)+time.Microsecond {
+				t.Errorf("told to wait for %s", wait)
+			}
+			return ok
+		}
+		before := time.Now()
+		require.True(t, ask())
+		begun := time.Now()
+		var all sync.WaitGroup
+		for range workers {
+			all.Go(func() {
+				for !t.Failed() && time.Since(begun) < 150*time.Millisecond {
+					ask()
+				}
+			})
+		}
+		all.Wait()
+		earned := func(since time.Time) float64 { return time.Since(since).Seconds() * float64(pace.PerSecond) }
+		if least := earned(begun); pace.PerSecond == 100 { // else what nobody asks for within a millisecond is lost
+			for ask() {
+			}
+			require.GreaterOrEqual(t, float64(allowed.Load()), float64(pace.Burst)+least-1)
+		}
+		require.LessOrEqual(t, float64(allowed.Load()), float64(pace.Burst)+earned(before))
+	}
 }
 
 // One client has much to do, and the one worker there is has begun with it. Another client is next all the same.

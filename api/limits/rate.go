@@ -42,30 +42,25 @@ func (r *Rate) Allow(client string) (wait time.Duration, ok bool) {
 	if r == nil {
 		return 0, true
 	}
-	limiter := r.limiter(client)
-	if limiter == nil {
-		return 0, true
-	}
-	one := limiter.Reserve()
-	if wait = one.Delay(); wait == 0 {
-		return 0, true
-	}
-	one.Cancel()
-	r.refused.Add(1)
-	return wait, false
-}
-
-// limiter is that of a client; nil is for one that is not bounded.
-func (r *Rate) limiter(client string) *rate.Limiter {
 	pace, own := r.own[client]
 	if !own {
 		pace = r.all
 	}
 	if pace.PerSecond <= 0 {
-		return nil
+		return 0, true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	limiter, now := r.limiter(client, pace), time.Now() // with the lock held: a limiter that is told an older time than before goes back to it
+	if limiter.AllowN(now, 1) {
+		return 0, true
+	}
+	r.refused.Add(1)
+	return time.Duration((1 - limiter.TokensAt(now)) / float64(limiter.Limit()) * float64(time.Second)), false
+}
+
+// limiter is that of a client. It is called with the lock held.
+func (r *Rate) limiter(client string, pace Pace) *rate.Limiter {
 	one := r.of[client]
 	if one != nil {
 		return one
