@@ -63,3 +63,40 @@ func TestOneEntityTakesOnePlace(t *testing.T) {
 	e, _ := w.entity(restless, "default.storm")
 	require.Equal(t, "open", e.State, "no result of those before was taken")
 }
+
+type performed func(context.Context, machines.Task) machines.Result
+
+func (p performed) Perform(ctx context.Context, t machines.Task) machines.Result { return p(ctx, t) }
+
+// An entity that was purged and created anew begins with fence 1. Its task is the one that it waits for, although one of its life before, with
+// a higher fence, is still under way here.
+func TestAHigherFenceOfAnEarlierLife(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, restless).start()
+	var begun, ended atomic.Int64
+	w.also((&Workers{Deps: w.Deps, Concurrency: 4, Performers: map[string]Performer{"restless": performed(func(ctx context.Context, _ machines.Task) machines.Result {
+		if begun.Add(1) <= 2 { // of the life before
+			<-ctx.Done()
+			ended.Add(1)
+		}
+		return machines.Result{Data: workBody{How: "worked"}}
+	})}}).Run)
+	to := func(command string) streams.Command {
+		return streams.Command{Machine: "restless", Key: "default.x", Name: command}
+	}
+	for i, command := range []string{"create", "again"} {
+		w.ask(to(command))
+		w.eventually("its task is begun", func() bool { return begun.Load() == int64(i)+1 })
+	}
+	w.stop()
+	require.NoError(t, w.bucket("restlesses").Purge(w.ctx, "default.x"))
+	for _, name := range []string{w.Names.Stream(streams.EventStream), "KV_" + w.Names.Bucket(streams.IdempotencyBucket)} {
+		s, err := w.JS.Stream(w.ctx, name)
+		require.NoError(t, err)
+		require.NoError(t, s.Purge(w.ctx))
+	}
+	w.start()
+	require.EqualValues(t, 1, w.ask(to("create")).Version)
+	w.eventually("it is done", func() bool { e, _ := w.entity(restless, "default.x"); return e.State == "done" })
+	w.eventually("the one before has ended", func() bool { return ended.Load() == 2 })
+}

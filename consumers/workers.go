@@ -212,16 +212,23 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		return survived()
 	}
 	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
-	mine, performed := k.supersede(ctx, &t)
-	result := k.perform(mine, m, t)
-	superseded := performed()
+	var result machines.Result
+	mine, performed, err := k.supersede(ctx, &t)
+	if err == nil {
+		result = k.perform(mine, m, t)
+		err = performed()
+	}
 	if err := cmp.Or(survived(), ctx.Err()); err != nil {
 		end(err)
 		return err // it comes again, as when this process is stopping
 	}
-	if superseded {
+	if errors.Is(err, errUnwanted) {
 		end(nil)
 		return k.unwanted(ctx, m)
+	}
+	if err != nil {
+		end(err)
+		return err
 	}
 	failpoint("effect-before-result")
 	cmd, err := k.report(&t, result, trace)
@@ -237,41 +244,6 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	}
 	failpoint("effect-before-ack")
 	return m.DoubleAck(ctx)
-}
-
-// performing is a task of an entity.
-type performing struct {
-	fence uint64
-	stop  context.CancelFunc
-	over  bool // the entity waits for a later task
-}
-
-// supersede ends what is performed for an earlier state of the same entity: nobody waits for it any more, and one entity, whatever is
-// asked of it, should not hold the places of all others. performed reports that this happened to the task itself.
-func (k *kind) supersede(ctx context.Context, t *machines.Task) (_ context.Context, performed func() bool) {
-	ctx, stop := context.WithCancel(ctx)
-	mine := &performing{fence: t.Fence, stop: stop}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if other := k.under[t.Key()]; other != nil && other.fence > mine.fence {
-		mine.over = true
-		stop()
-	} else {
-		if other != nil && other.fence < mine.fence {
-			other.over = true
-			other.stop()
-		}
-		k.under[t.Key()] = mine
-	}
-	return ctx, func() bool {
-		stop()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.under[t.Key()] == mine {
-			delete(k.under, t.Key())
-		}
-		return mine.over
-	}
 }
 
 func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {

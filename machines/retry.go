@@ -86,10 +86,14 @@ func (s *stepping[D]) failed() error {
 // MaxFailure is how many bytes of what a provider says of a failure are kept, and maxFailureCode of its code.
 const MaxFailure, maxFailureCode = 1024, 256
 
-// bounded is a failure whose texts are short and steer no terminal: a worker elsewhere sends what it likes, and it is told in events
-// for a year.
+// MaxRetryAfter is for how long a provider can put the next try off.
+const MaxRetryAfter = 24 * time.Hour
+
+// bounded is a failure whose texts are short and steer no terminal, and whose next try comes: a worker elsewhere sends what it likes, and it is
+// told in events for a year.
 func (f Failure) bounded() Failure {
 	f.Code, f.Message = plain(f.Code, maxFailureCode), plain(f.Message, MaxFailure)
+	f.RetryAfter = min(f.RetryAfter, MaxRetryAfter)
 	return f
 }
 

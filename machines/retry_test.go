@@ -2,6 +2,7 @@ package machines_test
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -68,8 +69,12 @@ func TestWhatAProviderSaysIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, retryable := range []bool{true, false} {
 		b := setup(t, "buy")
-		_, err := b.fail("heat", machines.Failure{Code: strings.Repeat("\x1b[2J", 999), Message: strings.Repeat("é\r\nlevel=ERROR \u009b", 9999), Retryable: retryable})
+		_, err := b.fail("heat", machines.Failure{Code: strings.Repeat("\x1b[2J", 999), Message: strings.Repeat("é\r\nlevel=ERROR \u009b", 9999), Retryable: retryable, RetryAfter: math.MaxInt64})
 		require.NoError(t, err)
+		if a, waits := b.e.Effects["heat"]; retryable {
+			require.True(t, waits)
+			require.WithinDuration(t, b.e.UpdatedAt, *a.NextTry, machines.MaxRetryAfter)
+		}
 		require.Less(t, len(b.e.LastError.Code), 300)
 		require.Less(t, len(b.e.LastError.Message), 1100)
 		require.True(t, strings.HasPrefix(b.e.LastError.Message, "é  level=ERROR"))
