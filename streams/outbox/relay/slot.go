@@ -133,16 +133,17 @@ func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err
 	waits := time.AfterFunc(makingTold, func() { e.r.problem(beingMade(e.r.Config)) })
 	defer waits.Stop()
 	// Nobody leaves the mode before the slot is there: the transaction keeps the lock of a reader of the settings. If somebody did before
-	// that, its name is not noted any more, also when the mode is back. The function is called with no table open, because it may leave the
-	// statement with another resource owner (15.18), which then cannot close the table.
+	// that, its name is not noted any more, also when the mode is back; a relay that has opened the shard since may note another one. The
+	// function is called with no table open, because it may leave the statement with another resource owner (15.18), which then cannot close
+	// the table.
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		// A relay that is cut off while Postgres makes it does not end the transaction: its lock would keep the settings from everybody else.
 		if _, err := tx.Exec(ctx, `set local idle_in_transaction_session_timeout = '10s'`); err != nil {
 			return err
 		}
 		var still bool
-		err := tx.QueryRow(ctx, `select exists (select from outbox_settings h join outbox_stream n using (mode) where n.source = $1 and n.mode = $2 and n.shard = $3 and n.slot = $4)`,
-			e.shards.o.source, e.shards.o.mode, s.shard, noted).Scan(&still)
+		err := tx.QueryRow(ctx, `select exists (select from outbox_settings h join outbox_stream n using (mode) where n.source = $1 and n.mode = $2 and n.shard = $3 and n.slot = $4 and n.generation = $5)`,
+			e.shards.o.source, e.shards.o.mode, s.shard, noted, s.generation).Scan(&still)
 		if err != nil {
 			return err
 		}

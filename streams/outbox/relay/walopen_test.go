@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,4 +80,37 @@ func TestAFaultWhileASlotIsOpened(t *testing.T) {
 		require.NoError(t, outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: outbox.Log}))
 		require.Zero(t, s.count(`select count(*) from pg_replication_slots where database = current_database()`), "it goes with the mode")
 	})
+}
+
+// Of two relays with slots of other names, where one takes over from the other at the moment in which that makes its slot, one makes one.
+func TestARelayIsOvertakenBeforeItsSlotIsMade(t *testing.T) {
+	t.Parallel()
+	s, named := openWAL(t, outbox.WAL)
+	opens, made := make(chan struct{}), make(chan struct{})
+	b := s.relay(outbox.WAL, named, answered(2, func() { close(opens); <-made })) // has seen that there is no slot, and not yet noted its own
+	var over atomic.Bool
+	var stopB func() error
+	a := s.relay(outbox.WAL, named, func(r *Relay) {
+		r.Config.Slot += "_a"
+		r.Gate = func() error {
+			if over.Load() {
+				return errors.New("the disk is full") // so that it does not take over again
+			}
+			return nil
+		}
+		r.hook = func(at string) {
+			if at == "named" {
+				over.Store(true)
+				stopB = s.run(b)
+				<-opens
+			}
+		}
+	})
+	stopA := s.run(a)
+	require.Eventually(t, func() bool { return a.restarts.Load() > 0 }, waitFor, tick)
+	require.NoError(t, stopA())
+	close(made)
+	s.reads(b)
+	require.Equal(t, 1, s.count(sqlSlots))
+	require.NoError(t, stopB())
 }
