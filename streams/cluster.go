@@ -158,7 +158,7 @@ func doSoon(ctx context.Context, js jetstream.JetStream, do func(context.Context
 	return do(ctx)
 }
 
-// jsz asks the server that runs now about its own part of JetStream.
+// jsz asks the server that runs now about its own part of JetStream. One that has switched it off, as a member does whose disk is full, tells nothing of it.
 func (s *Server) jsz(o server.JSzOptions) (*server.Server, *server.JSInfo, error) {
 	srv := s.running()
 	if srv == nil {
@@ -167,6 +167,9 @@ func (s *Server) jsz(o server.JSzOptions) (*server.Server, *server.JSInfo, error
 	info, err := srv.Jsz(&o)
 	if err != nil {
 		return nil, nil, fmt.Errorf("streams: cannot ask the embedded NATS server: %w", err)
+	}
+	if info.Disabled {
+		return nil, nil, errors.New("streams: the embedded NATS server has switched off JetStream")
 	}
 	return srv, info, nil
 }

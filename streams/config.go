@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -70,9 +70,13 @@ type Plan struct {
 
 	Idempotency time.Duration // how long the answer to a key is kept; 0 is IdempotencyWindow
 
-	// Bytes that these streams may have; then the oldest messages go. 0 is a share of Store for a stream that has no bound.
+	// Bytes that these streams may have; then the oldest messages go. 0 is a share of Store for a stream whose bound is none that was set.
 	Events, DeadLetters int64
-	Store               int64 // bytes of all streams; 0 is not known, and has no shares
+	Store               int64  // bytes of all streams; 0 is not known, and has no shares
+	StoreSet            bool   // Store was set. Else it is what was found, of which a share only grows
+	Node                string // the member of a cluster whose Store it is; empty for a single server
+
+	Log *slog.Logger // is told when a bound takes messages away; nil tells nobody
 
 	FirstSeq uint64 // of streams that are created; 0 is 1
 }
@@ -153,31 +157,6 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// bind says how many bytes a stream may have that only tells: what is set, or its share of the store.
-func (p Plan) bind(c *jetstream.StreamConfig, set, share int64) {
-	if bytes := p.bound(set, share); bytes > 0 {
-		c.MaxBytes = bytes
-	}
-	if set == 0 && p.Store > 0 {
-		c.Metadata = shareOf(c.MaxBytes)
-	}
-}
-
-func (p Plan) bound(set, share int64) int64 {
-	if set == 0 && p.Store > 0 {
-		return max(p.Store/share, leastBound)
-	}
-	return set
-}
-
-// Bounds are the bytes that EVENTS and DEAD_LETTERS may have: what is set, or their shares of the store; 0 is no bound.
-func (p Plan) Bounds() (events, dead int64) {
-	return p.bound(p.Events, eventShare), p.bound(p.DeadLetters, deadShare)
-}
-
-// leastBound leaves room for a message of the largest size.
-const leastBound = 2 << 20
-
 // Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how
 // long answers to keys are kept, and how many bytes the streams may have that only tell.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
@@ -197,53 +176,10 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
 			}
 		}
-		if p.rebound(&want, info) {
-			changed := have
-			changed.MaxBytes = want.MaxBytes
-			changed.Metadata = maps.Clone(have.Metadata)
-			if delete(changed.Metadata, boundIs); want.Metadata[boundIs] != "" {
-				if changed.Metadata == nil {
-					changed.Metadata = map[string]string{}
-				}
-				changed.Metadata[boundIs] = want.Metadata[boundIs]
-			}
-			if _, err := js.UpdateStream(ctx, changed); err == nil { // else it is a difference
-				have = changed
-			}
-		}
+		have.MaxBytes = p.rebind(ctx, js, &want, info)
 		diffs = append(diffs, compare(want, have)...)
 	}
 	return diffs, nil
-}
-
-// boundIs is what the metadata of a stream says of a bound that is a share of the store, so that it follows the store: how large it was made.
-// One of another size was changed by hand, and one without a mark was set.
-const boundIs = "instar.bound"
-
-func shareOf(bytes int64) map[string]string {
-	return map[string]string{boundIs: "share:" + strconv.FormatInt(bytes, 10)}
-}
-
-// rebound reports whether the bound of a stream that exists is to be changed: to one that is set, or to its share, where it has none or a smaller
-// one. A share only grows, and by no small changes: how much room a disk has depends on whoever else fills it, and in a cluster on the member that looks. So it
-// takes nothing away, neither of what is there nor of what comes next, and a stream that has more than its share already is left without a bound, which
-// is a difference.
-func (p Plan) rebound(want *jetstream.StreamConfig, info *jetstream.StreamInfo) bool {
-	if want.Name != p.Names.Stream(EventStream) && want.Name != p.Names.Stream(DeadStream) {
-		return false
-	}
-	have, mark := info.Config.MaxBytes, info.Config.Metadata[boundIs]
-	switch {
-	case want.Metadata[boundIs] == "" && want.MaxBytes > 0:
-		return want.MaxBytes != have || mark != ""
-	case want.MaxBytes < 0: // whoever has bounded it may have
-		want.MaxBytes = have
-	case have <= 0:
-		return uint64(want.MaxBytes) > info.State.Bytes //nolint:gosec // it is a share
-	case mark != shareOf(have)[boundIs] || want.MaxBytes-have < have/5:
-		want.MaxBytes = have
-	}
-	return want.MaxBytes != have
 }
 
 // Replicated reports whether the stream of commands has replicas: a server of one's own may hold other streams than

@@ -10,40 +10,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Shares of a store that streams have which only tell: of them the oldest messages go when their share is used up, and
-// nothing else waits for room. A bound that is set wins.
-const (
-	eventShare = 2  // EVENTS has half of the store
-	deadShare  = 20 // DEAD_LETTERS a twentieth
-)
-
 // Room is what a store has, in bytes.
 type Room struct {
 	Used  int64 // by all streams
-	Limit int64 // that they are to have; 0 says that there is none
+	Limit int64 // at which commands are refused; below 0 there is none
+	Disk  bool  // the limit is what the disk has, not one that is set
 }
 
-// Reserve is what of a store, or of a disk, is kept for work that is under way: commands are refused before, so that values,
+// reserve is what of a store, or of a disk, is kept for work that is under way: commands are refused before, so that values,
 // events and results can still be stored. It is a fiftieth, and at most 64 MiB.
-func Reserve(size int64) int64 { return min(size/50, 64<<20) }
+func reserve(size int64) int64 { return min(size/50, 64<<20) }
 
 // Full reports whether only the reserve is left.
-func (r Room) Full() bool { return r.Limit > 0 && r.Used >= r.Limit-Reserve(r.Limit) }
+func (r Room) Full() bool { return r.Limit >= 0 && r.Used >= r.Limit }
 
-// Store is what the server's streams use, and may use. Of a member that is its own store, not those of the others. Where no limit is set it is
-// asked for anew each time: others fill the disk, and make room on it.
+// Store is what the server's streams use, and may use: a limit that is set, or what they have and what is left of the disk, whichever is less,
+// but for a reserve. Of a member that is its own store, not those of the others. The disk is asked anew each time: others fill it, and make room on it.
 func (s *Server) Store() (Room, error) {
 	_, info, err := s.jsz(server.JSzOptions{})
 	if err != nil {
 		return Room{}, err
 	}
-	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore} //nolint:gosec // bounded
-	if r.Limit == 0 {
-		free, _, err := s.o.space(filepath.Join(s.o.Dir, "nats"))
-		if err != nil {
-			return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
-		}
-		r.Limit = r.Used + max(free, 0)
+	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore - reserve(s.o.MaxStore)} //nolint:gosec // bounded
+	free, size, err := s.o.space(filepath.Join(s.o.Dir, "nats"))
+	if err != nil {
+		return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
+	}
+	if disk := max(r.Used+free-reserve(size), 0); s.o.MaxStore == 0 || disk < r.Limit {
+		r.Limit, r.Disk = disk, true
 	}
 	return r, nil
 }
@@ -63,5 +57,9 @@ func AccountRoom(ctx context.Context, js jetstream.JetStream, replicas int) (Roo
 	if t, ok := info.Tiers["R"+strconv.Itoa(replicas)]; ok {
 		tier = t
 	}
-	return Room{Used: int64(min(tier.Store, 1<<62)), Limit: max(tier.Limits.MaxStore, 0)}, nil //nolint:gosec // bounded
+	r := Room{Used: int64(min(tier.Store, 1<<62)), Limit: -1} //nolint:gosec // bounded
+	if most := tier.Limits.MaxStore; most > 0 {
+		r.Limit = most - reserve(most)
+	}
+	return r, nil
 }

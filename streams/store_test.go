@@ -28,6 +28,9 @@ func TestTheLimitOfTheStore(t *testing.T) {
 	var left atomic.Int64 // of a disk that was full at the start
 	o.space = func(string) (int64, int64, error) { return left.Load(), 400 * mib, nil }
 	g := bare(t, o)
+	room, err = g.server.Store()
+	require.NoError(t, err)
+	require.True(t, room.Full(), "nothing is stored, and nothing can be")
 	_, err = g.js.CreateStream(g.ctx, jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}})
 	require.NoError(t, err)
 	for range 16 {
@@ -40,21 +43,26 @@ func TestTheLimitOfTheStore(t *testing.T) {
 		room, err := g.server.Store()
 		require.NoError(t, err)
 		require.Greater(t, room.Used, int64(8*mib))
-		require.Equal(t, room.Used+free, room.Limit)
+		require.Equal(t, Room{Used: room.Used, Limit: max(room.Used+free-8*mib, 0), Disk: true}, room, "but for a fiftieth of the disk")
 		require.Equal(t, full, room.Full())
 	}
 	has(0, true)
 	has(380*mib, false)
-	left.Store(10 * mib)
+	left.Store(9 * mib)
 	require.NoError(t, g.server.Restart())
 	require.Eventually(t, func() bool { room, err = g.server.Store(); return err == nil && room.Used > 8*mib }, 10*time.Second, 10*time.Millisecond)
-	has(10*mib, false)
-	has(mib/10, true)
+	has(9*mib, false)
+	has(8*mib, true)
 	has(380*mib, false)
-	require.False(t, Room{Used: 1 << 40}.Full(), "without a limit")
-	require.False(t, Room{Used: 97 << 20, Limit: 100 << 20}.Full())
-	require.True(t, Room{Used: 98 << 20, Limit: 100 << 20}.Full())
-	require.False(t, Room{Used: 9900 << 20, Limit: 10000 << 20}.Full(), "the reserve is 64 MiB at most")
+	g.server.o.MaxStore = 100 * mib // which is more than there may be
+	has(50*mib, false)
+	has(8*mib, true)
+	left.Store(380 * mib)
+	room, err = g.server.Store()
+	require.NoError(t, err)
+	require.Equal(t, Room{Used: room.Used, Limit: 98 * mib}, room)
+	require.False(t, Room{Used: 1 << 40, Limit: -1}.Full(), "without a limit")
+	require.EqualValues(t, 64*mib, reserve(10000*mib))
 }
 
 // The server itself takes more than the limit: at one of its own it would not even take what makes room.
@@ -69,12 +77,15 @@ func TestAStoreBeyondItsLimitTakesPurges(t *testing.T) {
 	}
 	room, err := g.server.Store()
 	require.NoError(t, err)
-	require.EqualValues(t, 1<<20, room.Limit)
+	require.EqualValues(t, 1<<20-1<<20/50, room.Limit)
 	require.True(t, room.Full())
 	require.NoError(t, fill.Purge(g.ctx))
 	room, err = g.server.Store()
 	require.NoError(t, err)
 	require.False(t, room.Full())
+	require.NoError(t, g.server.running().DisableJetStream())
+	_, err = g.server.Store()
+	require.ErrorContains(t, err, "switched off", "as a member does whose disk is full: it does not know what it has")
 }
 
 func TestOutOfRoom(t *testing.T) {

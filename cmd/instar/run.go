@@ -142,12 +142,8 @@ func (a *app) startNATS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	diffs, err := a.ensure(ctx, nc, js, a.plan)
-	if err != nil {
+	if err := a.tellDiffs(a.ensure(ctx, nc, js, a.plan)); err != nil {
 		return err
-	}
-	for _, d := range diffs {
-		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
 	}
 	names := a.plan.Names
 	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
@@ -158,6 +154,13 @@ func (a *app) startNATS(ctx context.Context) error {
 		return err
 	}
 	a.deps.Appender, a.deps.Commands, err = a.writers(nc, names)
+	return err
+}
+
+func (a *app) tellDiffs(diffs []streams.Difference, err error) error {
+	for _, d := range diffs {
+		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
+	}
 	return err
 }
 
@@ -185,16 +188,9 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 		return nil, nil, err
 	}
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
-	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead}
-	if a.server != nil { // the account of one that is attached may have to hold other streams, too
-		room, err := a.server.Store()
-		if err != nil {
-			return nil, nil, err
-		}
-		if !room.Full() { // else somebody else may have filled the disk: what is a share of it is told another time
-			plan.Store = room.Limit
-		}
-		a.log.Info("the streams", "have", bytesOf(room.Used), "may have", bytesOf(room.Limit))
+	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Log: a.log}
+	if a.cfg.Cluster.On() {
+		plan.Node = a.node
 	}
 	for _, m := range a.machines {
 		plan.States = append(plan.States, m.Plural)

@@ -21,18 +21,19 @@ import (
 // refuse commands with 503, and the embedded server is restarted when there is room. Before the disk, or the limit of the
 // store, is reached, commands are refused as well: what is under way still has room then.
 type disk struct {
-	dir     string
 	server  *streams.Server // nil when attached: somebody else's server is not restarted
 	at      string          // where the server is, for messages
 	member  bool            // of a cluster: a stream that has no leader for a while is none that is dead
 	nc      *nats.Conn
-	account func(context.Context) (streams.Room, error) // of the server that is attached
+	room    func(context.Context) (streams.Room, error)
+	share   func(context.Context, int64) error // tells the streams how much room there is; nil where that is set
 	subject string
 	every   time.Duration
 	log     *slog.Logger
 
 	reason atomic.Pointer[string]
-	has    atomic.Pointer[streams.Room]
+	has    atomic.Pointer[streams.Room] // nil: it is not known
+	shared int64                        // the most room that the streams were told of
 }
 
 // err is why nothing can be written, or nil.
@@ -99,20 +100,34 @@ func (d *disk) lacks(err error) string {
 
 // lacksRoom says that the disk or the store is full but for a reserve, or nothing.
 func (d *disk) lacksRoom(ctx context.Context) string {
-	if d.server != nil {
-		if free, size, err := streams.DiskSpace(d.dir); err == nil && free < streams.Reserve(size) { // without an answer the probe tells
-			return fmt.Sprintf("the disk of the data directory is full: %s are left. Make room on it", bytesOf(free))
-		}
-	}
-	room, err := d.room(ctx)
+	asked, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	room, err := d.room(asked)
 	if err != nil {
-		return "" // the probe tells
+		d.has.Store(nil) // an old number would be believed
+		return ""        // the probe tells
 	}
 	d.has.Store(&room)
-	if !room.Full() {
+	switch {
+	case !room.Full():
+		d.follow(asked, room.Limit)
 		return ""
+	case room.Disk:
+		return fmt.Sprintf("the disk of the streams is full: they have %s, and only a reserve is left. Make room on it, or purge what is not needed (nats stream report)", bytesOf(room.Used))
 	}
 	return fmt.Sprintf("the store of the streams is full: they have %s of %s. Purge what is not needed (nats stream report), lower store.events, or give it more (store.max)", bytesOf(room.Used), bytesOf(room.Limit))
+}
+
+// follow lets shares of the store grow with it while the server runs, by no small changes: others fill the disk, and make room on it.
+func (d *disk) follow(ctx context.Context, room int64) {
+	if d.share == nil || room-d.shared <= d.shared/5 {
+		return
+	}
+	if err := d.share(ctx, room); err != nil {
+		d.log.Debug("the streams cannot be told how much room there is; trying again", "error", err)
+		return
+	}
+	d.shared = room
 }
 
 // storeWarns is the part of a store from which on somebody should look.
@@ -130,15 +145,6 @@ func (d *disk) check() api.Check {
 		c.Detail = fmt.Sprintf("takes writes; the streams have %s of %s", bytesOf(room.Used), bytesOf(room.Limit))
 	}
 	return c
-}
-
-func (d *disk) room(ctx context.Context) (streams.Room, error) {
-	if d.server != nil {
-		return d.server.Store()
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	return d.account(ctx)
 }
 
 // bytesOf is a number of bytes for people.
@@ -182,20 +188,26 @@ func (d *disk) say(reason string) {
 
 var (
 	storeDesc = prometheus.NewDesc("instar_store_bytes", "What all streams of the embedded server, or of the account, have.", nil, nil)
-	limitDesc = prometheus.NewDesc("instar_store_limit_bytes", "What they may have. Commands are refused a little before.", nil, nil)
+	limitDesc = prometheus.NewDesc("instar_store_limit_bytes", "What they may have. Commands are refused there.", nil, nil)
+	downDesc  = prometheus.NewDesc("instar_store_unavailable", "1 while commands are refused because nothing can be stored.", nil, nil)
 )
 
 // Describe and Collect make it a collector.
-func (d *disk) Describe(ch chan<- *prometheus.Desc) { ch <- storeDesc; ch <- limitDesc }
+func (d *disk) Describe(ch chan<- *prometheus.Desc) { ch <- storeDesc; ch <- limitDesc; ch <- downDesc }
 
 // Collect shows the last look.
 func (d *disk) Collect(ch chan<- prometheus.Metric) {
+	down := 0.0
+	if d.err() != nil {
+		down = 1
+	}
+	ch <- prometheus.MustNewConstMetric(downDesc, prometheus.GaugeValue, down)
 	room := d.has.Load()
 	if room == nil {
 		return
 	}
 	ch <- prometheus.MustNewConstMetric(storeDesc, prometheus.GaugeValue, float64(room.Used))
-	if room.Limit > 0 {
+	if room.Limit >= 0 {
 		ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(room.Limit))
 	}
 }

@@ -52,11 +52,25 @@ func (a *app) startDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	account := func(ctx context.Context) (streams.Room, error) {
-		return streams.AccountRoom(ctx, js, a.cfg.NATS.Replicas)
+	a.disk = &disk{server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	if a.server == nil { // the account of one that is attached may have to hold other streams, too: it has no shares
+		a.disk.room = func(ctx context.Context) (streams.Room, error) {
+			return streams.AccountRoom(ctx, js, a.cfg.NATS.Replicas)
+		}
+	} else {
+		a.disk.room = func(context.Context) (streams.Room, error) { return a.server.Store() }
 	}
-	a.disk = &disk{account: account, dir: a.cfg.Data, server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
+	if a.server != nil && a.plan.Store == 0 {
+		a.disk.share = func(ctx context.Context, room int64) error {
+			plan := a.plan
+			plan.Store = room
+			return a.tellDiffs(streams.Rebound(ctx, js, plan))
+		}
+	}
 	a.disk.say(a.disk.lacksRoom(ctx)) // before the first command
+	if room := a.disk.has.Load(); room != nil && room.Limit >= 0 {
+		a.log.Info("the streams", "have", bytesOf(room.Used), "may have", bytesOf(room.Limit))
+	}
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
 }
