@@ -93,9 +93,10 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 	if q.flag("dryRun") {
 		return q.rehearse(m, cmd)
 	}
+	asked := q.inTurn(cmd)
 	if wait.not() && !q.answeredBefore(cmd) {
-		r, err := q.sendInTurn(q.ctx(), q.client(), cmd)
-		if err != nil {
+		var r streams.Result
+		if r, asked, err = q.sendInTurn(q.ctx(), q.client(), cmd); err != nil {
 			return storing(err)
 		}
 		if !r.Duplicate { // else the answer says whether it is the same command as then
@@ -111,7 +112,7 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 		}
 		defer leave()
 	}
-	answer, err := q.ask(cmd, wait.within(q.o.AnswerWithin))
+	answer, err := q.answerOf(asked, wait.within(q.o.AnswerWithin))
 	var accepted *streams.AcceptedError
 	if errors.As(err, &accepted) {
 		q.metrics.commands.WithLabelValues(m.Name, name, "unanswered").Observe(time.Since(start).Seconds())
@@ -204,10 +205,15 @@ func (q *request) expect(m *machines.Machine, command string) (string, *Problem)
 	return strings.Join(strong, ","), nil
 }
 
-func (q *request) ask(cmd streams.Command, within time.Duration) (*machines.Answer, error) {
+// inTurn stores a command and waits for its answer.
+func (q *request) inTurn(cmd streams.Command) asking {
+	return func(ctx context.Context) (*nats.Msg, error) { return q.askInTurn(ctx, q.client(), cmd) }
+}
+
+func (q *request) answerOf(asked asking, within time.Duration) (*machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(q.ctx(), within)
 	defer cancel()
-	m, err := q.askInTurn(ctx, q.client(), cmd)
+	m, err := asked(ctx)
 	if err != nil {
 		return nil, err
 	}

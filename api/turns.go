@@ -24,15 +24,21 @@ func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Comma
 	return s.o.Commands.AskMsg(ctx, cmd, nil)
 }
 
-// sendInTurn returns when the command is stored. Its turn lasts until the engine has answered all the same.
-func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Command) (streams.Result, error) {
+// asking waits for the answer of the engine to one command, as [streams.Commands.AskMsg] does.
+type asking func(context.Context) (*nats.Msg, error)
+
+// sendInTurn returns when the command is stored. Its turn lasts until the engine has answered all the same; where the stream knew the command,
+// answer waits for that: another one of the client has no turn while this lasts.
+func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Command) (r streams.Result, answer asking, err error) {
 	leave, err := s.turn(ctx, client, cmd)
 	if err != nil {
-		return streams.Result{}, err
+		return r, nil, err
 	}
 	stored := make(chan streams.Result, 2)
+	answered := make(chan *nats.Msg, 1)
 	go func() {
 		defer leave()
+		defer close(answered)
 		defer func() {
 			if p := recover(); p != nil {
 				panics.Caught(s.o.Log, "http", p, "machine", cmd.Machine, "key", cmd.Key, "command", cmd.Name)
@@ -41,16 +47,28 @@ func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Comm
 		}()
 		ctx, cancel := s.answering()
 		defer cancel()
-		if _, err := s.o.Commands.AskMsg(ctx, cmd, func(r streams.Result) { stored <- r }); err != nil {
+		m, err := s.o.Commands.AskMsg(ctx, cmd, func(r streams.Result) { stored <- r })
+		if err != nil {
 			stored <- streams.Result{Err: err} // the first one counts
+			return
 		}
+		answered <- m
 	}()
 	select {
-	case r := <-stored:
-		return r, r.Err
+	case r = <-stored:
 	case <-ctx.Done():
-		return streams.Result{}, errors.Join(streams.ErrUnanswered, ctx.Err())
+		return r, nil, errors.Join(streams.ErrUnanswered, ctx.Err())
 	}
+	return r, func(ctx context.Context) (*nats.Msg, error) {
+		select {
+		case m, ok := <-answered:
+			if ok {
+				return m, nil
+			}
+		case <-ctx.Done():
+		}
+		return nil, &streams.AcceptedError{Seq: r.Seq, Seen: r.Duplicate, Err: context.DeadlineExceeded}
+	}, r.Err
 }
 
 // turn waits for the client's turn. Only then it is asked whether there is room for what the command begins: of those that waited others

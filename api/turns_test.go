@@ -132,6 +132,25 @@ func TestAPanicWhileACommandIsStored(t *testing.T) {
 	b.metric(`instar_limit_held{limit="commands"} 0`)
 }
 
+// A command that is sent again without waiting for it needs one place, as the first time. Its sender is told what became
+// of that one, also where a client may have no more.
+func TestARepeatedCommandTakesOnePlace(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Limits.Commands.Each, o.AnswerWithin = 1, 300*time.Millisecond })
+	b.engine.hush(func(string) bool { return true })
+	send := func(prefer string) answer {
+		b.metric(`instar_limit_held{limit="commands"} 0`)
+		return b.post("/v1/gadgets/x/create", `{"spec":{"name":"x"}}`, "Prefer", prefer, "Idempotency-Key", "k")
+	}
+	require.Equal(t, http.StatusAccepted, send("respond-async").StatusCode)
+	for _, prefer := range []string{"respond-async", "wait=0"} {
+		send(prefer).problem(t, http.StatusConflict, "idempotency-in-progress")
+	}
+	b.engine.hush(nil)
+	a := send("respond-async")
+	require.Equal(t, http.StatusOK, a.StatusCode, string(a.body))
+	require.Equal(t, "applied", a.json(t)["outcome"])
+}
+
 // A batch waits while its client has all the places that it may have, and tells meanwhile that it is at work.
 func TestABatchWaitsForAPlace(t *testing.T) {
 	const all = 3
