@@ -267,6 +267,8 @@ func TestOperationsHasEveryKeyWithItsDefault(t *testing.T) {
 	text := read(t, "operations.md")
 	var defaults map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(read(t, filepath.Join(root, "deploy", "instar.yaml"))), &defaults))
+	require.Equal(t, "/var/lib/instar", defaults["data"])
+	defaults["data"] = "./data" // the file has that of the unit
 	for _, key := range keys(t, structs(t, "cmd/instar/config.go", "cmd/instar/cluster_config.go", "cmd/instar/discovery_config.go", "cmd/instar/limits_config.go", "cmd/instar/outbox_config.go", "cmd/instar/wire_knative.go", "streams/users.go"), "Config", "") {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta("`"+key+"`") + ` \|([^|]*)\|`).FindStringSubmatch(text)
 		require.NotNil(t, row, "operations.md has no row for the key %s", key)

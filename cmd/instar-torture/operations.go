@@ -25,7 +25,7 @@ import (
 const operationsDoc = "docs/operations.md"
 
 // operated does under load what docs/operations.md says, by its own commands: a server of the last release is upgraded, taken back, and upgraded again; its token,
-// its certificate and a password are rotated; its store is filled, and room made. The disk itself is filled by the part disk.
+// its certificate and a password are rotated; its store is filled, and room made; at the end its streams are lost, and restored. The disk itself is filled by the part disk.
 func operated(t *torture) error {
 	nats, err := exec.LookPath("nats")
 	if err != nil {
@@ -63,8 +63,12 @@ func operated(t *torture) error {
 		return err
 	}
 	t.violations += int(o.via.refused.Load())
+	if err := t.settleAndJudge(r, journal, 60*time.Second, nil); err != nil {
+		return err
+	}
+	err = o.restore()
 	t.say("%d blocks of commands of %s were typed; %d requests were refused for their token", o.typed, operationsDoc, o.via.refused.Load())
-	return t.settleAndJudge(r, journal, 60*time.Second, nil)
+	return err
 }
 
 // operation is an operator with a server and its clients.
@@ -348,4 +352,30 @@ func (o *operation) fillStore() error {
 	}
 	o.say("a full store had room %s after somebody began to make it", since(began))
 	return nil
+}
+
+// restore makes a backup, loses the streams, and has them again.
+func (o *operation) restore() error {
+	if _, _, err := o.types("Backup", 0); err != nil {
+		return err
+	}
+	made, err := filepath.Glob(o.path("backups", "instar-*.backup"))
+	if err != nil || len(made) != 1 {
+		return fmt.Errorf("these backups were made: %v %w", made, err)
+	}
+	o.backup = filepath.Base(made[0])
+	services := func() string {
+		cmd := exec.CommandContext(o.ctx, o.path("bin", "instar"), "service", "ls", "-o", "name")
+		cmd.Env = append(os.Environ(), o.env...)
+		said, _ := cmd.Output() // nothing until it serves
+		return string(said)
+	}
+	before := services()
+	if before == "" {
+		return errors.New("it lists no services")
+	}
+	if _, _, err := o.types("Backup", 1); err != nil {
+		return err
+	}
+	return rig.Until(o.ctx, 30*time.Second, "the restored services are there", func() bool { return services() == before })
 }

@@ -23,12 +23,14 @@ type operator struct {
 	nats     string
 	env      []string
 	unit     *rig.Process
-	typed    int // blocks
+	backup   string // name of the last one
+	typed    int    // blocks
 }
 
 // stands are the paths of the documents, of which each operator has his own.
 func (o *operator) stands(text string) string {
-	return strings.NewReplacer("/usr/local/bin/", o.path("bin")+"/", "/etc/instar/", o.path("etc")+"/").Replace(text)
+	return strings.NewReplacer("/usr/local/bin/", o.path("bin")+"/", "/etc/instar/", o.path("etc")+"/", "/var/lib/instar", o.path("data", "instar"), "/var/backups/instar", o.path("backups"),
+		"instar-20260101T000000Z.backup", o.backup).Replace(text)
 }
 
 func (o *operator) path(parts ...string) string {
@@ -69,6 +71,9 @@ func (t *torture) newOperator(document, program string) (*operator, error) {
 	if err := os.WriteFile(o.path("bin", "systemctl"), []byte(systemctl), 0o700); err != nil { //nolint:gosec // it is run
 		return nil, err
 	}
+	if err := os.WriteFile(o.path("bin", "runuser"), []byte("#!/bin/sh\n[ \"$1 $2 $3\" = '-u instar --' ] || exit 1\nshift 3\nexec \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is run
+		return nil, err
+	}
 	o.env = []string{"PATH=" + o.path("bin") + ":" + os.Getenv("PATH"), "INSTAR_SERVER=https://" + o.http, "INSTAR_CA=" + o.path("etc", "http.crt"), "HOME=" + o.path("home")}
 	return o, o.install(program)
 }
@@ -78,15 +83,17 @@ func (o *operator) install(program string) error {
 	return exec.Command("install", "-m", "755", program, o.path("bin", "instar")).Run()
 }
 
-// systemctl restarts the unit instar: a start is over when it serves, as with Type=notify.
+// systemctl stops and starts the unit instar: a start is over when it serves, as with Type=notify.
 func (o *operator) systemctl(w http.ResponseWriter, r *http.Request) {
-	verb := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/"), "/instar")
-	if verb != "restart" {
+	switch r.URL.Path {
+	case "/stop/instar":
+		o.unit.Stop()
+	case "/start/instar", "/restart/instar":
+		if err := o.restart(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	default:
 		http.Error(w, "it has no "+r.URL.Path, http.StatusNotImplemented)
-		return
-	}
-	if err := o.restart(); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 

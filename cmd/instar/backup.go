@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,7 +119,7 @@ func restoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore [PLACE]", Short: "Make a server's data out of a backup", GroupID: groupServer, Args: between(0, "PLACE"),
 		Long: `Fills an empty data directory, or an empty account of the NATS server at --nats-url, from a backup. It takes the flags and the configuration of instar serve,
-which is started when it has ended. What a restore that did not end has left is refused by every server.
+which is started when it has ended, by the same user: it says which data directory it filled. What a restore that did not end has left is refused by every server.
 
 Versions, revisions and sequences go on above all that may have been given out since the backup, so that no id comes twice. What services, instances and
 databases have become meanwhile is found out by looking at them.
@@ -125,7 +127,7 @@ databases have become meanwhile is found out by looking at them.
 In a cluster it runs on all members at once, with the place at one of them, and ends on all when that has restored.
 
 ` + whereBackups,
-		Example: "  instar restore /var/backups/instar/instar-20260101T000000Z.backup --data /var/lib/instar\n  instar restore s3://backups/instar/last --config /etc/instar/instar.yaml",
+		Example: "  instar restore /var/backups/instar/instar-20260101T000000Z.backup --data /var/lib/instar\n  runuser -u instar -- instar restore s3://backups/instar/last --config /etc/instar/instar.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := Load(ModeServe, cmd.Flags(), os.Environ())
 			if err != nil {
@@ -160,6 +162,7 @@ func runRestore(cmd *cobra.Command, cfg Config, place string) error {
 			done, err := a.restoreFrom(ctx, in)
 			if err == nil {
 				tellRestored(a.out, done)
+				err = a.tellFilled()
 			}
 			return err
 		}
@@ -169,6 +172,23 @@ func runRestore(cmd *cobra.Command, cfg Config, place string) error {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
 	return errors.Join(err, a.stopAll(stop, func(string) {}))
+}
+
+// tellFilled says which place was filled, as another one than that of the server would do no good, and what else belongs there.
+func (a *app) tellFilled() error {
+	dir, err := filepath.Abs(a.cfg.Data)
+	if err != nil {
+		return fmt.Errorf("cannot tell the data directory: %w", err)
+	}
+	filled := dir
+	if a.cfg.NATS.Attached() {
+		filled = "the account at " + a.natsURL()
+	}
+	fmt.Fprintf(a.out, "filled: %s\n", filled)
+	if _, err := os.Stat(filepath.Join(dir, "process")); a.cfg.Gateway == GatewayProcess && errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(a.out, "%s has no process: programs that still run on this machine are adopted only if process and sites of the former data directory are put there before the start\n", dir)
+	}
+	return nil
 }
 
 func tellRestored(out io.Writer, done backup.Restored) {

@@ -133,6 +133,8 @@ func TestBackupAndRestore(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 	code, said := alone("restore", file, "--data", elsewhere, "--log-level", "error")
 	require.Zero(t, code, said)
+	require.Contains(t, said, "filled: "+elsewhere+"\n")
+	require.Contains(t, said, elsewhere+" has no process: ")
 	code, said = alone("restore", file, "--data", elsewhere, "--durability", "interval", "--log-level", "error")
 	require.NotZero(t, code)
 	require.Contains(t, said, "a restore takes an empty place")
@@ -237,9 +239,12 @@ func TestBackupToAnObjectStore(t *testing.T) {
 	said := w.must("backup", "--to", "s3://backups/instar/")
 	at := regexp.MustCompile(`s3://backups/instar/instar-\S+`).FindString(said)
 	require.NotEmpty(t, at, said)
-	code, said := alone("restore", at, "--data", filepath.Join(t.TempDir(), "data"), "--durability", "interval", "--log-level", "error")
+	data := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(data, "process"), 0o700))
+	code, said := alone("restore", at, "--data", data, "--durability", "interval", "--log-level", "error")
 	require.Zero(t, code, said)
 	require.Contains(t, said, "restored: ")
+	require.NotContains(t, said, "has no process")
 
 	cut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("half"))

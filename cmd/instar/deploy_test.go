@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,7 +26,9 @@ func TestExampleConfigHasTheDefaults(t *testing.T) {
 	text := deployed(t, "instar.yaml")
 	got, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "instar.yaml", text)), nil)
 	require.NoError(t, err)
-	require.Equal(t, Defaults(ModeServe).String(), got.String())
+	want := Defaults(ModeServe)
+	want.Data = "/var/lib/instar" // relative to where it is started, the default would be a place for each command
+	require.Equal(t, want.String(), got.String())
 
 	var doc map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(text), &doc))
@@ -78,6 +81,35 @@ func TestUnitStartsWhatTheProgramTakes(t *testing.T) {
 	require.NotNil(t, start)
 	flagSet(t, ModeServe, strings.Fields(start[1])...)
 	require.Contains(t, unit, "\nKillMode=process\n", "services outlive the control plane")
+}
+
+// The commands of the page fill the directory that the unit serves, as its user: a restore into another place succeeds, and the server comes up empty.
+func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
+	t.Parallel()
+	config := write(t, "instar.yaml", deployed(t, "instar.yaml"))
+	data := func(mode, args string) string {
+		c, err := Load(mode, flagSet(t, mode, strings.Fields(strings.ReplaceAll(args, "/etc/instar/instar.yaml", config))...), nil)
+		require.NoError(t, err)
+		return c.Data
+	}
+	unit := deployed(t, "instar.service")
+	of := func(key string) string {
+		found := regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(unit)
+		require.NotNil(t, found, key)
+		return found[1]
+	}
+	serves := data(ModeServe, strings.TrimPrefix(of("ExecStart"), "/usr/local/bin/instar serve "))
+	require.Equal(t, "/var/lib/"+of("StateDirectory"), serves)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	_, page, _ = bytes.Cut(page, []byte("\n## Backup\n"))
+	page, _, _ = bytes.Cut(page, []byte("\n## "))
+	typed := regexp.MustCompile(`(?m)^(.*)\binstar restore (\S+) (--[^<#\n]*)`).FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, typed)
+	for _, command := range typed {
+		require.Equal(t, "runuser -u "+of("User")+" -- ", command[1])
+		require.Equal(t, serves, data(ModeServe, command[3]), command[0])
+	}
 }
 
 // What a power loss may cost is told in the same words by the banner, /readyz and the documents.
