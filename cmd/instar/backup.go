@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ import (
 )
 
 const whereBackups = `A place is a file, a directory, - (standard input or output), or s3://bucket/key of any store that speaks S3, with the usual AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.`
+AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. A key is taken as it is written. What goes to S3 is a temporary file first, in $TMPDIR or else /tmp.`
 
 // backupCommand copies everything that a server has stored.
 func backupCommand() *cobra.Command {
@@ -27,6 +28,8 @@ func backupCommand() *cobra.Command {
 		Use: "backup", Short: "Copy everything that is stored, while the server runs", GroupID: groupServer, Args: arguments(),
 		Long: `Copies entities, events, dead letters, answers to keys, commands that wait and the streams of outboxes. Nothing stops meanwhile; everything that was
 answered before the backup began is in it. It is read once more as it is written, and kept only if it is complete. It needs the role admin.
+
+The server does not wait long for who does not read: what reads the standard output must take 64 KiB within http.writeTimeout (10s), and no pause of 5s.
 
 ` + whereBackups,
 		Example: "  instar backup --to /var/backups/instar/\n  instar backup --to s3://backups/instar/\n  instar backup --to - | age -r age1... > instar.backup.age",
@@ -71,10 +74,11 @@ func runBackup(s *session, cmd *cobra.Command, _ []string) error {
 			r.CloseWithError(err) // else whoever writes would wait
 			checked <- err
 		}()
-		_, err := io.Copy(io.MultiWriter(w, copied), body)
+		place := &paced{w: w}
+		_, err := io.Copy(io.MultiWriter(place, copied), body)
 		copied.CloseWithError(err)
 		if why := <-checked; why != nil {
-			return errors.Join(why, cutOff(err, why))
+			return errors.Join(why, cutOff(err, why), place.tooSlow(err))
 		}
 		return err
 	})
@@ -87,6 +91,27 @@ func runBackup(s *session, cmd *cobra.Command, _ []string) error {
 		return errors.New("the backup lacks values that the server could not read: instar doctor, and the log, say more")
 	}
 	return nil
+}
+
+// paced notes how long a place took at most for what it was given.
+type paced struct {
+	w     io.Writer
+	worst time.Duration
+}
+
+func (p *paced) Write(b []byte) (int, error) {
+	began := time.Now()
+	n, err := p.w.Write(b)
+	p.worst = max(p.worst, time.Since(began))
+	return n, err
+}
+
+// tooSlow says why the server may have ended its answer, which the connection does not tell.
+func (p *paced) tooSlow(err error) error {
+	if err == nil || p.worst < time.Second || errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return fmt.Errorf("the place took nothing for %s: the server ends an answer of which 64 KiB are not taken within http.writeTimeout (10s), or a stream for 5s", p.worst.Round(100*time.Millisecond))
 }
 
 // cutOff is an error beside another one, unless it says the same.

@@ -259,3 +259,28 @@ func TestBackupToAnObjectStore(t *testing.T) {
 	_, err := store.HeadObject("backups", "half")
 	require.Error(t, err)
 }
+
+// The server ends an answer that nobody reads; the connection does not say that this was why.
+func TestBackupToAPipeThatStalls(t *testing.T) {
+	t.Parallel()
+	cut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("half"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(cut.Close)
+	for pause, says := range map[time.Duration]bool{0: false, 1100 * time.Millisecond: true} {
+		var said bytes.Buffer
+		code := execute([]string{"backup", "--to", "-", "--server", cut.URL}, strings.NewReader(""), pausing(pause), &said)
+		require.NotZero(t, code)
+		require.Contains(t, said.String(), "there is no backup")
+		require.Equal(t, says, strings.Contains(said.String(), "the place took nothing for 1.") && strings.Contains(said.String(), "http.writeTimeout (10s)"), said.String())
+	}
+}
+
+type pausing time.Duration
+
+func (p pausing) Write(b []byte) (int, error) {
+	time.Sleep(time.Duration(p))
+	return len(b), nil
+}

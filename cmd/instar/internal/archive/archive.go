@@ -9,18 +9,20 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
 // Keep stores what fill writes, whole or not at all, and returns where it lies: "-" is standard output, s3://bucket/key an object, and
-// everything else a path. A path or key that is empty, a directory or ends with a slash gets the name added.
+// everything else a path. A path or key that is empty, a directory or ends with a slash gets the name added. What becomes an object is a
+// temporary file first, as large as it is, in $TMPDIR or else /tmp.
 func Keep(ctx context.Context, to, name string, stdout io.Writer, fill func(io.Writer) error) (string, error) {
 	switch {
 	case to == "-":
@@ -31,7 +33,7 @@ func Keep(ctx context.Context, to, name string, stdout io.Writer, fill func(io.W
 	if info, err := os.Stat(to); err == nil && info.IsDir() || to == "" || strings.HasSuffix(to, "/") {
 		to = filepath.Join(to, name)
 	}
-	return to, keepFile(to, fill)
+	return to, keepFile(to, naming{os.Link, renameExclusive}, fill)
 }
 
 // Open reads one. "-" is standard input.
@@ -57,7 +59,7 @@ func Open(ctx context.Context, from string, stdin io.Reader) (io.ReadCloser, err
 }
 
 // keepFile writes a file for its owner only, which gets its name when it is complete and on the disk. It replaces none.
-func keepFile(to string, fill func(io.Writer) error) (err error) {
+func keepFile(to string, how naming, fill func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
@@ -70,7 +72,9 @@ func keepFile(to string, fill func(io.Writer) error) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
+			if gone := os.Remove(f.Name()); !errors.Is(gone, fs.ErrNotExist) { // it may have its name by now
+				err = errors.Join(err, gone)
+			}
 		}
 	}()
 	err = fill(f)
@@ -80,18 +84,46 @@ func keepFile(to string, fill func(io.Writer) error) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err = os.Link(f.Name(), to); err == nil { // unlike a rename it replaces nothing
-		err = os.Remove(f.Name())
+	if err = how.give(f.Name(), to); err != nil {
+		return err
 	}
-	return errors.Join(err, syncDir(filepath.Dir(to)))
+	return syncDir(filepath.Dir(to))
 }
 
+// naming is how a file gets a name that no other one has: by a link, or a rename that replaces nothing.
+type naming struct{ link, rename func(from, to string) error }
+
+// give moves a file. Where the file system has no links (exFAT, many shares) it renames, and where that may replace something, looks before.
+func (n naming) give(from, to string) error {
+	err := n.link(from, to)
+	if err == nil {
+		if err = os.Remove(from); err != nil {
+			err = errors.Join(err, os.Remove(to))
+		}
+		return err
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := n.rename(from, to); err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if _, err := os.Lstat(to); err == nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+	}
+	return os.Rename(from, to)
+}
+
+// syncDir brings the name to the disk, where the file system can.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err = d.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
 }
 
 type object struct {
@@ -99,15 +131,12 @@ type object struct {
 	bucket, key string
 }
 
-// partSize of an upload whose length is not known: 10,000 of them are 160 GB, and one of them is held in memory.
-const partSize = 16 << 20
-
-// parse reads s3://bucket/key. Keys, region and endpoint are where the tools of S3 look for them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+// parse reads s3://bucket/key, which is no URL: the key is taken as it is written. Access keys, region and endpoint are where the tools of S3 look for them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 // AWS_SESSION_TOKEN or ~/.aws/credentials or the role of the machine; AWS_REGION; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL;
 // AWS_CA_BUNDLE.
 func parse(text string) (object, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(text, "s3://"), "/")
+	if bucket == "" {
 		return object{}, fmt.Errorf("%q is not s3://bucket/key", text)
 	}
 	endpoint, secure, err := endpointOf(cmp.Or(os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), "https://s3.amazonaws.com"))
@@ -135,41 +164,68 @@ func parse(text string) (object, error) {
 	if err != nil {
 		return object{}, fmt.Errorf("cannot use %s: %w", text, err)
 	}
-	return object{c, u.Host, strings.TrimPrefix(u.Path, "/")}, nil
+	return object{c, bucket, key}, nil
 }
 
 func endpointOf(text string) (host string, secure bool, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", false, fmt.Errorf("AWS_ENDPOINT_URL is %q, which is no http or https URL", text)
+		return "", false, errors.New("AWS_ENDPOINT_URL is no http or https URL")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return "", false, fmt.Errorf("AWS_ENDPOINT_URL is %q: it may be scheme, host and port only, and the store be at the root of that host", u.Redacted())
 	}
 	return u.Host, u.Scheme == "https", nil
 }
 
-// keepObject uploads what comes. An upload that fails leaves no object.
+// keepObject uploads what comes, when all of it is there: whoever fills must not wait for a slow store, and the store gets no half of it.
 func keepObject(ctx context.Context, to, name string, fill func(io.Writer) error) (string, error) {
 	o, err := parse(to)
 	if err != nil {
 		return to, err
 	}
 	if o.key == "" || strings.HasSuffix(o.key, "/") {
-		o.key = path.Join(o.key, name)
+		o.key += name
 	}
 	at := "s3://" + o.bucket + "/" + o.key
-	r, w := io.Pipe()
-	filled := make(chan error, 1)
-	go func() {
-		err := fill(w)
-		w.CloseWithError(err)
-		filled <- err
-	}()
-	_, err = o.client.PutObject(ctx, o.bucket, o.key, r, -1, minio.PutObjectOptions{PartSize: partSize, ContentType: "application/zstd"})
-	r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // it was read to its end, or nobody reads any more
-	if why := <-filled; why != nil && err == nil {
-		return at, why
-	}
+	f, size, err := spool(fill)
 	if err != nil {
+		return at, err
+	}
+	defer f.Close()
+	if _, err = o.client.PutObject(ctx, o.bucket, o.key, f, size, minio.PutObjectOptions{ContentType: "application/zstd"}); err != nil {
 		return at, fmt.Errorf("cannot write %s: %w", at, err)
 	}
+	kept, err := o.client.StatObject(ctx, o.bucket, o.key, minio.StatObjectOptions{})
+	switch {
+	case minio.ToErrorResponse(err).StatusCode == http.StatusForbidden: // whoever makes backups need not be able to read them
+		return at, nil
+	case err != nil:
+		return at, fmt.Errorf("cannot look at %s, which was written: %w", at, err)
+	case kept.Size != size:
+		return at, fmt.Errorf("%s has %d bytes, and %d were sent", at, kept.Size, size)
+	}
 	return at, nil
+}
+
+// spool gives what was filled, from its beginning. The file has no name, so that it goes with the process, however that ends.
+func spool(fill func(io.Writer) error) (f *os.File, size int64, err error) {
+	if f, err = os.CreateTemp("", "instar-*.backup.part"); err != nil { // 0600
+		return nil, 0, fmt.Errorf("cannot write a temporary file (TMPDIR says where): %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close() // it is of no use any more
+		}
+	}()
+	if err = os.Remove(f.Name()); err != nil {
+		return nil, 0, err
+	}
+	if err = fill(f); err != nil {
+		return nil, 0, err
+	}
+	if size, err = f.Seek(0, io.SeekCurrent); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	return f, size, err
 }

@@ -1,0 +1,182 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/stretchr/testify/require"
+)
+
+// store is one that speaks S3, which the environment leads to.
+func store(t *testing.T, around func(http.Handler) http.Handler) *s3mem.Backend {
+	t.Helper()
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket("bkt"))
+	s := httptest.NewTLSServer(around(gofakes3.New(backend).Server())) // without TLS it would keep the signatures of parts, too
+	t.Cleanup(s.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": s.URL + "/", "AWS_CA_BUNDLE": ca, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "TMPDIR": t.TempDir()} {
+		t.Setenv(name, value)
+	}
+	return backend
+}
+
+func plainly(h http.Handler) http.Handler { return h }
+
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
+}
+
+func read(t *testing.T, from string) string {
+	t.Helper()
+	in, err := Open(t.Context(), from, nil)
+	require.NoError(t, err)
+	defer in.Close()
+	all, err := io.ReadAll(in)
+	require.NoError(t, err)
+	return string(all)
+}
+
+// What a slow uplink takes must not hold the server back, which ends an answer that nobody reads: everything is there before the upload begins.
+func TestAnUploadBeginsWhenEverythingIsThere(t *testing.T) {
+	var filled, early atomic.Bool
+	store(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			early.Store(early.Load() || !filled.Load())
+			h.ServeHTTP(w, r)
+		})
+	})
+	whole := strings.Repeat("0123456789abcdef", 17<<20/16) // more than one part
+	at, err := Keep(t.Context(), "s3://bkt/large", "name", nil, func(w io.Writer) error {
+		left, err := os.ReadDir(os.TempDir())
+		require.NoError(t, err)
+		require.Empty(t, left, "it has no name, so that nothing can leave it behind")
+		err = text(whole)(w)
+		filled.Store(true)
+		return err
+	})
+	require.NoError(t, err)
+	require.False(t, early.Load())
+	require.True(t, whole == read(t, at))
+	_, err = Keep(t.Context(), "s3://bkt/half", "name", nil, func(w io.Writer) error { return errors.Join(text("half")(w), io.ErrUnexpectedEOF) })
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, err = Open(t.Context(), "s3://bkt/half", nil)
+	require.ErrorContains(t, err, "does not exist")
+	t.Setenv("TMPDIR", filepath.Join(os.TempDir(), "none"))
+	_, err = Keep(t.Context(), "s3://bkt/none", "name", nil, text("x"))
+	require.ErrorContains(t, err, "TMPDIR")
+}
+
+// A key is taken as it is written: what is special in a URL is not in a key.
+func TestKeys(t *testing.T) {
+	backend := store(t, plainly)
+	for to, key := range map[string]string{
+		"s3://bkt/a b#c": "a b#c", "s3://bkt/a?x=3": "a?x=3", "s3://bkt/a%20b": "a%20b", "s3://bkt/a%zz": "a%zz", "s3://bkt/ä+": "ä+",
+		"s3://bkt": "name", "s3://bkt/": "name", "s3://bkt/dir#1/": "dir#1/name", "s3://bkt/dir//": "dir//name",
+	} {
+		at, err := Keep(t.Context(), to, "name", nil, text(to))
+		require.NoError(t, err, to)
+		require.Equal(t, "s3://bkt/"+key, at)
+		_, err = backend.HeadObject("bkt", key)
+		require.NoError(t, err, to)
+		require.Equal(t, to, read(t, at))
+	}
+	for _, bad := range []string{"s3://", "s3:///key"} {
+		_, err := Keep(t.Context(), bad, "name", nil, text("x"))
+		require.ErrorContains(t, err, "is not s3://bucket/key")
+	}
+}
+
+// What would be left out of an address that was configured is refused.
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	for good, host := range map[string]string{"http://127.0.0.1:9000": "127.0.0.1:9000", "https://s3.example.com/": "s3.example.com"} {
+		got, _, err := endpointOf(good)
+		require.NoError(t, err)
+		require.Equal(t, host, got)
+	}
+	for _, bad := range []string{"https://example.com/minio/", "https://example.com/?x=1", "https://example.com/#x", "https://user:secret@example.com", "example.com", "ftp://example.com", "https://"} {
+		_, _, err := endpointOf(bad)
+		require.ErrorContains(t, err, "AWS_ENDPOINT_URL", bad)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// A store that keeps something else than what it was sent is noticed; one that lets nobody look is believed.
+func TestWhatTheStoreKeeps(t *testing.T) {
+	looks := func(w http.ResponseWriter) {}
+	store(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodHead {
+				looks(w)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	looks = func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", "3")
+		w.Header().Set("ETag", `"x"`)
+		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+	}
+	_, err := Keep(t.Context(), "s3://bkt/a", "name", nil, text("four"))
+	require.ErrorContains(t, err, "s3://bkt/a has 3 bytes, and 4 were sent")
+	looks = func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }
+	_, err = Keep(t.Context(), "s3://bkt/a", "name", nil, text("four"))
+	require.ErrorContains(t, err, "cannot look at s3://bkt/a")
+	looks = func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }
+	_, err = Keep(t.Context(), "s3://bkt/a", "name", nil, text("four"))
+	require.NoError(t, err)
+}
+
+// A file gets its name where the file system has no hard links, too, and replaces none.
+func TestFilesWithoutHardLinks(t *testing.T) {
+	t.Parallel()
+	no := func(string, string) error { return &os.LinkError{Op: "link", Err: syscall.EPERM} }
+	cannot := func(string, string) error { return errors.ErrUnsupported }
+	for name, how := range map[string]naming{"Link": {os.Link, no}, "Exclusive": {no, renameExclusive}, "Rename": {no, cannot}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			to := filepath.Join(dir, "a")
+			require.NoError(t, keepFile(to, how, text("new")))
+			kept, err := os.ReadFile(to)
+			require.NoError(t, err)
+			require.Equal(t, "new", string(kept))
+			require.ErrorContains(t, keepFile(to, how, text("newer")), "is there already")
+			later := filepath.Join(dir, "b") // which somebody else writes meanwhile
+			err = keepFile(later, how, func(w io.Writer) error {
+				return errors.Join(os.WriteFile(later, []byte("other"), 0o600), text("new")(w))
+			})
+			require.ErrorIs(t, err, fs.ErrExist)
+			kept, err = os.ReadFile(later)
+			require.NoError(t, err)
+			require.Equal(t, "other", string(kept))
+			require.ErrorIs(t, keepFile(filepath.Join(dir, "c"), how, func(io.Writer) error { return io.ErrUnexpectedEOF }), io.ErrUnexpectedEOF)
+			left, err := filepath.Glob(filepath.Join(dir, "*"))
+			require.NoError(t, err)
+			require.Equal(t, []string{to, later}, left)
+		})
+	}
+	var out bytes.Buffer
+	at, err := Keep(t.Context(), "-", "name", &out, text("x"))
+	require.NoError(t, err)
+	require.Equal(t, "-x", at+out.String())
+}
