@@ -19,8 +19,10 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 )
 
@@ -283,4 +285,38 @@ type pausing time.Duration
 func (p pausing) Write(b []byte) (int, error) {
 	time.Sleep(time.Duration(p))
 	return len(b), nil
+}
+
+// Servers of this installation must not run while it is restored; those of others, which have another prefix, may.
+func TestRestoreBesideOtherInstallations(t *testing.T) {
+	t.Parallel()
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	require.True(t, srv.ReadyForConnections(10*time.Second))
+	nc, err := nats.Connect(srv.ClientURL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	none := write(t, "none.backup", "")
+	restore := func() string {
+		code, said := alone("restore", none, "--data", t.TempDir(), "--nats-url", srv.ClientURL(), "--nats-prefix", "mine", "--log-level", "error")
+		require.NotZero(t, code)
+		return said
+	}
+	runs := func(prefix string) micro.Service {
+		s, err := micro.AddService(nc, micro.Config{Name: "instar", Version: "1.0.0", Metadata: map[string]string{"prefix": prefix}})
+		require.NoError(t, err)
+		require.NoError(t, nc.Flush())
+		return s
+	}
+	require.Contains(t, restore(), "the backup is not complete", "nobody runs")
+	runs("instar")
+	runs("mine2")
+	require.Contains(t, restore(), "the backup is not complete", "others run")
+	for _, own := range []string{"mine", ""} { // without one it cannot be told apart
+		s := runs(own)
+		require.Contains(t, restore(), "a server of this installation runs")
+		require.NoError(t, s.Stop())
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/bcc94042/instar/consumers/backup"
 	"github.com/bcc94042/instar/streams"
@@ -74,8 +76,8 @@ func (a *app) restoreFrom(ctx context.Context, from io.Reader) (backup.Restored,
 		if store.Others, err = a.others(ctx, js); err != nil {
 			return backup.Restored{}, err
 		}
-		if _, err := nc.Request("$SRV.PING.instar", nil, time.Second); err == nil {
-			return backup.Restored{}, errors.New("a server of this installation runs: stop all of them, what they do meanwhile is none of the backup")
+		if err := noneRuns(nc, a.plan.Names.Prefix); err != nil {
+			return backup.Restored{}, err
 		}
 	}
 	store.Await = a.awaiting(nc, js)
@@ -84,6 +86,29 @@ func (a *app) restoreFrom(ctx context.Context, from io.Reader) (backup.Restored,
 		a.linger(ctx)
 	}
 	return done, err
+}
+
+// noneRuns looks at who answers within a second: servers of other installations may run in the same account.
+func noneRuns(nc *nats.Conn, prefix string) error {
+	inbox, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return fmt.Errorf("cannot ask for servers that run: %w", err)
+	}
+	defer func() { _ = inbox.Unsubscribe() }() // it goes with the connection at the latest
+	if err := nc.PublishRequest("$SRV.PING.instar", inbox.Subject, nil); err != nil {
+		return fmt.Errorf("cannot ask for servers that run: %w", err)
+	}
+	for until := time.Now().Add(time.Second); ; {
+		m, err := inbox.NextMsg(time.Until(until))
+		if err != nil { // nobody has a subscription, or nobody else answers
+			return nil
+		}
+		var it micro.Ping
+		_ = json.Unmarshal(m.Data, &it) // one that cannot be told apart may be of this installation
+		if of := it.Metadata["prefix"]; of == "" || of == prefix {
+			return errors.New("a server of this installation runs: stop all of them, what they do meanwhile is none of the backup")
+		}
+	}
 }
 
 // awaiting does something at once, or in a cluster as soon as the other members are there.
