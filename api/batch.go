@@ -76,6 +76,9 @@ type batch struct {
 	Done      bool          `json:"done,omitempty"`
 	Stopped   bool          `json:"stopped,omitempty"` // commands failed: it goes on with their page when it is sent again
 	Expired   bool          `json:"expired,omitempty"` // it stalled for so long that it cannot go on
+
+	unsure int    // how many of the entities behind After may have got the command already
+	client string // who sent it, the last time: its commands are counted with their other requests
 }
 
 const (
@@ -83,10 +86,10 @@ const (
 	batchPage    = 100 // entities between two looks at whether it is to go on
 	batchAtOnce  = 16
 	maxFailures  = 100
-	batchStalled = 30 * time.Second // without a sign of its process, which each page is one of
+	batchStalled = 30 * time.Second // without a sign of its process
+	batchBeat    = 5 * time.Second  // between two such signs, at which it also learns that it is to end
 
-	batchPageWithin = 10 * time.Second // no command of a page begins later
-	batchTurnWithin = 5 * time.Second  // for the turn of one
+	batchPageWithin = 10 * time.Second // no command of a page begins later: it tells how far it is
 )
 
 func (s *Server) batchRoute() *route {
@@ -125,6 +128,7 @@ func (q *request) startBatch(schema *huma.Schema) error {
 		return problem(codeRateLimited, "this process runs as many batches as it does at once").with("Retry-After", "5")
 	}
 	rev, err := q.claimBatch(id, &b)
+	b.client = q.client()
 	if err != nil || rev == 0 || !q.enter() {
 		<-q.batches
 	} else {
@@ -273,6 +277,7 @@ func (q *request) claimBatch(id string, b *batch) (uint64, error) {
 		return 0, nil
 	}
 	b.goOn()
+	b.unsure = batchPage                           // as far as its process may have come
 	b.UpdatedAt, b.Done = wallClock(), b.Cancelled // its process died before it could end it
 	if !b.Done && b.late(q.o.KeysFor) {
 		b.Done, b.Expired = true, true
@@ -343,7 +348,7 @@ func (q *request) batchOperation(id string, until time.Time) (*OperationStatus, 
 	}
 }
 
-// cancelBatch asks for its end, which the process that runs it brings about after the page under way.
+// cancelBatch asks for its end, which the process that runs it brings about within seconds, and after the answers to what is sent.
 func (q *request) cancelBatch(id string) error {
 	for {
 		e, err := q.loadBatch(id)

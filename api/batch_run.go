@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/bcc94042/instar/api/limits"
@@ -15,29 +13,38 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// runBatch sends the command page by page, and stores after each how far it is. It ends with the batch, when the server
-// is closed, or when another process has taken it over.
+// runBatch sends the command page by page, and stores after each how far it is, and every few seconds that it is at work. It ends with the
+// batch, when the server is closed, or when another process has taken it over.
 func (s *Server) runBatch(id string, b batch, rev uint64) {
 	m := s.machineNamed(b.Request.Machine)
+	alive := func() bool {
+		b.UpdatedAt = wallClock()
+		next, err := s.saveBatch(id, &b, rev, false)
+		if err == nil {
+			rev = next
+		}
+		return err == nil && !b.Cancelled
+	}
 	for !b.Done && !b.Stopped && s.closing.Err() == nil {
 		kq, _ := b.query(m) // checked before
 		page := s.o.Indexes[m.Name].List(kq)
-		n, ended := s.sendPage(id, &b, page.Items)
+		n, ended := s.sendPage(id, &b, page.Items, alive)
 		if n > 0 {
 			b.After = page.Items[n-1].Key
 		}
 		b.Expired = !ended && !b.Stopped && s.closing.Err() == nil
-		b.Done, b.UpdatedAt = page.Next == "" && ended && n == len(page.Items) || b.Expired, wallClock()
+		b.Done, b.UpdatedAt = page.Next == "" && ended && n == len(page.Items) || b.Expired || b.Cancelled, wallClock()
 		var err error
-		if rev, err = s.saveBatch(id, &b, rev); err != nil {
+		if rev, err = s.saveBatch(id, &b, rev, true); err != nil {
 			s.o.Log.Warn("a batch stops here; sent again under its key, it goes on", "batch", id, "error", err)
 			return
 		}
 	}
 }
 
-// saveBatch stores how far a batch is. That somebody wants it to end is the one change that another process makes.
-func (s *Server) saveBatch(id string, b *batch, rev uint64) (uint64, error) {
+// saveBatch stores how far a batch is. That somebody wants it to end is the one change that another process makes: it has ended then, unless
+// commands of a page are under way.
+func (s *Server) saveBatch(id string, b *batch, rev uint64, pageEnded bool) (uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	next, err := s.operations.Put(ctx, id, *b, rev)
@@ -51,23 +58,37 @@ func (s *Server) saveBatch(id string, b *batch, rev uint64) (uint64, error) {
 	if !stored.Value.Cancelled {
 		return 0, errors.New("another process goes on with it")
 	}
-	b.Cancelled, b.Done = true, true
+	b.Cancelled, b.Done = true, pageEnded
 	return s.operations.Put(ctx, id, *b, stored.Revision)
 }
 
 // sendPage sends the command to some entities, and counts what became of it for the first n of them: the rest is for the next page, when
-// turns are long in coming or answers are. When the server is being closed nothing is counted: whoever goes on sends it again, and each
-// entity answers as then. Nothing is counted either, and no more is sent, when it has become too late for that; and when commands failed,
-// which stops the batch: their entities have had no turn.
-func (s *Server) sendPage(id string, b *batch, items []kv.Item) (n int, ended bool) {
+// answers are long in coming. It asks meanwhile whether the batch is to go on (alive). When the server is being closed nothing is counted:
+// whoever goes on sends it again, and each entity answers as then. Nothing is counted either, and no more is sent, when it has become too
+// late for that; and when commands failed, which stops the batch: their entities have had no turn.
+func (s *Server) sendPage(id string, b *batch, items []kv.Item, alive func() bool) (n int, ended bool) {
 	outcomes := make([]BatchFailure, len(items)) // Code is the outcome
 	sent := make([]bool, len(items))
 	gate := make(chan struct{}, batchAtOnce)
-	var noTurn atomic.Bool
-	begun, late := time.Now(), false
+	ctx, end := context.WithCancel(s.closing) // of those that wait for their turn
+	defer end()
+	beat := time.NewTicker(min(batchBeat, s.o.AnswerWithin))
+	defer beat.Stop()
+	enter := func() {
+		for {
+			select {
+			case gate <- struct{}{}:
+				return
+			case <-beat.C:
+				if !alive() {
+					end()
+				}
+			}
+		}
+	}
+	begun := time.Now()
 	for i, it := range items {
-		gate <- struct{}{}
-		if late = b.late(s.o.KeysFor); late || noTurn.Load() || time.Since(begun) > batchPageWithin {
+		if enter(); ctx.Err() != nil || time.Since(begun) > batchPageWithin {
 			<-gate
 			break
 		}
@@ -79,15 +100,20 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (n int, ended bo
 					outcomes[i], sent[i] = BatchFailure{it.Key, codeUnavailable, notKnown}, true
 				}
 			}()
-			if outcomes[i], sent[i] = s.sendOne(id, b, it.Key); !sent[i] {
-				noTurn.Store(true)
+			if outcomes[i], sent[i] = s.sendOne(ctx, id, b, it.Key); !sent[i] {
+				end()
 			}
 		}()
 	}
 	for range batchAtOnce {
-		gate <- struct{}{}
+		enter()
 	}
-	if s.closing.Err() != nil || late {
+	for i := range sent {
+		if sent[i] {
+			b.unsure = max(b.unsure, i+1)
+		}
+	}
+	if late := ctx.Err() != nil && b.unsure > 0 && b.late(s.o.KeysFor); !b.Cancelled && (late || s.closing.Err() != nil) {
 		return 0, false
 	}
 	if b.stop(outcomes) {
@@ -96,10 +122,15 @@ func (s *Server) sendPage(id string, b *batch, items []kv.Item) (n int, ended bo
 	for n < len(items) && sent[n] {
 		n++
 	}
-	if !slices.Contains(sent[n:], true) {
+	b.count(outcomes[:n])
+	for i := n; i < len(items) && b.Cancelled; i++ { // nobody goes on with the others
+		if sent[i] {
+			b.count(outcomes[i : i+1])
+		}
+	}
+	if b.unsure = max(0, b.unsure-n); b.unsure == 0 {
 		b.Since = wallClock()
 	}
-	b.count(outcomes[:n])
 	return n, true
 }
 
@@ -140,14 +171,17 @@ func (b *batch) stop(outcomes []BatchFailure) bool {
 	return b.Stopped
 }
 
-// sendOne sends the command to one entity when the turn of the batch's sender comes, if it comes. There is no room to ask for: batches begin
-// no lives.
-func (s *Server) sendOne(id string, b *batch, key string) (outcome BatchFailure, sent bool) {
-	leave, ok := s.batchTurn(tokenClient(b.Actor))
+// sendOne sends the command to one entity when the turn of the batch's sender comes, unless ctx ends first or it is too late then. There is no room
+// to ask for: batches begin no lives.
+func (s *Server) sendOne(ctx context.Context, id string, b *batch, key string) (outcome BatchFailure, sent bool) {
+	leave, ok := s.batchTurn(ctx, b.client)
 	if !ok {
 		return outcome, false
 	}
 	defer leave()
+	if b.late(s.o.KeysFor) {
+		return outcome, false
+	}
 	ctx, cancel := context.WithTimeout(s.closing, s.o.AnswerWithin)
 	defer cancel()
 	m := s.machineNamed(b.Request.Machine)
@@ -171,10 +205,9 @@ func (s *Server) sendOne(id string, b *batch, key string) (outcome BatchFailure,
 	return BatchFailure{Key: key, Code: a.Outcome}, true
 }
 
-// batchTurn waits for a turn, also while the client has all the places that it may have: nobody is there to be told to try again.
-func (s *Server) batchTurn(client string) (leave func(), ok bool) {
-	ctx, cancel := context.WithTimeout(s.closing, min(batchTurnWithin, s.o.AnswerWithin))
-	defer cancel()
+// batchTurn waits for a turn, also while the client has all the places that it may have: nobody is there to be told to try again. The place in
+// the line is kept however long that takes, as behind those of the same client who give theirs up later.
+func (s *Server) batchTurn(ctx context.Context, client string) (leave func(), ok bool) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		leave, err := s.limits.commands.Take(ctx, client)
 		var full *limits.Full

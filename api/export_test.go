@@ -29,11 +29,11 @@ func (s *Server) TakeBatches() func() {
 	}
 }
 
-// TakeCommands takes all the places of commands that a token may have, until it is undone.
-func (s *Server) TakeCommands(token string) func() {
+// TakeCommands takes all the places of commands that a client may have, until it is undone.
+func (s *Server) TakeCommands(client string) func() {
 	var all []func()
 	for {
-		leave, err := s.limits.pending.Take(tokenClient(token))
+		leave, err := s.limits.pending.Take(client)
 		if err != nil {
 			return func() {
 				for _, leave := range all {
@@ -44,6 +44,9 @@ func (s *Server) TakeCommands(token string) func() {
 		all = append(all, leave)
 	}
 }
+
+// CommandsHeld is how many commands wait for their turn or their answer.
+func (s *Server) CommandsHeld() int { return s.limits.pending.Held() }
 
 // LeaveBatch stores a batch of boss whose process died so long ago, after the entity of that key.
 func (s *Server) LeaveBatch(id, request, after string, ago time.Duration) error {

@@ -3,7 +3,10 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Commands that one client sends without waiting for what comes of them wait for themselves at the door, while there is another client:
@@ -159,7 +163,7 @@ func TestABatchWaitsForAPlace(t *testing.T) {
 		b.post(fmt.Sprintf("/v1/gadgets/g%d/create", i), `{"spec":{"name":"x"}}`)
 	}
 	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
-	leave := b.server.TakeCommands("boss")
+	leave := b.server.TakeCommands("token boss")
 	b.post("/v1/gadgets/g0/touch", "").problem(t, http.StatusTooManyRequests, "rate-limited")
 	a := b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`)
 	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
@@ -182,4 +186,76 @@ func TestABatchWaitsForAPlace(t *testing.T) {
 	p := now["progress"].(map[string]any)
 	require.EqualValues(t, all, p["matched"])
 	require.EqualValues(t, 0, p["refused"].(float64)+p["failed"].(float64), p)
+}
+
+// A batch keeps its place in the line of its client however long that is, and tells meanwhile that it is at work. Cancelled there, it ends, and it
+// expires when it is too late for its commands by then.
+func TestABatchKeepsItsPlaceInTheLine(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce, o.AnswerWithin = 1, 200*time.Millisecond })
+	require.NoError(t, b.server.Micro(t.Context()))
+	const all = 3
+	for i := range all {
+		b.ready(fmt.Sprint("g", i))
+	}
+	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
+	var touched atomic.Int64
+	b.engine.hush(func(command string) bool {
+		if command == "touch" {
+			touched.Add(1)
+		}
+		return command == "delete"
+	})
+	lines := 0
+	line := func(more int) { // of clients that take turns of 100 ms with the batch
+		for range more {
+			for i := range 20 {
+				require.NoError(t, b.nc.PublishRequest("instar.api.cmd.gadget.default.g0.delete", fmt.Sprintf("_INBOX.%d.%d", lines, i), nil))
+			}
+			lines++
+		}
+		require.Eventually(t, func() bool { return b.server.CommandsHeld() > 15*lines }, soon, time.Millisecond)
+	}
+	const body = `{"machine":"gadget","command":"touch"}`
+	send := func(key string) (at string) {
+		a := b.post("/v1/batches", body, "Idempotency-Key", key)
+		require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+		return a.Header.Get("Location")
+	}
+	end := func(at, step string) (matched int64) {
+		op := b.get(at, "Prefer", "wait=10").json(t)["metadata"].(map[string]any)
+		require.Equal(t, step, op["step"], op)
+		matched = touched.Swap(0)
+		require.EqualValues(t, matched, op["progress"].(map[string]any)["matched"])
+		return matched
+	}
+	line(8)
+	at := send("waits")
+	require.Eventually(t, func() bool {
+		op := b.get(at).json(t)["metadata"].(map[string]any)
+		return op["step"] == "running" && op["updatedAt"] != op["startedAt"]
+	}, soon, 10*time.Millisecond)
+	require.EqualValues(t, all, end(at, "done"))
+	require.NoError(t, b.server.LeaveBatch("default.late", body, "", streams.IdempotencyWindow-10*time.Minute-400*time.Millisecond))
+	require.Zero(t, end(send("late"), "expired"))
+	line(12)
+	at = send("cancelled")
+	require.Eventually(t, func() bool { return touched.Load() > 0 }, 2*soon, time.Millisecond)
+	require.Equal(t, http.StatusOK, b.post(at+"/cancel", "").StatusCode)
+	require.Less(t, end(at, "cancelled"), int64(all))
+}
+
+// On a server without tokens the client of a batch is, as that of its other requests, the address that sent it.
+func TestABatchOfAnAddress(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Tokens, o.Open, o.Limits.Commands.Each = nil, true, 4 })
+	b.token = ""
+	b.ready("g")
+	leave := b.server.TakeCommands("address 127.0.0.1")
+	before := b.stored()
+	a := b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`)
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	none := `instar_limit_refused_total{limit="commands",of="client"} 1` // that of TakeCommands
+	require.Eventually(t, func() bool { return !slices.Contains(strings.Split(string(b.get("/metrics").body), "\n"), none) }, soon, 5*time.Millisecond)
+	require.Equal(t, before, b.stored())
+	leave()
+	require.Equal(t, "done", b.get(a.Header.Get("Location"), "Prefer", "wait=10").json(t)["metadata"].(map[string]any)["step"])
 }
