@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -242,23 +243,31 @@ func TestParkedIsAnsweredWhenItCannotComeAgain(t *testing.T) {
 	require.Equal(t, 10, w.sum("a"))
 }
 
-// What a stream will never take, such as an effect that is too large or a timer for a year that the server cannot read, becomes
-// a dead letter; the partition goes on.
+// What a stream will never take, such as an effect that is too large, a timer for a year that the server cannot read or a message
+// under what is no subject, becomes a dead letter; the partition goes on.
 func TestWhatAStreamNeverTakesIsBuried(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, thingMachine).start()
 	w.ask(toThing("a", "create", ""))
 	p := &partition{e: w.engine, name: "p00"}
-	s := &slot{m: thingMachine, key: "default.a"}
-	effect := machines.Message{Kind: machines.KindEffect, Name: "work", Version: 2, Body: []byte(`"` + strings.Repeat("x", 1<<20+1) + `"`)}
-	write, err := w.engine.message(s, &effect)
-	require.NoError(t, err)
-	require.NoError(t, p.publishOthers(w.ctx, []streams.Write{write}))
-	timer := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 2, At: time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC), Body: []byte(`{"timer":"deadline","armed":2}`)}
-	write, err = w.engine.message(s, &timer)
-	require.NoError(t, err)
-	require.NoError(t, p.publishTimers(w.ctx, []schedule{{slot: s, msg: &timer, Write: write}}))
+	s := &slot{m: thingMachine, key: "default.b"}
+	for i, m := range []machines.Message{
+		{Kind: machines.KindEffect, Name: "work", Body: []byte(`"` + strings.Repeat("x", 1<<20+1) + `"`)},
+		{Kind: machines.KindEffect, Name: "x y"},
+		{Kind: machines.KindTimer, Name: "deadline", At: time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC), Body: []byte(`{"timer":"deadline","armed":2}`)},
+		{Kind: machines.KindTimer, Name: "a..b", At: time.Now().Add(time.Hour)},
+		{Kind: machines.KindTimer, Name: strings.Repeat("c", 5000), At: time.Now().Add(time.Hour)},
+		{Kind: machines.KindEvent, Name: ""},
+		{Kind: machines.KindEvent, Name: strings.Repeat("c", 100_000)},
+	} {
+		m.Version = uint64(i + 1)
+		s.loose = append(s.loose, m, machines.Message{Kind: machines.KindEvent, Name: "thing.added", Version: m.Version, N: 1})
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	defer cancel()
+	require.NoError(t, p.publish(ctx, []*slot{s}, nil))
 	letters, err := w.dead().List(w.ctx, 0, 10)
 	require.NoError(t, err)
-	require.Len(t, letters, 2)
+	require.Len(t, letters, 7)
+	require.Len(t, w.stream(streams.EventStream, w.Names.EventsOf("thing", s.key)), 7)
 }

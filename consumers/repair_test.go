@@ -107,6 +107,8 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 		"a version without a successor": strings.Replace(first, `"version":1,`, `"version":9007199254740990,`, 1),
 		"a generation that wraps":       strings.Replace(first, `"generation":0,`, `"generation":18446744073709551615,`, 1),
 		"more than a stream takes":      wide,
+		"an event of no name":           with(first, `"outbox":[{"kind":"event","name":"x y","version":9}]`),
+		"a timer of no name":            with(first, `"timers":{"a..b":{"at":"2036-01-02T03:04:05Z","armed":1}}`),
 	} {
 		require.NotEqual(t, first, value, what)
 		a := w.ask(repairOf("a", revision, value))
@@ -124,6 +126,32 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	a = w.ask(add)
 	require.True(t, a.Replayed, "its answer is still there")
 	require.Equal(t, 1, w.sum("a"))
+}
+
+// with is a value with one more member, in the place of one of the same name.
+func with(value, member string) string { return strings.TrimSuffix(value, "}") + "," + member + "}" }
+
+// A value that somebody has written with names that are in no subject keeps its entity from everything, and nobody else.
+func TestAValueOfNamesThatAreNone(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, thingMachine)
+	w.start()
+	w.ask(toThing("a", "create", ""))
+	first := string(w.stored("a").Value())
+	w.stop()
+	for _, more := range []string{`"outbox":[{"kind":"event","name":"x y","version":9}]`, `"timers":{"x y":{"at":"2036-01-02T03:04:05Z","armed":1}}`} {
+		_, err := w.bucket("things").Put(w.ctx, "default.a", []byte(with(first, more)))
+		require.NoError(t, err)
+		w.start()
+		a := w.ask(toThing("a", "add", `{"n":1}`))
+		require.NotNil(t, a.Refusal, more)
+		require.Equal(t, machines.CodeParked, a.Refusal.Code, more)
+		other := w.neighbour("a")
+		w.ask(toThing(other, "create", ""))
+		w.eventually("its event", func() bool { return len(w.events("thing", "default."+other)) > 0 })
+		w.stop()
+	}
+	require.Zero(t, n.count("restarted"))
 }
 
 // A value that is older than an answer under a key does not have what the answer tells of: the key is free again.

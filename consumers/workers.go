@@ -236,7 +236,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		_, err = k.w.Commands.Send(ctx, cmd)
 	}
 	end(err)
-	if streams.Permanent(err) || errors.Is(err, streams.ErrSubject) {
+	if streams.Permanent(err) {
 		return k.bury(ctx, m, fmt.Sprintf("no stream takes the result: %v", err))
 	}
 	if err != nil {

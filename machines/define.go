@@ -165,8 +165,8 @@ func check[D any](d *Definition[D]) error {
 		c.inputs[in.Name] = true
 	}
 	for _, e := range d.Events {
-		if !dotted.MatchString(e.Name) || c.events[e.Name] || !slices.Contains([]Class{ClassState, ClassResource, ClassError, ClassProgress}, e.Class) {
-			return fmt.Errorf("event %q is not made of dotted tokens, named twice, or of no class", e.Name)
+		if !dotted.MatchString(e.Name) || e.Subject != "" && !dotted.MatchString(e.Subject) || c.events[e.Name] || !slices.Contains([]Class{ClassState, ClassResource, ClassError, ClassProgress}, e.Class) {
+			return fmt.Errorf("event %q is not made of dotted tokens, or its subject %q, named twice, or of no class", e.Name, e.Subject)
 		}
 		c.events[e.Name] = true
 	}
@@ -191,6 +191,34 @@ func check[D any](d *Definition[D]) error {
 		return err
 	}
 	return checkStates(d)
+}
+
+// maxName is how long a name may be in a stored value.
+const maxName = 255
+
+var namesOf = map[string]*regexp.Regexp{KindEvent: dotted, KindEffect: token, KindTimer: token}
+
+// checkNames refuses what a subject cannot be made of.
+func (e *Entity) checkNames() error {
+	for _, m := range e.Outbox {
+		if err := m.checkName(); err != nil {
+			return err
+		}
+	}
+	for name := range e.Timers {
+		if err := (&Message{Kind: KindTimer, Name: name}).checkName(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Message) checkName() error {
+	of := namesOf[m.Kind]
+	if of == nil || len(m.Name) > maxName || !of.MatchString(m.Name) {
+		return fmt.Errorf("%.64q under the name %.64q, which nothing can have", m.Kind, m.Name)
+	}
+	return nil
 }
 
 func checkEdges[D any](d *Definition[D], c *checker) error {

@@ -32,6 +32,7 @@ func TestDefinePanicsWithTheReason(t *testing.T) {
 		"ABodyThatIsAPointer":    {func(d *table) { d.Inputs[0].Body = &wish{} }, `body of input "buy" is not a struct`},
 		"AnEventWithASpace":      {func(d *table) { d.Events[0].Name = "lamp bought" }, `event "lamp bought" is not made of dotted tokens`},
 		"AnEventNamedTwice":      {func(d *table) { d.Events[0].Name = "lamp.warm" }, "named twice"},
+		"ASubjectWithASpace":     {func(d *table) { d.Events[0].Subject = "lamp bought" }, `its subject "lamp bought"`},
 		"AnEventOfNoClass":       {func(d *table) { d.Events[0].Class = "gossip" }, "of no class"},
 		"AnEffectInCapitals":     {func(d *table) { d.Effects[0].Name = "Heat" }, `effect "Heat" is not a lower-case token`},
 		"AnEffectNamedTwice":     {func(d *table) { d.Effects[1].Name = "heat" }, `effect "heat" is not a lower-case token, or named twice`},

@@ -145,7 +145,8 @@ func (m *Machine) New(namespace, parent, id string) Entity {
 }
 
 // Decode reads a stored entity with its data, also one of an earlier schema. What it does not know is written again with it, but for
-// members of items of lists. It refuses a value of a newer schema, of another machine and of a state that the table does not have.
+// members of items of lists. It refuses a value of a newer schema, of another machine, of a state that the table does not have, and of
+// timers and messages under names that no table can have: no stream would take them.
 func (m *Machine) Decode(value []byte) (Entity, error) {
 	value, err := m.Current(value)
 	if err != nil {
@@ -169,6 +170,9 @@ func (m *Machine) Decode(value []byte) (Entity, error) {
 	}
 	if max(e.Version, e.Generation) > maxVersion {
 		return Entity{}, fmt.Errorf("machines: stored %s %s has version %d and generation %d: no entity comes so far", m.Name, e.Key(), e.Version, e.Generation)
+	}
+	if err := e.checkNames(); err != nil {
+		return Entity{}, fmt.Errorf("machines: stored %s %s has %w", m.Name, e.Key(), err)
 	}
 	return e, nil
 }

@@ -330,6 +330,21 @@ func TestDecodeRefusesWhatItCannotKnow(t *testing.T) {
 		_, err := m.Decode([]byte(stored))
 		require.ErrorContains(t, err, want, stored)
 	}
+	for with, ok := range map[string]bool{
+		`"outbox":[{"kind":"event","name":"lamp.bought"},{"kind":"effect","name":"heat"},{"kind":"timer","name":"retry-heat"}],"timers":{"retry-heat":{}}`: true,
+		`"outbox":[{"kind":"event","name":"lamp bought"}]`:                      false,
+		`"outbox":[{"kind":"event","name":"lamp..bought"}]`:                     false,
+		`"outbox":[{"kind":"event","name":"lamp.*"}]`:                           false,
+		`"outbox":[{"kind":"event","name":""}]`:                                 false,
+		`"outbox":[{"kind":"event","name":"` + strings.Repeat("a", 256) + `"}]`: false,
+		`"outbox":[{"kind":"effect","name":"heat.it"}]`:                         false,
+		`"outbox":[{"kind":"timer","name":"heat\nit"}]`:                         false,
+		`"outbox":[{"kind":"rumour","name":"heat"}]`:                            false,
+		`"timers":{"heat it":{}}`:                                               false,
+	} {
+		_, err := m.Decode([]byte(`{"schema":1,"machine":"lamp","namespace":"default","id":"desk","state":"lit",` + with + `}`))
+		require.Equal(t, ok, err == nil, "%s: %v", with, err)
+	}
 	e, err := m.Decode([]byte(`{"schema":1,"machine":"lamp","namespace":"default","id":"desk","state":"lit","data":null}`))
 	require.NoError(t, err)
 	require.Equal(t, &lamp{}, e.Data, "data is never nil")

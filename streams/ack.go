@@ -94,12 +94,12 @@ func parseAck(m *nats.Msg) Result {
 
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// Permanent reports whether a write was refused for what is wrong with the message itself: the same write will be refused
-// again, whoever waits. All else is either a condition ([ErrConflict]) or of the environment (limits of the server or the
+// Permanent reports whether a write was refused for what is wrong with the message itself, its subject too ([ErrSubject]): the same write
+// will be refused again, whoever waits. All else is either a condition ([ErrConflict]) or of the environment (limits of the server or the
 // account, storage, elections, rates, configuration, no answer), and ends without a change of the message. So does a code that
 // this version does not know.
 func Permanent(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) { // refused before it was sent
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, ErrSubject) { // refused before it was sent
 		return true
 	}
 	var refused *RefusedError

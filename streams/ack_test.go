@@ -56,5 +56,7 @@ func TestWhatIsNoAnswerIsNotPermanent(t *testing.T) {
 	for _, err := range []error{nil, errNoStream, errMoved, ErrUnanswered, ErrClosed, ErrConflict, nats.ErrConnectionClosed, &RefusedError{Code: 99999}} {
 		require.False(t, Permanent(err), "%v", err)
 	}
-	require.True(t, Permanent(fmt.Errorf("cannot send: %w", nats.ErrMaxPayload)))
+	for _, err := range []error{nats.ErrMaxPayload, ErrSubject} {
+		require.True(t, Permanent(fmt.Errorf("cannot send: %w", err)))
+	}
 }

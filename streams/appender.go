@@ -185,6 +185,10 @@ func (g *gathering) set(i int, r Result) {
 
 // publish sends one message and registers who waits for its answer.
 func (a *Appender) publish(stream string, m *nats.Msg, done func(Result)) {
+	if !storable(m.Subject) {
+		done(Result{Err: unsendable(m)})
+		return
+	}
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
@@ -202,6 +206,10 @@ func (a *Appender) publish(stream string, m *nats.Msg, done func(Result)) {
 			p.done(Result{Err: fmt.Errorf("streams: cannot send to %s: %w", m.Subject, err)})
 		}
 	}
+}
+
+func unsendable(m *nats.Msg) error {
+	return fmt.Errorf("streams: %.255q is no subject of a message: %w", m.Subject, ErrSubject)
 }
 
 func (a *Appender) take(token uint64) (pending, bool) {

@@ -116,6 +116,22 @@ func TestWhatTheStreamNeverTakesIsPermanent(t *testing.T) {
 		require.False(t, Permanent(context.Canceled))
 		require.EqualError(t, results[3].Err, "the stream refused: invalid per-message TTL (10165)")
 
+		none := []string{"", "instar.evt.x y", "instar.evt.a..b", "instar.evt.", ".instar.evt", "instar.evt.a\r\nPING", "instar.evt." + strings.Repeat("a", 5000)}
+		var subjects []Write
+		for range 2 * few { // beside what would be a batch
+			subjects = append(subjects, Write{EventStream, event("b", "thing.made", "x")})
+		}
+		chains := []*Chain{{Filter: Names{}.EventsOf("thing", "default.b"), Last: results[4].Seq + 2*few, Msgs: []*nats.Msg{event("b", "thing.made", "x"), event("b", "x y", "x")}}}
+		for _, subject := range none {
+			subjects = append(subjects, Write{EventStream, &nats.Msg{Subject: subject, Header: nats.Header{}}})
+		}
+		for i, r := range a.Append(g.ctx, subjects) {
+			require.Equal(t, i >= 2*few, Permanent(r.Err), "%q: %v", subjects[i].Msg.Subject, r.Err)
+			require.Equal(t, i < 2*few, r.Err == nil, "%v", r.Err)
+		}
+		a.AppendChains(g.ctx, EventStream, chains)
+		require.True(t, Permanent(chains[0].Err), "%v", chains[0].Err)
+
 		var writes []Write // one is too large, the last would be with the headers of a batch
 		for i := range 2 * few {
 			m := event("a", "thing.made", "x")

@@ -89,10 +89,10 @@ func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
 			m.Header[headerDeadUntaken] = []string{"true"}
 		}
 	}
-	m.Header[HeaderID] = []string{id}
+	m.Header[HeaderID] = []string{short(id)}
 	for _, h := range [][2]string{
 		{headerDeadReason, short(l.Reason)},
-		{headerDeadSubject, l.Subject},
+		{headerDeadSubject, short(l.Subject)},
 		{headerDeadFrom, l.Consumer},
 		{headerDeadTries, strconv.Itoa(l.Tries)},
 		{headerDeadMachine, machine},

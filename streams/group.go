@@ -51,6 +51,12 @@ func (a *Appender) grouping(stream string) *grouping {
 }
 
 func (g *grouping) add(u unit) {
+	for _, m := range u.msgs {
+		if !storable(m.Subject) { // the batch would be refused with it
+			u.done(Result{Err: unsendable(m)})
+			return
+		}
+	}
 	g.mu.Lock()
 	closed := g.closed
 	if !closed {

@@ -17,8 +17,7 @@ func Inbox(subject string) string {
 			inner = parts[2]
 		}
 	}
-	if len(subject) > maxInbox || !strings.HasPrefix(inner, "_INBOX") && !strings.HasPrefix(inner, "_R_.") || strings.ContainsAny(subject, "*> \t\r\n\x00") ||
-		strings.Contains(subject, "..") || strings.HasSuffix(subject, ".") {
+	if len(subject) > maxInbox || !strings.HasPrefix(inner, "_INBOX") && !strings.HasPrefix(inner, "_R_.") || strings.ContainsAny(subject, "*>\x00") || !storable(subject) {
 		return ""
 	}
 	return subject

@@ -270,6 +270,16 @@ func SplitKey(key string) (namespace, parent, id string, err error) {
 	return namespace, parent, id, nil
 }
 
+// maxSubject leaves room for a reply in a line of the protocol: with a longer one than 4 KiB the server ends the connection.
+const maxSubject = 4<<10 - 256
+
+// storable reports whether any stream can take a message under the subject. Of one with an empty token the server says that no stream
+// takes it, as it does where a stream has no leader. Wildcards are taken as they are.
+func storable(subject string) bool {
+	return subject != "" && len(subject) <= maxSubject && !strings.ContainsAny(subject, " \t\r\n") &&
+		subject[0] != '.' && subject[len(subject)-1] != '.' && !strings.Contains(subject, "..")
+}
+
 // CheckLabel refuses everything but a DNS label, ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$ (RFC 1123, 2.1).
 func CheckLabel(s string) error {
 	if s == "" {
