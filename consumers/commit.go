@@ -279,6 +279,9 @@ func (p *partition) replyWritten(items []*item) {
 
 // reply answers the waiter of a command: the commit point has passed.
 func (p *partition) reply(it *item) {
+	if it.repaired != nil {
+		p.e.Log.Warn("the value of a parked entity was replaced", "machine", it.slot.m.Name, "key", it.slot.key, "revision", it.repaired["replacedRevision"], "actor", it.actor, "reason", it.reason)
+	}
 	if it.end != nil {
 		it.end(nil)
 	}

@@ -33,7 +33,8 @@ func (e *Engine) recordSubject(machine, key, id string) string {
 	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + streams.AnswerKey(machine, key, id)
 }
 
-// lastAnswer is the version that the last answer to a key of the entity was given at; 0 when none is kept.
+// lastAnswer is the version that the last answer to a key of the entity was given at; 0 when none is kept. Where somebody has had the last one
+// forgotten, or it cannot be read, it is the highest of the others.
 func (e *Engine) lastAnswer(ctx context.Context, s *slot) (uint64, error) {
 	bucket := e.Names.Bucket(streams.IdempotencyBucket)
 	stored, err := lastMessage(ctx, e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.m.Name+"."+s.key+".*")
@@ -43,7 +44,33 @@ func (e *Engine) lastAnswer(ctx context.Context, s *slot) (uint64, error) {
 	if stored == nil {
 		return 0, nil
 	}
-	return AnswerVersion(stored.Data), nil
+	if json.Valid(stored.Data) {
+		return AnswerVersion(stored.Data), nil
+	}
+	_, others, err := e.answersAbove(ctx, s, 0)
+	var highest uint64
+	for _, a := range others {
+		highest = max(highest, AnswerVersion(a.Value))
+	}
+	return highest, err
+}
+
+// answersAbove are the kept answers to keys of the entity that were given at later versions, and their bucket.
+func (e *Engine) answersAbove(ctx context.Context, s *slot, version uint64) (bucket string, above []kv.Entry[[]byte], err error) {
+	raw := kv.Codec[[]byte]{Decode: func(data []byte) ([]byte, error) { return data, nil }}
+	answers, err := kv.Open(ctx, e.JS, e.Names.Bucket(streams.IdempotencyBucket), raw)
+	if err != nil {
+		return "", nil, err
+	}
+	for a, err := range answers.List(ctx, s.m.Name+"."+s.key+".*") {
+		if err != nil {
+			return "", nil, fmt.Errorf("cannot find the answers of %s %s: %w", s.m.Name, s.key, err)
+		}
+		if AnswerVersion(a.Value) > version {
+			above = append(above, a)
+		}
+	}
+	return answers.Name(), above, nil
 }
 
 // AnswerVersion is the version of a kept answer; 0 for one that cannot be used.
@@ -64,22 +91,9 @@ func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 	if p.aside {
 		return nil
 	}
-	raw := kv.Codec[[]byte]{Decode: func(data []byte) ([]byte, error) { return data, nil }}
-	answers, err := kv.Open(ctx, p.e.JS, p.e.Names.Bucket(streams.IdempotencyBucket), raw)
-	if err != nil {
+	bucket, lost, err := p.e.answersAbove(ctx, s, version)
+	if err != nil || len(lost) == 0 {
 		return err
-	}
-	var lost []kv.Entry[[]byte]
-	for a, err := range answers.List(ctx, s.m.Name+"."+s.key+".*") {
-		if err != nil {
-			return fmt.Errorf("cannot find the answers of %s %s: %w", s.m.Name, s.key, err)
-		}
-		if AnswerVersion(a.Value) > version {
-			lost = append(lost, a)
-		}
-	}
-	if len(lost) == 0 {
-		return nil
 	}
 	now, err := p.e.current(ctx, s.m, s.key)
 	if err != nil {
@@ -89,8 +103,8 @@ func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 		return fmt.Errorf("%s %s is not at revision %d any more: %w", s.m.Name, s.key, s.revision, streams.ErrConflict)
 	}
 	for _, a := range lost {
-		it := map[string]any{"filter": "$KV." + answers.Name() + "." + a.Key, "seq": a.Revision + 1} // nothing that is kept from now on
-		if err := request(ctx, p.e.NC, "PURGE", "KV_"+answers.Name(), it, new(answered)); err != nil {
+		it := map[string]any{"filter": "$KV." + bucket + "." + a.Key, "seq": a.Revision + 1} // nothing that is kept from now on
+		if err := request(ctx, p.e.NC, "PURGE", "KV_"+bucket, it, new(answered)); err != nil {
 			return fmt.Errorf("cannot take an answer away that %s %s has lost: %w", s.m.Name, s.key, err)
 		}
 	}

@@ -47,6 +47,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 		return p.reborn(ctx, it, &last)
 	}
 	e, err := s.m.DecodeAt(s.key, stored.Data)
+	before, why := *s, err
 	if it.addr.Last == machines.CommandRepair && it.msg != nil {
 		e, err = p.repair(it, stored, e, err)
 	}
@@ -78,9 +79,19 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 		s.entity.Mark, s.entity.MarkedAt = 0, time.Time{}
 	}
 	if lacks {
-		return p.resume(ctx, s)
+		if err := p.resume(ctx, s); err != nil {
+			return err
+		}
 	}
-	return nil
+	if it.repaired == nil {
+		return nil
+	}
+	if it.bad = s.tooLarge(); it.bad != nil {
+		it.repaired, *s = nil, before
+		p.park(s, why)
+		return nil
+	}
+	return p.disown(ctx, s, e.Version)
 }
 
 // reload loads the entity of a command anew, whatever memory has of it. The batch before has ended, and no command of this

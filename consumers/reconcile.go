@@ -82,12 +82,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	problem, version := "", s.entity.Version
 	switch {
 	case it.repaired != nil:
-		problem = problemRepaired
-		if last.highest() > version {
-			if err := p.disown(ctx, s, version); err != nil {
-				return err
-			}
-		}
+		problem = problemRepaired // it disowns when nothing speaks against it any more
 	case foreign:
 		problem = problemValueOlder
 		if err := p.disown(ctx, s, 0); err != nil { // the value has those of its own
@@ -111,7 +106,6 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	if it.repaired != nil {
 		in.Command, in.ID, in.Actor, in.Reason = machines.CommandRepair, it.id, it.actor, it.reason
 		maps.Copy(data, it.repaired)
-		p.e.Log.Warn("the value of a parked entity was replaced", "machine", s.m.Name, "key", s.key, "revision", s.revision, "actor", it.actor, "reason", it.reason)
 	} else {
 		p.tell(s, problem, last)
 	}

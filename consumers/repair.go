@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -14,7 +15,7 @@ import (
 // it is published, and a value may have 1 MiB.
 const maxReplaced = 512 << 10
 
-// maxStored leaves room for the rest of that event, for outcomes and for headers.
+// maxStored is how large a value may be that a repair writes. It leaves room for the outcome and for headers.
 const maxStored = 1<<20 - 64<<10
 
 // maxRepaired is the highest version that a value may bring: from there many others can follow before it is one that cannot be stored.
@@ -31,7 +32,7 @@ func (it *item) reconciling() bool {
 
 // repair is the entity that the command brings for one whose stored value cannot be used; why says so. Without that nothing is
 // replaced: what can be used is changed by its machine alone. The stored value is kept in the event that tells of the repair. Whatever speaks against it
-// is found here: after it, the entity is another one.
+// is found here, or by tooLarge: after these, the entity is another one.
 func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, why error) (machines.Entity, error) {
 	if why == nil {
 		it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
@@ -51,7 +52,6 @@ func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, w
 	if err == nil && max(next.Version, next.Generation) > maxRepaired {
 		err = fmt.Errorf("has version %d and generation %d, of which none may be above %d", next.Version, next.Generation, maxRepaired)
 	}
-	written, _ := next.AppendJSON(nil) // what came as JSON can be written so; data that cannot be used is an error above
 	want := streams.Header(it.msg.Headers(), streams.HeaderExpect)
 	expected, ok := streams.ParseExpected(want)
 	switch {
@@ -63,8 +63,6 @@ func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, w
 		it.bad = machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
 	case len(replaced) > maxReplaced:
 		it.bad = &machines.Refusal{Code: machines.CodeGuard, Command: it.addr.Last, Message: fmt.Sprintf("the stored value has %d bytes in an event, more than it can keep: save it, and write the new one to the bucket", len(replaced))}
-	case len(replaced)+len(written) > maxStored:
-		it.bad = machines.Invalid(machines.FieldError{Field: "body.value", Message: fmt.Sprintf("has %d bytes as it is written, and the value that it replaces %d in an event: more than %d together", len(written), len(replaced), maxStored)})
 	case p.failures[it.seq] >= maxFailures:
 		it.bad = &machines.Refusal{Code: machines.CodeDead, Command: it.addr.Last, Message: "the new value could not be stored"}
 	default:
@@ -73,6 +71,21 @@ func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, w
 		return next, nil
 	}
 	return e, why
+}
+
+// tooLarge is why a value cannot be stored by which the entity was repaired: with what it emits, which has the value that it replaces, and with
+// what it waits for.
+func (s *slot) tooLarge() *machines.Refusal {
+	next := *s
+	next.outbox = slices.Concat(s.outbox, s.loose)
+	value, err := next.value()
+	if err == nil && len(value) > maxStored {
+		err = fmt.Errorf("has %d bytes as it is written, with its messages and the value that it replaces: more than %d", len(value), maxStored)
+	}
+	if err == nil {
+		return nil
+	}
+	return machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
 }
 
 // kept64 is JSON as it is, and anything else as a text in base64.

@@ -3,7 +3,9 @@ package consumers
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -87,10 +89,12 @@ func under(key string, cmd streams.Command) streams.Command {
 	return cmd
 }
 
-// A repair that is refused changes nothing: neither the value nor the answers under keys.
+// A repair that is refused changes nothing: neither the value nor the answers under keys, and nothing is told of it.
 func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, thingMachine)
+	var told lines
+	w.Log = slog.New(slog.NewTextHandler(&told, nil))
 	w.start()
 	w.ask(toThing("a", "create", ""))
 	first := string(w.stored("a").Value())
@@ -100,15 +104,18 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	revision := w.broken("a")
 	require.Equal(t, machines.CodeParked, w.ask(toThing("a", "add", `{"n":1}`)).Refusal.Code)
 	stops := n.count("restarted")
-	wide := strings.Replace(first, `"sum":0`, fmt.Sprintf(`"sum":0,"text":"%s"`, strings.Repeat("<", 200<<10)), 1)
+	wide := func(n int) string {
+		return strings.Replace(first, `"sum":0`, fmt.Sprintf(`"sum":0,"text":"%s"`, strings.Repeat("<", n)), 1)
+	}
 	for what, value := range map[string]string{
-		"no state":                      strings.Replace(first, `"state":"open",`, "", 1),
-		"a version that wraps":          strings.Replace(first, `"version":1,`, `"version":18446744073709551615,`, 1),
-		"a version without a successor": strings.Replace(first, `"version":1,`, `"version":9007199254740990,`, 1),
-		"a generation that wraps":       strings.Replace(first, `"generation":0,`, `"generation":18446744073709551615,`, 1),
-		"more than a stream takes":      wide,
-		"an event of no name":           with(first, `"outbox":[{"kind":"event","name":"x y","version":9}]`),
-		"a timer of no name":            with(first, `"timers":{"a..b":{"at":"2036-01-02T03:04:05Z","armed":1}}`),
+		"no state":                             strings.Replace(first, `"state":"open",`, "", 1),
+		"a version that wraps":                 strings.Replace(first, `"version":1,`, `"version":18446744073709551615,`, 1),
+		"a version without a successor":        strings.Replace(first, `"version":1,`, `"version":9007199254740990,`, 1),
+		"a generation that wraps":              strings.Replace(first, `"generation":0,`, `"generation":18446744073709551615,`, 1),
+		"more than a stream takes":             wide(200 << 10),
+		"more with the task that it waits for": with(wide(120<<10), `"effects":{"work":{"id":"x","try":1,"since":"2026-01-02T03:04:05Z"}}`),
+		"an event of no name":                  with(first, `"outbox":[{"kind":"event","name":"x y","version":9}]`),
+		"a timer of no name":                   with(first, `"timers":{"a..b":{"at":"2036-01-02T03:04:05Z","armed":1}}`),
 	} {
 		require.NotEqual(t, first, value, what)
 		a := w.ask(repairOf("a", revision, value))
@@ -122,7 +129,10 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	require.Equal(t, machines.CodeKeyReused, a.Refusal.Code, "the key is that of another command")
 	require.Equal(t, revision, w.stored("a").Revision())
 	require.Equal(t, stops, n.count("restarted"))
+	const replaced = "the value of a parked entity was replaced"
+	require.Zero(t, told.count(replaced))
 	require.Equal(t, machines.Applied, w.ask(repairOf("a", revision, second)).Outcome)
+	require.Equal(t, 1, told.count(replaced))
 	a = w.ask(add)
 	require.True(t, a.Replayed, "its answer is still there")
 	require.Equal(t, 1, w.sum("a"))
@@ -130,6 +140,24 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 
 // with is a value with one more member, in the place of one of the same name.
 func with(value, member string) string { return strings.TrimSuffix(value, "}") + "," + member + "}" }
+
+// lines are those of a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
 
 // A value that somebody has written with names that are in no subject keeps its entity from everything, and nobody else.
 func TestAValueOfNamesThatAreNone(t *testing.T) {
