@@ -202,11 +202,21 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 	return nc, js, nil
 }
 
-// connect opens a connection that is closed after everything that was started later.
-func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
+// dial opens a connection that its caller closes.
+func (a *app) dial(name string) (*nats.Conn, jetstream.JetStream, error) {
 	nc, err := streams.Connect(streams.ConnectOptions{
 		Server: a.server, Dial: natsContext(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := streams.JetStream(nc)
+	return nc, js, err
+}
+
+// connect opens a connection that is closed after everything that was started later.
+func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
+	nc, js, err := a.dial(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -216,8 +226,7 @@ func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 		}
 	})
 	a.onStop(func(context.Context) error { nc.Close(); return nil })
-	js, err := streams.JetStream(nc)
-	return nc, js, err
+	return nc, js, nil
 }
 
 // writers are an appender and the way in for commands on one connection.
@@ -307,7 +316,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
 		Outbox:      a.outbox,
-		Backup:      a.backup(nc, js),
+		Backup:      a.backup,
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.tokens(), Users: a.users(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,

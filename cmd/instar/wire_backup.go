@@ -18,17 +18,19 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// backup is how the API copies everything that is stored.
-func (a *app) backup(nc *nats.Conn, js jetstream.JetStream) func(context.Context, io.Writer) error {
-	return func(ctx context.Context, w io.Writer) error {
-		store := a.store(nc, js)
-		var err error
-		if store.Others, err = a.others(ctx, js); err != nil {
-			return err
-		}
-		_, err = store.Write(ctx, w)
+// backup copies everything that is stored, over a connection of its own: what it reads would be before the answers to commands on theirs.
+func (a *app) backup(ctx context.Context, w io.Writer) error {
+	nc, js, err := a.dial("backup")
+	if err != nil {
 		return err
 	}
+	defer nc.Close()
+	store := a.store(nc, js)
+	if store.Others, err = a.others(ctx, js); err != nil {
+		return err
+	}
+	_, err = store.Write(ctx, w)
+	return err
 }
 
 func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
@@ -69,7 +71,11 @@ func (a *app) restoreFrom(ctx context.Context, from io.Reader) (backup.Restored,
 		return backup.Restored{}, err
 	}
 	store := a.store(nc, js)
-	if store.Appender, _, err = a.writers(nc, a.plan.Names); err != nil {
+	writes, _, err := a.connect("restore") // beside the one that reads
+	if err != nil {
+		return backup.Restored{}, err
+	}
+	if store.Appender, _, err = a.writers(writes, a.plan.Names); err != nil {
 		return backup.Restored{}, err
 	}
 	if store.Shared {

@@ -92,6 +92,11 @@ func TestPartsOfASnapshot(t *testing.T) {
 
 // installed is an empty server for a restore of services, with a stream of somebody else.
 func installed(t *testing.T) *Store {
+	s, _ := installedAt(t)
+	return s
+}
+
+func installedAt(t *testing.T) (*Store, *streams.Server) {
 	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
@@ -108,7 +113,7 @@ func installed(t *testing.T) *Store {
 	return &Store{
 		NC: nc, JS: js, Plan: streams.Plan{States: []string{service.Machine.Plural}}, Machines: []*machines.Machine{service.Machine}, Appender: a, Shared: true, Log: slog.New(slog.DiscardHandler),
 		Await: func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
-	}
+	}, srv
 }
 
 // file is a backup of these lines.

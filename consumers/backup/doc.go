@@ -19,11 +19,17 @@
 //
 // So everything that was answered before the backup began is in it. Schedules of timers and tasks are not: both stand in the values, and are made again.
 //
+// Durable consumers of others go on behind what they had done; those of buckets begin anew, because a restore writes all values anew.
+//
 // # Why ids are fresh after a restore
 //
-// Others have seen what came after the backup. So the streams of a restore begin at a sequence, and versions go on from a number, that
-// were not reached since: 100,000 per second that has passed, and an hour of them for clocks that differ. Revisions, sequences, fences and ids of
-// events, which are made of versions, are above all that were given out.
+// Others have seen what came after the backup. So the streams of a restore begin at a sequence, and versions go on from a number, that nobody can have seen:
+// 100,000 for each second since the beginning of 2026, and an hour of them for clocks that differ. An installation that was never restored is below that, because it began at 1, after
+// that day, and takes fewer messages. One that was restored is, too: it began at that number of then, and has taken fewer since. So of two restores the later one is above
+// all that the other one, and whoever ran on it, has given out, whichever backups they are of and however soon the second follows, as long as the clocks of the two do not differ by more than
+// the time between them. Where a backup shows that a clock goes wrong (it is of the future, or has a number above that of its time), numbers are also above those
+// of the backup, by 100,000 for each second since and the hour. Revisions, sequences, fences and ids of events, which are made of versions, follow from
+// these.
 package backup
 
 import (

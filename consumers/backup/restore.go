@@ -17,12 +17,6 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// What can have been given out since a backup, at most. No stream of one installation takes as many messages.
-const (
-	perSecond = 100_000
-	skew      = time.Hour // of the clocks of the two machines
-)
-
 // Restored tells what a restore has made.
 type Restored struct {
 	Head     Head
@@ -48,7 +42,7 @@ func (s *Store) Restore(ctx context.Context, from io.Reader) (Restored, error) {
 		return Restored{}, err
 	}
 	defer in.close()
-	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*streams.Chain{}, ends: map[string]uint64{}, now: time.Now().UTC()}
+	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*streams.Chain{}, ends: map[string]uint64{}, now: time.Now().UTC(), told: time.Now()}
 	if err := r.all(ctx); err != nil {
 		return r.done, fmt.Errorf("backup: cannot restore: %w", err)
 	}
@@ -61,9 +55,9 @@ type restorer struct {
 	now  time.Time
 	done Restored
 
-	first  uint64 // sequence of each stream that is made
-	margin uint64 // of versions
-	above  uint64
+	first uint64 // sequence of each stream that is made
+	fresh fresh
+	above uint64
 
 	known map[string]*entity // by machine and key
 	marks map[string][]mark  // of commands that wait, by machine and key
@@ -76,7 +70,8 @@ type restorer struct {
 	ends      map[string]uint64 // sequence of the last event, by what matches those of its entity
 	messages  int
 	size      int
-	top       uint64 // the highest sequence that was stored in the section under way
+	told      time.Time // of how far it is
+	top       uint64    // the highest sequence that was stored in the section under way
 }
 
 // entity is what the restore has to know of one.
@@ -106,8 +101,8 @@ func (r *restorer) all(ctx context.Context) error {
 	if err := r.fits(h); err != nil {
 		return err
 	}
-	r.margin = uint64(perSecond*max(r.now.Sub(h.At), 0).Seconds()) + uint64(perSecond*skew.Seconds())
-	r.first = h.Last + r.margin + 1
+	r.fresh = fresh{h.At, r.now}
+	r.first = r.fresh.above(h.Last) + 1
 	if r.first > 1<<53 {
 		return fmt.Errorf("the backup is of %s, and its sequences would be above 2^53: does the clock go right?", h.At.Format(time.RFC3339))
 	}
@@ -207,7 +202,12 @@ func (r *restorer) section(ctx context.Context, s *Section) error {
 	}
 	r.top = r.first - 1
 	for _, c := range s.Consumers {
-		r.consumers = append(r.consumers, &resumed{Consumer: c, stream: s.Stream})
+		more := &resumed{Consumer: c, stream: s.Stream}
+		if s.Kind != KindMessages { // all values are new ones
+			more.from = r.first
+			r.s.Log.Warn("a durable consumer of a bucket begins anew, at the first value", "stream", s.Stream, "consumer", c.Config.Durable)
+		}
+		r.consumers = append(r.consumers, more)
 	}
 	return nil
 }
@@ -248,27 +248,26 @@ func (r *restorer) added(ctx context.Context, m *nats.Msg) error {
 }
 
 func (r *restorer) flush(ctx context.Context) error {
-	for i, result := range r.s.Appender.Append(ctx, r.batch) {
-		if result.Err != nil {
-			return fmt.Errorf("cannot store %s: %w", r.batch[i].Msg.Subject, result.Err)
-		}
+	results, err := r.write(ctx)
+	if err != nil {
+		return err
+	}
+	for i, result := range results {
 		r.top = max(r.top, result.Seq)
 		if r.stored[i] != nil {
 			r.stored[i](result.Seq)
 		}
 	}
-	if len(r.chains) > 0 {
-		r.s.Appender.AppendChains(ctx, r.s.Plan.Names.Stream(streams.EventStream), r.chains)
+	if err := r.link(ctx); err != nil {
+		return err
 	}
 	for _, c := range r.chains {
-		if c.Err != nil {
-			return fmt.Errorf("cannot store %s: %w", c.Msgs[c.Done].Subject, c.Err)
-		}
 		r.ends[c.Filter] = c.Last
 		r.top = max(r.top, c.Last)
 	}
 	r.batch, r.stored, r.chains, r.messages, r.size = r.batch[:0], r.stored[:0], r.chains[:0], 0, 0
 	clear(r.open)
+	r.tell()
 	return nil
 }
 
@@ -331,7 +330,7 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 	r.known[id] = &entity{version: e.Version}
 	in := machines.Input{Command: machines.CommandReconcile, Time: r.now, Actor: "restore", Reason: "restored from the backup of " + r.in.head.At.Format(time.RFC3339)}
 	data := map[string]any{"problem": consumers.ProblemRestored, "version": e.Version, "backup": r.in.head.At}
-	next, event, err := of.Reconciled(e, e.Version+r.margin, in, data)
+	next, event, err := of.Reconciled(e, r.fresh.above(e.Version), in, data)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type Store struct {
 	// these where the account may be shared, and any where it is not.
 	Others []string
 	Shared bool
+
+	every time.Duration // until a restore says how far it is; 0 is 10 s
 }
 
 // Write copies everything to w. It takes nothing from anybody: consumers, commands and timers go on.
@@ -142,7 +144,7 @@ func (w *writer) message(m *Message) error {
 // replaced before it was read is behind all that there was at the start.
 func (w *writer) messages(ctx context.Context, s Section) error {
 	info, err := w.info(ctx, s.Stream)
-	if err == nil && s.Kind == KindMessages {
+	if err == nil {
 		s.Consumers, err = w.consumers(ctx, s.Stream)
 	}
 	if err != nil {
@@ -169,6 +171,10 @@ func (w *writer) messages(ctx context.Context, s Section) error {
 const (
 	lookAfter = 2 * time.Second // without a message: is there one?
 	silence   = time.Minute     // for this long is a failure
+
+	// What is asked for at a time. The server sends it as fast as it reads it, and closes a connection for which more than 64 MB wait.
+	aheadMessages = 1000
+	aheadBytes    = 4 << 20 // several messages of the largest size
 )
 
 // each hands over the messages of a stream in order, until there are no more or the function says so.
@@ -185,18 +191,20 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 	if info.NumPending == 0 {
 		return nil
 	}
-	it, err := cons.Messages(jetstream.PullMaxMessages(1000))
+	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(aheadMessages, aheadBytes))
 	if err != nil {
 		return failed(err)
 	}
 	defer it.Stop()
+	seen := uint64(0)
 	for quiet := time.Duration(0); ; {
 		wait, cancel := context.WithTimeout(ctx, lookAfter)
 		m, err := it.Next(jetstream.NextContext(wait))
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && quiet < silence {
 			quiet += lookAfter
-			if info, err := cons.Info(ctx); err == nil && info.NumPending == 0 { // the last ones were removed before they came
+			info, err := cons.Info(ctx)
+			if err == nil && info.NumPending == 0 && info.Delivered.Stream <= seen { // the last ones were removed before they came, and none is lost on its way
 				return nil
 			}
 			continue
@@ -209,6 +217,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 		if err != nil {
 			return failed(err)
 		}
+		seen = meta.Sequence.Stream
 		more, err := take(m, meta)
 		if err != nil {
 			return err

@@ -1,0 +1,118 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// write stores the messages of the batch. What a lost connection leaves open is sent again: values replace themselves, and of all else the stream
+// knows the id.
+func (r *restorer) write(ctx context.Context) ([]streams.Result, error) {
+	results := r.s.Appender.Append(ctx, r.batch)
+	for began := time.Now(); ; {
+		var open []int
+		var again []streams.Write
+		for i, result := range results {
+			if result.Err == nil {
+				continue
+			}
+			if !lost(result.Err) || time.Since(began) > silence {
+				return nil, fmt.Errorf("cannot store %s: %w", r.batch[i].Msg.Subject, result.Err)
+			}
+			open, again = append(open, i), append(again, r.batch[i])
+		}
+		if len(open) == 0 {
+			return results, nil
+		}
+		if err := pause(ctx); err != nil {
+			return nil, err
+		}
+		for n, result := range r.s.Appender.Append(ctx, again) {
+			results[open[n]] = result
+		}
+	}
+}
+
+// link stores the events. Where the stream says that an entity's last event is another one than thought, it is looked up: its bound, or the end of its life, has
+// removed the one before, or a connection was lost with the answer.
+func (r *restorer) link(ctx context.Context) error {
+	for began, left := time.Now(), r.chains; len(left) > 0; {
+		r.s.Appender.AppendChains(ctx, r.s.Plan.Names.Stream(streams.EventStream), left)
+		var again []*streams.Chain
+		for _, c := range left {
+			if c.Err == nil {
+				continue
+			}
+			gone := lost(c.Err)
+			if !gone && !errors.Is(c.Err, streams.ErrConflict) || time.Since(began) > silence {
+				return fmt.Errorf("cannot store %s: %w", c.Msgs[c.Done].Subject, c.Err)
+			}
+			if gone {
+				if err := pause(ctx); err != nil {
+					return err
+				}
+			}
+			if err := r.realign(ctx, c); err != nil {
+				return err
+			}
+			again = append(again, c)
+		}
+		left = again
+	}
+	return nil
+}
+
+// realign finds out where a chain stands: behind one of its own messages, or behind what the stream still has.
+func (r *restorer) realign(ctx context.Context, c *streams.Chain) error {
+	stream := r.s.Plan.Names.Stream(streams.EventStream)
+	events, err := r.s.JS.Stream(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
+	}
+	c.Err, c.Last = nil, 0
+	m, err := events.GetLastMsgForSubject(ctx, c.Filter)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot find the last event of %s: %w", c.Filter, err)
+	}
+	c.Last = m.Sequence
+	id := streams.Header(m.Header, streams.HeaderID)
+	c.Done += 1 + slices.IndexFunc(c.Msgs[c.Done:], func(own *nats.Msg) bool { return id != "" && streams.Header(own.Header, streams.HeaderID) == id })
+	return nil
+}
+
+// lost reports whether a message may come through another time: no stream has refused it, so the connection was not there, or took the answer with it.
+func lost(err error) bool {
+	var refused *streams.RefusedError
+	return !errors.As(err, &refused) && !streams.Permanent(err) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, streams.ErrClosed)
+}
+
+// pause is as long as a connection takes to be back.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+// tell says every now and then how far the restore is.
+func (r *restorer) tell() {
+	if time.Since(r.told) < cmp.Or(r.s.every, 10*time.Second) {
+		return
+	}
+	r.told = time.Now()
+	r.s.Log.Info("restoring", "entities", r.done.Entities, "events", r.done.Events, "tasks", r.done.Tasks, "timers", r.done.Timers, "for", r.told.Sub(r.now).Round(time.Second))
+}
