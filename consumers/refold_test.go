@@ -132,3 +132,65 @@ func TestAnUnreadableValueDoesNotStopItsView(t *testing.T) {
 	require.Equal(t, 1, n.count("skipped view-tale-newest"))
 	require.Equal(t, maxFailures-1, n.count("restarted view-tale-newest"))
 }
+
+// The oldest events go while a view is behind: it says so, whether it is folding or not, and not of those that it has.
+func TestEventsThatGoBeforeAViewHasThemAreTold(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, taleMachine)
+	f := &folder{v: &Views{Deps: w.Deps.withDefaults(), Batch: 1}, m: taleMachine, view: taleMachine.Views[0], name: viewName(taleMachine, taleMachine.Views[0]), failures: map[string]int{}}
+	events, err := w.JS.Stream(w.ctx, streams.EventStream)
+	require.NoError(t, err)
+	config := events.CachedInfo().Config
+	config.FirstSeq = 1000 // as one that was restored
+	require.NoError(t, w.JS.DeleteStream(w.ctx, streams.EventStream))
+	_, err = w.JS.CreateStream(w.ctx, config)
+	require.NoError(t, err)
+	said := 0
+	tell := func(count int) {
+		for range count {
+			said++
+			w.told("a", fmt.Sprint(said))
+		}
+	}
+	other := func() {
+		said++
+		w.publish(&nats.Msg{Subject: "instar.evt.thing.default.a.thing.made", Data: []byte("{}")})
+	}
+	goes := func(upTo int) { // as when it is full
+		config.MaxMsgs = int64(said - upTo)
+		_, err := w.JS.UpdateStream(w.ctx, config)
+		require.NoError(t, err)
+		config.MaxMsgs = -1
+		_, err = w.JS.UpdateStream(w.ctx, config)
+		require.NoError(t, err)
+	}
+	tell(4)
+	other()
+	tell(1)
+	cons, err := f.open(w.ctx)
+	require.NoError(t, err)
+	folds := func(word string, told int) {
+		t.Helper()
+		require.NoError(t, f.batch(w.ctx, cons))
+		words := w.words("a")
+		require.Equal(t, word, words[len(words)-1])
+		require.Equal(t, told, n.count("skipped "+f.name))
+	}
+	folds("1", 0)
+	goes(2)
+	folds("3", 1)
+	folds("4", 1)
+	cons, err = f.open(w.ctx)
+	require.NoError(t, err)
+	folds("6", 1)
+	other()
+	tell(1)
+	goes(7)
+	folds("8", 1)
+	tell(2)
+	goes(9)
+	w.eventually("the consumer has heard of it", func() bool { info, err := cons.Info(w.ctx); return err == nil && info.NumPending == 1 })
+	cons, err = f.open(w.ctx)
+	require.NoError(t, err)
+	folds("10", 2)
+}

@@ -48,32 +48,60 @@ type folder struct {
 	name   string
 	bucket *kv.Bucket[machines.Folded]
 	last   uint64 // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+	floor  uint64 // sequence up to which the view has all that it is to have
+	behind bool   // there was more then
 
 	failures map[string]int // times that the value of a key could not be read, one after the other
 }
 
 func (f *folder) serve(ctx context.Context) error {
-	var err error
-	if f.bucket, err = kv.Open(ctx, f.v.JS, f.v.Names.Bucket(f.m.BucketOf(f.view)), kv.JSON[machines.Folded]()); err != nil {
+	cons, err := f.open(ctx)
+	if err != nil {
 		return err
 	}
-	stream := f.v.Names.Stream(streams.EventStream)
-	cons, err := f.v.JS.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		Durable: f.name, Description: f.view.Doc, FilterSubjects: f.subjects(),
-		AckPolicy: jetstream.AckAllPolicy, AckWait: time.Minute, MaxAckPending: 4 * f.v.Batch, MaxDeliver: -1,
-	})
-	if err != nil {
-		return fmt.Errorf("cannot open consumer %s: %w", f.name, err)
-	}
-	// What was taken and not folded comes first: a later event would let the view take it for folded.
-	if _, err := f.v.JS.ResetConsumer(ctx, stream, f.name); err != nil {
-		return fmt.Errorf("cannot reset consumer %s: %w", f.name, err)
-	}
-	f.last = 0
 	for ctx.Err() == nil {
 		if err := f.batch(ctx, cons); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (f *folder) open(ctx context.Context) (cons jetstream.Consumer, err error) {
+	if f.bucket, err = kv.Open(ctx, f.v.JS, f.v.Names.Bucket(f.m.BucketOf(f.view)), kv.JSON[machines.Folded]()); err != nil {
+		return nil, err
+	}
+	stream := f.v.Names.Stream(streams.EventStream)
+	cons, err = f.v.JS.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: f.name, Description: f.view.Doc, FilterSubjects: f.subjects(),
+		AckPolicy: jetstream.AckAllPolicy, AckWait: time.Minute, MaxAckPending: 4 * f.v.Batch, MaxDeliver: -1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open consumer %s: %w", f.name, err)
+	}
+	// What was taken and not folded comes first: a later event would let the view take it for folded.
+	if _, err := f.v.JS.ResetConsumer(ctx, stream, f.name); err != nil {
+		return nil, fmt.Errorf("cannot reset consumer %s: %w", f.name, err)
+	}
+	info := cons.CachedInfo()
+	f.last, f.floor, f.behind = 0, info.AckFloor.Stream, info.NumPending > 0 || info.NumAckPending > 0
+	return cons, nil
+}
+
+// overtaken tells of events that went before the view had them, as the oldest do when EVENTS is full: the server passes over them in silence. Nothing
+// brings them back. A view that was behind when it was opened may have wanted none of those that went since.
+func (f *folder) overtaken(ctx context.Context, next jetstream.Msg) error {
+	meta, err := next.Metadata()
+	if err != nil || !f.behind || meta.Sequence.Stream <= f.floor+1 {
+		return err
+	}
+	s, err := streams.Led(ctx, f.v.JS, f.v.Names.Stream(streams.EventStream))
+	if err != nil {
+		return fmt.Errorf("cannot ask for the oldest event: %w", err)
+	}
+	if oldest := s.CachedInfo().State.FirstSeq; oldest > f.floor+1 {
+		f.v.Meter.Skipped(f.name)
+		f.v.Log.Error("events went before a view had them, which may lack them for good: EVENTS has no room for as many as it is behind", "view", f.name, "had", f.floor, "oldest", oldest)
 	}
 	return nil
 }
@@ -100,6 +128,9 @@ func (f *folder) batch(ctx context.Context, cons jetstream.Consumer) error {
 	}
 	if err != nil {
 		return fmt.Errorf("cannot take events: %w", err)
+	}
+	if err := f.overtaken(ctx, first); err != nil {
+		return err
 	}
 	msgs := []jetstream.Msg{first}
 	if f.v.Batch > 1 {
@@ -154,7 +185,7 @@ func (f *folder) take(m jetstream.Msg) (key string, ev happened, err error) {
 	if meta.Sequence.Consumer != f.last+1 {
 		return "", ev, fmt.Errorf("delivery %d follows %d: another process takes the events of the view", meta.Sequence.Consumer, f.last)
 	}
-	f.last = meta.Sequence.Consumer
+	f.last, f.floor, f.behind = meta.Sequence.Consumer, meta.Sequence.Stream, meta.NumPending > 0
 	ev = happened{msg: m, seq: meta.Sequence.Stream, at: meta.Timestamp}
 	addr, err := f.v.Names.ParseEvent(m.Subject(), f.m.Parent != "")
 	if err != nil {
