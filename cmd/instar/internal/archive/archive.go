@@ -102,11 +102,8 @@ func (n naming) give(from, to string) error {
 		}
 		return err
 	}
-	if errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err := n.rename(from, to); err == nil || errors.Is(err, fs.ErrExist) {
-		return err
+	if n.rename(from, to) == nil {
+		return nil
 	}
 	if _, err := os.Lstat(to); err == nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}

@@ -175,6 +175,12 @@ func TestFilesWithoutHardLinks(t *testing.T) {
 			require.Equal(t, []string{to, later}, left)
 		})
 	}
+	moved := filepath.Join(t.TempDir(), "a")
+	require.NoError(t, keepFile(moved, naming{no, func(from, to string) error { return os.Rename(from, to+".moved") }}, text("x")))
+	require.FileExists(t, moved+".moved", "there is no look where the rename itself replaces nothing")
+	if err := renameExclusive(moved+".moved", moved+".moved"); !errors.Is(err, errors.ErrUnsupported) {
+		require.ErrorIs(t, err, fs.ErrExist)
+	}
 	var out bytes.Buffer
 	at, err := Keep(t.Context(), "-", "name", &out, text("x"))
 	require.NoError(t, err)
