@@ -29,6 +29,13 @@ func (s *Server) TakeBatches() func() {
 	}
 }
 
+// TakeTurns stands in the line for so many turns of a tenth of a second each.
+func (s *Server) TakeTurns(client string, n int) {
+	for range n {
+		_ = s.limits.commands.Begin(client, func(end func()) { time.AfterFunc(100*time.Millisecond, end) }) // no bound of a test
+	}
+}
+
 // TakeCommands takes all the places of commands that a client may have, until it is undone.
 func (s *Server) TakeCommands(client string) func() {
 	var all []func()

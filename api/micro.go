@@ -88,14 +88,16 @@ func (s *Server) later(r micro.Request, wait func() *Problem, then func(micro.Re
 		return
 	}
 	then = s.guarded(then)
-	s.asked.Go(func() {
+	s.asked.Begin()
+	go func() {
+		defer s.asked.End()
 		defer leave()
 		if p := wait(); p != nil {
 			s.deny(r, p)
 			return
 		}
 		then(r)
-	})
+	}()
 }
 
 // guarded answers for a handler that panicked.

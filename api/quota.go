@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -13,12 +15,12 @@ import (
 )
 
 // room refuses a command that begins a life in a namespace that has as many entities as it may. One that was sent before under the same key
-// begins none: the engine answers it as then.
-func (s *Server) room(ctx context.Context, cmd streams.Command) *Problem {
+// begins none: the engine answers it as then. What is about to begin is counted from now on, also by those that come at the same moment.
+func (s *Server) room(ctx context.Context, cmd streams.Command, begins bool) *Problem {
 	if s.limits.entities == nil {
 		return nil
 	}
-	p := s.full(cmd)
+	p := s.full(cmd, begins)
 	if p == nil {
 		return nil
 	}
@@ -37,9 +39,9 @@ func (s *Server) room(ctx context.Context, cmd streams.Command) *Problem {
 	return p
 }
 
-// full says that a command would begin a life for which there may be no room. Entities are counted in the indexes of this process: what was
-// begun a moment ago, here or on another node, is not among them yet.
-func (s *Server) full(cmd streams.Command) *Problem {
+// full says that a command would begin a life for which there may be no room. Entities are counted in the indexes of this process, and what it
+// has begun a moment ago beside them: what another node has begun is not among them yet.
+func (s *Server) full(cmd streams.Command, begins bool) *Problem {
 	m := s.machineNamed(cmd.Machine)
 	if c, _ := m.Input(cmd.Name); !c.Birth || !ends(m) {
 		return nil
@@ -49,18 +51,79 @@ func (s *Server) full(cmd streams.Command) *Problem {
 			return unavailable("what there is in the namespace is still being counted; the command was not stored")
 		}
 	}
-	if it, there := s.o.Indexes[m.Name].Get(cmd.Key); there && lives(m, it.State) {
+	if s.living(birth{m.Name, cmd.Key}) {
 		return nil // it begins none
 	}
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
-	living := 0
+	s.births.mu.Lock()
+	defer s.births.mu.Unlock()
+	living := s.births.unseen(namespace, birth{m.Name, cmd.Key}, s.living) // before those that are seen are counted: none between
 	for _, one := range s.o.Machines {
 		living += livingOf(one, s.o.Indexes[one.Name].Counts(namespace))
 	}
 	if s.limits.entities.Allows(living) {
+		if begins {
+			s.births.begin(namespace, birth{m.Name, cmd.Key}, s.o.AnswerWithin)
+		}
 		return nil
 	}
 	return problem(codeQuota, fmt.Sprintf("the namespace %s has %d entities that live, and may have %d (limits.entitiesPerNamespace); the command was not stored", namespace, living, s.limits.entities.Bound()))
+}
+
+// birth is an entity that is about to begin a life.
+type birth struct{ machine, key string }
+
+// living reports whether the index knows that it has.
+func (s *Server) living(b birth) bool {
+	it, there := s.o.Indexes[b.machine].Get(b.key)
+	return there && lives(s.machineNamed(b.machine), it.State)
+}
+
+// births are those that this process has let through, and that its indexes may not have yet.
+type births struct {
+	mu sync.Mutex
+	of map[string]map[birth]time.Time // by namespace, until when they are counted
+}
+
+// seenWithin is how long after the answer of the engine an index may take.
+const seenWithin = 2 * time.Second
+
+// unseen is how many of a namespace are neither living nor the one that is asked about.
+func (b *births) unseen(namespace string, but birth, living func(birth) bool) (n int) {
+	now := time.Now()
+	for one, until := range b.of[namespace] {
+		switch {
+		case now.After(until) || living(one):
+			delete(b.of[namespace], one)
+		case one != but:
+			n++
+		}
+	}
+	if len(b.of[namespace]) == 0 {
+		delete(b.of, namespace)
+	}
+	return n
+}
+
+func (b *births) begin(namespace string, one birth, within time.Duration) {
+	if b.of[namespace] == nil {
+		if b.of == nil {
+			b.of = map[string]map[birth]time.Time{}
+		}
+		b.of[namespace] = map[birth]time.Time{}
+	}
+	b.of[namespace][one] = time.Now().Add(within)
+}
+
+// decided is called when the engine has answered, or will not in time: what was not born is counted for a moment more.
+func (b *births) decided(cmd streams.Command) {
+	namespace, _, _ := strings.Cut(cmd.Key, ".")
+	one := birth{cmd.Machine, cmd.Key}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.of[namespace][one]; ok {
+		b.of[namespace][one] = time.Now().Add(seenWithin)
+	}
 }
 
 // sentBefore reports whether a command of the same id waits to be decided, or was answered.

@@ -38,7 +38,7 @@ func (q *request) rehearse(m *machines.Machine, cmd streams.Command) error {
 	if expected, ok := streams.ParseExpected(cmd.Expect); ok && !expected.Holds(stored.Revision) {
 		return problem(machines.CodePrecondition, "the entity is at another revision than that of If-Match").with("ETag", etag(stored.Revision))
 	}
-	if p := q.room(q.ctx(), cmd); p != nil {
+	if p := q.room(q.ctx(), cmd, false); p != nil {
 		return p
 	}
 	next, out, err := m.Step(e, machines.Input{Command: cmd.Name, ID: cmd.ID, Time: time.Now().UTC(), Actor: cmd.Actor, Reason: cmd.Reason, Body: cmd.Body})

@@ -58,7 +58,9 @@ type Server struct {
 
 	mu    sync.Mutex
 	micro micro.Service
-	asked sync.WaitGroup // over NATS, what waits
+	asked limits.Jobs // over NATS, what waits
+
+	births births
 }
 
 // New checks the options and builds every operation. It fails when a bucket is missing, when an operation declares no
@@ -273,24 +275,22 @@ func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 // Registry is where the process registers what else it measures; /metrics shows it.
 func (s *Server) Registry() *prometheus.Registry { return s.o.Registry }
 
-// Close ends the watches with a last event, and the micro service. Other requests are not touched: they are answered, and their commands wait
-// for no turns any more.
+// Close ends the micro service, so that other nodes take what comes, and the watches with a last event. Other requests are not touched: they are
+// answered, and their commands wait for no turns any more.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	s.close() // under the lock, so that no watch begins behind the wait
-	s.mu.Unlock()
-	s.watches.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var err error
 	if s.micro != nil {
 		err = s.micro.Stop()
 		s.micro = nil
 	}
-	s.limits.queue.Wait()
+	s.close() // under the lock, so that no watch begins behind the wait
+	s.mu.Unlock()
 	s.limits.commands.Release()
+	s.limits.queue.Wait()
 	s.limits.commands.Wait()
 	s.asked.Wait()
+	s.watches.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("api: cannot stop the micro service: %w", err)
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,14 +15,23 @@ import (
 
 // askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [streams.Commands.AskMsg]
 // does. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
-// can tell them apart any more: in the stream, and in the partitions of the engine.
+// can tell them apart any more: in the stream, and in the partitions of the engine. So it lasts no shorter where the client hangs up.
 func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Command) (*nats.Msg, error) {
 	leave, err := s.turn(ctx, client, cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return s.o.Commands.AskMsg(ctx, cmd, nil)
+	until, _ := ctx.Deadline() // who asks has one
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	return s.askEngine(ctx, cmd, nil)
+}
+
+// askEngine stores a command for which there is room, and waits for the answer.
+func (s *Server) askEngine(ctx context.Context, cmd streams.Command, told func(streams.Result)) (*nats.Msg, error) {
+	defer s.births.decided(cmd)
+	return s.o.Commands.AskMsg(ctx, cmd, told)
 }
 
 // asking waits for the answer of the engine to one command, as [streams.Commands.AskMsg] does.
@@ -45,9 +55,9 @@ func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Comm
 				stored <- streams.Result{Err: unexpected()}
 			}
 		}()
-		ctx, cancel := s.answering()
+		ctx, cancel := s.answering(s.o.AnswerWithin)
 		defer cancel()
-		m, err := s.o.Commands.AskMsg(ctx, cmd, func(r streams.Result) { stored <- r })
+		m, err := s.askEngine(ctx, cmd, func(r streams.Result) { stored <- r })
 		if err != nil {
 			stored <- streams.Result{Err: err} // the first one counts
 			return
@@ -74,20 +84,29 @@ func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Comm
 // turn waits for the client's turn. Only then it is asked whether there is room for what the command begins: of those that waited others
 // were first.
 func (s *Server) turn(ctx context.Context, client string, cmd streams.Command) (leave func(), err error) {
-	if leave, err = s.limits.commands.Take(ctx, client); err != nil {
+	waiting, cancel := context.WithTimeout(ctx, s.o.AnswerWithin)
+	defer cancel()
+	end, err := s.limits.commands.Take(waiting, client)
+	if err != nil {
 		return nil, noTurn(err)
 	}
-	if p := s.room(ctx, cmd); p != nil {
-		leave()
+	begins := false
+	defer func() {
+		if !begins { // also after a panic
+			end()
+		}
+	}()
+	if p := s.room(ctx, cmd, true); p != nil {
 		return nil, p
 	}
-	return leave, nil
+	begins = true
+	return end, nil
 }
 
 // noTurn says why a command had none: for certain, it was not stored.
 func noTurn(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return unavailable("the turn of this client did not come in time; the command was not stored")
+		return turnTooLate()
 	}
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -95,12 +114,16 @@ func noTurn(err error) error {
 	return tooMany(err, time.Second)
 }
 
+func turnTooLate() *Problem {
+	return unavailable("the turn of this client did not come in time; the command was not stored")
+}
+
 // lastAnswers is how long a server that is being closed waits for the answers to commands that no request over HTTP waits for.
 const lastAnswers = time.Second
 
 // answering is how long such an answer is waited for.
-func (s *Server) answering() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.AnswerWithin)
+func (s *Server) answering(within time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(lastAnswers, cancel) })
 	return ctx, func() {
 		stop()
@@ -108,20 +131,28 @@ func (s *Server) answering() (context.Context, context.CancelFunc) {
 	}
 }
 
-// microAsk passes on what the engine answers to a command over NATS.
+// microAsk passes on what the engine answers to a command over NATS. One whose turn does not come within half the time of an answer is refused then, when its sender
+// may still listen, and is not begun any more: silence means that it is stored.
 func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) error {
+	arrived := time.Now()
+	var taken atomic.Bool
+	late := time.AfterFunc(s.o.AnswerWithin/2, func() {
+		if taken.CompareAndSwap(false, true) {
+			s.deny(r, turnTooLate())
+		}
+	})
 	ask := s.guarded(func(r micro.Request) {
 		if s.closing.Err() != nil {
 			s.deny(r, unavailable("this server stops; the command was not stored"))
 			return
 		}
-		ctx, cancel := s.answering()
+		ctx, cancel := s.answering(s.o.AnswerWithin - time.Since(arrived))
 		defer cancel()
-		if p := s.room(ctx, cmd); p != nil {
+		if p := s.room(ctx, cmd, true); p != nil {
 			s.deny(r, p)
 			return
 		}
-		m, err := s.o.Commands.AskMsg(ctx, cmd, nil)
+		m, err := s.askEngine(ctx, cmd, nil)
 		var accepted *streams.AcceptedError
 		switch {
 		case errors.As(err, &accepted): // silence, as of whoever is still at it
@@ -131,5 +162,13 @@ func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) e
 			s.reply(r, &nats.Msg{Header: m.Header, Data: m.Data})
 		}
 	})
-	return s.limits.commands.Do(client, func() { ask(r) })
+	err := s.limits.commands.Do(client, func() {
+		if late.Stop(); taken.CompareAndSwap(false, true) {
+			ask(r)
+		}
+	})
+	if err != nil {
+		late.Stop()
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -74,6 +75,53 @@ func TestAStormWaitsForItself(t *testing.T) {
 			}
 		})
 	}), int64(storm/10*6), "over NATS")
+}
+
+// A client that hangs up keeps its turns until the engine has answered: it comes no sooner to the next ones.
+func TestATurnOutlivesItsRequest(t *testing.T) {
+	const all = 40
+	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce, o.AnswerWithin = 4, time.Second })
+	b.ready("mine")
+	b.engine.hush(func(string) bool { return true })
+	before, begun := b.engine.count.Load(), time.Now()
+	for range all {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.web.URL+"/v1/gadgets/mine/touch", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+b.token)
+		if a, err := b.web.Client().Do(r); err == nil {
+			_ = a.Body.Close()
+		}
+		cancel()
+	}
+	passed := 1 + time.Since(begun)/(100*time.Millisecond) // a turn passes after that, and all took some 200 ms
+	require.LessOrEqual(t, b.engine.count.Load()-before, 4*int64(passed))
+}
+
+// A command over NATS whose turn does not come in time is refused while its sender still listens, and is not stored afterwards.
+func TestATurnThatDoesNotCome(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce, o.AnswerWithin = 1, time.Second })
+	require.NoError(t, b.server.Micro(t.Context()))
+	b.engine.hush(func(string) bool { return true })
+	const sent = 12 // a turn passes after 100 ms
+	answers, err := b.nc.SubscribeSync("_INBOX.late.*")
+	require.NoError(t, err)
+	before, begun := b.stored(), time.Now()
+	for i := range sent {
+		require.NoError(t, b.nc.PublishRequest(fmt.Sprintf("instar.api.cmd.gadget.default.n%d.create", i), fmt.Sprint("_INBOX.late.", i), []byte(`{"spec":{"name":"x"}}`)))
+	}
+	late := 0
+	for {
+		m, err := answers.NextMsg(time.Second)
+		if err != nil {
+			break
+		}
+		require.Contains(t, m.Header.Get(micro.ErrorHeader), "the turn of this client did not come in time; the command was not stored")
+		late++
+	}
+	require.GreaterOrEqual(t, late, sent/2)
+	require.EqualValues(t, sent-late, b.stored()-before)
+	require.Less(t, time.Since(begun), soon)
 }
 
 // A server that stops waits for no turn: what has had none is told so.
@@ -192,7 +240,6 @@ func TestABatchWaitsForAPlace(t *testing.T) {
 // expires when it is too late for its commands by then.
 func TestABatchKeepsItsPlaceInTheLine(t *testing.T) {
 	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce, o.AnswerWithin = 1, 200*time.Millisecond })
-	require.NoError(t, b.server.Micro(t.Context()))
 	const all = 3
 	for i := range all {
 		b.ready(fmt.Sprint("g", i))
@@ -203,14 +250,12 @@ func TestABatchKeepsItsPlaceInTheLine(t *testing.T) {
 		if command == "touch" {
 			touched.Add(1)
 		}
-		return command == "delete"
+		return false
 	})
 	lines := 0
 	line := func(more int) { // of clients that take turns of 100 ms with the batch
 		for range more {
-			for i := range 20 {
-				require.NoError(t, b.nc.PublishRequest("instar.api.cmd.gadget.default.g0.delete", fmt.Sprintf("_INBOX.%d.%d", lines, i), nil))
-			}
+			b.server.TakeTurns(fmt.Sprint("other ", lines), 20)
 			lines++
 		}
 		require.Eventually(t, func() bool { return b.server.CommandsHeld() > 15*lines }, soon, time.Millisecond)

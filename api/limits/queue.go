@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -13,28 +14,28 @@ type Queue struct {
 	turns Turns
 	now   func() time.Time
 
-	mu      sync.Mutex
-	free    bool // everything begins at once
-	held    int  // turns
-	waiting int
-	of      map[string]*line
-	next    []string // clients that may begin something, in turn
-	lately  [2]crowd // in this time of Turns.About, and in the one before
-	since   time.Time
-	work    sync.WaitGroup
+	mu    sync.Mutex
+	free  bool // everything begins at once
+	held  int  // turns
+	of    map[string]*line
+	next  []string  // clients that may begin something, in turn
+	since time.Time // of this time of Turns.About
+	share int       // what a client may have that asks for more; 0 is to be found out
+	jobs  Jobs
 }
 
 // Turns bound what is under way at once in a queue.
 type Turns struct {
 	All int // of all clients together; 0 is no bound, and no share
 
-	// About makes clients leave one another room: while a client is not alone, it has no more under way than all others together
-	// have and wait for now, or than the largest of them had within the last About to 2 About, but one turn at least. So one that
-	// comes with any number at most doubles what the others find before them. 0 is no such bound.
+	// About makes clients leave one another room: a client that asks for more than all those together who ask for less than it has no more
+	// under way than these ask for. What a client asks for is the most that it had under way and waiting within the last About to 2
+	// About. So each client that asks for much puts no more before those who ask for little than they have themselves, and clients that
+	// all ask for as much share all turns. 0 is no such bound.
 	About time.Duration
 
-	// Least is how many turns a client may have all the same: one that hardly does anything does not hold others up by much, and is not
-	// to slow them down by more.
+	// Least is how many turns a client may have all the same: one that hardly does anything is not held up by so few, and is not to slow
+	// others down by more.
 	Least int
 
 	// Hold is after how long a turn passes although what it was for is still under way: what hangs keeps nobody waiting. 0 is
@@ -47,37 +48,14 @@ type line struct {
 	held    int
 	waiting []func(end func())
 	listed  bool // in next
+	most    int  // that it had under way and waiting in this time of Turns.About
+	before  int  // and in the one before
 }
 
-// crowd is who had most under way and waiting, and who of the others.
-type crowd [2]struct {
-	client string
-	most   int
-}
+func (l *line) has() int { return l.held + len(l.waiting) }
 
-func (c *crowd) note(client string, n int) {
-	switch {
-	case c[0].client == client:
-		c[0].most = max(c[0].most, n)
-	case n > c[0].most:
-		c[0], c[1] = struct {
-			client string
-			most   int
-		}{client, n}, c[0]
-	case c[1].client == client:
-		c[1].most = max(c[1].most, n)
-	case n > c[1].most:
-		c[1].client, c[1].most = client, n
-	}
-}
-
-// besides is the most that anybody but a client had.
-func (c *crowd) besides(client string) int {
-	if c[0].client == client {
-		return c[1].most
-	}
-	return c[0].most
-}
+// asks is what a client is taken to ask for.
+func (l *line) asks() int { return max(l.most, l.before) }
 
 // NewQueue lets clients take such turns.
 func NewQueue(pool *Pool, turns Turns) *Queue {
@@ -92,6 +70,7 @@ func (q *Queue) Begin(client string, begin func(end func())) error {
 		return err
 	}
 	q.mu.Lock()
+	q.turn()
 	l := q.of[client]
 	if l == nil {
 		l = &line{}
@@ -103,8 +82,9 @@ func (q *Queue) Begin(client string, begin func(end func())) error {
 			end()
 		}))
 	})
-	q.waiting++
-	q.note(client, l)
+	if l.has() > l.most {
+		l.most, q.share = l.has(), 0
+	}
 	q.list(client, l)
 	q.dispatch()
 	return nil
@@ -127,16 +107,16 @@ func (q *Queue) Take(ctx context.Context, client string) (leave func(), err erro
 
 // Do has a job done when its client's turn comes, or returns a [*Full]. It does not wait. The job must not panic.
 func (q *Queue) Do(client string, job func()) error {
-	q.work.Add(1)
+	q.jobs.Begin()
 	err := q.Begin(client, func(end func()) {
 		go func() {
-			defer q.work.Done()
+			defer q.jobs.End()
 			defer end()
 			job()
 		}()
 	})
 	if err != nil {
-		q.work.Done()
+		q.jobs.End()
 	}
 	return err
 }
@@ -152,34 +132,59 @@ func (q *Queue) Release() {
 }
 
 // Wait returns when no job of [Queue.Do] waits and none is under way.
-func (q *Queue) Wait() { q.work.Wait() }
+func (q *Queue) Wait() { q.jobs.Wait() }
 
-// note keeps how much a client has and waits for.
-func (q *Queue) note(client string, l *line) {
-	if q.turns.About == 0 {
+// turn forgets what was long ago.
+func (q *Queue) turn() {
+	passed := q.now().Sub(q.since)
+	if q.turns.About == 0 || passed < q.turns.About {
 		return
 	}
-	if now := q.now(); now.Sub(q.since) >= q.turns.About {
-		if q.lately[1] = q.lately[0]; now.Sub(q.since) >= 2*q.turns.About {
-			q.lately[1] = crowd{}
+	for client, l := range q.of {
+		if l.before = l.most; passed >= 2*q.turns.About {
+			l.before = 0
 		}
-		q.lately[0], q.since = crowd{}, now
+		if l.most = l.has(); l.asks() == 0 {
+			delete(q.of, client)
+		}
 	}
-	q.lately[0].note(client, l.held+len(l.waiting))
+	q.since, q.share = q.now(), 0
 }
 
 // may reports whether a client may have another turn beside those that it has.
-func (q *Queue) may(client string, l *line) bool {
-	if l.held == 0 || q.free || q.turns.About == 0 || q.turns.All == 0 {
+func (q *Queue) may(l *line) bool {
+	if l.held < max(1, q.turns.Least) || q.free || q.turns.About == 0 || q.turns.All == 0 {
 		return true
 	}
-	others := max(q.held+q.waiting-l.held-len(l.waiting), q.lately[0].besides(client), q.lately[1].besides(client))
-	return others == 0 || l.held < max(others, q.turns.Least)
+	if q.share == 0 {
+		q.share = q.least()
+	}
+	return l.held < q.share
+}
+
+// least is what those clients ask for together who ask for no more than that, or the one that asks for least.
+func (q *Queue) least() int {
+	share := math.MaxInt
+	for _, l := range q.of {
+		share = min(share, l.asks())
+	}
+	for share = max(share, q.turns.Least); ; {
+		together := 0
+		for _, l := range q.of {
+			if l.asks() <= share {
+				together += l.asks()
+			}
+		}
+		if together <= share {
+			return share
+		}
+		share = together
+	}
 }
 
 // list puts a client among those that may begin something.
 func (q *Queue) list(client string, l *line) {
-	if !l.listed && len(l.waiting) > 0 && q.may(client, l) {
+	if !l.listed && len(l.waiting) > 0 && q.may(l) {
 		l.listed = true
 		q.next = append(q.next, client)
 	}
@@ -192,7 +197,7 @@ func (q *Queue) dispatch() {
 		client := q.next[0]
 		q.next = q.next[1:]
 		l := q.of[client]
-		if l.listed = false; !q.may(client, l) {
+		if l.listed = false; !q.may(l) {
 			continue // it has turns, and is asked again at the end of each
 		}
 		begin := l.waiting[0]
@@ -200,9 +205,8 @@ func (q *Queue) dispatch() {
 		l.waiting = l.waiting[1:]
 		l.held++
 		q.held++
-		q.waiting--
 		q.list(client, l)
-		begun = append(begun, func() { begin(q.turn(client, l)) })
+		begun = append(begun, func() { begin(q.ends(client, l)) })
 	}
 	q.mu.Unlock()
 	for _, begin := range begun {
@@ -210,14 +214,15 @@ func (q *Queue) dispatch() {
 	}
 }
 
-// turn is what ends a turn that a client has begun.
-func (q *Queue) turn(client string, l *line) func() {
+// ends is what ends a turn that a client has begun.
+func (q *Queue) ends(client string, l *line) func() {
 	end := sync.OnceFunc(func() {
 		q.mu.Lock()
 		q.held--
-		if l.held--; l.held == 0 && len(l.waiting) == 0 {
+		if l.held--; l.has() == 0 && q.turns.About == 0 {
 			delete(q.of, client)
 		}
+		q.turn()
 		q.list(client, l)
 		q.dispatch()
 	})

@@ -2,6 +2,7 @@ package limits_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,68 @@ func TestClientsWithMuchShareAllTurns(t *testing.T) {
 	free.ask("a", 50)
 	free.ask("b", 1)
 	free.has(50, 1)
+}
+
+// Who comes and goes is forgotten also while nobody asks for anything more.
+func TestABacklogGoesOnWhenOthersHaveGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := on(t, limits.Turns{All: 10, About: time.Second, Least: 2})
+		s.ask("b", 1)
+		s.end("b", 1)
+		s.ask("a", 100)
+		s.has(2, 0)
+		for range 4 {
+			time.Sleep(500 * time.Millisecond)
+			s.end("a", 1)
+		}
+		s.has(10, 0)
+	})
+}
+
+// Those who ask for much do not allow each other more: what a small one finds before it are as many small shares.
+func TestSeveralStormsHaveTheSameSmallShare(t *testing.T) {
+	t.Parallel()
+	s := on(t, limits.Turns{All: 100, About: time.Minute, Least: 2})
+	s.ask("small", 1)
+	for i, storm := range []string{"a", "b", "x"} {
+		s.ask(storm, 200+100*i)
+	}
+	s.has(2, 2)
+	s.ask("small", 4)
+	s.end("a", 1)
+	s.end("b", 1)
+	s.end("a", 1)
+	s.has(5, 5)
+	for i := range 30 {
+		s.ask(fmt.Sprint("other", i), 1)
+	}
+	s.end("b", 1)
+	s.has(5, 35)
+	s.q.Release()
+	s.has(200-2, 300-2)
+}
+
+func TestJobsMayBeginWhileSomebodyWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j limits.Jobs
+		j.Wait()
+		j.Begin()
+		j.Begin()
+		ended := make(chan struct{})
+		for range 2 {
+			go func() { j.Wait(); ended <- struct{}{} }()
+		}
+		synctest.Wait()
+		j.End()
+		synctest.Wait()
+		require.Empty(t, ended)
+		j.End()
+		j.Begin()
+		<-ended
+		<-ended
+	})
 }
 
 // What hangs keeps nobody from a turn, and gives none back when it ends.
