@@ -204,7 +204,7 @@ func (r *Reader) effects(ctx context.Context, h *check.History) error {
 
 func (r *Reader) letters(ctx context.Context, h *check.History) error {
 	return r.work(ctx, "DEAD_LETTERS", func(m *jetstream.RawStreamMsg) {
-		h.Letters = append(h.Letters, m.Subject+" because "+m.Header.Get("Instar-Dead-Reason"))
+		h.Letters = append(h.Letters, m.Header.Get("Instar-Dead-Subject")+" because "+m.Header.Get("Instar-Dead-Reason"))
 	})
 }
 
