@@ -29,10 +29,17 @@ func (s *Server) TakeBatches() func() {
 	}
 }
 
+// ForgetBirths lets as much time pass as is needed for that.
+func (s *Server) ForgetBirths() {
+	s.births.mu.Lock()
+	defer s.births.mu.Unlock()
+	clear(s.births.of)
+}
+
 // TakeTurns stands in the line for so many turns of a tenth of a second each.
 func (s *Server) TakeTurns(client string, n int) {
 	for range n {
-		_ = s.limits.commands.Begin(client, func(end func()) { time.AfterFunc(100*time.Millisecond, end) }) // no bound of a test
+		_, _ = s.limits.commands.Begin(client, func(end func()) { time.AfterFunc(100*time.Millisecond, end) }) // no bound of a test
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *Server) beside(handle func(micro.Request)) func(micro.Request) {
 			s.deny(r, p)
 			return
 		}
-		if err := s.limits.queue.Do(client, func() { handle(r) }); err != nil {
+		if _, err := s.limits.queue.Do(client, func() { handle(r) }); err != nil {
 			s.deny(r, tooMany(err, time.Second))
 		}
 	}

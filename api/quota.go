@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -81,12 +84,16 @@ func (s *Server) living(b birth) bool {
 
 // births are those that this process has let through, and that its indexes may not have yet.
 type births struct {
-	mu sync.Mutex
-	of map[string]map[birth]time.Time // by namespace, until when they are counted
+	mu    sync.Mutex
+	of    map[string]map[birth]time.Time // by namespace, until when they are counted
+	swept time.Time
 }
 
-// seenWithin is how long after the answer of the engine an index may take.
-const seenWithin = 2 * time.Second
+const (
+	seenWithin    = 2 * time.Second // how long after the answer of the engine an index may take
+	decidedWithin = time.Minute     // how long what is stored and not answered is counted
+	sweepBirths   = 10 * time.Second
+)
 
 // unseen is how many of a namespace are neither living nor the one that is asked about.
 func (b *births) unseen(namespace string, but birth, living func(birth) bool) (n int) {
@@ -106,6 +113,12 @@ func (b *births) unseen(namespace string, but birth, living func(birth) bool) (n
 }
 
 func (b *births) begin(namespace string, one birth, within time.Duration) {
+	if now := time.Now(); now.Sub(b.swept) > sweepBirths { // namespaces in which nothing begins any more
+		b.swept = now
+		for namespace := range b.of {
+			b.unseen(namespace, birth{}, func(birth) bool { return false })
+		}
+	}
 	if b.of[namespace] == nil {
 		if b.of == nil {
 			b.of = map[string]map[birth]time.Time{}
@@ -115,14 +128,24 @@ func (b *births) begin(namespace string, one birth, within time.Duration) {
 	b.of[namespace][one] = time.Now().Add(within)
 }
 
-// decided is called when the engine has answered, or will not in time: what was not born is counted for a moment more.
-func (b *births) decided(cmd streams.Command) {
+// decided takes in what has become of a command. What was not born has no place any more, what may still be keeps it.
+func (b *births) decided(cmd streams.Command, answer *nats.Msg, err error) {
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
 	one := birth{cmd.Machine, cmd.Key}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.of[namespace][one]; ok {
+	if _, ok := b.of[namespace][one]; !ok {
+		return
+	}
+	var a machines.Answer
+	var accepted *streams.AcceptedError
+	switch {
+	case errors.As(err, &accepted), errors.Is(err, streams.ErrUnanswered):
+		b.of[namespace][one] = time.Now().Add(decidedWithin)
+	case err == nil && json.Unmarshal(answer.Data, &a) == nil && a.Outcome == machines.Applied:
 		b.of[namespace][one] = time.Now().Add(seenWithin)
+	default:
+		delete(b.of[namespace], one)
 	}
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,7 +21,10 @@ func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Comma
 		return nil, err
 	}
 	defer leave()
-	until, _ := ctx.Deadline() // who asks has one
+	until, _ := ctx.Deadline()                                      // who asks has one
+	if least := time.Now().Add(storedWithin); until.Before(least) { // the line may have taken most of it, and what is stored is to be known
+		until = least
+	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
 	return s.askEngine(ctx, cmd, nil)
@@ -30,8 +32,9 @@ func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Comma
 
 // askEngine stores a command for which there is room, and waits for the answer.
 func (s *Server) askEngine(ctx context.Context, cmd streams.Command, told func(streams.Result)) (*nats.Msg, error) {
-	defer s.births.decided(cmd)
-	return s.o.Commands.AskMsg(ctx, cmd, told)
+	m, err := s.o.Commands.AskMsg(ctx, cmd, told)
+	s.births.decided(cmd, m, err)
+	return m, err
 }
 
 // asking waits for the answer of the engine to one command, as [streams.Commands.AskMsg] does.
@@ -135,12 +138,6 @@ func (s *Server) answering(within time.Duration) (context.Context, context.Cance
 // may still listen, and is not begun any more: silence means that it is stored.
 func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) error {
 	arrived := time.Now()
-	var taken atomic.Bool
-	late := time.AfterFunc(s.o.AnswerWithin/2, func() {
-		if taken.CompareAndSwap(false, true) {
-			s.deny(r, turnTooLate())
-		}
-	})
 	ask := s.guarded(func(r micro.Request) {
 		if s.closing.Err() != nil {
 			s.deny(r, unavailable("this server stops; the command was not stored"))
@@ -162,13 +159,20 @@ func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) e
 			s.reply(r, &nats.Msg{Header: m.Header, Data: m.Data})
 		}
 	})
-	err := s.limits.commands.Do(client, func() {
-		if late.Stop(); taken.CompareAndSwap(false, true) {
-			ask(r)
+	begun := make(chan func() bool, 1)
+	late := time.AfterFunc(s.o.AnswerWithin/2, func() {
+		if takeBack := <-begun; takeBack() {
+			s.deny(r, turnTooLate())
 		}
+	})
+	takeBack, err := s.limits.commands.Do(client, func() {
+		late.Stop()
+		ask(r)
 	})
 	if err != nil {
 		late.Stop()
+		takeBack = func() bool { return false }
 	}
+	begun <- takeBack
 	return err
 }

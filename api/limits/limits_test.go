@@ -149,22 +149,26 @@ func TestClientsTakeTurns(t *testing.T) {
 			order = append(order, name)
 		}
 	}
-	require.NoError(t, q.Do("a", func() { close(begun); <-goOn }))
+	do := func(client string, job func()) error {
+		_, err := q.Do(client, job)
+		return err
+	}
+	require.NoError(t, do("a", func() { close(begun); <-goOn }))
 	<-begun
 	for i := range 11 {
-		require.NoError(t, q.Do("a", job(fmt.Sprint("a", i))))
+		require.NoError(t, do("a", job(fmt.Sprint("a", i))))
 	}
 	var full *limits.Full
-	require.ErrorAs(t, q.Do("a", job("a12")), &full)
+	require.ErrorAs(t, do("a", job("a12")), &full)
 	require.True(t, full.Own)
 	for i := range 2 {
-		require.NoError(t, q.Do("b", job(fmt.Sprint("b", i))))
+		require.NoError(t, do("b", job(fmt.Sprint("b", i))))
 	}
-	require.NoError(t, q.Do("c", job("c0")))
+	require.NoError(t, do("c", job("c0")))
 	close(goOn)
 	q.Wait()
 	require.Equal(t, "a0 b0 c0 a1 b1 a2 a3 a4 a5 a6 a7 a8 a9 a10", strings.Join(order, " "))
-	require.NoError(t, q.Do("a", job("again")))
+	require.NoError(t, do("a", job("again")))
 	q.Wait()
 	require.Len(t, order, 15)
 }

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,7 +21,9 @@ type Queue struct {
 	of    map[string]*line
 	next  []string  // clients that may begin something, in turn
 	since time.Time // of this time of Turns.About
-	share int       // what a client may have that asks for more; 0 is to be found out
+	share int       // what a client may have that asks for more
+	stale bool      // share is of other asks
+	found time.Time // when it was found
 	jobs  Jobs
 }
 
@@ -28,10 +31,10 @@ type Queue struct {
 type Turns struct {
 	All int // of all clients together; 0 is no bound, and no share
 
-	// About makes clients leave one another room: a client that asks for more than all those together who ask for less than it has no more
-	// under way than these ask for. What a client asks for is the most that it had under way and waiting within the last About to 2
-	// About. So each client that asks for much puts no more before those who ask for little than they have themselves, and clients that
-	// all ask for as much share all turns. 0 is no such bound.
+	// About makes clients leave one another room: those who ask for more than all those together who ask for less have no more under way each
+	// than these ask for, or together than a sixteenth of all turns, whichever is more. What a client asks for is the most that it had under way and
+	// waiting within the last About to 2 About. So what those who ask for little find before them is bounded, however many ask for how much, and
+	// clients that all ask for as much share all turns. 0 is no such bound.
 	About time.Duration
 
 	// Least is how many turns a client may have all the same: one that hardly does anything is not held up by so few, and is not to slow
@@ -46,7 +49,7 @@ type Turns struct {
 // line is what one client has.
 type line struct {
 	held    int
-	waiting []func(end func())
+	waiting []*asked
 	listed  bool // in next
 	most    int  // that it had under way and waiting in this time of Turns.About
 	before  int  // and in the one before
@@ -57,58 +60,78 @@ func (l *line) has() int { return l.held + len(l.waiting) }
 // asks is what a client is taken to ask for.
 func (l *line) asks() int { return max(l.most, l.before) }
 
+// asked is something that waits for its turn.
+type asked struct{ begin func(end func()) }
+
 // NewQueue lets clients take such turns.
 func NewQueue(pool *Pool, turns Turns) *Queue {
 	return &Queue{pool: pool, turns: turns, now: time.Now, of: map[string]*line{}}
 }
 
 // Begin calls begin when the client's turn comes, or returns a [*Full]. It does not wait, and begin must not block; the turn
-// lasts until end is called, which may be called again.
-func (q *Queue) Begin(client string, begin func(end func())) error {
+// lasts until end is called, which may be called again. What has not begun can be taken back, which gives its place in the line to others.
+func (q *Queue) Begin(client string, begin func(end func())) (takeBack func() bool, err error) {
 	leave, err := q.pool.Take(client)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.mu.Lock()
 	q.turn()
 	l := q.of[client]
 	if l == nil {
 		l = &line{}
-		q.of[client] = l
+		q.of[client], q.stale = l, true
 	}
-	l.waiting = append(l.waiting, func(end func()) {
+	a := &asked{func(end func()) {
 		begin(sync.OnceFunc(func() {
 			leave()
 			end()
 		}))
-	})
-	if l.has() > l.most {
-		l.most, q.share = l.has(), 0
+	}}
+	l.waiting = append(l.waiting, a)
+	if l.most < l.has() {
+		q.stale = q.stale || l.has() > l.before
+		l.most = l.has()
 	}
 	q.list(client, l)
 	q.dispatch()
-	return nil
+	return func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		i := slices.Index(l.waiting, a)
+		if i < 0 {
+			return false
+		}
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		q.forget(client, l)
+		leave()
+		return true
+	}, nil
 }
 
 // Take waits for the client's turn, which lasts until leave is called. It returns a [*Full], or the error of ctx.
 func (q *Queue) Take(ctx context.Context, client string) (leave func(), err error) {
 	turn := make(chan func(), 1)
-	if err := q.Begin(client, func(end func()) { turn <- end }); err != nil {
+	takeBack, err := q.Begin(client, func(end func()) { turn <- end })
+	if err != nil {
 		return nil, err
 	}
 	select {
 	case leave = <-turn:
 		return leave, nil
 	case <-ctx.Done():
-		go func() { (<-turn)() }()
+		if !takeBack() {
+			(<-turn)()
+		}
 		return nil, ctx.Err()
 	}
 }
 
-// Do has a job done when its client's turn comes, or returns a [*Full]. It does not wait. The job must not panic.
-func (q *Queue) Do(client string, job func()) error {
+// Do has a job done when its client's turn comes, or returns a [*Full]. It does not wait. The job must not panic. One that has not begun can be
+// taken back.
+func (q *Queue) Do(client string, job func()) (takeBack func() bool, err error) {
 	q.jobs.Begin()
-	err := q.Begin(client, func(end func()) {
+	back, err := q.Begin(client, func(end func()) {
 		go func() {
 			defer q.jobs.End()
 			defer end()
@@ -117,8 +140,15 @@ func (q *Queue) Do(client string, job func()) error {
 	})
 	if err != nil {
 		q.jobs.End()
+		return nil, err
 	}
-	return err
+	return func() bool {
+		if !back() {
+			return false
+		}
+		q.jobs.End()
+		return true
+	}, nil
 }
 
 // Release begins all that waits, and from then on everything at once: so that what waits can end.
@@ -148,7 +178,14 @@ func (q *Queue) turn() {
 			delete(q.of, client)
 		}
 	}
-	q.since, q.share = q.now(), 0
+	q.since, q.stale = q.now(), true
+}
+
+// forget ends a line that nobody stands in, where nothing is remembered.
+func (q *Queue) forget(client string, l *line) {
+	if l.has() == 0 && q.turns.About == 0 {
+		delete(q.of, client)
+	}
 }
 
 // may reports whether a client may have another turn beside those that it has.
@@ -156,27 +193,36 @@ func (q *Queue) may(l *line) bool {
 	if l.held < max(1, q.turns.Least) || q.free || q.turns.About == 0 || q.turns.All == 0 {
 		return true
 	}
-	if q.share == 0 {
-		q.share = q.least()
+	// With many clients one more hardly changes it, and each is looked at.
+	if q.stale && (len(q.of) <= fewClients || q.now().Sub(q.found) > foundFor) {
+		q.share, q.stale, q.found = q.shareOf(), false, q.now()
 	}
 	return l.held < q.share
 }
 
-// least is what those clients ask for together who ask for no more than that, or the one that asks for least.
-func (q *Queue) least() int {
+const (
+	fewClients = 100
+	foundFor   = 10 * time.Millisecond
+	muchOf     = 16 // those who ask for much may have a sixteenth of all turns
+)
+
+// shareOf is what each of those may have that ask for more than it.
+func (q *Queue) shareOf() int {
 	share := math.MaxInt
 	for _, l := range q.of {
 		share = min(share, l.asks())
 	}
 	for share = max(share, q.turns.Least); ; {
-		together := 0
+		together, larger := 0, 0
 		for _, l := range q.of {
 			if l.asks() <= share {
 				together += l.asks()
+			} else {
+				larger++
 			}
 		}
 		if together <= share {
-			return share
+			return max(share, q.turns.All/muchOf/max(larger, 1))
 		}
 		share = together
 	}
@@ -197,10 +243,13 @@ func (q *Queue) dispatch() {
 		client := q.next[0]
 		q.next = q.next[1:]
 		l := q.of[client]
-		if l.listed = false; !q.may(l) {
+		if l == nil { // all was taken back
+			continue
+		}
+		if l.listed = false; len(l.waiting) == 0 || !q.may(l) {
 			continue // it has turns, and is asked again at the end of each
 		}
-		begin := l.waiting[0]
+		begin := l.waiting[0].begin
 		l.waiting[0] = nil
 		l.waiting = l.waiting[1:]
 		l.held++
@@ -219,9 +268,8 @@ func (q *Queue) ends(client string, l *line) func() {
 	end := sync.OnceFunc(func() {
 		q.mu.Lock()
 		q.held--
-		if l.held--; l.has() == 0 && q.turns.About == 0 {
-			delete(q.of, client)
-		}
+		l.held--
+		q.forget(client, l)
 		q.turn()
 		q.list(client, l)
 		q.dispatch()

@@ -19,6 +19,7 @@ type stage struct {
 	q     *limits.Queue
 	mu    sync.Mutex // a turn passes beside the test
 	under map[string][]func()
+	back  []func() bool // takes back what was asked for, in order
 }
 
 func on(t *testing.T, turns limits.Turns) *stage {
@@ -27,11 +28,13 @@ func on(t *testing.T, turns limits.Turns) *stage {
 
 func (s *stage) ask(client string, n int) {
 	for range n {
-		require.NoError(s.t, s.q.Begin(client, func(end func()) {
+		back, err := s.q.Begin(client, func(end func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.under[client] = append(s.under[client], end)
-		}))
+		})
+		require.NoError(s.t, err)
+		s.back = append(s.back, back)
 	}
 }
 
@@ -130,6 +133,30 @@ func TestABacklogGoesOnWhenOthersHaveGone(t *testing.T) {
 	})
 }
 
+// What is taken back stands in nobody's way, and has had no turn.
+func TestWhatIsTakenBackLeavesTheLine(t *testing.T) {
+	t.Parallel()
+	for _, about := range []time.Duration{0, time.Minute} {
+		s := on(t, limits.Turns{All: 1, About: about})
+		s.ask("a", 10)
+		s.ask("b", 1)
+		require.False(t, s.back[0](), "it has begun")
+		for _, back := range s.back[1:10] {
+			require.True(t, back())
+			require.False(t, back())
+		}
+		s.end("a", 1)
+		s.has(0, 1)
+		s.end("b", 1)
+		s.has(0, 0)
+		s.ask("b", 2)
+		require.True(t, s.back[12]())
+		s.end("b", 1)
+		s.ask("a", 1)
+		s.has(1, 0)
+	}
+}
+
 // Those who ask for much do not allow each other more: what a small one finds before it are as many small shares.
 func TestSeveralStormsHaveTheSameSmallShare(t *testing.T) {
 	t.Parallel()
@@ -138,11 +165,10 @@ func TestSeveralStormsHaveTheSameSmallShare(t *testing.T) {
 	for i, storm := range []string{"a", "b", "x"} {
 		s.ask(storm, 200+100*i)
 	}
-	s.has(2, 2)
+	s.has(6, 3) // a sixteenth of all turns is theirs, whoever they are
 	s.ask("small", 4)
-	s.end("a", 1)
+	s.end("a", 2)
 	s.end("b", 1)
-	s.end("a", 1)
 	s.has(5, 5)
 	for i := range 30 {
 		s.ask(fmt.Sprint("other", i), 1)
