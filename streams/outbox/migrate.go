@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -123,10 +124,11 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 
 // connect opens a database with the schema as its search path.
 func connect(dsn, schema string) (*sql.DB, error) {
-	config, err := pgx.ParseConfig(dsn)
+	pool, err := pgxpool.ParseConfig(dsn) // it may have settings of the pool, as a relay takes them
 	if err != nil {
 		return nil, errors.New("outbox: cannot read the DSN") // the error may show its password
 	}
+	config := pool.ConnConfig
 	if err := Prepare(config, schema); err != nil {
 		return nil, err
 	}

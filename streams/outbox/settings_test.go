@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"net/url"
 	"testing"
 	"time"
 
@@ -184,4 +185,21 @@ func TestASlotThatIsMadeWhileOthersAreForgotten(t *testing.T) {
 	require.NoError(t, <-changed)
 	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log}))
 	require.Zero(t, one[int](t, conn, `select count(*)::int from pg_replication_slots where slot_name = $1`, slot))
+}
+
+// A relay of another mode has no slot: what has the name that it would have is of another outbox of the database. Its DSN may have settings of
+// the pool.
+func TestASlotOfAnotherOutboxStays(t *testing.T) {
+	t.Parallel()
+	dsn, conn := setup(t, Log)
+	slot := one[string](t, conn, `select 'n' || left(md5(current_database()), 20)`)
+	run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("pool_max_conns", "5")
+	u.RawQuery = q.Encode()
+	require.NoError(t, DropSlot(t.Context(), u.String(), "", slot, true))
+	require.Equal(t, 1, one[int](t, conn, `select count(*)::int from pg_replication_slots where slot_name = $1`, slot))
+	run(t, conn, `select pg_drop_replication_slot($1)`, slot)
 }

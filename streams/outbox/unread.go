@@ -158,7 +158,7 @@ func dropSlots(ctx context.Context, db *sql.DB) error {
 }
 
 // DropSlot drops the replication slot of a relay of mode wal that has ended, and lets nothing be emitted until another one is
-// made: the slot that the database knows, and the one of that name, which may have been configured since. Unless it is forced, it fails
+// made: the slot that the database knows, and in mode wal the one of that name, which may have been configured since. Unless it is forced, it fails
 // with [ErrRowsWait] and drops nothing when there are events in them that were not read: nothing else has them.
 func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 	db, err := connect(dsn, schema)
@@ -166,13 +166,16 @@ func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 		return err
 	}
 	defer db.Close()
-	list, err := slots(ctx, db, name)
-	if err != nil {
-		return Pooled(err)
-	}
 	var emits bool
 	if err := db.QueryRowContext(ctx, `select mode = 'wal' from outbox_settings`).Scan(&emits); err != nil {
-		return fmt.Errorf("outbox: settings: %w", err)
+		return fmt.Errorf("outbox: settings: %w", Pooled(err))
+	}
+	if !emits { // what has that name may be of another outbox of the database
+		name = ""
+	}
+	list, err := slots(ctx, db, name)
+	if err != nil {
+		return err
 	}
 	if !emits && len(list) == 0 {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bcc94042/instar/streams/outbox"
 )
@@ -20,10 +21,11 @@ const statusTime = 2000 // 2000-01-01 is where Postgres counts from
 type walConn struct{ conn *pgconn.PgConn }
 
 func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
-	config, err := pgconn.ParseConfig(c.DSN)
+	pool, err := pgxpool.ParseConfig(c.DSN) // it may have settings of the pool, and of pgx
 	if err != nil {
 		return nil, permanent(fmt.Errorf("relay: cannot read the DSN of %s: %w", c.Name, err))
 	}
+	config := &pool.ConnConfig.Config
 	config.RuntimeParams["replication"] = "database"
 	config.RuntimeParams["application_name"] = "instar relay " + c.Name
 	config.ConnectTimeout = 5 * time.Second
