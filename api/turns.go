@@ -33,7 +33,9 @@ func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Comma
 // askEngine stores a command for which there is room, and waits for the answer.
 func (s *Server) askEngine(ctx context.Context, cmd streams.Command, told func(streams.Result)) (*nats.Msg, error) {
 	m, err := s.o.Commands.AskMsg(ctx, cmd, told)
-	s.births.decided(cmd, m, err)
+	if s.limits.entities != nil {
+		s.births.decided(cmd, m, err)
+	}
 	return m, err
 }
 
@@ -159,9 +161,9 @@ func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) e
 			s.reply(r, &nats.Msg{Header: m.Header, Data: m.Data})
 		}
 	})
-	begun := make(chan func() bool, 1)
+	back := make(chan func() bool, 1)
 	late := time.AfterFunc(s.o.AnswerWithin/2, func() {
-		if takeBack := <-begun; takeBack() {
+		if takeBack := <-back; takeBack() {
 			s.deny(r, turnTooLate())
 		}
 	})
@@ -173,6 +175,6 @@ func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) e
 		late.Stop()
 		takeBack = func() bool { return false }
 	}
-	begun <- takeBack
+	back <- takeBack
 	return err
 }

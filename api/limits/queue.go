@@ -32,7 +32,7 @@ type Turns struct {
 	All int // of all clients together; 0 is no bound, and no share
 
 	// About makes clients leave one another room: those who ask for more than all those together who ask for less have no more under way each
-	// than these ask for, or together than a sixteenth of all turns, whichever is more. What a client asks for is the most that it had under way and
+	// than these ask for, or together than a thirty-second part of all turns, whichever is more. What a client asks for is the most that it had under way and
 	// waiting within the last About to 2 About. So what those who ask for little find before them is bounded, however many ask for how much, and
 	// clients that all ask for as much share all turns. 0 is no such bound.
 	About time.Duration
@@ -76,7 +76,7 @@ func (q *Queue) Begin(client string, begin func(end func())) (takeBack func() bo
 		return nil, err
 	}
 	q.mu.Lock()
-	q.turn()
+	q.age()
 	l := q.of[client]
 	if l == nil {
 		l = &line{}
@@ -103,7 +103,7 @@ func (q *Queue) Begin(client string, begin func(end func())) (takeBack func() bo
 			return false
 		}
 		l.waiting = slices.Delete(l.waiting, i, i+1)
-		q.forget(client, l)
+		q.drop(client, l)
 		leave()
 		return true
 	}, nil
@@ -164,8 +164,8 @@ func (q *Queue) Release() {
 // Wait returns when no job of [Queue.Do] waits and none is under way.
 func (q *Queue) Wait() { q.jobs.Wait() }
 
-// turn forgets what was long ago.
-func (q *Queue) turn() {
+// age forgets what was asked for long ago.
+func (q *Queue) age() {
 	passed := q.now().Sub(q.since)
 	if q.turns.About == 0 || passed < q.turns.About {
 		return
@@ -181,8 +181,8 @@ func (q *Queue) turn() {
 	q.since, q.stale = q.now(), true
 }
 
-// forget ends a line that nobody stands in, where nothing is remembered.
-func (q *Queue) forget(client string, l *line) {
+// drop ends a line that nobody stands in, where nothing is remembered.
+func (q *Queue) drop(client string, l *line) {
 	if l.has() == 0 && q.turns.About == 0 {
 		delete(q.of, client)
 	}
@@ -203,7 +203,7 @@ func (q *Queue) may(l *line) bool {
 const (
 	fewClients = 100
 	foundFor   = 10 * time.Millisecond
-	muchOf     = 16 // those who ask for much may have a sixteenth of all turns
+	muchOf     = 32 // those who ask for much may have a thirty-second part of all turns: as these pass, what is slow is not to fall behind by them
 )
 
 // shareOf is what each of those may have that ask for more than it.
@@ -269,8 +269,8 @@ func (q *Queue) ends(client string, l *line) func() {
 		q.mu.Lock()
 		q.held--
 		l.held--
-		q.forget(client, l)
-		q.turn()
+		q.drop(client, l)
+		q.age()
 		q.list(client, l)
 		q.dispatch()
 	})
