@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/rig"
+)
+
+// diskSize is the size of the disk that is filled.
+const diskSize = "48m"
+
+// diskFull fills a small disk under the data of a running program and frees it again.
+func diskFull(t *torture) error {
+	mount := t.dir + "-disk"
+	if err := os.MkdirAll(mount, 0o700); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", mount, "tmpfs", 0, "size="+diskSize); err != nil {
+		return skipped(fmt.Sprintf("a small disk cannot be mounted here (%v); it takes root", err))
+	}
+	t.onEnd(func() {
+		if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil {
+			t.say("cannot unmount %s: %v", mount, err)
+		}
+	})
+	i, err := rig.New(t.bin, filepath.Join(mount, "data"), "", "--durability", "interval", "--log-level", "warn")
+	if err != nil {
+		return err
+	}
+	i.Logs = t.dir + "-data.log" // beside the disk
+	t.onEnd(func() {
+		if i.Process != nil {
+			i.Kill()
+		}
+	})
+	if err := i.Serve(t.ctx); err != nil {
+		return err
+	}
+	journal := &load.Journal{}
+	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 50, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Think: 50 * time.Millisecond, Patience: 3, Journal: journal}
+	if err := crowd.Start(t.ctx); err != nil {
+		return err
+	}
+	for round := range t.amount(3, 9) {
+		left := int64(0)
+		if round%3 == 1 {
+			left = 512 << 10 // too little, but not nothing
+		}
+		if err := t.fillAndFree(i, journal, filepath.Join(mount, "ballast"), left, round%3 == 2); err != nil {
+			return err
+		}
+	}
+	crowd.Finish(40 * time.Second)
+	r, err := t.reader(i.NATSURL())
+	if err != nil {
+		return err
+	}
+	return t.settleAndJudge(r, journal, 60*time.Second, nil)
+}
+
+// fillAndFree fills the disk but for some bytes, waits until the program says so, frees it, and waits until it serves
+// again by itself. It may be killed and started in between, and has to start without room.
+func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
+	if !rig.Sleep(t.ctx, time.Second) {
+		return t.ctx.Err()
+	}
+	began := time.Now()
+	if err := fill(ballast, left); err != nil {
+		return err
+	}
+	noticed := rig.Until(t.ctx, 30*time.Second, "readyz says that the disk is full", func() bool {
+		_, checks := i.Readyz()
+		disk, told := checks["disk"]
+		return told && !disk.OK
+	})
+	after, killed := since(began), ""
+	if kill {
+		i.Kill()
+		if err := i.Start(""); err != nil {
+			return err
+		}
+		noticed, killed = errors.Join(noticed, i.Alive(t.ctx, 30*time.Second)), ", killed and started"
+	}
+	refusal := t.refused503(i)
+	if err := os.Remove(ballast); err != nil {
+		return err
+	}
+	freed, next := time.Now(), journal.NextAnswer()
+	back := i.Ready(t.ctx, 60*time.Second)
+	serving := since(freed)
+	select {
+	case <-next:
+	case <-time.After(20 * time.Second):
+		back = errors.Join(back, errors.New("no command was acknowledged within 20 s after it was ready"))
+	}
+	t.say("full but for %d KiB: noticed after %s%s; a command then: %s; ready again %s after there was room", left>>10, after, killed, refusal, serving)
+	if noticed != nil || back != nil || !strings.HasPrefix(refusal, "503, Retry-After") {
+		t.violations++
+		t.say("VIOLATION disk: %v", errors.Join(noticed, back, errors.New("a command was answered "+refusal)))
+	}
+	return t.ctx.Err()
+}
+
+// fill writes a file until the disk has only so much left.
+func fill(path string, left int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	chunk := make([]byte, 64<<10)
+	for {
+		if _, err := f.Write(chunk); errors.Is(err, syscall.ENOSPC) {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	return f.Truncate(max(size-left, 0))
+}
+
+// refused503 is what a command is answered while the disk is full.
+func (t *torture) refused503(i *rig.Instar) string {
+	c := &http.Client{Timeout: 5 * time.Second}
+	r, err := c.Post("http://"+i.HTTP+"/v1/services/e0/refresh?namespace=default", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	if after := r.Header.Get("Retry-After"); r.StatusCode == http.StatusServiceUnavailable && after != "" {
+		return "503, Retry-After " + after
+	}
+	return r.Status
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/rig"
+)
+
+// points are the places of the commit protocol and of the workers where the program kills itself. A point that is only
+// reached while another death is repaired has that one before it. Some are not reached more often than most.
+var points = []struct {
+	name, before string
+	most         int
+}{
+	{"before-kv", "", 300},
+	{"after-kv", "", 300},
+	{"before-publish", "", 300},
+	{"after-events", "", 300},
+	{"before-ack", "", 300},
+	{"between-acks", "", 300},
+	{"effect-before-result", "", 100},
+	{"effect-before-ack", "", 100},
+	{"after-reset", "", 32},
+	{"taken-before", "before-ack", 1},
+}
+
+// failpoints lets the program kill itself at every place, the first, the second and a later time that it comes there.
+func failpoints(t *torture) error {
+	i, err := t.instar("data", "", append([]string{"--durability", "interval"}, restless...)...)
+	if err != nil {
+		return err
+	}
+	journal := &load.Journal{}
+	deaths := 0
+	var recoveries times
+	for n, p := range points {
+		crowd := &load.Crowd{Name: fmt.Sprintf("p%dc", n), Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.seed, Think: 10 * time.Millisecond, Patience: 2, Journal: journal}
+		if err := crowd.Start(t.ctx); err != nil {
+			return err
+		}
+		for _, hit := range t.hits(p.most) {
+			took, err := t.dieAt(i, journal, p.before, fmt.Sprintf("%s:%d", p.name, hit))
+			if err != nil {
+				return err
+			}
+			recoveries = append(recoveries, took)
+			deaths++
+		}
+		crowd.Finish(30 * time.Second)
+	}
+	if t.long {
+		if err := t.awayLong(i, journal); err != nil {
+			return err
+		}
+	}
+	r, err := t.reader(i.NATSURL())
+	if err != nil {
+		return err
+	}
+	err = t.settleAndJudge(r, journal, 60*time.Second, nil)
+	t.say("%d deaths at %d places; from start to the first acknowledged command: %s", deaths, len(points), recoveries)
+	return err
+}
+
+// awayLong lets the program die with everything published and nothing acked, and starts it only when the stream has
+// forgotten the ids of those events: nothing but their guards and the entity's own account keep them from coming again.
+func (t *torture) awayLong(i *rig.Instar, journal *load.Journal) error {
+	for n := range 3 {
+		crowd := &load.Crowd{Name: fmt.Sprintf("away%dc", n), Clients: 16, Entities: 4, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Patience: 2, Journal: journal}
+		if err := crowd.Start(t.ctx); err != nil {
+			return err
+		}
+		if err := t.die(i, fmt.Sprintf("before-ack:%d", 20+t.rand.IntN(100)), 20*time.Second); err != nil {
+			return err
+		}
+		if !rig.Sleep(t.ctx, streams.EventWindow+5*time.Second) {
+			return t.ctx.Err()
+		}
+		if _, err := t.killAndWait(i, journal); err != nil {
+			return err
+		}
+		crowd.Finish(30 * time.Second)
+	}
+	return nil
+}
+
+// hits are when to die: the first time, the second, and later.
+func (t *torture) hits(most int) []int {
+	hits := []int{1, min(2, most), min(3+t.rand.IntN(30), most)}
+	for range t.amount(0, 4) {
+		hits = append(hits, min(3+t.rand.IntN(300), most))
+	}
+	return hits
+}
+
+// dieAt runs the program until it dies at a place, and starts it again. Where it has to die somewhere else first, what
+// it died with may not lead there: then it dies there again.
+func (t *torture) dieAt(i *rig.Instar, journal *load.Journal, before, point string) (time.Duration, error) {
+	for try := 1; ; try++ {
+		if before != "" {
+			if err := t.die(i, fmt.Sprintf("%s:%d", before, 1+t.rand.IntN(20)), 20*time.Second); err != nil {
+				return 0, err
+			}
+		}
+		patience := 20 * time.Second
+		if before != "" && try < 6 {
+			patience = 2 * time.Second
+		}
+		err := t.die(i, point, patience)
+		if err == nil {
+			return t.killAndWait(i, journal)
+		}
+		if patience == 20*time.Second {
+			return 0, err
+		}
+	}
+}
+
+func (t *torture) die(i *rig.Instar, point string, patience time.Duration) error {
+	if i.Process != nil {
+		i.Kill()
+	}
+	if err := i.Start(point); err != nil {
+		return err
+	}
+	if err := i.Wait(t.ctx, patience); err != nil {
+		return fmt.Errorf("%s was not reached: %w", point, err)
+	}
+	if !i.Killed() {
+		return fmt.Errorf("at %s the program ended, but not by its own kill: %w", point, i.Ready(t.ctx, time.Second))
+	}
+	return nil
+}

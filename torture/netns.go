@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/torture/internal/rig"
+)
+
+// room is a network namespace with one wire to this one.
+type room struct{ name, inside, outside, wire string }
+
+// newRoom makes it, or says why that is not possible here.
+func (t *torture) newRoom() (*room, error) {
+	if _, err := exec.LookPath("ip"); err != nil {
+		return nil, skipped("it needs the program ip (iproute2), which is not here")
+	}
+	n := os.Getpid() % 200
+	r := &room{name: fmt.Sprintf("instar-%d", n), wire: fmt.Sprintf("inst%d", n), outside: fmt.Sprintf("10.231.%d.1", n), inside: fmt.Sprintf("10.231.%d.2", n)}
+	for _, line := range []string{
+		"netns add " + r.name,
+		"link add " + r.wire + " type veth peer name eth0 netns " + r.name,
+		"addr add " + r.outside + "/24 dev " + r.wire,
+		"link set " + r.wire + " up",
+		"-n " + r.name + " addr add " + r.inside + "/24 dev eth0",
+		"-n " + r.name + " link set eth0 up",
+		"-n " + r.name + " link set lo up",
+	} {
+		if err := ip(line); err != nil {
+			_ = ip("netns del " + r.name) // as far as it was made
+			return nil, skipped("no network namespace can be made here: " + err.Error())
+		}
+	}
+	t.onEnd(func() { _ = ip("netns del " + r.name) }) // takes the wire with it
+	return r, nil
+}
+
+func ip(line string) error {
+	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", line, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// stale waits until a node says to those who are in its room that what it answers may be old, or does not any more. Its
+// own copy of the instances may go on speaking to it all the while.
+func (t *torture) stale(r *room, far *rig.Instar, want bool) error {
+	what := map[bool]string{true: "the node that is cut off says that it may be behind", false: "the node that is back does not say that it may be behind"}[want]
+	return rig.Until(t.ctx, 20*time.Second, what, func() bool {
+		out, err := exec.CommandContext(t.ctx, "ip", "netns", "exec", r.name, t.bin, "discover", "nobody", "-o", "json", "--server", "http://"+far.HTTP).Output()
+		return err == nil && bytes.Contains(out, []byte(`"staleSeconds"`)) == want
+	})
+}
+
+// cutOffNode takes the wire from a node of three and gives it back: its connections stay open and say nothing, and
+// neither it nor the others are told.
+func cutOffNode(t *torture) error {
+	r, err := t.newRoom()
+	if err != nil {
+		return err
+	}
+	x, err := t.trio([]string{r.outside, r.outside, r.inside}, func(c *rig.Cluster) {
+		for _, i := range c.Instars {
+			i.Args = append(i.Args, "--insecure")
+		}
+		c.Instars[2].In = []string{"ip", "netns", "exec", r.name}
+	})
+	if err != nil {
+		return err
+	}
+	near, far := x.Instars[:2], x.Instars[2]
+	if err := x.load(near...); err != nil {
+		return err
+	}
+	for range t.amount(1, 3) {
+		if !rig.Sleep(t.ctx, t.between(time.Second, 2*time.Second)) {
+			return t.ctx.Err()
+		}
+		if err := ip("link set " + r.wire + " down"); err != nil {
+			return err
+		}
+		if err := x.others("cut off, until the others had all", far, 60*time.Second); err != nil {
+			return err
+		}
+		if err := t.stale(r, far, true); err != nil {
+			return err
+		}
+		rig.Sleep(t.ctx, t.between(5*time.Second, 15*time.Second))
+		if err := x.back("whole again, until it had its share", far, func() error { return ip("link set " + r.wire + " up") }); err != nil {
+			return err
+		}
+		if err := t.stale(r, far, false); err != nil {
+			return err
+		}
+	}
+	return x.finish()
+}

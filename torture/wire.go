@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/torture/internal/check"
+	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/rig"
+)
+
+// published are the kinds of messages that the program publishes, each of which may be the last, or late.
+var published = map[string]func(subject string) bool{
+	"states":   prefixed("$KV.services."),
+	"events":   prefixed("instar.evt."),
+	"effects":  prefixed("instar.fx."),
+	"timers":   prefixed("instar.timer."),
+	"commands": prefixed("instar.cmd."),
+	"acks":     func(s string) bool { return strings.HasPrefix(s, "$JS.ACK.") && strings.Contains(s, ".COMMANDS.") },
+}
+
+func prefixed(prefix string) func(string) bool {
+	return func(subject string) bool { return strings.HasPrefix(subject, prefix) }
+}
+
+// patience is how long the program waits for an answer before it takes it for lost; what is held comes later.
+const patience = 5 * time.Second
+
+// cutOff breaks the connection between a running program and its NATS server at exact messages: between two events of
+// one transition, before the answer to the commit, with an outbox half published, and with messages that come late.
+func cutOff(t *torture) error {
+	profiles := []string{"interval"}
+	if t.long {
+		profiles = append(profiles, "fsync")
+	}
+	for _, profile := range profiles {
+		if err := t.cutOffUnder(profile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *torture) cutOffUnder(profile string) error {
+	n, err := rig.NewNATS(t.dir+"-"+profile+"-nats", profile)
+	if err != nil {
+		return err
+	}
+	if err := n.Start(t.ctx); err != nil {
+		return err
+	}
+	t.onEnd(n.Kill)
+	w, err := rig.NewWire(n.Listen)
+	if err != nil {
+		return err
+	}
+	t.onEnd(w.Close)
+	i, err := t.serving(profile, w.URL(), append([]string{"--durability", profile}, restless...)...)
+	if err != nil {
+		return err
+	}
+	journal := &load.Journal{}
+	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Think: 20 * time.Millisecond, Patience: 4, Journal: journal}
+	if err := crowd.Start(t.ctx); err != nil {
+		return err
+	}
+	recoveries := map[rig.Fault]times{}
+	for range t.amount(1, 3) {
+		if err := t.everyFault(w, i, journal, recoveries); err != nil {
+			return err
+		}
+	}
+	crowd.Finish(40 * time.Second)
+	r, err := t.reader(n.URL())
+	if err != nil {
+		return err
+	}
+	// What a killed worker had in its hands comes again when its time is over.
+	err = t.settleAndJudge(r, journal, 75*time.Second, func(h *check.History) { h.Late = 40 * time.Second })
+	for _, fault := range slices.Sorted(maps.Keys(recoveries)) {
+		t.say("durability %s, %s at a state, event, effect, timer, command, ack; until the next acknowledged command: %s", profile, fault, recoveries[fault])
+	}
+	i.Kill()
+	n.Kill()
+	return err
+}
+
+// everyFault does everything once to a message of every kind. Late messages are late beside each other.
+func (t *torture) everyFault(w *rig.Wire, i *rig.Instar, journal *load.Journal, recoveries map[rig.Fault]times) error {
+	for _, fault := range []rig.Fault{rig.Kill, rig.Cut, rig.Drop, rig.Hold} {
+		for _, kind := range slices.Sorted(maps.Keys(published)) {
+			took, err := t.fault(w, i, journal, fault, kind)
+			if err != nil {
+				return fmt.Errorf("%s at %s: %w", fault, kind, err)
+			}
+			recoveries[fault] = append(recoveries[fault], took)
+		}
+	}
+	if !rig.Sleep(t.ctx, patience+2*time.Second) {
+		return t.ctx.Err()
+	}
+	return nil
+}
+
+func (t *torture) fault(w *rig.Wire, i *rig.Instar, journal *load.Journal, fault rig.Fault, kind string) (time.Duration, error) {
+	r := &rig.Rule{Match: published[kind], N: 1 + t.rand.IntN(25), Do: fault, Kill: i.Kill, Hold: t.between(patience+time.Second, patience+3*time.Second), Done: make(chan struct{})}
+	w.Arm(r)
+	select {
+	case <-r.Done:
+	case <-time.After(30 * time.Second):
+		return 0, errors.New("no such message came")
+	case <-t.ctx.Done():
+		return 0, t.ctx.Err()
+	}
+	began, next := time.Now(), journal.NextAnswer()
+	if fault == rig.Kill {
+		if err := i.Start(""); err != nil {
+			return 0, err
+		}
+	}
+	select {
+	case at := <-next:
+		return at.Sub(began), nil
+	case <-time.After(30 * time.Second):
+		return 0, errors.New("no command was acknowledged within 30 s afterwards")
+	case <-t.ctx.Done():
+		return 0, t.ctx.Err()
+	}
+}
