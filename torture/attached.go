@@ -12,7 +12,7 @@ import (
 
 // pair is two instars on one NATS server that is a process of its own, and clients of both.
 type pair struct {
-	*torture
+	*T
 	nats    *rig.NATS
 	instars []*rig.Instar
 	journal *load.Journal
@@ -20,7 +20,7 @@ type pair struct {
 }
 
 // pair starts everything; the two share the partitions.
-func (t *torture) pair(profile string) (*pair, error) {
+func newPair(t *T, profile string) (*pair, error) {
 	n, err := rig.NewNATS(t.dir+"-"+profile+"-nats", profile)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (t *torture) pair(profile string) (*pair, error) {
 	if err := n.Start(t.ctx); err != nil {
 		return nil, err
 	}
-	p := &pair{torture: t, nats: n, journal: &load.Journal{}}
+	p := &pair{T: t, nats: n, journal: &load.Journal{}}
 	var bases []string
 	for _, name := range []string{"one", "two"} {
 		i, err := t.instar(profile+"-"+name, n.URL(), append([]string{"--durability", profile}, restless...)...)
@@ -96,21 +96,21 @@ func (p *pair) answered(since time.Time, next <-chan time.Time, most time.Durati
 }
 
 // attached restarts and kills the NATS server, and kills one of two instars.
-func attached(t *torture) error {
+func attached(t *T) error {
 	profiles := []string{"fsync"}
 	if t.long {
 		profiles = append(profiles, "interval")
 	}
 	for _, profile := range profiles {
-		if err := t.attachedUnder(profile); err != nil {
+		if err := attachedUnder(t, profile); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *torture) attachedUnder(profile string) error {
-	p, err := t.pair(profile)
+func attachedUnder(t *T, profile string) error {
+	p, err := newPair(t, profile)
 	if err != nil {
 		return err
 	}
@@ -180,8 +180,8 @@ func (p *pair) killOne() (time.Duration, error) {
 
 // paused stops an instar for longer than its key lives, and lets it go on when the other one has taken over: it does not
 // know yet that it is no owner any more.
-func paused(t *torture) error {
-	p, err := t.pair("interval")
+func paused(t *T) error {
+	p, err := newPair(t, "interval")
 	if err != nil {
 		return err
 	}

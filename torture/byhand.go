@@ -129,7 +129,7 @@ func (m *mischief) forgotten() error {
 	for n := range 40 {
 		m.client.Do(m.ctx, id, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0)
 	}
-	if _, err := m.killAndWait(m.instar, m.journal); err != nil {
+	if _, err := killAndWait(m.T, m.instar, m.journal); err != nil {
 		return err
 	}
 	c := &load.Client{Name: "late", Bases: m.client.Bases, Journal: &load.Journal{}, Rand: m.client.Rand}

@@ -43,8 +43,8 @@ type gauge struct {
 
 // calm leaves a server alone with instances that beat, a protection that is held and an outbox without events, and looks at
 // what it stores and spends: as little at the end as at the start.
-func calm(t *torture) error {
-	still, err := t.still()
+func calm(t *T) error {
+	quiet, err := newStill(t)
 	if err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ func calm(t *torture) error {
 		if len(looks) > 0 && !rig.Sleep(t.ctx, every) {
 			return t.ctx.Err()
 		}
-		now, err := still.look(t.ctx)
+		now, err := quiet.look(t.ctx)
 		if err != nil {
 			return err
 		}
-		looks, grew = append(looks, now), append(grew, still.grew)
+		looks, grew = append(looks, now), append(grew, quiet.grew)
 	}
 	for i, g := range gauges {
-		t.grown(g, series(g, looks, i, every.Minutes()))
+		grown(t, g, series(g, looks, i, every.Minutes()))
 	}
 	for n, streams := range grew[1:] {
 		if len(streams) > 0 {
@@ -88,7 +88,7 @@ func series(g gauge, looks [][]float64, i int, minutes float64) (list []float64)
 }
 
 // grown says how a gauge went, and whether it is more in the last sixth than in the first.
-func (t *torture) grown(g gauge, values []float64) {
+func grown(t *T, g gauge, values []float64) {
 	some := max(len(values)/6, 1)
 	first, last, most := median(values[:some]), median(values[len(values)-some:]), slices.Max(values)
 	factor, judged := 1.2, last
@@ -117,8 +117,8 @@ type still struct {
 }
 
 // still starts it, and waits until the deadlines of what was registered, a minute each, have fired and are outdated.
-func (t *torture) still() (*still, error) {
-	pg, err := t.postgres(nil)
+func newStill(t *T) (*still, error) {
+	pg, err := postgresFor(t, nil)
 	if err != nil {
 		return nil, err
 	}

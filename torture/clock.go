@@ -16,7 +16,7 @@ import (
 // real-time clock of its own, and a Go program asks the kernel past what libfaketime puts before it. What can be
 // checked is that nothing is decided by the order of times, but that a timer ends nothing before it is due: the same commands
 // lead to the same states, versions, events, effects and timers whether the stream's clock runs on or jumps back and forth by hours between any two of them.
-func stepped(t *torture) error {
+func stepped(t *T) error {
 	lives, steps, different := t.amount(300, 3000), 0, 0
 	for n := range lives {
 		seed := t.rand.Uint64()

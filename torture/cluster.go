@@ -17,7 +17,7 @@ import (
 
 // trio is three nodes in a cluster, and clients of all of them.
 type trio struct {
-	*torture
+	*T
 	*rig.Cluster
 	journal *load.Journal
 	crowd   *load.Crowd
@@ -30,7 +30,7 @@ const (
 	aimLeaders = 10 * time.Second // when it led streams, whose elections take 2 to 4.5 s, and again where a vote is split
 )
 
-func (t *torture) trio(hosts []string, prepare func(*rig.Cluster)) (*trio, error) {
+func newTrio(t *T, hosts []string, prepare func(*rig.Cluster)) (*trio, error) {
 	c, err := rig.NewCluster(t.bin, t.dir, hosts, append([]string{"--durability", "interval"}, restless...)...)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (t *torture) trio(hosts []string, prepare func(*rig.Cluster)) (*trio, error
 	if prepare != nil {
 		prepare(c)
 	}
-	x := &trio{torture: t, Cluster: c, journal: &load.Journal{}, figures: map[string]times{}}
+	x := &trio{T: t, Cluster: c, journal: &load.Journal{}, figures: map[string]times{}}
 	began := time.Now()
 	for _, i := range c.Instars {
 		t.onEnd(func() {
@@ -105,8 +105,8 @@ func (x *trio) back(what string, i *rig.Instar, start func() error) error {
 func (x *trio) again(i *rig.Instar) func() error { return func() error { return i.Start("") } }
 
 // clustered does to three nodes what clusters suffer.
-func clustered(t *torture) error {
-	x, err := t.trio([]string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, nil)
+func clustered(t *T) error {
+	x, err := newTrio(t, []string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, nil)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 const diskSize = "48m"
 
 // diskFull fills a small disk under the data of a running program and frees it again.
-func diskFull(t *torture) error {
+func diskFull(t *T) error {
 	mount := t.dir + "-disk"
 	if err := os.MkdirAll(mount, 0o700); err != nil {
 		return err
@@ -55,7 +55,7 @@ func diskFull(t *torture) error {
 		if round%3 == 1 {
 			left = 512 << 10 // too little, but not nothing
 		}
-		if err := t.fillAndFree(i, journal, filepath.Join(mount, "ballast"), left, round%3 == 2); err != nil {
+		if err := fillAndFree(t, i, journal, filepath.Join(mount, "ballast"), left, round%3 == 2); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func diskFull(t *torture) error {
 
 // fillAndFree fills the disk but for some bytes, waits until the program says so, frees it, and waits until it serves
 // again by itself. It may be killed and started in between, and has to start without room.
-func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
+func fillAndFree(t *T, i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
 	if !rig.Sleep(t.ctx, time.Second) {
 		return t.ctx.Err()
 	}
@@ -90,7 +90,7 @@ func (t *torture) fillAndFree(i *rig.Instar, journal *load.Journal, ballast stri
 		}
 		noticed, killed = errors.Join(noticed, i.Alive(t.ctx, 30*time.Second)), ", killed and started"
 	}
-	refusal := t.refused503(i)
+	refusal := refused503(t, i)
 	if err := os.Remove(ballast); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func fill(path string, left int64) error {
 }
 
 // refused503 is what a command is answered while the disk is full.
-func (t *torture) refused503(i *rig.Instar) string {
+func refused503(t *T, i *rig.Instar) string {
 	c := &http.Client{Timeout: 5 * time.Second}
 	r, err := c.Post("http://"+i.HTTP+"/v1/services/e0/refresh?namespace=default", "application/json", strings.NewReader("{}"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // explain asks porcupine for its verdict, which has to be Ok: Unknown is no answer.
-func (t *torture) explain(ops []porcupine.Operation) {
+func explain(t *T, ops []porcupine.Operation) {
 	kinds := map[string]int{}
 	unknown := map[string]int{}
 	size := map[string]int{}
@@ -36,12 +36,12 @@ func (t *torture) explain(ops []porcupine.Operation) {
 	if verdict != porcupine.Ok {
 		t.violations++
 		t.say("VIOLATION linearizable: no order of the operations explains their answers, or none was found in time")
-		t.stuck(ops, info)
+		unexplained(t, ops, info)
 	}
 }
 
-// stuck prints, of each register that has no explanation, how far the longest one comes and what it cannot take in.
-func (t *torture) stuck(ops []porcupine.Operation, info porcupine.LinearizationInfo) {
+// unexplained prints, of each register that has no explanation, how far the longest one comes and what it cannot take in.
+func unexplained(t *T, ops []porcupine.Operation, info porcupine.LinearizationInfo) {
 	for _, part := range info.PartialLinearizationsOperations() {
 		var longest []porcupine.Operation
 		for _, one := range part {

@@ -28,7 +28,7 @@ var points = []struct {
 }
 
 // failpoints lets the program kill itself at every place, the first, the second and a later time that it comes there.
-func failpoints(t *torture) error {
+func failpoints(t *T) error {
 	i, err := t.instar("data", "", append([]string{"--durability", "interval"}, restless...)...)
 	if err != nil {
 		return err
@@ -41,8 +41,8 @@ func failpoints(t *torture) error {
 		if err := crowd.Start(t.ctx); err != nil {
 			return err
 		}
-		for _, hit := range t.hits(p.most) {
-			took, err := t.dieAt(i, journal, p.before, fmt.Sprintf("%s:%d", p.name, hit))
+		for _, hit := range hits(t, p.most) {
+			took, err := dieAt(t, i, journal, p.before, fmt.Sprintf("%s:%d", p.name, hit))
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func failpoints(t *torture) error {
 		crowd.Finish(30 * time.Second)
 	}
 	if t.long {
-		if err := t.awayLong(i, journal); err != nil {
+		if err := awayLong(t, i, journal); err != nil {
 			return err
 		}
 	}
@@ -67,19 +67,19 @@ func failpoints(t *torture) error {
 
 // awayLong lets the program die with everything published and nothing acked, and starts it only when the stream has
 // forgotten the ids of those events: nothing but their guards and the entity's own account keep them from coming again.
-func (t *torture) awayLong(i *rig.Instar, journal *load.Journal) error {
+func awayLong(t *T, i *rig.Instar, journal *load.Journal) error {
 	for n := range 3 {
 		crowd := &load.Crowd{Name: fmt.Sprintf("away%dc", n), Clients: 16, Entities: 4, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Patience: 2, Journal: journal}
 		if err := crowd.Start(t.ctx); err != nil {
 			return err
 		}
-		if err := t.die(i, fmt.Sprintf("before-ack:%d", 20+t.rand.IntN(100)), 20*time.Second); err != nil {
+		if err := die(t, i, fmt.Sprintf("before-ack:%d", 20+t.rand.IntN(100)), 20*time.Second); err != nil {
 			return err
 		}
 		if !rig.Sleep(t.ctx, streams.EventWindow+5*time.Second) {
 			return t.ctx.Err()
 		}
-		if _, err := t.killAndWait(i, journal); err != nil {
+		if _, err := killAndWait(t, i, journal); err != nil {
 			return err
 		}
 		crowd.Finish(30 * time.Second)
@@ -88,7 +88,7 @@ func (t *torture) awayLong(i *rig.Instar, journal *load.Journal) error {
 }
 
 // hits are when to die: the first time, the second, and later.
-func (t *torture) hits(most int) []int {
+func hits(t *T, most int) []int {
 	hits := []int{1, min(2, most), min(3+t.rand.IntN(30), most)}
 	for range t.amount(0, 4) {
 		hits = append(hits, min(3+t.rand.IntN(300), most))
@@ -98,10 +98,10 @@ func (t *torture) hits(most int) []int {
 
 // dieAt runs the program until it dies at a place, and starts it again. Where it has to die somewhere else first, what
 // it died with may not lead there: then it dies there again.
-func (t *torture) dieAt(i *rig.Instar, journal *load.Journal, before, point string) (time.Duration, error) {
+func dieAt(t *T, i *rig.Instar, journal *load.Journal, before, point string) (time.Duration, error) {
 	for try := 1; ; try++ {
 		if before != "" {
-			if err := t.die(i, fmt.Sprintf("%s:%d", before, 1+t.rand.IntN(20)), 20*time.Second); err != nil {
+			if err := die(t, i, fmt.Sprintf("%s:%d", before, 1+t.rand.IntN(20)), 20*time.Second); err != nil {
 				return 0, err
 			}
 		}
@@ -109,9 +109,9 @@ func (t *torture) dieAt(i *rig.Instar, journal *load.Journal, before, point stri
 		if before != "" && try < 6 {
 			patience = 2 * time.Second
 		}
-		err := t.die(i, point, patience)
+		err := die(t, i, point, patience)
 		if err == nil {
-			return t.killAndWait(i, journal)
+			return killAndWait(t, i, journal)
 		}
 		if patience == 20*time.Second {
 			return 0, err
@@ -119,7 +119,7 @@ func (t *torture) dieAt(i *rig.Instar, journal *load.Journal, before, point stri
 	}
 }
 
-func (t *torture) die(i *rig.Instar, point string, patience time.Duration) error {
+func die(t *T, i *rig.Instar, point string, patience time.Duration) error {
 	if i.Process != nil {
 		i.Kill()
 	}

@@ -22,7 +22,7 @@ const patient = time.Hour
 // gateways has some services at a gateway that never answers, some at one that always fails, and some at one that answers when
 // nobody waits any more, and sends every result of all of them again, under other ids. The others go on, deadlines hold, and
 // what hangs can be deleted.
-func gateways(t *torture) error {
+func gateways(t *T) error {
 	i, err := t.serving("data", "", append([]string{"--durability", "interval"}, restless...)...)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func gateways(t *torture) error {
 	if err := crowd.Start(t.ctx); err != nil {
 		return err
 	}
-	g := &stuck{torture: t, client: &load.Client{Name: "g", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 4))}, deadlines: map[string]time.Duration{}}
+	g := &stuck{T: t, client: &load.Client{Name: "g", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 4))}, deadlines: map[string]time.Duration{}}
 	err = g.all()
 	crowd.Finish(30 * time.Second)
 	stop()
@@ -91,7 +91,7 @@ func again(nc *nats.Conn, count *atomic.Int64) (stop func(), err error) {
 
 // stuck is services at gateways that are no good.
 type stuck struct {
-	*torture
+	*T
 	client    *load.Client
 	deadlines map[string]time.Duration // that must be noticed
 }

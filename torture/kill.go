@@ -14,26 +14,26 @@ import (
 var restless = []string{"--observe-every", "2s", "--ready-stale", "2s", "--log-level", "warn"}
 
 // killed ends the whole process, embedded NATS and all, every one to three seconds under load.
-func killed(t *torture) error {
+func killed(t *T) error {
 	profiles := []string{"fsync"}
 	if t.long {
 		profiles = append(profiles, "interval")
 	}
 	for _, p := range profiles {
-		if err := t.killUnder(p, t.amount(20, 40)); err != nil {
+		if err := killUnder(t, p, t.amount(20, 40)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *torture) killUnder(profile string, kills int) error {
+func killUnder(t *T, profile string, kills int) error {
 	i, err := t.serving(profile, "", append([]string{"--durability", profile}, restless...)...)
 	if err != nil {
 		return err
 	}
 	journal := &load.Journal{}
-	deadlines := t.clockwork(i, journal, 2*time.Second)
+	deadlines := clockwork(t, i, journal, 2*time.Second)
 	crowd := &load.Crowd{Name: "c", Clients: 16, Entities: 200, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.seed, Think: 20 * time.Millisecond, Journal: journal}
 	if err := crowd.Start(t.ctx); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (t *torture) killUnder(profile string, kills int) error {
 		if !rig.Sleep(t.ctx, t.between(time.Second, 3*time.Second)) {
 			return t.ctx.Err()
 		}
-		took, err := t.killAndWait(i, journal)
+		took, err := killAndWait(t, i, journal)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (t *torture) killUnder(profile string, kills int) error {
 }
 
 // killAndWait kills the program, starts it again and waits for the first command that it acknowledges.
-func (t *torture) killAndWait(i *rig.Instar, journal *load.Journal) (time.Duration, error) {
+func killAndWait(t *T, i *rig.Instar, journal *load.Journal) (time.Duration, error) {
 	i.Kill()
 	answered := journal.NextAnswer()
 	if err := i.Start(""); err != nil {
@@ -81,7 +81,7 @@ func (t *torture) killAndWait(i *rig.Instar, journal *load.Journal) (time.Durati
 
 // clockwork makes entities that never become ready: some must fail by their deadlines whatever happens, some have one
 // that is so far off that they must still be waiting for it at the end. apart is the time between two deadlines.
-func (t *torture) clockwork(i *rig.Instar, journal *load.Journal, apart time.Duration) map[string]time.Duration {
+func clockwork(t *T, i *rig.Instar, journal *load.Journal, apart time.Duration) map[string]time.Duration {
 	c := &load.Client{Name: "clock", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 1))}
 	deadlines := map[string]time.Duration{}
 	for n := range 20 {

@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, out io.Writer) (broken bool, err er
 		return false, err
 	}
 	fmt.Fprintf(out, "seed %d; built in %s\n", o.seed, since(began))
-	broken = inLanes(ctx, chosen, session{options: o, bin: bin, dir: dir}, out)
+	broken = inLanes(ctx, chosen, session{seed: o.seed, long: o.long, bin: bin, dir: dir}, out)
 	verdict := "no promise was broken"
 	if broken {
 		verdict = fmt.Sprintf("PROMISES WERE BROKEN (seed %d)", o.seed)
@@ -93,20 +93,12 @@ func run(ctx context.Context, args []string, out io.Writer) (broken bool, err er
 	return broken, ctx.Err()
 }
 
-func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
-
-// session is what all parts share.
-type session struct {
-	options
-	bin, dir string
-}
-
 // part is one kind of torture. Parts of one lane run one after another, lanes run beside each other: most parts wait
 // most of the time.
 type part struct {
 	name, doc string
 	lane      int
-	run       func(*torture) error
+	run       func(*T) error
 	slow      bool // only with -long, or by its name: a second cluster of three is too much for a short run on two cores
 }
 
@@ -195,8 +187,3 @@ func one(ctx context.Context, p part, s session, out io.Writer) bool {
 	t.say("%d violations; %s", t.violations, since(began))
 	return t.violations == 0
 }
-
-// skipped is why a part cannot run here.
-type skipped string
-
-func (s skipped) Error() string { return string(s) }

@@ -15,7 +15,7 @@ import (
 type room struct{ name, inside, outside, wire string }
 
 // newRoom makes it, or says why that is not possible here.
-func (t *torture) newRoom() (*room, error) {
+func newRoom(t *T) (*room, error) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, skipped("it needs the program ip (iproute2), which is not here")
 	}
@@ -49,7 +49,7 @@ func ip(line string) error {
 
 // stale waits until a node says to those who are in its room that what it answers may be old, or does not any more. Its
 // own copy of the instances may go on speaking to it all the while.
-func (t *torture) stale(r *room, far *rig.Instar, want bool) error {
+func stale(t *T, r *room, far *rig.Instar, want bool) error {
 	what := map[bool]string{true: "the node that is cut off says that it may be behind", false: "the node that is back does not say that it may be behind"}[want]
 	return rig.Until(t.ctx, 20*time.Second, what, func() bool {
 		out, err := exec.CommandContext(t.ctx, "ip", "netns", "exec", r.name, t.bin, "discover", "nobody", "-o", "json", "--server", "http://"+far.HTTP).Output()
@@ -59,12 +59,12 @@ func (t *torture) stale(r *room, far *rig.Instar, want bool) error {
 
 // cutOffNode takes the wire from a node of three and gives it back: its connections stay open and say nothing, and
 // neither it nor the others are told.
-func cutOffNode(t *torture) error {
-	r, err := t.newRoom()
+func cutOffNode(t *T) error {
+	r, err := newRoom(t)
 	if err != nil {
 		return err
 	}
-	x, err := t.trio([]string{r.outside, r.outside, r.inside}, func(c *rig.Cluster) {
+	x, err := newTrio(t, []string{r.outside, r.outside, r.inside}, func(c *rig.Cluster) {
 		for _, i := range c.Instars {
 			i.Args = append(i.Args, "--insecure")
 		}
@@ -87,14 +87,14 @@ func cutOffNode(t *torture) error {
 		if err := x.others("cut off, until the others had all", far, 60*time.Second); err != nil {
 			return err
 		}
-		if err := t.stale(r, far, true); err != nil {
+		if err := stale(t, r, far, true); err != nil {
 			return err
 		}
 		rig.Sleep(t.ctx, t.between(5*time.Second, 15*time.Second))
 		if err := x.back("whole again, until it had its share", far, func() error { return ip("link set " + r.wire + " up") }); err != nil {
 			return err
 		}
-		if err := t.stale(r, far, false); err != nil {
+		if err := stale(t, r, far, false); err != nil {
 			return err
 		}
 	}

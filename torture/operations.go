@@ -26,7 +26,7 @@ const operationsDoc = "docs/operations.md"
 
 // operated does under load what docs/operations.md says, by its own commands: a server of the last release is upgraded, taken back, and upgraded again; its token,
 // its certificate and a password are rotated; its store is filled, and room made; at the end its streams are lost, and restored. The disk itself is filled by the part disk.
-func operated(t *torture) error {
+func operated(t *T) error {
 	nats, err := exec.LookPath("nats")
 	if err != nil {
 		return skipped("the nats CLI is not here (make torture brings it)")
@@ -38,7 +38,7 @@ func operated(t *torture) error {
 	if err != nil {
 		return err
 	}
-	op, err := t.newOperator(operationsDoc, old)
+	op, err := newOperator(t, operationsDoc, old)
 	if err != nil {
 		return err
 	}

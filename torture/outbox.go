@@ -26,7 +26,7 @@ import (
 // outboxes tortures the relay: twelve writers with delays and rollbacks, transactions elsewhere that stay open, and two
 // relays, Postgres and NATS that are killed, stopped and cut off in turn. In the end every aggregate has counted its
 // changes in the database, and the stream holds exactly these, in order.
-func outboxes(t *torture) error {
+func outboxes(t *T) error {
 	runs := []struct {
 		mode    outbox.Mode
 		profile string
@@ -41,7 +41,7 @@ func outboxes(t *torture) error {
 		}
 	}
 	for _, r := range runs {
-		o := &orders{torture: t, mode: r.mode, profile: r.profile, dir: t.dir + "-" + string(r.mode) + "-" + r.profile, kills: map[string]int{}, relays: make([]*rig.Process, 2)}
+		o := &orders{T: t, mode: r.mode, profile: r.profile, dir: t.dir + "-" + string(r.mode) + "-" + r.profile, kills: map[string]int{}, relays: make([]*rig.Process, 2)}
 		err := o.run(func() error { return o.disturb(r.life) })
 		o.end()
 		if err != nil {
@@ -53,7 +53,7 @@ func outboxes(t *torture) error {
 
 // orders is an application with an outbox.
 type orders struct {
-	*torture
+	*T
 	mode         outbox.Mode
 	profile, dir string
 
@@ -99,7 +99,7 @@ func (o *orders) run(disturb func() error) error {
 
 func (o *orders) setUp() error {
 	var err error
-	if o.pg, err = o.postgres(map[string]string{"fsync": "off", "wal_level": "logical"}); err != nil {
+	if o.pg, err = postgresFor(o.T, map[string]string{"fsync": "off", "wal_level": "logical"}); err != nil {
 		return err
 	}
 	if o.url == "" {
@@ -142,8 +142,8 @@ func (o *orders) setUp() error {
 	return nil
 }
 
-// postgres is a private server that ends with the part.
-func (t *torture) postgres(config map[string]string) (*postgres.Cluster, error) {
+// postgresFor is a private server that ends with the part.
+func postgresFor(t *T, config map[string]string) (*postgres.Cluster, error) {
 	base, err := os.MkdirTemp("", "instar-torture-pg-") // the user that Postgres runs as must reach it
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ const lease = 6 * time.Second
 
 // outboxNodes lets each of two relays die and stand still in turn, first without a server, then as nodes attached to one
 // NATS server, and in the long version in every mode and as three nodes of a cluster with three replicas.
-func outboxNodes(t *torture) error {
+func outboxNodes(t *T) error {
 	kinds := []struct {
 		mode  outbox.Mode
 		start func(*shareholders) error
@@ -45,7 +45,7 @@ func outboxNodes(t *torture) error {
 		}
 	}
 	for _, k := range kinds {
-		o := &orders{torture: t, mode: k.mode, profile: "interval", dir: t.dir + "-" + string(k.mode) + "-" + k.name, kills: map[string]int{}}
+		o := &orders{T: t, mode: k.mode, profile: "interval", dir: t.dir + "-" + string(k.mode) + "-" + k.name, kills: map[string]int{}}
 		s := &shareholders{orders: o, source: "orders", times: map[string]times{}}
 		err := k.start(s)
 		if err == nil {

@@ -17,9 +17,9 @@ import (
 
 // power takes the power from the disk of a server under load, several times. With fsync nothing that was acknowledged is lost.
 // With interval that is the last 100 ms, and as long as the disk needs to sync; what is left fits together.
-func power(t *torture) error {
+func power(t *T) error {
 	for _, profile := range []string{"interval", "fsync"} {
-		p := &outage{torture: t, profile: profile, journal: &load.Journal{}}
+		p := &outage{T: t, profile: profile, journal: &load.Journal{}}
 		err := p.run(t.amount(2, 12))
 		if err != nil {
 			return err
@@ -30,7 +30,7 @@ func power(t *torture) error {
 
 // outage is one server on a disk of its own.
 type outage struct {
-	*torture
+	*T
 	profile string
 	journal *load.Journal
 	disk    *powerloss.Disk
@@ -67,7 +67,7 @@ func (p *outage) run(cuts int) (err error) {
 	if err := p.instar.Serve(p.ctx); err != nil {
 		return err
 	}
-	deadlines := p.clockwork(p.instar, p.journal, 2*time.Second)
+	deadlines := clockwork(p.T, p.instar, p.journal, 2*time.Second)
 	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 60, Bases: []string{"http://" + p.instar.HTTP}, NATS: p.instar.NATSURL(), Seed: p.seed, Think: 20 * time.Millisecond, Journal: p.journal}
 	if err := crowd.Start(p.ctx); err != nil {
 		return err

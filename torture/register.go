@@ -86,14 +86,14 @@ func (r register) step(in registerInput, out registerOutput) []any {
 }
 
 // linearizable reads and writes registers under kills and asks porcupine whether some order explains all answers.
-func linearizable(t *torture) error {
+func linearizable(t *T) error {
 	i, err := t.serving("data", "", "--durability", "interval", "--log-level", "warn")
 	if err != nil {
 		return err
 	}
 	journal := &load.Journal{}
 	keys := t.amount(6, 30)
-	bases, err := t.registers(i, journal, keys)
+	bases, err := registers(t, i, journal, keys)
 	if err != nil {
 		return err
 	}
@@ -104,13 +104,13 @@ func linearizable(t *torture) error {
 	}
 	kills := make(chan error, 1)
 	stop := make(chan struct{})
-	go func() { kills <- t.killUntil(i, journal, stop) }()
+	go func() { kills <- killUntil(t, i, journal, stop) }()
 	clients.Wait()
 	close(stop)
 	if err := <-kills; err != nil {
 		return err
 	}
-	t.explain(log.ops)
+	explain(t, log.ops)
 	r, err := t.reader(i.NATSURL())
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func linearizable(t *torture) error {
 
 // registers creates the entities and gives the version that each stands at. They have failed and were looked at, so that
 // nothing but writes makes versions of them.
-func (t *torture) registers(i *rig.Instar, journal *load.Journal, keys int) ([]uint64, error) {
+func registers(t *T, i *rig.Instar, journal *load.Journal, keys int) ([]uint64, error) {
 	c := &load.Client{Name: "maker", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 2))}
 	bases := make([]uint64, keys)
 	r, err := t.reader(i.NATSURL())
@@ -145,7 +145,7 @@ func (t *torture) registers(i *rig.Instar, journal *load.Journal, keys int) ([]u
 	return bases, nil
 }
 
-func (t *torture) killUntil(i *rig.Instar, journal *load.Journal, stop <-chan struct{}) error {
+func killUntil(t *T, i *rig.Instar, journal *load.Journal, stop <-chan struct{}) error {
 	kills := 0
 	var recoveries times
 	for {
@@ -155,7 +155,7 @@ func (t *torture) killUntil(i *rig.Instar, journal *load.Journal, stop <-chan st
 			return nil
 		case <-time.After(t.between(600*time.Millisecond, 1600*time.Millisecond)):
 		}
-		took, err := t.killAndWait(i, journal)
+		took, err := killAndWait(t, i, journal)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ type operations struct {
 }
 
 // client reads and writes; what it last read of a register is what it expects of it.
-func (o *operations) client(t *torture, i *rig.Instar, journal *load.Journal, n, keys, most int) {
+func (o *operations) client(t *T, i *rig.Instar, journal *load.Journal, n, keys, most int) {
 	c := &load.Client{Name: fmt.Sprintf("w%d", n), Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, uint64(100+n)))}
 	seen := make([]load.View, keys)
 	for step := 0; step < most && rig.Sleep(t.ctx, time.Duration(c.Rand.IntN(30))*time.Millisecond); step++ {
@@ -193,7 +193,7 @@ func (o *operations) client(t *torture, i *rig.Instar, journal *load.Journal, n,
 }
 
 // one is one operation. A read that failed says nothing.
-func (o *operations) one(t *torture, c *load.Client, n, k int, kind, value string, seen *load.View) {
+func (o *operations) one(t *T, c *load.Client, n, k int, kind, value string, seen *load.View) {
 	in := registerInput{key: fmt.Sprintf("r%d", k), kind: kind, value: value}
 	if kind == "cas" {
 		in.at = seen.Version - o.bases[k]
@@ -211,7 +211,7 @@ func (o *operations) one(t *torture, c *load.Client, n, k int, kind, value strin
 	o.ops = append(o.ops, porcupine.Operation{ClientId: n, Input: in, Call: called.UnixNano(), Output: out, Return: time.Now().UnixNano()})
 }
 
-func perform(t *torture, c *load.Client, in registerInput, seen *load.View) (registerOutput, bool) {
+func perform(t *T, c *load.Client, in registerInput, seen *load.View) (registerOutput, bool) {
 	if in.kind == "read" {
 		v, err := c.Get(t.ctx, in.key)
 		if err == nil {

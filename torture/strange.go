@@ -19,7 +19,7 @@ import (
 
 // mischief is somebody who may publish what he likes.
 type mischief struct {
-	*torture
+	*T
 	instar  *rig.Instar
 	reader  *rig.Reader
 	journal *load.Journal
@@ -37,7 +37,7 @@ type mischief struct {
 }
 
 // strange repeats, reorders, delays and forges messages, and writes values by hand, under load.
-func strange(t *torture) error {
+func strange(t *T) error {
 	i, err := t.serving("data", "", append([]string{"--durability", "fsync"}, restless...)...)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func strange(t *torture) error {
 	if err != nil {
 		return err
 	}
-	m := &mischief{torture: t, instar: i, reader: r, journal: &load.Journal{}, recent: map[string][]*nats.Msg{}, seen: map[string]bool{}, did: map[string]int{}}
+	m := &mischief{T: t, instar: i, reader: r, journal: &load.Journal{}, recent: map[string][]*nats.Msg{}, seen: map[string]bool{}, did: map[string]int{}}
 	m.client = &load.Client{Name: "m", Bases: []string{"http://" + i.HTTP}, Journal: m.journal, Rand: rand.New(rand.NewPCG(t.seed, 3))}
 	if err := m.listen(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (m *mischief) all() error {
 		if err := m.park(round); err != nil {
 			return err
 		}
-		if _, err := m.killAndWait(m.instar, m.journal); err != nil {
+		if _, err := killAndWait(m.T, m.instar, m.journal); err != nil {
 			return err
 		}
 		if err := m.repeatRecent(); err != nil {

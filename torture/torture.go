@@ -14,8 +14,24 @@ import (
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
-// torture is one run of one part.
-type torture struct {
+// session is what all parts of a run share.
+type session struct {
+	seed uint64 // of all that is random
+	long bool   // the long version: more of everything
+	bin  string // the program, built with its failpoints
+	dir  string // where everything is kept
+}
+
+// skipped is why a part cannot run here.
+type skipped string
+
+func (s skipped) Error() string { return string(s) }
+
+// since is how long ago something was, as it is told.
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
+
+// T is one run of one part.
+type T struct {
 	session
 	ctx  context.Context
 	name string
@@ -26,17 +42,17 @@ type torture struct {
 	ends       []func() // in reverse, when the part has ended
 }
 
-func newTorture(ctx context.Context, name string, s session, out io.Writer) *torture {
+func newTorture(ctx context.Context, name string, s session, out io.Writer) *T {
 	h := fnv.New64a()
 	h.Write([]byte(name)) // never fails
-	return &torture{session: s, ctx: ctx, name: name, rand: rand.New(rand.NewPCG(s.seed, h.Sum64())), out: out}
+	return &T{session: s, ctx: ctx, name: name, rand: rand.New(rand.NewPCG(s.seed, h.Sum64())), out: out}
 }
 
-func (t *torture) say(format string, args ...any) { fmt.Fprintf(t.out, "  "+format+"\n", args...) }
+func (t *T) say(format string, args ...any) { fmt.Fprintf(t.out, "  "+format+"\n", args...) }
 
-func (t *torture) onEnd(f func()) { t.ends = append(t.ends, f) }
+func (t *T) onEnd(f func()) { t.ends = append(t.ends, f) }
 
-func (t *torture) end() {
+func (t *T) end() {
 	for _, f := range slices.Backward(t.ends) {
 		f()
 	}
@@ -44,12 +60,12 @@ func (t *torture) end() {
 }
 
 // between is a random time.
-func (t *torture) between(least, most time.Duration) time.Duration {
+func (t *T) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(t.rand.Int64N(int64(most-least)))
 }
 
 // amount is how much of something: more in the long version.
-func (t *torture) amount(short, long int) int {
+func (t *T) amount(short, long int) int {
 	if t.long {
 		return long
 	}
@@ -57,7 +73,7 @@ func (t *torture) amount(short, long int) int {
 }
 
 // instar is a server that dies with the part.
-func (t *torture) instar(name, url string, args ...string) (*rig.Instar, error) {
+func (t *T) instar(name, url string, args ...string) (*rig.Instar, error) {
 	i, err := rig.New(t.bin, t.dir+"-"+name, url, args...)
 	if err != nil {
 		return nil, err
@@ -71,7 +87,7 @@ func (t *torture) instar(name, url string, args ...string) (*rig.Instar, error) 
 }
 
 // serving is an instar that is up.
-func (t *torture) serving(name, url string, args ...string) (*rig.Instar, error) {
+func (t *T) serving(name, url string, args ...string) (*rig.Instar, error) {
 	i, err := t.instar(name, url, args...)
 	if err != nil {
 		return nil, err
@@ -80,7 +96,7 @@ func (t *torture) serving(name, url string, args ...string) (*rig.Instar, error)
 }
 
 // reader is connected until the part ends.
-func (t *torture) reader(url string) (*rig.Reader, error) {
+func (t *T) reader(url string) (*rig.Reader, error) {
 	r, err := rig.OpenReader(url)
 	if err == nil {
 		t.onEnd(r.Close)
@@ -89,7 +105,7 @@ func (t *torture) reader(url string) (*rig.Reader, error) {
 }
 
 // judge prints the violations of a history with the stories of the first entities that they are about.
-func (t *torture) judge(h *check.History) {
+func (t *T) judge(h *check.History) {
 	found := check.Check(h)
 	t.violations += len(found)
 	told := map[string]bool{}
@@ -105,7 +121,7 @@ func (t *torture) judge(h *check.History) {
 }
 
 // settleAndJudge waits until nothing is under way, and checks everything. tell adds what the part knows.
-func (t *torture) settleAndJudge(r *rig.Reader, journal *load.Journal, most time.Duration, tell func(*check.History)) error {
+func (t *T) settleAndJudge(r *rig.Reader, journal *load.Journal, most time.Duration, tell func(*check.History)) error {
 	h, err := r.Settle(t.ctx, most)
 	if h == nil {
 		return err
@@ -124,7 +140,7 @@ func (t *torture) settleAndJudge(r *rig.Reader, journal *load.Journal, most time
 	return nil
 }
 
-func (t *torture) count(f load.Figures) {
+func (t *T) count(f load.Figures) {
 	t.say("commands: %d sent in %d tries, %d acknowledged: %d applied, %d unchanged, %d refused, %d dead, %d unknown; %d answered as duplicates, %d never answered",
 		f.Sent, f.Tries, f.Acknowledged, f.Applied, f.Unchanged, f.Refused, f.Dead, f.Unknown, f.Duplicates, f.Unanswered)
 }

@@ -17,7 +17,7 @@ import (
 // operator types what a document says, in a machine of his own: a directory that holds what /usr/local/bin and /etc/instar are in the document, with a systemctl that
 // has one unit.
 type operator struct {
-	*torture
+	*T
 	dir      string
 	document string
 	http     string // host:port
@@ -39,7 +39,7 @@ func (o *operator) path(parts ...string) string {
 }
 
 // newOperator prepares the machine. installed is what is installed.
-func (t *torture) newOperator(document, installed string) (*operator, error) {
+func newOperator(t *T, document, installed string) (*operator, error) {
 	root, err := program.Root(t.ctx)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (t *torture) newOperator(document, installed string) (*operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the document: %w", err)
 	}
-	o := &operator{torture: t, dir: t.dir + "-machine", document: string(raw)}
+	o := &operator{T: t, dir: t.dir + "-machine", document: string(raw)}
 	if o.http, err = rig.Port(); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 // upgraded replaces the nodes of a cluster of the last release by those of this program, one after another, goes back, and forward again, under
 // load: whatever one version has stored, begun or promised, the other goes on with. Both take the flags that are given.
-func upgraded(t *torture) error {
+func upgraded(t *T) error {
 	began := time.Now()
 	old, err := rig.BuildRelease(t.ctx, t.dir+"-release")
 	if errors.Is(err, rig.ErrNoRelease) && t.ctx.Err() == nil {
@@ -26,7 +26,7 @@ func upgraded(t *torture) error {
 		return err
 	}
 	t.say("the last release (%s) was built in %s", rig.LastRelease[:7], since(began))
-	x, err := t.trio([]string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, func(c *rig.Cluster) {
+	x, err := newTrio(t, []string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, func(c *rig.Cluster) {
 		for _, i := range c.Instars {
 			i.Bin = old
 		}
@@ -34,7 +34,7 @@ func upgraded(t *torture) error {
 	if err != nil {
 		return err
 	}
-	deadlines := t.clockwork(x.Instars[0], x.journal, 4*time.Second)
+	deadlines := clockwork(t, x.Instars[0], x.journal, 4*time.Second)
 	watches, stop := x.watched()
 	defer stop()
 	found, err := x.registered()

@@ -32,20 +32,20 @@ const patience = 5 * time.Second
 
 // cutOff breaks the connection between a running program and its NATS server at exact messages: between two events of
 // one transition, before the answer to the commit, with an outbox half published, and with messages that come late.
-func cutOff(t *torture) error {
+func cutOff(t *T) error {
 	profiles := []string{"interval"}
 	if t.long {
 		profiles = append(profiles, "fsync")
 	}
 	for _, profile := range profiles {
-		if err := t.cutOffUnder(profile); err != nil {
+		if err := cutOffUnder(t, profile); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *torture) cutOffUnder(profile string) error {
+func cutOffUnder(t *T, profile string) error {
 	n, err := rig.NewNATS(t.dir+"-"+profile+"-nats", profile)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (t *torture) cutOffUnder(profile string) error {
 	}
 	recoveries := map[rig.Fault]times{}
 	for range t.amount(1, 3) {
-		if err := t.everyFault(w, i, journal, recoveries); err != nil {
+		if err := everyFault(t, w, i, journal, recoveries); err != nil {
 			return err
 		}
 	}
@@ -90,10 +90,10 @@ func (t *torture) cutOffUnder(profile string) error {
 }
 
 // everyFault does everything once to a message of every kind. Late messages are late beside each other.
-func (t *torture) everyFault(w *rig.Wire, i *rig.Instar, journal *load.Journal, recoveries map[rig.Fault]times) error {
+func everyFault(t *T, w *rig.Wire, i *rig.Instar, journal *load.Journal, recoveries map[rig.Fault]times) error {
 	for _, fault := range []rig.Fault{rig.Kill, rig.Cut, rig.Drop, rig.Hold} {
 		for _, kind := range slices.Sorted(maps.Keys(published)) {
-			took, err := t.fault(w, i, journal, fault, kind)
+			took, err := inject(t, w, i, journal, fault, kind)
 			if err != nil {
 				return fmt.Errorf("%s at %s: %w", fault, kind, err)
 			}
@@ -106,7 +106,7 @@ func (t *torture) everyFault(w *rig.Wire, i *rig.Instar, journal *load.Journal, 
 	return nil
 }
 
-func (t *torture) fault(w *rig.Wire, i *rig.Instar, journal *load.Journal, fault rig.Fault, kind string) (time.Duration, error) {
+func inject(t *T, w *rig.Wire, i *rig.Instar, journal *load.Journal, fault rig.Fault, kind string) (time.Duration, error) {
 	r := &rig.Rule{Match: published[kind], N: 1 + t.rand.IntN(25), Do: fault, Kill: i.Kill, Hold: t.between(patience+time.Second, patience+3*time.Second), Done: make(chan struct{})}
 	w.Arm(r)
 	select {
