@@ -10,6 +10,9 @@ NATSCLI := $(TOOLS)/natscli-v0.4.0/nats
 # What applications import.
 LIBRARIES := ./client/... ./machines/... ./streams/outbox
 
+# Modules of their own, for the sake of their libraries; those that need npm or a Kubernetes API server have targets of their own.
+MODULES := bench torture internal/release
+
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -33,7 +36,7 @@ run: build ## build and start a server here, with a sample service: data in ./da
 test: vet postgres ## all tests under the race detector, the import table, and a short torture
 	$(GO) test -race -timeout 15m ./streams/outbox/relay ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
-	$(GO) -C internal/release test .
+	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
 	$(MAKE) --no-print-directory torture-short
 
 postgres: ## install Postgres and PgBouncer from Debian's packages where they are absent; the tests of the outbox need them
@@ -68,6 +71,7 @@ race: ## the tests of the parts with goroutines, several times over
 
 vet:
 	$(GO) vet ./...
+	@for module in $(MODULES); do $(GO) -C $$module vet ./... || exit 1; done
 
 lint: vet gosec $(STATICCHECK) $(GOFUMPT) $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached
 	$(STATICCHECK) ./...
@@ -90,20 +94,20 @@ vuln: $(GOVULNCHECK)
 	$(GOVULNCHECK) ./...
 
 bench: ## measure this machine: transitions per second beside the raw ceiling of JetStream, one million entities
-	$(GO) run ./cmd/instar-bench
+	$(GO) -C bench run ./transitions
 
 bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarder; needs Postgres
-	cd bench/outbox && $(GO) run .
+	$(GO) -C bench run ./outbox
 
 bench-discovery: ## measure discovery on this machine: registration, heartbeats, finding, watching, memory, rolling restarts, a cluster
-	$(GO) run ./cmd/instar-bench-discovery
+	$(GO) -C bench run ./discovery
 
 torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held; PART=upgrade runs one part
 	-@$(MAKE) --no-print-directory $(NATSCLI)
-	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) run ./cmd/instar-torture $(if $(PART),-only $(PART),-long)
+	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) -C torture run . $(if $(PART),-only $(PART),-long)
 
 torture-short:
-	$(GO) run ./cmd/instar-torture
+	$(GO) -C torture run .
 
 update: ## write transcripts, diagrams, golden files and the tables in docs anew; read the diff
 	$(GO) test ./machines/... ./streams ./api ./cmd/instar ./docs -update

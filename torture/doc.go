@@ -1,10 +1,10 @@
-// Command instar-torture kills, stops, cuts off, fills up and takes the power from a running instar, and checks that nothing it has promised was
+// Command torture kills, stops, cuts off, fills up and takes the power from a running instar, and checks that nothing it has promised was
 // broken. It builds the program with its failpoints, runs it as real processes in a temporary directory on ports of its
 // own, and prints what was done and what was found. It ends with 1 when a promise was broken.
 //
-//	go run ./cmd/instar-torture              a short version, about five minutes on two slow cores
-//	go run ./cmd/instar-torture -long        about an hour
-//	go run ./cmd/instar-torture -only kill   one part
+//	go -C torture run .              a short version, about five minutes on two slow cores
+//	go -C torture run . -long        about an hour
+//	go -C torture run . -only kill   one part
 //
 // The part operations needs the nats CLI, which make torture PART=operations brings, and, as upgrade, a clone that has the commit of the last release.
 //

@@ -16,6 +16,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bcc94042/instar/torture/internal/cluster"
+	"github.com/bcc94042/instar/torture/internal/engine"
+	"github.com/bcc94042/instar/torture/internal/operations"
+	"github.com/bcc94042/instar/torture/internal/part"
+	"github.com/bcc94042/instar/torture/internal/relays"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -29,7 +34,7 @@ func main() {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "instar-torture:", err)
+		fmt.Fprintln(os.Stderr, "torture:", err)
 		os.Exit(2)
 	case broken:
 		os.Exit(1)
@@ -45,7 +50,7 @@ type options struct {
 
 func parse(args []string) (options, error) {
 	var o options
-	fs := flag.NewFlagSet("instar-torture", flag.ContinueOnError)
+	fs := flag.NewFlagSet("torture", flag.ContinueOnError)
 	fs.BoolVar(&o.long, "long", false, "torture for about an hour, most of which is a server that is left alone")
 	fs.StringVar(&o.only, "only", "", "run one part: "+strings.Join(names(), ", "))
 	fs.Uint64Var(&o.seed, "seed", 0, "of all that is random; 0 takes the time. The moments of kills differ all the same")
@@ -83,44 +88,44 @@ func run(ctx context.Context, args []string, out io.Writer) (broken bool, err er
 	if err != nil {
 		return false, err
 	}
-	fmt.Fprintf(out, "seed %d; built in %s\n", o.seed, since(began))
-	broken = inLanes(ctx, chosen, session{seed: o.seed, long: o.long, bin: bin, dir: dir}, out)
+	fmt.Fprintf(out, "seed %d; built in %s\n", o.seed, part.Since(began))
+	broken = inLanes(ctx, chosen, part.Session{Seed: o.seed, Long: o.long, Bin: bin, Dir: dir}, out)
 	verdict := "no promise was broken"
 	if broken {
 		verdict = fmt.Sprintf("PROMISES WERE BROKEN (seed %d)", o.seed)
 	}
-	fmt.Fprintf(out, "\n%s; %s in all\n", verdict, since(began))
+	fmt.Fprintf(out, "\n%s; %s in all\n", verdict, part.Since(began))
 	return broken, ctx.Err()
 }
 
-// part is one kind of torture. Parts of one lane run one after another, lanes run beside each other: most parts wait
+// entry is one kind of torture. Parts of one lane run one after another, lanes run beside each other: most parts wait
 // most of the time.
-type part struct {
+type entry struct {
 	name, doc string
 	lane      int
-	run       func(*T) error
+	run       func(*part.T) error
 	slow      bool // only with -long, or by its name: a second cluster of three is too much for a short run on two cores
 }
 
-var parts = []part{
-	{"kill", "kill -9 under load", 0, killed, false},
-	{"wire", "the connection to NATS breaks, or is slow, at exact messages", 0, cutOff, false},
-	{"failpoints", "the program kills itself at every place of the protocol", 1, failpoints, false},
-	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, linearizable, false},
-	{"attached", "two instars on a NATS server of its own: kills of each", 1, attached, false},
-	{"paused", "one of two instars stands still beyond the life of its key, and wakes up", 0, paused, false},
-	{"cluster", "three nodes in a cluster: kills, leaders that die, a node that stands still, joins, leaves, a rolling restart", 0, clustered, false},
-	{"netns", "a node of a cluster is cut off from the others", 1, cutOffNode, true},
-	{"upgrade", "a cluster of the last release is upgraded, taken back, and upgraded again, node by node", 1, upgraded, true},
-	{"operations", "what docs/operations.md says is done by its own commands: upgrade, downgrade, rotation, a full store", 1, operated, true},
-	{"disk", "the disk is full, and has room again", 1, diskFull, false},
-	{"power", "the disk loses its power", 2, power, false},
-	{"strange", "messages again, late and forged, values written by hand", 1, strange, false},
-	{"gateways", "gateways that never answer, always fail, or answer late, and all results again", 2, gateways, false},
-	{"clock", "a clock that jumps", 1, stepped, false},
-	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, outboxes, false},
-	{"calm", "a server that is left alone with 1,000 instances that beat, a protection that is held and an outbox", 2, calm, false},
-	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, outboxNodes, false},
+var parts = []entry{
+	{"kill", "kill -9 under load", 0, engine.Killed, false},
+	{"wire", "the connection to NATS breaks, or is slow, at exact messages", 0, engine.CutOff, false},
+	{"failpoints", "the program kills itself at every place of the protocol", 1, engine.Failpoints, false},
+	{"porcupine", "labels as registers, guarded by If-Match, under kills", 1, engine.Linearizable, false},
+	{"attached", "two instars on a NATS server of its own: kills of each", 1, engine.Attached, false},
+	{"paused", "one of two instars stands still beyond the life of its key, and wakes up", 0, engine.Paused, false},
+	{"cluster", "three nodes in a cluster: kills, leaders that die, a node that stands still, joins, leaves, a rolling restart", 0, cluster.Clustered, false},
+	{"netns", "a node of a cluster is cut off from the others", 1, cluster.CutOffNode, true},
+	{"upgrade", "a cluster of the last release is upgraded, taken back, and upgraded again, node by node", 1, cluster.Upgraded, true},
+	{"operations", "what docs/operations.md says is done by its own commands: upgrade, downgrade, rotation, a full store", 1, operations.Operated, true},
+	{"disk", "the disk is full, and has room again", 1, engine.DiskFull, false},
+	{"power", "the disk loses its power", 2, engine.Power, false},
+	{"strange", "messages again, late and forged, values written by hand", 1, engine.Strange, false},
+	{"gateways", "gateways that never answer, always fail, or answer late, and all results again", 2, engine.Gateways, false},
+	{"clock", "a clock that jumps", 1, engine.Stepped, false},
+	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, relays.Outboxes, false},
+	{"calm", "a server that is left alone with 1,000 instances that beat, a protection that is held and an outbox", 2, engine.Calm, false},
+	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, relays.OutboxNodes, false},
 }
 
 const lanes = 3
@@ -133,20 +138,20 @@ func names() []string {
 	return list
 }
 
-func choose(only string, long bool) ([]part, error) {
+func choose(only string, long bool) ([]entry, error) {
 	if only == "" {
-		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.slow && !long }), nil
+		return slices.DeleteFunc(slices.Clone(parts), func(p entry) bool { return p.slow && !long }), nil
 	}
 	for _, p := range parts {
 		if p.name == only {
-			return []part{p}, nil
+			return []entry{p}, nil
 		}
 	}
 	return nil, fmt.Errorf("there is no part %q; there are %s", only, strings.Join(names(), ", "))
 }
 
 // inLanes runs the parts and prints each when it has ended.
-func inLanes(ctx context.Context, chosen []part, s session, out io.Writer) (broken bool) {
+func inLanes(ctx context.Context, chosen []entry, s part.Session, out io.Writer) (broken bool) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for lane := range lanes {
@@ -169,21 +174,21 @@ func inLanes(ctx context.Context, chosen []part, s session, out io.Writer) (brok
 }
 
 // one runs one part and reports whether all promises held.
-func one(ctx context.Context, p part, s session, out io.Writer) bool {
+func one(ctx context.Context, p entry, s part.Session, out io.Writer) bool {
 	began := time.Now()
-	t := newTorture(ctx, p.name, s, out)
-	t.dir = filepath.Join(s.dir, p.name)
+	t := part.New(ctx, p.name, s, out)
+	t.Dir = filepath.Join(s.Dir, p.name)
 	fmt.Fprintf(out, "\n%s: %s\n", p.name, p.doc)
 	err := p.run(t)
-	t.end()
-	if skip := skipped(""); errors.As(err, &skip) {
-		t.say("skipped: %s", string(skip))
+	t.End()
+	if skip := part.Skipped(""); errors.As(err, &skip) {
+		t.Say("skipped: %s", string(skip))
 		return true
 	}
 	if err != nil {
-		t.violations++
-		t.say("FAILED: %v", err)
+		t.Violations++
+		t.Say("FAILED: %v", err)
 	}
-	t.say("%d violations; %s", t.violations, since(began))
-	return t.violations == 0
+	t.Say("%d violations; %s", t.Violations, part.Since(began))
+	return t.Violations == 0
 }

@@ -1,4 +1,4 @@
-// Command instar-bench-discovery measures service discovery on this machine: the program as a process of its own, over
+// Command discovery measures service discovery on this machine: the program as a process of its own, over
 // HTTP and NATS, with its CPU time and memory read from the system. It prints figures, and what they should be.
 package main
 
@@ -30,7 +30,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "instar-bench-discovery:", err)
+		fmt.Fprintln(os.Stderr, "bench/discovery:", err)
 		os.Exit(1)
 	}
 }
@@ -63,7 +63,7 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Printf("instar-bench-discovery: %s, %d CPUs; the server is a process of its own, the load generator shares the machine\n", runtime.Version(), runtime.NumCPU())
+	fmt.Printf("bench/discovery: %s, %d CPUs; the server is a process of its own, the load generator shares the machine\n", runtime.Version(), runtime.NumCPU())
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, *options) error

@@ -1,4 +1,4 @@
-// Command instar-bench measures the program on this machine and prints figures and ratios of one run.
+// Command transitions measures the program on this machine and prints figures and ratios of one run.
 package main
 
 import (
@@ -27,7 +27,7 @@ type options struct {
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "instar-bench:", err)
+		fmt.Fprintln(os.Stderr, "bench/transitions:", err)
 		os.Exit(1)
 	}
 }
@@ -72,7 +72,7 @@ func run() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	fmt.Printf("instar-bench: %s, %d CPUs, GOMAXPROCS %d, %d entities, %s per row; load generator, server and engine share the machine and this process\n",
+	fmt.Printf("bench/transitions: %s, %d CPUs, GOMAXPROCS %d, %d entities, %s per row; load generator, server and engine share the machine and this process\n",
 		runtime.Version(), runtime.NumCPU(), runtime.GOMAXPROCS(0), o.entities, o.duration)
 	return o.all(context.Background())
 }

@@ -2,6 +2,7 @@ package floorplan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,10 +40,27 @@ func (p *pkg) files() []string {
 	return slices.DeleteFunc(all, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
 }
 
+// house is every package of the modules, those of bench and torture as if they were of the same one.
 func house(t *testing.T) []*pkg {
 	t.Helper()
+	root := ""
+	var all []*pkg
+	for _, module := range modules {
+		listed := list(t, module)
+		require.NotEmpty(t, listed, module)
+		root = cmp.Or(root, listed[0].Module.Path)
+		for _, p := range listed {
+			p.Module.Path = root
+		}
+		all = append(all, listed...)
+	}
+	return all
+}
+
+func list(t *testing.T, module string) []*pkg {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json", "./...")
-	cmd.Dir = filepath.Join("..", "..")
+	cmd.Dir = filepath.Join("..", "..", module)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -52,13 +70,11 @@ func house(t *testing.T) []*pkg {
 		p := &pkg{}
 		err := dec.Decode(p)
 		if errors.Is(err, io.EOF) {
-			break
+			return all
 		}
 		require.NoError(t, err)
 		all = append(all, p)
 	}
-	require.NotEmpty(t, all)
-	return all
 }
 
 // roomOf is the row with the longest path that fits.

@@ -29,6 +29,9 @@ var (
 // impure is what a machine has no use for: time comes in with the input, work goes out as data.
 var impure = []string{"net/...", "os/...", "log/...", "database/...", "math/rand/...", "crypto/rand", "io/fs", "syscall", "testing/..."}
 
+// modules are the folders with a go.mod that the plan is about.
+var modules = []string{".", "bench", "torture"}
+
 // plan is the house. What acts (api, consumers, providers) never imports one another; what is below never imports what
 // is above; no folder but machines/all and the providers names a lifecycle.
 var plan = []room{
@@ -76,6 +79,10 @@ var plan = []room{
 	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
+	// What measures and tortures the program runs it as a process; it has modules of its own, for the sake of their libraries.
+	{path: "bench/...", ours: []string{"api", "client", "consumers", "internal/...", "kv", "machines/...", "streams/..."}, outside: []string{anything}},
+	{path: "torture/...", ours: []string{"client", "internal/...", "machines/...", "streams/...", "torture/..."}, outside: []string{anything}},
+
 	// The documents are checked against the tables; their example is a machine with its provider.
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
@@ -89,7 +96,7 @@ var plan = []room{
 
 // workshop is what tests may import from outside, besides what their folder may.
 var workshop = []string{
-	testify, nats, pgx, "go.uber.org/goleak", "pgregory.net/rapid", "github.com/anishathalye/porcupine", "github.com/getkin/kin-openapi",
+	testify, nats, pgx, "go.uber.org/goleak", "pgregory.net/rapid", "github.com/getkin/kin-openapi",
 	metrics, otel, xsys, grpc, dns, "google.golang.org/protobuf", "github.com/johannesboyne/gofakes3", "github.com/klauspost/compress/zstd",
 }
 

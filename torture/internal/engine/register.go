@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -85,14 +86,14 @@ func (r register) step(in registerInput, out registerOutput) []any {
 	return []any{written}
 }
 
-// linearizable reads and writes registers under kills and asks porcupine whether some order explains all answers.
-func linearizable(t *T) error {
-	i, err := t.serving("data", "", "--durability", "interval", "--log-level", "warn")
+// Linearizable reads and writes registers under kills and asks porcupine whether some order explains all answers.
+func Linearizable(t *part.T) error {
+	i, err := t.Serving("data", "", "--durability", "interval", "--log-level", "warn")
 	if err != nil {
 		return err
 	}
 	journal := &load.Journal{}
-	keys := t.amount(6, 30)
+	keys := t.Amount(6, 30)
 	bases, err := registers(t, i, journal, keys)
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func linearizable(t *T) error {
 	log := operations{bases: bases}
 	var clients sync.WaitGroup
 	for n := range 8 {
-		clients.Go(func() { log.client(t, i, journal, n, keys, t.amount(500, 2600)) })
+		clients.Go(func() { log.client(t, i, journal, n, keys, t.Amount(500, 2600)) })
 	}
 	kills := make(chan error, 1)
 	stop := make(chan struct{})
@@ -111,19 +112,19 @@ func linearizable(t *T) error {
 		return err
 	}
 	explain(t, log.ops)
-	r, err := t.reader(i.NATSURL())
+	r, err := t.Reader(i.NATSURL())
 	if err != nil {
 		return err
 	}
-	return t.settleAndJudge(r, journal, 30*time.Second, nil)
+	return t.SettleAndJudge(r, journal, 30*time.Second, nil)
 }
 
 // registers creates the entities and gives the version that each stands at. They have failed and were looked at, so that
 // nothing but writes makes versions of them.
-func registers(t *T, i *rig.Instar, journal *load.Journal, keys int) ([]uint64, error) {
-	c := &load.Client{Name: "maker", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 2))}
+func registers(t *part.T, i *rig.Instar, journal *load.Journal, keys int) ([]uint64, error) {
+	c := &load.Client{Name: "maker", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.Seed, 2))}
 	bases := make([]uint64, keys)
-	r, err := t.reader(i.NATSURL())
+	r, err := t.Reader(i.NATSURL())
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +133,9 @@ func registers(t *T, i *rig.Instar, journal *load.Journal, keys int) ([]uint64, 
 		body    any
 	}{{"create", map[string]any{"spec": map[string]any{"image": "nothing"}}}, {"refresh", nil}} {
 		for n := range bases {
-			c.Do(t.ctx, fmt.Sprintf("r%d", n), step.command, step.body, 0)
+			c.Do(t.Ctx, fmt.Sprintf("r%d", n), step.command, step.body, 0)
 		}
-		h, err := r.Settle(t.ctx, 20*time.Second)
+		h, err := r.Settle(t.Ctx, 20*time.Second)
 		if err != nil {
 			return nil, err
 		}
@@ -145,15 +146,15 @@ func registers(t *T, i *rig.Instar, journal *load.Journal, keys int) ([]uint64, 
 	return bases, nil
 }
 
-func killUntil(t *T, i *rig.Instar, journal *load.Journal, stop <-chan struct{}) error {
+func killUntil(t *part.T, i *rig.Instar, journal *load.Journal, stop <-chan struct{}) error {
 	kills := 0
-	var recoveries times
+	var recoveries part.Times
 	for {
 		select {
 		case <-stop:
-			t.say("%d kills; from start to the first acknowledged command: %s", kills, recoveries)
+			t.Say("%d kills; from start to the first acknowledged command: %s", kills, recoveries)
 			return nil
-		case <-time.After(t.between(600*time.Millisecond, 1600*time.Millisecond)):
+		case <-time.After(t.Between(600*time.Millisecond, 1600*time.Millisecond)):
 		}
 		took, err := killAndWait(t, i, journal)
 		if err != nil {
@@ -172,10 +173,10 @@ type operations struct {
 }
 
 // client reads and writes; what it last read of a register is what it expects of it.
-func (o *operations) client(t *T, i *rig.Instar, journal *load.Journal, n, keys, most int) {
-	c := &load.Client{Name: fmt.Sprintf("w%d", n), Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, uint64(100+n)))}
+func (o *operations) client(t *part.T, i *rig.Instar, journal *load.Journal, n, keys, most int) {
+	c := &load.Client{Name: fmt.Sprintf("w%d", n), Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.Seed, uint64(100+n)))}
 	seen := make([]load.View, keys)
-	for step := 0; step < most && rig.Sleep(t.ctx, time.Duration(c.Rand.IntN(30))*time.Millisecond); step++ {
+	for step := 0; step < most && rig.Sleep(t.Ctx, time.Duration(c.Rand.IntN(30))*time.Millisecond); step++ {
 		k := c.Rand.IntN(keys)
 		value := fmt.Sprintf("w%d-%d", n, step)
 		switch r := c.Rand.IntN(10); {
@@ -193,7 +194,7 @@ func (o *operations) client(t *T, i *rig.Instar, journal *load.Journal, n, keys,
 }
 
 // one is one operation. A read that failed says nothing.
-func (o *operations) one(t *T, c *load.Client, n, k int, kind, value string, seen *load.View) {
+func (o *operations) one(t *part.T, c *load.Client, n, k int, kind, value string, seen *load.View) {
 	in := registerInput{key: fmt.Sprintf("r%d", k), kind: kind, value: value}
 	if kind == "cas" {
 		in.at = seen.Version - o.bases[k]
@@ -211,9 +212,9 @@ func (o *operations) one(t *T, c *load.Client, n, k int, kind, value string, see
 	o.ops = append(o.ops, porcupine.Operation{ClientId: n, Input: in, Call: called.UnixNano(), Output: out, Return: time.Now().UnixNano()})
 }
 
-func perform(t *T, c *load.Client, in registerInput, seen *load.View) (registerOutput, bool) {
+func perform(t *part.T, c *load.Client, in registerInput, seen *load.View) (registerOutput, bool) {
 	if in.kind == "read" {
-		v, err := c.Get(t.ctx, in.key)
+		v, err := c.Get(t.Ctx, in.key)
 		if err == nil {
 			*seen = v
 			return registerOutput{value: v.Labels["v"], version: v.Version}, true
@@ -224,7 +225,7 @@ func perform(t *T, c *load.Client, in registerInput, seen *load.View) (registerO
 	if in.kind == "cas" {
 		expect = seen.Revision
 	}
-	cmd := c.Do(t.ctx, in.key, "label", map[string]any{"labels": map[string]string{"v": in.value}}, expect)
+	cmd := c.Do(t.Ctx, in.key, "label", map[string]any{"labels": map[string]string{"v": in.value}}, expect)
 	switch cmd.Outcome {
 	case check.Applied:
 		return registerOutput{version: cmd.Version}, true

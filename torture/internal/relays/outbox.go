@@ -1,4 +1,4 @@
-package main
+package relays
 
 import (
 	"context"
@@ -20,19 +20,20 @@ import (
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
-// outboxes tortures the relay: twelve writers with delays and rollbacks, transactions elsewhere that stay open, and two
+// Outboxes tortures the relay: twelve writers with delays and rollbacks, transactions elsewhere that stay open, and two
 // relays, Postgres and NATS that are killed, stopped and cut off in turn. In the end every aggregate has counted its
 // changes in the database, and the stream holds exactly these, in order.
-func outboxes(t *T) error {
+func Outboxes(t *part.T) error {
 	runs := []struct {
 		mode    outbox.Mode
 		profile string
 		life    time.Duration
 	}{{outbox.Log, "interval", 18 * time.Second}}
-	if t.long {
+	if t.Long {
 		runs[0].life = 75 * time.Second
 		for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
 			runs = append(runs, runs[0])
@@ -41,9 +42,9 @@ func outboxes(t *T) error {
 		}
 	}
 	for _, r := range runs {
-		o := &orders{T: t, mode: r.mode, profile: r.profile, dir: t.dir + "-" + string(r.mode) + "-" + r.profile, kills: map[string]int{}, relays: make([]*rig.Process, 2)}
+		o := &orders{T: t, mode: r.mode, profile: r.profile, dir: t.Dir + "-" + string(r.mode) + "-" + r.profile, kills: map[string]int{}, relays: make([]*rig.Process, 2)}
 		err := o.run(func() error { return o.disturb(r.life) })
-		o.end()
+		o.End()
 		if err != nil {
 			return err
 		}
@@ -53,7 +54,7 @@ func outboxes(t *T) error {
 
 // orders is an application with an outbox.
 type orders struct {
-	*T
+	*part.T
 	mode         outbox.Mode
 	profile, dir string
 
@@ -76,7 +77,7 @@ func (o *orders) run(disturb func() error) error {
 	if err := o.setUp(); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(o.ctx)
+	ctx, stop := context.WithCancel(o.Ctx)
 	var writers sync.WaitGroup
 	for w := range 12 {
 		writers.Go(func() { o.write(ctx, w) })
@@ -99,7 +100,7 @@ func (o *orders) run(disturb func() error) error {
 
 func (o *orders) setUp() error {
 	var err error
-	if o.pg, err = postgresFor(o.T, map[string]string{"fsync": "off", "wal_level": "logical"}); err != nil {
+	if o.pg, err = Postgres(o.T, map[string]string{"fsync": "off", "wal_level": "logical"}); err != nil {
 		return err
 	}
 	if o.url == "" {
@@ -107,7 +108,7 @@ func (o *orders) setUp() error {
 			return err
 		}
 	}
-	if err := outbox.Init(o.ctx, o.dsn(), "", outbox.Settings{Mode: o.mode}); err != nil {
+	if err := outbox.Init(o.Ctx, o.dsn(), "", outbox.Settings{Mode: o.mode}); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig(o.dsn())
@@ -115,15 +116,15 @@ func (o *orders) setUp() error {
 		return err
 	}
 	config.MaxConns = 16 // one for each writer
-	if o.pool, err = pgxpool.NewWithConfig(o.ctx, config); err != nil {
+	if o.pool, err = pgxpool.NewWithConfig(o.Ctx, config); err != nil {
 		return err
 	}
-	o.onEnd(o.pool.Close)
-	if _, err := o.pool.Exec(o.ctx, `create table elsewhere (x int); create table aggregates (id text primary key, n bigint not null default 0);
+	o.OnEnd(o.pool.Close)
+	if _, err := o.pool.Exec(o.Ctx, `create table elsewhere (x int); create table aggregates (id text primary key, n bigint not null default 0);
 		insert into aggregates (id) select 'o-' || n from generate_series(0, $1::int - 1) as n`, pgx.QueryExecModeSimpleProtocol, aggregates); err != nil {
 		return err
 	}
-	o.onEnd(func() {
+	o.OnEnd(func() {
 		for _, p := range o.relays {
 			if p != nil {
 				p.Signal(syscall.SIGCONT)
@@ -133,9 +134,9 @@ func (o *orders) setUp() error {
 	})
 	o.supervise()
 	if o.mode == outbox.WAL { // a slot holds only what is committed after it was made
-		return rig.Until(o.ctx, 90*time.Second, "a replication slot", func() bool {
+		return rig.Until(o.Ctx, 90*time.Second, "a replication slot", func() bool {
 			var n int
-			err := o.pool.QueryRow(o.ctx, `select count(*) from pg_replication_slots join pg_stat_replication on pid = active_pid`).Scan(&n)
+			err := o.pool.QueryRow(o.Ctx, `select count(*) from pg_replication_slots join pg_stat_replication on pid = active_pid`).Scan(&n)
 			return err == nil && n == 1
 		})
 	}
@@ -143,21 +144,21 @@ func (o *orders) setUp() error {
 }
 
 // postgresFor is a private server that ends with the part.
-func postgresFor(t *T, config map[string]string) (*postgres.Cluster, error) {
+func Postgres(t *part.T, config map[string]string) (*postgres.Cluster, error) {
 	base, err := os.MkdirTemp("", "instar-torture-pg-") // the user that Postgres runs as must reach it
 	if err != nil {
 		return nil, err
 	}
-	t.onEnd(func() { _ = os.RemoveAll(base) })
+	t.OnEnd(func() { _ = os.RemoveAll(base) })
 	if err := os.Chmod(base, 0o755); err != nil { //nolint:gosec // the data in it is its user's alone
 		return nil, err
 	}
-	pg, err := postgres.Start(t.ctx, postgres.Options{Dir: filepath.Join(base, "pg"), Config: config})
+	pg, err := postgres.Start(t.Ctx, postgres.Options{Dir: filepath.Join(base, "pg"), Config: config})
 	if errors.Is(err, postgres.ErrNoPostgres) {
-		return nil, skipped(err.Error())
+		return nil, part.Skipped(err.Error())
 	}
 	if err == nil {
-		t.onEnd(func() { _ = pg.Stop(context.Background()) })
+		t.OnEnd(func() { _ = pg.Stop(context.Background()) })
 	}
 	return pg, err
 }
@@ -166,16 +167,16 @@ func (o *orders) startNATS() (err error) {
 	if o.nats, err = rig.NewNATS(o.dir+"-nats", o.profile); err != nil {
 		return err
 	}
-	if err := o.nats.Start(o.ctx); err != nil {
+	if err := o.nats.Start(o.Ctx); err != nil {
 		return err
 	}
-	o.onEnd(o.nats.Kill)
+	o.OnEnd(o.nats.Kill)
 	o.url = o.nats.URL()
-	r, err := o.reader(o.url)
+	r, err := o.Reader(o.url)
 	if err != nil {
 		return err
 	}
-	_, err = streams.Ensure(o.ctx, r.JS(), streams.Plan{}) // with the bucket of leases
+	_, err = streams.Ensure(o.Ctx, r.JS(), streams.Plan{}) // with the bucket of leases
 	return err
 }
 
@@ -203,21 +204,21 @@ func (o *orders) relay(i int, args ...string) (*rig.Process, error) {
 	if o.profile == "fsync" {
 		args = append(args, "--fsync")
 	}
-	return rig.Run(fmt.Sprint(o.dir, "-relay", i, ".log"), []string{"INSTAR_OUTBOX_DSN=" + o.dsn()}, o.bin, args...)
+	return rig.Run(fmt.Sprint(o.dir, "-relay", i, ".log"), []string{"INSTAR_OUTBOX_DSN=" + o.dsn()}, o.Bin, args...)
 }
 
 // write changes aggregates, several in a transaction, some of which take long or are rolled back.
 func (o *orders) write(ctx context.Context, writer int) {
-	r := rand.New(rand.NewPCG(o.seed, uint64(writer))) //nolint:gosec // no secret
+	r := rand.New(rand.NewPCG(o.Seed, uint64(writer))) //nolint:gosec // no secret
 	for ctx.Err() == nil {
-		err := pgx.BeginFunc(o.ctx, o.pool, func(tx pgx.Tx) error { // to its end: Postgres may still commit what is cut off
+		err := pgx.BeginFunc(o.Ctx, o.pool, func(tx pgx.Tx) error { // to its end: Postgres may still commit what is cut off
 			chosen := map[int]bool{}
 			for range 1 + r.IntN(4) {
 				chosen[r.IntN(aggregates)] = true
 			}
 			for _, a := range slices.Sorted(maps.Keys(chosen)) { // in one order, against deadlocks
 				id := fmt.Sprint("o-", a)
-				if _, err := tx.Exec(o.ctx, `with c as (update aggregates set n = n + 1 where id = $1 returning n)
+				if _, err := tx.Exec(o.Ctx, `with c as (update aggregates set n = n + 1 where id = $1 returning n)
 					select outbox_append('order', $1, 'order.changed', jsonb_build_object('n', n)) from c`, id); err != nil {
 					return err
 				}
@@ -258,32 +259,32 @@ func (o *orders) elsewhere(ctx context.Context) {
 // disturb kills, stops and cuts off, one thing after another.
 func (o *orders) disturb(life time.Duration) error {
 	for end := time.Now().Add(life); time.Now().Before(end); {
-		if !rig.Sleep(o.ctx, o.between(300*time.Millisecond, 1500*time.Millisecond)) {
-			return o.ctx.Err()
+		if !rig.Sleep(o.Ctx, o.Between(300*time.Millisecond, 1500*time.Millisecond)) {
+			return o.Ctx.Err()
 		}
-		p := o.relays[o.rand.IntN(len(o.relays))]
+		p := o.relays[o.Rand.IntN(len(o.relays))]
 		var err error
-		switch what := []string{"relay killed", "relay killed", "relay stopped", "Postgres killed", "NATS killed", "backends ended"}[o.rand.IntN(6)]; what {
+		switch what := []string{"relay killed", "relay killed", "relay stopped", "Postgres killed", "NATS killed", "backends ended"}[o.Rand.IntN(6)]; what {
 		case "relay killed":
 			p.Kill()
 			o.kills[what]++
 		case "relay stopped": // beyond its leases, with whatever it has in its hands
 			p.Signal(syscall.SIGSTOP)
-			rig.Sleep(o.ctx, o.between(time.Second, time.Duration(o.amount(11, 16))*time.Second))
+			rig.Sleep(o.Ctx, o.Between(time.Second, time.Duration(o.Amount(11, 16))*time.Second))
 			p.Signal(syscall.SIGCONT)
 			o.kills[what]++
 		case "Postgres killed":
 			if err = o.pg.Kill(); err == nil {
-				err = o.pg.Restart(o.ctx)
+				err = o.pg.Restart(o.Ctx)
 			}
 			o.kills[what]++
 		case "NATS killed":
 			o.nats.Kill()
-			rig.Sleep(o.ctx, o.between(0, time.Second))
-			err = o.nats.Start(o.ctx)
+			rig.Sleep(o.Ctx, o.Between(0, time.Second))
+			err = o.nats.Start(o.Ctx)
 			o.kills[what]++
 		case "backends ended":
-			_, _ = o.pool.Exec(o.ctx, `select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'instar relay%'`)
+			_, _ = o.pool.Exec(o.Ctx, `select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'instar relay%'`)
 			o.kills[what]++
 		}
 		if err != nil {
@@ -297,9 +298,9 @@ func (o *orders) disturb(life time.Duration) error {
 // changes is how often each aggregate was changed.
 func (o *orders) changes() (map[string]int, error) {
 	var rows pgx.Rows
-	err := rig.Until(o.ctx, 20*time.Second, "Postgres", func() bool { return o.pool.Ping(o.ctx) == nil })
+	err := rig.Until(o.Ctx, 20*time.Second, "Postgres", func() bool { return o.pool.Ping(o.Ctx) == nil })
 	if err == nil {
-		rows, err = o.pool.Query(o.ctx, `select id, n from aggregates`)
+		rows, err = o.pool.Query(o.Ctx, `select id, n from aggregates`)
 	}
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"bytes"
@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/torture/internal/check"
+	"github.com/bcc94042/instar/torture/internal/engine"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // trio is three nodes in a cluster, and clients of all of them.
 type trio struct {
-	*T
+	*part.T
 	*rig.Cluster
 	journal *load.Journal
 	crowd   *load.Crowd
-	figures map[string]times
+	figures map[string]part.Times
 }
 
 // The aims: how long it may take until the others have taken a dead node's partitions.
@@ -30,18 +32,18 @@ const (
 	aimLeaders = 10 * time.Second // when it led streams, whose elections take 2 to 4.5 s, and again where a vote is split
 )
 
-func newTrio(t *T, hosts []string, prepare func(*rig.Cluster)) (*trio, error) {
-	c, err := rig.NewCluster(t.bin, t.dir, hosts, append([]string{"--durability", "interval"}, restless...)...)
+func newTrio(t *part.T, hosts []string, prepare func(*rig.Cluster)) (*trio, error) {
+	c, err := rig.NewCluster(t.Bin, t.Dir, hosts, append([]string{"--durability", "interval"}, engine.Restless...)...)
 	if err != nil {
 		return nil, err
 	}
 	if prepare != nil {
 		prepare(c)
 	}
-	x := &trio{T: t, Cluster: c, journal: &load.Journal{}, figures: map[string]times{}}
+	x := &trio{T: t, Cluster: c, journal: &load.Journal{}, figures: map[string]part.Times{}}
 	began := time.Now()
 	for _, i := range c.Instars {
-		t.onEnd(func() {
+		t.OnEnd(func() {
 			if i.Process != nil {
 				i.Kill()
 			}
@@ -53,7 +55,7 @@ func newTrio(t *T, hosts []string, prepare func(*rig.Cluster)) (*trio, error) {
 	if err := x.shared(60 * time.Second); err != nil {
 		return nil, err
 	}
-	t.say("the first start of three nodes took %s", since(began))
+	t.Say("the first start of three nodes took %s", part.Since(began))
 	return x, nil
 }
 
@@ -63,14 +65,14 @@ func (x *trio) load(nodes ...*rig.Instar) error {
 	for _, i := range nodes {
 		bases = append(bases, "http://"+i.HTTP)
 	}
-	x.crowd = &load.Crowd{Name: "c", Clients: 8, Entities: 80, Bases: bases, NATS: (&rig.Cluster{Instars: nodes}).URLs(), Seed: x.seed, Think: 40 * time.Millisecond, Patience: 20, Journal: x.journal}
-	return x.crowd.Start(x.ctx)
+	x.crowd = &load.Crowd{Name: "c", Clients: 8, Entities: 80, Bases: bases, NATS: (&rig.Cluster{Instars: nodes}).URLs(), Seed: x.Seed, Think: 40 * time.Millisecond, Patience: 20, Journal: x.journal}
+	return x.crowd.Start(x.Ctx)
 }
 
 func (x *trio) shared(most time.Duration) error {
-	if err := rig.Shared(x.ctx, most, x.Instars); err != nil {
+	if err := rig.Shared(x.Ctx, most, x.Instars); err != nil {
 		for _, i := range x.Instars {
-			x.say("%s said last:\n%s", i.Name, i.Tail())
+			x.Say("%s said last:\n%s", i.Name, i.Tail())
 		}
 		return err
 	}
@@ -104,8 +106,8 @@ func (x *trio) back(what string, i *rig.Instar, start func() error) error {
 
 func (x *trio) again(i *rig.Instar) func() error { return func() error { return i.Start("") } }
 
-// clustered does to three nodes what clusters suffer.
-func clustered(t *T) error {
+// Clustered does to three nodes what clusters suffer.
+func Clustered(t *part.T) error {
 	x, err := newTrio(t, []string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, nil)
 	if err != nil {
 		return err
@@ -113,10 +115,10 @@ func clustered(t *T) error {
 	if err := x.load(x.Instars...); err != nil {
 		return err
 	}
-	for range t.amount(1, 4) {
+	for range t.Amount(1, 4) {
 		for _, step := range []func() error{x.kill, x.killLeader, x.standStill, x.joinAndLeave, x.roll} {
-			if !rig.Sleep(t.ctx, t.between(time.Second, 2*time.Second)) {
-				return t.ctx.Err()
+			if !rig.Sleep(t.Ctx, t.Between(time.Second, 2*time.Second)) {
+				return t.Ctx.Err()
 			}
 			if err := step(); err != nil {
 				return err
@@ -129,14 +131,14 @@ func clustered(t *T) error {
 // finish waits for the clients, judges, and tells the figures.
 func (x *trio) finish() error {
 	x.crowd.Finish(40 * time.Second)
-	r, err := x.reader(x.URLs())
+	r, err := x.Reader(x.URLs())
 	if err != nil {
 		return err
 	}
-	err = x.settleAndJudge(r, x.journal, 90*time.Second, func(h *check.History) { h.Late = 40 * time.Second })
+	err = x.SettleAndJudge(r, x.journal, 90*time.Second, func(h *check.History) { h.Late = 40 * time.Second })
 	for _, what := range []string{"kill -9, until the others had all", "kill -9 of who leads most, until the others had all", "back from the dead, until it had its share", "stands still, until the others had all", "goes on, until it had its share", "a node joins, until it had its share", "a node leaves, until the others had all", "cut off, until the others had all", "whole again, until it had its share"} {
 		if d := x.figures[what]; len(d) > 0 {
-			x.say("%s: %s", what, d)
+			x.Say("%s: %s", what, d)
 		}
 	}
 	return err
@@ -182,19 +184,19 @@ func (x *trio) leaders() (least, most *rig.Instar) {
 
 // standStill stops a node, NATS server and all, for much longer than its key lives. It wakes up as a zombie.
 func (x *trio) standStill() error {
-	i := x.Instars[x.rand.IntN(3)]
+	i := x.Instars[x.Rand.IntN(3)]
 	began := time.Now()
 	i.Signal(syscall.SIGSTOP)
 	if err := x.others("stands still, until the others had all", i, 60*time.Second); err != nil {
 		return err
 	}
-	rig.Sleep(x.ctx, time.Duration(x.amount(10, 20))*time.Second-time.Since(began))
+	rig.Sleep(x.Ctx, time.Duration(x.Amount(10, 20))*time.Second-time.Since(began))
 	return x.back("goes on, until it had its share", i, func() error { i.Signal(syscall.SIGCONT); return nil })
 }
 
 // joinAndLeave lets a fourth node, attached to the cluster, join under load and leave.
 func (x *trio) joinAndLeave() error {
-	i, err := x.instar(fmt.Sprintf("four-%d", len(x.figures["a node joins, until it had its share"])), x.URLs(), append([]string{"--node", "node-4"}, restless...)...)
+	i, err := x.Instar(fmt.Sprintf("four-%d", len(x.figures["a node joins, until it had its share"])), x.URLs(), append([]string{"--node", "node-4"}, engine.Restless...)...)
 	if err != nil {
 		return err
 	}
@@ -204,24 +206,24 @@ func (x *trio) joinAndLeave() error {
 	if err := x.back("a node joins, until it had its share", i, x.again(i)); err != nil {
 		return err
 	}
-	rig.Sleep(x.ctx, x.between(time.Second, 2*time.Second))
+	rig.Sleep(x.Ctx, x.Between(time.Second, 2*time.Second))
 	began := time.Now()
 	i.Signal(syscall.SIGTERM)
 	if err := x.others("a node leaves, until the others had all", i, 20*time.Second); err != nil {
 		return err
 	}
-	if err := i.Wait(x.ctx, 20*time.Second); err != nil {
+	if err := i.Wait(x.Ctx, 20*time.Second); err != nil {
 		return err
 	}
-	x.say("the fourth node had left after %s", since(began))
+	x.Say("the fourth node had left after %s", part.Since(began))
 	return nil
 }
 
 // roll restarts one node after another, politely. Clients follow /readyz, as a load balancer does, and repeat under its
 // key what was not answered: a command is not answered when the leader of its stream moves away with it in its hands.
 func (x *trio) roll() error {
-	ctx, cancel := context.WithCancel(x.ctx)
-	b := &balanced{nodes: x.Instars, seed: x.rand.Uint64()}
+	ctx, cancel := context.WithCancel(x.Ctx)
+	b := &balanced{nodes: x.Instars, seed: x.Rand.Uint64()}
 	var clients sync.WaitGroup
 	for n := range 4 {
 		clients.Go(func() { b.client(ctx, n) })
@@ -230,13 +232,13 @@ func (x *trio) roll() error {
 	err := func() error {
 		for _, i := range x.Instars {
 			i.Signal(syscall.SIGTERM)
-			if err := i.Wait(x.ctx, 25*time.Second); err != nil {
+			if err := i.Wait(x.Ctx, 25*time.Second); err != nil {
 				return err
 			}
 			if err := i.Start(""); err != nil {
 				return err
 			}
-			if err := i.Ready(x.ctx, 60*time.Second); err != nil {
+			if err := i.Ready(x.Ctx, 60*time.Second); err != nil {
 				return err
 			}
 			if err := x.shared(30 * time.Second); err != nil {
@@ -247,10 +249,10 @@ func (x *trio) roll() error {
 	}()
 	cancel()
 	clients.Wait()
-	x.say("a rolling restart took %s: %d commands behind a balancer, %d not answered at the first try, %d not at the second, the slowest try took %s", since(began), b.sent, b.repeated, len(b.failed), b.slowest.Round(time.Millisecond))
+	x.Say("a rolling restart took %s: %d commands behind a balancer, %d not answered at the first try, %d not at the second, the slowest try took %s", part.Since(began), b.sent, b.repeated, len(b.failed), b.slowest.Round(time.Millisecond))
 	for i, f := range b.failed {
-		if x.violations++; i < 5 {
-			x.say("VIOLATION rolling: %s", f)
+		if x.Violations++; i < 5 {
+			x.Say("VIOLATION rolling: %s", f)
 		}
 	}
 	return err

@@ -1,4 +1,4 @@
-package main
+package relays
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -19,21 +20,21 @@ type shareholders struct {
 	*orders
 	source string
 	nodes  []string // names, as the leases have them
-	times  map[string]times
+	times  map[string]part.Times
 }
 
 // lease is that of the relays here: the others wait a third of it for who is gone.
 const lease = 6 * time.Second
 
-// outboxNodes lets each of two relays die and stand still in turn, first without a server, then as nodes attached to one
+// OutboxNodes lets each of two relays die and stand still in turn, first without a server, then as nodes attached to one
 // NATS server, and in the long version in every mode and as three nodes of a cluster with three replicas.
-func outboxNodes(t *T) error {
+func OutboxNodes(t *part.T) error {
 	kinds := []struct {
 		mode  outbox.Mode
 		start func(*shareholders) error
 		name  string
 	}{{outbox.Log, (*shareholders).alone, "relays"}, {outbox.Log, (*shareholders).attached, "nodes"}}
-	if t.long {
+	if t.Long {
 		for _, mode := range []outbox.Mode{outbox.Claim, outbox.WAL} {
 			kinds = append(kinds, kinds[0])
 			kinds[len(kinds)-1].mode = mode
@@ -45,18 +46,18 @@ func outboxNodes(t *T) error {
 		}
 	}
 	for _, k := range kinds {
-		o := &orders{T: t, mode: k.mode, profile: "interval", dir: t.dir + "-" + string(k.mode) + "-" + k.name, kills: map[string]int{}}
-		s := &shareholders{orders: o, source: "orders", times: map[string]times{}}
+		o := &orders{T: t, mode: k.mode, profile: "interval", dir: t.Dir + "-" + string(k.mode) + "-" + k.name, kills: map[string]int{}}
+		s := &shareholders{orders: o, source: "orders", times: map[string]part.Times{}}
 		err := k.start(s)
 		if err == nil {
 			err = o.run(s.disturb)
 		}
-		o.end()
+		o.End()
 		if err != nil {
 			return fmt.Errorf("%s, mode %s: %w", k.name, k.mode, err)
 		}
 		for _, what := range slices.Sorted(maps.Keys(s.times)) {
-			t.say("%s: %s: %s", k.name, what, s.times[what])
+			t.Say("%s: %s: %s", k.name, what, s.times[what])
 		}
 	}
 	return nil
@@ -78,7 +79,7 @@ func (s *shareholders) attached() error {
 	var list []*rig.Instar
 	for i := range s.relays {
 		node := fmt.Sprint("node-", i+1)
-		one, err := s.instar(node, s.url, "--node", node, "--log-level", "info")
+		one, err := s.Instar(node, s.url, "--node", node, "--log-level", "info")
 		if err != nil {
 			return err
 		}
@@ -90,7 +91,7 @@ func (s *shareholders) attached() error {
 
 // clustered are three servers whose NATS servers are a cluster: who kills one kills a replica with the relay.
 func (s *shareholders) clustered() error {
-	c, err := rig.NewCluster(s.bin, s.dir, []string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, "--durability", "interval", "--log-level", "info")
+	c, err := rig.NewCluster(s.Bin, s.dir, []string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, "--durability", "interval", "--log-level", "info")
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *shareholders) disturb() error {
 	if err := s.shared("the first share", ""); err != nil {
 		return err
 	}
-	for range s.amount(1, 2) {
+	for range s.Amount(1, 2) {
 		for i := range s.relays {
 			for _, step := range []func(int) error{s.kill, s.standStill} {
 				if err := step(i); err != nil {
@@ -138,7 +139,7 @@ func (s *shareholders) disturb() error {
 }
 
 func (s *shareholders) kill(i int) error {
-	rig.Sleep(s.ctx, s.between(200*time.Millisecond, time.Second))
+	rig.Sleep(s.Ctx, s.Between(200*time.Millisecond, time.Second))
 	s.relays[i].Kill()
 	s.kills["relay killed"]++
 	if err := s.shared("until the others had the shards of the dead", s.nodes[i]); err != nil {
@@ -149,11 +150,11 @@ func (s *shareholders) kill(i int) error {
 }
 
 func (s *shareholders) standStill(i int) error {
-	rig.Sleep(s.ctx, s.between(200*time.Millisecond, time.Second))
+	rig.Sleep(s.Ctx, s.Between(200*time.Millisecond, time.Second))
 	s.relays[i].Signal(syscall.SIGSTOP)
 	s.kills["relay stopped"]++
 	err := s.shared("until the others had the shards of who stood still", s.nodes[i])
-	rig.Sleep(s.ctx, s.between(0, 2*time.Second))
+	rig.Sleep(s.Ctx, s.Between(0, 2*time.Second))
 	s.relays[i].Signal(syscall.SIGCONT)
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ func (s *shareholders) standStill(i int) error {
 func (s *shareholders) shared(what, without string) error {
 	began := time.Now()
 	var have map[string]int
-	err := rig.Until(s.ctx, 90*time.Second, what, func() bool {
+	err := rig.Until(s.Ctx, 90*time.Second, what, func() bool {
 		have = s.holders()
 		return s.fair(have, without)
 	})
@@ -207,12 +208,12 @@ func (s *shareholders) holders() map[string]int {
 	}
 	defer r.Close()
 	bucket := streams.Names{}.Bucket(streams.OwnersBucket)
-	owners, err := r.JS().Stream(s.ctx, "KV_"+bucket)
+	owners, err := r.JS().Stream(s.Ctx, "KV_"+bucket)
 	if err != nil {
 		return have
 	}
 	for shard := range 4 {
-		m, err := owners.GetLastMsgForSubject(s.ctx, fmt.Sprintf("$KV.%s.outbox.%s.%d", bucket, s.source, shard))
+		m, err := owners.GetLastMsgForSubject(s.Ctx, fmt.Sprintf("$KV.%s.outbox.%s.%d", bucket, s.source, shard))
 		if err == nil && len(m.Data) > 0 {
 			have[string(m.Data)]++
 		}

@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"encoding/json"
@@ -10,16 +10,17 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/torture/internal/part"
 )
 
-// stepped runs the machine with a clock that jumps. The clock of one process cannot be stepped: a time namespace has no
+// Stepped runs the machine with a clock that jumps. The clock of one process cannot be stepped: a time namespace has no
 // real-time clock of its own, and a Go program asks the kernel past what libfaketime puts before it. What can be
 // checked is that nothing is decided by the order of times, but that a timer ends nothing before it is due: the same commands
 // lead to the same states, versions, events, effects and timers whether the stream's clock runs on or jumps back and forth by hours between any two of them.
-func stepped(t *T) error {
-	lives, steps, different := t.amount(300, 3000), 0, 0
+func Stepped(t *part.T) error {
+	lives, steps, different := t.Amount(300, 3000), 0, 0
 	for n := range lives {
-		seed := t.rand.Uint64()
+		seed := t.Rand.Uint64()
 		even := live(seed, func(i int, _ *rand.Rand) time.Duration { return time.Duration(i) * time.Second })
 		jumps := live(seed, func(_ int, r *rand.Rand) time.Duration {
 			return time.Duration(r.Int64N(int64(48*time.Hour))) - 24*time.Hour
@@ -31,15 +32,15 @@ func stepped(t *T) error {
 			}
 			different++
 			if different <= 3 {
-				t.say("VIOLATION clock: life %d, step %d: %s with a clock that runs on, %s with one that jumps", n, i, even[i], jumps[i])
+				t.Say("VIOLATION clock: life %d, step %d: %s with a clock that runs on, %s with one that jumps", n, i, even[i], jumps[i])
 			}
 			break
 		}
 	}
-	t.violations += different
-	t.say("%d lives of %d steps each came out alike with a clock that runs on and one that jumps by up to a day", lives, steps/max(lives, 1))
-	t.say("not done: a stepped clock under a running program, which takes a machine of its own; the engine with a stream whose clock")
-	t.say("is stepped is a test of package consumers: deadlines are kept by the time that the clock shows, and lives by none that can be set")
+	t.Violations += different
+	t.Say("%d lives of %d steps each came out alike with a clock that runs on and one that jumps by up to a day", lives, steps/max(lives, 1))
+	t.Say("not done: a stepped clock under a running program, which takes a machine of its own; the engine with a stream whose clock")
+	t.Say("is stepped is a test of package consumers: deadlines are kept by the time that the clock shows, and lives by none that can be set")
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"fmt"
@@ -13,21 +13,22 @@ import (
 
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // patient is a deadline that no run lives to see.
 const patient = time.Hour
 
-// gateways has some services at a gateway that never answers, some at one that always fails, and some at one that answers when
+// Gateways has some services at a gateway that never answers, some at one that always fails, and some at one that answers when
 // nobody waits any more, and sends every result of all of them again, under other ids. The others go on, deadlines hold, and
 // what hangs can be deleted.
-func gateways(t *T) error {
-	i, err := t.serving("data", "", append([]string{"--durability", "interval"}, restless...)...)
+func Gateways(t *part.T) error {
+	i, err := t.Serving("data", "", append([]string{"--durability", "interval"}, Restless...)...)
 	if err != nil {
 		return err
 	}
-	r, err := t.reader(i.NATSURL())
+	r, err := t.Reader(i.NATSURL())
 	if err != nil {
 		return err
 	}
@@ -37,11 +38,11 @@ func gateways(t *T) error {
 		return err
 	}
 	journal := &load.Journal{}
-	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 20, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.seed, Think: 100 * time.Millisecond, Journal: journal}
-	if err := crowd.Start(t.ctx); err != nil {
+	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 20, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.Seed, Think: 100 * time.Millisecond, Journal: journal}
+	if err := crowd.Start(t.Ctx); err != nil {
 		return err
 	}
-	g := &stuck{T: t, client: &load.Client{Name: "g", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.seed, 4))}, deadlines: map[string]time.Duration{}}
+	g := &stuck{T: t, client: &load.Client{Name: "g", Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.Seed, 4))}, deadlines: map[string]time.Duration{}}
 	err = g.all()
 	crowd.Finish(30 * time.Second)
 	stop()
@@ -49,10 +50,10 @@ func gateways(t *T) error {
 		return err
 	}
 	// What hangs holds its place until the time of its effect, a minute, is over.
-	err = t.settleAndJudge(r, journal, 2*time.Minute, func(h *check.History) {
+	err = t.SettleAndJudge(r, journal, 2*time.Minute, func(h *check.History) {
 		h.Deadlines = g.deadlines
 	})
-	t.say("%d results were sent again", doubled.Load())
+	t.Say("%d results were sent again", doubled.Load())
 	return err
 }
 
@@ -91,28 +92,28 @@ func again(nc *nats.Conn, count *atomic.Int64) (stop func(), err error) {
 
 // stuck is services at gateways that are no good.
 type stuck struct {
-	*T
+	*part.T
 	client    *load.Client
 	deadlines map[string]time.Duration // that must be noticed
 }
 
 func (g *stuck) all() error {
 	for n := range 4 {
-		g.client.Create(g.ctx, fmt.Sprint("hangs-", n), "sim:ok?answer=1h", 8*time.Second)
-		g.client.Create(g.ctx, fmt.Sprint("fails-", n), "sim:down", 8*time.Second)
+		g.client.Create(g.Ctx, fmt.Sprint("hangs-", n), "sim:ok?answer=1h", 8*time.Second)
+		g.client.Create(g.Ctx, fmt.Sprint("fails-", n), "sim:down", 8*time.Second)
 		g.deadlines[load.Key(fmt.Sprint("hangs-", n))] = 8 * time.Second
 		g.deadlines[load.Key(fmt.Sprint("fails-", n))] = 8 * time.Second
-		g.client.Create(g.ctx, fmt.Sprint("late-", n), "sim:ok?answer=5s", patient)
-		g.client.Create(g.ctx, fmt.Sprint("later-", n), "sim:ok?answer=12s", 8*time.Second)
+		g.client.Create(g.Ctx, fmt.Sprint("late-", n), "sim:ok?answer=5s", patient)
+		g.client.Create(g.Ctx, fmt.Sprint("later-", n), "sim:ok?answer=12s", 8*time.Second)
 	}
 	for n := range 2 {
-		g.client.Create(g.ctx, fmt.Sprint("taken-", n), "sim:ok?answer=1h", patient)
+		g.client.Create(g.Ctx, fmt.Sprint("taken-", n), "sim:ok?answer=1h", patient)
 	}
 	if err := g.goOn("others", 30*time.Second); err != nil {
 		return err
 	}
 	for n := range 2 { // cancelled while the gateway has it
-		g.client.Do(g.ctx, fmt.Sprint("taken-", n), "delete", nil, 0)
+		g.client.Do(g.Ctx, fmt.Sprint("taken-", n), "delete", nil, 0)
 		if err := g.becomes(fmt.Sprint("taken-", n), "DELETED", 30*time.Second); err != nil {
 			return err
 		}
@@ -124,11 +125,11 @@ func (g *stuck) all() error {
 			}
 		}
 	}
-	if !g.long {
+	if !g.Long {
 		return nil
 	}
 	for n := range 20 { // more than are done at once: those behind them wait until the time of an effect is over
-		g.client.Create(g.ctx, fmt.Sprint("many-", n), "sim:ok?answer=1h", 5*time.Second)
+		g.client.Create(g.Ctx, fmt.Sprint("many-", n), "sim:ok?answer=1h", 5*time.Second)
 		g.deadlines[load.Key(fmt.Sprint("many-", n))] = 5 * time.Second
 	}
 	return g.goOn("behind many", 3*time.Minute)
@@ -139,26 +140,26 @@ func (g *stuck) goOn(name string, most time.Duration) error {
 	began := time.Now()
 	id := strings.ReplaceAll(name, " ", "-")
 	for n := range 5 {
-		g.client.Create(g.ctx, fmt.Sprint(id, "-", n), "sim:ok", patient)
+		g.client.Create(g.Ctx, fmt.Sprint(id, "-", n), "sim:ok", patient)
 	}
 	for n := range 5 {
 		if err := g.becomes(fmt.Sprint(id, "-", n), "READY", most); err != nil {
 			return err
 		}
 	}
-	g.say("%s: beside gateways that hang, five services were ready in %s", name, since(began))
+	g.Say("%s: beside gateways that hang, five services were ready in %s", name, part.Since(began))
 	return nil
 }
 
 func (g *stuck) becomes(id, state string, most time.Duration) error {
 	var v load.View
-	err := rig.Until(g.ctx, most, id+" is "+state, func() (ok bool) {
-		v, _ = g.client.Get(g.ctx, id) // asked again
+	err := rig.Until(g.Ctx, most, id+" is "+state, func() (ok bool) {
+		v, _ = g.client.Get(g.Ctx, id) // asked again
 		return v.State == state
 	})
-	if err != nil && g.ctx.Err() == nil {
-		g.violations++
-		g.say("VIOLATION gateways: %v, but %s", err, v.State)
+	if err != nil && g.Ctx.Err() == nil {
+		g.Violations++
+		g.Say("VIOLATION gateways: %v, but %s", err, v.State)
 		return nil
 	}
 	return err

@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"errors"
@@ -12,45 +12,46 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // diskSize is the size of the disk that is filled.
 const diskSize = "48m"
 
-// diskFull fills a small disk under the data of a running program and frees it again.
-func diskFull(t *T) error {
-	mount := t.dir + "-disk"
+// DiskFull fills a small disk under the data of a running program and frees it again.
+func DiskFull(t *part.T) error {
+	mount := t.Dir + "-disk"
 	if err := os.MkdirAll(mount, 0o700); err != nil {
 		return err
 	}
 	if err := syscall.Mount("tmpfs", mount, "tmpfs", 0, "size="+diskSize); err != nil {
-		return skipped(fmt.Sprintf("a small disk cannot be mounted here (%v); it takes root", err))
+		return part.Skipped(fmt.Sprintf("a small disk cannot be mounted here (%v); it takes root", err))
 	}
-	t.onEnd(func() {
+	t.OnEnd(func() {
 		if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil {
-			t.say("cannot unmount %s: %v", mount, err)
+			t.Say("cannot unmount %s: %v", mount, err)
 		}
 	})
-	i, err := rig.New(t.bin, filepath.Join(mount, "data"), "", "--durability", "interval", "--log-level", "warn")
+	i, err := rig.New(t.Bin, filepath.Join(mount, "data"), "", "--durability", "interval", "--log-level", "warn")
 	if err != nil {
 		return err
 	}
-	i.Logs = t.dir + "-data.log" // beside the disk
-	t.onEnd(func() {
+	i.Logs = t.Dir + "-data.log" // beside the disk
+	t.OnEnd(func() {
 		if i.Process != nil {
 			i.Kill()
 		}
 	})
-	if err := i.Serve(t.ctx); err != nil {
+	if err := i.Serve(t.Ctx); err != nil {
 		return err
 	}
 	journal := &load.Journal{}
-	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 50, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Think: 50 * time.Millisecond, Patience: 3, Journal: journal}
-	if err := crowd.Start(t.ctx); err != nil {
+	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 50, Bases: []string{"http://" + i.HTTP}, Seed: t.Seed, Think: 50 * time.Millisecond, Patience: 3, Journal: journal}
+	if err := crowd.Start(t.Ctx); err != nil {
 		return err
 	}
-	for round := range t.amount(3, 9) {
+	for round := range t.Amount(3, 9) {
 		left := int64(0)
 		if round%3 == 1 {
 			left = 512 << 10 // too little, but not nothing
@@ -60,54 +61,54 @@ func diskFull(t *T) error {
 		}
 	}
 	crowd.Finish(40 * time.Second)
-	r, err := t.reader(i.NATSURL())
+	r, err := t.Reader(i.NATSURL())
 	if err != nil {
 		return err
 	}
-	return t.settleAndJudge(r, journal, 60*time.Second, nil)
+	return t.SettleAndJudge(r, journal, 60*time.Second, nil)
 }
 
 // fillAndFree fills the disk but for some bytes, waits until the program says so, frees it, and waits until it serves
 // again by itself. It may be killed and started in between, and has to start without room.
-func fillAndFree(t *T, i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
-	if !rig.Sleep(t.ctx, time.Second) {
-		return t.ctx.Err()
+func fillAndFree(t *part.T, i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
+	if !rig.Sleep(t.Ctx, time.Second) {
+		return t.Ctx.Err()
 	}
 	began := time.Now()
 	if err := fill(ballast, left); err != nil {
 		return err
 	}
-	noticed := rig.Until(t.ctx, 30*time.Second, "readyz says that the disk is full", func() bool {
+	noticed := rig.Until(t.Ctx, 30*time.Second, "readyz says that the disk is full", func() bool {
 		_, checks := i.Readyz()
 		disk, told := checks["disk"]
 		return told && !disk.OK
 	})
-	after, killed := since(began), ""
+	after, killed := part.Since(began), ""
 	if kill {
 		i.Kill()
 		if err := i.Start(""); err != nil {
 			return err
 		}
-		noticed, killed = errors.Join(noticed, i.Alive(t.ctx, 30*time.Second)), ", killed and started"
+		noticed, killed = errors.Join(noticed, i.Alive(t.Ctx, 30*time.Second)), ", killed and started"
 	}
 	refusal := refused503(t, i)
 	if err := os.Remove(ballast); err != nil {
 		return err
 	}
 	freed, next := time.Now(), journal.NextAnswer()
-	back := i.Ready(t.ctx, 60*time.Second)
-	serving := since(freed)
+	back := i.Ready(t.Ctx, 60*time.Second)
+	serving := part.Since(freed)
 	select {
 	case <-next:
 	case <-time.After(20 * time.Second):
 		back = errors.Join(back, errors.New("no command was acknowledged within 20 s after it was ready"))
 	}
-	t.say("full but for %d KiB: noticed after %s%s; a command then: %s; ready again %s after there was room", left>>10, after, killed, refusal, serving)
+	t.Say("full but for %d KiB: noticed after %s%s; a command then: %s; ready again %s after there was room", left>>10, after, killed, refusal, serving)
 	if noticed != nil || back != nil || !strings.HasPrefix(refusal, "503, Retry-After") {
-		t.violations++
-		t.say("VIOLATION disk: %v", errors.Join(noticed, back, errors.New("a command was answered "+refusal)))
+		t.Violations++
+		t.Say("VIOLATION disk: %v", errors.Join(noticed, back, errors.New("a command was answered "+refusal)))
 	}
-	return t.ctx.Err()
+	return t.Ctx.Err()
 }
 
 // fill writes a file until the disk has only so much left.
@@ -136,7 +137,7 @@ func fill(path string, left int64) error {
 }
 
 // refused503 is what a command is answered while the disk is full.
-func refused503(t *T, i *rig.Instar) string {
+func refused503(t *part.T, i *rig.Instar) string {
 	c := &http.Client{Timeout: 5 * time.Second}
 	r, err := c.Post("http://"+i.HTTP+"/v1/services/e0/refresh?namespace=default", "application/json", strings.NewReader("{}"))
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"context"
@@ -10,11 +10,12 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 )
 
 // write puts a value beside the engine, at the revision that it was read at.
 func (m *mischief) write(key string, revision uint64, value []byte) (uint64, error) {
-	ctx, cancel := context.WithTimeout(m.ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(m.Ctx, 3*time.Second)
 	defer cancel()
 	ack, err := m.reader.JS().PublishMsg(ctx, &nats.Msg{Subject: "$KV.services." + key, Data: value, Header: nats.Header{"Nats-Expected-Last-Subject-Sequence": {fmt.Sprint(revision)}}})
 	if err != nil {
@@ -24,7 +25,7 @@ func (m *mischief) write(key string, revision uint64, value []byte) (uint64, err
 }
 
 func (m *mischief) value(key string) (uint64, []byte, error) {
-	ctx, cancel := context.WithTimeout(m.ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(m.Ctx, 3*time.Second)
 	defer cancel()
 	s, err := m.reader.JS().Stream(ctx, "KV_services")
 	if err != nil {
@@ -52,9 +53,9 @@ func (m *mischief) touch(id string) {
 // gets its value back.
 func (m *mischief) park(round int) error {
 	id := fmt.Sprintf("parked%d", round)
-	m.client.Create(m.ctx, id, "nothing", 5*time.Second)
+	m.client.Create(m.Ctx, id, "nothing", 5*time.Second)
 	neighbour := m.neighbour(id)
-	m.client.Create(m.ctx, neighbour, "nothing", 5*time.Second)
+	m.client.Create(m.Ctx, neighbour, "nothing", 5*time.Second)
 	r, err := m.rested(id)
 	if err != nil {
 		return err
@@ -66,17 +67,17 @@ func (m *mischief) park(round int) error {
 	m.did["values broken by hand"]++
 	for n := range 4 {
 		// The first one may be refused in the engine's own memory of the entity, and restarts the partition then.
-		cmd := m.client.Do(m.ctx, id, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0)
+		cmd := m.client.Do(m.Ctx, id, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0)
 		if cmd.Code != "entity-parked" {
-			m.violations++
-			m.say("VIOLATION parked: a command to an unreadable value was answered %s %s", cmd.Outcome, cmd.Code)
+			m.Violations++
+			m.Say("VIOLATION parked: a command to an unreadable value was answered %s %s", cmd.Outcome, cmd.Code)
 		} else {
 			m.buried++
 		}
 		began := time.Now()
-		if cmd := m.client.Do(m.ctx, neighbour, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0); cmd.Outcome != check.Applied || time.Since(began) > 10*time.Second {
-			m.violations++
-			m.say("VIOLATION others: beside an unreadable value in the same partition a command was answered %s %s after %s", cmd.Outcome, cmd.Code, since(began))
+		if cmd := m.client.Do(m.Ctx, neighbour, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0); cmd.Outcome != check.Applied || time.Since(began) > 10*time.Second {
+			m.Violations++
+			m.Say("VIOLATION others: beside an unreadable value in the same partition a command was answered %s %s after %s", cmd.Outcome, cmd.Code, part.Since(began))
 		}
 	}
 	_, err = m.write(load.Key(id), revision, r.value)
@@ -91,15 +92,15 @@ func (m *mischief) rested(id string) (stored, error) {
 		if err != nil {
 			return last, err
 		}
-		v, err := m.client.Get(m.ctx, id)
+		v, err := m.client.Get(m.Ctx, id)
 		if err == nil && v.State == "FAILED" && revision == last.revision {
 			return last, nil
 		}
 		last = stored{revision, value}
 		select {
 		case <-time.After(500 * time.Millisecond):
-		case <-m.ctx.Done():
-			return last, m.ctx.Err()
+		case <-m.Ctx.Done():
+			return last, m.Ctx.Err()
 		}
 	}
 	return last, fmt.Errorf("%s does not come to rest", id)
@@ -124,17 +125,17 @@ func (m *mischief) neighbour(id string) string {
 // too. It is applied again: exactly-once ends where a client repeats that late. The figure is told, not judged.
 func (m *mischief) forgotten() error {
 	const id = "forgetful"
-	m.client.Create(m.ctx, id, "nothing", 5*time.Second)
-	first := m.client.Do(m.ctx, id, "label", map[string]any{"labels": map[string]string{"n": "first"}}, 0)
+	m.client.Create(m.Ctx, id, "nothing", 5*time.Second)
+	first := m.client.Do(m.Ctx, id, "label", map[string]any{"labels": map[string]string{"n": "first"}}, 0)
 	for n := range 40 {
-		m.client.Do(m.ctx, id, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0)
+		m.client.Do(m.Ctx, id, "label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(n)}}, 0)
 	}
 	if _, err := killAndWait(m.T, m.instar, m.journal); err != nil {
 		return err
 	}
 	c := &load.Client{Name: "late", Bases: m.client.Bases, Journal: &load.Journal{}, Rand: m.client.Rand}
-	answer := c.Repeat(m.ctx, id, first)
-	m.say("a client that repeats an id after a restart and 40 other commands of the entity is answered: %s %s, version %d (then: version %d)", answer.Outcome, answer.Code, answer.Version, first.Version)
+	answer := c.Repeat(m.Ctx, id, first)
+	m.Say("a client that repeats an id after a restart and 40 other commands of the entity is answered: %s %s, version %d (then: version %d)", answer.Outcome, answer.Code, answer.Version, first.Version)
 	m.spoiled = append(m.spoiled, load.Key(id))
 	return nil
 }

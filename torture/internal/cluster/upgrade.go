@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -10,22 +10,24 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/torture/internal/check"
+	"github.com/bcc94042/instar/torture/internal/engine"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
-// upgraded replaces the nodes of a cluster of the last release by those of this program, one after another, goes back, and forward again, under
+// Upgraded replaces the nodes of a cluster of the last release by those of this program, one after another, goes back, and forward again, under
 // load: whatever one version has stored, begun or promised, the other goes on with. Both take the flags that are given.
-func upgraded(t *T) error {
+func Upgraded(t *part.T) error {
 	began := time.Now()
-	old, err := rig.BuildRelease(t.ctx, t.dir+"-release")
-	if errors.Is(err, rig.ErrNoRelease) && t.ctx.Err() == nil {
-		return skipped(err.Error())
+	old, err := rig.BuildRelease(t.Ctx, t.Dir+"-release")
+	if errors.Is(err, rig.ErrNoRelease) && t.Ctx.Err() == nil {
+		return part.Skipped(err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	t.say("the last release (%s) was built in %s", rig.LastRelease[:7], since(began))
+	t.Say("the last release (%s) was built in %s", rig.LastRelease[:7], part.Since(began))
 	x, err := newTrio(t, []string{"127.0.0.1", "127.0.0.1", "127.0.0.1"}, func(c *rig.Cluster) {
 		for _, i := range c.Instars {
 			i.Bin = old
@@ -34,7 +36,7 @@ func upgraded(t *T) error {
 	if err != nil {
 		return err
 	}
-	deadlines := clockwork(t, x.Instars[0], x.journal, 4*time.Second)
+	deadlines := engine.Clockwork(t, x.Instars[0], x.journal, 4*time.Second)
 	watches, stop := x.watched()
 	defer stop()
 	found, err := x.registered()
@@ -45,7 +47,7 @@ func upgraded(t *T) error {
 	if err := x.load(x.Instars...); err != nil {
 		return err
 	}
-	for _, to := range []struct{ what, bin string }{{"upgraded", t.bin}, {"taken back", old}, {"upgraded again", t.bin}} {
+	for _, to := range []struct{ what, bin string }{{"upgraded", t.Bin}, {"taken back", old}, {"upgraded again", t.Bin}} {
 		if err := x.replace(to.what, to.bin, found); err != nil {
 			return err
 		}
@@ -60,29 +62,29 @@ func upgraded(t *T) error {
 // while.
 func (x *trio) replace(what, bin string, found *registered) error {
 	began, ends := time.Now(), ""
-	for n, which := range x.rand.Perm(len(x.Instars)) {
+	for n, which := range x.Rand.Perm(len(x.Instars)) {
 		if n == len(x.Instars)-1 {
 			if err := found.change(what); err != nil {
 				return err
 			}
-			if !rig.Sleep(x.ctx, x.between(2*time.Second, 4*time.Second)) {
-				return x.ctx.Err()
+			if !rig.Sleep(x.Ctx, x.Between(2*time.Second, 4*time.Second)) {
+				return x.Ctx.Err()
 			}
 		}
 		i, how := x.Instars[which], syscall.SIGTERM
-		if x.rand.IntN(3) == 0 {
+		if x.Rand.IntN(3) == 0 {
 			how = syscall.SIGKILL
 		}
 		ends += fmt.Sprintf(" %s (%s)", i.Name, how)
 		i.Signal(how)
-		if err := i.Wait(x.ctx, 25*time.Second); err != nil {
+		if err := i.Wait(x.Ctx, 25*time.Second); err != nil {
 			return err
 		}
 		i.Bin = bin
 		if err := i.Start(""); err != nil {
 			return err
 		}
-		if err := i.Ready(x.ctx, 60*time.Second); err != nil {
+		if err := i.Ready(x.Ctx, 60*time.Second); err != nil {
 			return fmt.Errorf("%s, %s: %w", what, i.Name, err)
 		}
 		if err := x.shared(60 * time.Second); err != nil {
@@ -90,7 +92,7 @@ func (x *trio) replace(what, bin string, found *registered) error {
 		}
 		x.parked(what)
 	}
-	x.say("%s in %s:%s", what, since(began), ends)
+	x.Say("%s in %s:%s", what, part.Since(began), ends)
 	return nil
 }
 
@@ -98,10 +100,10 @@ func (x *trio) replace(what, bin string, found *registered) error {
 func (x *trio) parked(what string) {
 	for _, i := range x.Instars {
 		for _, machine := range []string{"service", "instance", "preservation", "relay"} {
-			n, err := i.Parked(x.ctx, machine)
+			n, err := i.Parked(x.Ctx, machine)
 			if err != nil || n > 0 {
-				x.violations++
-				x.say("VIOLATION parked: %s, at %s: %d values of the machine %s cannot be read (%v)", what, i.Name, n, machine, err)
+				x.Violations++
+				x.Say("VIOLATION parked: %s, at %s: %d values of the machine %s cannot be read (%v)", what, i.Name, n, machine, err)
 			}
 		}
 	}
@@ -113,7 +115,7 @@ func (x *trio) watched() (list []*load.Watch, stop func()) {
 	for _, i := range x.Instars {
 		bases = append(bases, "http://"+i.HTTP)
 	}
-	ctx, cancel := context.WithCancel(x.ctx)
+	ctx, cancel := context.WithCancel(x.Ctx)
 	var running sync.WaitGroup
 	for n := range bases {
 		w := &load.Watch{Bases: append(slices.Clone(bases[n:]), bases[:n]...)}
@@ -126,16 +128,16 @@ func (x *trio) watched() (list []*load.Watch, stop func()) {
 // settled waits for the clients, and judges all that was done and told.
 func (x *trio) settled(deadlines map[string]time.Duration, watches []*load.Watch) error {
 	x.crowd.Finish(40 * time.Second)
-	r, err := x.reader(x.URLs())
+	r, err := x.Reader(x.URLs())
 	if err != nil {
 		return err
 	}
-	return x.settleAndJudge(r, x.journal, 90*time.Second, func(h *check.History) {
+	return x.SettleAndJudge(r, x.journal, 90*time.Second, func(h *check.History) {
 		h.Late, h.Deadlines = 40*time.Second, deadlines
 		for _, c := range h.Commands {
 			if c.Code == "entity-parked" {
-				x.violations++
-				x.say("VIOLATION parked: %s of %s was refused with %s", c.Name, c.Key, c.Code)
+				x.Violations++
+				x.Say("VIOLATION parked: %s of %s was refused with %s", c.Name, c.Key, c.Code)
 			}
 		}
 		for n, w := range watches {
@@ -147,13 +149,13 @@ func (x *trio) settled(deadlines map[string]time.Duration, watches []*load.Watch
 // watchedAll waits until a watch has told all that there is.
 func (x *trio) watchedAll(n int, w *load.Watch, h *check.History) {
 	var lacks []string
-	if err := rig.Until(x.ctx, 10*time.Second, "a watch has told everything", func() bool {
+	if err := rig.Until(x.Ctx, 10*time.Second, "a watch has told everything", func() bool {
 		lacks = w.Lacks(h.Values)
 		return len(lacks) == 0
 	}); err != nil {
-		x.violations++
-		x.say("VIOLATION watch: %d of %d: %s", len(lacks), len(h.Values), lacks[:min(len(lacks), 3)])
+		x.Violations++
+		x.Say("VIOLATION watch: %d of %d: %s", len(lacks), len(h.Values), lacks[:min(len(lacks), 3)])
 	}
 	streams, resets := w.Figures()
-	x.say("watch %d of everything went on over %d connections, and began anew %d times", n+1, streams, resets)
+	x.Say("watch %d of everything went on over %d connections, and began anew %d times", n+1, streams, resets)
 }

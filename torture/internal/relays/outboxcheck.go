@@ -1,4 +1,4 @@
-package main
+package relays
 
 import (
 	"encoding/json"
@@ -20,27 +20,27 @@ func (o *orders) judgeStream(want map[string]int) {
 		total += n
 	}
 	began := time.Now()
-	_ = rig.Until(o.ctx, 60*time.Second, "all events", func() bool { o.supervise(); return o.held() >= total }) // told below
+	_ = rig.Until(o.Ctx, 60*time.Second, "all events", func() bool { o.supervise(); return o.held() >= total }) // told below
 	settled := time.Since(began)
-	rig.Sleep(o.ctx, time.Second) // what is too much comes as well
+	rig.Sleep(o.Ctx, time.Second) // what is too much comes as well
 	events, err := o.events()
 	if err != nil {
-		o.violations++
-		o.say("FAILED: %v", err)
+		o.Violations++
+		o.Say("FAILED: %v", err)
 		return
 	}
 	found := misplaced(want, events)
-	o.violations += len(found)
+	o.Violations += len(found)
 	for i, v := range found {
 		if i < 20 {
-			o.say("VIOLATION %s", v)
+			o.Say("VIOLATION %s", v)
 		}
 	}
 	what := ""
 	for _, k := range slices.Sorted(maps.Keys(o.kills)) {
 		what += fmt.Sprintf(", %d times %s", o.kills[k], k)
 	}
-	o.say("mode %s, durability %s: %d transactions, %d rolled back, %d changes, %d events; the last was there after %s%s",
+	o.Say("mode %s, durability %s: %d transactions, %d rolled back, %d changes, %d events; the last was there after %s%s",
 		o.mode, o.profile, o.committed.Load(), o.rolledBack.Load(), total, len(events), settled.Round(time.Millisecond), what)
 }
 
@@ -51,11 +51,11 @@ func (o *orders) held() int {
 		return -1
 	}
 	defer r.Close()
-	s, err := r.JS().Stream(o.ctx, "OUTBOX")
+	s, err := r.JS().Stream(o.Ctx, "OUTBOX")
 	if err != nil {
 		return -1
 	}
-	info, err := s.Info(o.ctx, jetstream.WithSubjectFilter("outbox.>"))
+	info, err := s.Info(o.Ctx, jetstream.WithSubjectFilter("outbox.>"))
 	if err != nil {
 		return -1
 	}
@@ -74,7 +74,7 @@ func (o *orders) events() ([]*nats.Msg, error) {
 		return nil, err
 	}
 	defer r.Close()
-	c, err := r.JS().OrderedConsumer(o.ctx, "OUTBOX", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"outbox.>"}})
+	c, err := r.JS().OrderedConsumer(o.Ctx, "OUTBOX", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"outbox.>"}})
 	if err != nil {
 		return nil, err
 	}

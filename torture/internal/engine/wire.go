@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -30,11 +31,11 @@ func prefixed(prefix string) func(string) bool {
 // patience is how long the program waits for an answer before it takes it for lost; what is held comes later.
 const patience = 5 * time.Second
 
-// cutOff breaks the connection between a running program and its NATS server at exact messages: between two events of
+// CutOff breaks the connection between a running program and its NATS server at exact messages: between two events of
 // one transition, before the answer to the commit, with an outbox half published, and with messages that come late.
-func cutOff(t *T) error {
+func CutOff(t *part.T) error {
 	profiles := []string{"interval"}
-	if t.long {
+	if t.Long {
 		profiles = append(profiles, "fsync")
 	}
 	for _, profile := range profiles {
@@ -45,44 +46,44 @@ func cutOff(t *T) error {
 	return nil
 }
 
-func cutOffUnder(t *T, profile string) error {
-	n, err := rig.NewNATS(t.dir+"-"+profile+"-nats", profile)
+func cutOffUnder(t *part.T, profile string) error {
+	n, err := rig.NewNATS(t.Dir+"-"+profile+"-nats", profile)
 	if err != nil {
 		return err
 	}
-	if err := n.Start(t.ctx); err != nil {
+	if err := n.Start(t.Ctx); err != nil {
 		return err
 	}
-	t.onEnd(n.Kill)
+	t.OnEnd(n.Kill)
 	w, err := rig.NewWire(n.Listen)
 	if err != nil {
 		return err
 	}
-	t.onEnd(w.Close)
-	i, err := t.serving(profile, w.URL(), append([]string{"--durability", profile}, restless...)...)
+	t.OnEnd(w.Close)
+	i, err := t.Serving(profile, w.URL(), append([]string{"--durability", profile}, Restless...)...)
 	if err != nil {
 		return err
 	}
 	journal := &load.Journal{}
-	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Think: 20 * time.Millisecond, Patience: 4, Journal: journal}
-	if err := crowd.Start(t.ctx); err != nil {
+	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, Seed: t.Seed, Think: 20 * time.Millisecond, Patience: 4, Journal: journal}
+	if err := crowd.Start(t.Ctx); err != nil {
 		return err
 	}
-	recoveries := map[rig.Fault]times{}
-	for range t.amount(1, 3) {
+	recoveries := map[rig.Fault]part.Times{}
+	for range t.Amount(1, 3) {
 		if err := everyFault(t, w, i, journal, recoveries); err != nil {
 			return err
 		}
 	}
 	crowd.Finish(40 * time.Second)
-	r, err := t.reader(n.URL())
+	r, err := t.Reader(n.URL())
 	if err != nil {
 		return err
 	}
 	// What a killed worker had in its hands comes again when its time is over.
-	err = t.settleAndJudge(r, journal, 75*time.Second, func(h *check.History) { h.Late = 40 * time.Second })
+	err = t.SettleAndJudge(r, journal, 75*time.Second, func(h *check.History) { h.Late = 40 * time.Second })
 	for _, fault := range slices.Sorted(maps.Keys(recoveries)) {
-		t.say("durability %s, %s at a state, event, effect, timer, command, ack; until the next acknowledged command: %s", profile, fault, recoveries[fault])
+		t.Say("durability %s, %s at a state, event, effect, timer, command, ack; until the next acknowledged command: %s", profile, fault, recoveries[fault])
 	}
 	i.Kill()
 	n.Kill()
@@ -90,7 +91,7 @@ func cutOffUnder(t *T, profile string) error {
 }
 
 // everyFault does everything once to a message of every kind. Late messages are late beside each other.
-func everyFault(t *T, w *rig.Wire, i *rig.Instar, journal *load.Journal, recoveries map[rig.Fault]times) error {
+func everyFault(t *part.T, w *rig.Wire, i *rig.Instar, journal *load.Journal, recoveries map[rig.Fault]part.Times) error {
 	for _, fault := range []rig.Fault{rig.Kill, rig.Cut, rig.Drop, rig.Hold} {
 		for _, kind := range slices.Sorted(maps.Keys(published)) {
 			took, err := inject(t, w, i, journal, fault, kind)
@@ -100,21 +101,21 @@ func everyFault(t *T, w *rig.Wire, i *rig.Instar, journal *load.Journal, recover
 			recoveries[fault] = append(recoveries[fault], took)
 		}
 	}
-	if !rig.Sleep(t.ctx, patience+2*time.Second) {
-		return t.ctx.Err()
+	if !rig.Sleep(t.Ctx, patience+2*time.Second) {
+		return t.Ctx.Err()
 	}
 	return nil
 }
 
-func inject(t *T, w *rig.Wire, i *rig.Instar, journal *load.Journal, fault rig.Fault, kind string) (time.Duration, error) {
-	r := &rig.Rule{Match: published[kind], N: 1 + t.rand.IntN(25), Do: fault, Kill: i.Kill, Hold: t.between(patience+time.Second, patience+3*time.Second), Done: make(chan struct{})}
+func inject(t *part.T, w *rig.Wire, i *rig.Instar, journal *load.Journal, fault rig.Fault, kind string) (time.Duration, error) {
+	r := &rig.Rule{Match: published[kind], N: 1 + t.Rand.IntN(25), Do: fault, Kill: i.Kill, Hold: t.Between(patience+time.Second, patience+3*time.Second), Done: make(chan struct{})}
 	w.Arm(r)
 	select {
 	case <-r.Done:
 	case <-time.After(30 * time.Second):
 		return 0, errors.New("no such message came")
-	case <-t.ctx.Done():
-		return 0, t.ctx.Err()
+	case <-t.Ctx.Done():
+		return 0, t.Ctx.Err()
 	}
 	began, next := time.Now(), journal.NextAnswer()
 	if fault == rig.Kill {
@@ -127,7 +128,7 @@ func inject(t *T, w *rig.Wire, i *rig.Instar, journal *load.Journal, fault rig.F
 		return at.Sub(began), nil
 	case <-time.After(30 * time.Second):
 		return 0, errors.New("no command was acknowledged within 30 s afterwards")
-	case <-t.ctx.Done():
-		return 0, t.ctx.Err()
+	case <-t.Ctx.Done():
+		return 0, t.Ctx.Err()
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/torture/internal/part"
+	"github.com/bcc94042/instar/torture/internal/relays"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -41,20 +43,20 @@ type gauge struct {
 	slack  float64
 }
 
-// calm leaves a server alone with instances that beat, a protection that is held and an outbox without events, and looks at
+// Calm leaves a server alone with instances that beat, a protection that is held and an outbox without events, and looks at
 // what it stores and spends: as little at the end as at the start.
-func calm(t *T) error {
+func Calm(t *part.T) error {
 	quiet, err := newStill(t)
 	if err != nil {
 		return err
 	}
-	every := time.Duration(t.amount(20, 60)) * time.Second
+	every := time.Duration(t.Amount(20, 60)) * time.Second
 	looks, grew := [][]float64{}, []map[string]uint64{}
-	for range t.amount(3, 60) + 1 {
-		if len(looks) > 0 && !rig.Sleep(t.ctx, every) {
-			return t.ctx.Err()
+	for range t.Amount(3, 60) + 1 {
+		if len(looks) > 0 && !rig.Sleep(t.Ctx, every) {
+			return t.Ctx.Err()
 		}
-		now, err := quiet.look(t.ctx)
+		now, err := quiet.look(t.Ctx)
 		if err != nil {
 			return err
 		}
@@ -65,10 +67,10 @@ func calm(t *T) error {
 	}
 	for n, streams := range grew[1:] {
 		if len(streams) > 0 {
-			t.say("stored from %s to %s: %v", time.Duration(n)*every, time.Duration(n+1)*every, streams)
+			t.Say("stored from %s to %s: %v", time.Duration(n)*every, time.Duration(n+1)*every, streams)
 		}
 	}
-	t.say("%s with %d instances, a protection and an outbox", time.Duration(len(looks)-1)*every, calmInstances)
+	t.Say("%s with %d instances, a protection and an outbox", time.Duration(len(looks)-1)*every, calmInstances)
 	return nil
 }
 
@@ -88,7 +90,7 @@ func series(g gauge, looks [][]float64, i int, minutes float64) (list []float64)
 }
 
 // grown says how a gauge went, and whether it is more in the last sixth than in the first.
-func grown(t *T, g gauge, values []float64) {
+func grown(t *part.T, g gauge, values []float64) {
 	some := max(len(values)/6, 1)
 	first, last, most := median(values[:some]), median(values[len(values)-some:]), slices.Max(values)
 	factor, judged := 1.2, last
@@ -99,10 +101,10 @@ func grown(t *T, g gauge, values []float64) {
 		judged = most
 	}
 	if judged > factor*first+g.slack {
-		t.violations++
-		t.say("VIOLATION calm: %s grow: %.1f", g.name, values)
+		t.Violations++
+		t.Say("VIOLATION calm: %s grow: %.1f", g.name, values)
 	}
-	t.say("%s: %.1f at the start, %.1f at the end, %.1f at most", g.name, first, last, most)
+	t.Say("%s: %.1f at the start, %.1f at the end, %.1f at most", g.name, first, last, most)
 }
 
 func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
@@ -117,46 +119,46 @@ type still struct {
 }
 
 // still starts it, and waits until the deadlines of what was registered, a minute each, have fired and are outdated.
-func newStill(t *T) (*still, error) {
-	pg, err := postgresFor(t, nil)
+func newStill(t *part.T) (*still, error) {
+	pg, err := relays.Postgres(t, nil)
 	if err != nil {
 		return nil, err
 	}
 	dsn := pg.DSN("postgres")
-	if err := outbox.Init(t.ctx, dsn, "", outbox.Settings{}); err != nil {
+	if err := outbox.Init(t.Ctx, dsn, "", outbox.Settings{}); err != nil {
 		return nil, err
 	}
 	s := &still{}
-	if s.db, err = pgx.Connect(t.ctx, dsn); err != nil {
+	if s.db, err = pgx.Connect(t.Ctx, dsn); err != nil {
 		return nil, err
 	}
-	t.onEnd(func() { _ = s.db.Close(context.Background()) })
-	if s.instar, err = t.serving("data", "", "--durability", "interval", "--outbox-dsn", dsn); err != nil {
+	t.OnEnd(func() { _ = s.db.Close(context.Background()) })
+	if s.instar, err = t.Serving("data", "", "--durability", "interval", "--outbox-dsn", dsn); err != nil {
 		return nil, err
 	}
-	if s.reader, err = t.reader(s.instar.NATSURL()); err != nil {
+	if s.reader, err = t.Reader(s.instar.NATSURL()); err != nil {
 		return nil, err
 	}
 	for n := range calmInstances {
-		if err := s.tell(t.ctx, "instance", fmt.Sprintf("default.calm.i-%d", n), "register", `{"nodeAddress":"127.0.0.1:9","check":{"type":"ttl","ttl":"15s"}}`); err != nil {
+		if err := s.tell(t.Ctx, "instance", fmt.Sprintf("default.calm.i-%d", n), "register", `{"nodeAddress":"127.0.0.1:9","check":{"type":"ttl","ttl":"15s"}}`); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.tell(t.ctx, "preservation", "default.calm.none", "hold", `{}`); err != nil {
+	if err := s.tell(t.Ctx, "preservation", "default.calm.none", "hold", `{}`); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(t.ctx)
-	t.onEnd(stop)
+	ctx, stop := context.WithCancel(t.Ctx)
+	t.OnEnd(stop)
 	go beat(ctx, s.reader.NC())
-	if !rig.Sleep(t.ctx, 75*time.Second) {
-		return nil, t.ctx.Err()
+	if !rig.Sleep(t.Ctx, 75*time.Second) {
+		return nil, t.Ctx.Err()
 	}
 	quiet := time.Now()
-	err = rig.Until(t.ctx, 90*time.Second, "nothing is stored for ten seconds", func() bool {
-		if _, err := s.look(t.ctx); err != nil || len(s.grew) > 0 {
+	err = rig.Until(t.Ctx, 90*time.Second, "nothing is stored for ten seconds", func() bool {
+		if _, err := s.look(t.Ctx); err != nil || len(s.grew) > 0 {
 			quiet = time.Now()
 		}
-		return time.Since(quiet) > 10*time.Second || !rig.Sleep(t.ctx, time.Second)
+		return time.Since(quiet) > 10*time.Second || !rig.Sleep(t.Ctx, time.Second)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w (it stores into %v)", err, s.grew)

@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"cmp"
@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/bcc94042/instar/torture/internal/part"
 )
 
 // explain asks porcupine for its verdict, which has to be Ok: Unknown is no answer.
-func explain(t *T, ops []porcupine.Operation) {
+func explain(t *part.T, ops []porcupine.Operation) {
 	kinds := map[string]int{}
 	unknown := map[string]int{}
 	size := map[string]int{}
@@ -26,22 +27,22 @@ func explain(t *T, ops []porcupine.Operation) {
 			kinds[in.kind]++
 		}
 		if size[in.key] > 1000 || unknown[in.key] > 10 {
-			t.say("the register %s has %d operations, %d of them unknown: too much to judge", in.key, size[in.key], unknown[in.key])
+			t.Say("the register %s has %d operations, %d of them unknown: too much to judge", in.key, size[in.key], unknown[in.key])
 		}
 	}
 	began := time.Now()
 	verdict, info := porcupine.CheckOperationsVerbose(registerModel, ops, time.Minute)
-	t.say("porcupine: %s in %s of %d operations on %d registers: %d reads, %d writes, %d guarded writes, %d refused, %d unknown",
-		verdict, since(began), len(ops), len(size), kinds["read"], kinds["write"], kinds["cas"], kinds["refused"], kinds["unknown"])
+	t.Say("porcupine: %s in %s of %d operations on %d registers: %d reads, %d writes, %d guarded writes, %d refused, %d unknown",
+		verdict, part.Since(began), len(ops), len(size), kinds["read"], kinds["write"], kinds["cas"], kinds["refused"], kinds["unknown"])
 	if verdict != porcupine.Ok {
-		t.violations++
-		t.say("VIOLATION linearizable: no order of the operations explains their answers, or none was found in time")
+		t.Violations++
+		t.Say("VIOLATION linearizable: no order of the operations explains their answers, or none was found in time")
 		unexplained(t, ops, info)
 	}
 }
 
 // unexplained prints, of each register that has no explanation, how far the longest one comes and what it cannot take in.
-func unexplained(t *T, ops []porcupine.Operation, info porcupine.LinearizationInfo) {
+func unexplained(t *part.T, ops []porcupine.Operation, info porcupine.LinearizationInfo) {
 	for _, part := range info.PartialLinearizationsOperations() {
 		var longest []porcupine.Operation
 		for _, one := range part {
@@ -67,9 +68,9 @@ func unexplained(t *T, ops []porcupine.Operation, info porcupine.LinearizationIn
 			continue
 		}
 		slices.SortFunc(rest, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
-		t.say("%s: %d operations are explained, %d are not; the last explained and the first others:", key, len(longest), len(rest))
+		t.Say("%s: %d operations are explained, %d are not; the last explained and the first others:", key, len(longest), len(rest))
 		for _, op := range append(longest[max(0, len(longest)-8):], rest[:min(8, len(rest))]...) {
-			t.say("  client %d, %s to %s: %+v gives %+v", op.ClientId, nano(op.Call), nano(op.Return), op.Input, op.Output)
+			t.Say("  client %d, %s to %s: %+v gives %+v", op.ClientId, nano(op.Call), nano(op.Return), op.Input, op.Output)
 		}
 	}
 }

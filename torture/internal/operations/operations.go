@@ -1,4 +1,4 @@
-package main
+package operations
 
 import (
 	"crypto/tls"
@@ -19,21 +19,22 @@ import (
 
 	"github.com/bcc94042/instar/internal/selfsigned"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 const operationsDoc = "docs/operations.md"
 
-// operated does under load what docs/operations.md says, by its own commands: a server of the last release is upgraded, taken back, and upgraded again; its token,
+// Operated does under load what docs/operations.md says, by its own commands: a server of the last release is upgraded, taken back, and upgraded again; its token,
 // its certificate and a password are rotated; its store is filled, and room made; at the end its streams are lost, and restored. The disk itself is filled by the part disk.
-func operated(t *T) error {
+func Operated(t *part.T) error {
 	nats, err := exec.LookPath("nats")
 	if err != nil {
-		return skipped("the nats CLI is not here (make torture brings it)")
+		return part.Skipped("the nats CLI is not here (make torture brings it)")
 	}
-	old, err := rig.BuildRelease(t.ctx, t.dir+"-release")
-	if errors.Is(err, rig.ErrNoRelease) && t.ctx.Err() == nil {
-		return skipped(err.Error())
+	old, err := rig.BuildRelease(t.Ctx, t.Dir+"-release")
+	if errors.Is(err, rig.ErrNoRelease) && t.Ctx.Err() == nil {
+		return part.Skipped(err.Error())
 	}
 	if err != nil {
 		return err
@@ -48,8 +49,8 @@ func operated(t *T) error {
 		return err
 	}
 	journal := &load.Journal{}
-	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 40, Bases: []string{"https://" + o.http}, Seed: t.seed, Think: 100 * time.Millisecond, Patience: 20, Journal: journal, Via: o.via}
-	if err := crowd.Start(t.ctx); err != nil {
+	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 40, Bases: []string{"https://" + o.http}, Seed: t.Seed, Think: 100 * time.Millisecond, Patience: 20, Journal: journal, Via: o.via}
+	if err := crowd.Start(t.Ctx); err != nil {
 		return err
 	}
 	for _, step := range []func() error{o.upgrade, o.rotateToken, o.rotateUser, o.renewCertificate, o.fillStore} {
@@ -58,16 +59,16 @@ func operated(t *T) error {
 		}
 	}
 	crowd.Finish(40 * time.Second)
-	r, err := t.reader(o.natsURL("ops-2"))
+	r, err := t.Reader(o.natsURL("ops-2"))
 	if err != nil {
 		return err
 	}
-	t.violations += int(o.via.refused.Load())
-	if err := t.settleAndJudge(r, journal, 60*time.Second, nil); err != nil {
+	t.Violations += int(o.via.refused.Load())
+	if err := t.SettleAndJudge(r, journal, 60*time.Second, nil); err != nil {
 		return err
 	}
 	err = o.restore()
-	t.say("%d blocks of commands of %s were typed; %d requests were refused for their token", o.typed, operationsDoc, o.via.refused.Load())
+	t.Say("%d blocks of commands of %s were typed; %d requests were refused for their token", o.typed, operationsDoc, o.via.refused.Load())
 	return err
 }
 
@@ -123,7 +124,7 @@ func (o *operation) begin() error {
 
 // newToken has a program make a token.
 func (o *operation) newToken(name string) (secret, lines string, err error) {
-	cmd := exec.CommandContext(o.ctx, o.path("bin", "instar"), "token", name, "--role", "admin")
+	cmd := exec.CommandContext(o.Ctx, o.path("bin", "instar"), "token", name, "--role", "admin")
 	var told strings.Builder
 	cmd.Stderr = &told
 	out, err := cmd.Output()
@@ -170,7 +171,7 @@ func (o *operator) restart() error {
 		return err
 	}
 	c := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its own
-	err = rig.Until(o.ctx, 30*time.Second, "it serves", func() bool {
+	err = rig.Until(o.Ctx, 30*time.Second, "it serves", func() bool {
 		res, err := c.Get("https://" + o.http + "/livez")
 		if err != nil {
 			return !o.unit.Running()
@@ -192,7 +193,7 @@ func (o *operator) restart() error {
 func (o *operation) upgrade() error {
 	for _, n := range []int{0, 1, 0} {
 		if n == 0 {
-			if err := exec.Command("cp", o.bin, o.path("home", "instar")).Run(); err != nil {
+			if err := exec.Command("cp", o.Bin, o.path("home", "instar")).Run(); err != nil {
 				return err
 			}
 		}
@@ -200,17 +201,17 @@ func (o *operation) upgrade() error {
 		if _, _, err := o.types("Upgrades", n); err != nil {
 			return err
 		}
-		took := since(began)
+		took := part.Since(began)
 		serves, err := o.version()
 		if err != nil {
 			return err
 		}
 		if old := serves == rig.LastRelease[:7]; old != (n == 1) {
-			o.violations++
-			o.say("VIOLATION upgrade: after block %d it is version %s that serves", n+1, serves)
+			o.Violations++
+			o.Say("VIOLATION upgrade: after block %d it is version %s that serves", n+1, serves)
 		}
-		o.say("%s to version %s took %s", []string{"an upgrade", "going back"}[n], serves, took)
-		rig.Sleep(o.ctx, o.between(time.Second, 3*time.Second))
+		o.Say("%s to version %s took %s", []string{"an upgrade", "going back"}[n], serves, took)
+		rig.Sleep(o.Ctx, o.Between(time.Second, 3*time.Second))
 	}
 	return nil
 }
@@ -238,7 +239,7 @@ func (o *operation) rotateToken() error {
 	for _, tokens := range [][]string{append(o.tokens, lines), {lines}} {
 		if o.tokens = tokens; len(tokens) == 1 {
 			o.use(strings.TrimSpace(secret))
-			rig.Sleep(o.ctx, 2*time.Second) // what is under way with the old one ends
+			rig.Sleep(o.Ctx, 2*time.Second) // what is under way with the old one ends
 		}
 		if err := o.reconfigure(); err != nil {
 			return err
@@ -257,7 +258,7 @@ func (o *operation) reconfigure() error {
 }
 
 func (o *operation) expect(what string, status int, token string) error {
-	r, err := http.NewRequestWithContext(o.ctx, http.MethodGet, "https://"+o.http+"/v1/services", nil)
+	r, err := http.NewRequestWithContext(o.Ctx, http.MethodGet, "https://"+o.http+"/v1/services", nil)
 	if err != nil {
 		return err
 	}
@@ -268,8 +269,8 @@ func (o *operation) expect(what string, status int, token string) error {
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != status {
-		o.violations++
-		o.say("VIOLATION rotated: %s is answered with %s", what, res.Status)
+		o.Violations++
+		o.Say("VIOLATION rotated: %s is answered with %s", what, res.Status)
 	}
 	return nil
 }
@@ -287,8 +288,8 @@ func (o *operation) rotateUser() error {
 				nc.Close()
 			}
 			if good := slices.Contains(users, u); good != (err == nil) {
-				o.violations++
-				o.say("VIOLATION rotated: with the users %v, %s got %v", users, u, err)
+				o.Violations++
+				o.Say("VIOLATION rotated: with the users %v, %s got %v", users, u, err)
 			}
 		}
 	}
@@ -306,16 +307,16 @@ func (o *operation) renewCertificate() error {
 		return err
 	}
 	o.via.over.CloseIdleConnections()
-	return rig.Until(o.ctx, 10*time.Second, "the renewed certificate is shown by the same process", func() bool { return o.via.serial.Load() == 2 && o.unit.Pid() == pid })
+	return rig.Until(o.Ctx, 10*time.Second, "the renewed certificate is shown by the same process", func() bool { return o.via.serial.Load() == 2 && o.unit.Pid() == pid })
 }
 
 // fillStore fills the store by a stream of an outbox, sees commands refused, and makes room as the document says.
 func (o *operation) fillStore() error {
-	r, err := o.reader(o.natsURL("ops-2"))
+	r, err := o.Reader(o.natsURL("ops-2"))
 	if err != nil {
 		return err
 	}
-	if _, err := r.JS().CreateStream(o.ctx, jetstream.StreamConfig{Name: "OUTBOX", Subjects: []string{"outbox.>"}}); err != nil {
+	if _, err := r.JS().CreateStream(o.Ctx, jetstream.StreamConfig{Name: "OUTBOX", Subjects: []string{"outbox.>"}}); err != nil {
 		return err
 	}
 	fullness := func(status int) func() bool {
@@ -330,8 +331,8 @@ func (o *operation) fillStore() error {
 		}
 	}
 	full := fullness(http.StatusServiceUnavailable)
-	if err := rig.Until(o.ctx, 30*time.Second, "the store is full", func() bool {
-		_, _ = r.JS().Publish(o.ctx, "outbox.order", make([]byte, 512<<10)) // at the end the disk may take no more
+	if err := rig.Until(o.Ctx, 30*time.Second, "the store is full", func() bool {
+		_, _ = r.JS().Publish(o.Ctx, "outbox.order", make([]byte, 512<<10)) // at the end the disk may take no more
 		return full()
 	}); err != nil {
 		return err
@@ -347,10 +348,10 @@ func (o *operation) fillStore() error {
 	if _, _, err := o.types("When the disk is full", 1); err != nil {
 		return err
 	}
-	if err := rig.Until(o.ctx, 30*time.Second, "there is room", fullness(http.StatusOK)); err != nil {
+	if err := rig.Until(o.Ctx, 30*time.Second, "there is room", fullness(http.StatusOK)); err != nil {
 		return err
 	}
-	o.say("a full store had room %s after somebody began to make it", since(began))
+	o.Say("a full store had room %s after somebody began to make it", part.Since(began))
 	return nil
 }
 
@@ -365,7 +366,7 @@ func (o *operation) restore() error {
 	}
 	o.backup = filepath.Base(made[0])
 	services := func() string {
-		cmd := exec.CommandContext(o.ctx, o.path("bin", "instar"), "service", "ls", "-o", "name")
+		cmd := exec.CommandContext(o.Ctx, o.path("bin", "instar"), "service", "ls", "-o", "name")
 		cmd.Env = append(os.Environ(), o.env...)
 		said, _ := cmd.Output() // nothing until it serves
 		return string(said)
@@ -377,5 +378,5 @@ func (o *operation) restore() error {
 	if _, _, err := o.types("Backup", 1); err != nil {
 		return err
 	}
-	return rig.Until(o.ctx, 30*time.Second, "the restored services are there", func() bool { return services() == before })
+	return rig.Until(o.Ctx, 30*time.Second, "the restored services are there", func() bool { return services() == before })
 }

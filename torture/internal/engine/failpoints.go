@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -27,18 +28,18 @@ var points = []struct {
 	{"taken-before", "before-ack", 1},
 }
 
-// failpoints lets the program kill itself at every place, the first, the second and a later time that it comes there.
-func failpoints(t *T) error {
-	i, err := t.instar("data", "", append([]string{"--durability", "interval"}, restless...)...)
+// Failpoints lets the program kill itself at every place, the first, the second and a later time that it comes there.
+func Failpoints(t *part.T) error {
+	i, err := t.Instar("data", "", append([]string{"--durability", "interval"}, Restless...)...)
 	if err != nil {
 		return err
 	}
 	journal := &load.Journal{}
 	deaths := 0
-	var recoveries times
+	var recoveries part.Times
 	for n, p := range points {
-		crowd := &load.Crowd{Name: fmt.Sprintf("p%dc", n), Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.seed, Think: 10 * time.Millisecond, Patience: 2, Journal: journal}
-		if err := crowd.Start(t.ctx); err != nil {
+		crowd := &load.Crowd{Name: fmt.Sprintf("p%dc", n), Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.Seed, Think: 10 * time.Millisecond, Patience: 2, Journal: journal}
+		if err := crowd.Start(t.Ctx); err != nil {
 			return err
 		}
 		for _, hit := range hits(t, p.most) {
@@ -51,33 +52,33 @@ func failpoints(t *T) error {
 		}
 		crowd.Finish(30 * time.Second)
 	}
-	if t.long {
+	if t.Long {
 		if err := awayLong(t, i, journal); err != nil {
 			return err
 		}
 	}
-	r, err := t.reader(i.NATSURL())
+	r, err := t.Reader(i.NATSURL())
 	if err != nil {
 		return err
 	}
-	err = t.settleAndJudge(r, journal, 60*time.Second, nil)
-	t.say("%d deaths at %d places; from start to the first acknowledged command: %s", deaths, len(points), recoveries)
+	err = t.SettleAndJudge(r, journal, 60*time.Second, nil)
+	t.Say("%d deaths at %d places; from start to the first acknowledged command: %s", deaths, len(points), recoveries)
 	return err
 }
 
 // awayLong lets the program die with everything published and nothing acked, and starts it only when the stream has
 // forgotten the ids of those events: nothing but their guards and the entity's own account keep them from coming again.
-func awayLong(t *T, i *rig.Instar, journal *load.Journal) error {
+func awayLong(t *part.T, i *rig.Instar, journal *load.Journal) error {
 	for n := range 3 {
-		crowd := &load.Crowd{Name: fmt.Sprintf("away%dc", n), Clients: 16, Entities: 4, Bases: []string{"http://" + i.HTTP}, Seed: t.seed, Patience: 2, Journal: journal}
-		if err := crowd.Start(t.ctx); err != nil {
+		crowd := &load.Crowd{Name: fmt.Sprintf("away%dc", n), Clients: 16, Entities: 4, Bases: []string{"http://" + i.HTTP}, Seed: t.Seed, Patience: 2, Journal: journal}
+		if err := crowd.Start(t.Ctx); err != nil {
 			return err
 		}
-		if err := die(t, i, fmt.Sprintf("before-ack:%d", 20+t.rand.IntN(100)), 20*time.Second); err != nil {
+		if err := die(t, i, fmt.Sprintf("before-ack:%d", 20+t.Rand.IntN(100)), 20*time.Second); err != nil {
 			return err
 		}
-		if !rig.Sleep(t.ctx, streams.EventWindow+5*time.Second) {
-			return t.ctx.Err()
+		if !rig.Sleep(t.Ctx, streams.EventWindow+5*time.Second) {
+			return t.Ctx.Err()
 		}
 		if _, err := killAndWait(t, i, journal); err != nil {
 			return err
@@ -88,20 +89,20 @@ func awayLong(t *T, i *rig.Instar, journal *load.Journal) error {
 }
 
 // hits are when to die: the first time, the second, and later.
-func hits(t *T, most int) []int {
-	hits := []int{1, min(2, most), min(3+t.rand.IntN(30), most)}
-	for range t.amount(0, 4) {
-		hits = append(hits, min(3+t.rand.IntN(300), most))
+func hits(t *part.T, most int) []int {
+	hits := []int{1, min(2, most), min(3+t.Rand.IntN(30), most)}
+	for range t.Amount(0, 4) {
+		hits = append(hits, min(3+t.Rand.IntN(300), most))
 	}
 	return hits
 }
 
 // dieAt runs the program until it dies at a place, and starts it again. Where it has to die somewhere else first, what
 // it died with may not lead there: then it dies there again.
-func dieAt(t *T, i *rig.Instar, journal *load.Journal, before, point string) (time.Duration, error) {
+func dieAt(t *part.T, i *rig.Instar, journal *load.Journal, before, point string) (time.Duration, error) {
 	for try := 1; ; try++ {
 		if before != "" {
-			if err := die(t, i, fmt.Sprintf("%s:%d", before, 1+t.rand.IntN(20)), 20*time.Second); err != nil {
+			if err := die(t, i, fmt.Sprintf("%s:%d", before, 1+t.Rand.IntN(20)), 20*time.Second); err != nil {
 				return 0, err
 			}
 		}
@@ -119,18 +120,18 @@ func dieAt(t *T, i *rig.Instar, journal *load.Journal, before, point string) (ti
 	}
 }
 
-func die(t *T, i *rig.Instar, point string, patience time.Duration) error {
+func die(t *part.T, i *rig.Instar, point string, patience time.Duration) error {
 	if i.Process != nil {
 		i.Kill()
 	}
 	if err := i.Start(point); err != nil {
 		return err
 	}
-	if err := i.Wait(t.ctx, patience); err != nil {
+	if err := i.Wait(t.Ctx, patience); err != nil {
 		return fmt.Errorf("%s was not reached: %w", point, err)
 	}
 	if !i.Killed() {
-		return fmt.Errorf("at %s the program ended, but not by its own kill: %w", point, i.Ready(t.ctx, time.Second))
+		return fmt.Errorf("at %s the program ended, but not by its own kill: %w", point, i.Ready(t.Ctx, time.Second))
 	}
 	return nil
 }

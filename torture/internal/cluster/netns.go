@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -15,9 +16,9 @@ import (
 type room struct{ name, inside, outside, wire string }
 
 // newRoom makes it, or says why that is not possible here.
-func newRoom(t *T) (*room, error) {
+func newRoom(t *part.T) (*room, error) {
 	if _, err := exec.LookPath("ip"); err != nil {
-		return nil, skipped("it needs the program ip (iproute2), which is not here")
+		return nil, part.Skipped("it needs the program ip (iproute2), which is not here")
 	}
 	n := os.Getpid() % 200
 	r := &room{name: fmt.Sprintf("instar-%d", n), wire: fmt.Sprintf("inst%d", n), outside: fmt.Sprintf("10.231.%d.1", n), inside: fmt.Sprintf("10.231.%d.2", n)}
@@ -32,10 +33,10 @@ func newRoom(t *T) (*room, error) {
 	} {
 		if err := ip(line); err != nil {
 			_ = ip("netns del " + r.name) // as far as it was made
-			return nil, skipped("no network namespace can be made here: " + err.Error())
+			return nil, part.Skipped("no network namespace can be made here: " + err.Error())
 		}
 	}
-	t.onEnd(func() { _ = ip("netns del " + r.name) }) // takes the wire with it
+	t.OnEnd(func() { _ = ip("netns del " + r.name) }) // takes the wire with it
 	return r, nil
 }
 
@@ -49,17 +50,17 @@ func ip(line string) error {
 
 // stale waits until a node says to those who are in its room that what it answers may be old, or does not any more. Its
 // own copy of the instances may go on speaking to it all the while.
-func stale(t *T, r *room, far *rig.Instar, want bool) error {
+func stale(t *part.T, r *room, far *rig.Instar, want bool) error {
 	what := map[bool]string{true: "the node that is cut off says that it may be behind", false: "the node that is back does not say that it may be behind"}[want]
-	return rig.Until(t.ctx, 20*time.Second, what, func() bool {
-		out, err := exec.CommandContext(t.ctx, "ip", "netns", "exec", r.name, t.bin, "discover", "nobody", "-o", "json", "--server", "http://"+far.HTTP).Output()
+	return rig.Until(t.Ctx, 20*time.Second, what, func() bool {
+		out, err := exec.CommandContext(t.Ctx, "ip", "netns", "exec", r.name, t.Bin, "discover", "nobody", "-o", "json", "--server", "http://"+far.HTTP).Output()
 		return err == nil && bytes.Contains(out, []byte(`"staleSeconds"`)) == want
 	})
 }
 
-// cutOffNode takes the wire from a node of three and gives it back: its connections stay open and say nothing, and
+// CutOffNode takes the wire from a node of three and gives it back: its connections stay open and say nothing, and
 // neither it nor the others are told.
-func cutOffNode(t *T) error {
+func CutOffNode(t *part.T) error {
 	r, err := newRoom(t)
 	if err != nil {
 		return err
@@ -77,9 +78,9 @@ func cutOffNode(t *T) error {
 	if err := x.load(near...); err != nil {
 		return err
 	}
-	for range t.amount(1, 3) {
-		if !rig.Sleep(t.ctx, t.between(time.Second, 2*time.Second)) {
-			return t.ctx.Err()
+	for range t.Amount(1, 3) {
+		if !rig.Sleep(t.Ctx, t.Between(time.Second, 2*time.Second)) {
+			return t.Ctx.Err()
 		}
 		if err := ip("link set " + r.wire + " down"); err != nil {
 			return err
@@ -90,7 +91,7 @@ func cutOffNode(t *T) error {
 		if err := stale(t, r, far, true); err != nil {
 			return err
 		}
-		rig.Sleep(t.ctx, t.between(5*time.Second, 15*time.Second))
+		rig.Sleep(t.Ctx, t.Between(5*time.Second, 15*time.Second))
 		if err := x.back("whole again, until it had its share", far, func() error { return ip("link set " + r.wire + " up") }); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -44,10 +44,10 @@ func (x *trio) registered() (*registered, error) {
 		f.steady = append(f.steady, l)
 	}
 	var err error
-	if f.resolver, err = f.registry.Resolve(x.ctx, upgradeService, client.Options{}); err != nil {
+	if f.resolver, err = f.registry.Resolve(x.Ctx, upgradeService, client.Options{}); err != nil {
 		return f, err
 	}
-	if err := rig.Until(x.ctx, 20*time.Second, "all instances are found", func() bool { return len(f.missing(f.resolver.Endpoints())) == 0 }); err != nil {
+	if err := rig.Until(x.Ctx, 20*time.Second, "all instances are found", func() bool { return len(f.missing(f.resolver.Endpoints())) == 0 }); err != nil {
 		return f, err
 	}
 	f.resolver.Subscribe(func(list []client.Endpoint) {
@@ -59,11 +59,11 @@ func (x *trio) registered() (*registered, error) {
 }
 
 func (f *registered) register(id string) (*client.Lease, error) {
-	ctx, cancel := context.WithTimeout(f.x.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(f.x.Ctx, 20*time.Second)
 	defer cancel()
 	l, err := f.registry.Register(ctx, client.Registration{Service: upgradeService, InstanceID: id, NodeAddress: "127.0.0.1:9", Check: client.Check{TTL: upgradeTTL}})
 	if err == nil {
-		f.x.onEnd(l.Close)
+		f.x.OnEnd(l.Close)
 	}
 	return l, err
 }
@@ -99,14 +99,14 @@ func (f *registered) change(what string) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		both = append(both, l)
-		if err := rig.Until(f.x.ctx, 15*time.Second, l.InstanceID+" is found", func() bool { return contains(f.resolver.Endpoints(), l.InstanceID) }); err != nil {
+		if err := rig.Until(f.x.Ctx, 15*time.Second, l.InstanceID+" is found", func() bool { return contains(f.resolver.Endpoints(), l.InstanceID) }); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	f.silent = append(f.silent, both[0].InstanceID)
 	both[0].Close()
 	f.drains.Go(func() {
-		ctx, cancel := context.WithTimeout(f.x.ctx, 90*time.Second)
+		ctx, cancel := context.WithTimeout(f.x.Ctx, 90*time.Second)
 		defer cancel()
 		if err := both[1].Drain(ctx); err != nil {
 			f.violation("the drain of %s: %v", both[1].InstanceID, err)
@@ -119,7 +119,7 @@ func (f *registered) change(what string) error {
 func (f *registered) judge() error {
 	f.drains.Wait()
 	var ghosts []string
-	if err := rig.Until(f.x.ctx, 60*time.Second, "who is silent is not found", func() bool {
+	if err := rig.Until(f.x.Ctx, 60*time.Second, "who is silent is not found", func() bool {
 		ghosts = slices.DeleteFunc(slices.Clone(f.silent), func(id string) bool { return !contains(f.resolver.Endpoints(), id) })
 		return len(ghosts) == 0
 	}); err != nil {
@@ -135,10 +135,10 @@ func (f *registered) judge() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.missed {
-		f.x.violations++
-		f.x.say("VIOLATION found: %s", m)
+		f.x.Violations++
+		f.x.Say("VIOLATION found: %s", m)
 	}
-	f.x.say("%d instances beat and were found all the time, %d fell silent, %d drained", len(f.steady), len(f.silent), len(f.silent))
+	f.x.Say("%d instances beat and were found all the time, %d fell silent, %d drained", len(f.steady), len(f.silent), len(f.silent))
 	return nil
 }
 

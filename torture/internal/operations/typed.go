@@ -1,4 +1,4 @@
-package main
+package operations
 
 import (
 	"fmt"
@@ -11,13 +11,14 @@ import (
 	"strings"
 
 	"github.com/bcc94042/instar/internal/program"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // operator types what a document says, in a machine of his own: a directory that holds what /usr/local/bin and /etc/instar are in the document, with a systemctl that
 // has one unit.
 type operator struct {
-	*T
+	*part.T
 	dir      string
 	document string
 	http     string // host:port
@@ -39,8 +40,8 @@ func (o *operator) path(parts ...string) string {
 }
 
 // newOperator prepares the machine. installed is what is installed.
-func newOperator(t *T, document, installed string) (*operator, error) {
-	root, err := program.Root(t.ctx)
+func newOperator(t *part.T, document, installed string) (*operator, error) {
+	root, err := program.Root(t.Ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func newOperator(t *T, document, installed string) (*operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the document: %w", err)
 	}
-	o := &operator{T: t, dir: t.dir + "-machine", document: string(raw)}
+	o := &operator{T: t, dir: t.Dir + "-machine", document: string(raw)}
 	if o.http, err = rig.Port(); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func newOperator(t *T, document, installed string) (*operator, error) {
 	}
 	systemd := &http.Server{Handler: http.HandlerFunc(o.systemctl)} //nolint:gosec // on loopback, for a minute
 	go func() { _ = systemd.Serve(l) }()
-	t.onEnd(func() {
+	t.OnEnd(func() {
 		_ = systemd.Close()
 		if o.unit != nil {
 			o.unit.Kill()
@@ -121,7 +122,7 @@ func (o *operator) types(section string, n int) (stdout, stderr string, err erro
 		return "", "", fmt.Errorf("the section %q has %d blocks of commands", section, len(list))
 	}
 	var out, said strings.Builder
-	cmd := exec.CommandContext(o.ctx, "bash", "-euo", "pipefail", "-c", o.stands(list[n]))
+	cmd := exec.CommandContext(o.Ctx, "bash", "-euo", "pipefail", "-c", o.stands(list[n]))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = o.path("home"), &out, &said
 	cmd.Env = append(os.Environ(), o.env...)
 	o.typed++

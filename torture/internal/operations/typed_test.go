@@ -1,4 +1,4 @@
-package main
+package operations
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 // The part operations types the blocks of commands of the document one by one: none may be added that it does not know.
 func TestBlocksOfTheDocumentOfOperations(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", operationsDoc))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", operationsDoc))
 	require.NoError(t, err)
 	for section, want := range map[string]int{"Upgrades": 2, "Rotating": 3, "When the disk is full": 2, "Backup": 2} {
 		require.Len(t, blocks(string(raw), section), want, section)

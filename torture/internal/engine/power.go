@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"bufio"
@@ -12,15 +12,16 @@ import (
 	"github.com/bcc94042/instar/internal/powerloss"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
-// power takes the power from the disk of a server under load, several times. With fsync nothing that was acknowledged is lost.
+// Power takes the power from the disk of a server under load, several times. With fsync nothing that was acknowledged is lost.
 // With interval that is the last 100 ms, and as long as the disk needs to sync; what is left fits together.
-func power(t *T) error {
+func Power(t *part.T) error {
 	for _, profile := range []string{"interval", "fsync"} {
 		p := &outage{T: t, profile: profile, journal: &load.Journal{}}
-		err := p.run(t.amount(2, 12))
+		err := p.run(t.Amount(2, 12))
 		if err != nil {
 			return err
 		}
@@ -30,7 +31,7 @@ func power(t *T) error {
 
 // outage is one server on a disk of its own.
 type outage struct {
-	*T
+	*part.T
 	profile string
 	journal *load.Journal
 	disk    *powerloss.Disk
@@ -47,45 +48,45 @@ const (
 )
 
 func (p *outage) run(cuts int) (err error) {
-	p.disk, err = powerloss.New(p.dir+"-"+p.profile, 256<<20)
+	p.disk, err = powerloss.New(p.Dir+"-"+p.profile, 256<<20)
 	if errors.Is(err, powerloss.ErrCannot) {
-		return skipped(err.Error())
+		return part.Skipped(err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	p.onEnd(func() { _ = p.disk.Close() })
-	if p.instar, err = rig.New(p.bin, filepath.Join(p.disk.Path, "data"), "", append([]string{"--durability", p.profile}, restless...)...); err != nil {
+	p.OnEnd(func() { _ = p.disk.Close() })
+	if p.instar, err = rig.New(p.Bin, filepath.Join(p.disk.Path, "data"), "", append([]string{"--durability", p.profile}, Restless...)...); err != nil {
 		return err
 	}
-	p.instar.Logs = p.dir + "-" + p.profile + ".log" // beside the disk
-	p.onEnd(func() {
+	p.instar.Logs = p.Dir + "-" + p.profile + ".log" // beside the disk
+	p.OnEnd(func() {
 		if p.instar.Process != nil {
 			p.instar.Kill()
 		}
 	})
-	if err := p.instar.Serve(p.ctx); err != nil {
+	if err := p.instar.Serve(p.Ctx); err != nil {
 		return err
 	}
-	deadlines := clockwork(p.T, p.instar, p.journal, 2*time.Second)
-	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 60, Bases: []string{"http://" + p.instar.HTTP}, NATS: p.instar.NATSURL(), Seed: p.seed, Think: 20 * time.Millisecond, Journal: p.journal}
-	if err := crowd.Start(p.ctx); err != nil {
+	deadlines := Clockwork(p.T, p.instar, p.journal, 2*time.Second)
+	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 60, Bases: []string{"http://" + p.instar.HTTP}, NATS: p.instar.NATSURL(), Seed: p.Seed, Think: 20 * time.Millisecond, Journal: p.journal}
+	if err := crowd.Start(p.Ctx); err != nil {
 		return err
 	}
 	for range cuts {
-		if !rig.Sleep(p.ctx, p.between(2*time.Second, 4*time.Second)) {
-			return p.ctx.Err()
+		if !rig.Sleep(p.Ctx, p.Between(2*time.Second, 4*time.Second)) {
+			return p.Ctx.Err()
 		}
 		if err := p.cut(); err != nil {
 			return err
 		}
 	}
 	crowd.Finish(30 * time.Second)
-	r, err := p.reader(p.instar.NATSURL())
+	r, err := p.Reader(p.instar.NATSURL())
 	if err != nil {
 		return err
 	}
-	return p.settleAndJudge(r, p.journal, time.Minute, func(h *check.History) {
+	return p.SettleAndJudge(r, p.journal, time.Minute, func(h *check.History) {
 		h.Deadlines = deadlines
 		p.forgive(h)
 	})
@@ -108,11 +109,11 @@ func (p *outage) cut() error {
 	case <-answered:
 		return nil
 	case <-p.instar.Exited():
-		return fmt.Errorf("instar ended at its start after a power loss: %w", p.instar.Ready(p.ctx, time.Second))
+		return fmt.Errorf("instar ended at its start after a power loss: %w", p.instar.Ready(p.Ctx, time.Second))
 	case <-time.After(60 * time.Second):
 		return fmt.Errorf("no command was acknowledged within a minute after a power loss; it said:\n%s", p.instar.Tail())
-	case <-p.ctx.Done():
-		return p.ctx.Err()
+	case <-p.Ctx.Done():
+		return p.Ctx.Err()
 	}
 }
 
@@ -145,10 +146,10 @@ func (p *outage) forgive(h *check.History) {
 			cmd.Outcome = check.Unknown
 		}
 	}
-	p.say("durability %s: the power went %d times; %d acknowledged commands were lost, the oldest %s before; %d entities were told not to fit their events", p.profile, len(p.cuts), lost, oldest.Round(time.Millisecond), len(h.Foreign))
+	p.Say("durability %s: the power went %d times; %d acknowledged commands were lost, the oldest %s before; %d entities were told not to fit their events", p.profile, len(p.cuts), lost, oldest.Round(time.Millisecond), len(h.Foreign))
 	if p.profile == "fsync" && len(h.Foreign) > 0 {
-		p.violations++
-		p.say("VIOLATION power: entities do not fit their events although every write is on disk: %v", h.Foreign)
+		p.Violations++
+		p.Say("VIOLATION power: entities do not fit their events although every write is on disk: %v", h.Foreign)
 	}
 }
 

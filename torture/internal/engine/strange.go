@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
+	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // mischief is somebody who may publish what he likes.
 type mischief struct {
-	*T
+	*part.T
 	instar  *rig.Instar
 	reader  *rig.Reader
 	journal *load.Journal
@@ -36,23 +37,23 @@ type mischief struct {
 	spoiled []string // entities whose promises were broken on purpose
 }
 
-// strange repeats, reorders, delays and forges messages, and writes values by hand, under load.
-func strange(t *T) error {
-	i, err := t.serving("data", "", append([]string{"--durability", "fsync"}, restless...)...)
+// Strange repeats, reorders, delays and forges messages, and writes values by hand, under load.
+func Strange(t *part.T) error {
+	i, err := t.Serving("data", "", append([]string{"--durability", "fsync"}, Restless...)...)
 	if err != nil {
 		return err
 	}
-	r, err := t.reader(i.NATSURL())
+	r, err := t.Reader(i.NATSURL())
 	if err != nil {
 		return err
 	}
 	m := &mischief{T: t, instar: i, reader: r, journal: &load.Journal{}, recent: map[string][]*nats.Msg{}, seen: map[string]bool{}, did: map[string]int{}}
-	m.client = &load.Client{Name: "m", Bases: []string{"http://" + i.HTTP}, Journal: m.journal, Rand: rand.New(rand.NewPCG(t.seed, 3))}
+	m.client = &load.Client{Name: "m", Bases: []string{"http://" + i.HTTP}, Journal: m.journal, Rand: rand.New(rand.NewPCG(t.Seed, 3))}
 	if err := m.listen(); err != nil {
 		return err
 	}
-	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.seed, Think: 20 * time.Millisecond, Patience: 3, Journal: m.journal}
-	if err := crowd.Start(t.ctx); err != nil {
+	crowd := &load.Crowd{Name: "c", Clients: 8, Entities: 40, Bases: []string{"http://" + i.HTTP}, NATS: i.NATSURL(), Seed: t.Seed, Think: 20 * time.Millisecond, Patience: 3, Journal: m.journal}
+	if err := crowd.Start(t.Ctx); err != nil {
 		return err
 	}
 	err = m.all()
@@ -60,7 +61,7 @@ func strange(t *T) error {
 	if err != nil {
 		return err
 	}
-	err = t.settleAndJudge(r, m.journal, 60*time.Second, func(h *check.History) {
+	err = t.SettleAndJudge(r, m.journal, 60*time.Second, func(h *check.History) {
 		h.Buried, h.Foreign = m.buried, map[string]bool{}
 		// The world is looked at every two seconds: what was seen may be on its way when a value is broken.
 		h.Letters = slices.DeleteFunc(h.Letters, func(l string) bool {
@@ -70,20 +71,20 @@ func strange(t *T) error {
 			h.Foreign[key] = true
 		}
 	})
-	t.say("done: %v", m.did)
+	t.Say("done: %v", m.did)
 	return err
 }
 
 func (m *mischief) all() error {
-	for round := range m.amount(3, 10) {
+	for round := range m.Amount(3, 10) {
 		if err := m.poison(round); err != nil {
 			return err
 		}
 		end := time.Now().Add(2 * time.Second)
-		for time.Now().Before(end) && rig.Sleep(m.ctx, 10*time.Millisecond) {
+		for time.Now().Before(end) && rig.Sleep(m.Ctx, 10*time.Millisecond) {
 			m.repeat()
-			if m.rand.IntN(10) == 0 {
-				m.touch(fmt.Sprintf("e%d", m.rand.IntN(40)))
+			if m.Rand.IntN(10) == 0 {
+				m.touch(fmt.Sprintf("e%d", m.Rand.IntN(40)))
 			}
 		}
 		if err := m.park(round); err != nil {
@@ -162,8 +163,8 @@ func (m *mischief) repeat() {
 	if len(m.heard) == 0 || len(m.effects) == 0 {
 		return
 	}
-	msg := m.heard[m.rand.IntN(len(m.heard))]
-	if m.rand.IntN(2) == 0 {
+	msg := m.heard[m.Rand.IntN(len(m.heard))]
+	if m.Rand.IntN(2) == 0 {
 		msg = m.heard[len(m.heard)-1]
 	}
 	tokens := strings.Split(msg.Subject, ".")
@@ -177,7 +178,7 @@ func (m *mischief) repeat() {
 			m.again(msg, msg.Subject, "")
 		}
 	}
-	fx := m.effects[len(m.effects)-1-m.rand.IntN(min(20, len(m.effects)))]
+	fx := m.effects[len(m.effects)-1-m.Rand.IntN(min(20, len(m.effects)))]
 	m.did["effects again"]++
 	m.again(fx, fx.Subject, "strange-"+nuid.Next())
 }
@@ -186,7 +187,7 @@ func (m *mischief) repeat() {
 // them, so that only the entities' own memory is left. That holds what was applied; a refusal is remembered in the
 // engine's memory until the next commit, and after a restart the same command is decided anew.
 func (m *mischief) repeatRecent() error {
-	if err := rig.Until(m.ctx, 10*time.Second, "the connection is back", m.reader.NC().IsConnected); err != nil {
+	if err := rig.Until(m.Ctx, 10*time.Second, "the connection is back", m.reader.NC().IsConnected); err != nil {
 		return err
 	}
 	applied := map[string]bool{}
@@ -211,7 +212,7 @@ func (m *mischief) repeatRecent() error {
 // poison sends what cannot be handled and waits for the dead letters.
 func (m *mischief) poison(round int) error {
 	id := fmt.Sprintf("poisoned%d", round)
-	m.client.Create(m.ctx, id, "nothing", 5*time.Second)
+	m.client.Create(m.Ctx, id, "nothing", 5*time.Second)
 	for _, p := range []struct{ subject, body string }{
 		{"instar.cmd.service." + load.Key(id) + ".applied", "this is no report"},
 		{"instar.cmd.service." + load.Key(id) + ".elapsed", `["nor is this"]`},
@@ -219,7 +220,7 @@ func (m *mischief) poison(round int) error {
 		{"instar.cmd.service.default.UPPER.create", "{}"},
 		{"instar.cmd.service.default.too.deep.create", "{}"},
 	} {
-		ctx, cancel := context.WithTimeout(m.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(m.Ctx, 5*time.Second)
 		_, err := m.reader.JS().PublishMsg(ctx, &nats.Msg{Subject: p.subject, Data: []byte(p.body), Header: nats.Header{nats.MsgIdHdr: {strangeID(p.subject)}}})
 		cancel()
 		if err != nil {
@@ -228,10 +229,10 @@ func (m *mischief) poison(round int) error {
 		m.buried++
 		m.did["poison"]++
 	}
-	cmd := m.client.Do(m.ctx, id, "label", map[string]any{"labels": map[string]string{"after": "poison"}}, 0)
+	cmd := m.client.Do(m.Ctx, id, "label", map[string]any{"labels": map[string]string{"after": "poison"}}, 0)
 	if cmd.Outcome != check.Applied {
-		m.violations++
-		m.say("VIOLATION others: after poison the entity answers %s %s", cmd.Outcome, cmd.Code)
+		m.Violations++
+		m.Say("VIOLATION others: after poison the entity answers %s %s", cmd.Outcome, cmd.Code)
 	}
 	return nil
 }
