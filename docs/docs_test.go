@@ -269,7 +269,7 @@ func TestOperationsHasEveryKeyWithItsDefault(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(read(t, filepath.Join(root, "deploy", "instar.yaml"))), &defaults))
 	require.Equal(t, "/var/lib/instar", defaults["data"])
 	defaults["data"] = "./data" // the file has that of the unit
-	for _, key := range keys(t, structs(t, "cmd/instar/config.go", "cmd/instar/cluster_config.go", "cmd/instar/discovery_config.go", "cmd/instar/limits_config.go", "cmd/instar/outbox_config.go", "cmd/instar/wire_knative.go", "streams/users.go"), "Config", "") {
+	for _, key := range keys(t, structs(t, "server/config/config.go", "server/config/cluster.go", "server/config/discovery.go", "server/config/limits.go", "server/config/outbox.go", "server/config/knative.go", "streams/users.go"), "Config", "") {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta("`"+key+"`") + ` \|([^|]*)\|`).FindStringSubmatch(text)
 		require.NotNil(t, row, "operations.md has no row for the key %s", key)
 		if def, ok := dig(defaults, strings.Split(key, ".")); ok {
@@ -302,7 +302,7 @@ func said(v any) string {
 func TestOperationsHasEveryFlag(t *testing.T) {
 	t.Parallel()
 	text := read(t, "operations.md")
-	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd", "instar", "options.go"), nil, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "server", "config", "options.go"), nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
 	flags := 0
 	ast.Inspect(f, func(n ast.Node) bool {

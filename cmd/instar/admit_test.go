@@ -8,12 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // A check that could never be carried out is refused at each door, with the reason, and leaves nothing behind.
 func TestForbiddenChecksAreRefusedAtTheDoor(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	nc, err := nats.Connect(w.nats)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

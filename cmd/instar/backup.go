@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/consumers/backup"
 	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/server/config"
 )
 
 const whereBackups = `A place is a file, a directory, - (standard input or output), or s3://bucket/key of any store that speaks S3, with the usual AWS_ACCESS_KEY_ID,
@@ -154,7 +155,7 @@ In a cluster it runs on all members at once, with the place at one of them, and 
 ` + whereBackups,
 		Example: "  instar restore /var/backups/instar/instar-20260101T000000Z.backup --data /var/lib/instar\n  runuser -u instar -- instar restore s3://backups/instar/last --config /etc/instar/instar.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := Load(ModeServe, cmd.Flags(), os.Environ())
+			cfg, err := config.Load(config.Serve, cmd.Flags(), os.Environ())
 			if err != nil {
 				return usage(err)
 			}
@@ -164,18 +165,18 @@ In a cluster it runs on all members at once, with the place at one of them, and 
 			return runRestore(cmd, cfg, append(args, "")[0])
 		},
 	}
-	serverFlags(cmd.Flags(), ModeServe)
+	config.Flags(cmd.Flags(), config.Serve)
 	return cmd
 }
 
-func runRestore(cmd *cobra.Command, cfg Config, place string) error {
+func runRestore(cmd *cobra.Command, cfg config.Config, place string) error {
 	ctx := cmd.Context()
 	log, err := newLog(cfg)
 	if err != nil {
 		return err
 	}
 	cfg.NATS.Listen = "" // nobody else is to write there
-	a := &app{cfg: cfg, mode: ModeServe, log: log, out: cmd.OutOrStdout(), machines: all.Machines(), broken: make(chan error, 8), stopped: ctx.Done()}
+	a := &app{cfg: cfg, mode: config.Serve, log: log, out: cmd.OutOrStdout(), machines: all.Machines(), broken: make(chan error, 8), stopped: ctx.Done()}
 	do := a.takePart
 	if place != "" {
 		in, err := archive.Open(ctx, place, cmd.InOrStdin())
@@ -210,7 +211,7 @@ func (a *app) tellFilled() error {
 		filled = "the account at " + a.natsURL()
 	}
 	fmt.Fprintf(a.out, "filled: %s\n", filled)
-	if _, err := os.Stat(filepath.Join(dir, "process")); a.cfg.Gateway == GatewayProcess && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, "process")); a.cfg.Gateway == config.GatewayProcess && errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(a.out, "%s has no process: programs that still run on this machine are adopted only if process and sites of the former data directory are put there before the start\n", dir)
 	}
 	return nil

@@ -24,6 +24,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // alone runs a command that needs no server.
@@ -71,7 +73,7 @@ func (w *whole) standing(id string) (v standing) {
 // seen, with every timer, answer, consumer and stream.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
-	simulated := func(c *Config) { c.Gateway = GatewaySimulated }
+	simulated := func(c *config.Config) { c.Gateway = config.GatewaySimulated }
 	dir, elsewhere, file := t.TempDir(), filepath.Join(t.TempDir(), "new"), filepath.Join(t.TempDir(), "backups", "now.backup")
 	w := startWhole(t, dir, simulated)
 	w.must("service", "create", "web", "--image", "sim:ok", "--wait")
@@ -182,7 +184,7 @@ func TestBackupAndRestore(t *testing.T) {
 // A file that was cut off, or changed, is found before anything is made of it, and what was begun is taken by no server.
 func TestBackupsThatAreNotComplete(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 	dir := t.TempDir()
 	w.must("backup", "--to", dir+"/")
@@ -236,7 +238,7 @@ func TestBackupToAnObjectStore(t *testing.T) {
 	t.Setenv("AWS_REGION", "eu-central-1")
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 	said := w.must("backup", "--to", "s3://backups/instar/")
 	at := regexp.MustCompile(`s3://backups/instar/instar-\S+`).FindString(said)

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // certificateWarns is how long before its end a certificate is worth a warning: what renews them does so earlier, as a rule.
 const certificateWarns = 21 * 24 * time.Hour
 
 // checkCertificates looks when the certificates of the configuration end. The file of an authority may hold several.
-func checkCertificates(cfg Config, now time.Time) []finding {
+func checkCertificates(cfg config.Config, now time.Time) []finding {
 	var found []finding
 	for _, c := range []struct{ key, file string }{
 		{"http.tls.cert", cfg.HTTP.TLS.Cert}, {"nats.tls.cert", cfg.NATS.TLS.Cert}, {"nats.tls.ca", cfg.NATS.TLS.CA}, {"cluster.tls.cert", cfg.Cluster.TLS.Cert},

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 func TestCertificatesThatEnd(t *testing.T) {
@@ -52,7 +54,7 @@ func TestCertificatesThatEnd(t *testing.T) {
 		require.Equal(t, c.verdict, verdict, name)
 		require.Contains(t, say, c.say, name)
 	}
-	var cfg Config
+	var cfg config.Config
 	require.Empty(t, checkCertificates(cfg, at))
 	cfg.HTTP.TLS.Cert, cfg.Cluster.TLS.CA = written(90*day), written(day)
 	found := checkCertificates(cfg, at)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // moving are times as the API writes them: some depend on when the test runs.
@@ -313,8 +314,8 @@ func TestToken(t *testing.T) {
 	code, stdout, stderr := exitOf1("token", "ci", "--role", "read", "--namespace", "default")
 	require.Zero(t, code)
 	require.Regexp(t, `^instar_[A-Z2-7]{26}\n$`, stdout)
-	config := stderr[strings.Index(stderr, "auth:"):]
-	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "c.yaml", config)), nil)
+	lines := stderr[strings.Index(stderr, "auth:"):]
+	c, err := config.Load(config.Serve, nil, []string{"INSTAR_CONFIG=" + write(t, "c.yaml", lines)})
 	require.NoError(t, err)
 	require.Equal(t, "read", c.Auth.Tokens[0].Role)
 }

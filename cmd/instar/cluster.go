@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // clusterCommand starts clusters on this machine.
@@ -41,7 +42,7 @@ below --data, and what they say in node-1.log to node-3.log. They are found agai
 	fs.String("http", "127.0.0.1:8080", "address of the API of the first node, on 127.0.0.1; the others have the next ports")
 	fs.String("nats", "127.0.0.1:4222", "of NATS of the first node, likewise; 2000 above are the ports of the cluster")
 	fs.String("durability", "interval", "fsync, interval or os")
-	fs.String("gateway", usualGateway(), "what runs services: process or simulated")
+	fs.String("gateway", config.DefaultGateway(), "what runs services: process or simulated")
 	dev.RunE = func(cmd *cobra.Command, _ []string) error {
 		d := devCluster{out: cmd.OutOrStdout(), tty: terminal(cmd.OutOrStdout())}
 		d.data, _ = fs.GetString("data") // all are declared above

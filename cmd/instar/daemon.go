@@ -4,10 +4,12 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 func devCommand() *cobra.Command {
-	cmd := daemon(ModeDev, "Start a server for trying things out: nothing to configure, on loopback")
+	cmd := daemon(config.Dev, "Start a server for trying things out: nothing to configure, on loopback")
 	cmd.Long = `Starts the control plane with an embedded NATS server on loopback and its data under ./data. Nothing has to be set
 up. It is the same program as serve with defaults for one's own machine: a power loss may cost the last 100 ms, and
 what was written while the disk synced.
@@ -18,7 +20,7 @@ Every flag can also be set in the environment and in a file; flags win over envi
 }
 
 func serveCommand() *cobra.Command {
-	cmd := daemon(ModeServe, "Start a server")
+	cmd := daemon(config.Serve, "Start a server")
 	cmd.Long = `Starts the control plane with an embedded NATS server, or attached to yours with --nats-url. An accepted command
 survives a power loss. It refuses to listen beyond loopback without tokens and TLS.
 
@@ -31,13 +33,13 @@ func daemon(mode, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: mode, Short: short, GroupID: groupServer, Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := Load(mode, cmd.Flags(), os.Environ())
+			cfg, err := config.Load(mode, cmd.Flags(), os.Environ())
 			if err != nil {
 				return usage(err)
 			}
 			return run(cmd.Context(), cfg, mode, cmd.OutOrStdout())
 		},
 	}
-	serverFlags(cmd.Flags(), mode)
+	config.Flags(cmd.Flags(), mode)
 	return cmd
 }

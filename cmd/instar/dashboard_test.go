@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 var (
@@ -74,7 +76,7 @@ func TestDashboardHasEveryMetric(t *testing.T) {
 // A panel of what fails is not empty while nothing does, and shows the first failure.
 func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.Discovery.XDS = GatewayExternal, "127.0.0.1:0" })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway, c.Discovery.XDS = config.GatewayExternal, "127.0.0.1:0" })
 	page := body(t, w.url+"/metrics")
 	for _, series := range []string{
 		`instar_http_requests_total{method="GET",route="/v1/services/{id}",status="500"} 0`, `instar_http_requests_total{method="GET",route="other",status="404"} 0`,
@@ -160,7 +162,7 @@ func documentedMetrics(t *testing.T) (kinds map[string]string, labels map[string
 // scrape reads the page of a server that has done a little of everything.
 func scrape(t *testing.T) []string {
 	t.Helper()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Discovery.XDS = "127.0.0.1:0" })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Discovery.XDS = "127.0.0.1:0" })
 	w.must("service", "wait", "hello", "--for", "state=READY")
 	w.must("instance", "register", "web/a", "--node-address", "127.0.0.1:1", "--set", "check.type=tcp", "--set", "check.interval=100ms")
 	w.must("instance", "wait", "web/a", "--for", "state=active.unhealthy")

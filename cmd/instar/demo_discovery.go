@@ -16,6 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/client"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // demoDiscoveryCommand shows what discovery promises.
@@ -100,15 +101,15 @@ func (d *discoveryDemo) startRegistry(ctx context.Context, dir string) (stop fun
 	if err != nil {
 		return nil, err
 	}
-	cfg := Defaults(ModeDev)
+	cfg := config.Defaults(config.Dev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level, cfg.StopServices = dir, address, "", "error", true
-	cfg.Outbox.Postgres, cfg.Gateway = PostgresOff, GatewaySimulated
+	cfg.Outbox.Postgres, cfg.Gateway = config.PostgresOff, config.GatewaySimulated
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, cfg, ModeDev, io.Discard) }()
+	go func() { done <- run(ctx, cfg, config.Dev, io.Discard) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-done })
 	d.registry = &client.Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	err = await(ctx, "the registry", func() error {

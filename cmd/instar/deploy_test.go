@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -21,39 +23,12 @@ func deployed(t *testing.T, name string) string {
 	return string(text)
 }
 
-func TestExampleConfigHasTheDefaults(t *testing.T) {
-	t.Parallel()
-	text := deployed(t, "instar.yaml")
-	got, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "instar.yaml", text)), nil)
-	require.NoError(t, err)
-	want := Defaults(ModeServe)
-	want.Data = "/var/lib/instar" // relative to where it is started, the default would be a place for each command
-	require.Equal(t, want.String(), got.String())
-
-	var doc map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(text), &doc))
-	for _, o := range options {
-		var at any = doc
-		for _, step := range strings.Split(o.key, ".") {
-			m, _ := at.(map[string]any)
-			require.Contains(t, m, step, o.key)
-			at = m[step]
-		}
-	}
-}
-
-func TestExamplesInTheExampleConfig(t *testing.T) {
-	t.Parallel()
-	example := regexp.MustCompile(`(?m)^( *)#([^ \n]|  )`) // a comment has a single space
-	text := example.ReplaceAllString(deployed(t, "instar.yaml"), "$1$2")
-	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "instar.yaml", text)), nil)
-	require.NoError(t, err)
-	require.Len(t, c.Auth.Tokens, 1)
-	require.Len(t, c.NATS.Users, 2)
-	require.Equal(t, Template{
-		Command: []string{"sh", "-c", `exec python3 -m http.server --bind 127.0.0.1 "$PORT"`}, Dir: "/srv/web", Socket: "port", Env: map[string]string{"PYTHONUNBUFFERED": "1"},
-	}, c.Gateways.Process.Templates["web"])
-	require.Equal(t, []OutboxSource{{Name: "orders", DSN: "postgres://relay@db/orders", Mode: "log", Shards: 4}}, c.Outbox.Sources)
+func serverFlagSet(t *testing.T, mode string, args ...string) *pflag.FlagSet {
+	t.Helper()
+	fs := pflag.NewFlagSet(mode, pflag.ContinueOnError)
+	config.Flags(fs, mode)
+	require.NoError(t, fs.Parse(args))
+	return fs
 }
 
 func TestComposeRunsWhatTheProgramTakes(t *testing.T) {
@@ -66,10 +41,10 @@ func TestComposeRunsWhatTheProgramTakes(t *testing.T) {
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(deployed(t, "compose.yaml")), &compose))
 	command := compose.Services["instar"].Command
-	require.Equal(t, ModeServe, command[0])
-	cfg, err := Load(ModeServe, flagSet(t, ModeServe, command[1:]...), nil)
+	require.Equal(t, config.Serve, command[0])
+	cfg, err := config.Load(config.Serve, serverFlagSet(t, config.Serve, command[1:]...), nil)
 	require.NoError(t, err)
-	require.Contains(t, cfg.HTTP.hosts(), "instar", "other services of the file find it by its name, and no page of another site does by its own")
+	require.Contains(t, cfg.HTTP.AllowedHosts(), "instar", "other services of the file find it by its name, and no page of another site does by its own")
 	_, _, err = rootCommand().Find(compose.Services["instar"].Healthcheck.Test[2:])
 	require.NoError(t, err)
 }
@@ -79,16 +54,16 @@ func TestUnitStartsWhatTheProgramTakes(t *testing.T) {
 	unit := deployed(t, "instar.service")
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/instar serve (.*)$`).FindStringSubmatch(unit)
 	require.NotNil(t, start)
-	flagSet(t, ModeServe, strings.Fields(start[1])...)
+	serverFlagSet(t, config.Serve, strings.Fields(start[1])...)
 	require.Contains(t, unit, "\nKillMode=process\n", "services outlive the control plane")
 }
 
 // The commands of the page fill the directory that the unit serves, as its user: a restore into another place succeeds, and the server comes up empty.
 func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
 	t.Parallel()
-	config := write(t, "instar.yaml", deployed(t, "instar.yaml"))
+	settings := write(t, "instar.yaml", deployed(t, "instar.yaml"))
 	data := func(mode, args string) string {
-		c, err := Load(mode, flagSet(t, mode, strings.Fields(strings.ReplaceAll(args, "/etc/instar/instar.yaml", config))...), nil)
+		c, err := config.Load(mode, serverFlagSet(t, mode, strings.Fields(strings.ReplaceAll(args, "/etc/instar/instar.yaml", settings))...), nil)
 		require.NoError(t, err)
 		return c.Data
 	}
@@ -98,7 +73,7 @@ func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
 		require.NotNil(t, found, key)
 		return found[1]
 	}
-	serves := data(ModeServe, strings.TrimPrefix(of("ExecStart"), "/usr/local/bin/instar serve "))
+	serves := data(config.Serve, strings.TrimPrefix(of("ExecStart"), "/usr/local/bin/instar serve "))
 	require.Equal(t, "/var/lib/"+of("StateDirectory"), serves)
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	require.NoError(t, err)
@@ -108,7 +83,7 @@ func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
 	require.NotEmpty(t, typed)
 	for _, command := range typed {
 		require.Equal(t, "runuser -u "+of("User")+" -- ", command[1])
-		require.Equal(t, serves, data(ModeServe, command[3]), command[0])
+		require.Equal(t, serves, data(config.Serve, command[3]), command[0])
 	}
 }
 
@@ -133,4 +108,11 @@ func TestTheImageHasNothingBesideTheProgram(t *testing.T) {
 	require.NotContains(t, image, "RUN ")
 	require.NotContains(t, image, "FROM ")
 	require.Regexp(t, `(?m)^USER [1-9]`, image)
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }

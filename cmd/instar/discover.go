@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -45,7 +46,7 @@ func discover(s *session, cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return discoverServices(s)
 	}
-	if !label.MatchString(args[0]) {
+	if !machines.IsLabel(args[0]) {
 		return usagef("%q is no name of a service: 1 to 63 of a-z, 0-9 and inner hyphens", args[0])
 	}
 	fs := cmd.Flags()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/bcc94042/instar/client"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // proxy is what Envoy does with an endpoint discovery service.
@@ -71,7 +72,7 @@ func (p *proxy) until(want string) *discoverypb.DiscoveryRequest {
 func TestDrainIsAcknowledgedByEnvoyAndClients(t *testing.T) {
 	t.Parallel()
 	eds := freePort(t)
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.Discovery.XDS = GatewaySimulated, eds })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway, c.Discovery.XDS = config.GatewaySimulated, eds })
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
 	registry := &client.Client{URLs: []string{w.url}, HTTP: &http.Client{Transport: tr}}
@@ -114,7 +115,7 @@ func TestDrainIsAcknowledgedByEnvoyAndClients(t *testing.T) {
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	dir, listen := t.TempDir(), freePort(t)
-	change := func(c *Config) { c.Gateway, c.HTTP.Listen = GatewaySimulated, listen }
+	change := func(c *config.Config) { c.Gateway, c.HTTP.Listen = config.GatewaySimulated, listen }
 	w := startWhole(t, dir, change)
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
@@ -162,7 +163,7 @@ func TestLeases(t *testing.T) {
 // Ten instances are restarted one after the other while others call them: no call fails.
 func TestRollingRestartOfAService(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	registry := &client.Client{URLs: []string{w.url}, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	defer registry.HTTP.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

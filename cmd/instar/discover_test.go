@@ -17,6 +17,8 @@ import (
 	"github.com/miekg/dns"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // call makes a request with a JSON body and returns the answer.
@@ -64,7 +66,7 @@ func TestLifeOfInstances(t *testing.T) {
 	defer backend.Close()
 	dir := t.TempDir()
 	names := freePort(t)
-	change := func(c *Config) { c.Gateway, c.Discovery.DNS = GatewaySimulated, names }
+	change := func(c *config.Config) { c.Gateway, c.Discovery.DNS = config.GatewaySimulated, names }
 	w := startWhole(t, dir, change)
 
 	status, got := w.call("POST", "/v1/register", fmt.Sprintf(`{"serviceName":"web","instanceId":"probed","nodeAddress":%q,"zone":"north","check":{"type":"http","interval":"100ms","path":"/health"},"policy":{"rise":1,"fall":2}}`, backend.Listener.Addr()))

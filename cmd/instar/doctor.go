@@ -15,6 +15,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // The verdicts of a check.
@@ -42,7 +43,7 @@ func doctorCommand() *cobra.Command {
 		cfg, found := checkConfig(cmd)
 		found = append(append(found, checkCertificates(cfg, time.Now())...), s.checkServer()...)
 		data, _ := cmd.Flags().GetString("data") // declared above
-		if at, err := url.Parse(s.Base); data == "" && err == nil && loopback(at.Host) {
+		if at, err := url.Parse(s.Base); data == "" && err == nil && config.Loopback(at.Host) {
 			data = cfg.Data
 		}
 		if data != "" {
@@ -88,8 +89,8 @@ func (s *session) diagnosis(found []finding) error {
 }
 
 // checkConfig reads the configuration as serve would, and names variables that no option reads.
-func checkConfig(cmd *cobra.Command) (Config, []finding) {
-	cfg, err := Load(ModeServe, cmd.Flags(), os.Environ())
+func checkConfig(cmd *cobra.Command) (config.Config, []finding) {
+	cfg, err := config.Load(config.Serve, cmd.Flags(), os.Environ())
 	f := finding{"configuration", fine, "valid"}
 	if err != nil {
 		f.Verdict, f.Detail = fail, strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -102,7 +103,7 @@ func checkConfig(cmd *cobra.Command) (Config, []finding) {
 		for _, c := range clients {
 			ours = ours && rest != c
 		}
-		if key, _ := fromEnv(name, ""); ours && key == "" {
+		if ours && !config.ReadsEnv(name) {
 			found = append(found, finding{"environment", warn, name + " is no option and is not read"})
 		}
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // openPorts are the addresses, other than loopback, and the ports on loopback at which a process listens, as the kernel has them.
@@ -64,10 +66,10 @@ func TestADefaultInstallIsClosed(t *testing.T) {
 		t.Skip("it reads /proc")
 	}
 	t.Parallel()
-	for _, mode := range []string{ModeServe, ModeDev} {
-		defaults := Defaults(mode)
+	for _, mode := range []string{config.Serve, config.Dev} {
+		defaults := config.Defaults(mode)
 		for _, address := range []string{defaults.HTTP.Listen, defaults.NATS.Listen} {
-			require.True(t, loopback(address), address)
+			require.True(t, config.Loopback(address), address)
 		}
 		require.Empty(t, defaults.Cluster.Listen+defaults.Discovery.DNS+defaults.Discovery.XDS)
 	}

@@ -12,12 +12,13 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // With the gateway external every task goes to workers elsewhere, in any language, as the AsyncAPI document says.
 func TestAWorkerOfOnesOwnTakesAllTasks(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewayExternal })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewayExternal })
 	nc, err := nats.Connect(w.nats)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

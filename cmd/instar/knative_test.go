@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/providers/knative/knativetest"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // A service in a cluster, from the command line over HTTP to the API server and back through the watch.
@@ -18,8 +19,8 @@ func TestLifeOfAServiceInACluster(t *testing.T) {
 	srv := httptest.NewServer(cluster)
 	t.Cleanup(srv.Close)
 	kubeconfig := write(t, "kubeconfig", knativetest.Kubeconfig(srv.URL))
-	w := startWhole(t, t.TempDir(), func(c *Config) {
-		c.Gateway, c.Gateways.Knative.Kubeconfig, c.Gateways.Knative.Images = GatewayKnative, kubeconfig, []string{"ghcr.io/acme"}
+	w := startWhole(t, t.TempDir(), func(c *config.Config) {
+		c.Gateway, c.Gateways.Knative.Kubeconfig, c.Gateways.Knative.Images = config.GatewayKnative, kubeconfig, []string{"ghcr.io/acme"}
 	})
 	t.Cleanup(func() { cluster.CutWatches() })
 	is := func(state string) { t.Helper(); w.must("service", "wait", "web", "--for", "state="+state) }

@@ -10,10 +10,12 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // newLog writes to standard error: what a person reads in dev, what a machine reads in serve.
-func newLog(cfg Config) (*slog.Logger, error) {
+func newLog(cfg config.Config) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
 		return nil, fmt.Errorf("log level: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // machineCommand shows the tables that this program was built with; only counts ask a server.
@@ -93,9 +94,9 @@ func machineShow(s *session, m *machines.Machine) error {
 		if c.Report {
 			continue
 		}
-		role := RoleOperate
+		role := config.RoleOperate
 		if c.Admin {
-			role = RoleAdmin
+			role = config.RoleAdmin
 		}
 		commands.Add(c.Name, fromStates(c.From), role, c.Doc)
 	}

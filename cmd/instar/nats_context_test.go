@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -33,17 +34,17 @@ func TestNATSContext(t *testing.T) {
 	write("ours", `,"password":"s3cret"`)
 	write("wrong", `,"password":"guess"`)
 	write("leaf", `,"password":"s3cret","jetstream_domain":"leaf"`)
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.NATS.Context, c.NATS.Listen = GatewaySimulated, "ours", "" })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway, c.NATS.Context, c.NATS.Listen = config.GatewaySimulated, "ours", "" })
 	status, _ := w.call("GET", "/readyz", "")
 	require.Equal(t, 200, status)
 	require.Equal(t, "context ours", w.nats)
 	for name, says := range map[string]string{"wrong": "Authorization Violation", "leaf": "is not supported", "none": `unknown context "none"`} {
-		c := Defaults(ModeServe)
+		c := config.Defaults(config.Serve)
 		c.Data, c.HTTP.Listen, c.NATS.Context = t.TempDir(), "127.0.0.1:0", name
 		require.NoError(t, c.Validate())
-		require.ErrorContains(t, run(t.Context(), c, ModeServe, &lockedBuffer{}), says)
+		require.ErrorContains(t, run(t.Context(), c, config.Serve, &lockedBuffer{}), says)
 	}
-	c := Defaults(ModeServe)
+	c := config.Defaults(config.Serve)
 	c.NATS.Context, c.NATS.URL = "ours", "nats://x"
 	require.ErrorContains(t, c.Validate(), "nats.context has all that it takes")
 }
@@ -52,9 +53,9 @@ func TestNATSContext(t *testing.T) {
 func TestWrittenNATSContext(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)
-	start := func(name string) Config {
-		c := Defaults(ModeDev)
-		c.Data, c.HTTP.Listen, c.Gateway, c.NATS.Listen, c.NATS.Write = t.TempDir(), "127.0.0.1:0", GatewaySimulated, "127.0.0.1:0", name
+	start := func(name string) config.Config {
+		c := config.Defaults(config.Dev)
+		c.Data, c.HTTP.Listen, c.Gateway, c.NATS.Listen, c.NATS.Write = t.TempDir(), "127.0.0.1:0", config.GatewaySimulated, "127.0.0.1:0", name
 		require.NoError(t, c.Validate())
 		return c
 	}
@@ -63,10 +64,10 @@ func TestWrittenNATSContext(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(empty), 0o700))
 	require.NoError(t, os.WriteFile(empty, nil, 0o600)) // what a crash left
 	for range 2 {                                       // it is written again by every start
-		w := startWhole(t, t.TempDir(), func(c *Config) {
-			c.Gateway, c.NATS.Write = GatewaySimulated, "ours"
+		w := startWhole(t, t.TempDir(), func(c *config.Config) {
+			c.Gateway, c.NATS.Write = config.GatewaySimulated, "ours"
 			if first != nil { // with tokens NATS is no way around them
-				c.Auth.Tokens = []Token{{Name: "a", Hash: "sha256:" + strings.Repeat("0", 64), Role: RoleRead, Namespace: allNamespaces}}
+				c.Auth.Tokens = []config.Token{{Name: "a", Hash: "sha256:" + strings.Repeat("0", 64), Role: config.RoleRead, Namespace: config.AllNamespaces}}
 				c.NATS.Users = []streams.User{{Name: "ci", Password: "c1", Role: streams.RoleOperate}}
 			}
 		})
@@ -98,12 +99,12 @@ func TestWrittenNATSContext(t *testing.T) {
 	}
 	at := filepath.Join(dir, "nats", "context", "prod.json")
 	require.NoError(t, os.WriteFile(at, []byte(`{"url":"nats://prod"}`), 0o600))
-	require.ErrorContains(t, run(t.Context(), start("prod"), ModeDev, &lockedBuffer{}), "choose another name")
+	require.ErrorContains(t, run(t.Context(), start("prod"), config.Dev, &lockedBuffer{}), "choose another name")
 	raw, err := os.ReadFile(at)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"url":"nats://prod"}`, string(raw))
-	for _, wrong := range []func(*Config){
-		func(c *Config) { c.NATS.Write = "../x" }, func(c *Config) { c.NATS.Listen = "" }, func(c *Config) { c.NATS.URL = "nats://x" },
+	for _, wrong := range []func(*config.Config){
+		func(c *config.Config) { c.NATS.Write = "../x" }, func(c *config.Config) { c.NATS.Listen = "" }, func(c *config.Config) { c.NATS.URL = "nats://x" },
 	} {
 		c := start("ours")
 		wrong(&c)

@@ -190,14 +190,14 @@ func (d *doors) tricks(user string, allowed []string, reply string) {
 			_, _ = nc.RequestWithContext(ctx, "$JS.API.CONSUMER.DELETE."+stream+".push", nil)
 		}
 	}
-	for _, config := range []jetstream.StreamConfig{
+	for _, stream := range []jetstream.StreamConfig{
 		{Name: "T1", Subjects: []string{"t1"}, RePublish: &jetstream.RePublish{Source: "t1", Destination: reply}},
 		{Name: "T2", Sources: []*jetstream.StreamSource{{Name: "EVENTS", External: &jetstream.ExternalStream{APIPrefix: "$JS.API", DeliverPrefix: reply}}}},
 		{Name: "T3", Mirror: &jetstream.StreamSource{Name: "EVENTS", External: &jetstream.ExternalStream{APIPrefix: "$JS.INSTAR.API", DeliverPrefix: reply}}},
 	} {
-		body, _ := json.Marshal(config)
-		_ = nc.PublishRequest("$JS.API.STREAM.CREATE."+config.Name, nc.NewInbox(), body)
-		_ = nc.PublishRequest("$JS.INSTAR.API.STREAM.CREATE."+config.Name, nc.NewInbox(), body)
+		body, _ := json.Marshal(stream)
+		_ = nc.PublishRequest("$JS.API.STREAM.CREATE."+stream.Name, nc.NewInbox(), body)
+		_ = nc.PublishRequest("$JS.INSTAR.API.STREAM.CREATE."+stream.Name, nc.NewInbox(), body)
 		_ = nc.Publish("t1", nil)
 	}
 	body, _ := json.Marshal(map[string]any{"stream_name": "EVENTS", "config": map[string]any{"deliver_subject": reply}})

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // What somebody meets who is new here.
 func TestNewcomers(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	ask := func(server string, args ...string) (int, string) {
 		var out lockedBuffer
 		code := execute(append(args, "--server", server), strings.NewReader(""), &out, &out)
@@ -78,14 +80,14 @@ func TestNewcomers(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = taken.Close() })
 		at := taken.Addr().String()
-		for flag, set := range map[string]func(*Config){
-			"http": func(c *Config) { c.HTTP.Listen = at }, "nats": func(c *Config) { c.NATS.Listen = at }, "dns": func(c *Config) { c.Discovery.DNS = at }, "xds": func(c *Config) { c.Discovery.XDS = at },
+		for flag, set := range map[string]func(*config.Config){
+			"http": func(c *config.Config) { c.HTTP.Listen = at }, "nats": func(c *config.Config) { c.NATS.Listen = at }, "dns": func(c *config.Config) { c.Discovery.DNS = at }, "xds": func(c *config.Config) { c.Discovery.XDS = at },
 		} {
-			cfg := Defaults(ModeDev)
-			cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Outbox.Postgres, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", PostgresOff, "error"
+			cfg := config.Defaults(config.Dev)
+			cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Outbox.Postgres, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", config.PostgresOff, "error"
 			set(&cfg)
 			var out lockedBuffer
-			require.ErrorContains(t, run(context.Background(), cfg, ModeDev, &out), "choose another address with --"+flag)
+			require.ErrorContains(t, run(context.Background(), cfg, config.Dev, &out), "choose another address with --"+flag)
 			require.NotContains(t, out.String(), "running", "nothing was started, so nothing stays behind")
 		}
 	})
@@ -93,11 +95,11 @@ func TestNewcomers(t *testing.T) {
 
 func TestTheFirstLineOfTheLogIsShort(t *testing.T) {
 	t.Parallel()
-	cfg := Defaults(ModeDev)
-	require.Empty(t, cfg.changes(ModeDev))
+	cfg := config.Defaults(config.Dev)
+	require.Empty(t, cfg.Changes(config.Dev))
 	cfg.HTTP.Listen, cfg.Cluster.Password = "127.0.0.1:1", "secret"
-	cfg.Auth.Tokens = []Token{{Name: "a"}}
-	attrs := cfg.changes(ModeDev)
+	cfg.Auth.Tokens = []config.Token{{Name: "a"}}
+	attrs := cfg.Changes(config.Dev)
 	require.Contains(t, attrs, "http.listen")
 	require.Contains(t, attrs, "auth.tokens")
 	require.NotContains(t, attrs, "secret")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/machines"
 )
 
 // nodeCommand is about the processes that share the work.
@@ -125,7 +126,7 @@ func nodeShow(s *session, _ *cobra.Command, args []string) error {
 // nodeWish is a command that tells a node what is wanted of it.
 func nodeWish(verb, state, short string) *cobra.Command {
 	return &cobra.Command{Use: verb + " NAME", Short: short, Args: arguments("NAME"), RunE: asking(func(s *session, cmd *cobra.Command, args []string) error {
-		if !label.MatchString(args[0]) {
+		if !machines.IsLabel(args[0]) {
 			return usagef("%q is no name of a node", args[0])
 		}
 		if _, err := s.Do(s.ctx, client.Request{Method: http.MethodPost, Path: "/v1/nodes/" + args[0] + "/" + verb}); err != nil {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -76,58 +74,6 @@ func TestNodeCommands(t *testing.T) {
 		code, _, _ := run(strings.Fields(args)...)
 		require.Equal(t, want, code, args)
 	}
-}
-
-func TestNodeNameAndNonce(t *testing.T) {
-	// Not parallel: a process that another test forks holds the lock until it runs its program.
-	dir := t.TempDir()
-	first, err := claimData(dir, "node-1")
-	require.NoError(t, err)
-	require.Equal(t, "node-1", first.node)
-	require.Empty(t, first.before)
-	require.NotEmpty(t, first.nonce)
-	_, err = claimData(dir, "node-1")
-	require.ErrorContains(t, err, "another instar uses the data directory")
-	require.NoError(t, first.close())
-
-	second, err := claimData(dir, "")
-	require.NoError(t, err)
-	require.Equal(t, "node-1", second.node)
-	require.Equal(t, []string{first.nonce}, second.before, "it knows who was before it")
-	require.NoError(t, second.close())
-	next, err := claimData(dir, "")
-	require.NoError(t, err)
-	require.Equal(t, []string{second.nonce, first.nonce}, next.before, "the second may have been killed before it entered")
-	require.NoError(t, next.close())
-	for range 2 * remembered {
-		more, err := claimData(dir, "")
-		require.NoError(t, err)
-		require.LessOrEqual(t, len(more.before), remembered)
-		require.NoError(t, more.close())
-	}
-	_, err = claimData(dir, "node-2")
-	require.ErrorContains(t, err, `is that of node "node-1", and --node says "node-2"`)
-
-	copied := t.TempDir()
-	for _, name := range []string{"node", "nonce"} {
-		raw, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(copied, name), raw, 0o600))
-	}
-	third, err := claimData(copied, "")
-	require.NoError(t, err)
-	require.Equal(t, "node-1", third.node)
-	require.Empty(t, third.before, "in a copy the process before it may live")
-	require.NoError(t, third.close())
-}
-
-func TestClusterPasswordsAreNotPrinted(t *testing.T) {
-	t.Parallel()
-	c := Defaults(ModeServe)
-	c.Cluster = Cluster{Name: "blue", Password: "secret1", Routes: "nats://u:secret2@a:1, nats://b:1"}
-	text := c.String()
-	require.NotContains(t, text, "secret")
-	require.Contains(t, text, "nats://b:1")
 }
 
 func TestTheTableOfAClusterFitsTheTerminal(t *testing.T) {

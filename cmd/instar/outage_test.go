@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -27,7 +28,9 @@ func TestAnOutageOfTheRegistryDeregistersNothingThatLives(t *testing.T) {
 	require.NoError(t, err)
 	defer nc.Close()
 	dir := t.TempDir()
-	attach := func(c *Config) { c.Gateway, c.NATS.URL, c.NATS.Listen = GatewaySimulated, server.ClientURL(), "" }
+	attach := func(c *config.Config) {
+		c.Gateway, c.NATS.URL, c.NATS.Listen = config.GatewaySimulated, server.ClientURL(), ""
+	}
 	w := startWhole(t, dir, attach)
 	require.Contains(t, body(t, w.url+"/readyz?verbose"), "asks nobody who they are")
 	for id, body := range map[string]string{

@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
 )
@@ -104,7 +105,7 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 	set.Retention, _ = fs.GetDuration("retention")
 	set.InboxRetention, _ = fs.GetDuration("inbox-retention")
 	set.MaxLag, _ = fs.GetInt64("max-lag")
-	if !slices.Contains(outboxModes, mode) {
+	if !slices.Contains([]string{"", string(outbox.Log), string(outbox.Claim), string(outbox.WAL)}, mode) {
 		return usagef("--mode: %q is none of log, claim, wal", mode)
 	}
 	if err := outbox.Init(cmd.Context(), dsn, schema, set); err != nil {
@@ -113,7 +114,7 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 		}
 		return ofDatabase(err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the outbox is ready in %s\n", hideDSN(dsn))
+	fmt.Fprintf(cmd.ErrOrStderr(), "the outbox is ready in %s\n", config.RedactDSN(dsn))
 	return nil
 }
 
@@ -132,7 +133,7 @@ func outboxDSNCommand() *cobra.Command {
 
 // settingsOf fills in what the database itself says of mode and shards; a configuration that says something else would
 // relay nothing, or in another order. Retention and the limit of the lag are for the database to keep: they are written there.
-func settingsOf(ctx context.Context, c *outbox.Config, given OutboxSource) error {
+func settingsOf(ctx context.Context, c *outbox.Config, given config.OutboxSource) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	store, err := outbox.Open(ctx, c.DSN, c.Schema)

@@ -238,11 +238,11 @@ func (o *outboxes) change(ctx context.Context, verb, source string, f api.Outbox
 	if !ok {
 		return 0, api.ErrNoSource
 	}
-	config, err := o.config(s)
+	relayed, err := o.config(s)
 	if err != nil {
 		return 0, err
 	}
-	store, err := outbox.Open(ctx, config.DSN, config.Schema)
+	store, err := outbox.Open(ctx, relayed.DSN, relayed.Schema)
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	provider "github.com/bcc94042/instar/providers/relay"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
@@ -76,7 +77,7 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	schema, _ := cmd.Flags().GetString("schema") // of the group
-	s := OutboxSource{
+	s := config.OutboxSource{
 		Name: text("source", ""), DSN: dsn, Schema: schema, Mode: text("mode", ""), Stream: text("stream", ""), Prefix: text("prefix", ""),
 		Shards: number("shards"), Batch: number("batch"), Attempts: number("attempts"), Slot: text("slot", ""), Unknown: text("unknown-types", ""), CloudEvents: text("cloudevents", ""),
 	}
@@ -88,10 +89,10 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 		*d, _ = cmd.Flags().GetDuration(flag)
 	}
 	maxAge, _ := cmd.Flags().GetDuration("max-age")
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return usagef("--%w", err)
 	}
-	log, err := newLog(Config{Log: Log{Level: text("log-level", ""), Format: "text"}})
+	log, err := newLog(config.Config{Log: config.Log{Level: text("log-level", ""), Format: "text"}})
 	if err != nil {
 		return usage(err)
 	}
@@ -123,8 +124,8 @@ func runAlone(ctx context.Context, w *relayWatch, address string) (err error) {
 	if w.engine.r, err = w.engine.make(ctx); err != nil {
 		return err
 	}
-	config := w.engine.r.Config
-	if w.engine.store, err = outbox.Open(ctx, config.DSN, config.Schema); err != nil {
+	relayed := w.engine.r.Config
+	if w.engine.store, err = outbox.Open(ctx, relayed.DSN, relayed.Schema); err != nil {
 		return err
 	}
 	defer w.engine.Close()
@@ -150,8 +151,8 @@ func runAlone(ctx context.Context, w *relayWatch, address string) (err error) {
 }
 
 // relayAlone fills in what the database says now of mode and shards.
-func relayAlone(ctx context.Context, s OutboxSource, r *relay.Relay) (_ *relay.Relay, err error) {
-	if r.Config, err = s.config(); err != nil {
+func relayAlone(ctx context.Context, s config.OutboxSource, r *relay.Relay) (_ *relay.Relay, err error) {
+	if r.Config, err = s.Relayed(); err != nil {
 		return nil, err
 	}
 	if err := settingsOf(ctx, &r.Config, s); err != nil {
@@ -160,7 +161,7 @@ func relayAlone(ctx context.Context, s OutboxSource, r *relay.Relay) (_ *relay.R
 	if r.Leases, err = leasesFor(ctx, r.JS, r, r.Log); err != nil {
 		return nil, err
 	}
-	r.Log.Info("relaying", "source", s.Name, "mode", r.Config.Mode, "database", hideDSN(r.Config.DSN), "nats", r.NC.ConnectedUrlRedacted())
+	r.Log.Info("relaying", "source", s.Name, "mode", r.Config.Mode, "database", config.RedactDSN(r.Config.DSN), "nats", r.NC.ConnectedUrlRedacted())
 	return r, nil
 }
 
@@ -168,13 +169,13 @@ func relayAlone(ctx context.Context, s OutboxSource, r *relay.Relay) (_ *relay.R
 // Without it two relays would take the shards from each other again and again: harmless, but slow.
 func leasesFor(ctx context.Context, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (relay.Leases, error) {
 	bucket := "KV_" + r.Names.Bucket(streams.OwnersBucket)
-	for _, config := range (streams.Plan{Names: r.Names, Replicas: r.Replicas}).Configs() {
-		if config.Name != bucket {
+	for _, stream := range (streams.Plan{Names: r.Names, Replicas: r.Replicas}).Configs() {
+		if stream.Name != bucket {
 			continue
 		}
 		_, err := js.Stream(ctx, bucket)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = js.CreateStream(ctx, config)
+			_, err = js.CreateStream(ctx, stream)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot open the bucket of leases: %w", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
 )
@@ -20,17 +21,17 @@ func TestASourceAndItsDatabaseAgree(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 	dsn := cluster.DSN("postgres")
 	require.NoError(t, initOutbox(t.Context(), dsn, "", "log"))
-	read := func(s OutboxSource) (outbox.Mode, error) {
+	read := func(s config.OutboxSource) (outbox.Mode, error) {
 		s.Name, s.DSN = "orders", dsn
-		c, err := s.config()
+		c, err := s.Relayed()
 		require.NoError(t, err)
 		err = settingsOf(t.Context(), &c, s)
 		return c.Mode, err
 	}
-	mode, err := read(OutboxSource{})
+	mode, err := read(config.OutboxSource{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Log, mode)
-	_, err = read(OutboxSource{Retention: 36 * time.Hour, MaxLag: 500})
+	_, err = read(config.OutboxSource{Retention: 36 * time.Hour, MaxLag: 500})
 	require.NoError(t, err)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
@@ -38,7 +39,7 @@ func TestASourceAndItsDatabaseAgree(t *testing.T) {
 	var kept string
 	require.NoError(t, conn.QueryRow(t.Context(), `select retention || ' ' || max_lag from outbox_settings`).Scan(&kept))
 	require.Equal(t, "36:00:00 500", kept)
-	_, err = read(OutboxSource{Mode: "wal"})
+	_, err = read(config.OutboxSource{Mode: "wal"})
 	require.ErrorContains(t, err, "database has mode log")
 
 	// What is deleted is the slot that the database knows, whatever was configured since, also one that was lost; and the one that is

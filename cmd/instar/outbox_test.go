@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // passable is a directory that the user of a private Postgres gets through to.
@@ -37,7 +39,7 @@ type shopfront struct {
 
 func newShopfront(t *testing.T, dir string) *shopfront {
 	t.Helper()
-	s := &shopfront{whole: startWhole(t, dir, func(c *Config) { c.Outbox.Postgres = PostgresAuto })}
+	s := &shopfront{whole: startWhole(t, dir, func(c *config.Config) { c.Outbox.Postgres = config.PostgresAuto })}
 	require.Eventually(t, func() bool { return strings.Contains(s.out.String(), "Outbox: ") }, 60*time.Second, 20*time.Millisecond)
 	require.Contains(t, s.out.String(), "is a private Postgres with an outbox", "initdb and postgres are needed")
 	raw, err := os.ReadFile(filepath.Join(dir, "postgres", "dsn"))
@@ -117,9 +119,9 @@ func TestOutboxOfAServer(t *testing.T) {
 	// A row is more than the stream takes: its aggregate waits, others do not.
 	stream, err := s.js.Stream(t.Context(), "OUTBOX")
 	require.NoError(t, err)
-	config := stream.CachedInfo().Config
-	config.MaxMsgSize = 20_000
-	_, err = s.js.UpdateStream(t.Context(), config)
+	changed := stream.CachedInfo().Config
+	changed.MaxMsgSize = 20_000
+	_, err = s.js.UpdateStream(t.Context(), changed)
 	require.NoError(t, err)
 	s.must("relay", "resume", "dev")
 	s.write("2", "order.placed", `{"note":"`+strings.Repeat("x", 30_000)+`"}`)

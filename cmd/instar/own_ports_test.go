@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // What this program listens on is no target of probes, and its doors are as the configuration has them.
@@ -29,9 +30,9 @@ func TestDoorsOfDiscovery(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	eds, names := freePort(t), freePort(t)
-	w := startWhole(t, t.TempDir(), func(c *Config) {
-		c.Gateway = GatewaySimulated
-		c.Discovery.XDS, c.Discovery.XDSTLS = eds, TLS{CA: cert, Cert: cert, Key: key}
+	w := startWhole(t, t.TempDir(), func(c *config.Config) {
+		c.Gateway = config.GatewaySimulated
+		c.Discovery.XDS, c.Discovery.XDSTLS = eds, config.TLS{CA: cert, Cert: cert, Key: key}
 		c.Discovery.DNS, c.Discovery.DNSDomain, c.Discovery.DNSTTL = names, "svc.example.com", 7*time.Second
 		c.Discovery.Namespaces = "default"
 	})
@@ -97,8 +98,8 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		require.True(t, pool.AppendCertsFromPEM(raw))
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		require.NoError(t, err)
-		ask := func(config *tls.Config, name string) (*discoverypb.DiscoveryResponse, error) {
-			conn, err := grpc.NewClient(eds, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+		ask := func(secured *tls.Config, name string) (*discoverypb.DiscoveryResponse, error) {
+			conn, err := grpc.NewClient(eds, grpc.WithTransportCredentials(credentials.NewTLS(secured)))
 			require.NoError(t, err)
 			defer conn.Close()
 			st, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(t.Context())
@@ -123,7 +124,7 @@ func TestDoorsOfDiscovery(t *testing.T) {
 
 func TestListeners(t *testing.T) {
 	t.Parallel()
-	c := Defaults(ModeServe)
+	c := config.Defaults(config.Serve)
 	c.HTTP.Listen, c.NATS.Listen, c.Cluster.Listen = "localhost:8080", ":4222", "10.0.0.1:6222"
 	c.Discovery.DNS, c.Discovery.XDS = "127.0.0.1:0", "[::1]:8658"
 	a := &app{cfg: c}

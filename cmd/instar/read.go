@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // maxPage is the largest page that the server gives.
@@ -95,7 +96,7 @@ func list(s *session, cmd *cobra.Command, m *machines.Machine, args []string) er
 			s.say("There are no %s here.", m.Plural)
 			return nil
 		}
-		return s.grid(m, items, query.Get("namespace") == allNamespaces)
+		return s.grid(m, items, query.Get("namespace") == config.AllNamespaces)
 	case s.format == output.Name:
 		for _, it := range items {
 			fmt.Fprintln(s.out, name(m, it.id()))
@@ -143,7 +144,7 @@ func lsQuery(s *session, cmd *cobra.Command, m *machines.Machine, args []string)
 		query.Set("parent", parent)
 	}
 	if everywhere {
-		query.Set("namespace", allNamespaces)
+		query.Set("namespace", config.AllNamespaces)
 	}
 	return query, limit, nil
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // An operator follows docs/operations.md with a value that somebody has broken by hand.
 func TestRepairOfAParkedEntity(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 	file := filepath.Join(t.TempDir(), "web.json")
 	code, out := w.cli("entity", "repair", "service", "web", "--file", file, "--yes")

@@ -28,12 +28,13 @@ import (
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/probe"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
 // app is a running server: what was started, and how to stop it, in reverse.
 type app struct {
-	cfg  Config
+	cfg  config.Config
 	mode string
 	log  *slog.Logger
 	out  io.Writer
@@ -70,7 +71,12 @@ type app struct {
 }
 
 // run serves until ctx ends. It stops in reverse order and returns what went wrong.
-func run(ctx context.Context, cfg Config, mode string, out io.Writer) error {
+func run(ctx context.Context, cfg config.Config, mode string, out io.Writer) error {
+	for _, name := range cfg.HTTP.RequiringIfMatch() {
+		if _, err := machineOf(name); err != nil {
+			return fmt.Errorf("http.requireIfMatch: %w", err)
+		}
+	}
 	log, err := newLog(cfg)
 	if err != nil {
 		return err
@@ -123,7 +129,7 @@ func (a *app) goes(ctx context.Context, what string, f func(context.Context) err
 }
 
 func (a *app) start(ctx context.Context) error {
-	a.log.Info("configuration", append([]any{"mode", a.mode}, a.cfg.changes(a.mode)...)...)
+	a.log.Info("configuration", append([]any{"mode", a.mode}, a.cfg.Changes(a.mode)...)...)
 	a.log.Debug("the whole configuration", "config", a.cfg.String())
 	// The parts outlive ctx until they are stopped one by one, in reverse.
 	a.stopped = ctx.Done()
@@ -172,11 +178,11 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 	}
 	a.node, a.nonce, a.before = dir.node, dir.nonce, dir.before
 	a.onStop(func(context.Context) error { return dir.close() })
-	most, events, dead := a.cfg.Store.sizes()
+	most, events, dead := a.cfg.Store.Sizes()
 	if !a.cfg.NATS.Attached() {
 		a.server, err = streams.StartServer(streams.ServerOptions{
-			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users, Open: a.cfg.openNATS(a.mode),
-			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.options(), MaxStore: most, Log: a.log,
+			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users, Open: a.cfg.AdmitsAllNATS(a.mode),
+			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.Server(), MaxStore: most, Log: a.log,
 		})
 		if err != nil {
 			return nil, nil, err
@@ -256,7 +262,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 	performers := map[string]consumers.Performer{"service": a.serving, "relay": a.outbox.provider}
 	lookers := map[string]consumers.Looker{"service": a.serving, "relay": a.outbox.provider}
 	var external []string
-	if a.cfg.Gateway == GatewayExternal {
+	if a.cfg.Gateway == config.GatewayExternal {
 		external = []string{"service"}
 		delete(lookers, "service")
 	}
@@ -309,7 +315,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	commands.Gate = a.disk.err
 	b := thisBuild()
 	files, _ := openFiles() // 0 where nobody says
-	bounds := a.cfg.Limits.of(files)
+	bounds := a.cfg.Limits.API(files)
 	a.tellLimits(bounds)
 	a.dnsConns, a.xdsConns = limits.NewPool("dns-connections", nameserver.DefaultConnections), limits.NewPool("xds-connections", bounds.Connections)
 	a.api, err = api.New(api.Options{
@@ -319,8 +325,8 @@ func (a *app) startAPI(ctx context.Context) error {
 		Backup:      a.backup,
 		Discovery:   a.catalog,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
-		Tokens: a.tokens(), Users: a.users(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.hosts(), RequireIfMatch: a.cfg.HTTP.requireIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
-		Admit: a.admit, Limits: bounds, Timeouts: a.cfg.HTTP.timeouts(), Pools: []*limits.Pool{a.dnsConns, a.xdsConns},
+		Tokens: a.cfg.Auth.APITokens(), Users: a.cfg.NATS.APIUsers(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.AllowedHosts(), RequireIfMatch: a.cfg.HTTP.RequiringIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
+		Admit: a.admit, Limits: bounds, Timeouts: a.cfg.HTTP.APITimeouts(), Pools: []*limits.Pool{a.dnsConns, a.xdsConns},
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
@@ -331,7 +337,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	if err := errors.Join(a.api.Micro(ctx), a.startPending(ctx, js)); err != nil {
 		return err
 	}
-	tlsConfig, err := TLS{Cert: a.cfg.HTTP.TLS.Cert, Key: a.cfg.HTTP.TLS.Key}.server(a.log)
+	tlsConfig, err := serverTLS(config.TLS{Cert: a.cfg.HTTP.TLS.Cert, Key: a.cfg.HTTP.TLS.Key}, a.log)
 	if err != nil {
 		return fmt.Errorf("HTTP listener: %w", err)
 	}

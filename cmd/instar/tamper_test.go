@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // An event that was taken out of the stream by hand is missed: between others by whoever verifies the timeline, at its end by the engine, which publishes it again.
@@ -18,7 +20,7 @@ func TestARemovedEventIsMissed(t *testing.T) {
 	for _, durability := range []string{"interval", "fsync"} {
 		t.Run(durability, func(t *testing.T) {
 			t.Parallel()
-			w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway, c.Durability = GatewaySimulated, durability })
+			w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway, c.Durability = config.GatewaySimulated, durability })
 			w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 			w.must("service", "create", "other", "--image", "sim:ok", "--wait")
 			w.must("service", "update", "web", "--image", "sim:ok", "--env", "A=b", "--wait")
@@ -52,7 +54,7 @@ func TestARemovedEventIsMissed(t *testing.T) {
 			last := list[len(list)-1]
 			require.NoError(t, events.DeleteMsg(t.Context(), last.Seq))
 			require.NoError(t, w.stop())
-			w = startWhole(t, w.dir, func(c *Config) { c.Gateway, c.Durability = GatewaySimulated, durability })
+			w = startWhole(t, w.dir, func(c *config.Config) { c.Gateway, c.Durability = config.GatewaySimulated, durability })
 			w.must("service", "refresh", "web")
 			var id struct{ ID string }
 			require.NoError(t, json.Unmarshal(last.raw, &id))

@@ -8,16 +8,18 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // tokenCommand makes a token; the server knows only its hash, so it is shown once.
 func tokenCommand() *cobra.Command {
-	t := Token{}
+	t := config.Token{}
 	cmd := &cobra.Command{
 		Use: "token NAME", Short: "Make a bearer token and the lines of configuration that admit it", GroupID: groupServer, Args: arguments("NAME"),
 		Example: "  instar token ci --role operate --namespace default",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, t.Role) {
+			if !slices.Contains([]string{config.RoleRead, config.RoleOperate, config.RoleAdmin}, t.Role) {
 				return usagef("--role: %q is none of read, operate, admin", t.Role)
 			}
 			secret := "instar_" + rand.Text()
@@ -30,7 +32,7 @@ func tokenCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&t.Role, "role", RoleOperate, "read, operate or admin")
+	cmd.Flags().StringVar(&t.Role, "role", config.RoleOperate, "read, operate or admin")
 	cmd.Flags().StringVar(&t.Namespace, "namespace", "", "the only namespace that it is for; empty is all")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -34,8 +35,8 @@ func TestANATSServerThatIsNotThere(t *testing.T) {
 	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: streams.OS})
 	require.NoError(t, err)
 	at := server.ClientURL() // it has none any more when it has ended
-	w := startWhole(t, t.TempDir(), func(c *Config) {
-		c.Gateway, c.NATS.URL, c.NATS.Listen = GatewaySimulated, "nats://me:s3cret@"+strings.TrimPrefix(server.ClientURL(), "nats://"), ""
+	w := startWhole(t, t.TempDir(), func(c *config.Config) {
+		c.Gateway, c.NATS.URL, c.NATS.Listen = config.GatewaySimulated, "nats://me:s3cret@"+strings.TrimPrefix(server.ClientURL(), "nats://"), ""
 	})
 	ask := func(method, path string) string {
 		status, body := w.call(method, path, "")

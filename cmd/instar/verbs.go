@@ -162,11 +162,11 @@ func pathOf(m *machines.Machine, id string) (string, error) {
 	parent, own := "", id
 	if m.Parent != "" {
 		var has bool
-		if parent, own, has = strings.Cut(id, "/"); !has || !label.MatchString(parent) {
+		if parent, own, has = strings.Cut(id, "/"); !has || !machines.IsLabel(parent) {
 			return "", usagef("%q: %s is named %s", id, article(m.Name), idOf(m))
 		}
 	}
-	if !label.MatchString(own) {
+	if !machines.IsLabel(own) {
 		return "", usagef("%q is no id: 1 to 63 of a-z, 0-9 and inner hyphens", own)
 	}
 	if m.Parent == "" {

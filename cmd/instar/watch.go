@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/config"
 )
 
 func watchFlags(cmd *cobra.Command) {
@@ -26,7 +27,7 @@ func watch(s *session, cmd *cobra.Command, m *machines.Machine, args []string) e
 	everywhere, _ := cmd.Flags().GetBool("all-namespaces")
 	w := client.Watching{Path: "/v1/watch", Query: s.scoped(url.Values{"machine": {m.Name}})}
 	if everywhere {
-		w.Query.Set("namespace", allNamespaces)
+		w.Query.Set("namespace", config.AllNamespaces)
 	}
 	if len(args) > 0 {
 		at, err := pathOf(m, args[0])

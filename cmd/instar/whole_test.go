@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/selfsigned"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -60,11 +61,11 @@ var (
 	natsLine = regexp.MustCompile(`NATS +((?:nats|tls)://\S+|context \S+)`)
 )
 
-func startWhole(t *testing.T, dir string, change func(*Config)) *whole {
+func startWhole(t *testing.T, dir string, change func(*config.Config)) *whole {
 	t.Helper()
-	cfg := Defaults(ModeDev)
+	cfg := config.Defaults(config.Dev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level, cfg.StopServices = dir, "127.0.0.1:0", "127.0.0.1:0", "error", true
-	cfg.Outbox.Postgres = PostgresOff
+	cfg.Outbox.Postgres = config.PostgresOff
 	if change != nil {
 		change(&cfg)
 	}
@@ -72,7 +73,7 @@ func startWhole(t *testing.T, dir string, change func(*Config)) *whole {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &whole{t: t, dir: dir, out: &lockedBuffer{}}
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, cfg, ModeDev, w.out) }()
+	go func() { done <- run(ctx, cfg, config.Dev, w.out) }()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { require.NoError(t, w.stop()) })
 	require.Eventually(t, func() bool { return strings.Contains(w.out.String(), "Stop with") }, 4*time.Minute, 10*time.Millisecond)
@@ -245,13 +246,13 @@ func TestTokensAndTLS(t *testing.T) {
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
 	xds := freePort(t)
-	w := startWhole(t, t.TempDir(), func(c *Config) {
-		c.HTTP.TLS = KeyPair{Cert: cert, Key: key}
-		c.NATS.TLS, c.NATS.Users = TLS{Cert: cert, Key: key}, []streams.User{{Name: "a", Password: "b", Role: streams.RoleRead}}
-		c.Discovery.XDS, c.Discovery.XDSTLS = xds, TLS{Cert: cert, Key: key}
-		c.Auth.Tokens = []Token{
-			{Name: "reader", Hash: hash("r"), Role: RoleRead, Namespace: "default"},
-			{Name: "operator", Hash: hash("o"), Role: RoleOperate, Namespace: "team-a"},
+	w := startWhole(t, t.TempDir(), func(c *config.Config) {
+		c.HTTP.TLS = config.KeyPair{Cert: cert, Key: key}
+		c.NATS.TLS, c.NATS.Users = config.TLS{Cert: cert, Key: key}, []streams.User{{Name: "a", Password: "b", Role: streams.RoleRead}}
+		c.Discovery.XDS, c.Discovery.XDSTLS = xds, config.TLS{Cert: cert, Key: key}
+		c.Auth.Tokens = []config.Token{
+			{Name: "reader", Hash: hash("r"), Role: config.RoleRead, Namespace: "default"},
+			{Name: "operator", Hash: hash("o"), Role: config.RoleOperate, Namespace: "team-a"},
 		}
 	})
 	require.True(t, strings.HasPrefix(w.url, "https://"))
@@ -297,9 +298,9 @@ func certificate(t *testing.T) (cert, key string) {
 func TestSecondProgramOnTheSameData(t *testing.T) {
 	t.Parallel()
 	w := startWhole(t, t.TempDir(), nil)
-	cfg := Defaults(ModeDev)
+	cfg := config.Defaults(config.Dev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = w.dir, "127.0.0.1:0", "127.0.0.1:0", "error"
-	err := run(context.Background(), cfg, ModeDev, io.Discard)
+	err := run(context.Background(), cfg, config.Dev, io.Discard)
 	require.ErrorContains(t, err, "--data")
 	w.must("service", "get", "hello")
 }

@@ -45,7 +45,7 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 func (a *app) others(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	var names []string
 	if a.cfg.NATS.Attached() {
-		for _, s := range a.cfg.Outbox.all(a.mode) {
+		for _, s := range a.cfg.Outbox.All(a.mode) {
 			names = append(names, cmp.Or(s.Stream, "OUTBOX"))
 		}
 	} else {

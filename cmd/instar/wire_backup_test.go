@@ -8,12 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/server/config"
 )
 
 // What a backup reads comes over a connection of its own, which ends with it: on that of the API, commands would wait behind it.
 func TestABackupHasItsOwnConnection(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) { c.Gateway = GatewaySimulated })
+	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	nc, err := nats.Connect(w.nats)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -59,32 +60,13 @@ func claimData(dir, name string) (data, error) {
 
 func (d data) close() error { return d.lock.Close() }
 
-func (a *app) tokens() []api.Token {
-	tokens := make([]api.Token, len(a.cfg.Auth.Tokens))
-	for i, t := range a.cfg.Auth.Tokens {
-		tokens[i] = api.Token{Name: t.Name, Hash: t.Hash, Role: api.Role(t.Role), Namespace: t.Namespace, Rate: t.Rate, Burst: t.Burst}
-	}
-	return tokens
-}
-
-// users are those of the embedded listener that have a rate of their own.
-func (a *app) users() []api.User {
-	var users []api.User
-	for _, u := range a.cfg.NATS.Users {
-		if u.Rate > 0 {
-			users = append(users, api.User{Account: u.Account(), Name: u.Name, Rate: u.Rate, Burst: u.Burst})
-		}
-	}
-	return users
-}
-
 // checks are what readiness is made of.
 func (a *app) checks(context.Context) []api.Check {
 	link := api.Check{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + a.deps.NC.ConnectedServerName()}
 	switch {
 	case !link.OK:
 		link.Detail = a.disconnected()
-	case a.deps.NC.AuthRequired() || a.mode == ModeDev && !a.cfg.NATS.Attached() || a.server != nil && a.server.ClientURL() == "":
+	case a.deps.NC.AuthRequired() || a.mode == config.Dev && !a.cfg.NATS.Attached() || a.server != nil && a.server.ClientURL() == "":
 	default:
 		link.Warn, link.Detail = true, link.Detail+", which asks nobody who they are: whoever reaches it may do everything"
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -16,7 +17,7 @@ const sampleID = "hello"
 
 // startSample asks for the sample service in dev. It is on its way when the banner is shown.
 func (a *app) startSample(ctx context.Context) error {
-	if a.mode != ModeDev || a.sampleImage() == "" {
+	if a.mode != config.Dev || a.sampleImage() == "" {
 		return nil
 	}
 	body, err := json.Marshal(service.CreateBody{
@@ -55,7 +56,7 @@ func (a *app) startSample(ctx context.Context) error {
 func (a *app) banner() {
 	profile := a.profile()
 	a.log.Info("ready", "http", a.url, "nats", a.natsURL(), "data", a.cfg.Data, "durability", profile, "node", a.node)
-	if a.mode != ModeDev {
+	if a.mode != config.Dev {
 		return
 	}
 	sample, commands := a.suggestions()

@@ -23,6 +23,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -64,10 +65,10 @@ func (a *app) startChecker(context.Context) error {
 	checker.Scripts, checker.AnyRequest, checker.Match = a.cfg.Discovery.Scripts, a.cfg.Discovery.Probe.AnyRequest, a.cfg.Discovery.Probe.Match
 	checker.Own, checker.Log = a.listeners(), a.log
 	var err error
-	if checker.Allow, err = prefixes(a.cfg.Discovery.Probe.Allow); err != nil {
+	if checker.Allow, err = config.Prefixes(a.cfg.Discovery.Probe.Allow); err != nil {
 		return fmt.Errorf("discovery.probe.allow: %w", err)
 	}
-	if checker.Deny, err = prefixes(a.cfg.Discovery.Probe.Deny); err != nil {
+	if checker.Deny, err = config.Prefixes(a.cfg.Discovery.Probe.Deny); err != nil {
 		return fmt.Errorf("discovery.probe.deny: %w", err)
 	}
 	return nil
@@ -173,7 +174,7 @@ func (a *app) startNames(ctx context.Context) error {
 		}
 	}
 	var finder discovery.Finder = a.catalog
-	if shown := a.cfg.Discovery.shown(); shown != nil {
+	if shown := a.cfg.Discovery.Shown(); shown != nil {
 		finder = discovery.Only(finder, shown)
 	}
 	if addr := a.cfg.Discovery.DNS; addr != "" {
@@ -186,7 +187,7 @@ func (a *app) startNames(ctx context.Context) error {
 		a.goes(ctx, "the name server", a.complete(s.Run))
 	}
 	if addr := a.cfg.Discovery.XDS; addr != "" {
-		secured, err := a.cfg.Discovery.XDSTLS.server(a.log)
+		secured, err := serverTLS(a.cfg.Discovery.XDSTLS, a.log)
 		if err != nil {
 			return fmt.Errorf("discovery.xdsTLS: %w", err)
 		}

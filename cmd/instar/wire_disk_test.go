@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -22,8 +23,8 @@ import (
 // brings everything back. The same where somebody else has gone beyond the limit.
 func TestAFullStoreRefusesUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *Config) {
-		c.Gateway, c.Store.Max, c.Store.Events, c.Log.Level = GatewaySimulated, "16MiB", "4MiB", "warn"
+	w := startWhole(t, t.TempDir(), func(c *config.Config) {
+		c.Gateway, c.Store.Max, c.Store.Events, c.Log.Level = config.GatewaySimulated, "16MiB", "4MiB", "warn"
 	})
 	nc, err := nats.Connect(w.nats, nats.NoReconnect())
 	require.NoError(t, err)

@@ -9,21 +9,22 @@ import (
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/providers/simulated"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
 // startGateway opens the gateway that services run in. The process gateway takes up what an earlier instar left
 // running.
 func (a *app) startGateway(context.Context) error {
-	if a.cfg.Gateway == GatewayExternal {
+	if a.cfg.Gateway == config.GatewayExternal {
 		return nil // nothing here performs effects of services, or looks at them
 	}
 	a.serving = providers.Serving{ReadyStale: a.cfg.Observe.ReadyStale, Log: a.log}
-	if a.cfg.Gateway == GatewaySimulated {
+	if a.cfg.Gateway == config.GatewaySimulated {
 		a.serving.Gateway = &simulated.Gateway{Observed: 200 * time.Millisecond, Ready: time.Second}
 		return nil
 	}
-	if a.cfg.Gateway == GatewayKnative {
+	if a.cfg.Gateway == config.GatewayKnative {
 		gateway, err := a.openKnative()
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/relay"
 	provider "github.com/bcc94042/instar/providers/relay"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
@@ -29,7 +30,7 @@ const relayNamespace = "default"
 type outboxes struct {
 	a        *app
 	provider *provider.Provider
-	sources  map[string]OutboxSource
+	sources  map[string]config.OutboxSource
 	private  *privatePostgres // nil when there is none to be
 	nc       *nats.Conn
 	js       jetstream.JetStream
@@ -43,13 +44,13 @@ func (a *app) startOutbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := &outboxes{a: a, sources: map[string]OutboxSource{}, nc: nc, js: js, sent: map[string]*sentRows{}}
-	for _, s := range a.cfg.Outbox.all(a.mode) {
+	o := &outboxes{a: a, sources: map[string]config.OutboxSource{}, nc: nc, js: js, sent: map[string]*sentRows{}}
+	for _, s := range a.cfg.Outbox.All(a.mode) {
 		o.sources[s.Name] = s
 	}
-	if len(o.sources) == 0 && a.cfg.Outbox.Postgres == PostgresAuto {
+	if len(o.sources) == 0 && a.cfg.Outbox.Postgres == config.PostgresAuto {
 		o.private = &privatePostgres{a: a, ready: make(chan struct{})}
-		o.sources[sourceDev] = OutboxSource{Name: sourceDev}
+		o.sources[config.SourceDev] = config.OutboxSource{Name: config.SourceDev}
 		a.goes(ctx, "the private Postgres", o.private.run)
 	}
 	var list []provider.Source
@@ -72,15 +73,15 @@ func (a *app) startOutbox(ctx context.Context) error {
 }
 
 // config is what the relay of a source gets; of the private Postgres when that is ready.
-func (o *outboxes) config(s OutboxSource) (outbox.Config, error) {
-	if s.Name == sourceDev && o.private != nil {
+func (o *outboxes) config(s config.OutboxSource) (outbox.Config, error) {
+	if s.Name == config.SourceDev && o.private != nil {
 		dsn, err := o.private.dsn()
 		if err != nil {
 			return outbox.Config{}, err
 		}
 		s.DSN = dsn
 	}
-	return s.config()
+	return s.Relayed()
 }
 
 // follow tells the provider what the entities want, for as long as ctx lasts.

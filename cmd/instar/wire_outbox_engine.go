@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	provider "github.com/bcc94042/instar/providers/relay"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
@@ -29,19 +30,19 @@ type relayEngine struct {
 }
 
 // open makes the engine of a source with its first relay, so that it can be looked at before it runs.
-func (o *outboxes) open(ctx context.Context, s OutboxSource) (provider.Engine, error) {
+func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.Engine, error) {
 	e := &relayEngine{make: func(ctx context.Context) (*relay.Relay, error) {
-		config, err := o.config(s)
+		relayed, err := o.config(s)
 		if err != nil {
 			return nil, err
 		}
-		if err := settingsOf(ctx, &config, s); err != nil {
+		if err := settingsOf(ctx, &relayed, s); err != nil {
 			return nil, err
 		}
 		return &relay.Relay{
-			Config: config, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.replicas(),
+			Config: relayed, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.replicas(),
 			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Gate: o.a.disk.err, Log: o.a.log,
-			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Life: config.Lease / 3, Log: o.a.log},
+			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Life: relayed.Lease / 3, Log: o.a.log},
 		}, nil
 	}}
 	r, err := e.make(ctx)
@@ -179,11 +180,11 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 // Remove drops the replication slot, which would keep the log of the database for ever, and what was said of the lag, which would
 // refuse what is appended for ever. Leases end by themselves. The database knows its mode and its slot, whatever was configured since.
 func (e *relayEngine) Remove(ctx context.Context, force bool) error {
-	config := e.current().Config
-	if err := outbox.DropSlot(ctx, config.DSN, config.Schema, relay.Slot(config), force); err != nil {
+	relayed := e.current().Config
+	if err := outbox.DropSlot(ctx, relayed.DSN, relayed.Schema, relay.Slot(relayed), force); err != nil {
 		return err
 	}
-	return e.store.Unpublish(ctx, config.Name)
+	return e.store.Unpublish(ctx, relayed.Name)
 }
 
 func (e *relayEngine) Close() { e.store.Pool.Close() }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/postgres"
 	provider "github.com/bcc94042/instar/providers/relay"
+	"github.com/bcc94042/instar/server/config"
 )
 
 // privatePostgres is the cluster that dev runs for those who try the outbox.
@@ -92,7 +93,7 @@ func (p *privatePostgres) keep(ctx context.Context) {
 
 // say tells a person something that came later than the banner, or before it.
 func (a *app) say(format string, args ...any) {
-	if a.mode == ModeDev {
+	if a.mode == config.Dev {
 		fmt.Fprintf(a.out, "\n"+format+"\n", args...)
 	}
 }

@@ -4,23 +4,16 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-)
 
-// usualGateway is what runs services in dev where nothing else is said: the gateway process is there on Linux only. A server
-// that is no trial refuses to start without it rather than to do as if.
-func usualGateway() string {
-	if runtime.GOOS == "linux" {
-		return GatewayProcess
-	}
-	return GatewaySimulated
-}
+	"github.com/bcc94042/instar/server/config"
+)
 
 // sampleImage is what the sample service of dev runs; none where only a cluster or other workers know what there is.
 func (a *app) sampleImage() string {
 	switch a.cfg.Gateway {
-	case GatewayProcess:
+	case config.GatewayProcess:
 		return "hello"
-	case GatewaySimulated:
+	case config.GatewaySimulated:
 		return "sim:ok"
 	}
 	return ""
@@ -41,7 +34,7 @@ func (a *app) suggestions() (sample, commands string) {
 
 // simulated warns where the usual gateway is not there.
 func (a *app) simulated() string {
-	if runtime.GOOS == "linux" || a.cfg.Gateway != GatewaySimulated {
+	if runtime.GOOS == "linux" || a.cfg.Gateway != config.GatewaySimulated {
 		return ""
 	}
 	return "  Services       are simulated: the gateway process needs Linux, and this is " + runtime.GOOS + "\n"

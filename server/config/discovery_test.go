@@ -1,25 +1,27 @@
-package main
+package config
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/selfsigned"
 )
 
 func TestDiscoveryConfig(t *testing.T) {
 	t.Parallel()
 	load := func(text string, args ...string) (Config, error) {
-		return Load(ModeServe, flagSet(t, ModeServe, append([]string{"--config", write(t, "instar.yaml", text)}, args...)...), nil)
+		return Load(Serve, flagSet(t, Serve, append([]string{"--config", writeFile(t, "instar.yaml", text)}, args...)...), nil)
 	}
 	c, err := load("discovery:\n  scripts: true\n  probe:\n    anyRequest: true\n    match: true\n    allow: [169.254.10.0/24, \"fd00::7\"]\n", "--dns", "127.0.0.1:8600", "--xds", "[::1]:18000")
 	require.NoError(t, err)
 	require.Equal(t, Discovery{DNS: "127.0.0.1:8600", DNSDomain: "instar", XDS: "[::1]:18000", Scripts: true, Probe: Probe{AnyRequest: true, Match: true, Allow: []string{"169.254.10.0/24", "fd00::7"}}}, c.Discovery)
-	networks, err := prefixes(c.Discovery.Probe.Allow)
+	networks, err := Prefixes(c.Discovery.Probe.Allow)
 	require.NoError(t, err)
 	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("169.254.10.0/24"), netip.MustParsePrefix("fd00::7/128")}, networks)
 
@@ -53,26 +55,20 @@ func TestDiscoveryConfig(t *testing.T) {
 		}
 		require.ErrorContains(t, err, says, text)
 	}
-	cert, key := certificate(t)
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	require.NoError(t, selfsigned.Write(1, cert, key))
 	ca := cert // it is its own
 	c, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {ca: %s, cert: %s}}", ca, cert), "--xds-key", key, "--dns-domain", "service.example.com.", "--dns-ttl", "5s", "--discovery-namespaces", "shop, default")
 	require.NoError(t, err, "clients prove who they are")
 	require.Equal(t, []any{"service.example.com.", 5 * time.Second, TLS{CA: ca, Cert: cert, Key: key}}, []any{c.Discovery.DNSDomain, c.Discovery.DNSTTL, c.Discovery.XDSTLS})
-	secured, err := c.Discovery.XDSTLS.server(nil)
-	require.NoError(t, err)
-	require.Equal(t, tls.RequireAndVerifyClientCert, secured.ClientAuth)
-	require.Nil(t, secured.Certificates, "it is looked at with each connection, so that it can be renewed")
-	require.NotNil(t, secured.GetCertificate)
-	_, err = TLS{CA: key, Cert: cert, Key: key}.server(nil)
-	require.ErrorContains(t, err, "there is no certificate in")
 	_, err = load(fmt.Sprintf("discovery: {xds: \"10.1.2.3:18000\", xdsTLS: {cert: %s, key: %s}}", cert, key))
 	require.ErrorContains(t, err, "set discovery.xdsTLS with ca", "encrypted is not who is there")
-	require.Equal(t, []string{"shop", "default"}, c.Discovery.shown())
+	require.Equal(t, []string{"shop", "default"}, c.Discovery.Shown())
 	_, err = load("discovery: {dns: \"0.0.0.0:53\"}", "--insecure")
 	require.ErrorContains(t, err, "discovery.namespaces", "everybody would see all of them")
 	c, err = load("discovery: {dns: \"0.0.0.0:53\", namespaces: \"*\"}", "--insecure")
 	require.NoError(t, err)
-	require.Nil(t, c.Discovery.shown())
+	require.Nil(t, c.Discovery.Shown())
 	_, err = load("discovery: {dns: \"127.0.0.1:8600\", namespaces: \"a.b\"}")
 	require.ErrorContains(t, err, "discovery.namespaces")
 }
@@ -89,11 +85,11 @@ func TestHostsOfAnOpenServer(t *testing.T) {
 		{"127.0.0.1:8080", "", []string{}}, {"[::1]:8080", "box.lan, 10.0.0.7", []string{"box.lan", "10.0.0.7"}}, {"127.0.0.1:8080", "*", nil},
 		{"0.0.0.0:8080", "", []string{"0.0.0.0", own}}, {":8080", "box.lan", []string{"box.lan", own}}, {"box.lan:8080", "", []string{"box.lan", own}}, {"0.0.0.0:8080", "box.lan,*", nil},
 	} {
-		require.Equal(t, c.want, HTTP{Listen: c.listen, Hosts: c.hosts}.hosts(), "%s %s", c.listen, c.hosts)
+		require.Equal(t, c.want, HTTP{Listen: c.listen, Hosts: c.hosts}.AllowedHosts(), "%s %s", c.listen, c.hosts)
 	}
-	_, err = Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "http://box.lan"), nil)
+	_, err = Load(Dev, flagSet(t, Dev, "--http-hosts", "http://box.lan"), nil)
 	require.ErrorContains(t, err, "http.hosts")
-	cfg, err := Load(ModeDev, flagSet(t, ModeDev, "--http-hosts", "box.lan"), nil)
+	cfg, err := Load(Dev, flagSet(t, Dev, "--http-hosts", "box.lan"), nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"box.lan"}, cfg.HTTP.hosts())
+	require.Equal(t, []string{"box.lan"}, cfg.HTTP.AllowedHosts())
 }

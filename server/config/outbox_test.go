@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"strings"
@@ -11,19 +11,19 @@ import (
 
 func TestOutboxSourcesOfTheFile(t *testing.T) {
 	t.Parallel()
-	secret := write(t, "dsn", "postgres://relay:s3cret@db/orders\n")
-	path := write(t, "instar.yaml", "outbox:\n  dsn: postgres://u:pw@h/main\n  sources:\n    - {name: orders, dsnFile: "+secret+", mode: claim, shards: 2, poll: 5s, types: [order.>], cloudEvents: structured}\n")
-	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path), nil)
+	secret := writeFile(t, "dsn", "postgres://relay:s3cret@db/orders\n")
+	path := writeFile(t, "instar.yaml", "outbox:\n  dsn: postgres://u:pw@h/main\n  sources:\n    - {name: orders, dsnFile: "+secret+", mode: claim, shards: 2, poll: 5s, types: [order.>], cloudEvents: structured}\n")
+	c, err := Load(Serve, flagSet(t, Serve, "--config", path), nil)
 	require.NoError(t, err)
-	all := c.Outbox.all(ModeServe)
+	all := c.Outbox.All(Serve)
 	require.Len(t, all, 2)
-	got, err := all[0].config()
+	got, err := all[0].Relayed()
 	require.NoError(t, err)
 	require.Equal(t, "postgres://relay:s3cret@db/orders", got.DSN)
 	require.EqualValues(t, "claim", got.Mode)
 	require.Equal(t, &outbox.Types{Names: []string{"order.>"}, Unknown: outbox.ParkUnknown}, got.Types)
 	require.True(t, got.Structured)
-	got, err = all[1].config()
+	got, err = all[1].Relayed()
 	require.NoError(t, err)
 	require.Equal(t, "main", got.Name)
 	require.EqualValues(t, "log", got.Mode, "the default")
@@ -55,14 +55,14 @@ func TestWrongOutboxSourcesAreRefused(t *testing.T) {
 		"{name: a, dsn: x, batch: 5000}":                    "not between 1 and 1000",
 		"{name: a, dsn: x, slot: 'instar-outbox' }":         "is not a plain lower-case name",
 	} {
-		_, err := Load(ModeServe, flagSet(t, ModeServe, "--config", write(t, "instar.yaml", "outbox: {sources: ["+text+"]}\n")), nil)
+		_, err := Load(Serve, flagSet(t, Serve, "--config", writeFile(t, "instar.yaml", "outbox: {sources: ["+text+"]}\n")), nil)
 		require.ErrorContains(t, err, want, text)
 	}
-	_, err := Load(ModeServe, flagSet(t, ModeServe, "--postgres", "yes"), nil)
+	_, err := Load(Serve, flagSet(t, Serve, "--postgres", "yes"), nil)
 	require.ErrorContains(t, err, "none of auto, off")
-	_, err = Load(ModeServe, flagSet(t, ModeServe, "--outbox-dsn", "x", "--config", write(t, "i.yaml", "outbox: {sources: [{name: main, dsn: y}]}\n")), nil)
+	_, err = Load(Serve, flagSet(t, Serve, "--outbox-dsn", "x", "--config", writeFile(t, "i.yaml", "outbox: {sources: [{name: main, dsn: y}]}\n")), nil)
 	require.ErrorContains(t, err, "outbox.dsn")
-	require.ErrorContains(t, OutboxSource{Name: "a", DSN: "x", Slot: strings.Repeat("a", 64)}.validate(), "of at most 63 characters")
+	require.ErrorContains(t, OutboxSource{Name: "a", DSN: "x", Slot: strings.Repeat("a", 64)}.Validate(), "of at most 63 characters")
 }
 
 func TestNoFormOfADSNShowsItsPassword(t *testing.T) {
@@ -70,6 +70,6 @@ func TestNoFormOfADSNShowsItsPassword(t *testing.T) {
 	for dsn, want := range map[string]string{
 		"": "", "postgres://u:pw@h:5432/d?sslpassword=pw": "postgres://***@h:5432/d", "host=h password=pw": "***", "postgres://u:p%zz@h": "***", "postgresql://h/d": "postgresql://***@h/d",
 	} {
-		require.Equal(t, want, hideDSN(dsn))
+		require.Equal(t, want, RedactDSN(dsn))
 	}
 }

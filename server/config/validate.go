@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -13,13 +13,11 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
-var (
-	label     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	tokenHash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-)
+var tokenHash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // Validate tells everything that is wrong, not only the first thing. Nothing is listened on or written by it.
 func (c Config) Validate() error {
@@ -42,7 +40,7 @@ func (c Config) Validate() error {
 	check(c.Observe.ReadyStale >= 0, "observe.readyStale: %s is negative", c.Observe.ReadyStale)
 	check(c.Index.EndedFor >= 0, "index.endedFor: %s is negative", c.Index.EndedFor)
 	check(c.Effects.Concurrency >= 1 && c.Effects.Concurrency <= 1024, "effects.concurrency: %d is not between 1 and 1024", c.Effects.Concurrency)
-	check(c.Node == "" || label.MatchString(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
+	check(c.Node == "" || machines.IsLabel(c.Node), "node: %q is no name of lower-case letters, digits and inner hyphens", c.Node)
 	errs = append(errs, c.Store.validate(c.NATS), c.HTTP.validate(), c.NATS.validate(), c.Cluster.validate(c.NATS), c.Auth.validate(), c.Gateways.Process.validate(), c.Gateways.Knative.validate(), c.Outbox.validate(), c.Discovery.validate(), c.Limits.validate(), c.HTTP.validateTimeouts())
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) == 0 {
 		return errors.Join(c.exposed(), c.Discovery.exposed()) // only the addresses are known to be well formed now
@@ -63,7 +61,7 @@ func (s Store) validate(n NATS) error {
 			errs = append(errs, fmt.Errorf("%s: %q is not a size such as 10GiB", key, text))
 		}
 	}
-	most, events, dead := s.sizes()
+	most, events, dead := s.Sizes()
 	tell, letters := streams.Plan{Store: most, Events: events, DeadLetters: dead}.Bounds() // what is not set has its share
 	switch {
 	case len(errs) > 0:
@@ -72,7 +70,7 @@ func (s Store) validate(n NATS) error {
 	case most > 0 && most < leastStore:
 		errs = append(errs, fmt.Errorf("store.max: %s is less than 16MiB", s.Max))
 	case most > 0 && tell+letters > most/10*9:
-		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than nine tenths of store.max, %s: entities need room, too", bytesOf(tell), bytesOf(letters), s.Max))
+		errs = append(errs, fmt.Errorf("store.events and store.deadLetters: %s and %s are more than nine tenths of store.max, %s: entities need room, too", humanize.IBytes(uint64(tell)), humanize.IBytes(uint64(letters)), s.Max))
 	case events > 0 && events < leastTelling || dead > 0 && dead < leastTelling:
 		errs = append(errs, errors.New("store.events and store.deadLetters: less than 2MiB has no room for a large message"))
 	}
@@ -81,14 +79,9 @@ func (s Store) validate(n NATS) error {
 
 func (h HTTP) validate() error {
 	var errs []error
-	for _, name := range h.hosts() {
+	for _, name := range h.AllowedHosts() {
 		if strings.ContainsAny(name, "/: ") {
 			errs = append(errs, fmt.Errorf("http.hosts: %q is not a name or an address without its port", name))
-		}
-	}
-	for _, name := range h.requireIfMatch() {
-		if _, err := machineOf(name); err != nil {
-			errs = append(errs, fmt.Errorf("http.requireIfMatch: %w", err))
 		}
 	}
 	return errors.Join(append(errs, listener("http.listen", h.Listen), pair("http.tls", h.TLS))...)
@@ -99,13 +92,13 @@ func (n NATS) validate() error {
 	if n.Replicas != 1 && n.Replicas != 3 {
 		errs = append(errs, fmt.Errorf("nats.replicas: %d is neither 1 nor 3", n.Replicas))
 	}
-	if !label.MatchString(n.Prefix) {
+	if !machines.IsLabel(n.Prefix) {
 		errs = append(errs, fmt.Errorf("nats.prefix: %q is not one lower-case token", n.Prefix))
 	}
 	if n.Context != "" && (n.URL != "" || n.Creds != "" || n.TLS != TLS{}) {
 		errs = append(errs, errors.New("nats.context has all that it takes to connect: leave out nats.url, nats.creds and nats.tls"))
 	}
-	if n.Write != "" && (!contextName.MatchString(n.Write) || n.Attached() || n.Listen == "" || n.TLS != TLS{}) {
+	if n.Write != "" && (!natsContextName.MatchString(n.Write) || n.Attached() || n.Listen == "" || n.TLS != TLS{}) {
 		errs = append(errs, errors.New("nats.writeContext: needs a name of letters, digits, dots, dashes and underscores, and an embedded server that listens without TLS: of others `nats context add` knows more"))
 	}
 	if n.Attached() {
@@ -151,7 +144,7 @@ func (a Auth) validate() error {
 		if !slices.Contains([]string{RoleRead, RoleOperate, RoleAdmin}, t.Role) {
 			errs = append(errs, fmt.Errorf("%s.role: %q is none of read, operate, admin", at, t.Role))
 		}
-		if t.Namespace != allNamespaces && !label.MatchString(t.Namespace) {
+		if t.Namespace != AllNamespaces && !machines.IsLabel(t.Namespace) {
 			errs = append(errs, fmt.Errorf("%s.namespace: %q is neither a DNS label nor *", at, t.Namespace))
 		}
 		if err := streams.CheckRate(t.Rate, t.Burst); err != nil {
@@ -186,7 +179,7 @@ func (c Config) exposed() error {
 	}
 	var errs []error
 	refuse := func(key, addr string, protected bool, with string) {
-		if !loopback(addr) && !protected {
+		if !Loopback(addr) && !protected {
 			errs = append(errs, fmt.Errorf("%s: %s can be reached from other machines: set %s, or --insecure if that is meant", key, addr, with))
 		}
 	}
@@ -236,8 +229,8 @@ func listener(key, addr string) error {
 	return nil
 }
 
-// loopback reports whether only this machine can reach the address. Names other than localhost may be anything.
-func loopback(addr string) bool {
+// Loopback reports whether only this machine can reach the address. Names other than localhost may be anything.
+func Loopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr) // checked before
 	if host == "localhost" {
 		return true

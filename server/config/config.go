@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -15,11 +17,12 @@ import (
 	"github.com/knadh/koanf/providers/structs"
 	"github.com/knadh/koanf/v2"
 
+	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/streams"
 )
 
-// Config is everything that a server can be told. [Load] fills and checks it; fields that stay empty mean what the
-// rows of options say.
+// Config is everything that a server can be told. [Load] fills and checks it, [Defaults] fills it alone. What each field means,
+// and what it means when it is empty, is in the row of its option (options.go) and in docs/operations.md.
 type Config struct {
 	Data         string    `koanf:"data"`
 	Durability   string    `koanf:"durability"`
@@ -52,8 +55,8 @@ type Store struct {
 	DeadLetters string `koanf:"deadLetters"`
 }
 
-// sizes are the bytes of all three, of well formed ones.
-func (s Store) sizes() (most, events, dead int64) {
+// Sizes are the bytes of all three; 0 is what was not said.
+func (s Store) Sizes() (most, events, dead int64) {
 	return size(s.Max), size(s.Events), size(s.DeadLetters)
 }
 
@@ -80,8 +83,8 @@ type HTTP struct {
 	IdleTimeout   time.Duration `koanf:"idleTimeout"`   // between two requests of a connection
 }
 
-// requireIfMatch are the names of those machines.
-func (h HTTP) requireIfMatch() []string { return parts(h.RequireIfMatch) }
+// RequiringIfMatch are the names, or plurals, of the machines in RequireIfMatch.
+func (h HTTP) RequiringIfMatch() []string { return parts(h.RequireIfMatch) }
 
 // parts splits a list with commas.
 func parts(text string) []string {
@@ -94,10 +97,10 @@ func parts(text string) []string {
 	return list
 }
 
-// hosts are the names, besides those of loopback, that a server takes which asks for no tokens; nil is any. One that can
+// AllowedHosts are the names, besides those of loopback, that a server takes which asks for no tokens; nil is any. One that can
 // be reached from elsewhere is known there by the name of its machine, and by that which it listens on; others, such as that
 // of a service in a compose file, must be said.
-func (h HTTP) hosts() []string {
+func (h HTTP) AllowedHosts() []string {
 	list := parts(h.Hosts)
 	if slices.Contains(list, "*") {
 		return nil
@@ -105,7 +108,7 @@ func (h HTTP) hosts() []string {
 	if list == nil {
 		list = []string{}
 	}
-	if loopback(h.Listen) {
+	if Loopback(h.Listen) {
 		return list
 	}
 	if host, _, _ := net.SplitHostPort(h.Listen); host != "" {
@@ -131,13 +134,26 @@ type NATS struct {
 	Users    []streams.User `koanf:"users"`
 }
 
+var natsContextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
 // Attached reports whether the program uses a NATS server that is not its own.
 func (n NATS) Attached() bool { return n.URL != "" || n.Context != "" }
 
-// openNATS reports whether everybody who reaches the embedded listener may do everything: in dev, where nothing else is protected
+// AdmitsAllNATS reports whether everybody who reaches the embedded listener may do everything: in dev, where nothing else is protected
 // either, and where that is said. Else only users may connect, and the program itself.
-func (c Config) openNATS(mode string) bool {
-	return len(c.NATS.Users) == 0 && (c.Insecure || mode == ModeDev && len(c.Auth.Tokens) == 0)
+func (c Config) AdmitsAllNATS(mode string) bool {
+	return len(c.NATS.Users) == 0 && (c.Insecure || mode == Dev && len(c.Auth.Tokens) == 0)
+}
+
+// APIUsers are the users of the embedded listener that have a rate of their own.
+func (n NATS) APIUsers() []api.User {
+	var users []api.User
+	for _, u := range n.Users {
+		if u.Rate > 0 {
+			users = append(users, api.User{Account: u.Account(), Name: u.Name, Rate: u.Rate, Burst: u.Burst})
+		}
+	}
+	return users
 }
 
 // KeyPair names the files of a certificate.
@@ -166,6 +182,15 @@ type Token struct {
 	Namespace string `koanf:"namespace"` // the only one that it is good for; * for all, which [Load] also makes of none
 	Rate      int    `koanf:"rate"`      // requests a second, instead of [Limits].Rate; 0 is that one
 	Burst     int    `koanf:"burst"`     // of these, at once after a silence; 0 is as many as in a second
+}
+
+// APITokens are the tokens as the API takes them.
+func (a Auth) APITokens() []api.Token {
+	tokens := make([]api.Token, len(a.Tokens))
+	for i, t := range a.Tokens {
+		tokens[i] = api.Token{Name: t.Name, Hash: t.Hash, Role: api.Role(t.Role), Namespace: t.Namespace, Rate: t.Rate, Burst: t.Burst}
+	}
+	return tokens
 }
 
 // The roles of a [Token]; each may do what the one before may.
@@ -226,8 +251,8 @@ type Log struct {
 
 // The two ways to run a server.
 const (
-	ModeDev   = "dev"
-	ModeServe = "serve"
+	Dev   = "dev"
+	Serve = "serve"
 )
 
 // Defaults are what holds when nothing else is said.
@@ -250,8 +275,8 @@ func Defaults(mode string) Config {
 		Limits:    defaultLimits(),
 		Log:       Log{Level: "info", Format: "text"},
 	}
-	if mode == ModeDev {
-		c.Gateway = usualGateway()
+	if mode == Dev {
+		c.Gateway = DefaultGateway()
 		c.Durability = string(streams.Interval)
 		c.Outbox.Postgres = PostgresAuto
 	}
@@ -303,4 +328,13 @@ func (c Config) String() string {
 		return fmt.Sprintf("cannot print the configuration: %v", err)
 	}
 	return string(text)
+}
+
+// DefaultGateway is what runs services in dev where nothing else is said: the gateway process is there on Linux only. A server
+// that is no trial refuses to start without it rather than to do as if.
+func DefaultGateway() string {
+	if runtime.GOOS == "linux" {
+		return GatewayProcess
+	}
+	return GatewaySimulated
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -34,8 +35,8 @@ func (c Cluster) routes() []string {
 	return list
 }
 
-// options is nil for a single server.
-func (c Cluster) options() *streams.ClusterOptions {
+// Server is what the embedded NATS server is told; nil for a single server.
+func (c Cluster) Server() *streams.ClusterOptions {
 	if !c.On() {
 		return nil
 	}
@@ -57,7 +58,7 @@ func (c Cluster) validate(n NATS) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(label.MatchString(c.Name), "cluster.name: %q is not one lower-case token", c.Name)
+	check(machines.IsLabel(c.Name), "cluster.name: %q is not one lower-case token", c.Name)
 	check(!n.Attached(), "cluster.name is for the embedded server; the servers at nats.url have a cluster of their own")
 	check(n.Attached() || n.Listen != "", "nats.listen: a member of a cluster needs an address for clients, a loopback one at least")
 	check(c.Replicas == 1 || c.Replicas == 3 || c.Replicas == 5, "cluster.replicas: %d is none of 1, 3, 5", c.Replicas)

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"strings"
@@ -13,21 +13,20 @@ import (
 
 func TestLimitsConfig(t *testing.T) {
 	t.Parallel()
-	load := func(args ...string) (Config, error) { return Load(ModeServe, flagSet(t, ModeServe, args...), nil) }
+	load := func(args ...string) (Config, error) { return Load(Serve, flagSet(t, Serve, args...), nil) }
 	c, err := load()
 	require.NoError(t, err)
-	require.Equal(t, api.DefaultLimits, c.Limits.of(1<<20))
-	require.Equal(t, api.DefaultTimeouts, c.HTTP.timeouts())
-	require.Equal(t, 768, c.Limits.of(1024).Connections.All, "the files that may be open are fewer")
+	require.Equal(t, api.DefaultLimits, c.Limits.API(1<<20))
+	require.Equal(t, api.DefaultTimeouts, c.HTTP.APITimeouts())
+	require.Equal(t, 768, c.Limits.API(1024).Connections.All, "the files that may be open are fewer")
 	c, err = load("--max-connections", "0", "--max-watches", "7", "--max-watches-per-client", "3", "--rate", "50", "--burst", "100", "--http-write-timeout", "1m")
 	require.NoError(t, err)
-	l := c.Limits.of(0)
-	require.Equal(t, []any{0, limits.Bound{All: 7, Each: 3}, 50, 100, time.Minute}, []any{l.Connections.All, l.Watches, l.Rate, l.Burst, c.HTTP.timeouts().Write})
+	l := c.Limits.API(0)
+	require.Equal(t, []any{0, limits.Bound{All: 7, Each: 3}, 50, 100, time.Minute}, []any{l.Connections.All, l.Watches, l.Rate, l.Burst, c.HTTP.APITimeouts().Write})
 	c, err = load("--commands-at-once", "0", "--max-commands-per-client", "9", "--max-entities-per-namespace", "1000")
 	require.NoError(t, err)
-	l = c.Limits.of(0)
+	l = c.Limits.API(0)
 	require.Equal(t, []int{4096, 9, 0, 1000}, []int{l.Commands.All, l.Commands.Each, l.CommandsAtOnce, l.Entities})
-	require.Equal(t, []int{0, 5, 5, 3}, []int{least(0, 0), least(0, 5), least(5, 0), least(5, 3)})
 	for flag, key := range map[string]string{"--max-waits=-1": "limits.waits", "--burst=5": "limits.rate", "--http-body-timeout=1ms": "http.bodyTimeout"} {
 		_, err = load(flag)
 		require.ErrorContains(t, err, key)
@@ -38,8 +37,8 @@ func TestLimitsConfig(t *testing.T) {
 func TestRatesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	load := func(users, tokens string) (Config, error) {
-		file := write(t, "instar.yaml", "nats: {users: ["+users+"]}\nauth: {tokens: ["+tokens+"]}\n")
-		return Load(ModeServe, flagSet(t, ModeServe, "--config", file), nil)
+		file := writeFile(t, "instar.yaml", "nats: {users: ["+users+"]}\nauth: {tokens: ["+tokens+"]}\n")
+		return Load(Serve, flagSet(t, Serve, "--config", file), nil)
 	}
 	token := func(more string) string {
 		return "{name: ci, hash: 'sha256:" + strings.Repeat("0", 64) + "', role: read" + more + "}"
@@ -49,9 +48,8 @@ func TestRatesOfTheirOwn(t *testing.T) {
 	}
 	c, err := load(user("read", ", rate: 5, burst: 9")+", "+user("operate", ", rate: 7")+", "+user("work", ""), token(", rate: 3"))
 	require.NoError(t, err)
-	a := &app{cfg: c}
-	require.Equal(t, []api.User{{Account: "READERS", Name: "u-read", Rate: 5, Burst: 9}, {Account: "USER_u-operate", Name: "u-operate", Rate: 7}}, a.users())
-	require.Equal(t, 3, a.tokens()[0].Rate)
+	require.Equal(t, []api.User{{Account: "READERS", Name: "u-read", Rate: 5, Burst: 9}, {Account: "USER_u-operate", Name: "u-operate", Rate: 7}}, c.NATS.APIUsers())
+	require.Equal(t, 3, c.Auth.APITokens()[0].Rate)
 	for want, cfg := range map[string][2]string{
 		"auth.tokens[0].rate: rate and burst must not be negative": {"", token(", rate: -1")},
 		"burst is for rate, which is not set":                      {user("work", ", burst: 4"), ""},

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -55,11 +56,11 @@ type OutboxSource struct {
 // The names of sources that no file names.
 const (
 	sourceMain = "main" // of --outbox-dsn
-	sourceDev  = "dev"  // of the private cluster, and of --outbox-dsn in dev
+	SourceDev  = "dev"  // of the private cluster, and of --outbox-dsn in dev
 )
 
-// all are the sources of the file, and that of --outbox-dsn under its name.
-func (o Outbox) all(mode string) []OutboxSource {
+// All are the sources of the file, and that of --outbox-dsn under its name.
+func (o Outbox) All(mode string) []OutboxSource {
 	list := slices.Clone(o.Sources)
 	if o.DSN != "" {
 		list = append(list, OutboxSource{Name: mainSource(mode), DSN: o.DSN})
@@ -68,14 +69,14 @@ func (o Outbox) all(mode string) []OutboxSource {
 }
 
 func mainSource(mode string) string {
-	if mode == ModeDev {
-		return sourceDev
+	if mode == Dev {
+		return SourceDev
 	}
 	return sourceMain
 }
 
-// config is what the relay of a source gets.
-func (s OutboxSource) config() (outbox.Config, error) {
+// Relayed is what the relay of the source gets. The file of the DSN is read now.
+func (s OutboxSource) Relayed() (outbox.Config, error) {
 	dsn := s.DSN
 	if s.DSNFile != "" {
 		raw, err := os.ReadFile(s.DSNFile)
@@ -122,20 +123,20 @@ func (o Outbox) validate() error {
 			errs = append(errs, fmt.Errorf("%s.name: %q is there twice", at, s.Name))
 		}
 		seen[s.Name] = true
-		if err := s.validate(); err != nil {
+		if err := s.Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("%s.%w", at, err))
 		}
 	}
-	if o.DSN != "" && (seen[sourceMain] || seen[sourceDev]) {
-		errs = append(errs, fmt.Errorf("outbox.dsn: is the source %s (%s in dev), which outbox.sources has, too", sourceMain, sourceDev))
+	if o.DSN != "" && (seen[sourceMain] || seen[SourceDev]) {
+		errs = append(errs, fmt.Errorf("outbox.dsn: is the source %s (%s in dev), which outbox.sources has, too", sourceMain, SourceDev))
 	}
 	return errors.Join(errs...)
 }
 
-// validate tells the first thing that is wrong, after the name of its key.
-func (s OutboxSource) validate() error {
+// Validate tells the first thing that is wrong, after the name of its key.
+func (s OutboxSource) Validate() error {
 	switch {
-	case !label.MatchString(s.Name):
+	case !machines.IsLabel(s.Name):
 		return fmt.Errorf("name: %q is not a DNS label", s.Name)
 	case (s.DSN == "") == (s.DSNFile == ""):
 		return errors.New("dsn: needs either dsn or dsnFile")
@@ -155,7 +156,7 @@ func (s OutboxSource) validate() error {
 		return fmt.Errorf("types: %q: an event type is dotted, such as order.paid, or all below one: order.>", s.Types)
 	case s.Stream != "" && !streamName.MatchString(s.Stream):
 		return fmt.Errorf("stream: %q is not a name of a stream", s.Stream)
-	case s.Prefix != "" && !label.MatchString(s.Prefix):
+	case s.Prefix != "" && !machines.IsLabel(s.Prefix):
 		return fmt.Errorf("prefix: %q is not one lower-case token", s.Prefix)
 	case s.Shards < 0 || s.Shards > 64:
 		return fmt.Errorf("shards: %d is not between 1 and 64", s.Shards)
@@ -181,16 +182,16 @@ func (s OutboxSource) validate() error {
 
 // redacted has *** in place of what may hold a password.
 func (o Outbox) redacted() Outbox {
-	o.DSN = hideDSN(o.DSN)
+	o.DSN = RedactDSN(o.DSN)
 	o.Sources = slices.Clone(o.Sources)
 	for i := range o.Sources {
-		o.Sources[i].DSN = hideDSN(o.Sources[i].DSN)
+		o.Sources[i].DSN = RedactDSN(o.Sources[i].DSN)
 	}
 	return o
 }
 
-// hideDSN keeps host and database of a URL; any other form is hidden whole.
-func hideDSN(dsn string) string {
+// RedactDSN keeps host and database of a URL; any other form is hidden whole.
+func RedactDSN(dsn string) string {
 	if dsn == "" {
 		return ""
 	}

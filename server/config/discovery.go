@@ -1,18 +1,14 @@
-package main
+package config
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"time"
 
-	"github.com/bcc94042/instar/internal/renew"
+	"github.com/bcc94042/instar/machines"
 )
 
 var dnsDomain = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.?$`)
@@ -42,10 +38,10 @@ type Probe struct {
 	Match bool `koanf:"match"`
 }
 
-// shown are those namespaces; nil are all.
-func (d Discovery) shown() []string {
+// Shown are those namespaces; nil are all.
+func (d Discovery) Shown() []string {
 	list := parts(d.Namespaces)
-	if slices.Contains(list, allNamespaces) {
+	if slices.Contains(list, AllNamespaces) {
 		return nil
 	}
 	return list
@@ -56,7 +52,7 @@ func (d Discovery) shown() []string {
 func (d Discovery) exposed() error {
 	var errs []error
 	for _, door := range []struct{ key, addr string }{{"discovery.dns", d.DNS}, {"discovery.xds", d.XDS}} {
-		if door.addr != "" && !loopback(door.addr) && d.Namespaces == "" {
+		if door.addr != "" && !Loopback(door.addr) && d.Namespaces == "" {
 			errs = append(errs, fmt.Errorf("%s: %s can be reached from other machines: list the namespaces that they may see in discovery.namespaces; * is all", door.key, door.addr))
 		}
 	}
@@ -65,8 +61,8 @@ func (d Discovery) exposed() error {
 
 func (d Discovery) validate() error {
 	var errs []error
-	for _, namespace := range d.shown() {
-		if !label.MatchString(namespace) {
+	for _, namespace := range d.Shown() {
+		if !machines.IsLabel(namespace) {
 			errs = append(errs, fmt.Errorf("discovery.namespaces: %q is neither a DNS label nor *", namespace))
 		}
 	}
@@ -95,40 +91,15 @@ func (d Discovery) validate() error {
 	}
 	errs = append(errs, pair("discovery.xdsTLS", KeyPair{Cert: d.XDSTLS.Cert, Key: d.XDSTLS.Key}), readable("discovery.xdsTLS.ca", d.XDSTLS.CA))
 	for key, list := range map[string][]string{"discovery.probe.allow": d.Probe.Allow, "discovery.probe.deny": d.Probe.Deny} {
-		if _, err := prefixes(list); err != nil {
+		if _, err := Prefixes(list); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// server is what a listener speaks; nil without a certificate, which is renewed with its files. With an authority it takes clients of its only.
-func (t TLS) server(log *slog.Logger) (*tls.Config, error) {
-	if t.Cert == "" {
-		return nil, nil
-	}
-	own, err := renew.Load(t.Cert, t.Key, log)
-	if err != nil {
-		return nil, err
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	own.Serve(c)
-	if t.CA == "" {
-		return c, nil
-	}
-	text, err := os.ReadFile(t.CA)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the authority: %w", err)
-	}
-	if c.ClientCAs = x509.NewCertPool(); !c.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("there is no certificate in %s", t.CA)
-	}
-	c.ClientAuth = tls.RequireAndVerifyClientCert
-	return c, nil
-}
-
-// prefixes reads networks; an address is a network of one.
-func prefixes(list []string) ([]netip.Prefix, error) {
+// Prefixes reads networks; an address is a network of one.
+func Prefixes(list []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range list {
 		p, err := netip.ParsePrefix(text)

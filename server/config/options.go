@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -105,8 +105,8 @@ func (o option) env() string {
 // path is the option's key as koanf has it here.
 func (o option) path() string { return strings.ReplaceAll(o.key, ".", delim) }
 
-// serverFlags declares a flag per option, with the mode's default, and --config.
-func serverFlags(fs *pflag.FlagSet, mode string) {
+// Flags declares a flag per option, with the mode's default, and --config.
+func Flags(fs *pflag.FlagSet, mode string) {
 	fs.String("config", "", "configuration file (YAML); INSTAR_CONFIG")
 	k := koanf.New(delim)
 	if err := k.Load(structs.Provider(Defaults(mode), "koanf"), nil); err != nil {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -25,9 +25,11 @@ import (
 // delim separates the parts of a key within koanf. It is no dot, because the name of a template may hold one.
 const delim = "::"
 
-const allNamespaces = "*"
+// AllNamespaces is the namespace of a [Token] that is good for every one.
+const AllNamespaces = "*"
 
-// Load reads the configuration of a mode: flags over environment over file over defaults. flags may be nil.
+// Load reads the configuration of a mode: flags over environment over file over defaults. flags are those of [Flags], or nil;
+// environ is as [os.Environ] has it. What comes back has passed [Config.Validate].
 func Load(mode string, flags *pflag.FlagSet, environ []string) (Config, error) {
 	k := koanf.New(delim)
 	if err := k.Load(structs.Provider(Defaults(mode), "koanf"), nil); err != nil {
@@ -54,7 +56,7 @@ func Load(mode string, flags *pflag.FlagSet, environ []string) (Config, error) {
 		return Config{}, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	for i := range c.Auth.Tokens {
-		c.Auth.Tokens[i].Namespace = cmp.Or(c.Auth.Tokens[i].Namespace, allNamespaces)
+		c.Auth.Tokens[i].Namespace = cmp.Or(c.Auth.Tokens[i].Namespace, AllNamespaces)
 	}
 	return c, c.Validate()
 }
@@ -82,6 +84,12 @@ func fromEnv(name, value string) (string, any) {
 		}
 	}
 	return "", nil
+}
+
+// ReadsEnv reports whether an option is read from the environment variable of that name.
+func ReadsEnv(name string) bool {
+	key, _ := fromEnv(name, "")
+	return key != ""
 }
 
 func fromFlag(fs *pflag.FlagSet, f *pflag.Flag) (string, any) {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -17,12 +17,12 @@ import (
 func flagSet(t *testing.T, mode string, args ...string) *pflag.FlagSet {
 	t.Helper()
 	fs := pflag.NewFlagSet(mode, pflag.ContinueOnError)
-	serverFlags(fs, mode)
+	Flags(fs, mode)
 	require.NoError(t, fs.Parse(args))
 	return fs
 }
 
-func write(t *testing.T, name, text string) string {
+func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -31,26 +31,26 @@ func write(t *testing.T, name, text string) string {
 
 func TestLoadPrecedence(t *testing.T) {
 	t.Parallel()
-	path := write(t, "instar.yaml", "data: /file\nhttp: {listen: '127.0.0.1:1'}\nobserve: {every: 5s}\nnats: {listen: ''}\n")
+	path := writeFile(t, "instar.yaml", "data: /file\nhttp: {listen: '127.0.0.1:1'}\nobserve: {every: 5s}\nnats: {listen: ''}\n")
 	env := []string{"INSTAR_HTTP=127.0.0.1:2", "INSTAR_OBSERVE_EVERY=6s", "INSTAR_PORT=tcp://10.0.0.1:80", "INSTAR_INSECURE=true", "INSTAR_NATS_REPLICAS=1"}
-	want := Defaults(ModeServe)
+	want := Defaults(Serve)
 	want.Data, want.HTTP.Listen, want.Observe.Every, want.NATS.Listen, want.Insecure = "/file", "127.0.0.1:2", 7*time.Second, "", true
 
 	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []streams.User{}, []Token{}, map[string]Template{}
 	want.Outbox.Sources = []OutboxSource{}
 
-	got, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path, "--observe-every", "7s"), env)
+	got, err := Load(Serve, flagSet(t, Serve, "--config", path, "--observe-every", "7s"), env)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	got, err = Load(ModeServe, flagSet(t, ModeServe, "--observe-every", "7s"), append(env, "INSTAR_CONFIG="+path))
+	got, err = Load(Serve, flagSet(t, Serve, "--observe-every", "7s"), append(env, "INSTAR_CONFIG="+path))
 	require.NoError(t, err)
 	require.Equal(t, want, got, "the file's name may come from the environment")
 }
 
 func TestDurabilityDependsOnTheMode(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string]string{ModeDev: "interval", ModeServe: "fsync"} {
+	for mode, want := range map[string]string{Dev: "interval", Serve: "fsync"} {
 		c, err := Load(mode, flagSet(t, mode), nil)
 		require.NoError(t, err)
 		require.Equal(t, want, c.Durability, mode)
@@ -60,7 +60,7 @@ func TestDurabilityDependsOnTheMode(t *testing.T) {
 func TestLoadLists(t *testing.T) {
 	t.Parallel()
 	hash := "sha256:" + strings.Repeat("ab", 32)
-	path := write(t, "instar.yaml", `
+	path := writeFile(t, "instar.yaml", `
 auth:
   tokens:
     - {name: ci, hash: `+hash+`, role: operate, namespace: default}
@@ -72,7 +72,7 @@ gateways:
     templates:
       web.v1: {command: [python3, app.py], env: {A.B: "1"}, dir: /srv, socket: port}
 `)
-	c, err := Load(ModeServe, flagSet(t, ModeServe, "--config", path), nil)
+	c, err := Load(Serve, flagSet(t, Serve, "--config", path), nil)
 	require.NoError(t, err)
 	require.Equal(t, []Token{{Name: "ci", Hash: hash, Role: "operate", Namespace: "default"}}, c.Auth.Tokens)
 	require.Equal(t, []streams.User{{Name: "reader", Password: "s3cret", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}}}, c.NATS.Users)
@@ -81,7 +81,7 @@ gateways:
 
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
-	cert, key := write(t, "tls.crt", "x"), write(t, "tls.key", "x")
+	cert, key := writeFile(t, "tls.crt", "x"), writeFile(t, "tls.key", "x")
 	for name, tc := range map[string]struct {
 		file string
 		args []string
@@ -139,9 +139,9 @@ func TestLoadRefuses(t *testing.T) {
 			t.Parallel()
 			args := tc.args
 			if tc.file != "" {
-				args = append(args, "--config", write(t, "instar.yaml", tc.file))
+				args = append(args, "--config", writeFile(t, "instar.yaml", tc.file))
 			}
-			_, err := Load(ModeServe, flagSet(t, ModeServe, args...), tc.env)
+			_, err := Load(Serve, flagSet(t, Serve, args...), tc.env)
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
@@ -149,19 +149,19 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestListeningBeyondLoopback(t *testing.T) {
 	t.Parallel()
-	cert, key := write(t, "tls.crt", "x"), write(t, "tls.key", "x")
+	cert, key := writeFile(t, "tls.crt", "x"), writeFile(t, "tls.key", "x")
 	tokens := "auth: {tokens: [{name: a, hash: sha256:" + strings.Repeat("0", 64) + ", role: admin}]}"
-	_, err := Load(ModeServe, flagSet(t, ModeServe, "--http", ":443", "--http-cert", cert, "--http-key", key, "--config", write(t, "c.yaml", tokens)), nil)
+	_, err := Load(Serve, flagSet(t, Serve, "--http", ":443", "--http-cert", cert, "--http-key", key, "--config", writeFile(t, "c.yaml", tokens)), nil)
 	require.NoError(t, err, "with tokens and TLS")
-	_, err = Load(ModeServe, flagSet(t, ModeServe, "--http", ":80", "--insecure"), nil)
+	_, err = Load(Serve, flagSet(t, Serve, "--http", ":80", "--insecure"), nil)
 	require.NoError(t, err, "when told so")
-	_, err = Load(ModeServe, flagSet(t, ModeServe, "--http", "[::1]:0", "--nats", "localhost:0"), nil)
+	_, err = Load(Serve, flagSet(t, Serve, "--http", "[::1]:0", "--nats", "localhost:0"), nil)
 	require.NoError(t, err, "loopback has several names")
 }
 
 func TestRedacted(t *testing.T) {
 	t.Parallel()
-	c := Defaults(ModeServe)
+	c := Defaults(Serve)
 	c.NATS.URL = "nats://me:canary@nats:4222"
 	c.NATS.Users = []streams.User{{Name: "reader", Password: "canary"}}
 	c.Auth.Tokens = []Token{{Name: "ci", Hash: "canary"}}

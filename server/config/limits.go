@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -53,8 +53,8 @@ func (l Limits) validate() error {
 	return errors.Join(errs...)
 }
 
-// of are the limits of a process that may have so many open files. A quarter of these is for everything else.
-func (l Limits) of(files uint64) api.Limits {
+// API are the limits of a process that may have so many open files. A quarter of these is for everything else.
+func (l Limits) API(files uint64) api.Limits {
 	conns := limits.Bound{All: l.Connections, Each: l.ConnectionsPerClient}
 	if most := int(min(files, 1<<30) / 4 * 3); most > 0 && (conns.All == 0 || conns.All > most) { //nolint:gosec // it is bounded
 		conns.All = most
@@ -66,35 +66,14 @@ func (l Limits) of(files uint64) api.Limits {
 	}
 }
 
-// tellLimits says what the limits come to: also where the files that may be open leave fewer connections, and with them fewer
-// watches, than are configured.
-func (a *app) tellLimits(l api.Limits) {
-	watches := "without bound"
-	if n := least(l.Watches.All, l.Connections.All); n > 0 {
-		watches = fmt.Sprintf("up to %d, of up to %d KiB each: up to %d MiB", n, api.WatchMemory>>10, n*(api.WatchMemory>>10)>>10)
-	}
-	connections := fmt.Sprint(l.Connections.All)
-	if configured := a.cfg.Limits.Connections; l.Connections.All > 0 && (configured == 0 || l.Connections.All < configured) {
-		connections += ", as many as the limit of open files leaves"
-	}
-	a.log.Info("limits", "connections", connections, "watches", watches, "waits", l.Waits.All, "commands", l.Commands.All, "questions over NATS", l.Questions.All, "requests per second of a client", l.Rate)
-}
-
-// least is the smaller of two bounds, of which 0 is none.
-func least(a, b int) int {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
 func defaultTimeouts(h HTTP) HTTP {
 	d := api.DefaultTimeouts
 	h.HeaderTimeout, h.BodyTimeout, h.WriteTimeout, h.IdleTimeout = d.Header, d.Body, d.Write, d.Idle
 	return h
 }
 
-func (h HTTP) timeouts() api.Timeouts {
+// APITimeouts are the timeouts of the listener.
+func (h HTTP) APITimeouts() api.Timeouts {
 	return api.Timeouts{Header: h.HeaderTimeout, Body: h.BodyTimeout, Write: h.WriteTimeout, Idle: h.IdleTimeout}
 }
 
