@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -104,7 +105,7 @@ func (n *Node) hold(ctx context.Context, p int, h *holding, work Work) {
 		go func() {
 			select {
 			case <-h.leave:
-				if !wait(ctx, leaveWithin) {
+				if !wait.For(ctx, leaveWithin) {
 					return
 				}
 				n.Log.Warn("a partition does not come to an end; it is cut off", "partition", p)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/boottime"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -113,7 +115,7 @@ func TestAMarkIsHeldAgainstTheClockThatHasSetIt(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-time.Hour, 0, time.Hour} {
 		opened := time.Now().Add(off)
-		p := &partition{found: streamState{opened: opened, since: sinceBoot() - time.Minute, lastSeq: 10}, top: 12}
+		p := &partition{found: streamState{opened: opened, since: boottime.Now() - time.Minute, lastSeq: 10}, top: 12}
 		for _, c := range []struct {
 			mark uint64
 			at   time.Duration // after the look at the stream
@@ -140,7 +142,7 @@ func TestDeadlinesAreKeptByAClockThatJumps(t *testing.T) {
 	defer stop()
 	w.running.Go(func() {
 		r := rand.New(rand.NewPCG(1, 2))
-		for wait(jumping, 20*time.Millisecond) {
+		for wait.For(jumping, 20*time.Millisecond) {
 			off.Store(r.Int64N(int64(4*time.Second)) - int64(2*time.Second))
 		}
 		off.Store(0)

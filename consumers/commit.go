@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/failpoint"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -75,12 +77,12 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 	if !p.e.may() {
 		return errLapsed
 	}
-	failpoint("before-kv")
+	failpoint.Hit("before-kv")
 	if err := p.write(ctx, slots); err != nil {
 		p.replyWritten(items)
 		return err
 	}
-	failpoint("after-kv")
+	failpoint.Hit("after-kv")
 	for _, it := range items {
 		if s := it.slot; s != nil && s.fresh > 0 {
 			s.ended()
@@ -113,7 +115,7 @@ type settlement struct {
 
 // settle is steps 5 and 6.
 func (p *partition) settle(ctx context.Context, s *settlement) error {
-	failpoint("before-publish")
+	failpoint.Hit("before-publish")
 	if err := p.publish(ctx, s.slots, s.items); err != nil {
 		return err
 	}
@@ -123,12 +125,12 @@ func (p *partition) settle(ctx context.Context, s *settlement) error {
 		}
 	}
 	p.cancelTimers(ctx, s.slots)
-	failpoint("before-ack")
+	failpoint.Hit("before-ack")
 	for _, it := range s.items {
 		if err := p.ack(ctx, it); err != nil {
 			return fmt.Errorf("cannot ack command %d: %w", it.seq, err)
 		}
-		failpoint("between-acks")
+		failpoint.Hit("between-acks")
 	}
 	if p.broom == nil {
 		return nil
@@ -214,10 +216,7 @@ func (p *partition) write(ctx context.Context, slots []*slot) error {
 			p.blame(s)
 			return fmt.Errorf("cannot write %s %s: %w", s.m.Name, s.key, err)
 		}
-		bucket := p.e.Names.Bucket(s.m.Plural)
-		m := &nats.Msg{Subject: "$KV." + bucket + "." + s.key, Data: value, Header: make(nats.Header, 1)}
-		streams.Expect(m, s.revision)
-		writes = append(writes, streams.Write{Stream: "KV_" + bucket, Msg: m})
+		writes = append(writes, kv.WriteAt(p.e.Names.Bucket(s.m.Plural), s.key, value, s.revision))
 		owners = append(owners, s)
 	}
 	var errs []error
@@ -362,7 +361,7 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 	go func() { others <- p.publishOthers(ctx, writes) }()
 	go func() { others <- p.publishTimers(ctx, timers) }()
 	err := p.publishChains(ctx, chains)
-	failpoint("after-events")
+	failpoint.Hit("after-events")
 	return errors.Join(err, <-others, <-others)
 }
 

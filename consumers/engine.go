@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -106,7 +108,7 @@ type Engine struct {
 	purging chan struct{} // holds whoever purges COMMANDS
 	process string        // tells this process from those before it
 
-	clock   func() time.Duration // sinceStart, but for tests
+	clock   func() time.Duration // nil but for tests
 	turnFor time.Duration        // 0 is turnFor; for tests
 
 	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
@@ -120,8 +122,8 @@ const endWithin = 5 * time.Second
 // that another one takes over.
 func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.withDefaults()
-	e.Batch, e.CacheSize = orDefault(e.Batch, 256), orDefault(e.CacheSize, 2048)
-	e.AckWait = orDefault(e.AckWait, 30*time.Second)
+	e.Batch, e.CacheSize = cmp.Or(e.Batch, 256), cmp.Or(e.CacheSize, 2048)
+	e.AckWait = cmp.Or(e.AckWait, 30*time.Second)
 	e.purging, e.process = make(chan struct{}, 1), rand.Text()
 	e.byName = map[string]*machines.Machine{}
 	for _, m := range e.Machines {
@@ -131,7 +133,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- e.run(inner, cancel) }()
-	after := 2 * orDefault(e.StallAfter, time.Minute)
+	after := 2 * cmp.Or(e.StallAfter, time.Minute)
 	tick := time.NewTicker(min(time.Second, after))
 	defer tick.Stop()
 	for {
@@ -183,7 +185,7 @@ func (e *Engine) may() bool { return e.Node == nil || e.Node.current() }
 func (e *Engine) Live() int { return int(e.live.Load()) - e.Stalled() }
 
 // Stalled is how many partitions have been at one commit for StallAfter. That is a fault of this program or of a table.
-func (e *Engine) Stalled() int { return e.stalledFor(orDefault(e.StallAfter, time.Minute)) }
+func (e *Engine) Stalled() int { return e.stalledFor(cmp.Or(e.StallAfter, time.Minute)) }
 
 func (e *Engine) stalledFor(d time.Duration) int {
 	stalled, now := 0, int64(e.now())
@@ -195,12 +197,15 @@ func (e *Engine) stalledFor(d time.Duration) int {
 	return stalled
 }
 
-// now is the clock that tells how long something takes.
+var began = time.Now()
+
+// now is the clock that tells how long something takes. Nobody can set it, and it stands still while the machine is suspended, as
+// everything here does. It is never 0.
 func (e *Engine) now() time.Duration {
 	if e.clock != nil {
 		return e.clock()
 	}
-	return sinceStart()
+	return time.Since(began) + 1
 }
 
 // Reconciled is how many entities did not fit their events since the start (see the event "entity.reconciled").
@@ -229,11 +234,11 @@ func (noMeter) Skipped(string)                                           {}
 // would cost a file written and renamed ten times a second for each of them, and be no truer.
 func (d *Deps) consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	if d.Replicated { // its leader may just have died
-		if err := d.led(ctx, stream, want.Durable); err != nil {
+		if err := streams.ConsumerLed(ctx, d.NC, stream, want.Durable); err != nil {
 			return nil, err
 		}
 	}
-	look, cancel := context.WithTimeout(ctx, readWithin)
+	look, cancel := context.WithTimeout(ctx, streams.ReadWithin)
 	defer cancel()
 	cons, err := d.JS.Consumer(look, stream, want.Durable)
 	if err == nil {
@@ -252,27 +257,6 @@ func (d *Deps) consumer(ctx context.Context, stream string, want jetstream.Consu
 	return d.JS.CreateOrUpdateConsumer(ctx, stream, want)
 }
 
-// led waits until a consumer has a leader that says anything, be it that there is no such consumer.
-func (d *Deps) led(ctx context.Context, stream, consumer string) error {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	_, err := ask(ctx, d.NC, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + consumer})
-	return err
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
-}
-
-// backoff waits before the next try: from 50 ms, doubled, up to 2 s. It returns false when ctx has ended.
-func backoff(ctx context.Context, try int) bool {
-	return wait(ctx, min(50*time.Millisecond<<min(try, 10), 2*time.Second))
-}
-
 // keep runs serve again and again until ctx ends, with back-off while it fails soon.
 func (d *Deps) keep(ctx context.Context, name string, serve func(context.Context) error) {
 	for try := 0; ctx.Err() == nil; try++ {
@@ -286,7 +270,7 @@ func (d *Deps) keep(ctx context.Context, name string, serve func(context.Context
 		}
 		d.Meter.Restarted(name)
 		d.Log.Error("a consumer stopped; it starts again", "consumer", name, "error", err)
-		if !backoff(ctx, try) {
+		if !wait.Backoff(ctx, try) {
 			return
 		}
 	}

@@ -119,7 +119,7 @@ func TestAConflictIsCounted(t *testing.T) {
 	w, n := noted(t, thingMachine)
 	w.start()
 	w.ask(toThing("a", "create", ""))
-	m, err := lastMessage(w.ctx, w.JS, "KV_things", "$KV.things.default.a")
+	m, err := streams.Last(w.ctx, w.NC, "KV_things", "$KV.things.default.a")
 	require.NoError(t, err)
 	bucket, err := w.JS.KeyValue(w.ctx, "things")
 	require.NoError(t, err)
@@ -190,10 +190,10 @@ func TestAFullEntityDoesNotStopItsPartition(t *testing.T) {
 	w.start()
 	w.ask(streams.Command{Machine: "growth", Key: "default.a", Name: "create"})
 	size := func() int {
-		var m *storedMessage
+		var m *streams.Message
 		w.eventually("a read", func() (ok bool) { // a leader that is busy may not answer in time
 			var err error
-			m, err = lastMessage(w.ctx, w.JS, "KV_growths", "$KV.growths.default.a")
+			m, err = streams.Last(w.ctx, w.NC, "KV_growths", "$KV.growths.default.a")
 			return err == nil
 		})
 		return len(m.Data)

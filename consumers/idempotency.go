@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -29,15 +27,11 @@ type keptAnswer struct {
 	Answer json.RawMessage `json:"answer"`
 }
 
-func (e *Engine) recordSubject(machine, key, id string) string {
-	return "$KV." + e.Names.Bucket(streams.IdempotencyBucket) + "." + streams.AnswerKey(machine, key, id)
-}
-
 // lastAnswer is the version that the last answer to a key of the entity was given at; 0 when none is kept. Where somebody has had the last one
 // forgotten, or it cannot be read, it is the highest of the others.
 func (e *Engine) lastAnswer(ctx context.Context, s *slot) (uint64, error) {
 	bucket := e.Names.Bucket(streams.IdempotencyBucket)
-	stored, err := lastMessage(ctx, e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.m.Name+"."+s.key+".*")
+	stored, err := streams.Last(ctx, e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, s.m.Name+"."+s.key+".*"))
 	if err != nil {
 		return 0, fmt.Errorf("cannot find the last answer of %s %s: %w", s.m.Name, s.key, err)
 	}
@@ -103,8 +97,7 @@ func (p *partition) disown(ctx context.Context, s *slot, version uint64) error {
 		return fmt.Errorf("%s %s is not at revision %d any more: %w", s.m.Name, s.key, s.revision, streams.ErrConflict)
 	}
 	for _, a := range lost {
-		it := map[string]any{"filter": "$KV." + bucket + "." + a.Key, "seq": a.Revision + 1} // nothing that is kept from now on
-		if err := request(ctx, p.e.NC, "PURGE", "KV_"+bucket, it, new(answered)); err != nil {
+		if err := streams.Purge(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, a.Key), a.Revision); err != nil { // nothing that is kept from now on
 			return fmt.Errorf("cannot take an answer away that %s %s has lost: %w", s.m.Name, s.key, err)
 		}
 	}
@@ -138,7 +131,7 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 	}
 	bucket := p.e.Names.Bucket(streams.IdempotencyBucket)
 	return atOnce(asked, func(it *item) error {
-		stored, err := lastIfHeld(ctx, p.e.JS, "KV_"+bucket, p.e.recordSubject(it.addr.Machine, it.addr.Key, it.id))
+		stored, err := streams.LastIfHeld(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, streams.AnswerKey(it.addr.Machine, it.addr.Key, it.id)))
 		if errors.Is(err, streams.ErrUnreadable) {
 			it.lost = true
 			return nil
@@ -146,7 +139,7 @@ func (p *partition) recall(ctx context.Context, batch []*item) error {
 		if err != nil {
 			return fmt.Errorf("cannot look up what was answered under key %q of %s %s: %w", it.id, it.addr.Machine, it.addr.Key, err)
 		}
-		if stored.absent() {
+		if kv.Absent(stored) {
 			return nil
 		}
 		var r keptAnswer
@@ -189,8 +182,7 @@ func (p *partition) keep(s *slot) ([]streams.Write, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", o.ID, s.m.Name, s.key, err)
 		}
-		m := &nats.Msg{Subject: p.e.recordSubject(s.m.Name, s.key, o.ID), Data: data}
-		writes = append(writes, streams.Write{Stream: "KV_" + p.e.Names.Bucket(streams.IdempotencyBucket), Msg: m})
+		writes = append(writes, kv.Write(p.e.Names.Bucket(streams.IdempotencyBucket), streams.AnswerKey(s.m.Name, s.key, o.ID), data))
 	}
 	return writes, nil
 }

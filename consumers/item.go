@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -135,7 +136,7 @@ func (p *partition) handle(it *item) {
 		return
 	}
 	if s.took(it) {
-		failpoint("taken-before")
+		failpoint.Hit("taken-before")
 		p.takenBefore(it)
 		return
 	}

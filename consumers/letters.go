@@ -33,12 +33,11 @@ func (p *partition) buried(ctx context.Context, it *item) (bool, error) {
 	if !it.again {
 		return false, nil
 	}
-	stored, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.DeadStream), p.e.Names.Dead(p.name, it.addr.Machine, it.addr.Key))
+	stored, err := streams.Last(ctx, p.e.NC, p.e.Names.Stream(streams.DeadStream), p.e.Names.Dead(p.name, it.addr.Machine, it.addr.Key))
 	if err != nil || stored == nil {
 		return false, err
 	}
-	h, err := nats.DecodeHeadersMsg(stored.Header)
-	return err == nil && streams.Header(h, streams.HeaderID) == it.letterID(p.name), nil
+	return streams.Header(stored.Headers(), streams.HeaderID) == it.letterID(p.name), nil
 }
 
 func (p *partition) letter(it *item) streams.Write {

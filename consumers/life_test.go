@@ -276,9 +276,9 @@ func TestALeaseIsJudgedByItsOwnLife(t *testing.T) {
 		_, _, err = o.take(w.ctx)
 		require.NoError(t, err, said)
 	}
-	stored, err := lastMessage(w.ctx, w.JS, "KV_owners", "$KV.owners.engine")
+	stored, err := streams.Last(w.ctx, w.NC, "KV_owners", "$KV.owners.engine")
 	require.NoError(t, err)
-	require.Equal(t, "3s", stored.header(streams.HeaderLife), "what it took says its life")
+	require.Equal(t, "3s", streams.Header(stored.Headers(), streams.HeaderLife), "what it took says its life")
 	require.Equal(t, "two", string(stored.Data), "and earlier versions read the name alone")
 }
 

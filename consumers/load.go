@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -26,7 +26,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	var others sync.WaitGroup
 	others.Go(func() { last, errEvent = p.e.lastEvent(ctx, s) })
 	others.Go(func() { answered, errAnswer = p.e.lastAnswer(ctx, s) })
-	stored, err := lastHeld(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+s.key)
+	stored, err := kv.Read(ctx, p.e.NC, bucket, s.key)
 	others.Wait()
 	if errors.Is(err, streams.ErrUnreadable) {
 		p.park(s, err)
@@ -43,7 +43,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 	if stored != nil {
 		s.revision = stored.Sequence
 	}
-	if stored.absent() {
+	if kv.Absent(stored) {
 		return p.reborn(ctx, it, &last)
 	}
 	e, err := s.m.DecodeAt(s.key, stored.Data)
@@ -61,7 +61,7 @@ func (p *partition) fill(ctx context.Context, it *item) error {
 		o := &s.recent[i]
 		o.Kept = !keyed(s.m, o.Command, o.ID)
 		if it.repaired == nil { // else it is that of the value to come
-			o.Revision = orDefault(o.Revision, s.revision)
+			o.Revision = cmp.Or(o.Revision, s.revision)
 		}
 	}
 	e.Commands, e.Outbox = nil, nil
@@ -138,7 +138,7 @@ func (l *lastEvent) highest() uint64 { return max(l.version, l.answered) }
 
 // lastEvent finds the entity's last event.
 func (e *Engine) lastEvent(ctx context.Context, s *slot) (lastEvent, error) {
-	m, err := lastMessage(ctx, e.JS, e.Names.Stream(streams.EventStream), e.Names.EventsOf(s.m.Name, s.key))
+	m, err := streams.Last(ctx, e.NC, e.Names.Stream(streams.EventStream), e.Names.EventsOf(s.m.Name, s.key))
 	if err != nil {
 		return lastEvent{}, fmt.Errorf("cannot find the last event of %s %s: %w", s.m.Name, s.key, err)
 	}
@@ -164,85 +164,4 @@ func EventVersion(machine, key, id string, data []byte) uint64 {
 	}
 	_ = json.Unmarshal(data, &body) // what cannot be read is nobody's
 	return body.Version
-}
-
-// readWithin is how long a leader has to answer. A stream whose server has died answers nothing until another one leads.
-const readWithin = 1500 * time.Millisecond
-
-// messageWithin is how long it has to read a message. It is as long as an election takes, or a peak of load: the question is put again
-// meanwhile, and a partition that gives up drops its memory, and has everything to read again.
-const messageWithin = 10 * time.Second
-
-// lastMessage reads the last message under a subject from the stream's leader, in one round trip. It is nil when there
-// is none.
-func lastMessage(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
-	var answer struct {
-		answered
-		Message *storedMessage `json:"message"`
-	}
-	err := enquire(ctx, js.Conn(), "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
-	var refused *jetstream.APIError
-	switch {
-	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case answer.Message == nil:
-		return nil, errors.New("the stream's answer has no message")
-	}
-	return answer.Message, nil
-}
-
-// lastHeld is lastMessage for what must not be taken for absent: a leader says that there is none of what it cannot read, too.
-// It fails with [streams.ErrUnreadable] then.
-func lastHeld(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
-	m, err := lastMessage(ctx, js, stream, subject)
-	if m != nil || err != nil {
-		return m, err
-	}
-	return lastIfHeld(ctx, js, stream, subject)
-}
-
-// lastIfHeld is lastHeld for what is hardly ever there: what the stream does not list need not be read.
-func lastIfHeld(ctx context.Context, js jetstream.JetStream, stream, subject string) (*storedMessage, error) {
-	list, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
-	held, _, err := subjects(list, enquire, js.Conn(), stream, subject, 0)
-	if err != nil || len(held) == 0 {
-		return nil, err
-	}
-	m, err := lastMessage(ctx, js, stream, subject)
-	if m == nil && err == nil {
-		err = streams.ErrUnreadable
-	}
-	return m, err
-}
-
-// storedMessage is a message as the stream's API returns it.
-type storedMessage struct {
-	Subject  string    `json:"subject"`
-	Sequence uint64    `json:"seq"`
-	Header   []byte    `json:"hdrs"`
-	Data     []byte    `json:"data"`
-	Time     time.Time `json:"time"`
-}
-
-// absent reports whether there is no value: none was written, or it was deleted, of which its bucket keeps a marker.
-func (m *storedMessage) absent() bool {
-	if m == nil {
-		return true
-	}
-	h, err := nats.DecodeHeadersMsg(m.Header)
-	return err == nil && kv.IsMarker(h)
-}
-
-// header is empty when there is none, or none that can be read.
-func (m *storedMessage) header(name string) string {
-	h, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		return ""
-	}
-	return streams.Header(h, name)
 }

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,27 +10,22 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
 
-func (n *Node) stream() string { return "KV_" + n.Names.Bucket(streams.OwnersBucket) }
-
-func (n *Node) subject(key string) string {
-	return "$KV." + n.Names.Bucket(streams.OwnersBucket) + "." + key
-}
+func (n *Node) bucket() string { return n.Names.Bucket(streams.OwnersBucket) }
 
 // write stores a value at a revision. A life of 0 is for ever.
 func (n *Node) write(ctx context.Context, key string, value []byte, revision uint64, life time.Duration) (uint64, error) {
-	m := &nats.Msg{Subject: n.subject(key), Data: value, Header: nats.Header{}}
-	streams.Expect(m, revision)
+	w := kv.WriteAt(n.bucket(), key, value, revision)
 	if life > 0 {
-		streams.Keep(m, life)
+		streams.Keep(w.Msg, life)
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(n.Life/3, time.Second))
 	defer cancel()
-	r := n.Appender.Append(ctx, []streams.Write{{Stream: n.stream(), Msg: m}})[0]
+	r := n.Appender.Append(ctx, []streams.Write{w})[0]
 	return r.Seq, r.Err
 }
 
@@ -37,7 +33,7 @@ func (n *Node) write(ctx context.Context, key string, value []byte, revision uin
 func (n *Node) read(ctx context.Context, key string) ([]byte, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	m, err := lastHeld(ctx, n.JS, n.stream(), n.subject(key))
+	m, err := kv.Read(ctx, n.JS.Conn(), n.bucket(), key)
 	if err != nil || m == nil {
 		return nil, 0, err
 	}
@@ -75,7 +71,7 @@ func (n *Node) enter(ctx context.Context) error {
 			met, try = sight{revision: revision, at: n.clock()}, 0
 			n.Log.Info("a process of this node's name may still live; waiting until its key ends", "node", n.Name, "started", r.Started, "http", r.HTTP)
 		}
-		if !backoff(ctx, min(try, 2)) {
+		if !wait.Backoff(ctx, min(try, 2)) {
 			break
 		}
 	}
@@ -84,7 +80,7 @@ func (n *Node) enter(ctx context.Context) error {
 
 func (n *Node) taken(r record) error {
 	return fmt.Errorf("%w: %q was started at %s and serves %s; if this data directory is a copy, give it a name of its own with --node, or delete the file \"node\" in it",
-		ErrNameTaken, n.Name, r.Started.Format(time.RFC3339), orDefault(r.HTTP, "no API"))
+		ErrNameTaken, n.Name, r.Started.Format(time.RFC3339), cmp.Or(r.HTTP, "no API"))
 }
 
 // announceAt writes this node's key at a revision. What this node may do counts from before the write was sent.
@@ -127,17 +123,17 @@ func (n *Node) renew(ctx context.Context) {
 		case <-n.renewNow:
 		case <-t.C:
 		}
-		wait := every
+		next := every
 		n.compareClocks()
 		if err := n.announceAt(ctx, n.at()); err != nil && ctx.Err() == nil {
-			wait = every / 4
+			next = every / 4
 			n.recover(ctx, err)
 		}
 		select {
 		case n.nudge <- struct{}{}:
 		default:
 		}
-		t.Reset(wait)
+		t.Reset(next)
 	}
 }
 
@@ -174,7 +170,7 @@ func (n *Node) watchdog(ctx context.Context) {
 			n.lapse("its key was not renewed in time")
 			left = n.Life / 12
 		}
-		if !wait(ctx, left) {
+		if !wait.For(ctx, left) {
 			return
 		}
 	}

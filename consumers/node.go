@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/boottime"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
@@ -41,7 +43,7 @@ type Node struct {
 	Life     time.Duration // of a key that is not renewed; 0 is 3 s, at least 1 s
 	Log      *slog.Logger
 
-	clock func() time.Duration // sinceBoot, but for tests
+	clock func() time.Duration // boottime.Now, but for tests
 	wall  func() time.Time     // time.Now, but for tests
 	until atomic.Int64         // until when, by the clock, this node may take itself for one; 0: it may not
 
@@ -97,7 +99,7 @@ func (n *Node) prepare() {
 	if n.changed != nil {
 		return
 	}
-	n.Life = max(orDefault(n.Life, 3*time.Second), time.Second)
+	n.Life = max(cmp.Or(n.Life, 3*time.Second), time.Second)
 	if n.Nonce == "" {
 		n.Nonce = rand.Text()
 	}
@@ -105,7 +107,7 @@ func (n *Node) prepare() {
 		n.Log = slog.New(slog.DiscardHandler)
 	}
 	if n.clock == nil {
-		n.clock = sinceBoot
+		n.clock = boottime.Now
 	}
 	if n.wall == nil {
 		n.wall = func() time.Time { return time.Now().Round(0) } // without the monotonic clock

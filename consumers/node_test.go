@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -152,7 +153,7 @@ func TestOneNodeTakesEverythingAtOnce(t *testing.T) {
 	one.stop()
 	require.NoError(t, <-one.ends)
 	require.Zero(t, one.owns())
-	m, err := lastMessage(w.ctx, w.JS, "KV_owners", "$KV.owners.partition.07")
+	m, err := streams.Last(w.ctx, w.NC, "KV_owners", "$KV.owners.partition.07")
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(m.Data), `{"node":""`), "it is given back: %s", m.Data)
 }
@@ -170,7 +171,7 @@ func TestNodesComeAndGoUnderLoad(t *testing.T) {
 		clients.Go(func() {
 			id := fmt.Sprintf("e-%d", n)
 			w.persist(toThing(id, "create", ""), "c")
-			for wait(ctx, 20*time.Millisecond) {
+			for wait.For(ctx, 20*time.Millisecond) {
 				w.persist(toThing(id, "add", `{"n":1}`), fmt.Sprint(sent[n]))
 				sent[n]++
 			}

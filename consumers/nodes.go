@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -69,8 +68,7 @@ func (n *Node) Want(ctx context.Context, name string, state NodeState) error {
 	if state == NodeLive {
 		state = ""
 	}
-	m := &nats.Msg{Subject: n.subject(wantKey + name), Data: []byte(state), Header: nats.Header{}}
-	if r := n.Appender.Append(ctx, []streams.Write{{Stream: n.stream(), Msg: m}})[0]; r.Err != nil {
+	if r := n.Appender.Append(ctx, []streams.Write{kv.Write(n.bucket(), wantKey+name, []byte(state))})[0]; r.Err != nil {
 		return fmt.Errorf("cannot write what is wanted of node %s: %w", name, r.Err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -52,7 +54,7 @@ type look struct {
 // Run looks until ctx ends.
 func (o *Observer) Run(ctx context.Context) error {
 	o.Deps = o.withDefaults()
-	o.Timeout, o.Concurrency = orDefault(o.Timeout, 10*time.Second), orDefault(o.Concurrency, 8)
+	o.Timeout, o.Concurrency = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.Concurrency, 8)
 	states := o.states()
 	if len(states) == 0 {
 		return nil
@@ -78,14 +80,14 @@ func (o *Observer) Run(ctx context.Context) error {
 	}
 	all.Go(func() { o.watch(ctx) })
 	all.Go(func() {
-		for ok := true; ok; ok = wait(ctx, o.Every) {
+		for ok := true; ok; ok = wait.For(ctx, o.Every) {
 			o.sweep(ctx, states, true)
 		}
 	})
 	// What is on its way is looked at more often, without being counted: a sight may come before the answer of an effect
 	// that it belongs to, and means more after it.
 	all.Go(func() {
-		for wait(ctx, transitSweep) {
+		for wait.For(ctx, transitSweep) {
 			o.sweep(ctx, o.transit(), false)
 		}
 	})
@@ -119,7 +121,7 @@ func (o *Observer) states() []string {
 			shortest = s.Poll.Every
 		}
 	}
-	o.Every = orDefault(o.Every, shortest)
+	o.Every = cmp.Or(o.Every, shortest)
 	return states
 }
 
@@ -130,7 +132,7 @@ func (o *Observer) watch(ctx context.Context) {
 			return
 		}
 		o.Log.Warn("the watch of the world ended; polls go on", "machine", o.Machine.Name, "error", err)
-		if !backoff(ctx, try) {
+		if !wait.Backoff(ctx, try) {
 			return
 		}
 	}
@@ -219,7 +221,7 @@ func (o *Observer) once(ctx context.Context, l look) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	stored, err := o.current(ctx, o.Machine, l.key)
-	if err != nil || stored.absent() {
+	if err != nil || kv.Absent(stored) {
 		return err
 	}
 	e, err := o.Machine.Decode(stored.Data)

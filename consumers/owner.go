@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/boottime"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -31,7 +33,7 @@ type Owner struct {
 	// it is draining. Its channel is closed when that or a lease may have changed. See [Node.Stance]; nil may always.
 	Stance func() (NodeState, <-chan struct{})
 
-	clock   func() time.Duration // sinceBoot, but for tests
+	clock   func() time.Duration // boottime.Now, but for tests
 	met     sight                // the lease of another one
 	standby atomic.Bool
 }
@@ -49,9 +51,9 @@ func (o *Owner) stance() (NodeState, <-chan struct{}) {
 // Run waits for the lease, calls work while it holds it, and gives it back when work ends. It returns what work
 // returns; a lost lease ends the context of work, and Run waits for the lease again.
 func (o *Owner) Run(ctx context.Context, work func(context.Context) error) error {
-	o.Life, o.Role = max(orDefault(o.Life, 3*time.Second), time.Second), orDefault(o.Role, "engine")
+	o.Life, o.Role = max(cmp.Or(o.Life, 3*time.Second), time.Second), cmp.Or(o.Role, "engine")
 	if o.clock == nil {
-		o.clock = sinceBoot
+		o.clock = boottime.Now
 	}
 	waiting, told := false, false
 	o.standby.Store(true)
@@ -105,14 +107,13 @@ func (o *Owner) await(ctx context.Context, changed <-chan struct{}) bool {
 
 var errHeld = errors.New("the lease is held")
 
-func (o *Owner) stream() string  { return "KV_" + o.Names.Bucket(streams.OwnersBucket) }
-func (o *Owner) subject() string { return "$KV." + o.Names.Bucket(streams.OwnersBucket) + "." + o.Role }
+func (o *Owner) bucket() string { return o.Names.Bucket(streams.OwnersBucket) }
 
 // take writes the lease if it is free, this node's own, or not renewed for its life.
 func (o *Owner) take(ctx context.Context) (uint64, string, error) {
 	read, cancel := context.WithTimeout(ctx, o.Life/2) // its life counts from before the question
 	defer cancel()
-	m, err := lastHeld(read, o.JS, o.stream(), o.subject())
+	m, err := kv.Read(read, o.JS.Conn(), o.bucket(), o.Role)
 	if err != nil {
 		return 0, "", err
 	}
@@ -123,7 +124,7 @@ func (o *Owner) take(ctx context.Context) (uint64, string, error) {
 			if o.met.revision != revision {
 				o.met = sight{revision: revision, at: o.clock()}
 			}
-			if o.clock()-o.met.at <= lifeOf(m.header(streams.HeaderLife), o.Life) {
+			if o.clock()-o.met.at <= lifeOf(streams.Header(m.Headers(), streams.HeaderLife), o.Life) {
 				return 0, holder, errHeld
 			}
 		}
@@ -134,8 +135,7 @@ func (o *Owner) take(ctx context.Context) (uint64, string, error) {
 
 // write stores the holder at a revision. That there is none needs no key for long.
 func (o *Owner) write(ctx context.Context, revision uint64, node string) (uint64, error) {
-	m := &nats.Msg{Subject: o.subject(), Data: []byte(node), Header: nats.Header{}}
-	streams.Expect(m, revision)
+	m := kv.WriteAt(o.bucket(), o.Role, []byte(node), revision).Msg
 	if node == "" {
 		streams.Keep(m, o.Life)
 	} else {
@@ -206,16 +206,4 @@ func (o *Owner) renew(ctx context.Context, revision uint64, within time.Duration
 		err = errors.Join(err, errTake)
 	}
 	return next, err
-}
-
-// wait reports false when ctx has ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

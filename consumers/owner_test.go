@@ -52,7 +52,7 @@ func (h *holder) works(t *testing.T) context.Context {
 
 func (w *world) lease() (string, uint64) {
 	w.t.Helper()
-	m, err := lastMessage(w.ctx, w.JS, "KV_owners", "$KV.owners.engine")
+	m, err := streams.Last(w.ctx, w.NC, "KV_owners", "$KV.owners.engine")
 	require.NoError(w.t, err)
 	if m == nil {
 		return "", 0

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/failpoint"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -101,7 +103,7 @@ func (p *partition) rest(ctx context.Context, try int) bool {
 			}
 		}()
 	}
-	return backoff(ctx, try)
+	return wait.Backoff(ctx, try)
 }
 
 // serve takes the partition from its ack floor and processes batches until something cannot be written.
@@ -178,12 +180,12 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
 	defer cancel()
 	if _, err := p.e.JS.ResetConsumer(ctx, stream, p.name); err != nil {
 		return nil, fmt.Errorf("cannot reset consumer %s: %w", p.name, err)
 	}
-	failpoint("after-reset")
+	failpoint.Hit("after-reset")
 	return cons, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bcc94042/instar/internal/boottime"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -55,7 +56,7 @@ func (p *partition) reborn(ctx context.Context, it *item, last *lastEvent) error
 
 // mourned is the version at which an event said last that the value is lost; 0 when none did.
 func (e *Engine) mourned(ctx context.Context, s *slot) (uint64, error) {
-	m, err := lastMessage(ctx, e.JS, e.Names.Stream(streams.EventStream), e.Names.Event(s.m.Name, s.key, machines.EventReconciled))
+	m, err := streams.Last(ctx, e.NC, e.Names.Stream(streams.EventStream), e.Names.Event(s.m.Name, s.key, machines.EventReconciled))
 	if err != nil || m == nil {
 		return 0, err
 	}
@@ -166,24 +167,15 @@ type kept struct {
 }
 
 func (e *Engine) kept(ctx context.Context) (kept, error) {
-	var answer struct {
-		answered
-		State struct {
-			Messages uint64    `json:"messages"`
-			FirstSeq uint64    `json:"first_seq"`
-			FirstAt  time.Time `json:"first_ts"`
-		} `json:"state"`
-	}
-	ctx, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
 	stream := e.Names.Stream(streams.EventStream)
-	if err := enquire(ctx, e.NC, "INFO", stream, struct{}{}, &answer); err != nil {
+	info, err := streams.Info(ctx, e.NC, stream)
+	if err != nil {
 		return kept{}, fmt.Errorf("cannot ask where stream %s begins: %w", stream, err)
 	}
-	if answer.State.Messages == 0 || answer.State.FirstSeq <= 1 {
+	if info.State.Msgs == 0 || info.State.FirstSeq <= 1 {
 		return kept{}, nil // it is whole, or it is empty, and may have lost what it had
 	}
-	return kept{answer.State.FirstSeq, answer.State.FirstAt}, nil
+	return kept{info.State.FirstSeq, info.State.FirstTime}, nil
 }
 
 // unpublished is the events of an outbox that the stream lacks, told by the entity's last event there. Events are
@@ -241,22 +233,11 @@ type streamState struct {
 // lost what it had not synced. So it does when the stream itself was made anew, and takes none that a restore has not ended.
 func (p *partition) look(ctx context.Context) error {
 	reconnects := p.e.NC.Stats().Reconnects
-	var answer struct {
-		answered
-		Now     time.Time `json:"ts"`
-		Created time.Time `json:"created"`
-		Config  struct {
-			Metadata map[string]string `json:"metadata"`
-		} `json:"config"`
-		State struct {
-			LastSeq  uint64    `json:"last_seq"`
-			LastTime time.Time `json:"last_ts"`
-		} `json:"state"`
-	}
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
 	defer cancel()
 	stream := p.e.Names.Stream(streams.CommandStream)
-	if err := enquire(ctx, p.e.NC, "INFO", stream, struct{}{}, &answer); err != nil {
+	answer, err := streams.Info(ctx, p.e.NC, stream)
+	if err != nil {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
 	}
 	if err := streams.Unfinished(answer.Config.Metadata); err != nil {
@@ -266,7 +247,7 @@ func (p *partition) look(ctx context.Context) error {
 		return nil
 	}
 	p.top = 0
-	p.found = streamState{reconnects: reconnects, opened: answer.Now, since: sinceBoot(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime, above: streams.Above(answer.Config.Metadata)}
+	p.found = streamState{reconnects: reconnects, opened: answer.TimeStamp, since: boottime.Now(), created: answer.Created, lastSeq: answer.State.LastSeq, lastTime: answer.State.LastTime, above: streams.Above(answer.Config.Metadata)}
 	return nil
 }
 
@@ -288,7 +269,7 @@ func (p *partition) mayLack(e *machines.Entity) bool {
 // this machine's: where that is behind, a command that another owner has taken meanwhile would be taken twice.
 func (p *partition) ahead(e *machines.Entity) bool {
 	f := &p.found
-	now := f.opened.Add(sinceBoot() - f.since)
+	now := f.opened.Add(boottime.Now() - f.since)
 	return !f.opened.IsZero() && e.Mark > max(f.lastSeq, p.top) && e.MarkedAt.Sub(now) > MaxSkew
 }
 
@@ -338,7 +319,7 @@ func (p *partition) underWay(ctx context.Context, s *slot, m *machines.Message) 
 // lastOf reports whether the last message under a subject, a task or a result, is of that attempt. What lies before it is of older ones, or
 // the same result twice; at worst an effect is sent twice.
 func (p *partition) lastOf(ctx context.Context, stream, subject, attempt string) (bool, error) {
-	m, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(stream), subject)
+	m, err := streams.Last(ctx, p.e.NC, p.e.Names.Stream(stream), subject)
 	if err != nil || m == nil {
 		return false, err
 	}

@@ -1,10 +1,12 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -20,7 +22,7 @@ const (
 
 // reconcileAll looks at all entities of this process's partitions, again and again, until ctx ends.
 func (e *Engine) reconcileAll(ctx context.Context) {
-	for pause := orDefault(e.ReconcileAfter, reconcileAfter); wait(ctx, pause); pause = reconcileEvery {
+	for pause := cmp.Or(e.ReconcileAfter, reconcileAfter); wait.For(ctx, pause); pause = reconcileEvery {
 		for name, ix := range e.Indexes {
 			select {
 			case <-ix.Ready():
@@ -79,9 +81,7 @@ func (e *Engine) missingPass(ctx context.Context, m *machines.Machine, ix *kv.In
 	defer tick.Stop()
 	for _, filter := range e.births(m) {
 		for offset := 0; ; {
-			list, cancel := context.WithTimeout(ctx, messageWithin)
-			born, total, err := subjects(list, request, e.NC, e.Names.Stream(streams.EventStream), filter, offset)
-			cancel()
+			born, total, err := streams.Subjects(ctx, e.NC, e.Names.Stream(streams.EventStream), filter, offset)
 			if err != nil {
 				e.Log.Warn("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
 				return

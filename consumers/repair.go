@@ -33,7 +33,7 @@ func (it *item) reconciling() bool {
 // repair is the entity that the command brings for one whose stored value cannot be used; why says so. Without that nothing is
 // replaced: what can be used is changed by its machine alone. The stored value is kept in the event that tells of the repair. Whatever speaks against it
 // is found here, or by tooLarge: after these, the entity is another one.
-func (p *partition) repair(it *item, stored *storedMessage, e machines.Entity, why error) (machines.Entity, error) {
+func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity, why error) (machines.Entity, error) {
 	if why == nil {
 		it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
 		return e, nil

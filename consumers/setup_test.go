@@ -120,10 +120,10 @@ func (w *world) tryAsk(cmd streams.Command) (machines.Answer, error) {
 
 func (w *world) entity(m *machines.Machine, key string) (machines.Entity, uint64) {
 	w.t.Helper()
-	var stored *storedMessage
+	var stored *streams.Message
 	w.eventually("a read of "+key, func() (ok bool) { // the connection may be on its way back
 		var err error
-		stored, err = lastMessage(w.ctx, w.JS, "KV_"+m.Plural, "$KV."+m.Plural+"."+key)
+		stored, err = streams.Last(w.ctx, w.NC, "KV_"+m.Plural, "$KV."+m.Plural+"."+key)
 		return err == nil
 	})
 	if stored == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -225,7 +226,7 @@ func TestServerRestartUnderLoadLosesNothing(t *testing.T) {
 }
 
 func (w *world) sumSafely(id string) int {
-	m, err := lastMessage(w.ctx, w.JS, "KV_things", "$KV.things.default."+id)
+	m, err := streams.Last(w.ctx, w.NC, "KV_things", "$KV.things.default."+id)
 	if err != nil || m == nil {
 		return -1
 	}
@@ -250,7 +251,7 @@ func (w *world) persist(cmd streams.Command, id string) {
 			}
 			return
 		}
-		if !backoff(w.ctx, 0) {
+		if !wait.Backoff(w.ctx, 0) {
 			return
 		}
 	}

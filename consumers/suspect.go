@@ -1,13 +1,13 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -49,7 +49,7 @@ type note struct {
 // this one: they count, but not towards its end.
 func (n note) before(ctx context.Context, seq uint64, at time.Time) (suspect, error) {
 	bucket := n.d.Names.Bucket(streams.OwnersBucket)
-	stored, err := lastMessage(ctx, n.d.JS, "KV_"+bucket, "$KV."+bucket+"."+suspectKey+n.name)
+	stored, err := streams.Last(ctx, n.d.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, suspectKey+n.name))
 	if err != nil {
 		return suspect{}, fmt.Errorf("cannot look up what %s began with: %w", n.name, err)
 	}
@@ -95,7 +95,7 @@ func (n note) keep(ctx context.Context, s *suspect, life time.Duration) error {
 // survived takes the note back: this process lives, whatever became of what it began. What failed for a reason that lies in the
 // environment comes again and counts for nothing.
 func (n note) survived(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.ReadWithin)
 	defer cancel()
 	if err := n.write(ctx, nil, time.Minute); err != nil {
 		return fmt.Errorf("cannot take back what %s began with: %w", n.name, err)
@@ -104,12 +104,11 @@ func (n note) survived(ctx context.Context) error {
 }
 
 func (n note) write(ctx context.Context, data []byte, life time.Duration) error {
-	bucket := n.d.Names.Bucket(streams.OwnersBucket)
-	m := &nats.Msg{Subject: "$KV." + bucket + "." + suspectKey + n.name, Data: data, Header: nats.Header{}}
+	w := kv.Write(n.d.Names.Bucket(streams.OwnersBucket), suspectKey+n.name, data)
 	if life > 0 {
-		streams.Keep(m, life)
+		streams.Keep(w.Msg, life)
 	}
-	return n.d.Appender.Append(ctx, []streams.Write{{Stream: "KV_" + bucket, Msg: m}})[0].Err
+	return n.d.Appender.Append(ctx, []streams.Write{w})[0].Err
 }
 
 func (p *partition) note() note { return note{d: &p.e.Deps, name: p.name, process: p.e.process} }
@@ -183,7 +182,7 @@ func (p *partition) endTurn() {
 	p.turn = nil
 }
 
-func (p *partition) turnFor() time.Duration { return orDefault(p.e.turnFor, turnFor) }
+func (p *partition) turnFor() time.Duration { return cmp.Or(p.e.turnFor, turnFor) }
 
 // comeThrough takes the note back when a batch was the last of what was found waiting.
 func (p *partition) comeThrough(ctx context.Context, last delivery) error {
@@ -214,7 +213,7 @@ func (p *partition) turnBack(ctx context.Context) error {
 	if p.before.Starts == 0 {
 		return p.note().survived(ctx)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.ReadWithin)
 	defer cancel()
 	if err := p.note().keep(ctx, &p.before, 0); err != nil {
 		return fmt.Errorf("cannot take back what %s began with: %w", p.name, err)

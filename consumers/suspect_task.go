@@ -33,7 +33,7 @@ func (k *kind) look(ctx context.Context) error {
 	if k.looked {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
 	defer cancel()
 	s, err := streams.Led(ctx, k.w.JS, k.w.Names.Stream(streams.EffectStream))
 	if err != nil {

@@ -131,7 +131,7 @@ func (m *mortal) waiting() (seqs []uint64) {
 // noted is what is written down about the partition.
 func (m *mortal) noted() (s suspect) {
 	m.t.Helper()
-	stored, err := lastMessage(m.ctx, m.JS, "KV_owners", fmt.Sprintf("$KV.owners.%sp%02d", suspectKey, m.part))
+	stored, err := streams.Last(m.ctx, m.NC, "KV_owners", fmt.Sprintf("$KV.owners.%sp%02d", suspectKey, m.part))
 	require.NoError(m.t, err)
 	if stored != nil && len(stored.Data) > 0 {
 		require.NoError(m.t, json.Unmarshal(stored.Data, &s))

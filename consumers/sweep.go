@@ -93,7 +93,7 @@ func (p *partition) lastSweep(ctx context.Context) {
 	if p.broom == nil || p.broom.refused || p.broom.silent || p.broom.done == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.ReadWithin)
 	defer cancel()
 	if err := p.sweepUp(ctx); err != nil {
 		p.e.Log.Debug("commands that are done stay in the stream and will come again", "partition", p.n, "error", err)
@@ -129,7 +129,7 @@ func (p *partition) purge(ctx context.Context, filter string, upTo uint64) error
 	if p.e.NC.Stats().Reconnects != p.found.reconnects { // a server that lost its last messages gives their sequences out again
 		return nil
 	}
-	if err := request(ctx, p.e.NC, "PURGE", stream, map[string]any{"filter": filter, "seq": upTo + 1}, new(answered)); err != nil { // without it
+	if err := streams.Purge(ctx, p.e.NC, stream, filter, upTo); err != nil {
 		return fmt.Errorf("cannot purge %s of %s up to %d: %w", stream, filter, upTo, err)
 	}
 	return nil

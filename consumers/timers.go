@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -80,7 +81,7 @@ func (p *partition) replaceable(ctx context.Context, t schedule) error {
 		return err
 	}
 	bucket := p.e.Names.Bucket(t.slot.m.Plural)
-	stored, err := lastMessage(ctx, p.e.JS, "KV_"+bucket, "$KV."+bucket+"."+t.slot.key)
+	stored, err := streams.Last(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, t.slot.key))
 	if err != nil {
 		return fmt.Errorf("cannot load %s %s: %w", t.slot.m.Name, t.slot.key, err)
 	}
@@ -98,7 +99,7 @@ func (p *partition) scheduled(ctx context.Context, s *slot, m *machines.Message)
 
 // armed is the version of a timer's schedule in the stream, 0 when there is none. The slot knows its sequence then.
 func (p *partition) armed(ctx context.Context, s *slot, name string) (uint64, error) {
-	stored, err := lastMessage(ctx, p.e.JS, p.e.Names.Stream(streams.CommandStream), p.e.Names.Timer(s.m.Name, s.key, name))
+	stored, err := streams.Last(ctx, p.e.NC, p.e.Names.Stream(streams.CommandStream), p.e.Names.Timer(s.m.Name, s.key, name))
 	if err != nil {
 		return 0, fmt.Errorf("cannot look for timer %s of %s %s: %w", name, s.m.Name, s.key, err)
 	}

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,7 @@ type Views struct {
 // Run folds until ctx ends.
 func (v *Views) Run(ctx context.Context) error {
 	v.Deps = v.withDefaults()
-	v.Batch = orDefault(v.Batch, 512)
+	v.Batch = cmp.Or(v.Batch, 512)
 	var all sync.WaitGroup
 	for _, m := range v.Machines {
 		for _, view := range m.Views {

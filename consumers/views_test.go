@@ -99,7 +99,7 @@ func (w *world) publish(m *nats.Msg) uint64 {
 func (w *world) view(bucket, id string) (machines.Folded, uint64) {
 	w.t.Helper()
 	var f machines.Folded
-	m, err := lastMessage(w.ctx, w.JS, "KV_"+bucket, "$KV."+bucket+".default."+id)
+	m, err := streams.Last(w.ctx, w.NC, "KV_"+bucket, "$KV."+bucket+".default."+id)
 	if err != nil || m == nil {
 		return f, 0
 	}

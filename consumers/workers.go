@@ -14,7 +14,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -45,8 +47,8 @@ type Workers struct {
 // Run performs effects until ctx ends; then it waits for the tasks under way.
 func (w *Workers) Run(ctx context.Context) error {
 	w.Deps = w.withDefaults()
-	w.Concurrency, w.AckWait = orDefault(w.Concurrency, 16), orDefault(w.AckWait, 30*time.Second)
-	w.process, w.queue = orDefault(w.process, rand.Text()), make(chan struct{}, 1)
+	w.Concurrency, w.AckWait = cmp.Or(w.Concurrency, 16), cmp.Or(w.AckWait, 30*time.Second)
+	w.process, w.queue = cmp.Or(w.process, rand.Text()), make(chan struct{}, 1)
 	var all sync.WaitGroup
 	for _, m := range w.Machines {
 		for _, fx := range m.Effects {
@@ -115,7 +117,7 @@ func (k *kind) lend(ctx context.Context) error {
 		if _, err := k.consumer(ctx); err != nil {
 			return err
 		}
-		if !wait(ctx, 5*time.Second) {
+		if !wait.For(ctx, 5*time.Second) {
 			return nil
 		}
 	}
@@ -184,7 +186,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	}
 	wanted, err := k.wanted(ctx, &t)
 	for try := 1; unreadable(err) && try < maxReads; try++ {
-		if !wait(ctx, 100*time.Millisecond<<(try-1)) {
+		if !wait.For(ctx, 100*time.Millisecond<<(try-1)) {
 			return ctx.Err()
 		}
 		wanted, err = k.wanted(ctx, &t)
@@ -230,7 +232,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		end(err)
 		return err
 	}
-	failpoint("effect-before-result")
+	failpoint.Hit("effect-before-result")
 	cmd, err := k.report(&t, result, trace)
 	if err == nil {
 		_, err = k.w.Commands.Send(ctx, cmd)
@@ -242,7 +244,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	if err != nil {
 		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
 	}
-	failpoint("effect-before-ack")
+	failpoint.Hit("effect-before-ack")
 	return m.DoubleAck(ctx)
 }
 
@@ -263,7 +265,7 @@ func unreadable(err error) bool {
 // wanted reports whether the entity still waits for this attempt.
 func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 	stored, err := k.w.current(ctx, k.m, t.Key())
-	if err != nil || stored.absent() {
+	if err != nil || kv.Absent(stored) {
 		return false, err
 	}
 	var e struct {
@@ -278,9 +280,8 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 
 // current reads the value of an entity from the leader of its bucket. It is nil when the leader has none, absent when it was deleted, and an error of
 // [streams.ErrUnreadable] when it has one that it cannot read.
-func (d *Deps) current(ctx context.Context, m *machines.Machine, key string) (*storedMessage, error) {
-	bucket := d.Names.Bucket(m.Plural)
-	stored, err := lastHeld(ctx, d.JS, "KV_"+bucket, "$KV."+bucket+"."+key)
+func (d *Deps) current(ctx context.Context, m *machines.Machine, key string) (*streams.Message, error) {
+	stored, err := kv.Read(ctx, d.NC, d.Names.Bucket(m.Plural), key)
 	if err != nil {
 		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
 	}

@@ -56,7 +56,7 @@ var plan = []room{
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
 	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
-	{path: "consumers/...", ours: []string{"internal/panics", "consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
+	{path: "consumers/...", ours: []string{"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
 
 	{path: "consumers/backup", ours: []string{"consumers", "machines", "streams"}, outside: []string{natsgo, "github.com/nats-io/nuid", "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
 
@@ -93,6 +93,7 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
+	{path: "internal/boottime", outside: []string{xsys}},
 	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},
 	{path: "internal/renew", outside: []string{testify}, tests: []string{"internal/selfsigned"}},
 	{path: "internal/rebind", outside: []string{dns, testify}},

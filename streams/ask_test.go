@@ -1,4 +1,4 @@
-package consumers
+package streams
 
 import (
 	"context"
@@ -8,37 +8,39 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
-
-	"github.com/bcc94042/instar/streams"
 )
 
-// A leader that is overloaded, or being elected, answers after seconds. Who gave up a read earlier would drop what it has in memory and read
-// all of it again.
-func TestAReadWaitsForASlowLeader(t *testing.T) {
-	t.Parallel()
-	s, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true}) // without streams, so that the answers are the test's
+// withoutStreams is a connection to a server without streams, so that the answers are the test's.
+func withoutStreams(t *testing.T) *nats.Conn {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true})
 	require.NoError(t, err)
 	s.Start()
 	t.Cleanup(s.Shutdown)
 	require.True(t, s.ReadyForConnections(10*time.Second))
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// A leader that is overloaded, or being elected, answers after seconds. Who gave up a read earlier would drop what it has in memory and read
+// all of it again.
+func TestAReadWaitsForASlowLeader(t *testing.T) {
+	t.Parallel()
+	nc, began := withoutStreams(t), time.Now()
 	var first, last, asked atomic.Int64
-	_, err = nc.Subscribe("$JS.API.STREAM.MSG.GET.SLOW", func(m *nats.Msg) {
+	_, err := nc.Subscribe("$JS.API.STREAM.MSG.GET.SLOW", func(m *nats.Msg) {
 		asked.Add(1)
-		first.CompareAndSwap(0, int64(sinceStart()))
-		last.Store(int64(sinceStart()))
+		first.CompareAndSwap(0, int64(time.Since(began)))
+		last.Store(int64(time.Since(began)))
 		if last.Load()-first.Load() > int64(3*time.Second) {
 			_ = m.Respond([]byte(`{"message":{"subject":"a","seq":7}}`))
 		}
 	})
 	require.NoError(t, err)
-	m, err := lastMessage(t.Context(), js, "SLOW", "a")
+	m, err := Last(t.Context(), nc, "SLOW", "a")
 	require.NoError(t, err)
 	require.EqualValues(t, 7, m.Sequence)
 	require.LessOrEqual(t, asked.Load(), int64(10), "it does not add to the load")
@@ -49,7 +51,7 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 	t.Parallel()
 	const yes, silence, leaderless, refused = `{"yes":1}`, "", `{"error":{"code":503,"err_code":10008}}`, `{"error":{"code":404,"err_code":10014}}`
 	const member, led = `{"cluster":{"name":"c","replicas":[]}}`, `{"cluster":{"name":"c","leader":"a","replicas":[]}}`
-	w := setup(t, streams.Interval)
+	nc := withoutStreams(t)
 	for name, c := range map[string]struct {
 		answers []string
 		want    string // empty: there is none
@@ -65,7 +67,7 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int32
 			subject := "question." + name
-			sub, err := w.NC.Subscribe(subject, func(m *nats.Msg) {
+			sub, err := nc.Subscribe(subject, func(m *nats.Msg) {
 				if n := int(asked.Add(1)); n <= len(c.answers) && c.answers[n-1] != silence {
 					_ = m.Respond([]byte(c.answers[n-1]))
 				}
@@ -78,7 +80,7 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
-			m, err := ask(ctx, w.NC, &nats.Msg{Subject: subject, Data: []byte("?")})
+			m, err := ask(ctx, nc, &nats.Msg{Subject: subject, Data: []byte("?")})
 			if c.want == "" {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.Greater(t, asked.Load(), int32(1))
@@ -91,12 +93,12 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 	}
 	t.Run("NobodyWaitsAnyMore", func(t *testing.T) {
 		t.Parallel()
-		sub, err := w.NC.Subscribe("question.vain", func(m *nats.Msg) { _ = m.Respond([]byte(leaderless)) })
+		sub, err := nc.Subscribe("question.vain", func(m *nats.Msg) { _ = m.Respond([]byte(leaderless)) })
 		require.NoError(t, err)
 		defer func() { require.NoError(t, sub.Unsubscribe()) }()
 		for n := range 1000 { // some end between the answer and the look at it
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n%300)*time.Microsecond)
-			m, err := ask(ctx, w.NC, &nats.Msg{Subject: "question.vain"})
+			m, err := ask(ctx, nc, &nats.Msg{Subject: "question.vain"})
 			cancel()
 			require.Nil(t, m)
 			require.Error(t, err)
@@ -107,12 +109,12 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		time.AfterFunc(2*askEvery, func() {
-			_, err := w.NC.Subscribe("question.late", func(m *nats.Msg) { _ = m.Respond([]byte(yes)) })
+			_, err := nc.Subscribe("question.late", func(m *nats.Msg) { _ = m.Respond([]byte(yes)) })
 			if err != nil {
 				t.Error(err)
 			}
 		})
-		m, err := ask(ctx, w.NC, &nats.Msg{Subject: "question.late"})
+		m, err := ask(ctx, nc, &nats.Msg{Subject: "question.late"})
 		require.NoError(t, err)
 		require.Equal(t, yes, string(m.Data))
 	})

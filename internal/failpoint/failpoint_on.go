@@ -1,6 +1,6 @@
 //go:build failpoint
 
-package consumers
+package failpoint
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// The program kills itself, as kill -9 would, the n-th time that it reaches a place: INSTAR_FAILPOINT=after-kv:3.
+// The place, and how often it is passed: INSTAR_FAILPOINT=after-kv:3.
 var (
 	failName, failAt = parseFailpoint(os.Getenv("INSTAR_FAILPOINT"))
 	failHits         atomic.Int64
@@ -28,7 +28,8 @@ func parseFailpoint(s string) (string, int64) {
 	return name, n
 }
 
-func failpoint(name string) {
+// Hit marks a place: the process kills itself there, as kill -9 would, the n-th time that it comes to it.
+func Hit(name string) {
 	if name == failName && failHits.Add(1) == failAt {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // the signal is on its way

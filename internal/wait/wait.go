@@ -1,0 +1,24 @@
+// Package wait waits, until it is time or somebody wants nothing any more.
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for a time, and reports false when ctx has ended before.
+func For(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Backoff waits before the next try: 50 ms before the one after try 0, doubled with each, up to 2 s. It reports false when ctx has ended.
+func Backoff(ctx context.Context, try int) bool {
+	return For(ctx, min(50*time.Millisecond<<min(try, 10), 2*time.Second))
+}

@@ -1,0 +1,229 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// What package jetstream offers only after a look at the stream, a round trip more, is asked of the leader at once. A question
+// that changes nothing is put again until a leader answers it: [Last], [LastHeld], [LastIfHeld], [Info] and [ConsumerLed]. A purge, and a
+// list that may be long, are asked for once.
+
+// ReadWithin is how long a leader has to answer a question about its stream. A stream whose server has died answers nothing until another one leads.
+const ReadWithin = 1500 * time.Millisecond
+
+// messageWithin is how long it has to read a message. It is as long as an election takes, or a peak of load: the question is put again
+// meanwhile, and a partition that gives up drops its memory, and has everything to read again.
+const messageWithin = 10 * time.Second
+
+// Message is a message as its stream has stored it.
+type Message struct {
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"seq"`
+	Header   []byte    `json:"hdrs"` // as on the wire
+	Data     []byte    `json:"data"`
+	Time     time.Time `json:"time"`
+}
+
+// Headers are those of the message. They are empty when it has none, or none that can be read.
+func (m *Message) Headers() nats.Header {
+	h, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return nil
+	}
+	return h
+}
+
+// Last reads the last message under a subject, which may have wildcards, from the stream's leader, in one round trip. It is nil when there
+// is none. It fails when no leader has answered within ten seconds.
+func Last(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
+	var answer struct {
+		answered
+		Message *Message `json:"message"`
+	}
+	err := enquire(ctx, nc, "MSG.GET", stream, map[string]string{"last_by_subj": subject}, &answer)
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case answer.Message == nil:
+		return nil, errors.New("the stream's answer has no message")
+	}
+	return answer.Message, nil
+}
+
+// LastHeld is [Last] for what must not be taken for absent: a leader says that there is none of what it cannot read, too.
+// It fails with [ErrUnreadable] then.
+func LastHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
+	m, err := Last(ctx, nc, stream, subject)
+	if m != nil || err != nil {
+		return m, err
+	}
+	return LastIfHeld(ctx, nc, stream, subject)
+}
+
+// LastIfHeld is [LastHeld] for what is hardly ever there: what the stream does not list need not be read.
+func LastIfHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
+	list, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
+	held, _, err := subjects(list, enquire, nc, stream, subject, 0)
+	if err != nil || len(held) == 0 {
+		return nil, err
+	}
+	m, err := Last(ctx, nc, stream, subject)
+	if m == nil && err == nil {
+		err = ErrUnreadable
+	}
+	return m, err
+}
+
+// Info is what a stream's leader says of it. It fails when no leader has answered within ten seconds.
+func Info(ctx context.Context, nc *nats.Conn, stream string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
+	var answer struct {
+		answered
+		jetstream.StreamInfo
+	}
+	if err := enquire(ctx, nc, "INFO", stream, struct{}{}, &answer); err != nil {
+		return nil, err
+	}
+	return &answer.StreamInfo, nil
+}
+
+// Subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all; the
+// server gives up to 100,000 at once. One whose messages the leader cannot read is among them.
+func Subjects(ctx context.Context, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
+	return subjects(ctx, request, nc, stream, filter, offset)
+}
+
+// Purge removes what a stream has under a filter, up to a sequence. It fails with a [jetstream.APIError] when the stream refuses; any other
+// error leaves open whether it has happened.
+func Purge(ctx context.Context, nc *nats.Conn, stream, filter string, upTo uint64) error {
+	return request(ctx, nc, "PURGE", stream, map[string]any{"filter": filter, "seq": upTo + 1}, new(answered)) // without it
+}
+
+// ConsumerLed waits until a consumer has a leader that says anything, be it that there is no such consumer.
+func ConsumerLed(ctx context.Context, nc *nats.Conn, stream, consumer string) error {
+	ctx, cancel := context.WithTimeout(ctx, ReadWithin)
+	defer cancel()
+	_, err := ask(ctx, nc, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + consumer})
+	return err
+}
+
+// answered is the part that all answers of a stream's API have.
+type answered struct {
+	Error *jetstream.APIError `json:"error"`
+}
+
+func (a *answered) refusal() *jetstream.APIError { return a.Error }
+
+type refusing interface{ refusal() *jetstream.APIError }
+
+// asker is request or enquire.
+type asker func(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error
+
+// request asks a stream's leader for what package jetstream offers only after a look at the stream, which is a round trip
+// more. It fails with a [jetstream.APIError] when the stream refuses.
+func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
+	return requestBy(ctx, nc.RequestMsgWithContext, verb, stream, body, into)
+}
+
+// enquire is request for what changes nothing: without an answer it asks again.
+func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
+	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
+}
+
+// subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One
+// whose messages the leader cannot read is among them. A list that may be long is to be asked for by request: to put the question again
+// makes the server begin anew, and everybody else wait.
+func subjects(ctx context.Context, by asker, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
+	var answer struct {
+		answered
+		Total int `json:"total"`
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	err := by(ctx, nc, "INFO", stream, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+	return answer.State.Subjects, answer.Total, err
+}
+
+func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.Msg, error), verb, stream string, body any, into refusing) error {
+	req, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	m, err := by(ctx, &nats.Msg{Subject: "$JS.API.STREAM." + verb + "." + stream, Data: req})
+	if err != nil {
+		return err
+	}
+	if Leaderless(m.Data) {
+		return ErrLeaderless
+	}
+	if err := json.Unmarshal(m.Data, into); err != nil {
+		return fmt.Errorf("cannot read the stream's answer: %w", err)
+	}
+	if refused := into.refusal(); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// askEvery is when a question that was not answered is put again; after that, it is half as often: a leader that is slow should not
+// have more to answer. A leader that has died answers nothing, and its successor nothing that was asked before: who only waits for an
+// answer loses what is left of the wait. A slow leader answers more than once, and its first answer is taken.
+const askEvery = 250 * time.Millisecond
+
+// ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
+func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
+	first, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	answer, err := nc.RequestMsgWithContext(first, m)
+	switch {
+	case err == nil && !Leaderless(answer.Data):
+		return answer, nil
+	case ctx.Err() != nil: // err may be nil: an answer that is none came as well
+		return nil, ctx.Err()
+	case err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders):
+		return nil, err
+	}
+	answers := make(chan *nats.Msg, 16)
+	again := &nats.Msg{Subject: m.Subject, Reply: nc.NewInbox(), Header: m.Header, Data: m.Data}
+	sub, err := nc.ChanSubscribe(again.Reply, answers)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to end
+	tick := time.NewTicker(2 * askEvery)
+	defer tick.Stop()
+	for {
+		if err := nc.PublishMsg(again); err != nil {
+			return nil, err
+		}
+		for asked := true; asked; {
+			select {
+			case answer := <-answers:
+				if !Leaderless(answer.Data) {
+					return answer, nil
+				}
+			case <-tick.C:
+				asked = false
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
