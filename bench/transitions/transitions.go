@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/engine"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -170,7 +171,7 @@ func labelBody(n int) []byte { return labelBodies[n%len(labelBodies)] }
 func (w *world) engine(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	e := &consumers.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: all.Machines()}}
+	e := &engine.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: all.Machines()}}
 	running.Go(func() { _ = e.Run(ctx) })
 	return func() {
 		cancel()

@@ -23,6 +23,11 @@ import (
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/nameserver"
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/effects"
+	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/consumers/observer"
+	"github.com/bcc94042/instar/consumers/views"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
@@ -47,11 +52,11 @@ type app struct {
 	indexes  map[string]*kv.Index
 	serving  providers.Serving
 	deps     consumers.Deps
-	engine   *consumers.Engine
+	engine   *engine.Engine
 	plan     streams.Plan
-	replicas *replicas        // nil: the server is no member of a cluster
-	member   *consumers.Node  // this process among those that share the work
-	shares   consumers.Shares // which partitions this node owns
+	replicas *replicas      // nil: the server is no member of a cluster
+	member   *cluster.Node  // this process among those that share the work
+	shares   cluster.Shares // which partitions this node owns
 	registry *prometheus.Registry
 	disk     *disk
 	outbox   *outboxes
@@ -257,21 +262,21 @@ func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *s
 
 // startConsumers runs what acts: the partitions that this node has, and the roles that it holds.
 func (a *app) startConsumers(ctx context.Context) error {
-	a.engine = &consumers.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}
+	a.engine = &engine.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}
 	a.goes(ctx, "the engine", a.engine.Run)
-	performers := map[string]consumers.Performer{"service": a.serving, "relay": a.outbox.provider}
-	lookers := map[string]consumers.Looker{"service": a.serving, "relay": a.outbox.provider}
+	performers := map[string]effects.Performer{"service": a.serving, "relay": a.outbox.provider}
+	lookers := map[string]observer.Looker{"service": a.serving, "relay": a.outbox.provider}
 	var external []string
 	if a.cfg.Gateway == config.GatewayExternal {
 		external = []string{"service"}
 		delete(lookers, "service")
 	}
 	gateway := []func(context.Context) error{
-		(&consumers.Workers{Deps: a.deps, Performers: performers, External: external, Concurrency: a.cfg.Effects.Concurrency}).Run,
+		(&effects.Workers{Deps: a.deps, Performers: performers, External: external, Concurrency: a.cfg.Effects.Concurrency}).Run,
 	}
 	for _, m := range a.machines {
 		if looker := lookers[m.Name]; looker != nil {
-			o := &consumers.Observer{Deps: a.deps, Machine: m, Looker: looker, Index: a.indexes[m.Name]}
+			o := &observer.Observer{Deps: a.deps, Machine: m, Looker: looker, Index: a.indexes[m.Name]}
 			if m.Name == "service" {
 				o.Every = a.cfg.Observe.Every
 			}
@@ -280,7 +285,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 	}
 	a.role(ctx, roleGateway, gateway)
 	a.role(ctx, roleViews, []func(context.Context) error{
-		(&consumers.Views{Deps: a.deps}).Run,
+		(&views.Views{Deps: a.deps}).Run,
 		(&streams.Copies{NC: a.deps.NC, Plan: a.plan, Log: a.log}).Run,
 	})
 	return nil

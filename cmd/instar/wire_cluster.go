@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -101,7 +101,7 @@ func (a *app) startNode(context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.member = &consumers.Node{
+	a.member = &cluster.Node{
 		JS: js, Names: a.deps.Names, Appender: appender, Name: a.node, Nonce: a.nonce, Before: a.before, Version: thisBuild().Version, Life: a.life(), Log: a.log,
 	}
 	a.shares = a.member
@@ -139,7 +139,7 @@ func (a *app) life() time.Duration {
 
 // role runs parts for as long as this node holds the lease of the role.
 func (a *app) role(ctx context.Context, name string, parts []func(context.Context) error) {
-	o := &consumers.Owner{JS: a.member.JS, Names: a.deps.Names, Role: name, Node: a.node, Life: a.life(), Stance: a.member.Stance, Log: a.log}
+	o := &cluster.Owner{JS: a.member.JS, Names: a.deps.Names, Role: name, Node: a.node, Life: a.life(), Stance: a.member.Stance, Log: a.log}
 	a.goes(ctx, "the role "+name, func(ctx context.Context) error {
 		return o.Run(ctx, func(ctx context.Context) error { return together(ctx, parts) })
 	})
@@ -188,8 +188,8 @@ func (a *app) nodeChecks() []api.Check {
 
 // clockCheck tells whether this machine and the NATS server have the same time. Nothing depends on that for its safety.
 func clockCheck(skew time.Duration) api.Check {
-	c := api.Check{Name: "clock", OK: true, Detail: "within " + consumers.MaxSkew.String() + " of the NATS server's"}
-	if skew.Abs() > consumers.MaxSkew {
+	c := api.Check{Name: "clock", OK: true, Detail: "within " + cluster.MaxSkew.String() + " of the NATS server's"}
+	if skew.Abs() > cluster.MaxSkew {
 		c.Warn, c.Detail = true, fmt.Sprintf("the NATS server's is %s ahead of this machine's: deadlines, ages and times of events are off by as much", skew.Round(time.Millisecond))
 	}
 	return c
@@ -273,7 +273,7 @@ func (a *app) leads() *api.NodeLeads {
 }
 
 // nodes shows the nodes to the API.
-type nodes struct{ *consumers.Node }
+type nodes struct{ *cluster.Node }
 
 func (n nodes) List(context.Context) ([]api.Node, error) {
 	list := []api.Node{}
@@ -286,8 +286,8 @@ func (n nodes) List(context.Context) ([]api.Node, error) {
 }
 
 func (n nodes) Want(ctx context.Context, name, state string) error {
-	err := n.Node.Want(ctx, name, consumers.NodeState(state))
-	if errors.Is(err, consumers.ErrNoNode) {
+	err := n.Node.Want(ctx, name, cluster.NodeState(state))
+	if errors.Is(err, cluster.ErrNoNode) {
 		return fmt.Errorf("%w: %w", api.ErrNoNode, err)
 	}
 	return err

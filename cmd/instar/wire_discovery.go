@@ -16,7 +16,7 @@ import (
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/nameserver"
 	"github.com/bcc94042/instar/api/xds"
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/prober"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
@@ -154,7 +154,7 @@ func (a *app) avoid(addr string) {
 }
 
 // peers are the nodes that may observe.
-type peers struct{ *consumers.Node }
+type peers struct{ *cluster.Node }
 
 func (p peers) Nodes() []string {
 	var names []string

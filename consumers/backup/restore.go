@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/answers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -283,7 +284,7 @@ func (r *restorer) value(ctx context.Context, m *Message) error {
 func (r *restorer) answer(ctx context.Context, m *Message) error {
 	tokens := strings.Split(m.Subject, ".") // $KV, bucket, machine, key, digest
 	if len(tokens) > 4 {
-		version := consumers.AnswerVersion(m.Data)
+		version := answers.Version(m.Data)
 		known := r.known[tokens[2]+"/"+strings.Join(tokens[3:len(tokens)-1], ".")]
 		if known == nil && version > 0 && !m.Time.Before(r.in.head.At) || known != nil && version > known.version {
 			return nil

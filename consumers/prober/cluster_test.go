@@ -7,19 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
 // shares are given and taken by the test.
 type shares struct {
 	mu      sync.Mutex
-	set     consumers.Set
+	set     cluster.Set
 	claim   uint64
 	changed chan struct{}
 }
 
-func (s *shares) Owned() (consumers.Set, <-chan struct{}) {
+func (s *shares) Owned() (cluster.Set, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changed == nil {
@@ -37,7 +37,7 @@ func (s *shares) Claim(p int) uint64 {
 	return s.claim + 1
 }
 
-func (s *shares) give(set consumers.Set) {
+func (s *shares) give(set cluster.Set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set = set
@@ -57,7 +57,7 @@ func (n nodes) Nodes() []string { return n }
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	a, b := &shares{set: consumers.All}, &shares{}
+	a, b := &shares{set: cluster.All}, &shares{}
 	checkA, checkB := &script{}, &script{}
 	pa, pb := w.prober(checkA), w.prober(checkB)
 	pa.Shares, pb.Shares, pb.Node = a, b, "node-b"
@@ -77,7 +77,7 @@ func TestTakeover(t *testing.T) {
 	last := time.Now()
 	require.Never(t, func() bool { return time.Since(last) > 1500*time.Millisecond }, 1400*time.Millisecond, 100*time.Millisecond)
 	a.give(0)
-	b.give(consumers.All)
+	b.give(cluster.All)
 	taken := time.Now()
 	w.becomes(t, beats, instance.Suspect, patience)
 	require.Greater(t, time.Since(taken), 1900*time.Millisecond, "one whole TTL from the takeover")
@@ -102,7 +102,7 @@ func TestObservers(t *testing.T) {
 	for i, name := range names {
 		checks[name] = &script{}
 		p := w.prober(checks[name])
-		p.Node, p.Peers, p.Shares = name, names, &shares{set: map[bool]consumers.Set{true: consumers.All}[i == 0]}
+		p.Node, p.Peers, p.Shares = name, names, &shares{set: map[bool]cluster.Set{true: cluster.All}[i == 0]}
 		w.start(p)
 	}
 	key := "default.seen.a"

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -50,7 +50,7 @@ func TestDroppedHeartbeatsAreNoSilence(t *testing.T) {
 	defer l.hush()
 	l.deafened()
 	require.Zero(t, l.floor, "nothing was dropped")
-	l.owned = consumers.All
+	l.owned = cluster.All
 	leaving := &tracked{idle: true}
 	l.service("default.leaving").draining = map[*tracked]struct{}{leaving: {}}
 	missed := &ask{cmd: streams.Command{Name: instance.ReportMissed}}
@@ -88,8 +88,8 @@ func TestDroppedConfirmationsPutOffDrainsOnly(t *testing.T) {
 // service comes. A confirmation looks at the drains that it reaches, however many instances there are.
 func TestConfirmationsOfNothingAreBounded(t *testing.T) {
 	t.Parallel()
-	l := (&Prober{Shares: consumers.Everything{}}).newLoop(t.Context())
-	l.owned = consumers.All
+	l := (&Prober{Shares: cluster.Everything{}}).newLoop(t.Context())
+	l.owned = cluster.All
 	ready := map[*tracked]struct{}{}
 	say := func(service, watcher string, index uint64) {
 		l.acknowledged(&nats.Msg{Subject: l.Names.Acknowledge("default", service), Data: fmt.Appendf(nil, `{"watcher":%q,"index":%d}`, watcher, index)}, ready)

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 )
@@ -38,7 +38,7 @@ func (w *world) keepsDraining(t *testing.T, key, why string) {
 // A new owner knows none of the watchers of the one before: that one of them has confirmed says nothing of the others.
 func TestDrainAfterATakeover(t *testing.T) {
 	t.Parallel()
-	w, key, owned := setup(t), "default.web.a", &shares{set: consumers.All}
+	w, key, owned := setup(t), "default.web.a", &shares{set: cluster.All}
 	first, second := w.prober(&script{}), w.prober(&script{})
 	first.Shares, second.listens = owned, 6*time.Second
 	w.start(first)
@@ -62,7 +62,7 @@ func TestDrainAfterATakeover(t *testing.T) {
 // Who was registered first, and ended, under this owner is waited for no longer when it is back: nobody knows it who was not heard.
 func TestDrainAgain(t *testing.T) {
 	t.Parallel()
-	w, key, owned := setup(t), "default.web.a", &shares{set: consumers.All}
+	w, key, owned := setup(t), "default.web.a", &shares{set: cluster.All}
 	first, second := w.prober(&script{}), w.prober(&script{})
 	first.Shares = owned
 	w.start(first)
@@ -82,7 +82,7 @@ func TestDrainAgain(t *testing.T) {
 // The same, when nobody watches: the silence must have lasted for the life of a watcher.
 func TestDrainAfterATakeoverUnwatched(t *testing.T) {
 	t.Parallel()
-	w, key, owned := setup(t), "default.web.a", &shares{set: consumers.All}
+	w, key, owned := setup(t), "default.web.a", &shares{set: cluster.All}
 	first, second := w.prober(&script{}), w.prober(&script{})
 	first.Shares, second.listens = owned, 3*time.Second
 	w.start(first)
@@ -134,8 +134,8 @@ func TestDrainWaitsForWhatWasSaidLast(t *testing.T) {
 func TestADrainOfBeforeIsNotTheNext(t *testing.T) {
 	t.Parallel()
 	w, key := setup(t), "default.web.a"
-	l := (&Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances}).newLoop(t.Context())
-	l.claim(consumers.All, 0)
+	l := (&Prober{Deps: w.Deps, Shares: cluster.Everything{}, Instances: w.instances}).newLoop(t.Context())
+	l.claim(cluster.All, 0)
 	at := time.Now()
 	draining := func(revision uint64, since time.Time) *tracked {
 		rec := &instance.Record{Namespace: "default", Service: "web", ID: "a", State: instance.Draining, Since: since, Generation: 1, Data: instance.Known{Terms: &instance.Terms{}}}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 )
@@ -125,7 +125,7 @@ func TestBothCauses(t *testing.T) {
 // Who takes over a zone that is protected has seen nobody well: the protection is not its to end, before it has.
 func TestProtectionOutlivesItsOwner(t *testing.T) {
 	t.Parallel()
-	w, c, owned := setup(t), &script{}, &shares{set: consumers.All}
+	w, c, owned := setup(t), &script{}, &shares{set: cluster.All}
 	first, second := w.prober(c), w.prober(c)
 	first.Shares = owned
 	w.start(first)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -30,7 +31,7 @@ type Peers interface {
 // Prober looks after the instances of the partitions that this node owns.
 type Prober struct {
 	consumers.Deps
-	Shares        consumers.Shares
+	Shares        cluster.Shares
 	Instances     *kv.Index
 	Preservations *kv.Index // nil preserves nothing
 	Checker       Checker
@@ -103,7 +104,7 @@ type loop struct {
 	now        func() time.Duration
 	background sync.WaitGroup
 
-	owned    consumers.Set
+	owned    cluster.Set
 	claims   [streams.Partitions]uint64        // under which they are owned
 	gained   [streams.Partitions]time.Duration // when a partition was gained
 	builds   uint64                            // of the index that all of the following goes with

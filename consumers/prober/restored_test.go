@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -101,13 +101,13 @@ func TestAnIndexThatIsBuiltAnew(t *testing.T) {
 	t.Parallel()
 	w, key := setup(t), "default.back.a"
 	w.register(t, key, instance.RegisterBody{})
-	l := (&Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances, Preservations: w.preservations}).newLoop(t.Context())
+	l := (&Prober{Deps: w.Deps, Shares: cluster.Everything{}, Instances: w.instances, Preservations: w.preservations}).newLoop(t.Context())
 	require.Eventually(t, func() bool { return w.state(key) != "" }, patience, time.Millisecond)
-	l.load(consumers.All)
+	l.load(cluster.All)
 	require.NotNil(t, l.tracked[key])
 	l.acknowledgements(&nats.Msg{Subject: "instar.ack.default.back", Data: []byte(`{"watcher":"w1","index":1}`)})
 	require.Len(t, l.services["default.back"].watchers, 1)
-	l.load(consumers.All)
+	l.load(cluster.All)
 	require.Len(t, l.services["default.back"].watchers, 1, "it is the same one")
 	require.Zero(t, l.floor)
 
@@ -117,7 +117,7 @@ func TestAnIndexThatIsBuiltAnew(t *testing.T) {
 	require.Eventually(t, func() bool { return w.instances.Stats().Builds > 1 }, patience, time.Millisecond)
 	w.tell(t, "instance", "default.back.b", instance.CommandRegister, instance.RegisterBody{NodeAddress: "127.0.0.1:9"})
 	require.Eventually(t, func() bool { return w.state("default.back.b") != "" }, patience, time.Millisecond)
-	l.load(consumers.All)
+	l.load(cluster.All)
 	require.Nil(t, l.tracked[key])
 	require.Empty(t, l.services["default.back"].watchers)
 	require.NotZero(t, l.floor, "whoever watches has to be heard first")

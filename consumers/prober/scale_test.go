@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -95,8 +95,8 @@ func cpuOver(t *testing.T, step func(passed time.Duration) (more bool)) float64 
 
 // owner is a loop without a world: instances that are healthy and send heartbeats.
 func owner(n int) (*loop, []string) {
-	l := (&Prober{Shares: consumers.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run
-	l.owned = consumers.All
+	l := (&Prober{Shares: cluster.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run
+	l.owned = cluster.All
 	all := make([]string, n)
 	for i := range all {
 		all[i] = fmt.Sprintf("default.s-%d.i-%d", i%50, i)
@@ -124,8 +124,8 @@ func TestMemory(t *testing.T) {
 		recs[i].Data.Terms = &instance.Terms{Check: instance.Check{Type: instance.CheckTTL}}
 		items[i] = kv.Item{Key: fmt.Sprintf("default.web.i-%d", i), State: instance.Healthy, Revision: uint64(i + 1), Value: recs[i]}
 	}
-	l := (&Prober{Shares: consumers.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run
-	l.owned = consumers.All
+	l := (&Prober{Shares: cluster.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run
+	l.owned = cluster.All
 	before := heap()
 	for i := range items {
 		l.take(&items[i])

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -30,7 +30,7 @@ type ask struct {
 	t     *tracked
 	z     *zone
 	cmd   streams.Command
-	fence consumers.Fence // what it is reported under
+	fence cluster.Fence // what it is reported under
 	epoch uint64
 	deaf  uint64
 }
@@ -91,9 +91,9 @@ func (l *loop) enqueue(a ask) {
 }
 
 // fence is what an instance or a service is reported under.
-func (l *loop) fence(key string) consumers.Fence {
+func (l *loop) fence(key string) cluster.Fence {
 	p := streams.Partition(instance.Machine.Name, key)
-	return consumers.Fence{Partition: p, Claim: l.claims[p]}
+	return cluster.Fence{Partition: p, Claim: l.claims[p]}
 }
 
 // holds reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard

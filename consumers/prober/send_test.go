@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
@@ -21,16 +21,16 @@ func TestReportsThatWaitAreFenced(t *testing.T) {
 	for name, change := range map[string]func(*loop, *shares){
 		"an amnesty":        func(l *loop, _ *shares) { l.amnesty("a test") },
 		"lost":              func(l *loop, s *shares) { s.give(0); l.claim(0, l.now()) },
-		"lost and back":     func(l *loop, s *shares) { s.give(0); l.claim(0, 1); s.give(consumers.All); l.claim(consumers.All, 2) },
-		"back at once":      func(l *loop, s *shares) { s.give(0); s.give(consumers.All); l.claim(consumers.All, 1) },
-		"lost, and untold":  func(l *loop, s *shares) { s.give(0); l.claim(consumers.All, 1) },
+		"lost and back":     func(l *loop, s *shares) { s.give(0); l.claim(0, 1); s.give(cluster.All); l.claim(cluster.All, 2) },
+		"back at once":      func(l *loop, s *shares) { s.give(0); s.give(cluster.All); l.claim(cluster.All, 1) },
+		"lost, and untold":  func(l *loop, s *shares) { s.give(0); l.claim(cluster.All, 1) },
 		"nothing, it stays": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			own := &shares{set: consumers.All}
+			own := &shares{set: cluster.All}
 			l := (&Prober{Shares: own, Preservations: new(kv.Index)}).newLoop(t.Context())
-			l.claim(consumers.All, 0)
+			l.claim(cluster.All, 0)
 			rec := &instance.Record{Namespace: "default", Service: "web", Data: instance.Known{Terms: &instance.Terms{Check: quick}}, Generation: 1}
 			at := l.track(&kv.Item{Key: "default.web.a", State: instance.Healthy}, rec, true, 1)
 			l.update(at, &kv.Item{Key: at.key, State: instance.Healthy, Revision: 1}, rec, 1)
@@ -108,8 +108,8 @@ func TestRefusedReportsAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	var now time.Duration
-	l := (&Prober{Deps: w.Deps, Shares: consumers.Everything{}, clock: func() time.Duration { return now }}).newLoop(t.Context())
-	l.claim(consumers.All, 0)
+	l := (&Prober{Deps: w.Deps, Shares: cluster.Everything{}, clock: func() time.Duration { return now }}).newLoop(t.Context())
+	l.claim(cluster.All, 0)
 	rec := &instance.Record{Namespace: "default", Service: "web", ID: "a", State: instance.Unhealthy, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}}}
 	l.asking.running = 2 * maxAsking // nothing is really sent
 	l.take(&kv.Item{Key: "default.web.a", State: instance.Unhealthy, Revision: 1, Value: rec})

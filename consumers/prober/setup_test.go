@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/engine"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
@@ -58,7 +60,7 @@ func setup(t *testing.T) *world {
 	require.NoError(t, err)
 	w.instances = kv.NewIndex(js, instance.Machine.Plural, describe, kv.Options{Log: log})
 	w.preservations = kv.NewIndex(js, preservation.Machine.Plural, describeZone, kv.Options{Log: log})
-	engine := &consumers.Engine{Deps: w.Deps}
+	engine := &engine.Engine{Deps: w.Deps}
 	for _, run := range []func(context.Context) error{w.instances.Run, w.preservations.Run, engine.Run} {
 		w.running.Go(func() { _ = run(ctx) })
 	}
@@ -94,7 +96,7 @@ func describeZone(_ string, value []byte) (kv.Meta, error) {
 
 // prober is one that is not started yet.
 func (w *world) prober(checker Checker) *Prober {
-	return &Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances, Preservations: w.preservations, Checker: checker, Node: "node-a"}
+	return &Prober{Deps: w.Deps, Shares: cluster.Everything{}, Instances: w.instances, Preservations: w.preservations, Checker: checker, Node: "node-a"}
 }
 
 // start runs a prober until the test ends or stop is called.

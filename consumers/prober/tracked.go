@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -100,7 +100,7 @@ func (t *tracked) awaitsEnd() bool {
 func (t *tracked) found() bool { return t.state == instance.Healthy || t.state == instance.Warming }
 
 // load makes what is tracked that which this node owns or observes.
-func (l *loop) load(owned consumers.Set) {
+func (l *loop) load(owned cluster.Set) {
 	if builds := l.Instances.Stats().Builds; builds != l.builds {
 		if l.builds != 0 {
 			l.restored()
@@ -134,8 +134,8 @@ func (l *loop) load(owned consumers.Set) {
 }
 
 // claim is what this node owns from now on. What was lost and claimed again at once was somebody else's in between.
-func (l *loop) claim(owned consumers.Set, now time.Duration) {
-	var again consumers.Set
+func (l *loop) claim(owned cluster.Set, now time.Duration) {
+	var again cluster.Set
 	for p := range streams.Partitions {
 		if !owned.Has(p) {
 			continue

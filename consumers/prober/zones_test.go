@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
@@ -26,9 +26,9 @@ type still struct {
 
 func newStill(w *world) *still {
 	s := &still{at: time.Second}
-	p := &Prober{Deps: w.Deps, Shares: consumers.Everything{}, Instances: w.instances, Preservations: w.preservations, Node: "node-a", clock: func() time.Duration { return s.at }}
+	p := &Prober{Deps: w.Deps, Shares: cluster.Everything{}, Instances: w.instances, Preservations: w.preservations, Node: "node-a", clock: func() time.Duration { return s.at }}
 	s.loop = p.newLoop(w.ctx)
-	s.claim(consumers.All, 0)
+	s.claim(cluster.All, 0)
 	s.asking.running = 2 * maxAsking
 	return s
 }

@@ -56,12 +56,22 @@ var plan = []room{
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
 	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
-	{path: "consumers/...", ours: []string{"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers/...", "machines", "streams", "kv"}, outside: []string{natsgo, otel, xsys}, tests: []string{"machines/..."}},
+	{path: "consumers", ours: []string{"internal/wait", "machines", "streams", "kv"}, outside: []string{natsgo}},
+	{path: "consumers/...", ours: []string{"internal/panics", "internal/wait", "consumers", "machines", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/...", "machines/..."}},
+	{path: "consumers/cluster", ours: []string{"internal/boottime", "internal/wait", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"consumers", "consumers/consumertest", "machines/..."}},
+	{path: "consumers/poison", ours: []string{"consumers", "consumers/cluster", "streams", "kv"}},
+	{path: "consumers/effects", ours: []string{"internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/poison", "machines", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"consumers/engine", "consumers/consumertest", "machines/..."}},
+	{path: "consumers/engine", ours: []string{
+		"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/answers", "consumers/cluster", "consumers/poison", "machines", "streams", "kv",
+	}, outside: []string{natsgo}, tests: []string{"consumers/effects", "consumers/consumertest", "machines/..."}},
 
-	{path: "consumers/backup", ours: []string{"consumers", "machines", "streams"}, outside: []string{natsgo, "github.com/nats-io/nuid", "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
+	// What the tests of the consumers stand on.
+	{path: "consumers/consumertest", ours: []string{"consumers", "internal/wait", "machines/...", "streams", "kv"}, outside: []string{nats, testify, "go.uber.org/goleak"}},
+
+	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams"}, outside: []string{natsgo, "github.com/nats-io/nuid", "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
-	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"machines/...", "providers/probe"}},
+	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
 	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},
@@ -90,7 +100,7 @@ var plan = []room{
 
 	// The documents are checked against the tables; their example is a machine with its provider.
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
-	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers", "internal/postgres"}},
+	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "kv", "consumers/...", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
 	{path: "internal/boottime", outside: []string{xsys}},

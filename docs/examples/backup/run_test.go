@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/effects"
+	"github.com/bcc94042/instar/consumers/engine"
 	"github.com/bcc94042/instar/docs/examples/backup"
 	"github.com/bcc94042/instar/docs/examples/backup/tarball"
 	"github.com/bcc94042/instar/kv"
@@ -38,9 +40,9 @@ func TestABackupIsTaken(t *testing.T) {
 
 	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: []*machines.Machine{backup.Machine}}
 	vault := t.TempDir()
-	workers := &consumers.Workers{Deps: deps, Performers: map[string]consumers.Performer{"backup": tarball.Provider{Dir: vault}}}
+	workers := &effects.Workers{Deps: deps, Performers: map[string]effects.Performer{"backup": tarball.Provider{Dir: vault}}}
 	var running sync.WaitGroup
-	running.Go(func() { _ = (&consumers.Engine{Deps: deps}).Run(ctx) })
+	running.Go(func() { _ = (&engine.Engine{Deps: deps}).Run(ctx) })
 	running.Go(func() { _ = workers.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()

@@ -1,0 +1,136 @@
+// Package answers keeps the answers to commands that were sent under a key of their sender, in a bucket of their own, for as long as the
+// key is remembered: a command under the same key gets the answer of then, byte for byte.
+package answers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Kept is an answer as it is kept.
+type Kept struct {
+	ID     string          `json:"id"`   // the sender's key
+	Hash   string          `json:"hash"` // of command, body and expected revision: another one under the same key is told apart
+	Answer json.RawMessage `json:"answer"`
+}
+
+// Version is the version of the entity when a kept answer was given; 0 for one that cannot be used.
+func Version(data []byte) uint64 {
+	var k Kept
+	var a machines.Answer
+	if json.Unmarshal(data, &k) != nil || json.Unmarshal(k.Answer, &a) != nil {
+		return 0
+	}
+	return a.Version
+}
+
+// Fingerprint is what a key is bound to: all that decides what the command does.
+func Fingerprint(command, expect string, body []byte) string {
+	h := fnv.New64a()
+	h.Write([]byte(command)) // never fails
+	h.Write([]byte{0})
+	if expect != "" {
+		h.Write([]byte(expect))
+		h.Write([]byte{0})
+	}
+	h.Write(bytes.TrimSpace(body))
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// Store is the bucket of answers.
+type Store struct {
+	NC     *nats.Conn
+	JS     jetstream.JetStream
+	Bucket string
+}
+
+// Get is what was answered under a key, or nil. It fails with [streams.ErrUnreadable] or [kv.ErrCorrupt] when there is an answer that
+// cannot be used: the key was used then.
+func (s *Store) Get(ctx context.Context, machine, key, id string) (*Kept, error) {
+	subject := kv.SubjectOf(s.Bucket, streams.AnswerKey(machine, key, id))
+	stored, err := streams.LastIfHeld(ctx, s.NC, kv.StreamOf(s.Bucket), subject)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look up what was answered under key %q of %s %s: %w", id, machine, key, err)
+	}
+	if kv.Absent(stored) {
+		return nil, nil
+	}
+	var k Kept
+	if err = json.Unmarshal(stored.Data, &k); err == nil && k.ID != id {
+		err = errors.New("it has another key")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the kept answer %s: %w: %w", subject, kv.ErrCorrupt, err)
+	}
+	return &k, nil
+}
+
+// Write is what keeps an answer.
+func (s *Store) Write(machine, key string, k Kept) (streams.Write, error) {
+	data, err := json.Marshal(k)
+	if err != nil {
+		return streams.Write{}, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", k.ID, machine, key, err)
+	}
+	return kv.Write(s.Bucket, streams.AnswerKey(machine, key, k.ID), data), nil
+}
+
+// LastVersion is the version that the last answer to a key of an entity was given at; 0 when none is kept. Where somebody has had the last one
+// forgotten, or it cannot be read, it is the highest of the others.
+func (s *Store) LastVersion(ctx context.Context, machine, key string) (uint64, error) {
+	stored, err := streams.Last(ctx, s.NC, kv.StreamOf(s.Bucket), kv.SubjectOf(s.Bucket, machine+"."+key+".*"))
+	if err != nil {
+		return 0, fmt.Errorf("cannot find the last answer of %s %s: %w", machine, key, err)
+	}
+	if stored == nil {
+		return 0, nil
+	}
+	if json.Valid(stored.Data) {
+		return Version(stored.Data), nil
+	}
+	others, err := s.Above(ctx, machine, key, 0)
+	var highest uint64
+	for _, a := range others {
+		highest = max(highest, Version(a.Value))
+	}
+	return highest, err
+}
+
+// Above are the kept answers to keys of an entity that were given at later versions.
+func (s *Store) Above(ctx context.Context, machine, key string, version uint64) (above []kv.Entry[[]byte], err error) {
+	raw := kv.Codec[[]byte]{Decode: func(data []byte) ([]byte, error) { return data, nil }}
+	bucket, err := kv.Open(ctx, s.JS, s.Bucket, raw)
+	if err != nil {
+		return nil, err
+	}
+	for a, err := range bucket.List(ctx, machine+"."+key+".*") {
+		if err != nil {
+			return nil, fmt.Errorf("cannot find the answers of %s %s: %w", machine, key, err)
+		}
+		if Version(a.Value) > version {
+			above = append(above, a)
+		}
+	}
+	return above, nil
+}
+
+// Forget takes answers away, and none that is kept from now on.
+func (s *Store) Forget(ctx context.Context, list []kv.Entry[[]byte]) error {
+	for _, a := range list {
+		if err := streams.Purge(ctx, s.NC, kv.StreamOf(s.Bucket), kv.SubjectOf(s.Bucket, a.Key), a.Revision); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+package consumers
+
+import "strings"
+
+// MaxBody bounds the body of a command. It is checked here as well as at the HTTP door, because anybody with the
+// permission may publish a command.
+const MaxBody = 256 << 10
+
+// MaxTries is how often a command may fail by itself before it is given up. What lies in the environment, such as a full
+// disk or a missing leader, is waited out and does not count.
+const MaxTries = 10
+
+// What is written into answers, events and letters is cut to these, in bytes.
+const (
+	MaxField  = 256     // of the name and the message of one field of a refusal, and of the code of a failure
+	MaxReason = 1024    // of why a command is a dead letter
+	maxEvent  = 900_000 // of the body of an event; a stream takes 1 MiB with the headers
+)
+
+// Clip cuts a text to n bytes and says so.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,290 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/internal/boottime"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Node is this process among the nodes that share the partitions. It renews a key in the bucket of owners, watches those
+// of the others, and holds a claim for each partition that it runs.
+//
+// Who lives is judged by no wall clock, neither of a server nor of a node: a node whose key another one has not seen renewed
+// for its life, by that one's own clock since boot, has ended, once that one has written so at the revision that it saw.
+// Then its own renewal fails, should it live. The life stands in the key: nodes may have different ones.
+//
+// A node takes a partition when the partition is its own by rendezvous hashing over the live nodes, and the claim is
+// free, its own, or held by a process of which the bucket says that it has ended. It gives it back when its loop has come to
+// an end. Every claim is a write at a revision. A node that could not renew its key for three quarters of its life stops
+// what it runs, before anybody else may take it. None of this carries the safety of the commit protocol, which the
+// revision checks of entities do: it keeps nodes from hindering each other.
+//
+// Node is the [Shares] of this node.
+type Node struct {
+	JS       jetstream.JetStream
+	Names    streams.Names
+	Appender *streams.Appender
+	Name     string        // of the node, a DNS label, kept with its data directory
+	Nonce    string        // of the process; made up when empty
+	Before   []string      // nonces of processes before it in the same directory, which are known to have ended
+	Version  string        // of the program, for show
+	Life     time.Duration // of a key that is not renewed; 0 is 3 s, at least 1 s
+	Log      *slog.Logger
+
+	clock func() time.Duration // boottime.Now, but for tests
+	wall  func() time.Time     // time.Now, but for tests
+	until atomic.Int64         // until when, by the clock, this node may take itself for one; 0: it may not
+
+	skew   atomic.Int64 // see Skew
+	skewed bool         // it was told; used by the loop that renews only
+
+	renewNow chan struct{}
+	nudge    chan struct{}
+
+	mu       sync.Mutex
+	index    *kv.Index
+	http     string
+	started  time.Time
+	revision uint64 // of this node's key
+	wrote    renewal
+	view     view
+	seen     map[string]sight
+	builds   uint64                    // of the index that seen and own go with
+	own      [streams.Partitions]claim // as written or read by this node, newer than the view at times
+	holdings [streams.Partitions]*holding
+	paused   [streams.Partitions]time.Time // no try before this
+	owned    Set
+	leaving  bool          // gives everything back and takes nothing
+	ending   bool          // Run is to return when that is done
+	known    NodeState     // as others were told
+	changed  chan struct{} // closed when owned changes
+	stirred  chan struct{} // closed when anything changes
+	failed   error
+}
+
+// holding is one partition from the claim to the release.
+type holding struct {
+	leave   chan struct{} // closed when the loop is to come to an end
+	left    bool
+	abort   context.CancelFunc
+	claimed bool // the claim was written
+	lost    bool // the node's time is over: nothing is given back
+}
+
+// Work runs a partition until leave is closed and what is under way has ended, or until ctx ends.
+type Work func(ctx context.Context, leave <-chan struct{}, partition int)
+
+// ErrNameTaken says that another process lives under this node's name.
+var ErrNameTaken = errors.New("another process runs under the name of this node")
+
+// ErrNoNode says that there is no node of that name.
+var ErrNoNode = errors.New("there is no such node")
+
+// prepare makes the zero value useful; it may be called again.
+func (n *Node) prepare() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed != nil {
+		return
+	}
+	n.Life = max(cmp.Or(n.Life, 3*time.Second), time.Second)
+	if n.Nonce == "" {
+		n.Nonce = rand.Text()
+	}
+	if n.Log == nil {
+		n.Log = slog.New(slog.DiscardHandler)
+	}
+	if n.clock == nil {
+		n.clock = boottime.Now
+	}
+	if n.wall == nil {
+		n.wall = func() time.Time { return time.Now().Round(0) } // without the monotonic clock
+	}
+	n.started = time.Now().UTC().Truncate(time.Millisecond)
+	n.seen = map[string]sight{}
+	n.changed, n.stirred = make(chan struct{}), make(chan struct{})
+	n.renewNow, n.nudge = make(chan struct{}, 1), make(chan struct{}, 1)
+	n.index = kv.NewIndex(n.JS, n.Names.Bucket(streams.OwnersBucket), describeOwner, kv.Options{Log: n.Log})
+}
+
+// Run is a node until ctx ends; then it gives back what it holds, when the loops have come to an end. It returns an error
+// that is [ErrNameTaken] when another process lives under its name.
+func (n *Node) Run(ctx context.Context, work Work) error {
+	n.prepare()
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what gives back outlives ctx
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() { _ = n.index.Run(inner) })
+	select {
+	case <-n.index.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	n.refresh()
+	if err := n.enter(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	all.Go(func() { n.renew(inner) })
+	all.Go(func() { n.watchdog(inner) })
+	err := n.reign(ctx, inner, work)
+	cancel()
+	all.Wait()
+	n.erase()
+	return err
+}
+
+// reign takes and gives partitions until ctx has ended and everything is given back.
+func (n *Node) reign(ctx, inner context.Context, work Work) error {
+	tick := time.NewTicker(min(n.Life/12, 250*time.Millisecond))
+	defer tick.Stop()
+	done := ctx.Done()
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	sub := n.index.Subscribe(kv.Filter{}, 4096)
+	defer func() { sub.Close() }()
+	for {
+		n.refresh()
+		n.suspect(inner)
+		if n.reconcile(inner, &loops, work) {
+			return n.failure()
+		}
+		select {
+		case _, ok := <-sub.C:
+			if !ok {
+				sub.Close()
+				sub = n.index.Subscribe(kv.Filter{}, 4096)
+			}
+		case <-n.nudge:
+		case <-tick.C:
+		case <-done:
+			done = nil
+			n.depart(true)
+		}
+	}
+}
+
+// Leave gives everything back and returns when that is done. The node goes on to live, as one that is draining.
+func (n *Node) Leave(ctx context.Context) error {
+	n.prepare()
+	n.depart(false)
+	for {
+		n.mu.Lock()
+		stirred, busy := n.stirred, n.busy()
+		n.mu.Unlock()
+		if busy == 0 {
+			return nil
+		}
+		select {
+		case <-stirred:
+		case <-ctx.Done():
+			return fmt.Errorf("%d partitions are not given back yet: %w", busy, ctx.Err())
+		}
+	}
+}
+
+func (n *Node) depart(end bool) {
+	n.mu.Lock()
+	n.leaving, n.ending = true, n.ending || end
+	n.mu.Unlock()
+	n.poke()
+}
+
+func (n *Node) busy() int {
+	count := 0
+	for _, h := range n.holdings {
+		if h != nil {
+			count++
+		}
+	}
+	return count
+}
+
+// poke makes the loops look again.
+func (n *Node) poke() {
+	for _, c := range []chan struct{}{n.nudge, n.renewNow} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Announce tells others where this node's API is.
+func (n *Node) Announce(http string) {
+	n.prepare()
+	n.mu.Lock()
+	n.http = http
+	n.mu.Unlock()
+	n.poke()
+}
+
+// Owned returns the partitions that this node owns now.
+func (n *Node) Owned() (Set, <-chan struct{}) {
+	n.prepare()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.owned, n.changed
+}
+
+// Stance is what this node may do with roles: take them when it is live, keep them when it is cordoned, and neither when
+// it is draining. The channel is closed when anything changes in the bucket of owners.
+func (n *Node) Stance() (NodeState, <-chan struct{}) {
+	n.prepare()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	state := n.state()
+	if state == NodeLive && !n.Current() {
+		state = NodeCordoned // it is not known to be one, or not any more: its leases tell
+	}
+	return state, n.stirred
+}
+
+// Current reports whether this node may take itself for one.
+func (n *Node) Current() bool { return n.clock() < time.Duration(n.until.Load()) }
+
+// state is what this node should be. It is called under the lock.
+func (n *Node) state() NodeState {
+	switch want := n.view.wants[n.Name]; {
+	case n.leaving || want == NodeDraining:
+		return NodeDraining
+	case want == NodeCordoned:
+		return NodeCordoned
+	}
+	return NodeLive
+}
+
+// stir tells who waits that something has changed. It is called under the lock.
+func (n *Node) stir() {
+	close(n.stirred)
+	n.stirred = make(chan struct{})
+}
+
+// setOwned is called under the lock.
+func (n *Node) setOwned(s Set) {
+	if s == n.owned {
+		return
+	}
+	n.owned = s
+	close(n.changed)
+	n.changed = make(chan struct{})
+	n.stir()
+}
+
+func (n *Node) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failed
+}

@@ -1,0 +1,148 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Tracer starts a span below a W3C traceparent and returns the traceparent of the span and what ends it.
+type Tracer func(name, parent string, attributes ...string) (traceparent string, end func(error))
+
+// Deps is what every consumer needs.
+type Deps struct {
+	NC       *nats.Conn
+	JS       jetstream.JetStream
+	Names    streams.Names
+	Appender *streams.Appender
+	Commands *streams.Commands
+	Machines []*machines.Machine
+	Log      *slog.Logger
+	Meter    Meter  // nil measures nothing
+	Trace    Tracer // nil traces nothing
+
+	// Acking is held while a command is acked whose entity was written before (see [streams.Server.Acking]); nil needs nothing.
+	Acking sync.Locker
+
+	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
+	// everybody begins with an empty log, and without all of its members it elects no leader.
+	Replicated bool
+
+	Turn chan struct{} // that of the process, but for tests, which have several
+}
+
+// WithDefaults fills in what nobody has set.
+func (d Deps) WithDefaults() Deps {
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Meter == nil {
+		d.Meter = NoMeter{}
+	}
+	if d.Acking == nil {
+		d.Acking = unlocked{}
+	}
+	if d.Turn == nil {
+		d.Turn = turn
+	}
+	if d.Trace == nil {
+		d.Trace = func(_, parent string, _ ...string) (string, func(error)) { return parent, func(error) {} }
+	}
+	return d
+}
+
+// DeadLetters is the stream of what was given up.
+func (d *Deps) DeadLetters() streams.DeadLetters {
+	return streams.DeadLetters{JS: d.JS, Names: d.Names, Appender: d.Appender}
+}
+
+type unlocked struct{}
+
+func (unlocked) Lock()   {}
+func (unlocked) Unlock() {}
+
+// Consumer looks a consumer of a work queue up, and makes it when it is not there or not as it should be. Looking asks its
+// own leader; making one asks that of the cluster, which may be away for seconds when a node has died.
+//
+// Where a single server's stands is told by the stream itself: what is acked is gone from a work queue. A stored state
+// would cost a file written and renamed ten times a second for each of them, and be no truer.
+func (d *Deps) Consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if d.Replicated { // its leader may just have died
+		if err := streams.ConsumerLed(ctx, d.NC, stream, want.Durable); err != nil {
+			return nil, err
+		}
+	}
+	look, cancel := context.WithTimeout(ctx, streams.ReadWithin)
+	defer cancel()
+	cons, err := d.JS.Consumer(look, stream, want.Durable)
+	if err == nil {
+		have := cons.CachedInfo().Config
+		if have.MemoryStorage != want.MemoryStorage { // that cannot be changed; what is not acked stays in the stream
+			if err := d.JS.DeleteConsumer(ctx, stream, want.Durable); err != nil {
+				return nil, err
+			}
+		} else if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending && have.Description == want.Description {
+			return cons, nil
+		}
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, err
+	}
+	return d.JS.CreateOrUpdateConsumer(ctx, stream, want)
+}
+
+// Keep runs serve again and again until ctx ends, with back-off while it fails soon.
+func (d *Deps) Keep(ctx context.Context, name string, serve func(context.Context) error) {
+	for try := 0; ctx.Err() == nil; try++ {
+		started := time.Now()
+		err := serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > 10*time.Second {
+			try = 0
+		}
+		d.Meter.Restarted(name)
+		d.Log.Error("a consumer stopped; it starts again", "consumer", name, "error", err)
+		if !wait.Backoff(ctx, try) {
+			return
+		}
+	}
+}
+
+// WhenGone tells broken when a pull finds its consumer gone, or its server.
+func WhenGone(broken chan<- error) jetstream.PullConsumeOpt {
+	return jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+			select {
+			case broken <- err:
+			default:
+			}
+		}
+	})
+}
+
+// Value reads the value of an entity from the leader of its bucket. It is nil when the leader has none, absent when it was deleted, and an error of
+// [streams.ErrUnreadable] when it has one that it cannot read.
+func (d *Deps) Value(ctx context.Context, m *machines.Machine, key string) (*streams.Message, error) {
+	stored, err := kv.Read(ctx, d.NC, d.Names.Bucket(m.Plural), key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load %s %s: %w", m.Name, key, err)
+	}
+	return stored, nil
+}
+
+// turn is that of the process. It is taken by whoever of this process begins what several processes have died with, be it a command or a task: one is begun at a time, so
+// that nothing is counted that others have ended the process beside.
+var turn = make(chan struct{}, 1)

@@ -1,0 +1,63 @@
+package effects
+
+import (
+	"context"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// performing is a task of an entity.
+type performing struct {
+	attempt string
+	fence   uint64
+	stop    context.CancelFunc
+	over    bool // the entity waits for a later task
+}
+
+// supersede ends what is performed for an earlier state of the same entity: nobody waits for it any more, and one entity, whatever is
+// asked of it, should not hold the places of all others. It, and performed at the end, fail with errUnwanted when that has happened to the task itself.
+func (k *kind) supersede(ctx context.Context, t *machines.Task) (_ context.Context, performed func() error, err error) {
+	mine := &performing{attempt: t.Attempt, fence: t.Fence}
+	ctx, mine.stop = context.WithCancel(ctx)
+	for later := k.enter(t.Key(), mine, nil); later != nil; later = k.enter(t.Key(), mine, later) {
+		wanted, err := k.wanted(ctx, t)
+		if err == nil && !wanted {
+			err = errUnwanted
+		}
+		if err != nil {
+			mine.stop()
+			return nil, nil, err
+		}
+	}
+	return ctx, func() error {
+		mine.stop()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.under[t.Key()] == mine {
+			delete(k.under, t.Key())
+		}
+		if mine.over {
+			return errUnwanted
+		}
+		return nil
+	}, nil
+}
+
+// enter makes a task the one that is performed for its entity, instead of another one. It does not, and returns that, when that one has no lower
+// fence, unless it is the one that was found before the entity was asked once more: where an entity was deleted and created again, or the
+// store set back, fences begin anew.
+func (k *kind) enter(key string, mine, found *performing) (later *performing) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	other := k.under[key]
+	switch {
+	case other == nil, other.fence == mine.fence && other.attempt == mine.attempt: // the same, delivered again
+	case other.fence >= mine.fence && other != found:
+		return other
+	default:
+		other.over = true
+		other.stop()
+	}
+	k.under[key] = mine
+	return nil
+}

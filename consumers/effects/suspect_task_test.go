@@ -1,0 +1,193 @@
+package effects
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/poison"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// deadly is a provider that ends its process when it gets certain tasks.
+type deadly struct {
+	kill    func()
+	killers []string
+	died    chan struct{}
+	over    <-chan struct{} // the test
+}
+
+func (d *deadly) Perform(_ context.Context, t machines.Task) machines.Result {
+	if !slices.Contains(d.killers, t.ID) {
+		return machines.Result{Data: consumertest.WorkBody{How: "worked"}}
+	}
+	d.kill()
+	select {
+	case d.died <- struct{}{}:
+	default:
+	}
+	<-d.over // nothing is done any more
+	return machines.Result{}
+}
+
+// process performs effects as a process of its own would, which dies when its provider says so: it is not heard of any more.
+// It returns when it has died, or when done reports true.
+func (w *world) process(n int, killers []string, done func() bool) (died bool) {
+	w.T.Helper()
+	nc, err := streams.Connect(streams.ConnectOptions{Server: w.Server, Name: fmt.Sprint("process ", n), Log: w.Log})
+	require.NoError(w.T, err)
+	defer nc.Close()
+	d := &deadly{kill: nc.Close, killers: killers, died: make(chan struct{}, 1), over: w.Ctx.Done()}
+	workers := &Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": d}, AckWait: time.Second, Concurrency: 4, process: fmt.Sprint(n)}
+	workers.NC, workers.Turn = nc, make(chan struct{}, 1)
+	workers.JS, err = streams.JetStream(nc)
+	require.NoError(w.T, err)
+	workers.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Timeout: 2 * time.Second})
+	require.NoError(w.T, err)
+	defer workers.Appender.Close()
+	workers.Commands, err = streams.NewCommands(workers.Appender)
+	require.NoError(w.T, err)
+	defer workers.Commands.Close()
+	ctx, stop := context.WithCancel(w.Ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- workers.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.died:
+			return true
+		case <-tick.C:
+			if done() {
+				return false
+			}
+		case <-time.After(45 * time.Second):
+			w.T.Fatal("it neither dies nor comes to an end")
+		}
+	}
+}
+
+// Two tasks end the process each time that one is done. Both are given up after a bound, and what waits with them is done,
+// whether the consumer outlives the process or not. Put back when the provider is mended, they are done as well.
+func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, outlives := range []bool{true, false} {
+		t.Run(fmt.Sprint("TheConsumerOutlivesIt=", outlives), func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, streams.Interval, consumertest.Errands).start()
+			killers := []string{"e-3", "e-7"}
+			for i := range 12 {
+				w.Ask(streams.Command{Machine: "errand", Key: fmt.Sprintf("default.e-%d", i), Name: "create"})
+			}
+			letters := func() []streams.DeadLetter {
+				list, err := w.DeadLetters().List(w.Ctx, 0, 10)
+				require.NoError(t, err)
+				return list
+			}
+			finished := func() bool { return len(w.Stream(streams.EffectStream, ">")) == 0 }
+			deaths := 0
+			for w.process(deaths, killers, finished) {
+				deaths++
+				require.LessOrEqual(t, deaths, 2*(poison.GivenUp+1), "one that is begun beside the process's first death, and as often as one is given up")
+				if !outlives {
+					require.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.EffectStream, "fx-errand-work"))
+				}
+			}
+			t.Logf("%d processes died", deaths)
+			dead := letters()
+			require.Len(t, dead, len(killers))
+			for _, l := range dead {
+				require.Contains(t, killers, strings.TrimPrefix(l.Key, "default."))
+				require.Contains(t, l.Reason, "processes have ended while they did it")
+			}
+			for i := range 12 {
+				id, want := fmt.Sprintf("e-%d", i), "done"
+				if slices.Contains(killers, id) {
+					want = "open"
+				}
+				w.Eventually(id, func() bool { return w.Errand(id) == want })
+			}
+			require.Empty(t, w.Suspects("fx-errand-work.>"), "no note is left")
+
+			for _, l := range dead {
+				require.NoError(t, w.DeadLetters().Redrive(w.Ctx, l.Seq))
+			}
+			require.False(t, w.process(deaths, nil, finished))
+			for _, id := range killers {
+				w.Eventually(id, func() bool { return w.Errand(id) == "done" })
+			}
+		})
+	}
+}
+
+// What a stopping process gives back counts for nothing, and neither does what comes while a process lives.
+func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, consumertest.Errands).start()
+	w.Ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create"})
+	for n := range poison.GivenUp + 2 {
+		work := held{make(chan struct{}), make(chan struct{})}
+		ctx, stop := context.WithCancel(w.Ctx)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- (&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": work}, AckWait: 100 * time.Millisecond, process: fmt.Sprint(n)}).Run(ctx)
+		}()
+		<-work.begun
+		stop()
+		require.NoError(t, <-ended)
+		require.Empty(t, w.Suspects("fx-errand-work.>"))
+	}
+	k := consumertest.NewWorker()
+	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)
+	w.Eventually("it is done", func() bool { return w.Errand("a") == "done" })
+	for n := range 5 {
+		id := fmt.Sprint("b", n)
+		w.Ask(streams.Command{Machine: "errand", Key: "default." + id, Name: "create"})
+		w.Eventually(id, func() bool { return w.Errand(id) == "done" })
+	}
+	require.Empty(t, w.Stream("KV_owners", "$KV.owners.suspect.fx-errand-work.2"), "a task that came to a process that lives costs no note")
+}
+
+// counted counts what it performs.
+type counted struct{ performed atomic.Int64 }
+
+func (c *counted) Perform(context.Context, machines.Task) machines.Result {
+	c.performed.Add(1)
+	return machines.Result{Data: consumertest.WorkBody{How: "worked"}}
+}
+
+// A suspected task may wait for its turn for long. Nothing is done for an entity that has ended meanwhile.
+func TestATaskThatNobodyWaitsForAnyMoreLosesItsTurn(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	w.start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Ask(consumertest.ToThing("a", "work", `{"how":"x"}`))
+	w.Eventually("its task", func() bool { return len(w.Stream(streams.EffectStream, ">")) == 1 })
+	msgs := w.Stream(streams.EffectStream, ">")
+	left := poison.Note{Deps: &w.Deps, Name: "fx-thing-work.1"}
+	require.NoError(t, left.Restore(w.Ctx, &poison.Record{Seq: msgs[0].Sequence, Time: msgs[0].Time, Starts: poison.Suspected, By: "dead"}, 0))
+	deps := w.Deps
+	deps.Turn = make(chan struct{}, 1)
+	deps.Turn <- struct{}{} // a suspected command is under way
+	p := &counted{}
+	ctx, stop := context.WithCancel(w.Ctx)
+	defer stop()
+	w.Running.Go(func() { _ = (&Workers{Deps: deps, Performers: map[string]Performer{"thing": p}}).Run(ctx) })
+	w.Reaches("a", "broken") // its time is over
+	w.Ask(consumertest.ToThing("a", "close", ""))
+	<-deps.Turn
+	w.Eventually("it is gone", func() bool { return len(w.Stream(streams.EffectStream, ">")) == 0 })
+	require.Zero(t, p.performed.Load())
+	require.Equal(t, 1, n.Count("attempt thing.work unwanted"))
+	require.Empty(t, deps.Turn)
+}

@@ -1,0 +1,363 @@
+package effects
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/internal/failpoint"
+	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Performer does in the world what a task says. It is idempotent, and refuses a task whose fence is older than one
+// that it has seen. It returns when ctx ends.
+type Performer interface {
+	Perform(ctx context.Context, t machines.Task) machines.Result
+}
+
+// Workers perform the effects of all machines: one durable consumer per kind, each with its own concurrency. Every
+// delivery ends in a command, and is acked after the command is stored; a provider's failure is a command, too, and the
+// wait before the next try is a timer of the machine, so nothing waits inside the consumer. A task whose entity has a value that
+// nobody can read, and one that cannot be read itself, goes to the dead letters within seconds, and redrive puts it back. So does
+// one whose provider ends the process again and again, with all others of that process meanwhile done one at a time.
+type Workers struct {
+	consumers.Deps
+	Performers  map[string]Performer // by machine
+	External    []string             // machines whose tasks others take: their consumers are made and kept, and nothing is taken from them
+	Concurrency int                  // tasks of one kind at a time; 0 is 16
+	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
+
+	process string        // tells this process from those before it
+	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
+}
+
+// Run performs effects until ctx ends; then it waits for the tasks under way.
+func (w *Workers) Run(ctx context.Context) error {
+	w.Deps = w.WithDefaults()
+	w.Concurrency, w.AckWait = cmp.Or(w.Concurrency, 16), cmp.Or(w.AckWait, 30*time.Second)
+	w.process, w.queue = cmp.Or(w.process, rand.Text()), make(chan struct{}, 1)
+	var all sync.WaitGroup
+	for _, m := range w.Machines {
+		for _, fx := range m.Effects {
+			k := &kind{w: w, m: m, fx: fx, performer: w.Performers[m.Name], name: streams.WorkerName(m.Name, fx.Name)}
+			if slices.Contains(w.External, m.Name) {
+				all.Go(func() { w.Keep(ctx, k.name, k.lend) })
+				continue
+			}
+			if k.performer == nil {
+				return fmt.Errorf("consumers: nobody performs effect %s of %s", fx.Name, m.Name)
+			}
+			all.Go(func() { k.run(ctx) })
+		}
+	}
+	all.Wait()
+	return nil
+}
+
+// kind is one effect of one machine.
+type kind struct {
+	w         *Workers
+	m         *machines.Machine
+	fx        machines.EffectInfo
+	performer Performer
+	name      string
+
+	gate  chan struct{} // one token per task under way
+	tasks sync.WaitGroup
+	mu    sync.Mutex
+	ended bool // no task starts any more
+	under map[string]*performing
+
+	looked bool         // found is known
+	found  uint64       // the last task that was there before this process
+	early  atomic.Int64 // of those, how many have come for the first time
+}
+
+// begin starts a task, unless the worker has ended.
+func (k *kind) begin(task func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		<-k.gate
+		return
+	}
+	k.tasks.Go(task)
+}
+
+// end waits for the tasks under way.
+func (k *kind) end() {
+	k.mu.Lock()
+	k.ended = true
+	k.mu.Unlock()
+	k.tasks.Wait()
+}
+
+func (k *kind) run(ctx context.Context) {
+	k.gate, k.under = make(chan struct{}, k.w.Concurrency), map[string]*performing{}
+	defer k.end()
+	k.w.Keep(ctx, k.name, k.serve)
+}
+
+// lend keeps the consumer there for workers elsewhere.
+func (k *kind) lend(ctx context.Context) error {
+	for {
+		if _, err := k.consumer(ctx); err != nil {
+			return err
+		}
+		if !wait.For(ctx, 5*time.Second) {
+			return nil
+		}
+	}
+}
+
+func (k *kind) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	cons, err := k.w.Consumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
+		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
+		MaxAckPending: k.w.Concurrency, // more would wait here, with nobody to tell the server that they are not lost
+		MemoryStorage: !k.w.Replicated,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open consumer %s: %w", k.name, err)
+	}
+	return cons, nil
+}
+
+func (k *kind) serve(ctx context.Context) error {
+	cons, err := k.consumer(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.look(ctx); err != nil {
+		return err
+	}
+	broken := make(chan error, 1)
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		select {
+		case k.gate <- struct{}{}:
+		case <-ctx.Done():
+			return // comes again
+		}
+		k.begin(func() {
+			defer func() { <-k.gate }()
+			defer panics.Recover(k.w.Log, "effect", "worker", k.name) // the task comes again
+			if err := k.task(ctx, m); err != nil && ctx.Err() == nil {
+				k.w.Log.Warn("a task is left for its next delivery", "worker", k.name, "error", err)
+			}
+		})
+	}, jetstream.PullMaxMessages(k.w.Concurrency), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+		consumers.WhenGone(broken))
+	if err != nil {
+		return fmt.Errorf("cannot take effects: %w", err)
+	}
+	defer func() {
+		cc.Stop()
+		<-cc.Closed()
+	}()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-broken:
+		return fmt.Errorf("the consumer fails: %w", err)
+	}
+}
+
+// task takes one delivery to its end. An error leaves it unacked.
+func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
+	var t machines.Task
+	if err := json.Unmarshal(m.Data(), &t); err != nil || t.Effect != k.fx.Name || t.Machine != k.m.Name {
+		return k.bury(ctx, m, fmt.Sprintf("the effect is not a task of %s.%s: %v", k.m.Name, k.fx.Name, err))
+	}
+	if _, _, _, err := streams.SplitKey(t.Key()); err != nil {
+		return k.bury(ctx, m, err.Error())
+	}
+	wanted, err := k.wanted(ctx, &t)
+	for try := 1; unreadable(err) && try < maxReads; try++ {
+		if !wait.For(ctx, 100*time.Millisecond<<(try-1)) {
+			return ctx.Err()
+		}
+		wanted, err = k.wanted(ctx, &t)
+	}
+	if unreadable(err) { // somebody must repair it, and put the task back then; those behind it should not wait for that
+		return k.bury(ctx, m, err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	if !wanted {
+		return k.unwanted(ctx, m)
+	}
+	survived, why, err := k.examine(ctx, m, &t)
+	if errors.Is(err, errUnwanted) {
+		return k.unwanted(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		if err := k.bury(ctx, m, why); err != nil {
+			return err
+		}
+		return survived()
+	}
+	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
+	var result machines.Result
+	mine, performed, err := k.supersede(ctx, &t)
+	if err == nil {
+		result = k.perform(mine, m, t)
+		err = performed()
+	}
+	if err := cmp.Or(survived(), ctx.Err()); err != nil {
+		end(err)
+		return err // it comes again, as when this process is stopping
+	}
+	if errors.Is(err, errUnwanted) {
+		end(nil)
+		return k.unwanted(ctx, m)
+	}
+	if err != nil {
+		end(err)
+		return err
+	}
+	failpoint.Hit("effect-before-result")
+	cmd, err := k.report(&t, result, trace)
+	if err == nil {
+		_, err = k.w.Commands.Send(ctx, cmd)
+	}
+	end(err)
+	if streams.Permanent(err) {
+		return k.bury(ctx, m, fmt.Sprintf("no stream takes the result: %v", err))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
+	}
+	failpoint.Hit("effect-before-ack")
+	return m.DoubleAck(ctx)
+}
+
+func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
+	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, consumers.OutcomeUnwanted)
+	return m.DoubleAck(ctx)
+}
+
+// maxReads is how often the state of an entity is read, within two seconds, until its task is given up as unreadable. The task
+// holds its place in the consumer meanwhile.
+const maxReads = 5
+
+// unreadable reports whether a value is there, and nobody can make anything of it.
+func unreadable(err error) bool {
+	return errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt)
+}
+
+// wanted reports whether the entity still waits for this attempt.
+func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
+	stored, err := k.w.Value(ctx, k.m, t.Key())
+	if err != nil || kv.Absent(stored) {
+		return false, err
+	}
+	var e struct {
+		Effects map[string]machines.Attempt `json:"effects"`
+	}
+	if err := json.Unmarshal(stored.Data, &e); err != nil {
+		return false, fmt.Errorf("the stored value of %s %s: %w: %w", k.m.Name, t.Key(), kv.ErrCorrupt, err)
+	}
+	a, ok := e.Effects[t.Effect]
+	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
+}
+
+// perform runs the provider within the effect's time. A provider that does not return a second after that is left
+// behind, and what it returns is thrown away: the next try may begin while it still runs, with a newer fence.
+func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) machines.Result {
+	ctx, cancel := context.WithTimeout(ctx, k.fx.Timeout)
+	defer cancel()
+	done := make(chan machines.Result, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				panics.Caught(k.w.Log, "effect", r, "effect", t.Effect, "key", t.Key())
+				done <- machines.Result{Failure: &machines.Failure{Code: "internal", Message: "the provider failed unexpectedly", Retryable: true}}
+			}
+		}()
+		done <- k.performer.Perform(ctx, t)
+	}()
+	tick := time.NewTicker(k.w.AckWait / 3)
+	defer tick.Stop()
+	late := (<-chan time.Time)(nil)
+	over := ctx.Done()
+	for {
+		select {
+		case r := <-done:
+			return r
+		case <-tick.C:
+			_ = m.InProgress() // at worst the task comes again
+		case <-over:
+			over, late = nil, time.After(time.Second)
+		case <-late:
+			return machines.Result{Failure: &machines.Failure{Code: "timeout", Message: fmt.Sprintf("no answer within %s", k.fx.Timeout), Retryable: true}}
+		}
+	}
+}
+
+const maxEnvelope = 1 << 10 // room for what a report has around its data
+
+// report makes the command that ends a task. Its id is one that nobody can guess, and another one each time: the stream drops
+// a command whose id it has seen, on whatever subject, and the effect would be acked for a result that is not there. The
+// machine refuses doubles by their attempt.
+func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
+	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
+	outcome, data := consumers.OutcomeDone, []byte(nil)
+	if r.Failure == nil {
+		var err error
+		data, err = json.Marshal(r.Data)
+		switch {
+		case err != nil: // it would be no better the next time
+			r.Failure = &machines.Failure{Code: "result-unwritable", Message: fmt.Sprintf("the provider's result cannot be written: %v", err)}
+		case len(data) > consumers.MaxBody-maxEnvelope: // the engine would refuse it, and the entity wait for its deadline
+			r.Failure = &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), consumers.MaxBody-maxEnvelope)}
+		}
+	}
+	cmd.Name = k.fx.Done
+	var body any = machines.Report{Attempt: t.Attempt, Data: data}
+	if r.Failure != nil {
+		f := *r.Failure
+		f.Code, f.Message = consumers.Clip(f.Code, consumers.MaxField), consumers.Clip(f.Message, machines.MaxFailure)
+		outcome, cmd.Name = consumers.OutcomeFailed, machines.CommandFailed
+		body = machines.EffectFailed{Effect: t.Effect, Attempt: t.Attempt, Failure: f}
+	}
+	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, outcome)
+	var err error
+	cmd.Body, err = json.Marshal(body)
+	return cmd, err
+}
+
+// bury keeps a message that no code can handle among the dead letters, and ends it.
+func (k *kind) bury(ctx context.Context, m jetstream.Msg, reason string) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	addr, _ := k.w.Names.ParseEffect(m.Subject()) // what cannot be read stays "unknown"
+	letter := k.w.DeadLetters().Message(streams.DeadLetter{
+		Consumer: k.name, Machine: addr.Machine, Key: addr.Key, Subject: m.Subject(), Reason: reason, Tries: int(meta.NumDelivered), Header: m.Headers(), Body: m.Data(),
+	}, fmt.Sprintf("dead/%s/%d/%d", k.name, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
+	if r := k.w.Appender.Append(ctx, []streams.Write{{Stream: k.w.Names.Stream(streams.DeadStream), Msg: letter}})[0]; r.Err != nil {
+		return r.Err
+	}
+	k.w.Log.Error("an effect cannot be handled; it goes to the dead letters", "worker", k.name, "subject", m.Subject(), "reason", reason)
+	k.w.Meter.DeadLetter(k.name)
+	return m.TermWithReason(reason)
+}

@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Engine runs the transitions of all machines. Fields other than Deps have defaults.
+type Engine struct {
+	consumers.Deps
+	Batch     int           // commands taken at once; 0 is 256
+	CacheSize int           // entities kept in memory per partition; 0 is 2048
+	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
+	Node      *cluster.Node // whose partitions are run; nil runs all of them
+
+	// Indexes of the machines, by name. An entity that its index lacks is not looked up before it is created: the commit
+	// finds out. Without an index, every entity is looked up that is not in memory.
+	Indexes map[string]*kv.Index
+
+	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What a
+	// commit waits for gives up before: a write after some seconds, a read after ten.
+	StallAfter time.Duration
+
+	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.
+	ReconcileAfter time.Duration
+
+	byName     map[string]*machines.Machine
+	live       atomic.Int32                     // partitions that take commands
+	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, by now; 0 is idle
+	reconciled atomic.Int64                     // entities that did not fit their events
+	doubt      atomic.Int64                     // nothing is guessed before this time, by now
+
+	purging chan struct{} // holds whoever purges COMMANDS
+	process string        // tells this process from those before it
+
+	clock   func() time.Duration // nil but for tests
+	turnFor time.Duration        // 0 is turnFor; for tests
+
+	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
+}
+
+// endWithin is how long those partitions have to come to their end that do not hang: what they have begun counts for nothing then.
+const endWithin = 5 * time.Second
+
+// Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without
+// waiting longer than seconds for the partition that hangs, when one makes no progress at all: the process should end then, so
+// that another one takes over.
+func (e *Engine) Run(ctx context.Context) error {
+	e.Deps = e.WithDefaults()
+	e.Batch, e.CacheSize = cmp.Or(e.Batch, 256), cmp.Or(e.CacheSize, 2048)
+	e.AckWait = cmp.Or(e.AckWait, 30*time.Second)
+	e.purging, e.process = make(chan struct{}, 1), rand.Text()
+	e.byName = map[string]*machines.Machine{}
+	for _, m := range e.Machines {
+		e.byName[m.Name] = m
+	}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- e.run(inner, cancel) }()
+	after := 2 * cmp.Or(e.StallAfter, time.Minute)
+	tick := time.NewTicker(min(time.Second, after))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			if e.stalledFor(after) > 0 {
+				cancel()
+				select {
+				case <-ended:
+				case <-time.After(endWithin):
+				}
+				return fmt.Errorf("consumers: %w for %s", ErrStalled, after)
+			}
+		}
+	}
+}
+
+// ErrStalled says that a partition has been at one commit for much longer than anything that it waits for may take.
+var ErrStalled = errors.New("a partition makes no progress")
+
+func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	if e.Node != nil {
+		defer cancel()
+		all.Go(func() { e.reconcileAll(ctx) })
+		return e.Node.Run(ctx, e.work)
+	}
+	all.Go(func() { e.reconcileAll(ctx) })
+	for n := range streams.Partitions {
+		all.Go(func() { e.work(ctx, nil, n) })
+	}
+	return nil
+}
+
+// work runs one partition until ctx ends, or until leave is closed and what is under way has ended.
+func (e *Engine) work(ctx context.Context, leave <-chan struct{}, n int) {
+	p := &partition{e: e, n: n, name: consumers.PartitionName(n), leave: leave}
+	p.run(ctx)
+}
+
+// may reports whether this process may still take itself for the owner of its partitions. One that stood still finds out
+// here, before it decides anything from memory.
+func (e *Engine) may() bool { return e.Node == nil || e.Node.Current() }
+
+// Live is how many of the [streams.Partitions] partitions take commands now and make progress.
+func (e *Engine) Live() int { return int(e.live.Load()) - e.Stalled() }
+
+// Stalled is how many partitions have been at one commit for StallAfter. That is a fault of this program or of a table.
+func (e *Engine) Stalled() int { return e.stalledFor(cmp.Or(e.StallAfter, time.Minute)) }
+
+func (e *Engine) stalledFor(d time.Duration) int {
+	stalled, now := 0, int64(e.now())
+	for i := range e.busy {
+		if since := e.busy[i].Load(); since != 0 && now-since > int64(d) {
+			stalled++
+		}
+	}
+	return stalled
+}
+
+var began = time.Now()
+
+// now is the clock that tells how long something takes. Nobody can set it, and it stands still while the machine is suspended, as
+// everything here does. It is never 0.
+func (e *Engine) now() time.Duration {
+	if e.clock != nil {
+		return e.clock()
+	}
+	return time.Since(began) + 1
+}
+
+// Reconciled is how many entities did not fit their events since the start (see the event "entity.reconciled").
+func (e *Engine) Reconciled() int64 { return e.reconciled.Load() }

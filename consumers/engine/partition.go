@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/poison"
+	"github.com/bcc94042/instar/internal/failpoint"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/streams"
+)
+
+// idleRound is how long an entity without commands stays in memory, at least.
+const idleRound = 30 * time.Second
+
+// partition is one loop over one durable consumer.
+type partition struct {
+	e     *Engine
+	n     int
+	name  string
+	leave <-chan struct{} // closed when no further batch is to be begun; nil never is
+
+	slots    map[string]*slot // by machine and key
+	round    uint64           // counts the times that idle entities were forgotten
+	idle     *time.Ticker
+	settling *settlement    // the end of the batch before; nil when it has come
+	broom    *broom         // ends commands where an ack is dear; nil acks each
+	failures map[uint64]int // writes that the stream refused for good, by command
+	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+	top      uint64         // the last command that came since found was
+	found    streamState
+	aside    bool           // it only looks: nothing is told
+	through  bool           // what was waiting at the start has ended
+	begun    *poison.Record // what is written down of it meanwhile
+	before   poison.Record  // what was written down before
+	alone    uint64         // up to this command each is taken by itself
+	turn     *time.Timer    // of the turn that it holds
+}
+
+// delivery is one command as it arrived.
+type delivery struct {
+	msg       jetstream.Msg
+	seq       uint64 // in COMMANDS
+	consumer  uint64 // in the consumer: without gaps for as long as nobody else takes from it
+	time      time.Time
+	delivered uint64
+	pending   uint64 // how many were waiting behind it
+}
+
+// The partition ends: it was told to, or its node's time is over.
+var (
+	errLeft   = errors.New("the partition is given up")
+	errLapsed = errors.New("this node's key was not renewed in time")
+)
+
+// run restarts the partition until ctx ends or it is to leave.
+func (p *partition) run(ctx context.Context) {
+	failing := time.Now() // since then
+	for try := 0; ctx.Err() == nil; try++ {
+		started := time.Now()
+		err := p.serve(ctx)
+		if ctx.Err() != nil || errors.Is(err, errLeft) {
+			return
+		}
+		if time.Since(started) > 10*time.Second {
+			try, failing = 0, time.Now()
+		}
+		if streams.Permanent(err) && len(p.failures) > 0 {
+			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
+		}
+		p.e.Meter.Restarted(p.name)
+		p.e.doubt.Store(int64(p.e.now() + doubtFor))
+		if errors.Is(err, errGuess) {
+			p.e.Log.Info("an entity was there that its index did not know; the partition starts again from its ack floor", "partition", p.n, "error", err)
+		} else if errors.Is(err, streams.ErrConflict) {
+			p.e.Log.Warn("an entity was written by somebody else; the partition starts again from its ack floor", "partition", p.n, "error", err)
+		} else {
+			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)
+		}
+		if time.Since(failing) < 20*time.Second {
+			try = min(try, 2) // a leader that died has a successor in a few seconds, which should not be waited for twice
+		}
+		if !p.rest(ctx, try) {
+			return
+		}
+	}
+}
+
+// rest waits before the next try, unless the partition is to leave.
+func (p *partition) rest(ctx context.Context, try int) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if p.leave != nil {
+		go func() {
+			select {
+			case <-p.leave:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return wait.Backoff(ctx, try)
+}
+
+// serve takes the partition from its ack floor and processes batches until something cannot be written.
+func (p *partition) serve(ctx context.Context) error {
+	p.slots, p.last = map[string]*slot{}, 0
+	p.idle = time.NewTicker(idleRound)
+	defer p.idle.Stop()
+	p.broom = p.takeBroom()
+	defer p.broom.putAway()
+	if p.failures == nil {
+		p.failures = map[uint64]int{}
+	}
+	moved := p.e.NC.StatusChanged(nats.CONNECTED)
+	defer p.e.NC.RemoveStatusListener(moved)
+	if err := p.look(ctx); err != nil {
+		return err
+	}
+	cons, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	incoming := make(chan jetstream.Msg, 2*p.e.Batch)
+	broken := make(chan error, 1)
+	stop := make(chan struct{})
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		select {
+		case incoming <- m:
+		case <-stop:
+		}
+	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullExpiry/2),
+		consumers.WhenGone(broken))
+	if err != nil {
+		return fmt.Errorf("cannot take commands: %w", err)
+	}
+	defer p.hangUp(ctx, cc)
+	defer close(stop)
+	p.e.live.Add(1)
+	defer p.e.live.Add(-1)
+	for err == nil {
+		var batch []delivery
+		if batch, err = p.next(ctx, incoming, broken, moved); err == nil {
+			err = p.inTurn(ctx, batch)
+		}
+	}
+	err = errors.Join(err, p.settled())
+	p.lastSweep(ctx)
+	return errors.Join(err, p.turnBack(ctx))
+}
+
+// pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests
+// of one that stands still are gone when another one takes its partitions: what they took, the successor would miss.
+const pullExpiry = 2 * time.Second
+
+// hangUp ends the pull, and makes sure that the server knows: who takes the partition next should be alone.
+func (p *partition) hangUp(ctx context.Context, cc jetstream.ConsumeContext) {
+	cc.Stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
+	defer cancel()
+	select {
+	case <-cc.Closed():
+		_ = p.e.NC.FlushWithContext(ctx) // without a connection there is nothing to end
+	case <-ctx.Done():
+	}
+}
+
+// open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
+func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
+	stream := p.e.Names.Stream(streams.CommandStream)
+	cons, err := p.e.Consumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: p.name, Description: "commands of one partition, for its owner", FilterSubject: p.e.Names.StoredIn(p.n),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.e.AckWait, MaxAckPending: 8 * p.e.Batch, MaxDeliver: -1,
+		MemoryStorage: !p.e.Replicated,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
+	defer cancel()
+	if _, err := p.e.JS.ResetConsumer(ctx, stream, p.name); err != nil {
+		return nil, fmt.Errorf("cannot reset consumer %s: %w", p.name, err)
+	}
+	failpoint.Hit("after-reset")
+	return cons, nil
+}
+
+// next waits for a command and takes those that have arrived behind it.
+func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, broken <-chan error, moved <-chan nats.Status) ([]delivery, error) {
+	var batch []delivery
+	for len(batch) == 0 {
+		var settled <-chan error
+		if p.settling != nil {
+			settled = p.settling.done
+		}
+		select {
+		case m := <-incoming:
+			d, err := p.receive(m)
+			if err != nil {
+				return nil, err
+			}
+			batch = append(make([]delivery, 0, 16), d)
+		case <-p.idle.C:
+			p.forget()
+		case <-p.broom.due():
+			if p.settling == nil { // else its end may sweep, or the next tick
+				if err := p.sweep(ctx); err != nil {
+					return nil, err
+				}
+			}
+		case err := <-settled:
+			if err := p.ended(err); err != nil {
+				return nil, err
+			}
+		case err := <-broken:
+			return nil, fmt.Errorf("the consumer fails: %w", err)
+		case <-moved: // the consumer is gone with its server; missing heartbeats would tell that in seconds
+			return nil, errors.New("the connection was made anew")
+		case <-p.leave:
+			return nil, errLeft
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	for len(batch) < p.e.Batch {
+		select {
+		case m := <-incoming:
+			d, err := p.receive(m)
+			if err != nil {
+				return nil, err
+			}
+			batch = append(batch, d)
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+// receive reads where a message stands. Deliveries count from 1 after a reset. A gap means that another process takes
+// from the same consumer: what it took comes before this one, and must be processed before.
+func (p *partition) receive(m jetstream.Msg) (delivery, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return delivery{}, fmt.Errorf("cannot read the metadata of a command: %w", err)
+	}
+	d := delivery{msg: m, seq: meta.Sequence.Stream, consumer: meta.Sequence.Consumer, time: meta.Timestamp, delivered: meta.NumDelivered, pending: meta.NumPending}
+	if p.e.stamp != nil {
+		d.time = p.e.stamp(d.time)
+	}
+	if d.consumer != p.last+1 {
+		return delivery{}, fmt.Errorf("delivery %d follows %d: another process takes commands of partition %d", d.consumer, p.last, p.n)
+	}
+	p.last, p.top = d.consumer, max(p.top, d.seq)
+	return d, nil
+}

@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// An engine that runs on while its streams are made anew by a restore takes nothing before that has ended, and gives out nothing then that was given out.
+func TestAnEngineBesideARestore(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	w.start()
+	require.EqualValues(t, 1, w.Ask(consumertest.ToThing("a", "create", "")).Version)
+	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
+	for _, c := range plan.Configs() {
+		require.NoError(t, w.JS.DeleteStream(w.Ctx, c.Name))
+	}
+	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
+	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil), "it may be called again")
+	require.ErrorIs(t, plan.Begin(w.Ctx, w.JS, 1000, "another", nil), streams.ErrOccupied)
+	_, err := streams.Ensure(w.Ctx, w.JS, plan)
+	require.ErrorIs(t, err, streams.ErrUnfinished)
+
+	answered := make(chan machines.Answer, 1)
+	go func() {
+		a, _ := w.TryAsk(consumertest.ToThing("b", "create", ""))
+		answered <- a
+	}()
+	before := n.Count("restarted")
+	w.Eventually("partitions that have looked again", func() bool { return n.Count("restarted") >= before+2*streams.Partitions })
+	require.Empty(t, answered)
+	require.Empty(t, w.Stream(streams.EventStream, "instar.evt.>"))
+	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000))
+	require.EqualValues(t, 5001, (<-answered).Version)
+	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("a", "create", "")).Version)
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// schedule is one timer on its way into the stream of commands. A schedule replaces the one before it of the same name, so
+// it is written only over the one that this owner knows: a process that should be dead cannot put an older deadline in
+// the place of a newer one.
+type schedule struct {
+	slot *slot
+	msg  *machines.Message
+	streams.Write
+}
+
+// publishTimers arms timers: each over the schedule that is known, or over none. Where the stream has another one it is
+// looked up.
+func (p *partition) publishTimers(ctx context.Context, timers []schedule) error {
+	for range 4 {
+		writes := make([]streams.Write, len(timers))
+		for i, t := range timers {
+			streams.Expect(t.Msg, t.slot.schedules[t.msg.Name])
+			writes[i] = t.Write
+		}
+		var again []schedule
+		for i, r := range p.e.Appender.Append(ctx, writes) {
+			t := timers[i]
+			switch {
+			case r.Err == nil:
+				t.slot.knows(t.msg.Name, r.Seq)
+			case errors.Is(r.Err, streams.ErrConflict):
+				if err := p.replaceable(ctx, t); err != nil {
+					return err
+				}
+				again = append(again, t)
+			case streams.Permanent(r.Err):
+				if err := p.bury(ctx, t.Msg, r.Err); err != nil {
+					return err
+				}
+			default:
+				return fmt.Errorf("cannot publish to %s: %w", t.Msg.Subject, r.Err)
+			}
+		}
+		if timers = again; len(timers) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].slot.m.Name, timers[0].slot.key, streams.ErrConflict)
+}
+
+// keepArmed drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
+// most, so two of them would replace each other.
+func (s *slot) keepArmed() {
+	var kept []string
+	replaced := func(m machines.Message) bool {
+		if m.Kind != machines.KindTimer {
+			return false
+		}
+		if t, waits := s.entity.Timers[m.Name]; !waits || t.Armed != m.Version || slices.Contains(kept, m.Name) {
+			return true
+		}
+		kept = append(kept, m.Name)
+		return false
+	}
+	s.outbox, s.loose = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.loose, replaced)
+}
+
+// replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
+// who has written the entity since, or of a version that the bucket has lost.
+func (p *partition) replaceable(ctx context.Context, t schedule) error {
+	armed, err := p.armed(ctx, t.slot, t.msg.Name)
+	if err != nil || armed <= t.msg.Version {
+		return err
+	}
+	bucket := p.e.Names.Bucket(t.slot.m.Plural)
+	stored, err := streams.Last(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, t.slot.key))
+	if err != nil {
+		return fmt.Errorf("cannot load %s %s: %w", t.slot.m.Name, t.slot.key, err)
+	}
+	if stored == nil || stored.Sequence != t.slot.revision {
+		return fmt.Errorf("timer %s of %s %s is armed at version %d, not at %d: %w", t.msg.Name, t.slot.m.Name, t.slot.key, armed, t.msg.Version, streams.ErrConflict)
+	}
+	return nil
+}
+
+// scheduled reports whether the stream has the schedule of a timer.
+func (p *partition) scheduled(ctx context.Context, s *slot, m *machines.Message) (bool, error) {
+	armed, err := p.armed(ctx, s, m.Name)
+	return armed == m.Version, err
+}
+
+// armed is the version of a timer's schedule in the stream, 0 when there is none. The slot knows its sequence then.
+func (p *partition) armed(ctx context.Context, s *slot, name string) (uint64, error) {
+	stored, err := streams.Last(ctx, p.e.NC, p.e.Names.Stream(streams.CommandStream), p.e.Names.Timer(s.m.Name, s.key, name))
+	if err != nil {
+		return 0, fmt.Errorf("cannot look for timer %s of %s %s: %w", name, s.m.Name, s.key, err)
+	}
+	if stored == nil {
+		s.knows(name, 0)
+		return 0, nil
+	}
+	s.knows(name, stored.Sequence)
+	var body machines.Elapsed
+	_ = json.Unmarshal(stored.Data, &body) // what cannot be read is nobody's, and is replaced
+	return body.Armed, nil
+}
+
+// knows keeps where the schedule of a timer lies in the stream; 0 is nowhere.
+func (s *slot) knows(timer string, seq uint64) {
+	if seq == 0 {
+		delete(s.schedules, timer)
+		return
+	}
+	if s.schedules == nil {
+		s.schedules = map[string]uint64{}
+	}
+	s.schedules[timer] = seq
+}
+
+// fired takes note that the server has taken a schedule away: it does so as the timer fires.
+func (s *slot) fired(elapsed []byte) {
+	var body machines.Elapsed
+	if json.Unmarshal(elapsed, &body) == nil {
+		s.knows(body.Timer, 0)
+	}
+}
+
+// cancelTimers takes the schedules of entities that have ended out of the stream: they would lie there until they fire, and
+// fire for nothing. Only what this owner has stored is taken; a schedule of a next life is a later one. What is not taken within the
+// time of one sweep stays: the batch is not to wait for more.
+func (p *partition) cancelTimers(ctx context.Context, slots []*slot) {
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	defer cancel()
+	for _, s := range slots {
+		if st, _ := s.m.State(s.entity.State); !st.Terminal {
+			continue
+		}
+		for name, seq := range s.schedules {
+			if _, waits := s.entity.Timers[name]; waits {
+				continue
+			}
+			if err := p.purge(ctx, p.e.Names.Timer(s.m.Name, s.key, name), seq); err != nil {
+				p.e.Log.Debug("timers of entities that have ended stay until they fire", "partition", p.n, "machine", s.m.Name, "key", s.key, "timer", name, "error", err)
+				return
+			}
+			delete(s.schedules, name)
+		}
+	}
+}

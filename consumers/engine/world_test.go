@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/effects"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestMain(m *testing.M) { consumertest.Main(m) }
+
+// world is a NATS with an engine that can be stopped and started.
+type world struct {
+	*consumertest.World
+	engine *Engine
+}
+
+func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *world {
+	t.Helper()
+	return &world{World: consumertest.New(t, profile, ms...)}
+}
+
+func noted(t *testing.T, ms ...*machines.Machine) (*world, *consumertest.Notes) {
+	t.Helper()
+	w := setup(t, streams.Interval, ms...)
+	return w, w.Noted()
+}
+
+func attached(t *testing.T, account string, ms ...*machines.Machine) (*world, *consumertest.Notes) {
+	t.Helper()
+	w, n := consumertest.Attached(t, account, ms...)
+	return &world{World: w}, n
+}
+
+func (w *world) start() *world {
+	w.engine = &Engine{Deps: w.Deps, Indexes: w.Indexes}
+	w.Run(w.engine.Run)
+	return w
+}
+
+func (w *world) withWorkers() *consumertest.Worker {
+	k := consumertest.NewWorker()
+	workers := &effects.Workers{Deps: w.Deps, Performers: map[string]effects.Performer{"thing": k}}
+	w.Also(workers.Run)
+	return k
+}
+
+func createCommand(id string) streams.Command {
+	return streams.Command{Machine: "service", Key: "default." + id, Name: "create", Actor: "test", Body: []byte(`{"spec":{"image":"hello"}}`)}
+}

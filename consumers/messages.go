@@ -1,0 +1,58 @@
+package consumers
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Published is what is published for one message of an entity, in the life that began with a birth.
+func Published(names streams.Names, of *machines.Machine, key, birth string, m *machines.Message) (streams.Write, error) {
+	id := m.ID(of.Name, key)
+	msg := &nats.Msg{Data: m.Body, Header: make(nats.Header, 12)}
+	if m.Trace != "" {
+		msg.Header[streams.HeaderTrace] = []string{m.Trace}
+	}
+	switch m.Kind {
+	case machines.KindEvent:
+		t, ok := of.Event(m.Name)
+		if !ok {
+			t = machines.EventType{Subject: m.Name, Class: machines.ClassState} // of an older table
+		}
+		if len(m.Body) > maxEvent {
+			msg.Data = fmt.Appendf(nil, `{"version":%d,"truncated":%d}`, m.Version, len(m.Body))
+		}
+		msg.Subject = names.Event(of.Name, key, t.Subject)
+		streams.CloudEvent(msg, id, "/instar/"+of.Name+"/"+key, m.Name, key, m.At)
+		if birth != "" {
+			msg.Header[streams.HeaderBirth] = []string{birth}
+		}
+		streams.Keep(msg, streams.LifeOf(string(t.Class)))
+		return streams.Write{Stream: names.Stream(streams.EventStream), Msg: msg}, nil
+	case machines.KindEffect:
+		msg.Subject = names.Effect(of.Name, m.Name, key)
+		msg.Header[streams.HeaderID] = []string{id}
+		return streams.Write{Stream: names.Stream(streams.EffectStream), Msg: msg}, nil
+	case machines.KindTimer:
+		msg.Subject = names.Timer(of.Name, key, m.Name)
+		streams.Schedule(msg, m.At, names.Stored(of.Name, key, machines.CommandElapsed))
+		return streams.Write{Stream: names.Stream(streams.CommandStream), Msg: msg}, nil
+	}
+	return streams.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", of.Name, key, m.Kind)
+}
+
+// EventVersion is the version of the entity when it emitted an event. That of a refusal has none in its id: its body says where the entity stood.
+func EventVersion(machine, key, id string, data []byte) uint64 {
+	if version, numbered := streams.VersionOf(machine, key, id); numbered {
+		return version
+	}
+	var body struct {
+		Version uint64 `json:"version"`
+	}
+	_ = json.Unmarshal(data, &body) // what cannot be read is nobody's
+	return body.Version
+}

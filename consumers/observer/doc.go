@@ -1,0 +1,3 @@
+// Package observer looks at every entity whose state has a poll, and earlier when something tells of a change. Only findings that would
+// change something become commands.
+package observer

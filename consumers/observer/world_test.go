@@ -1,0 +1,25 @@
+package observer
+
+import (
+	"testing"
+
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestMain(m *testing.M) { consumertest.Main(m) }
+
+// world is a NATS, with an engine when it is started.
+type world struct{ *consumertest.World }
+
+func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *world {
+	t.Helper()
+	return &world{consumertest.New(t, profile, ms...)}
+}
+
+func (w *world) start() *world {
+	w.Run((&engine.Engine{Deps: w.Deps, Indexes: w.Indexes}).Run)
+	return w
+}
