@@ -68,6 +68,7 @@ const (
 // kinds are all types of problems, in the order of the documentation.
 var kinds = []kind{
 	{machines.CodeTransition, 409, "The state does not allow the command", "The entity has no edge for this command in its current state. Nothing changed.", "Look at currentState and allowedCommands. If the entity is on its way somewhere, wait for it (?settle=30s on the command before) and ask again."},
+	{machines.CodeEvaluation, 409, "A rule of the machine failed", "A guard or an action of the table could not do its part with this command and the entity as it is; the detail says which. Nothing changed.", "Send another body, or have the table mended."},
 	{machines.CodeGuard, 409, "A condition of the command does not hold", "The state takes this command, but only under a condition that does not hold now; the detail says which.", "Bring about what the detail asks for, then send the command again."},
 	{machines.CodeExists, 409, "The entity exists already", "A command that begins a life met an entity that is alive.", "Choose another id, or use the existing entity."},
 	{codeQuota, 409, "The namespace is full", "As many entities live in the namespace as may (limits.entitiesPerNamespace), and the command would begin one more. Nothing was stored.", "End what is not needed any more, or let an operator raise the limit."},

@@ -1,8 +1,6 @@
 package machines
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -51,7 +49,7 @@ func Define[D any](d Definition[D]) *Machine {
 	m.Edges = flatten(d.Edges)
 	m.index()
 	m.step, m.resume = stepper(&d), resumer(&d)
-	m.judges.New = func() any { return fsm.NewFSM(noneName, judgeEvents(m.Edges), nil) }
+	m.fsms.New = func() any { return fsm.NewFSM(noneName, fsmEvents(d.Edges), nil) }
 	return m
 }
 
@@ -77,21 +75,11 @@ func (m *Machine) index() {
 	}
 }
 
-// noneName stands for None inside looplab/fsm, which takes an empty state for an unset one.
-const noneName = "(none)"
-
-func stateName(s string) string {
-	if s == None {
-		return noneName
-	}
-	return s
-}
-
 func flatten[D any](edges []Edge[D]) []EdgeInfo {
 	var flat []EdgeInfo
 	for row, e := range edges {
 		for _, from := range e.From {
-			info := EdgeInfo{From: from, On: e.On, To: e.To, Emit: e.Emit, Effects: e.Effects, Noop: e.Noop, row: row, name: fmt.Sprintf("%s#%d", e.On, row)}
+			info := EdgeInfo{From: from, On: e.On, To: e.To, Emit: e.Emit, Effects: e.Effects, Noop: e.Noop, row: row}
 			if e.To == Same {
 				info.To = from
 			}
@@ -102,25 +90,6 @@ func flatten[D any](edges []Edge[D]) []EdgeInfo {
 		}
 	}
 	return flat
-}
-
-func judgeEvents(edges []EdgeInfo) fsm.Events {
-	var events fsm.Events
-	for _, e := range edges {
-		events = append(events, fsm.EventDesc{Name: e.name, Src: []string{stateName(e.From)}, Dst: stateName(e.To)})
-	}
-	return events
-}
-
-// fire takes one edge. A self-transition is legal, and looplab reports it as an error of its own type. The context
-// is never cancelled: a cancelled one would wedge the instance.
-func fire(j *fsm.FSM, edge string) error {
-	err := j.Event(context.Background(), edge)
-	var same fsm.NoTransitionError
-	if errors.As(err, &same) && same.Err == nil {
-		return nil
-	}
-	return err
 }
 
 func (r Retry) withDefaults() Retry {

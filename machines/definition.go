@@ -205,6 +205,7 @@ type Tx[D any] struct {
 	due    time.Time      // of the timer that fired
 	detail map[string]any // of the events that the edge emits, by type
 	own    map[int]any    // of the events that the action emits, by their place among the messages
+	failed error          // see Abort
 }
 
 // Input is a command as it reaches [Machine.Step].
@@ -235,6 +236,21 @@ type Output struct {
 
 // Body is the decoded body of the input; it panics when the table names another type for it.
 func Body[B, D any](t *Tx[D]) *B { return t.Body.(*B) }
+
+// Abort says that a guard, an action or a payload cannot do its part, and why; what it returns and has changed counts for
+// nothing. What happens depends on the input, so that no entity is stuck by it:
+//
+//   - a command is refused with [CodeEvaluation], and nothing changes;
+//   - the result of an effect becomes the failure of the effect, which is not tried again;
+//   - a timer, and the failure of an effect, must lead on: a guard counts as shut; the edge is taken without its action, and
+//     the entity keeps the reason as its last error. An effect whose payload fails is not started.
+//
+// A panic is a defect of the table: the command becomes a dead letter.
+func (t *Tx[D]) Abort(err error) {
+	if t.failed == nil {
+		t.failed = err
+	}
+}
 
 // Now is the time of the step.
 func (t *Tx[D]) Now() time.Time { return t.In.Time }

@@ -271,6 +271,7 @@ const (
 	CodeNotFound     = "not-found"
 	CodeExists       = "already-exists"
 	CodeTransition   = "transition-not-allowed"
+	CodeEvaluation   = "evaluation-failed" // see [Tx.Abort]
 	CodeGuard        = "guard-rejected"
 	CodeValidation   = "validation"
 	CodePrecondition = "precondition-failed"
@@ -283,7 +284,7 @@ const (
 
 // RefusalCodes are all of them.
 var RefusalCodes = []string{
-	CodeNotFound, CodeExists, CodeTransition, CodeGuard, CodeValidation, CodePrecondition, CodeKeyReused, CodeUnknown, CodeStale, CodeParked, CodeDead,
+	CodeNotFound, CodeExists, CodeTransition, CodeGuard, CodeEvaluation, CodeValidation, CodePrecondition, CodeKeyReused, CodeUnknown, CodeStale, CodeParked, CodeDead,
 }
 
 func (r *Refusal) Error() string { return r.Message }

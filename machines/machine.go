@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/looplab/fsm"
 )
 
 // Machine is a checked lifecycle. It is immutable and safe for concurrent use.
@@ -35,7 +32,7 @@ type Machine struct {
 	effects map[string]*EffectInfo
 	states  map[string]*StateInfo
 	rows    map[[2]string][]*EdgeInfo // by state and input, in the order of the table
-	judges  sync.Pool                 // of *fsm.FSM
+	fsms    sync.Pool                 // of *fsm.FSM, see fsm.go
 }
 
 // StateInfo is a state as readers see it.
@@ -73,8 +70,7 @@ type EdgeInfo struct {
 	Effects []string `json:"effects,omitempty"`
 	Noop    bool     `json:"noop,omitempty"`
 
-	row  int    // in Definition.Edges
-	name string // its own name for looplab/fsm, where a second destination for one (event, source) silently wins
+	row int // in Definition.Edges
 }
 
 // State returns a state by its name.
@@ -132,7 +128,7 @@ func (m *Machine) Commands() []Command {
 func (m *Machine) Allowed(state string) []string {
 	allowed := []string{}
 	for _, c := range m.Inputs {
-		if !c.Report && slices.ContainsFunc(m.Edges, func(e EdgeInfo) bool { return e.From == state && e.On == c.Name }) {
+		if !c.Report && m.takes(state, c.Name) {
 			allowed = append(allowed, c.Name)
 		}
 	}
@@ -220,15 +216,4 @@ func (c *Command) NewBody() any {
 		return nil
 	}
 	return reflect.New(reflect.TypeOf(c.Body)).Interface()
-}
-
-// judge asks looplab/fsm whether the edge is legal from the state, and where it leads.
-func (m *Machine) judge(e *EdgeInfo, from string) (string, error) {
-	j := m.judges.Get().(*fsm.FSM)
-	defer m.judges.Put(j)
-	j.SetState(stateName(from))
-	if err := fire(j, e.name); err != nil {
-		return "", fmt.Errorf("machines: %s: %s while %s: %w", m.Name, e.On, from, err)
-	}
-	return j.Current(), nil
 }

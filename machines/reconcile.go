@@ -20,7 +20,12 @@ func resumer[D any](d *Definition[D]) func(*Machine, Entity) []Message {
 		s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
 		for _, name := range slices.Sorted(maps.Keys(e.Effects)) {
 			if _, known := m.effects[name]; known && e.Effects[name].NextTry == nil {
-				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, N: len(s.out.Messages), At: e.UpdatedAt, Body: s.task(name)})
+				body := s.task(name)
+				if s.tx.failed != nil { // the deadline of the state ends it
+					s.tx.failed = nil
+					continue
+				}
+				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, N: len(s.out.Messages), At: e.UpdatedAt, Body: body})
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.Timers)) {

@@ -72,14 +72,19 @@ func (s *stepping[D]) failed() error {
 	if failure.Retryable && attempt.Try < info.Retry.Attempts {
 		return s.planRetry(body.Effect, attempt, &failure, info)
 	}
-	s.settle(body.Effect)
+	return s.giveUp(info, body.Attempt, &failure)
+}
+
+// giveUp takes the machine's failure edge: no other try follows.
+func (s *stepping[D]) giveUp(info *EffectInfo, attempt string, failure *Failure) error {
+	s.settle(info.Name)
 	if !info.looks {
-		s.next.LastError = &failure
+		s.next.LastError = failure
 	}
 	in := *s.in
-	in.Command, in.Attempt = info.Failed, body.Attempt
+	in.Command, in.Attempt = info.Failed, attempt
 	s.in, s.tx.In = &in, &in
-	s.tx.Body = &failure
+	s.tx.Body = failure
 	return s.feed(info.Failed)
 }
 
@@ -138,7 +143,12 @@ func (s *stepping[D]) retry(effect string) error {
 	}
 	s.advance()
 	s.tx.Emit(EventRetried, map[string]any{"effect": effect, "try": attempt.Try + 1})
-	s.start(effect, attempt.Try+1)
+	if s.start(effect, attempt.Try+1); s.tx.failed != nil {
+		failure := evaluationFailed("payload of "+effect, s.tx.failed)
+		failure.At = s.in.Time
+		s.begin()
+		return s.giveUp(s.m.effects[effect], attempt.ID, &failure)
+	}
 	return s.seal(CommandElapsed)
 }
 

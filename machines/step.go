@@ -1,8 +1,8 @@
 package machines
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -50,11 +50,7 @@ type stepping[D any] struct {
 }
 
 func (s *stepping[D]) run() (Entity, Output, error) {
-	s.next = s.before
-	data := *s.before.Data.(*D)
-	s.next.Data = &data
-	s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
-	s.out = Output{Result: Applied, From: s.before.State, To: s.before.State}
+	s.begin()
 	err := s.dispatch()
 	if err != nil {
 		return s.before, Output{From: s.before.State, To: s.before.State}, err
@@ -62,10 +58,19 @@ func (s *stepping[D]) run() (Entity, Output, error) {
 	if s.out.Result != Applied {
 		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State, Edge: s.out.Edge}, nil
 	}
-	if s.comparable && any(data) == any(*s.before.Data.(*D)) {
+	if s.comparable && any(*s.tx.Data) == any(*s.before.Data.(*D)) {
 		s.next.Data = s.before.Data // the same pointer says that it is unchanged
 	}
 	return s.next, s.out, nil
+}
+
+// begin is where the step stands before anything of it has happened.
+func (s *stepping[D]) begin() {
+	s.next = s.before
+	data := *s.before.Data.(*D)
+	s.next.Data = &data
+	s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
+	s.out = Output{Result: Applied, From: s.before.State, To: s.before.State}
 }
 
 func (s *stepping[D]) dispatch() error {
@@ -191,15 +196,19 @@ func (s *stepping[D]) feed(input string) error {
 		return &Refusal{Code: CodeNotFound, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.before.Key()), Command: input, Allowed: s.m.Allowed(None)}
 	}
 	var shut *Guard[D]
-	for _, info := range s.m.rows[[2]string{s.before.State, input}] {
+	for _, info := range s.rows(input) {
 		edge := &s.def.Edges[info.row]
-		if edge.If != nil && !edge.If.Holds(s.tx) {
-			if shut == nil {
-				shut = edge.If
+		open := edge.If == nil || edge.If.Holds(s.tx)
+		if err := s.tx.failed; err != nil {
+			if !s.mustLeadOn(input) {
+				return s.aborted(input, "guard "+edge.If.Name, err)
 			}
-			continue
+			open, s.tx.failed = false, nil
 		}
-		return s.take(info, edge)
+		if open {
+			return s.take(info, edge)
+		}
+		shut = cmp.Or(shut, edge.If)
 	}
 	r := &Refusal{Code: CodeTransition, State: s.before.State, Command: input, Allowed: s.m.Allowed(s.before.State)}
 	switch state := s.states[s.before.State]; {
@@ -215,17 +224,42 @@ func (s *stepping[D]) feed(input string) error {
 	return r
 }
 
-// take goes along one edge.
+// rows are the edges that an input may take from the state, in the order of the table.
+func (s *stepping[D]) rows(input string) []*EdgeInfo {
+	if !s.m.takes(s.before.State, input) {
+		return nil
+	}
+	return s.m.rows[[2]string{s.before.State, input}]
+}
+
+// take goes along one edge; without its action where that fails and the input must lead on.
 func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
+	next, data, out := s.next, *s.tx.Data, s.out
+	err := s.follow(info, edge, nil)
+	failed := s.tx.failed
+	if failed == nil {
+		return err
+	}
+	what := fmt.Sprintf("edge from %s on %s", stateName(info.From), edge.On)
+	if !s.mustLeadOn(edge.On) {
+		return s.aborted(edge.On, what, failed)
+	}
+	s.next, *s.tx.Data, s.out = next, data, out
+	s.tx.failed, s.tx.detail, s.tx.own = nil, map[string]any{}, nil
+	failure := evaluationFailed(what, failed)
+	return s.follow(info, edge, &failure)
+}
+
+// follow goes along one edge. With a failure of its action, it is left out.
+func (s *stepping[D]) follow(info *EdgeInfo, edge *Edge[D], failure *Failure) error {
 	s.out.Edge = info
 	if edge.Noop {
 		s.out.Result = Unchanged
 		return nil
 	}
-	to := info.To
-	legal, err := s.m.judge(info, s.before.State)
-	if err != nil || legal != to {
-		return fmt.Errorf("machines: %s: edge %d leads from %s to %s, not to %s: %w", s.m.Name, info.row, s.before.State, legal, to, errors.Join(err, errIllegal))
+	to, err := s.m.leads(s.before.State, edge.On, info.row)
+	if err != nil {
+		return err
 	}
 	s.advance()
 	born := s.m.inputs[edge.On].Birth && (s.before.State == None || s.states[s.before.State].Terminal)
@@ -241,11 +275,23 @@ func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
 	for _, ev := range edge.Emit {
 		s.out.Messages = append(s.out.Messages, Message{Kind: KindEvent, Name: ev})
 	}
-	if edge.Do != nil {
+	switch {
+	case failure != nil:
+		s.tx.Fail(failure)
+	case edge.Do != nil:
 		edge.Do(s.tx)
 	}
 	for _, fx := range edge.Effects {
-		s.start(fx, 1)
+		if s.start(fx, 1); s.tx.failed != nil {
+			if failure == nil {
+				return nil // the caller sees why
+			}
+			s.settle(fx)
+			s.out.Messages, s.tx.failed = s.out.Messages[:len(s.out.Messages)-1], nil
+		}
+	}
+	if s.tx.failed != nil {
+		return nil
 	}
 	if enter || edge.Rearm {
 		s.armTimeout()
@@ -253,8 +299,6 @@ func (s *stepping[D]) take(info *EdgeInfo, edge *Edge[D]) error {
 	s.setAlarms()
 	return s.seal(edge.On)
 }
-
-var errIllegal = errors.New("the table and its judge disagree")
 
 func (s *stepping[D]) advance() {
 	s.next.Version++

@@ -168,7 +168,7 @@ func about(err error, m *machines.Machine, id string) error {
 			}
 		}
 		return try(err, "instar %s ls", m.Name)
-	case machines.CodeTransition, machines.CodeGuard:
+	case machines.CodeTransition, machines.CodeGuard, machines.CodeEvaluation:
 		if p.CurrentState != "" {
 			err = fmt.Errorf("%w\n  state %s takes %s", err, p.CurrentState, cmp.Or(strings.Join(p.AllowedCommands, ", "), "no command"))
 		}
