@@ -32,8 +32,8 @@ type Limits struct {
 	Rate        int          // requests a second of one client that has no rate of its own, over HTTP and NATS; 0 is no limit
 	Burst       int          // at once after a silence; 0 is as many as in a second
 
-	// CommandsAtOnce is how many commands the engine has from this process at once; 0 is no bound. Clients take turns, and while one
-	// is not alone it has no more there than the others: see [limits.Turns].
+	// CommandsAtOnce is how many commands the engine has from this process at once, and from one client at most; 0 is no bound. Clients take
+	// turns: see [limits.Turns].
 	CommandsAtOnce int
 
 	Entities int // of machines whose entities can end, that live in one namespace as far as this process knows; 0 is no bound
@@ -67,24 +67,26 @@ func (t Timeouts) orDefault() Timeouts {
 
 // limiters are the limits at work.
 type limiters struct {
-	conns, watches, waits, questions *limits.Pool
-	queue                            *limits.Queue // of questions
-	pending                          *limits.Pool
-	commands                         *limits.Queue
-	rate                             *limits.Rate
-	entities                         *limits.Quota // of a namespace
+	conns, watches, waits *limits.Pool
+	asked, pending        *limits.Pool
+	questions, commands   *limits.Queue // of asked, and of pending
+	rate                  *limits.Rate
+	entities              *limits.Quota // of a namespace
 }
 
-// Turns of commands: how long a client is remembered by the others, how many turns it has all the same, and after how long the turn of a command passes that
-// the engine has not answered, as while a partition has no owner.
+// Turns of commands: which part of all turns those share who ask for much, beside small clients, so that these do not fall behind by what is slow; and
+// after how long the turn of a command passes that the engine has not answered, as while a partition has no owner. What is only slow, as on a disk that
+// is, should not pass: it would be before the commands of others.
 const (
-	othersFor  = 500 * time.Millisecond
-	turnsLeast = 2
-	turnWithin = 100 * time.Millisecond
+	fewOf      = 32
+	turnWithin = time.Second
 )
 
-// microWorkers are how many reads of the micro service are under way at once.
-const microWorkers = 64
+// Reads of the micro service: how many are under way at once, and how many those share who ask for much, beside small clients.
+const (
+	microWorkers = 64
+	microFew     = 8
+)
 
 // spareConnections are told that there are too many, instead of being closed.
 const spareConnections = 256
@@ -92,15 +94,15 @@ const spareConnections = 256
 func newLimiters(l Limits, paces map[string]limits.Pace) *limiters {
 	b := &limiters{
 		conns: limits.NewPool("connections", l.Connections), watches: limits.NewPool("watches", l.Watches),
-		waits: limits.NewPool("waits", l.Waits), questions: limits.NewPool("questions", l.Questions), pending: limits.NewPool("commands", l.Commands), rate: limits.NewRate("rate", limits.Pace{PerSecond: l.Rate, Burst: l.Burst}, paces),
+		waits: limits.NewPool("waits", l.Waits), asked: limits.NewPool("questions", l.Questions), pending: limits.NewPool("commands", l.Commands), rate: limits.NewRate("rate", limits.Pace{PerSecond: l.Rate, Burst: l.Burst}, paces),
 	}
-	b.queue = limits.NewQueue(b.questions, limits.Turns{All: microWorkers})
-	b.commands = limits.NewQueue(b.pending, limits.Turns{All: l.CommandsAtOnce, About: othersFor, Least: turnsLeast, Hold: turnWithin})
+	b.questions = limits.NewQueue(b.asked, limits.Turns{All: microWorkers, Few: microFew})
+	b.commands = limits.NewQueue(b.pending, limits.Turns{All: l.CommandsAtOnce, Few: l.CommandsAtOnce / fewOf, Hold: turnWithin})
 	return b
 }
 
 func (b *limiters) counts(others []*limits.Pool) limits.Counts {
-	return limits.Counts{Pools: append([]*limits.Pool{b.conns, b.watches, b.waits, b.questions, b.pending}, others...), Rates: []*limits.Rate{b.rate}, Quotas: []*limits.Quota{b.entities}}
+	return limits.Counts{Pools: append([]*limits.Pool{b.conns, b.watches, b.waits, b.asked, b.pending}, others...), Queues: []*limits.Queue{b.questions, b.commands}, Rates: []*limits.Rate{b.rate}, Quotas: []*limits.Quota{b.entities}}
 }
 
 // Listen bounds the connections of a listener. It goes below TLS: a handshake is one of them.

@@ -39,7 +39,15 @@ func (s *Server) ForgetBirths() {
 // TakeTurns stands in the line for so many turns of a tenth of a second each.
 func (s *Server) TakeTurns(client string, n int) {
 	for range n {
-		_, _ = s.limits.commands.Begin(client, func(end func()) { time.AfterFunc(100*time.Millisecond, end) }) // no bound of a test
+		p, err := s.limits.commands.Join(client)
+		if err != nil {
+			panic(err) // no bound of a test
+		}
+		go func() {
+			if p.Wait(s.closing) == nil {
+				time.AfterFunc(100*time.Millisecond, p.Leave)
+			}
+		}()
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *Server) Micro(ctx context.Context) error {
 		handle                        func(micro.Request)
 	}
 	endpoints := []endpoint{
-		{"cmd", ">", "the body of the command", "machines.Answer", s.guarded(s.microCommand)},
+		{"cmd", ">", "the body of the command", "machines.Answer", s.askedOf(s.microCommand)},
 		{"get", ">", "none", "Entity", s.beside(s.microGet)},
 		{"list", "*", "ListRequest", "Page", s.beside(s.microList)},
 	}
@@ -65,19 +65,21 @@ func (s *Server) Micro(ctx context.Context) error {
 	return nil
 }
 
-// beside runs reads beside one another, those of each client in turn: micro calls one handler at a time.
-func (s *Server) beside(handle func(micro.Request)) func(micro.Request) {
-	handle = s.guarded(handle)
-	return func(r micro.Request) {
+// askedOf is a handler of what clients ask, each as often as its rate allows.
+func (s *Server) askedOf(handle func(r micro.Request, client string)) func(micro.Request) {
+	return s.guarded(func(r micro.Request) {
 		client := natsClient(r)
 		if p := s.paced(client); p != nil {
 			s.deny(r, p)
 			return
 		}
-		if _, err := s.limits.queue.Do(client, func() { handle(r) }); err != nil {
-			s.deny(r, tooMany(err, time.Second))
-		}
-	}
+		handle(r, client)
+	})
+}
+
+// beside runs reads beside one another, those of each client in turn: micro calls one handler at a time.
+func (s *Server) beside(handle func(micro.Request)) func(micro.Request) {
+	return s.askedOf(func(r micro.Request, client string) { s.microInTurn(s.limits.questions, r, client, handle) })
 }
 
 // later goes on with a request when its wait is over, which keeps none of the workers from others meanwhile.
@@ -87,16 +89,23 @@ func (s *Server) later(r micro.Request, wait func() *Problem, then func(micro.Re
 		s.deny(r, tooMany(err, time.Second))
 		return
 	}
-	then = s.guarded(then)
-	s.asked.Begin()
-	go func() {
-		defer s.asked.End()
-		defer leave()
+	s.aside(r, leave, func(r micro.Request) {
 		if p := wait(); p != nil {
 			s.deny(r, p)
 			return
 		}
 		then(r)
+	})
+}
+
+// aside runs a handler beside those that micro calls one at a time. The server waits for it when it is closed.
+func (s *Server) aside(r micro.Request, leave func(), handle func(micro.Request)) {
+	handle = s.guarded(handle)
+	s.asked.Begin()
+	go func() {
+		defer s.asked.End()
+		defer leave()
+		handle(r)
 	}()
 }
 
@@ -164,7 +173,7 @@ func (s *Server) split(verb, subject string, last bool) (m *machines.Machine, ke
 }
 
 // microCommand checks a command, which is sent to the engine when its client's turn comes.
-func (s *Server) microCommand(r micro.Request) {
+func (s *Server) microCommand(r micro.Request, client string) {
 	m, key, name, p := s.split("cmd", r.Subject(), true)
 	if p != nil {
 		s.deny(r, p)
@@ -172,11 +181,6 @@ func (s *Server) microCommand(r micro.Request) {
 	}
 	if c, ok := m.Input(name); !ok || c.Report || c.Admin {
 		s.deny(r, problem(machines.CodeNotFound, "there is no such command here"))
-		return
-	}
-	client := natsClient(r)
-	if p := s.paced(client); p != nil {
-		s.deny(r, p)
 		return
 	}
 	h := nats.Header(r.Headers())
@@ -197,9 +201,7 @@ func (s *Server) microCommand(r micro.Request) {
 		s.deny(r, p)
 		return
 	}
-	if err := s.microAsk(r, client, cmd); err != nil {
-		s.deny(r, tooMany(err, time.Second))
-	}
+	s.microAsk(r, client, cmd)
 }
 
 func checkHeaders(cmd streams.Command) *Problem {

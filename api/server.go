@@ -58,7 +58,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	micro micro.Service
-	asked limits.Jobs // over NATS, what waits
+	asked limits.Jobs // over NATS, what waits or is under way
 
 	births births
 }
@@ -287,8 +287,6 @@ func (s *Server) Close() error {
 	s.close() // under the lock, so that no watch begins behind the wait
 	s.mu.Unlock()
 	s.limits.commands.Release()
-	s.limits.queue.Wait()
-	s.limits.commands.Wait()
 	s.asked.Wait()
 	s.watches.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/streams"
 )
@@ -120,7 +121,7 @@ func noTurn(err error) error {
 }
 
 func turnTooLate() *Problem {
-	return unavailable("the turn of this client did not come in time; the command was not stored")
+	return unavailable("the turn of this client did not come in time; nothing was done")
 }
 
 // lastAnswers is how long a server that is being closed waits for the answers to commands that no request over HTTP waits for.
@@ -136,11 +137,29 @@ func (s *Server) answering(within time.Duration) (context.Context, context.Cance
 	}
 }
 
-// microAsk passes on what the engine answers to a command over NATS. One whose turn does not come within half the time of an answer is refused then, when its sender
-// may still listen, and is not begun any more: silence means that it is stored.
-func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) error {
+// microInTurn handles a request when its client's turn comes, which lasts until then. One whose turn does not come within half the time of an answer is refused,
+// when its sender may still listen.
+func (s *Server) microInTurn(q *limits.Queue, r micro.Request, client string, handle func(micro.Request)) {
+	place, err := q.Join(client)
+	if err != nil {
+		s.deny(r, tooMany(err, time.Second))
+		return
+	}
+	s.aside(r, place.Leave, func(r micro.Request) {
+		ctx, cancel := context.WithTimeout(context.Background(), s.o.AnswerWithin/2)
+		defer cancel()
+		if place.Wait(ctx) != nil {
+			s.deny(r, turnTooLate())
+			return
+		}
+		handle(r)
+	})
+}
+
+// microAsk passes on what the engine answers to a command over NATS. Silence means that it is stored.
+func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) {
 	arrived := time.Now()
-	ask := s.guarded(func(r micro.Request) {
+	s.microInTurn(s.limits.commands, r, client, func(r micro.Request) {
 		if s.closing.Err() != nil {
 			s.deny(r, unavailable("this server stops; the command was not stored"))
 			return
@@ -161,20 +180,4 @@ func (s *Server) microAsk(r micro.Request, client string, cmd streams.Command) e
 			s.reply(r, &nats.Msg{Header: m.Header, Data: m.Data})
 		}
 	})
-	back := make(chan func() bool, 1)
-	late := time.AfterFunc(s.o.AnswerWithin/2, func() {
-		if takeBack := <-back; takeBack() {
-			s.deny(r, turnTooLate())
-		}
-	})
-	takeBack, err := s.limits.commands.Do(client, func() {
-		late.Stop()
-		ask(r)
-	})
-	if err != nil {
-		late.Stop()
-		takeBack = func() bool { return false }
-	}
-	back <- takeBack
-	return err
 }

@@ -21,7 +21,7 @@ import (
 
 // Commands that one client sends without waiting for what comes of them wait for themselves at the door, while there is another client:
 // not before the commands of that one in the stream, where nobody can tell them apart. All of them are stored and answered in the end. Without turns
-// the other one waits for nearly all of them; with turns for one or two, or on a machine that is slow for those whose turns have passed.
+// the other one waits for nearly all of them.
 func TestAStormWaitsForItself(t *testing.T) {
 	const storm, spec = 100, `{"spec":{"name":"x","hold":true}}`
 	b := setup(t, func(o *api.Options) { o.Limits = api.DefaultLimits })
@@ -58,7 +58,7 @@ func TestAStormWaitsForItself(t *testing.T) {
 				}
 			})
 		}
-	}), int64(storm/10*6), "over HTTP")
+	}), int64(storm/10*3), "over HTTP")
 
 	answers, err := b.nc.SubscribeSync("_INBOX.storm.*")
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAStormWaitsForItself(t *testing.T) {
 				require.Contains(t, string(m.Data), `"applied"`)
 			}
 		})
-	}), int64(storm/10*6), "over NATS")
+	}), int64(storm/10*3), "over NATS")
 }
 
 // A client that hangs up keeps its turns until the engine has answered: it comes no sooner to the next ones.
@@ -94,8 +94,8 @@ func TestATurnOutlivesItsRequest(t *testing.T) {
 		}
 		cancel()
 	}
-	passed := 1 + time.Since(begun)/(100*time.Millisecond) // a turn passes after that, and all took some 200 ms
-	require.LessOrEqual(t, b.engine.count.Load()-before, 4*int64(passed))
+	given := 1 + time.Since(begun)/time.Second // nobody waits for an answer for longer than that
+	require.LessOrEqual(t, b.engine.count.Load()-before, 4*int64(given))
 }
 
 // A command over NATS whose turn does not come in time is refused while its sender still listens, and is not stored afterwards.
@@ -103,7 +103,7 @@ func TestATurnThatDoesNotCome(t *testing.T) {
 	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce, o.AnswerWithin = 1, time.Second })
 	require.NoError(t, b.server.Micro(t.Context()))
 	b.engine.hush(func(string) bool { return true })
-	const sent = 12 // a turn passes after 100 ms
+	const sent = 12
 	answers, err := b.nc.SubscribeSync("_INBOX.late.*")
 	require.NoError(t, err)
 	before, begun := b.stored(), time.Now()
@@ -116,11 +116,12 @@ func TestATurnThatDoesNotCome(t *testing.T) {
 		if err != nil {
 			break
 		}
-		require.Contains(t, m.Header.Get(micro.ErrorHeader), "the turn of this client did not come in time; the command was not stored")
+		require.Contains(t, m.Header.Get(micro.ErrorHeader), "the turn of this client did not come in time; nothing was done")
 		late++
 	}
 	require.GreaterOrEqual(t, late, sent/2)
 	require.EqualValues(t, sent-late, b.stored()-before)
+	b.metric(fmt.Sprintf(`instar_limit_refused_total{limit="commands-at-once",of="late"} %d`, late))
 	require.Less(t, time.Since(begun), soon)
 }
 
@@ -138,7 +139,7 @@ func TestAServerThatStopsWaitsForNoTurn(t *testing.T) {
 	b.metric(fmt.Sprintf(`instar_limit_held{limit="commands"} %d`, sent))
 	before, begun := b.stored(), time.Now()
 	require.NoError(t, b.server.Close())
-	require.Less(t, time.Since(begun), soon, "each turn takes 100 ms")
+	require.Less(t, time.Since(begun), soon, "each turn takes a second")
 	require.LessOrEqual(t, b.stored(), before+1)
 	for range sent / 2 {
 		m, err := answers.NextMsg(soon)
@@ -164,7 +165,7 @@ func TestAClosedServerStoresWhatItTakes(t *testing.T) {
 	begun := time.Now()
 	require.NoError(t, b.server.Close())
 	all.Wait()
-	require.Less(t, time.Since(begun), soon, "each turn takes 100 ms")
+	require.Less(t, time.Since(begun), soon, "each turn takes a second")
 	for _, a := range append(answers, async()) {
 		require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
 	}
@@ -303,4 +304,27 @@ func TestABatchOfAnAddress(t *testing.T) {
 	require.Equal(t, before, b.stored())
 	leave()
 	require.Equal(t, "done", b.get(a.Header.Get("Location"), "Prefer", "wait=10").json(t)["metadata"].(map[string]any)["step"])
+}
+
+// A client that sends much without waiting for answers has no more with an engine that is slow than all turns, however long that takes, and another
+// one finds no more before it.
+func TestAStormOnASlowEngine(t *testing.T) {
+	const all, storm = 20, 250
+	b := setup(t, func(o *api.Options) { o.Limits = api.DefaultLimits; o.Limits.CommandsAtOnce = all })
+	b.ready("mine")
+	b.engine.slow.Store(int64(10 * time.Millisecond))
+	var sent sync.WaitGroup
+	for i := range storm {
+		sent.Go(func() {
+			a := b.post(fmt.Sprintf("/v1/gadgets/s%d/create", i), `{"spec":{"name":"x","hold":true}}`, "Authorization", "Bearer operate-token", "Prefer", "respond-async")
+			require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+		})
+	}
+	begun := b.engine.count.Load()
+	require.Eventually(t, func() bool { return b.engine.count.Load() > begun+3*all }, 2*soon, time.Millisecond) // turns of a tenth of a second would have passed
+	require.Contains(t, string(b.get("/metrics").body), fmt.Sprintf("\ninstar_limit_held{limit=\"commands-at-once\"} %d\n", all))
+	before := b.engine.count.Load()
+	require.Equal(t, http.StatusOK, b.post("/v1/gadgets/mine/touch", "").StatusCode)
+	require.LessOrEqual(t, b.engine.count.Load()-before, int64(all+5))
+	sent.Wait()
 }

@@ -139,37 +139,37 @@ func TestRateOfManyAtOnce(t *testing.T) {
 func TestClientsTakeTurns(t *testing.T) {
 	t.Parallel()
 	q := limits.NewQueue(limits.NewPool("jobs", limits.Bound{All: 20, Each: 12}), limits.Turns{All: 1})
-	var mu sync.Mutex
 	var order []string
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	job := func(name string) func() {
-		return func() {
-			mu.Lock()
-			defer mu.Unlock()
+	var all sync.WaitGroup
+	join := func(client, name string) {
+		p, err := q.Join(client)
+		require.NoError(t, err)
+		all.Go(func() {
+			if err := p.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
 			order = append(order, name)
-		}
+			p.Leave()
+		})
 	}
-	do := func(client string, job func()) error {
-		_, err := q.Do(client, job)
-		return err
-	}
-	require.NoError(t, do("a", func() { close(begun); <-goOn }))
-	<-begun
+	first, err := q.Take(t.Context(), "a")
+	require.NoError(t, err)
 	for i := range 11 {
-		require.NoError(t, do("a", job(fmt.Sprint("a", i))))
+		join("a", fmt.Sprint("a", i))
 	}
 	var full *limits.Full
-	require.ErrorAs(t, do("a", job("a12")), &full)
+	_, err = q.Join("a")
+	require.ErrorAs(t, err, &full)
 	require.True(t, full.Own)
 	for i := range 2 {
-		require.NoError(t, do("b", job(fmt.Sprint("b", i))))
+		join("b", fmt.Sprint("b", i))
 	}
-	require.NoError(t, do("c", job("c0")))
-	close(goOn)
-	q.Wait()
-	require.Equal(t, "a0 b0 c0 a1 b1 a2 a3 a4 a5 a6 a7 a8 a9 a10", strings.Join(order, " "))
-	require.NoError(t, do("a", job("again")))
-	q.Wait()
+	join("c", "c0")
+	first()
+	all.Wait()
+	require.Equal(t, "b0 c0 a0 b1 a1 a2 a3 a4 a5 a6 a7 a8 a9 a10", strings.Join(order, " "))
+	join("a", "again")
+	all.Wait()
 	require.Len(t, order, 15)
 }
 

@@ -2,9 +2,10 @@ package limits
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Counts are the metrics of pools, rates and quotas. Rates and quotas that are nil are left out.
+// Counts are the metrics of pools, queues, rates and quotas. Rates and quotas that are nil are left out.
 type Counts struct {
 	Pools  []*Pool
+	Queues []*Queue
 	Rates  []*Rate
 	Quotas []*Quota
 }
@@ -12,7 +13,7 @@ type Counts struct {
 var (
 	heldDesc    = prometheus.NewDesc("instar_limit_held", "Places that are taken; of entities, in the namespace that has most.", []string{"limit"}, nil)
 	boundDesc   = prometheus.NewDesc("instar_limit_bound", "Places that there are; none is shown where there is no bound.", []string{"limit"}, nil)
-	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "What was refused, because all clients together, the one, or the owner of what was asked for had or asked too much.", []string{"limit", "of"}, nil)
+	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "What was refused, because all clients together, the one, or the owner of what was asked for had or asked too much, or because its turn came too late.", []string{"limit", "of"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -31,6 +32,14 @@ func (c Counts) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(p.refusedAll.Load()), p.name, "all")
 		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(p.refusedEach.Load()), p.name, "client")
+	}
+	for _, q := range c.Queues {
+		name := q.pool.name + "-at-once"
+		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(q.UnderWay()), name)
+		if q.turns.All > 0 {
+			ch <- prometheus.MustNewConstMetric(boundDesc, prometheus.GaugeValue, float64(q.turns.All), name)
+		}
+		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(q.late.Load()), name, "late")
 	}
 	for _, r := range c.Rates {
 		if r != nil {

@@ -2,9 +2,10 @@ package limits
 
 import (
 	"context"
-	"math"
+	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,273 +14,294 @@ import (
 type Queue struct {
 	pool  *Pool
 	turns Turns
-	now   func() time.Time
 
-	mu    sync.Mutex
-	free  bool // everything begins at once
-	held  int  // turns
-	of    map[string]*line
-	next  []string  // clients that may begin something, in turn
-	since time.Time // of this time of Turns.About
-	share int       // what a client may have that asks for more
-	stale bool      // share is of other asks
-	found time.Time // when it was found
-	jobs  Jobs
+	mu     sync.Mutex
+	free   bool // everything begins at once
+	held   int  // turns
+	passed int
+	of     map[string]*line
+	next   []*line // that may begin something, in turn
+	count  [3]int  // lines of each size
+	since  time.Time
+
+	late atomic.Uint64
 }
 
 // Turns bound what is under way at once in a queue.
 type Turns struct {
-	All int // of all clients together; 0 is no bound, and no share
+	// All is how many of all clients together; 0 is no bound, and everything begins at once.
+	All int
 
-	// About makes clients leave one another room: those who ask for more than all those together who ask for less have no more under way each
-	// than these ask for, or together than a thirty-second part of all turns, whichever is more. What a client asks for is the most that it had under way and
-	// waiting within the last About to 2 About. So what those who ask for little find before them is bounded, however many ask for how much, and
-	// clients that all ask for as much share all turns. 0 is no such bound.
-	About time.Duration
+	// Few is how much a small client has under way and waiting at most; less than 2 is 2. While one was here within the last half second to
+	// second, those with more have so many turns together, and two each at least: what the small one finds before it is bounded, however much
+	// others ask for. Else, and among the small ones, clients begin one thing each in turn until all turns are taken.
+	Few int
 
-	// Least is how many turns a client may have all the same: one that hardly does anything is not held up by so few, and is not to slow
-	// others down by more.
-	Least int
-
-	// Hold is after how long a turn passes although what it was for is still under way: what hangs keeps nobody waiting. 0 is
-	// never.
+	// Hold is after how long a turn passes to another client although what it was for is still under way: what hangs keeps others waiting for no
+	// longer than that. Its own client has no more than All under way with what has passed. 0 is never.
 	Hold time.Duration
 }
 
+const (
+	least         = 2 // turns that a client has beside small ones
+	rememberedFor = 500 * time.Millisecond
+)
+
+// size of a client, by what it had under way and waiting at once since the last rememberedFor to twice that.
+type size int
+
+const (
+	silent size = iota // it asked for nothing
+	small
+	large
+)
+
 // line is what one client has.
 type line struct {
+	size    size
 	held    int
-	waiting []*asked
+	passed  int // under way, without a turn any more
+	waiting []*Place
 	listed  bool // in next
-	most    int  // that it had under way and waiting in this time of Turns.About
-	before  int  // and in the one before
+	asked   bool // for something, in this time of rememberedFor
+	much    bool // was under way or waiting
 }
 
-func (l *line) has() int { return l.held + len(l.waiting) }
+func (l *line) has() int { return l.held + l.passed + len(l.waiting) }
 
-// asks is what a client is taken to ask for.
-func (l *line) asks() int { return max(l.most, l.before) }
+// Place is one in the line of a client, from [Queue.Join] to [Place.Leave].
+type Place struct {
+	q       *Queue
+	l       *line
+	stage   stage
+	turn    chan struct{} // closed when it has come
+	passing *time.Timer
+	leave   func() // the pool
+}
 
-// asked is something that waits for its turn.
-type asked struct{ begin func(end func()) }
+type stage int
+
+const (
+	waiting stage = iota
+	begun
+	passed
+	left
+)
 
 // NewQueue lets clients take such turns.
 func NewQueue(pool *Pool, turns Turns) *Queue {
-	return &Queue{pool: pool, turns: turns, now: time.Now, of: map[string]*line{}}
+	turns.Few = max(turns.Few, least)
+	return &Queue{pool: pool, turns: turns, of: map[string]*line{}}
 }
 
-// Begin calls begin when the client's turn comes, or returns a [*Full]. It does not wait, and begin must not block; the turn
-// lasts until end is called, which may be called again. What has not begun can be taken back, which gives its place in the line to others.
-func (q *Queue) Begin(client string, begin func(end func())) (takeBack func() bool, err error) {
+// Join takes the last place in the line of a client, or returns a [*Full]. It does not wait.
+func (q *Queue) Join(client string) (*Place, error) {
 	leave, err := q.pool.Take(client)
 	if err != nil {
 		return nil, err
 	}
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.age()
 	l := q.of[client]
 	if l == nil {
 		l = &line{}
-		q.of[client], q.stale = l, true
+		q.of[client] = l
+		q.count[silent]++
 	}
-	a := &asked{func(end func()) {
-		begin(sync.OnceFunc(func() {
-			leave()
-			end()
-		}))
-	}}
-	l.waiting = append(l.waiting, a)
-	if l.most < l.has() {
-		q.stale = q.stale || l.has() > l.before
-		l.most = l.has()
+	p := &Place{q: q, l: l, turn: make(chan struct{}), leave: leave}
+	l.waiting = append(l.waiting, p)
+	l.asked, l.much = true, l.much || l.has() > q.turns.Few
+	switch {
+	case l.much:
+		q.is(l, large)
+	case l.size == silent:
+		q.is(l, small)
 	}
-	q.list(client, l)
+	q.list(l)
 	q.dispatch()
-	return func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		i := slices.Index(l.waiting, a)
-		if i < 0 {
-			return false
-		}
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		q.drop(client, l)
-		leave()
-		return true
-	}, nil
+	return p, nil
 }
 
 // Take waits for the client's turn, which lasts until leave is called. It returns a [*Full], or the error of ctx.
 func (q *Queue) Take(ctx context.Context, client string) (leave func(), err error) {
-	turn := make(chan func(), 1)
-	takeBack, err := q.Begin(client, func(end func()) { turn <- end })
+	p, err := q.Join(client)
 	if err != nil {
 		return nil, err
 	}
+	if err := p.Wait(ctx); err != nil {
+		return nil, err
+	}
+	return p.Leave, nil
+}
+
+// Wait returns when the turn has come, or leaves the line with the error of ctx.
+func (p *Place) Wait(ctx context.Context) error {
 	select {
-	case leave = <-turn:
-		return leave, nil
+	case <-p.turn:
+		return nil
 	case <-ctx.Done():
-		if !takeBack() {
-			(<-turn)()
-		}
-		return nil, ctx.Err()
+	}
+	p.Leave()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		p.q.late.Add(1)
+	}
+	return ctx.Err()
+}
+
+// Begun reports whether the turn has come.
+func (p *Place) Begun() bool {
+	select {
+	case <-p.turn:
+		return true
+	default:
+		return false
 	}
 }
 
-// Do has a job done when its client's turn comes, or returns a [*Full]. It does not wait. The job must not panic. One that has not begun can be
-// taken back.
-func (q *Queue) Do(client string, job func()) (takeBack func() bool, err error) {
-	q.jobs.Begin()
-	back, err := q.Begin(client, func(end func()) {
-		go func() {
-			defer q.jobs.End()
-			defer end()
-			job()
-		}()
-	})
-	if err != nil {
-		q.jobs.End()
-		return nil, err
+// Leave gives the place back, and the turn. It may be called again.
+func (p *Place) Leave() {
+	q, l := p.q, p.l
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch p.stage {
+	case left:
+		return
+	case waiting:
+		i := slices.Index(l.waiting, p)
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	case begun:
+		l.held--
+		q.held--
+	case passed:
+		l.passed--
+		q.passed--
 	}
-	return func() bool {
-		if !back() {
-			return false
-		}
-		q.jobs.End()
-		return true
-	}, nil
+	p.stage = left
+	if p.passing != nil {
+		p.passing.Stop()
+	}
+	p.leave()
+	q.goOn(l)
+}
+
+// pass gives the turn to others.
+func (p *Place) pass() {
+	q, l := p.q, p.l
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.stage != begun {
+		return
+	}
+	p.stage = passed
+	l.held--
+	q.held--
+	l.passed++
+	q.passed++
+	q.goOn(l)
 }
 
 // Release begins all that waits, and from then on everything at once: so that what waits can end.
 func (q *Queue) Release() {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.free = true
-	for client, l := range q.of {
-		q.list(client, l)
+	for _, l := range q.of {
+		q.list(l)
 	}
 	q.dispatch()
 }
 
-// Wait returns when no job of [Queue.Do] waits and none is under way.
-func (q *Queue) Wait() { q.jobs.Wait() }
+// UnderWay is how much has begun and not ended, with what has passed.
+func (q *Queue) UnderWay() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.held + q.passed
+}
+
+// is notes the size of a client.
+func (q *Queue) is(l *line, s size) {
+	q.count[l.size]--
+	q.count[s]++
+	l.size = s
+}
 
 // age forgets what was asked for long ago.
 func (q *Queue) age() {
-	passed := q.now().Sub(q.since)
-	if q.turns.About == 0 || passed < q.turns.About {
+	passed := time.Since(q.since)
+	if passed < rememberedFor {
 		return
 	}
+	q.since = time.Now()
 	for client, l := range q.of {
-		if l.before = l.most; passed >= 2*q.turns.About {
-			l.before = 0
+		if passed >= 2*rememberedFor {
+			l.asked, l.much = false, false
 		}
-		if l.most = l.has(); l.asks() == 0 {
+		switch {
+		case l.much || l.has() > q.turns.Few:
+			q.is(l, large)
+		case l.asked:
+			q.is(l, small)
+		default:
+			q.is(l, silent)
+		}
+		l.asked, l.much = false, l.has() > q.turns.Few
+		if l.size == silent && l.has() == 0 {
+			q.count[silent]--
 			delete(q.of, client)
 		}
 	}
-	q.since, q.stale = q.now(), true
-}
-
-// drop ends a line that nobody stands in, where nothing is remembered.
-func (q *Queue) drop(client string, l *line) {
-	if l.has() == 0 && q.turns.About == 0 {
-		delete(q.of, client)
+	for _, l := range q.of { // with less before them, maybe
+		q.list(l)
 	}
 }
 
 // may reports whether a client may have another turn beside those that it has.
 func (q *Queue) may(l *line) bool {
-	if l.held < max(1, q.turns.Least) || q.free || q.turns.About == 0 || q.turns.All == 0 {
+	switch {
+	case q.free || q.turns.All == 0:
 		return true
+	case l.held+l.passed >= q.turns.All:
+		return false
+	case l.size == large && q.count[small] > 0:
+		return l.held < max(least, q.turns.Few/q.count[large])
 	}
-	// With many clients one more hardly changes it, and each is looked at.
-	if q.stale && (len(q.of) <= fewClients || q.now().Sub(q.found) > foundFor) {
-		q.share, q.stale, q.found = q.shareOf(), false, q.now()
-	}
-	return l.held < q.share
-}
-
-const (
-	fewClients = 100
-	foundFor   = 10 * time.Millisecond
-	muchOf     = 32 // those who ask for much may have a thirty-second part of all turns: as these pass, what is slow is not to fall behind by them
-)
-
-// shareOf is what each of those may have that ask for more than it.
-func (q *Queue) shareOf() int {
-	share := math.MaxInt
-	for _, l := range q.of {
-		share = min(share, l.asks())
-	}
-	for share = max(share, q.turns.Least); ; {
-		together, larger := 0, 0
-		for _, l := range q.of {
-			if l.asks() <= share {
-				together += l.asks()
-			} else {
-				larger++
-			}
-		}
-		if together <= share {
-			return max(share, q.turns.All/muchOf/max(larger, 1))
-		}
-		share = together
-	}
+	return true
 }
 
 // list puts a client among those that may begin something.
-func (q *Queue) list(client string, l *line) {
+func (q *Queue) list(l *line) {
 	if !l.listed && len(l.waiting) > 0 && q.may(l) {
 		l.listed = true
-		q.next = append(q.next, client)
+		q.next = append(q.next, l)
 	}
 }
 
-// dispatch begins what may begin. It is called with the lock held, and gives it back.
+// goOn begins what may begin when something of a client has ended or passed.
+func (q *Queue) goOn(l *line) {
+	q.age()
+	q.list(l)
+	q.dispatch()
+}
+
+// dispatch begins what may begin.
 func (q *Queue) dispatch() {
-	var begun []func()
 	for (q.free || q.turns.All == 0 || q.held < q.turns.All) && len(q.next) > 0 {
-		client := q.next[0]
+		l := q.next[0]
 		q.next = q.next[1:]
-		l := q.of[client]
-		if l == nil { // all was taken back
-			continue
-		}
 		if l.listed = false; len(l.waiting) == 0 || !q.may(l) {
-			continue // it has turns, and is asked again at the end of each
+			continue // it is listed again when something of it ends
 		}
-		begin := l.waiting[0].begin
+		p := l.waiting[0]
 		l.waiting[0] = nil
 		l.waiting = l.waiting[1:]
 		l.held++
 		q.held++
-		q.list(client, l)
-		begun = append(begun, func() { begin(q.ends(client, l)) })
-	}
-	q.mu.Unlock()
-	for _, begin := range begun {
-		begin()
-	}
-}
-
-// ends is what ends a turn that a client has begun.
-func (q *Queue) ends(client string, l *line) func() {
-	end := sync.OnceFunc(func() {
-		q.mu.Lock()
-		q.held--
-		l.held--
-		q.drop(client, l)
-		q.age()
-		q.list(client, l)
-		q.dispatch()
-	})
-	if q.turns.Hold == 0 {
-		return end
-	}
-	passing := time.AfterFunc(q.turns.Hold, end)
-	return func() {
-		passing.Stop()
-		end()
+		p.stage = begun
+		close(p.turn)
+		if q.turns.Hold > 0 {
+			p.passing = time.AfterFunc(q.turns.Hold, p.pass)
+		}
+		q.list(l)
 	}
 }

@@ -3,7 +3,6 @@ package limits_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,170 +12,143 @@ import (
 	"github.com/bcc94042/instar/api/limits"
 )
 
-// stage begins what clients ask for, and ends what is under way of them.
+// stage has what clients have asked for, in order.
 type stage struct {
-	t     *testing.T
-	q     *limits.Queue
-	mu    sync.Mutex // a turn passes beside the test
-	under map[string][]func()
-	back  []func() bool // takes back what was asked for, in order
+	t      *testing.T
+	q      *limits.Queue
+	places map[string][]*limits.Place
 }
 
 func on(t *testing.T, turns limits.Turns) *stage {
-	return &stage{t: t, q: limits.NewQueue(limits.NewPool("commands", limits.Bound{}), turns), under: map[string][]func(){}}
+	return &stage{t: t, q: limits.NewQueue(limits.NewPool("commands", limits.Bound{}), turns), places: map[string][]*limits.Place{}}
 }
 
 func (s *stage) ask(client string, n int) {
+	s.t.Helper()
 	for range n {
-		back, err := s.q.Begin(client, func(end func()) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.under[client] = append(s.under[client], end)
-		})
+		p, err := s.q.Join(client)
 		require.NoError(s.t, err)
-		s.back = append(s.back, back)
+		s.places[client] = append(s.places[client], p)
 	}
 }
 
+// end ends the first ones of a client.
 func (s *stage) end(client string, n int) {
-	for range n {
-		s.mu.Lock()
-		end := s.under[client][0]
-		s.under[client] = s.under[client][1:]
-		s.mu.Unlock()
-		end()
-		end() // once
+	for _, p := range s.places[client][:n] {
+		p.Leave()
+		p.Leave() // once
 	}
+	s.places[client] = s.places[client][n:]
 }
 
+// has requires that so many of each client have begun and not ended.
 func (s *stage) has(a, b int) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	require.Equal(s.t, []int{a, b}, []int{len(s.under["a"]), len(s.under["b"])})
+	require.Equal(s.t, []int{a, b}, []int{s.begun("a"), s.begun("b")})
 }
 
-// A client that is alone has all turns. Another one is next as soon as one of them ends, and from then on finds no more before it
-// than it has itself, until it was away for a while.
+func (s *stage) begun(client string) (n int) {
+	for _, p := range s.places[client] {
+		if p.Begun() {
+			n++
+		}
+	}
+	return n
+}
+
+// A client that is alone has all turns. Another one is next as soon as one of them ends, and from then on finds no more than a few before it, until it
+// was away for a while: also where nobody asks for anything then.
 func TestAClientLeavesOthersRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := on(t, limits.Turns{All: 10, About: 2 * time.Second})
+		s := on(t, limits.Turns{All: 20, Few: 4})
 		s.ask("a", 200)
-		s.has(10, 0)
+		s.has(20, 0)
 		s.ask("b", 1)
 		s.end("a", 1)
-		s.has(9, 1)
-		s.end("a", 8)
-		s.has(1, 1)
-		s.end("a", 1)
-		s.has(1, 1)
+		s.has(19, 1)
+		s.end("a", 15)
+		s.has(4, 1)
 		s.end("b", 1)
 		s.end("a", 5)
-		s.has(1, 0)
-		s.ask("b", 3)
-		s.has(1, 3)
+		s.has(4, 0)
+		s.ask("b", 4)
+		s.has(4, 4)
+		s.end("b", 4)
+		time.Sleep(600 * time.Millisecond)
 		s.end("a", 1)
-		s.has(3, 3)
-		s.end("b", 3)
-		time.Sleep(1900 * time.Millisecond)
-		s.end("a", 3)
-		s.has(3, 0)
-		time.Sleep(2 * time.Second)
-		s.ask("a", 1)
-		s.end("a", 3)
-		s.has(3, 0) // for as long again at most
-		time.Sleep(2 * time.Second)
-		s.ask("a", 1)
-		s.has(10, 0)
+		s.has(4, 0)
+		time.Sleep(500 * time.Millisecond) // for as long again at most
+		s.end("a", 1)
+		s.has(20, 0)
+		s.ask("b", 5) // as much as others
+		s.end("a", 10)
+		s.has(15, 5)
 	})
 }
 
+// However many there are that ask for much, a small client finds no more before it; and it costs them no more than that, either.
+func TestStormsShareAFewTurns(t *testing.T) {
+	t.Parallel()
+	s := on(t, limits.Turns{All: 100, Few: 8})
+	s.ask("small", 1)
+	for i, storm := range []string{"a", "b", "x", "y"} {
+		s.ask(storm, 200+100*i)
+	}
+	s.end("a", 8)
+	s.end("b", 8)
+	s.has(2, 2)
+	for i := range 60 { // however many there are of them
+		s.ask(fmt.Sprint("other", i), 1)
+	}
+	s.end("b", 1)
+	s.has(2, 2)
+	for _, storm := range []string{"x", "y"} {
+		s.end(storm, len(s.places[storm]))
+	}
+	for range 4 {
+		s.ask(fmt.Sprint("many", len(s.places)), 100)
+	}
+	s.end("b", 1)
+	s.has(2, 2)
+	s.q.Release()
+	s.has(len(s.places["a"]), len(s.places["b"]))
+	s.ask("a", 7)
+	s.has(len(s.places["a"]), len(s.places["b"]))
+	free := on(t, limits.Turns{})
+	free.ask("b", 1)
+	free.ask("a", 50)
+	free.has(50, 1)
+}
+
+// Clients that all have much to do share all turns.
 func TestClientsWithMuchShareAllTurns(t *testing.T) {
 	t.Parallel()
-	s := on(t, limits.Turns{All: 10, About: 2 * time.Second})
+	s := on(t, limits.Turns{All: 10})
 	s.ask("a", 50)
 	s.ask("b", 50)
 	s.end("a", 10)
 	s.has(5, 5)
-	s.q.Release()
-	s.has(50-5-5, 50)
-	s.ask("a", 7)
-	s.has(47, 50)
-	floor := on(t, limits.Turns{All: 10, About: time.Second, Least: 4})
-	floor.ask("a", 50)
-	floor.ask("b", 1)
-	floor.end("a", 7)
-	floor.has(4, 1)
-	floor.end("a", 1)
-	floor.has(4, 1) // one that has little to do costs another one no more than that
-	free := on(t, limits.Turns{About: time.Second})
-	free.ask("a", 50)
-	free.ask("b", 1)
-	free.has(50, 1)
 }
 
-// Who comes and goes is forgotten also while nobody asks for anything more.
-func TestABacklogGoesOnWhenOthersHaveGone(t *testing.T) {
+// What is given up stands in nobody's way, and has had no turn.
+func TestWhatIsGivenUpLeavesTheLine(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := on(t, limits.Turns{All: 10, About: time.Second, Least: 2})
-		s.ask("b", 1)
-		s.end("b", 1)
-		s.ask("a", 100)
-		s.has(2, 0)
-		for range 4 {
-			time.Sleep(500 * time.Millisecond)
-			s.end("a", 1)
-		}
-		s.has(10, 0)
-	})
-}
-
-// What is taken back stands in nobody's way, and has had no turn.
-func TestWhatIsTakenBackLeavesTheLine(t *testing.T) {
-	t.Parallel()
-	for _, about := range []time.Duration{0, time.Minute} {
-		s := on(t, limits.Turns{All: 1, About: about})
-		s.ask("a", 10)
-		s.ask("b", 1)
-		require.False(t, s.back[0](), "it has begun")
-		for _, back := range s.back[1:10] {
-			require.True(t, back())
-			require.False(t, back())
-		}
-		s.end("a", 1)
-		s.has(0, 1)
-		s.end("b", 1)
-		s.has(0, 0)
-		s.ask("b", 2)
-		require.True(t, s.back[12]())
-		s.end("b", 1)
-		s.ask("a", 1)
-		s.has(1, 0)
+	s := on(t, limits.Turns{All: 1})
+	s.ask("a", 10)
+	s.ask("b", 1)
+	for _, p := range s.places["a"][1:] {
+		p.Leave()
 	}
-}
-
-// Those who ask for much do not allow each other more: what a small one finds before it are as many small shares.
-func TestSeveralStormsHaveTheSameSmallShare(t *testing.T) {
-	t.Parallel()
-	s := on(t, limits.Turns{All: 100, About: time.Minute, Least: 2})
-	s.ask("small", 1)
-	for i, storm := range []string{"a", "b", "x"} {
-		s.ask(storm, 200+100*i)
-	}
-	s.has(3, 2) // a part of all turns is theirs, whoever they are
-	s.ask("small", 4)
-	s.end("a", 2)
+	s.has(1, 0)
+	s.end("a", 1)
+	s.has(0, 1)
 	s.end("b", 1)
-	s.has(5, 5)
-	for i := range 30 {
-		s.ask(fmt.Sprint("other", i), 1)
-	}
+	s.ask("b", 2)
+	s.places["b"][1].Leave()
 	s.end("b", 1)
-	s.has(5, 35)
-	s.q.Release()
-	s.has(200-2, 300-2)
+	s.ask("a", 1)
+	require.True(t, s.places["a"][9].Begun())
 }
 
 func TestJobsMayBeginWhileSomebodyWaits(t *testing.T) {
@@ -201,23 +173,32 @@ func TestJobsMayBeginWhileSomebodyWaits(t *testing.T) {
 	})
 }
 
-// What hangs keeps nobody from a turn, and gives none back when it ends.
+// What hangs keeps others from a turn for a while only, and its own client until it ends: that has no more under way than all turns. It gives
+// none back when it ends.
 func TestATurnPasses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := on(t, limits.Turns{All: 1, Hold: 100 * time.Millisecond})
-		s.ask("a", 1)
-		s.ask("b", 2)
-		s.has(1, 0)
-		time.Sleep(99 * time.Millisecond)
-		s.has(1, 0)
+		s := on(t, limits.Turns{All: 4, Hold: time.Second})
+		s.ask("a", 20)
+		s.ask("b", 6)
+		s.has(4, 0)
+		time.Sleep(999 * time.Millisecond)
+		s.has(4, 0)
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		s.has(1, 1)
+		s.has(4, 4)
+		require.Equal(t, 8, s.q.UnderWay())
 		s.end("a", 1)
-		s.has(0, 1)
+		s.has(3, 4)
 		s.end("b", 1)
-		s.has(0, 1)
+		s.has(4, 3) // a is next
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.has(4, 4)
+		s.end("a", 2)
+		synctest.Wait()
+		s.has(4, 4)
+		require.Equal(t, 8, s.q.UnderWay())
 	})
 }
 
