@@ -19,7 +19,7 @@
 //
 // So everything that was answered before the backup began is in it. Schedules of timers and tasks are not: both stand in the values, and are made again.
 //
-// Durable consumers of others go on behind what they had done; those of buckets begin anew, because a restore writes all values anew.
+// Durable consumers of others go on behind what they had done, under the configuration that they had; those of buckets begin anew, because a restore writes all values anew.
 //
 // # Why ids are fresh after a restore
 //

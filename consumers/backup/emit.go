@@ -3,7 +3,9 @@ package backup
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -79,21 +81,36 @@ func (r *restorer) snapshot(ctx context.Context, s *Section) error {
 type resumed struct {
 	Consumer
 	stream string
-	from   uint64
+	placed bool
 }
 
-func (c *resumed) create(ctx context.Context, js jetstream.JetStream) error {
+// place makes a consumer that goes on with what its stream gets next. It has the configuration that its owner knows, or could not be opened by that: so one that begins with
+// what there is begins behind that by itself, as the rest is not there yet, and one that begins at a place of then is sent on.
+func (r *restorer) place(ctx context.Context, c *resumed) error {
+	c.placed = true
 	config := c.Config
-	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = jetstream.DeliverByStartSequencePolicy, c.from, nil
 	config.Replicas = 0 // those of its stream
-	var err error
-	if config.DeliverSubject != "" {
-		_, err = js.CreatePushConsumer(ctx, c.stream, config)
-	} else {
-		_, err = js.CreateConsumer(ctx, c.stream, config)
+	err := steady(ctx, func() (err error) {
+		if config.DeliverSubject != "" {
+			_, err = r.s.JS.CreateOrUpdatePushConsumer(ctx, c.stream, config)
+		} else {
+			_, err = r.s.JS.CreateOrUpdateConsumer(ctx, c.stream, config)
+		}
+		if err == nil && !slices.Contains(beginAtTheEnd, config.DeliverPolicy) {
+			_, err = r.s.JS.ResetConsumerToSequence(ctx, c.stream, config.Durable, r.top+1)
+		}
+		return err
+	})
+	if refused := new(jetstream.APIError); errors.As(err, &refused) { // everything else can be restored
+		r.s.Log.Error("a consumer is left out", "stream", c.stream, "consumer", config.Durable, "error", err)
+		r.done.Consumers++
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot make the consumer %s of stream %s: %w", config.Durable, c.stream, err)
 	}
 	return nil
 }
+
+// beginAtTheEnd are those that cannot be sent to a sequence. The last message, or the last of each subject, comes again.
+var beginAtTheEnd = []jetstream.DeliverPolicy{jetstream.DeliverNewPolicy, jetstream.DeliverLastPolicy, jetstream.DeliverLastPerSubjectPolicy}

@@ -63,7 +63,7 @@ type restorer struct {
 	known map[string]*entity // by machine and key
 	marks map[string][]mark  // of commands that wait, by machine and key
 
-	consumers []*resumed
+	consumers []*resumed // of the section under way
 	batch     []streams.Write
 	stored    []func(seq uint64) // what to do with the sequence of each write; nil is nothing
 	chains    []*streams.Chain   // of events: each names the one before it of its entity
@@ -133,12 +133,6 @@ func (r *restorer) all(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, c := range r.consumers {
-		if err := c.create(ctx, r.s.JS); err != nil { // everything else is there
-			r.s.Log.Error("a consumer is left out", "error", err)
-			r.done.Consumers++
-		}
-	}
 	for _, marks := range r.marks {
 		for _, c := range marks {
 			if !c.taken {
@@ -147,7 +141,7 @@ func (r *restorer) all(ctx context.Context) error {
 		}
 	}
 	r.done.Above = max(r.above, r.first)
-	return p.Finish(ctx, r.s.JS, r.done.Above)
+	return steady(ctx, func() error { return p.Finish(ctx, r.s.JS, r.done.Above) })
 }
 
 func (r *restorer) line(ctx context.Context, l *line) error {
@@ -186,10 +180,13 @@ func (r *restorer) close(ctx context.Context) error {
 		return err
 	}
 	for _, c := range r.consumers {
-		if c.from == 0 {
-			c.from = r.top + 1
+		if !c.placed {
+			if err := r.place(ctx, c); err != nil {
+				return err
+			}
 		}
 	}
+	r.consumers = nil
 	return nil
 }
 
@@ -204,11 +201,13 @@ func (r *restorer) section(ctx context.Context, s *Section) error {
 	r.top = r.first - 1
 	for _, c := range s.Consumers {
 		more := &resumed{Consumer: c, stream: s.Stream}
-		if s.Kind != KindMessages { // all values are new ones
-			more.from = r.first
-			r.s.Log.Warn("a durable consumer of a bucket begins anew, at the first value", "stream", s.Stream, "consumer", c.Config.Durable)
-		}
 		r.consumers = append(r.consumers, more)
+		if s.Kind != KindMessages { // all values are new ones
+			r.s.Log.Warn("a durable consumer of a bucket begins anew, at the first value", "stream", s.Stream, "consumer", c.Config.Durable)
+			if err := r.place(ctx, more); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

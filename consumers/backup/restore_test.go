@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,27 +63,49 @@ func TestRestoreBelowABoundOfTheEvents(t *testing.T) {
 	require.Contains(t, said.String(), "msg=restoring entities=60")
 }
 
-// A connection that is lost in the midst costs a restore nothing, and doubles nothing.
+// A connection that is lost in the midst costs a restore nothing, and doubles nothing: whatever was under way, and although everything goes over it.
 func TestRestoreOverALostConnection(t *testing.T) {
 	t.Parallel()
-	for _, after := range []int64{30 << 10, 120 << 10} { // among the values, and among the events
-		t.Run(fmt.Sprint(after), func(t *testing.T) {
+	restore := func(t *testing.T, after int64) (carried int64) {
+		s, srv := installedAt(t)
+		cut := new(atomic.Int64)
+		cut.Store(after)
+		nc, err := nats.Connect("", nats.InProcessServer(wire{InProcessConnProvider: srv, cut: cut}), nats.ReconnectBufSize(-1), nats.ReconnectWait(300*time.Millisecond))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		s.NC = nc
+		s.JS, err = streams.JetStream(nc)
+		require.NoError(t, err)
+		s.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Timeout: time.Second})
+		require.NoError(t, err)
+		t.Cleanup(s.Appender.Close)
+		lines := services(t, 100, 2, 500)
+		for i := range lines {
+			if lines[i].Section != nil {
+				lines[i].Section.Consumers = []Consumer{{Config: jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy}}}
+			}
+		}
+		done, err := s.Restore(t.Context(), file(t, lines...))
+		require.NoError(t, err)
+		carried = after - cut.Load()
+		if after < math.MaxInt64 {
+			require.GreaterOrEqual(t, carried, after)
+		}
+		require.Equal(t, 100, done.Entities)
+		require.Zero(t, done.Consumers)
+		require.EqualValues(t, 100, s.held(t, "KV_services").Msgs)
+		require.EqualValues(t, 300, s.held(t, "EVENTS").Msgs)
+		for _, stream := range []string{"EVENTS", "KV_services"} {
+			_, err := s.JS.Consumer(t.Context(), stream, "reader")
+			require.NoError(t, err)
+		}
+		return carried
+	}
+	all := restore(t, math.MaxInt64)
+	for _, share := range []int64{250, 500, 750, 850, 900, 950, 990} {
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			t.Parallel()
-			s, srv := installedAt(t)
-			cut := new(atomic.Int64)
-			cut.Store(after)
-			nc, err := nats.Connect("", nats.InProcessServer(wire{InProcessConnProvider: srv, cut: cut}), nats.ReconnectBufSize(-1), nats.ReconnectWait(10*time.Millisecond))
-			require.NoError(t, err)
-			t.Cleanup(nc.Close)
-			s.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Timeout: time.Second})
-			require.NoError(t, err)
-			t.Cleanup(s.Appender.Close)
-			done, err := s.Restore(t.Context(), file(t, services(t, 100, 2, 500)...))
-			require.NoError(t, err)
-			require.EqualValues(t, 1, nc.Stats().Reconnects)
-			require.Equal(t, 100, done.Entities)
-			require.EqualValues(t, 100, s.held(t, "KV_services").Msgs)
-			require.EqualValues(t, 300, s.held(t, "EVENTS").Msgs)
+			restore(t, all*share/1000)
 		})
 	}
 }
@@ -116,6 +140,85 @@ func TestConsumersOfBuckets(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, meta.Sequence.Stream, before)
 	require.Contains(t, said.String(), "begins anew")
+}
+
+// Durable consumers of others go on at the message where they were, and the program that owns one opens it with the configuration that it has always had.
+func TestConsumersGoOnAndCanBeOpened(t *testing.T) {
+	t.Parallel()
+	from, to := installed(t), installed(t)
+	_, err := from.Restore(t.Context(), file(t, services(t, 2, 3, 0)...))
+	require.NoError(t, err)
+	before := from.held(t, "EVENTS")
+	began := time.Now().Add(-time.Hour)
+	configs := map[string]jetstream.ConsumerConfig{
+		"all":              {DeliverPolicy: jetstream.DeliverAllPolicy},
+		"new":              {DeliverPolicy: jetstream.DeliverNewPolicy},
+		"last":             {DeliverPolicy: jetstream.DeliverLastPolicy},
+		"last-per-subject": {DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: "instar.evt.>"},
+		"sequence":         {DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: before.FirstSeq + 1},
+		"time":             {DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &began},
+	}
+	for stream, anew := range map[string]bool{"EVENTS": false, "KV_services": true} {
+		for name, c := range configs {
+			c.Durable, c.AckPolicy = name, jetstream.AckExplicitPolicy
+			if c.FilterSubject != "" && anew {
+				c.FilterSubject = "$KV.services.>"
+			}
+			_, err := from.JS.CreateConsumer(t.Context(), stream, c)
+			require.NoError(t, err)
+		}
+	}
+	m := services(t, 1, 5, 0)[7].Message // one more, which none of them has had
+	_, err = from.JS.PublishMsg(t.Context(), &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data})
+	require.NoError(t, err)
+	done := map[string]int{"all": 3, "sequence": 2, "time": 1}
+	for name, n := range done {
+		c, err := from.JS.Consumer(t.Context(), "EVENTS", name)
+		require.NoError(t, err)
+		for range n {
+			m, err := c.Next()
+			require.NoError(t, err)
+			require.NoError(t, m.DoubleAck(t.Context()))
+		}
+	}
+	next := map[string]string{} // by consumer, what it has not had
+	for name := range configs {
+		c, err := from.JS.Consumer(t.Context(), "EVENTS", name)
+		require.NoError(t, err)
+		m, err := c.Next()
+		require.NoError(t, err)
+		next[name] = streams.Header(m.Headers(), streams.HeaderID)
+	}
+	var copied bytes.Buffer
+	_, err = from.Write(t.Context(), &copied)
+	require.NoError(t, err)
+	restored, err := to.Restore(t.Context(), &copied)
+	require.NoError(t, err)
+	require.Zero(t, restored.Consumers)
+	for stream, anew := range map[string]bool{"EVENTS": false, "KV_services": true} {
+		for name, config := range configs {
+			config.Durable, config.AckPolicy = name, jetstream.AckExplicitPolicy
+			if config.FilterSubject != "" && anew {
+				config.FilterSubject = "$KV.services.>"
+			}
+			c, err := to.JS.CreateOrUpdateConsumer(t.Context(), stream, config)
+			require.NoError(t, err, "%s of %s", name, stream)
+			m, err := c.Next(jetstream.FetchMaxWait(2 * time.Second))
+			require.NoError(t, err, "%s of %s", name, stream)
+			if anew {
+				meta, err := m.Metadata()
+				require.NoError(t, err)
+				require.Equal(t, to.held(t, stream).FirstSeq, meta.Sequence.Stream, "%s of %s", name, stream)
+				continue
+			}
+			for again := 0; slices.Contains(beginAtTheEnd, config.DeliverPolicy) && streams.Header(m.Headers(), streams.HeaderID) != next[name]; again++ { // what it begins with by itself
+				require.Less(t, again, map[string]int{"new": 0, "last": 1, "last-per-subject": 8}[name])
+				m, err = c.Next(jetstream.FetchMaxWait(2 * time.Second))
+				require.NoError(t, err, "%s of %s", name, stream)
+			}
+			require.Equal(t, next[name], streams.Header(m.Headers(), streams.HeaderID), "%s of %s", name, stream)
+		}
+	}
 }
 
 // Whatever is restored, and however soon after another restore, begins above all that anybody has seen.

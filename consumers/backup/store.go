@@ -48,20 +48,21 @@ func (r *restorer) link(ctx context.Context) error {
 	for began, left := time.Now(), r.chains; len(left) > 0; {
 		r.s.Appender.AppendChains(ctx, r.s.Plan.Names.Stream(streams.EventStream), left)
 		var again []*streams.Chain
+		gone := false
 		for _, c := range left {
 			if c.Err == nil {
 				continue
 			}
-			gone := lost(c.Err)
-			if !gone && !errors.Is(c.Err, streams.ErrConflict) || time.Since(began) > silence {
+			if !lost(c.Err) && !errors.Is(c.Err, streams.ErrConflict) || time.Since(began) > silence {
 				return fmt.Errorf("cannot store %s: %w", c.Msgs[c.Done].Subject, c.Err)
 			}
-			if gone {
+			if lost(c.Err) && !gone {
+				gone = true
 				if err := pause(ctx); err != nil {
 					return err
 				}
 			}
-			if err := r.realign(ctx, c); err != nil {
+			if err := steady(ctx, func() error { return r.realign(ctx, c) }); err != nil {
 				return err
 			}
 			again = append(again, c)
@@ -78,25 +79,44 @@ func (r *restorer) realign(ctx context.Context, c *streams.Chain) error {
 	if err != nil {
 		return fmt.Errorf("cannot look at stream %s: %w", stream, err)
 	}
-	c.Err, c.Last = nil, 0
 	m, err := events.GetLastMsgForSubject(ctx, c.Filter)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		c.Err, c.Last = nil, 0
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot find the last event of %s: %w", c.Filter, err)
 	}
-	c.Last = m.Sequence
+	c.Err, c.Last = nil, m.Sequence
 	id := streams.Header(m.Header, streams.HeaderID)
 	c.Done += 1 + slices.IndexFunc(c.Msgs[c.Done:], func(own *nats.Msg) bool { return id != "" && streams.Header(own.Header, streams.HeaderID) == id })
 	return nil
 }
 
-// lost reports whether a message may come through another time: no stream has refused it, so the connection was not there, or took the answer with it.
+// steady asks a server until it answers: a connection that is lost is back within moments, or a member that leads is replaced.
+func steady(ctx context.Context, ask func() error) error {
+	for began := time.Now(); ; {
+		err := ask()
+		if err == nil || !lost(err) || time.Since(began) > silence {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// lost reports whether it may succeed another time: nobody has refused it, so the connection was not there, or took the answer with it.
 func lost(err error) bool {
 	var refused *streams.RefusedError
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode == leaderless
+	}
 	return !errors.As(err, &refused) && !streams.Permanent(err) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, streams.ErrClosed)
 }
+
+const leaderless = 10008 // what a cluster without a leader answers
 
 // pause is as long as a connection takes to be back.
 func pause(ctx context.Context) error {

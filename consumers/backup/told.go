@@ -22,11 +22,13 @@ func (r *restorer) message(ctx context.Context, m *Message) error {
 		streams.Keep(msg, left)
 	}
 	for _, c := range r.consumers {
-		if c.stream == r.in.at.Stream && c.from == 0 && m.Seq > c.Floor {
+		if !c.placed && m.Seq > c.Floor {
 			if err := r.flush(ctx); err != nil { // what is stored together may change its order
 				return err
 			}
-			c.from = r.top + 1
+			if err := r.place(ctx, c); err != nil {
+				return err
+			}
 		}
 	}
 	if r.in.at.Stream != r.s.Plan.Names.Stream(streams.EventStream) {

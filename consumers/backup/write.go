@@ -180,12 +180,14 @@ const (
 // each hands over the messages of a stream in order, until there are no more or the function says so.
 func each(ctx context.Context, js jetstream.JetStream, stream string, take func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error)) error {
 	failed := func(err error) error { return fmt.Errorf("cannot read stream %s: %w", stream, err) }
-	cons, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return failed(err)
-	}
-	info, err := cons.Info(ctx)
-	if err != nil {
+	var cons jetstream.Consumer
+	var info *jetstream.ConsumerInfo
+	if err := steady(ctx, func() (err error) {
+		if cons, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}); err == nil {
+			info, err = cons.Info(ctx)
+		}
+		return err
+	}); err != nil {
 		return failed(err)
 	}
 	if info.NumPending == 0 {
