@@ -106,7 +106,11 @@ func TestOutboxOfAServer(t *testing.T) {
 	require.Eventually(t, func() bool { return nothingWaits.MatchString(s.must("outbox", "status")) }, 20*time.Second, 100*time.Millisecond)
 	s.shows("SENT     order/1  order.placed", "outbox", "tail", "--dsn", s.dsn, "--follow=false")
 
+	o := &outboxes{js: s.js, a: &app{}}
+	require.NoError(t, o.wanted(t.Context(), "dev"))
+	require.Error(t, o.wanted(t.Context(), "nobody"))
 	s.must("relay", "pause", "dev", "--yes", "--reason", "a failover")
+	require.ErrorContains(t, o.wanted(t.Context(), "dev"), "is paused")
 	s.relayIs("paused")
 	s.write("1", "order.paid", `{"n":2}`)
 	require.Never(t, func() bool { return len(s.stream()) > 1 }, 1500*time.Millisecond, 100*time.Millisecond)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/relay"
 	provider "github.com/bcc94042/instar/providers/relay"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
@@ -43,6 +47,7 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 			Config: relayed, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.replicas(),
 			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Gate: o.a.disk.err, Log: o.a.log,
 			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Life: relayed.Lease / 3, Log: o.a.log},
+			Wanted: func(ctx context.Context) error { return o.wanted(ctx, s.Name) },
 		}, nil
 	}}
 	r, err := e.make(ctx)
@@ -52,6 +57,22 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 	e.r = r
 	e.store, err = outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
 	return e, err
+}
+
+// wanted says why the entity of a source wants nothing relayed, as the leader of its bucket knows it.
+func (o *outboxes) wanted(ctx context.Context, source string) error {
+	bucket, err := kv.Open(ctx, o.js, o.a.deps.Names.Bucket(machine.Machine.Plural), kv.JSON[struct{ State string }]())
+	if err != nil {
+		return err
+	}
+	e, err := bucket.Get(ctx, machines.Key(relayNamespace, "", source))
+	if err != nil {
+		return err
+	}
+	if provider.WishOf(e.Value.State) == provider.Stand {
+		return fmt.Errorf("the relay %s is %s", source, e.Value.State)
+	}
+	return nil
 }
 
 // replicas are those of a stream that a relay makes: as many as the program's own streams have.

@@ -156,25 +156,29 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	var done []slot
 	if changes {
 		if err := noneWait(ctx, tx, Mode(mode), shards); err != nil {
 			return err
 		}
-		if Mode(mode) == WAL {
-			if done, err = noneUnread(ctx, db, tx); err != nil {
-				return err
+	}
+	if changes && Mode(mode) == WAL {
+		list, err := slots(ctx, tx, "")
+		if err == nil {
+			err = reads(list)
+		}
+		if err == nil {
+			err = noneUnread(ctx, db, tx, list)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if other { // the next relay says when it has one, and makes another one when the mode comes back
+		mode = string(s.Mode)
+		for _, query := range []string{`update outbox_settings set wal_slot = null`, sqlGiveUp} {
+			if _, err := tx.ExecContext(ctx, query); err != nil {
+				return fmt.Errorf("outbox: settings: %w", err)
 			}
-		}
-	}
-	if other && len(done) > 0 { // the relay makes another one when the mode comes back
-		if _, err := tx.ExecContext(ctx, sqlGiveUp); err != nil {
-			return fmt.Errorf("outbox: settings: %w", err)
-		}
-	}
-	if other { // the next relay says when it has one
-		if _, err := tx.ExecContext(ctx, `update outbox_settings set wal_slot = null`); err != nil {
-			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
 	prefix := "instar.outbox"
@@ -198,7 +202,13 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	return dropSlots(ctx, db) // also those that an earlier change has left
+	if Mode(mode) == WAL {
+		return nil
+	}
+	if err := dropSlots(ctx, db, Mode(mode), ""); err != nil { // also those that an earlier change has left
+		return fmt.Errorf("outbox: the mode is changed, but the replication slot, which keeps the log of the database for nobody, cannot be dropped; do it by hand, or change to this mode again: %w", err)
+	}
+	return nil
 }
 
 // noneWait locks writers out and makes sure that they have left nothing to publish.

@@ -28,7 +28,8 @@ var beginning = map[string]string{
 
 // Prepare sets connections up for an outbox in that schema (public when empty). Names without a schema mean those of the
 // outbox; temporary tables come last, so that they hide none. Commits wait at least for the disk of the server: what a relay
-// has written down is not undone by a crash, when the stream builds on it. A connection through a pooler, which keeps
+// has written down is not undone by a crash, when the stream builds on it. Timeouts that a role or a database has by default are off:
+// what is done has limits of its own. A connection through a pooler, which keeps
 // none of this, fails with [ErrPooler].
 func Prepare(config *pgx.ConnConfig, schema string) error {
 	if schema == "" {
@@ -54,8 +55,14 @@ func Prepare(config *pgx.ConnConfig, schema string) error {
 	return nil
 }
 
+// NoTimeouts lets statements and transactions of a session last as long as they do: a replication slot is made when all transactions of the
+// cluster have ended that were open before. It is no more than one statement.
+const NoTimeouts = `select set_config(t, '0', false) from unnest(array['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout']) as t
+	where current_setting(t, true) <> '0'`
+
 const sqlBegin = `
 	select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off';
+	` + NoTimeouts + `;
 	select current_setting('instar.session', true)`
 
 // Pooled is [ErrPooler] where an error of a connection says that a pooler refused what a session begins with; every other

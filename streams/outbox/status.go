@@ -89,9 +89,12 @@ func (s *Store) parts(ctx context.Context, st *Status, shards int) error {
 	return err
 }
 
+// sqlLeft is what Postgres keeps for a slot that was given up with the mode wal, and could not be dropped: the next init does.
+var sqlLeft = `(select coalesce(max(pg_current_wal_lsn() - r.restart_lsn), 0)::bigint from outbox_stream n join pg_replication_slots r on r.slot_name = ` + SlotNoted + ` where n.mode = 'wal' and ` + slotOurs + `)`
+
 // sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is not sent and should be: its time has come. What is more than can be
 // counted quickly is what the planner believes.
-const sqlStatusEvents = `
+var sqlStatusEvents = `
 	with ahead as (
 		select d.* from outbox_settings s, generate_series(0, ` + claimShards + ` - 1) as n cross join lateral (
 			select created_at, status, coalesce(not_before > now(), false) as later from outbox_event where shard = n and phase < 2 order by next_retry_at, seq limit $1) as d
@@ -106,7 +109,7 @@ const sqlStatusEvents = `
 	)
 	select case when n.ahead >= $1 then greatest(n.fresh, n.guess - n.sending - n.failed - n.dead) else n.fresh end, n.sending, n.failed, n.dead,
 		case when pg_relation_size('outbox_event') < 8388608 then (select count(*) from outbox_event where status = 'SENT') else n.sent end,
-		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad)), 0, 0
+		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad)), ` + sqlLeft + `, 0
 	from n`
 
 // statusParked is what is parked, in modes log and wal.
@@ -132,7 +135,7 @@ const sqlStatusWAL = `
 	from n, c, slot, parked p`
 
 // sqlStatusLog does the same for the mode log: what is behind the cursors, and what is parked.
-const sqlStatusLog = `
+var sqlStatusLog = `
 	with c as (
 		select n::smallint as shard, coalesce(min(c.seq), 0) as seq, coalesce(max(c.reading), 0) as reading
 		from outbox_settings s cross join generate_series(0, s.read_shards - 1) as n left join outbox_cursor c on c.shard = n group by n
@@ -148,7 +151,7 @@ const sqlStatusLog = `
 		from pg_inherits i join pg_class p on p.oid = i.inhrelid where i.inhparent = 'outbox_log'::regclass
 	)
 	select case when (select count(*) from ahead) >= $1 then last.seq - last.lowest else b.fresh end + p.fresh, b.sending, p.failed, p.dead,
-		case when t.n < 0 then (select count(*) from outbox_log) else t.n end - b.fresh - b.sending - p.n, least(b.oldest, p.oldest), 0, 0
+		case when t.n < 0 then (select count(*) from outbox_log) else t.n end - b.fresh - b.sending - p.n, least(b.oldest, p.oldest), ` + sqlLeft + `, 0
 	from behind b, parked p, total t, last`
 
 const sqlParked = `

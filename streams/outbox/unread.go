@@ -3,49 +3,69 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // The name of a slot is noted in outbox_stream before it is made, and until it is dropped, with a question mark before it: then nothing is
-// in it, and it may be there or not. Without that mark a slot that is not there was lost.
+// in it that anybody wants, and it may be there or not. Without that mark a slot that cannot be read was lost.
+//
+// Two outboxes of a database may be relayed under one name. Whose the slot of a name is says its publication, which every role sees.
 const (
 	// SlotNoted is the name that a row of outbox_stream has, as Postgres cuts it: programs before this one noted longer ones.
 	SlotNoted = `ltrim(slot, '?')::name`
 	// SlotRead says that a row of outbox_stream has the name of a slot that may hold events, or has held some.
 	SlotRead = `left(slot, 1) not in ('', '?')`
+	// SlotReadable is what a slot must be to see what is emitted. It is listed before: it has no position while Postgres waits for the
+	// transactions of the cluster that were open when somebody began to make it, and goes on with that when nobody waits for it any more.
+	SlotReadable = `database = current_database() and plugin = 'pgoutput' and confirmed_flush_lsn is not null and coalesce(wal_status, '') <> 'lost'`
+	// SlotClaim is the comment of a publication, before the name of the schema.
+	SlotClaim = `replication slot of the outbox in schema `
 
-	sqlGiveUp = `update outbox_stream set slot = '?' || ltrim(slot, '?') where mode = 'wal' and slot <> ''`
+	sqlGiveUp = `update outbox_stream set slot = '?' || slot where mode = 'wal' and ` + SlotRead
 )
 
-// slot is a replication slot that a relay reads this outbox from.
+// SlotTaken selects the schema of the other outbox of the database that has claimed the slot of a name, an expression of SQL; null for
+// none.
+func SlotTaken(name string) string {
+	return `(select s.nspname::text from pg_publication p join pg_namespace s on obj_description(p.oid, 'pg_publication') = '` + SlotClaim + `' || s.nspname
+		where p.pubname = (` + name + ` || '_none')::name and s.nspname <> current_schema() and exists (select from pg_class c where c.relnamespace = s.oid and c.relname = 'outbox_settings'))`
+}
+
+// slot is a replication slot of this outbox that is there.
 type slot struct {
 	source, name string
 	active       bool // somebody reads it, or makes it
 	making       bool // it is not yet there for anybody
+	lost         bool // Postgres has dropped what it had not read
+	given        bool // nothing of it is wanted
 }
 
-// slots are those of mode wal that are still there, and the one of that name. One that was lost holds nothing any more: it is left out
-// when no name is given.
-func slots(ctx context.Context, q interface {
+type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, name string) ([]slot, error) {
-	rows, err := q.QueryContext(ctx, `select coalesce(n.source, ''), r.slot_name::text, r.active, r.confirmed_flush_lsn is null from pg_replication_slots r left join outbox_stream n on n.mode = 'wal' and r.slot_name = `+SlotNoted+`
-		where r.database = current_database() and r.plugin = 'pgoutput' and (n.source is not null or r.slot_name = $1::text::name) and (coalesce(r.wal_status, '') <> 'lost' or $1::text <> '')`, name)
+}
+
+// slots are those that relays have noted, and the one of that name, unless it is of another outbox.
+func slots(ctx context.Context, q querier, name string) (list []slot, err error) {
+	rows, err := q.QueryContext(ctx, `select n.source, r.slot_name::text, r.active, r.confirmed_flush_lsn is null, coalesce(r.wal_status, '') = 'lost', left(n.slot, 1) = '?' and r.slot_name = `+SlotNoted+`
+		from outbox_stream n join pg_replication_slots r on r.slot_name in (`+SlotNoted+`, $1::text::name) where n.mode = 'wal' and `+slotOurs, name)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: replication slots: %w", err)
 	}
 	defer rows.Close()
-	var list []slot
 	for rows.Next() {
 		var s slot
-		if err := rows.Scan(&s.source, &s.name, &s.active, &s.making); err != nil {
+		if err := rows.Scan(&s.source, &s.name, &s.active, &s.making, &s.lost, &s.given); err != nil {
 			return nil, fmt.Errorf("outbox: replication slots: %w", err)
 		}
 		list = append(list, s)
 	}
 	return list, rows.Err()
 }
+
+var slotOurs = `r.database = current_database() and r.plugin = 'pgoutput' and ` + SlotTaken("r.slot_name") + ` is null`
 
 // unreadError is [ErrRowsWait] in mode wal, where nobody can discard them.
 type unreadError string
@@ -64,6 +84,16 @@ func (s slot) errReads() error {
 	return unreadError(fmt.Sprintf("outbox: the relay of source %s reads the slot %s, so it cannot be seen whether anything waits: drain the relay (instar relay drain %s, or end instar outbox relay when nothing waits), and change mode or shards while it stands", s.source, s.name, s.source))
 }
 
+// reads is the error of one that is read.
+func reads(list []slot) error {
+	for _, s := range list {
+		if s.active {
+			return s.errReads()
+		}
+	}
+	return nil
+}
+
 // leaving is how long a relay that was told to stop may take to leave its slot.
 const leaving = 5 * time.Second
 
@@ -74,14 +104,8 @@ func slotsFree(ctx context.Context, db *sql.DB) error {
 		if err != nil {
 			return err
 		}
-		var busy error
-		for _, s := range list {
-			if s.active {
-				busy = s.errReads()
-			}
-		}
-		if busy == nil || time.Now().After(end) {
-			return busy
+		if err = reads(list); err == nil || time.Now().After(end) {
+			return err
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
@@ -91,29 +115,36 @@ func slotsFree(ctx context.Context, db *sql.DB) error {
 	}
 }
 
-// noneUnread makes sure that a relay has read all that applications have emitted in mode wal: nothing but that mode can.
-// Writers are locked out, so what is not there now does not come.
-func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx) ([]slot, error) {
-	list, err := slots(ctx, tx, "")
-	if err != nil || len(list) == 0 {
-		return nil, err
+// noneUnread makes sure that nothing would go with the slots: relays have read all that applications have emitted in mode wal, which nothing
+// but that mode can. Writers are locked out, so what is not there now does not come.
+func noneUnread(ctx context.Context, db *sql.DB, tx *sql.Tx, list []slot) error {
+	var source, gone string
+	var upto int64
+	err := tx.QueryRowContext(ctx, `select source, `+SlotNoted+`::text, (select greatest(coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) - coalesce(max(c.seq), 0), 0) from outbox_cursor c where c.shard = 0)
+		from outbox_stream where mode = 'wal' and `+SlotRead+` and not exists (select from pg_replication_slots r where r.slot_name = `+SlotNoted+` and `+SlotReadable+` and `+slotOurs+`) limit 1`).Scan(&source, &gone, &upto)
+	switch {
+	case err == nil:
+		return unreadError(fmt.Sprintf("outbox: the slot %s of source %s is gone: it was dropped, lost (max_slot_wal_keep_size), or is in another cluster or of another outbox. What it had not been read of, up to %d events, is in no stream and cannot be published any more. To give that up: instar relay delete %s --force; or resume the relay, which says how to go on", gone, source, upto, source))
+	case !errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("outbox: replication slots: %w", err)
+	}
+	list = slices.DeleteFunc(list, func(s slot) bool { return s.given || s.lost })
+	if len(list) == 0 {
+		return nil
 	}
 	if err := flush(ctx, db, tx); err != nil {
-		return nil, err
+		return err
 	}
 	for _, s := range list {
-		if s.active {
-			return nil, s.errReads()
-		}
 		unread, err := hasUnread(ctx, tx, s.name)
 		if err != nil {
-			return nil, fmt.Errorf("outbox: cannot see what is unread in the slot %s of source %s, so the mode stays: %w", s.name, s.source, err)
+			return fmt.Errorf("outbox: cannot see what is unread in the slot %s of source %s, so it stays: %w", s.name, s.source, err)
 		}
 		if unread {
-			return nil, unreadError(fmt.Sprintf("outbox: mode wal: the relay of source %s has not confirmed all that was appended, and no other mode sees it: resume the relay and let it drain (instar relay drain %s, or run instar outbox relay --source %s for a while), then change mode or shards", s.source, s.source, s.source))
+			return unreadError(fmt.Sprintf("outbox: the slot %s has events that the relay of source %s has not confirmed, and nothing else sees: resume the relay and let it drain (instar relay drain %s, or run instar outbox relay --source %s for a while); or give them up: instar relay delete %s --force", s.name, s.source, s.source, s.source, s.source))
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // flush lets what was committed without waiting for the disk be seen: it is not before it is there. Another transaction
@@ -141,49 +172,52 @@ const sqlUnread = `
 			(select convert_to(wal_prefix, 'UTF8') || '\x00'::bytea as prefix from outbox_settings) as s
 		where get_byte(c.data, 0) = ascii('M') and substring(c.data from 11 for length(s.prefix)) = s.prefix)`
 
-// dropSlots gives free what Postgres keeps for slots that were given up, unless the mode has come back meanwhile: its relay reads on then.
-// What is not dropped stays noted.
-func dropSlots(ctx context.Context, db *sql.DB) error {
-	for _, query := range []string{
-		`select pg_drop_replication_slot(r.slot_name) from outbox_settings h, outbox_stream n join pg_replication_slots r on r.slot_name = ` + SlotNoted + `
-			where h.mode <> 'wal' and n.mode = 'wal' and not ` + SlotRead + ` and r.database = current_database() and r.plugin = 'pgoutput'`,
-		`update outbox_stream n set slot = '' from outbox_settings h where h.mode <> 'wal' and n.mode = 'wal' and slot <> '' and not ` + SlotRead + `
-			and not exists (select from pg_replication_slots r where r.slot_name = ` + SlotNoted + ` and r.database = current_database() and r.plugin = 'pgoutput')`,
-	} {
-		if _, err := db.ExecContext(ctx, query); err != nil {
-			return fmt.Errorf("outbox: the mode is changed, but the replication slot, which keeps the log of the database for nobody, cannot be dropped; do it by hand, or change to this mode again: %w", err)
-		}
+// dropSlots gives free what Postgres keeps for slots that were given up, and for the one of that name, unless the mode is another one
+// by now, or a relay reads on: it notes that before, and waits here. What is not dropped stays noted.
+func dropSlots(ctx context.Context, db *sql.DB, mode Mode, name string) error {
+	if _, err := db.ExecContext(ctx, `
+		with n as materialized (select n.slot from outbox_settings h, outbox_stream n where h.mode = $1 and n.mode = 'wal' for update of n)
+		select pg_drop_replication_slot(r.slot_name) from pg_replication_slots r
+		where exists (select from n where left(slot, 1) = '?' and r.slot_name = `+SlotNoted+` or r.slot_name = $2::text::name) and not exists (select from n where `+SlotRead+`) and `+slotOurs, string(mode), name); err != nil {
+		return err
 	}
-	return nil
+	_, err := db.ExecContext(ctx, `update outbox_stream n set slot = '' from outbox_settings h where h.mode = $1 and n.mode = 'wal' and left(slot, 1) = '?'
+		and not exists (select from pg_replication_slots r where r.slot_name = `+SlotNoted+` and `+slotOurs+`)`, string(mode))
+	return err
 }
 
 // DropSlot drops the replication slot of a relay of mode wal that has ended, and lets nothing be emitted until another one is
-// made: the slot that the database knows, and in mode wal the one of that name, which may have been configured since. Unless it is forced, it fails
-// with [ErrRowsWait] and drops nothing when there are events in them that were not read: nothing else has them.
+// made: the slot that the database knows, and in mode wal the one of that name, which may have been configured since, unless another outbox of
+// the database has claimed it. Unless it is forced, it fails with [ErrRowsWait] and drops nothing when there are events in them that were not read, or when
+// the slot is gone with them: nothing else has them.
 func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 	db, err := connect(dsn, schema)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	var emits bool
-	if err := db.QueryRowContext(ctx, `select mode = 'wal' from outbox_settings`).Scan(&emits); err != nil {
+	var mode Mode
+	if err := db.QueryRowContext(ctx, `select mode from outbox_settings`).Scan(&mode); err != nil {
 		return fmt.Errorf("outbox: settings: %w", Pooled(err))
 	}
-	if !emits { // what has that name may be of another outbox of the database
+	if mode != WAL { // what is left is given up
 		name = ""
-	}
-	list, err := slots(ctx, db, name)
-	if err != nil {
+	} else if err := giveUp(ctx, db, name, force); err != nil {
 		return err
 	}
-	if !emits && len(list) == 0 {
-		return nil
+	if err := dropSlots(ctx, db, mode, name); err != nil {
+		return fmt.Errorf("outbox: nothing is emitted for it any more, but the replication slot cannot be dropped: %w", err)
 	}
-	for _, s := range list {
-		if s.making { // whoever makes it keeps a lock on the settings, and what is locked behind it would wait as long
-			return fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it can be dropped when they have ended, or the relay that makes it. Of one that was killed: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '%s'", s.name, s.name)
-		}
+	if list, err := slots(ctx, db, name); err != nil || len(list) > 0 {
+		return errors.Join(err, errors.New("outbox: the replication slot was not dropped: a relay has begun to read or make one again"))
+	}
+	return nil
+}
+
+// giveUp lets nothing be emitted any more, and notes that nothing of the slots is wanted.
+func giveUp(ctx context.Context, db *sql.DB, name string, force bool) error {
+	if _, err := idle(ctx, db, name); err != nil { // whoever makes one keeps a lock on the settings, and what is locked behind it would wait as long
+		return err
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -198,19 +232,12 @@ func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 			return fmt.Errorf("outbox: replication slot %s: %w (a transaction that has appended is still open, or a dump is under way)", name, err)
 		}
 	}
-	if !force && len(list) > 0 {
-		if err := flush(ctx, db, tx); err != nil {
-			return err
-		}
-		for _, s := range list {
-			unread, err := hasUnread(ctx, tx, s.name)
-			if err != nil {
-				return fmt.Errorf("outbox: cannot see what is unread in the slot %s: %w", s.name, err)
-			}
-			if unread {
-				return unreadError(fmt.Sprintf("outbox: the slot %s has events that were not read and would be gone with it: resume the relay and let it drain, or delete it with force", s.name))
-			}
-		}
+	list, err := idle(ctx, tx, name)
+	if err == nil && !force {
+		err = noneUnread(ctx, db, tx, list)
+	}
+	if err != nil {
+		return err
 	}
 	for _, query := range []string{
 		`update outbox_settings set wal_slot = null`,
@@ -224,10 +251,19 @@ func DropSlot(ctx context.Context, dsn, schema, name string, force bool) error {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
+	return nil
+}
+
+// idle are the slots, if nobody reads or makes one.
+func idle(ctx context.Context, q querier, name string) ([]slot, error) {
+	list, err := slots(ctx, q, name)
 	for _, s := range list {
-		if _, err := db.ExecContext(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1`, s.name); err != nil {
-			return fmt.Errorf("outbox: nothing is emitted for it any more, but the replication slot %s cannot be dropped: %w", s.name, err)
+		switch {
+		case s.making:
+			return nil, fmt.Errorf("outbox: the replication slot %s is being made, which waits for transactions of all databases of the cluster that were open before: it can be dropped when they have ended, or the relay that makes it. Of one that was killed: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '%s'", s.name, s.name)
+		case s.active:
+			return nil, fmt.Errorf("outbox: a relay reads the replication slot %s at this moment: it can be dropped when that has ended", s.name)
 		}
 	}
-	return nil
+	return list, err
 }

@@ -32,6 +32,10 @@ type Relay struct {
 	Gate     func() error  // why nothing is to be stored now; nil, or a nil error, is that it may be
 	Log      *slog.Logger  // nil says nothing
 
+	// Wanted says why no replication slot is to be made (mode wal): a relay that has not been told that it was deleted would make one for
+	// nobody. It is asked while the slot cannot be given up, and must answer by what holds, not by what was seen. Nil is that it is wanted.
+	Wanted func(context.Context) error
+
 	once  sync.Once
 	wake  chan struct{}
 	ended chan struct{} // Run has ended

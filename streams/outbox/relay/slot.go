@@ -38,40 +38,52 @@ func publication(c outbox.Config) string { return c.Slot + "_none" }
 // errLostSlot says that Postgres no longer has the WAL that was not read.
 var errLostSlot = errors.New("the replication slot was lost")
 
-// readable is what a slot must be to see what is emitted. It is listed before: it has no position while Postgres waits for the
-// transactions of the cluster that were open when somebody began to make it, and goes on with that when nobody waits for it any more.
-const readable = `database = current_database() and confirmed_flush_lsn is not null and coalesce(wal_status, '') <> 'lost'`
-
 // slot checks the slot, or makes it when nothing was ever read from it, and returns where it begins.
 func (e *walEngine) slot(ctx context.Context, s *session) (uint64, error) {
-	c, o := e.r.Config, e.shards.o
 	if err := e.fit(ctx); err != nil {
 		return 0, err
 	}
-	found, err := e.find(ctx)
-	remedy := fmt.Sprintf("remove the position: nats stream purge %s --subject %s", o.stream.Name, o.subject(0))
+	found, err := e.find(ctx, e.pool)
+	if err == nil {
+		err = e.usable(found, s)
+	}
 	switch {
 	case err != nil:
 		return 0, err
-	case found.other != "":
-		return 0, permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, found.other, c.Slot, found.other))
-	case !found.there && !s.pos.zero() && !found.given:
-		return 0, permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, %s", errLostSlot, c.Name, s.pos, c.Slot, remedy))
 	case !found.there:
 		return e.makeSlot(ctx, s)
+	}
+	return *found.start, e.claim(ctx, e.pool)
+}
+
+// usable says whether a slot can be read, or made where it is not there.
+func (e *walEngine) usable(found foundSlot, s *session) error {
+	c, o := e.r.Config, e.shards.o
+	remedy := fmt.Sprintf("remove the position: nats stream purge %s --subject %s", o.stream.Name, o.subject(0))
+	switch {
+	case found.taken != "":
+		return permanent(fmt.Errorf("relay: the replication slot %s is of the outbox in the schema %s of this database: choose another name (slot of the source). If that outbox has it no more: drop publication %s", c.Slot, found.taken, publication(c)))
+	case found.other != "":
+		return permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, found.other, c.Slot, found.other))
+	case !found.there && !s.pos.zero() && !found.given:
+		return permanent(fmt.Errorf("%w: %s was read up to %s and its slot %s is gone. What was committed since may be missing in the stream. To go on with what is committed from now on, %s", errLostSlot, c.Name, s.pos, c.Slot, remedy))
+	case !found.there:
+		return nil
 	case found.ours && found.start == nil:
-		return 0, beingMade(c)
+		return beingMade(c)
 	case found.plugin != "pgoutput":
-		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of %s, not of pgoutput: choose another name", c.Slot, found.plugin))
+		return permanent(fmt.Errorf("relay: the replication slot %s is of %s, not of pgoutput: choose another name", c.Slot, found.plugin))
 	case !found.ours:
-		return 0, permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
+		return permanent(fmt.Errorf("relay: the replication slot %s is of another database of the cluster: choose another name (slot of the source)", c.Slot))
+	case !found.noted:
+		return permanent(fmt.Errorf("relay: the replication slot %s was not made for this outbox, but for another one or by another program: choose another name (slot of the source), or drop it if nobody reads it: select pg_drop_replication_slot('%s')", c.Slot, c.Slot))
 	case found.status == "lost":
-		return 0, permanent(lost(c, o))
+		return permanent(lost(c, o))
 	case !s.pos.zero() && *found.start > s.confirmed && !found.given:
-		return 0, permanent(fmt.Errorf("%w: %s was read up to %s, and its slot %s begins at %s: it was made again, or moved on by somebody else. What was committed between is missing in the stream. To go on with what the slot has, %s",
+		return permanent(fmt.Errorf("%w: %s was read up to %s, and its slot %s begins at %s: it was made again, or moved on by somebody else. What was committed between is missing in the stream. To go on with what the slot has, %s",
 			errLostSlot, c.Name, lsn(s.confirmed), c.Slot, lsn(*found.start), remedy))
 	}
-	return *found.start, nil
+	return nil
 }
 
 // fit makes sure that the database has what a slot needs.
@@ -87,7 +99,7 @@ func (e *walEngine) fit(ctx context.Context) error {
 	if level != "logical" {
 		return permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log", c.Name, level))
 	}
-	return e.publish0(ctx, c)
+	return nil
 }
 
 // beingMade says what a slot waits for before anybody can read it.
@@ -97,46 +109,129 @@ func beingMade(c outbox.Config) error {
 
 // foundSlot is what there is under the name of the slot.
 type foundSlot struct {
-	there, ours    bool
+	there, ours    bool   // of this database
+	noted          bool   // it is of this outbox
+	taken          string // by another outbox, in this schema
 	plugin, status string
 	start          *uint64 // nil while it is being made
 	given          bool    // nothing is in it that was not read: it was given up, when the database left this mode, or nobody could emit yet
 	other          string  // another one is there that was read, or that somebody began to make
 }
 
-// find looks at both at once: with a lock on the settings, so that nobody leaves the mode in between.
-func (e *walEngine) find(ctx context.Context) (f foundSlot, err error) {
-	err = e.pool.QueryRow(ctx, `select r.slot_name is not null, coalesce(r.database = current_database(), false), coalesce(r.plugin, r.slot_type, ''), coalesce(r.wal_status, ''),
-			(r.confirmed_flush_lsn - '0/0')::bigint, coalesce(not `+outbox.SlotRead+`, false),
-			coalesce((select o.slot_name::text from pg_replication_slots o where o.slot_name in (wal_slot::name, `+outbox.SlotNoted+`) and o.slot_name <> $1 and o.database = current_database() and coalesce(o.wal_status, '') <> 'lost' limit 1), '')
-		from outbox_settings left join outbox_stream n on n.source = $2 and n.mode = $3 and n.shard = 0 left join pg_replication_slots r on r.slot_name = $1`, e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode).
-		Scan(&f.there, &f.ours, &f.plugin, &f.status, &f.start, &f.given, &f.other)
+// find looks at all at once: with a lock on the settings, so that nobody leaves the mode in between. A slot that was lost with nothing in
+// it is none.
+func (e *walEngine) find(ctx context.Context, q querier) (f foundSlot, err error) {
+	err = q.QueryRow(ctx, `select r.slot_name is not null, coalesce(r.database = current_database(), false), coalesce(r.plugin, r.slot_type, ''), coalesce(r.wal_status, ''),
+			(r.confirmed_flush_lsn - '0/0')::bigint, coalesce(not `+outbox.SlotRead+`, false), coalesce(`+outbox.SlotNoted+` = $1, false) or coalesce(obj_description(p.oid, 'pg_publication') = $4 || current_schema(), false), coalesce(`+outbox.SlotTaken("$1::text")+`, ''),
+			coalesce((select o.slot_name::text from pg_replication_slots o where o.slot_name in (wal_slot::name, `+outbox.SlotNoted+`) and o.slot_name <> $1 and o.database = current_database() and coalesce(o.wal_status, '') <> 'lost' and `+outbox.SlotTaken("o.slot_name")+` is null limit 1), '')
+		from outbox_settings left join outbox_stream n on n.source = $2 and n.mode = $3 and n.shard = 0 left join pg_replication_slots r on r.slot_name = $1 left join pg_publication p on p.pubname = $5::text::name`,
+		e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode, outbox.SlotClaim, publication(e.r.Config)).
+		Scan(&f.there, &f.ours, &f.plugin, &f.status, &f.start, &f.given, &f.noted, &f.taken, &f.other)
 	if err != nil {
 		return f, fmt.Errorf("relay: cannot look at the replication slot %s: %w", e.r.Config.Slot, err)
+	}
+	if f.status == "lost" && f.ours && f.given && f.noted {
+		f.there = false
 	}
 	return f, nil
 }
 
-// makeSlot makes the slot. Before that the stream says that nothing was read from it, if the stream takes anything now, and the
-// database has its name: whoever leaves the mode finds it by that, also when this relay ends while Postgres makes it.
+// claim says of the publication, which it makes when it is missing, that it and the slot are of this outbox.
+func (e *walEngine) claim(ctx context.Context, q querier) error {
+	name, mine := publication(e.r.Config), outbox.SlotClaim+e.r.Config.Schema
+	var there, claimed bool
+	err := q.QueryRow(ctx, `select count(*) > 0, coalesce(bool_or(obj_description(oid, 'pg_publication') = $2), false) from pg_publication where pubname = $1::text::name`, name, mine).Scan(&there, &claimed)
+	if err != nil {
+		return fmt.Errorf("relay: cannot look for the publication %s: %w", name, err)
+	}
+	if claimed {
+		return nil
+	}
+	quoted := pgx.Identifier{name}.Sanitize()
+	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+		if !there {
+			if _, err := tx.Exec(ctx, `create publication `+quoted); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, `comment on publication `+quoted+` is '`+mine+`'`)
+		return err
+	})
+	if refused := (*pgconn.PgError)(nil); there && errors.As(err, &refused) && refused.Code == "42501" { // it is of another role, from before this was said
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("relay: cannot make the publication %s: %w", name, err)
+	}
+	return nil
+}
+
+// sqlMaker is the lock of whoever makes a slot of this outbox, whatever it is called. It is one of the session: whoever is killed while
+// Postgres makes the slot has it for as long as that goes on.
+const sqlMaker = `(hashtextextended('instar.outbox.slot.' || current_schema(), 0))`
+
+// makeSlot makes the slot. Before that the stream says that nothing was read from it, if the stream takes anything now.
 func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err error) {
-	slot := e.r.Config.Slot
+	if err := e.r.refuseAppends(ctx, e.pool); err != nil { // it may have gone while this relay stood by
+		return 0, err
+	}
 	s.pos, s.confirmed = position{lsn: true}, 0
 	if _, err := e.shards.o.publish(context.WithoutCancel(ctx), nil, []*session{s}); err != nil {
 		return 0, err
 	}
+	waits := time.AfterFunc(makingTold, func() { e.r.problem(beingMade(e.r.Config)) })
+	defer waits.Stop()
+	err = e.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		var alone bool
+		if err := conn.QueryRow(ctx, `select pg_try_advisory_lock`+sqlMaker).Scan(&alone); err != nil {
+			return err
+		}
+		if !alone {
+			return beingMade(e.r.Config)
+		}
+		start, err = e.makeAlone(ctx, conn, s)
+		if _, unlock := conn.Exec(ctx, `select pg_advisory_unlock`+sqlMaker); err == nil { // where it fails the connection ends
+			err = unlock
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("relay: cannot make the replication slot %s: %w", e.r.Config.Slot, err)
+	}
+	e.r.Log.Info("made a replication slot", "slot", e.r.Config.Slot)
+	return start, nil
+}
+
+// makeAlone makes it while no other relay makes one. The database has its name before: whoever leaves the mode finds it by that, also when this
+// relay ends while Postgres makes it.
+func (e *walEngine) makeAlone(ctx context.Context, conn *pgxpool.Conn, s *session) (start uint64, err error) {
+	slot := e.r.Config.Slot
+	found, err := e.find(ctx, conn)
+	if err == nil {
+		err = e.usable(found, s)
+	}
+	if err == nil && found.there {
+		err = errors.New("it was made meanwhile")
+	}
+	if err == nil && found.status != "" { // it was lost
+		_, err = conn.Exec(ctx, `select pg_drop_replication_slot($1)`, slot)
+	}
+	if err == nil {
+		err = e.claim(ctx, conn)
+	}
 	noted := "?" + slot // it is not there yet
-	if err := e.name(ctx, e.pool, s, noted); err != nil {
+	if err == nil {
+		err = e.name(ctx, conn, s, noted)
+	}
+	if err != nil {
 		return 0, err
 	}
 	e.r.at("named")
-	waits := time.AfterFunc(makingTold, func() { e.r.problem(beingMade(e.r.Config)) })
-	defer waits.Stop()
 	// Nobody leaves the mode before the slot is there: the transaction keeps the lock of a reader of the settings. If somebody did before
 	// that, its name is not noted any more, also when the mode is back; a relay that has opened the shard since may note another one. The
 	// function is called with no table open, because it may leave the statement with another resource owner (15.18), which then cannot close
 	// the table.
-	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// A relay that is cut off while Postgres makes it does not end the transaction: its lock would keep the settings from everybody else.
 		if _, err := tx.Exec(ctx, `set local idle_in_transaction_session_timeout = '10s'`); err != nil {
 			return err
@@ -148,25 +243,37 @@ func (e *walEngine) makeSlot(ctx context.Context, s *session) (start uint64, err
 			return err
 		}
 		if !still {
-			return e.unnamed(ctx, s)
+			return e.unnamed(ctx, tx, s)
 		}
+		if err := e.wanted(ctx); err != nil {
+			return err
+		}
+		e.r.at("making")
 		return tx.QueryRow(ctx, `select (lsn - '0/0')::bigint from pg_create_logical_replication_slot($1, 'pgoutput')`, slot).Scan(&start)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("relay: cannot make the replication slot %s: %w", slot, err)
-	}
-	e.r.Log.Info("made a replication slot", "slot", slot)
-	return start, nil
+	return start, err
 }
 
-// execer is a pool or a transaction.
-type execer interface {
+// wanted asks whether the relay is deleted. What deletes it locks the settings after that was decided: it finds the slot, or this finds that.
+func (e *walEngine) wanted(ctx context.Context) error {
+	if e.r.Wanted == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wantedTime)
+	defer cancel()
+	return e.r.Wanted(ctx)
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
 	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, query string, args ...any) pgx.Row
 }
 
 // name tells the database which slot is read, or made, unless the mode was left or another relay has opened the shard. Nothing else does:
 // what was given up with the mode is not brought back.
-func (e *walEngine) name(ctx context.Context, q execer, s *session, slot string) error {
+func (e *walEngine) name(ctx context.Context, q querier, s *session, slot string) error {
 	o := e.shards.o
 	tag, err := q.Exec(ctx, `update outbox_stream n set slot = $1 from outbox_settings h where h.mode = n.mode and n.source = $2 and n.mode = $3 and n.shard = $4 and n.generation = $5`,
 		slot, o.source, o.mode, s.shard, s.generation)
@@ -176,12 +283,12 @@ func (e *walEngine) name(ctx context.Context, q execer, s *session, slot string)
 	if tag.RowsAffected() > 0 {
 		return nil
 	}
-	return e.unnamed(ctx, s)
+	return e.unnamed(ctx, q, s)
 }
 
 // unnamed says why the database does not take, or no more has, the name of a slot.
-func (e *walEngine) unnamed(ctx context.Context, s *session) error {
-	now, err := readSettings(ctx, e.pool)
+func (e *walEngine) unnamed(ctx context.Context, q querier, s *session) error {
+	now, err := readSettings(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -198,7 +305,7 @@ func (e *walEngine) reads(ctx context.Context, s *session) error {
 			return err
 		}
 		var there bool
-		if err := tx.QueryRow(ctx, `select exists (select from pg_replication_slots where slot_name = $1 and `+readable+`)`, e.r.Config.Slot).Scan(&there); err != nil {
+		if err := tx.QueryRow(ctx, `select exists (select from pg_replication_slots where slot_name = $1 and `+outbox.SlotReadable+`)`, e.r.Config.Slot).Scan(&there); err != nil {
 			return err
 		}
 		if !there {
@@ -215,76 +322,15 @@ func (e *walEngine) reads(ctx context.Context, s *session) error {
 
 func lsn(at uint64) string { return fmt.Sprintf("%X/%X", at>>32, uint32(at)) }
 
-// How often, and how far apart, it is tried to refuse those with an older snapshot as well; applications wait behind each try for as
-// long as it may take.
-const (
-	renewTries = 6
-	renewEvery = 500 * time.Millisecond
-	renewWait  = "100ms"
-)
-
-// refuseAppends lets nothing be emitted while there is no slot that sees it: it was dropped, lost, or is in the cluster that the
-// tables were restored from. Transactions in repeatable read or serializable that began before are refused as well, unless one that
-// has appended stays open for longer than it is tried, or the role of the relay may not. So it is tried by each relay that finds
-// that a slot was read and none is: nobody knows whether an earlier one has come so far.
-func (r *Relay) refuseAppends(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, `update outbox_settings set wal_slot = null where wal_slot is not null
-		and not exists (select from pg_replication_slots where slot_name = wal_slot::name and `+readable+`)`)
-	if err != nil {
-		return fmt.Errorf("relay: cannot say that the WAL is not read: %w", err)
-	}
-	var gone bool
-	if err := pool.QueryRow(ctx, `select wal_slot is null and exists (select from outbox_stream where mode = 'wal' and `+outbox.SlotRead+`) from outbox_settings`).Scan(&gone); err != nil {
-		return fmt.Errorf("relay: cannot ask whether the WAL is read: %w", err)
-	}
-	if !gone {
-		return nil
-	}
-	for try := range renewTries {
-		if try > 0 && !sleep(ctx, renewEvery) {
-			break
-		}
-		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `set local lock_timeout = '`+renewWait+`'`); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, `select outbox_settings_renew()`)
-			return err
-		})
-		if refused := (*pgconn.PgError)(nil); !errors.As(err, &refused) || refused.Code != "55P03" { // lock_not_available
-			break
-		}
-	}
-	if err != nil {
-		r.Log.Warn("the slot is gone and appending is refused, but maybe not in transactions in repeatable read or serializable that began before", "error", err)
-	}
-	return nil
-}
-
 func lost(c outbox.Config, o *opener) error {
 	return fmt.Errorf("%w: Postgres dropped WAL that slot %s of %s had not read (max_slot_wal_keep_size). What was committed meanwhile is missing in the stream. To go on from now: drop the slot, then nats stream purge %s --subject %s", errLostSlot, c.Slot, c.Name, o.stream.Name, o.subject(0))
-}
-
-// publish0 makes the publication when it is missing.
-func (e *walEngine) publish0(ctx context.Context, c outbox.Config) error {
-	name := publication(c)
-	var there bool
-	if err := e.pool.QueryRow(ctx, `select exists (select 1 from pg_publication where pubname = $1)`, name).Scan(&there); err != nil {
-		return fmt.Errorf("relay: cannot look for the publication %s: %w", name, err)
-	}
-	if there {
-		return nil
-	}
-	if _, err := e.pool.Exec(ctx, `create publication `+pgx.Identifier{name}.Sanitize()); err != nil {
-		return fmt.Errorf("relay: cannot make the publication %s: %w", name, err)
-	}
-	return nil
 }
 
 // Periods of what is done beside the reading.
 const (
 	slotEvery  = 5 * time.Second
 	makingTold = time.Second // after which it is told that a slot is not there yet
+	wantedTime = 5 * time.Second
 	beatEvery  = 10 * time.Second
 	slotAlarm  = 1 << 30 // bytes of WAL that a slot keeps, where Postgres has no limit
 	slotShare  = 0.8     // of the limit
@@ -316,7 +362,7 @@ func (e *walEngine) care(ctx context.Context) error {
 	var kept, limit int64
 	err := e.pool.QueryRow(ctx, `select coalesce(wal_status, ''), coalesce(pg_current_wal_lsn() - restart_lsn, 0)::bigint, (select setting::bigint from pg_settings where name = 'max_slot_wal_keep_size') from pg_replication_slots where slot_name = $1`, e.r.Config.Slot).Scan(&status, &kept, &limit)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && status == "lost" {
-		return errors.Join(permanent(lost(e.r.Config, e.shards.o)), e.r.refuseAppends(ctx, e.pool))
+		return permanent(lost(e.r.Config, e.shards.o))
 	}
 	if err != nil {
 		return fmt.Errorf("relay: cannot look at the replication slot: %w", err)

@@ -22,9 +22,9 @@ type settings struct {
 	renamed   string // the one before
 }
 
-func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
+func readSettings(ctx context.Context, q querier) (settings, error) {
 	var s settings
-	err := pool.QueryRow(ctx, `select mode, shards, case mode when 'claim' then greatest(shards, (select max(shard) + 1 from outbox_event where phase < 2)) else read_shards end, wal_prefix, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.read, &s.walPrefix, &s.source, &s.renamed)
+	err := q.QueryRow(ctx, `select mode, shards, case mode when 'claim' then greatest(shards, (select max(shard) + 1 from outbox_event where phase < 2)) else read_shards end, wal_prefix, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.read, &s.walPrefix, &s.source, &s.renamed)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
 	}

@@ -45,6 +45,9 @@ func (e *walEngine) serve(ctx context.Context) error {
 	for err == nil {
 		err = e.step(ctx)
 	}
+	if fatal := (*PermanentError)(nil); errors.As(err, &fatal) { // the slot may have gone since this relay came
+		err = errors.Join(err, e.r.refuseAppends(ctx, e.pool))
+	}
 	return e.shards.ended(ctx, err, e.lot.begun, e.leave)
 }
 
@@ -274,12 +277,11 @@ const (
 )
 
 func startFeed(ctx context.Context, r *Relay, prefix string) (*feed, error) {
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	conn, err := connectWAL(inner, r.Config)
+	conn, err := connectWAL(ctx, r.Config)
 	if err != nil {
-		cancel()
 		return nil, err
 	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &feed{came: make(chan struct{}, 1), conn: conn, cancel: cancel, gone: make(chan struct{})}
 	f.room = sync.NewCond(&f.mu)
 	f.heard.Store(time.Now().UnixNano())

@@ -20,7 +20,13 @@ const statusTime = 2000 // 2000-01-01 is where Postgres counts from
 // walConn is a replication connection.
 type walConn struct{ conn *pgconn.PgConn }
 
+// answerTime is how long Postgres may take to begin the stream of changes.
+const answerTime = 10 * time.Second
+
+// connectWAL begins the stream of changes, which may be read beyond ctx.
 func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	pool, err := pgxpool.ParseConfig(c.DSN) // it may have settings of the pool, and of pgx
 	if err != nil {
 		return nil, permanent(fmt.Errorf("relay: cannot read the DSN of %s: %w", c.Name, err))
@@ -35,7 +41,11 @@ func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
 	}
 	w := &walConn{conn}
 	sql := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL 0/0 (proto_version '1', publication_names '%s', messages 'true')`, pgx.Identifier{c.Slot}.Sanitize(), pgx.Identifier{publication(c)}.Sanitize())
-	if err := w.start(ctx, sql); err != nil {
+	_, err = conn.Exec(ctx, outbox.NoTimeouts).ReadAll()
+	if err == nil {
+		err = w.start(ctx, sql)
+	}
+	if err != nil {
 		w.close()
 		return nil, fmt.Errorf("relay: cannot read the WAL of %s: %w", c.Name, err)
 	}
