@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"github.com/bcc94042/instar/client/internal/retry"
 	"net/url"
 	"slices"
 	"sync"
@@ -50,7 +51,7 @@ type Resolver struct {
 	service string
 	client  *Client
 	opts    Options
-	retries budget
+	retries retry.Budget
 	named   bool // the watcher's name was given, so another process may use it next
 	query   url.Values
 	stop    context.CancelFunc

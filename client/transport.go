@@ -1,9 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/bcc94042/instar/client/internal/retry"
 	"io"
 	"net"
 	"net/http"
@@ -106,7 +108,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.close()
 		return nil, err
 	}
-	r.retries.request()
+	r.retries.Request()
 	var tried []string
 	for again := 0; ; {
 		choice, err := r.Pick(tried...)
@@ -117,7 +119,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		tried = append(tried, choice.InstanceID)
 		more := len(tried) < maxTries && r.hasOther(tried)
 		begun := time.Now()
-		resp, untouched, err := t.try(req, choice, b, t.patience(req, more && r.retries.left()))
+		resp, untouched, err := t.try(req, choice, b, t.patience(req, more && r.retries.Left()))
 		if err == nil {
 			b.commit()
 			resp.Request = req
@@ -128,7 +130,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			if untouched {
 				continue
 			}
-			if idempotent(req) && r.retries.take() && wait(req.Context(), pause(again)) {
+			if idempotent(req) && r.retries.Take() && wait(req.Context(), retry.Pause(again)) {
 				again++
 				continue
 			}
@@ -175,17 +177,17 @@ func (t *Transport) try(req *http.Request, choice *Choice, b *body, patience tim
 		out.URL.Scheme = "http"
 	}
 	out.URL.Host = choice.NodeAddress
-	late := &limit{after: patience, end: func() { cancel(errSlow) }}
-	out.Body = late.watch(b.reader())
+	late := retry.NewLimit(patience, func() { cancel(errSlow) })
+	out.Body = late.Watch(b.reader())
 	if again := req.GetBody; again != nil { // the transport repeats what met a connection that was closed
 		out.GetBody = func() (io.ReadCloser, error) {
 			body, err := again()
-			return late.watch(body), err
+			return late.Watch(body), err
 		}
 	}
-	late.begin()
+	late.Begin()
 	resp, err = base.RoundTrip(out)
-	if late.over() && err == nil { // it came when it had been given up
+	if late.Over() && err == nil { // it came when it had been given up
 		_ = resp.Body.Close() // nobody wants it
 		err = errSlow
 	}
@@ -260,3 +262,18 @@ func (r *Resolver) hasOther(tried []string) bool {
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.order, func(t *target) bool { return !slices.Contains(tried, t.InstanceID) })
 }
+
+// patience is how long a try may take until there is an answer; 0 is as long as the caller waits.
+func (t *Transport) patience(req *http.Request, more bool) time.Duration {
+	if !idempotent(req) || t.TryTimeout < 0 {
+		return 0
+	}
+	most := cmp.Or(t.TryTimeout, tryTimeout)
+	if end, ok := req.Context().Deadline(); ok && more {
+		return max(min(most, time.Until(end)/2), 1)
+	}
+	return most
+}
+
+// errSlow says that an instance had its time.
+var errSlow = errors.New("the instance did not answer in time")

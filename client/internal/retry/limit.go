@@ -1,28 +1,11 @@
-package client
+package retry
 
 import (
-	"cmp"
-	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"time"
 )
-
-// patience is how long a try may take until there is an answer; 0 is as long as the caller waits.
-func (t *Transport) patience(req *http.Request, more bool) time.Duration {
-	if !idempotent(req) || t.TryTimeout < 0 {
-		return 0
-	}
-	most := cmp.Or(t.TryTimeout, tryTimeout)
-	if end, ok := req.Context().Deadline(); ok && more {
-		return max(min(most, time.Until(end)/2), 1)
-	}
-	return most
-}
-
-// errSlow says that an instance had its time.
-var errSlow = errors.New("the instance did not answer in time")
 
 // limit is the time of one try: until its answer begins, or, while its body is sent, until the next part of that is taken.
 type limit struct {
@@ -35,7 +18,11 @@ type limit struct {
 	late  bool
 }
 
-func (l *limit) begin() {
+// NewLimit is the limit of a try that has not begun; 0 is none. end is called when the time is over.
+func NewLimit(after time.Duration, end func()) *limit { return &limit{after: after, end: end} }
+
+// Begin starts the clock.
+func (l *limit) Begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.after > 0 && !l.done {
@@ -61,8 +48,8 @@ func (l *limit) more() {
 	}
 }
 
-// over ends it, and says whether the time was over before.
-func (l *limit) over() bool {
+// Over ends it, and says whether the time was over before.
+func (l *limit) Over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done = true
@@ -72,8 +59,8 @@ func (l *limit) over() bool {
 	return l.late
 }
 
-// watch counts what is read of a body as progress.
-func (l *limit) watch(body io.ReadCloser) io.ReadCloser {
+// Watch counts what is read of a body as progress.
+func (l *limit) Watch(body io.ReadCloser) io.ReadCloser {
 	if body == nil || body == http.NoBody || l.after == 0 {
 		return body
 	}

@@ -1,4 +1,4 @@
-package client
+package retry
 
 import (
 	"math/rand/v2"
@@ -15,30 +15,30 @@ const (
 	retryCap     = 250 * time.Millisecond
 )
 
-// budget counts the retries that a service may still have. Its zero value is a full reserve.
-type budget struct {
+// Budget counts the retries that a service may still have. Its zero value is a full reserve.
+type Budget struct {
 	mu    sync.Mutex
 	spent float64 // retryReserve less what there is
 	at    time.Time
 }
 
-// request adds what one request earns.
-func (b *budget) request() {
+// Request adds what one request earns.
+func (b *Budget) Request() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spent = max(b.spent-retryPart, retryReserve-retryMost)
 }
 
-// left says whether there is a retry to take.
-func (b *budget) left() bool {
+// Left says whether there is a retry to take.
+func (b *Budget) Left() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()
 	return retryReserve-b.spent >= 1
 }
 
-// take takes one, if there is one.
-func (b *budget) take() bool {
+// Take takes one, if there is one.
+func (b *Budget) Take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()
@@ -50,7 +50,7 @@ func (b *budget) take() bool {
 }
 
 // refill gives back the reserve with time. The lock is held.
-func (b *budget) refill() {
+func (b *Budget) refill() {
 	now := time.Now()
 	if b.spent > 0 && !b.at.IsZero() {
 		b.spent = max(b.spent-now.Sub(b.at).Seconds(), 0)
@@ -58,8 +58,8 @@ func (b *budget) refill() {
 	b.at = now
 }
 
-// pause is how long the nth retry waits: up to twice as long each time, by chance, so that those who failed together do
+// Pause is how long the nth retry waits: up to twice as long each time, by chance, so that those who failed together do
 // not come back together.
-func pause(n int) time.Duration {
+func Pause(n int) time.Duration {
 	return rand.N(min(retryBase<<min(n, 10), retryCap)) + 1
 }
