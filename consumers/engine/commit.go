@@ -314,11 +314,12 @@ func (it *item) bytes() ([]byte, error) {
 	return it.raw, err
 }
 
-// publish is step 5: what the transitions emit, entity by entity in order, and the dead letters of the batch.
+// publish is step 5: what the transitions emit, entity by entity in order, and the dead letters of the batch. Where a life begins that none is known
+// to have been before, its tasks wait for its events: these find out whether one was, above whose versions the fences have to be.
 func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) error {
 	var chains []*chain
 	var timers []schedule
-	var writes []streams.Write
+	var writes, first []streams.Write
 	for _, s := range slots {
 		answers, err := p.keep(s)
 		if err != nil {
@@ -333,12 +334,14 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 			if err != nil {
 				return err
 			}
-			switch messages[i].Kind {
-			case machines.KindEvent:
+			switch {
+			case messages[i].Kind == machines.KindEvent:
 				c.Msgs = append(c.Msgs, w.Msg)
 				c.messages = append(c.messages, messages[i])
-			case machines.KindTimer:
+			case messages[i].Kind == machines.KindTimer:
 				timers = append(timers, schedule{slot: s, msg: &messages[i], Write: w})
+			case s.begins(&messages[i]):
+				first = append(first, w)
 			default:
 				writes = append(writes, w)
 			}
@@ -362,7 +365,10 @@ func (p *partition) publish(ctx context.Context, slots []*slot, items []*item) e
 	go func() { others <- p.publishTimers(ctx, timers) }()
 	err := p.publishChains(ctx, chains)
 	failpoint.Hit("after-events")
-	return errors.Join(err, <-others, <-others)
+	if err := errors.Join(err, <-others, <-others); err != nil || len(first) == 0 {
+		return err
+	}
+	return p.publishOthers(ctx, first)
 }
 
 func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {

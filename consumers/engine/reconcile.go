@@ -202,8 +202,11 @@ func (l *lastEvent) foreign(s *slot, outbox []machines.Message) bool {
 	if l.birth == "" || s.entity.Birth == "" || l.birth == s.entity.Birth {
 		return false
 	}
-	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == s.first+1 })
+	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && s.begins(&m) })
 }
+
+// begins reports whether a message is emitted by the first transition of a life before which none is known.
+func (s *slot) begins(m *machines.Message) bool { return m.Version == s.first+1 }
 
 // lossWindow is how much of the end of a stream a power loss takes at most: the default of the server's own sync interval,
 // which the profile os leaves as it is.
