@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,4 +78,31 @@ func TestNewRefuses(t *testing.T) {
 	require.NoError(t, api.CheckToken(good))
 	_, err := api.New(api.Options{})
 	require.ErrorContains(t, err, "machines")
+}
+
+// A request costs no more where there are many tokens.
+func TestManyTokens(t *testing.T) {
+	t.Parallel()
+	took := func(n int) (least time.Duration) {
+		all := make([]api.Token, n)
+		for i := range all {
+			all[i] = api.Token{Name: fmt.Sprint("t", i), Hash: api.HashToken(fmt.Sprint("token-", i)), Role: api.Read, Namespace: "*"}
+		}
+		known, err := api.Known(all)
+		require.NoError(t, err)
+		r := httptest.NewRequest("GET", "/", nil)
+		least = time.Hour
+		for range 20 {
+			begun := time.Now()
+			for i := range 10 {
+				r.Header.Set("Authorization", fmt.Sprint("Bearer token-", i))
+				require.True(t, known(r))
+			}
+			r.Header.Set("Authorization", "Bearer token-x")
+			require.False(t, known(r))
+			least = min(least, time.Since(begun))
+		}
+		return least
+	}
+	require.Less(t, took(20000), 20*took(10))
 }

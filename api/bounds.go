@@ -89,7 +89,7 @@ const (
 )
 
 // spareConnections are told that there are too many, instead of being closed.
-const spareConnections = 256
+var spareConnections = limits.Bound{All: 256, Each: 64}
 
 func newLimiters(l Limits, paces map[string]limits.Pace) *limiters {
 	b := &limiters{
@@ -107,7 +107,7 @@ func (b *limiters) counts(others []*limits.Pool) limits.Counts {
 
 // Listen bounds the connections of a listener. It goes below TLS: a handshake is one of them.
 func (s *Server) Listen(l net.Listener) net.Listener {
-	return limits.Listen(l, s.limits.conns, spareConnections)
+	return limits.Listen(l, s.limits.conns, limits.NewPool("spare connections", spareConnections))
 }
 
 // overBound is the key of a context: why the connection of a request is one too many.

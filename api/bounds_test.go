@@ -251,6 +251,12 @@ func TestRates(t *testing.T) {
 		}
 	}
 	require.InDelta(t, each, codes["429"], 5, codes)
+	for _, subject := range []string{"instar.api.cmd.nonsense", "instar.api.cmd.gadget.default.other.nonsense", "instar.api.get.nonsense"} {
+		require.NoError(t, b.nc.PublishRequest(subject, "_INBOX.flood.x", nil))
+		m, err := sub.NextMsg(soon)
+		require.NoError(t, err)
+		require.Equal(t, "429", m.Header.Get(micro.ErrorCodeHeader), subject)
+	}
 	require.Empty(t, b.ask("instar.api.get.gadget.default.other", "").Header.Get(micro.ErrorCodeHeader), "another connection")
 }
 

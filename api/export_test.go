@@ -112,8 +112,13 @@ func (s *Server) RegisterPanic() error {
 	return nil
 }
 
-// MicroPanic adds an endpoint that panics, as those are added that read.
+// MicroPanic adds endpoints that panic, as those are added that read: at once, and while they wait.
 func (s *Server) MicroPanic() error {
+	wait := func() *Problem { panic("secret dsn") }
+	later := func(r micro.Request) { s.later(r, wait, func(micro.Request) {}) }
+	if err := s.micro.AddEndpoint("boom-later", micro.HandlerFunc(s.beside(later)), micro.WithEndpointSubject(s.o.Names.API("boom", "later"))); err != nil {
+		return err
+	}
 	return s.micro.AddEndpoint("boom", micro.HandlerFunc(s.beside(func(micro.Request) { panic("secret dsn") })), micro.WithEndpointSubject(s.o.Names.API("boom")))
 }
 
@@ -188,4 +193,10 @@ func CheckBody(raw string) *Problem {
 	schema := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
 	schema.PrecomputeMessages()
 	return discoverRoute().checkBody(schema, []byte(raw))
+}
+
+// Known reports of a bearer whether a server with these tokens knows it.
+func Known(tokens []Token) (func(r *http.Request) bool, error) {
+	k, err := newKeyring(tokens, false)
+	return func(r *http.Request) bool { _, p := k.who(r); return p == nil }, err
 }

@@ -109,7 +109,7 @@ func TestMicro(t *testing.T) {
 	})
 	t.Run("APanicIsOneAnswer", func(t *testing.T) {
 		require.NoError(t, b.server.MicroPanic())
-		for subject, body := range map[string]string{"instar.api.boom": "", "instar.api.cmd.gadget.default.n.create": `{"spec":{"name":"panic"}}`} {
+		for subject, body := range map[string]string{"instar.api.boom": "", "instar.api.boom.later": "", "instar.api.cmd.gadget.default.n.create": `{"spec":{"name":"panic"}}`} {
 			before := panics.Counts()["nats"]
 			m := b.ask(subject, body)
 			require.Equal(t, "500", m.Header.Get(micro.ErrorCodeHeader), subject)

@@ -187,7 +187,7 @@ func TestListen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	p := limits.NewPool("connections", limits.Bound{All: 2})
-	bound := limits.Listen(l, p, 1)
+	bound := limits.Listen(l, p, limits.NewPool("spare", limits.Bound{All: 2, Each: 1}))
 	defer bound.Close()
 	accepted := make(chan net.Conn, 10)
 	go func() {
@@ -219,6 +219,13 @@ func TestListen(t *testing.T) {
 	_, err = closed.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it was closed, and not left waiting")
+	from, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", l.Addr().String())
+	if err == nil { // else this machine has one loopback address only
+		other := <-accepted
+		require.True(t, errors.As(limits.Over(other), &full), "nobody has all that is left")
+		require.NoError(t, other.Close())
+		require.NoError(t, from.Close())
+	}
 	require.NoError(t, first.Close())
 	_ = first.Close()
 	require.Equal(t, 1, p.Held())

@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 )
 
 // Client is who an address is of: an address of IPv4 itself, of IPv6 its network of 64 bits, of which one client has all
@@ -25,16 +23,12 @@ func Client(address string) string {
 }
 
 // Listen takes a place of the pool for each connection until it is closed. One that is over its bound is closed at once,
-// but for up to spare of them at a time, which are accepted so that they can be told why: see [Over].
-func Listen(l net.Listener, p *Pool, spare int) net.Listener {
-	return &listener{Listener: l, pool: p, spare: int64(spare)}
-}
+// but for those for which there is a place among the spare ones, which are accepted so that they can be told why: see [Over]. nil has none.
+func Listen(l net.Listener, p, spare *Pool) net.Listener { return &listener{l, p, spare} }
 
 type listener struct {
 	net.Listener
-	pool  *Pool
-	spare int64
-	told  atomic.Int64 // connections that are over their bound
+	pool, spare *Pool
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -43,14 +37,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		leave, err := l.pool.Take(Client(c.RemoteAddr().String()))
-		if err == nil {
-			return &conn{Conn: c, leave: leave}, nil
+		client := Client(c.RemoteAddr().String())
+		leave, full := l.pool.Take(client)
+		if full != nil && l.spare != nil {
+			leave, err = l.spare.Take(client)
 		}
-		if l.told.Add(1) <= l.spare {
-			return &conn{Conn: c, over: err, leave: sync.OnceFunc(func() { l.told.Add(-1) })}, nil
+		if leave != nil && err == nil {
+			return &conn{Conn: c, over: full, leave: leave}, nil
 		}
-		l.told.Add(-1)
 		_ = c.Close() // it is told enough by that
 	}
 }

@@ -24,7 +24,7 @@ func listen(ctx context.Context, address string, pool *limits.Pool) (net.PacketC
 		}
 		packets, err := lc.ListenPacket(ctx, "udp", conns.Addr().String())
 		if err == nil {
-			return packets, limits.Listen(conns, pool, 0), nil
+			return packets, limits.Listen(conns, pool, nil), nil
 		}
 		_ = conns.Close()
 		if _, port, _ := net.SplitHostPort(address); port != "0" || try == portTries {

@@ -117,7 +117,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if pool == nil {
 		pool = limits.NewPool("xds-connections", limits.Bound{})
 	}
-	err = server.Serve(limits.Listen(conns, pool, 0))
+	err = server.Serve(limits.Listen(conns, pool, nil))
 	over := ctx.Err() != nil
 	cancel()
 	server.Stop()
