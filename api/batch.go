@@ -14,6 +14,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -81,8 +82,10 @@ type batch struct {
 	client string // who sent it, the last time: its commands are counted with their other requests
 }
 
+// batchesAtOnce are those that one process runs.
+var batchesAtOnce = limits.Bound{All: 8, Each: 2}
+
 const (
-	maxBatches   = 8   // that one process runs at once
 	batchPage    = 100 // entities between two looks at whether it is to go on
 	batchAtOnce  = 16
 	maxFailures  = 100
@@ -122,24 +125,19 @@ func (q *request) startBatch(schema *huma.Schema) error {
 		return p
 	}
 	id := b.id(orDefault(key, rand.Text()))
-	select {
-	case q.batches <- struct{}{}:
-	default:
-		return problem(codeRateLimited, "this process runs as many batches as it does at once").with("Retry-After", "5")
+	leave, rev, err := q.claimBatch(id, &b)
+	if err != nil {
+		return err
 	}
-	rev, err := q.claimBatch(id, &b)
 	b.client = q.client()
-	if err != nil || rev == 0 || !q.enter() {
-		<-q.batches
+	if rev == 0 || !q.enter() {
+		leave()
 	} else {
 		go func() {
-			defer func() { <-q.batches; q.watches.Done() }()
+			defer func() { leave(); q.watches.Done() }()
 			defer panics.Recover(q.o.Log, "batch", "batch", id) // it stalls, and goes on when it is sent again
 			q.Server.runBatch(id, b, rev)
 		}()
-	}
-	if err != nil {
-		return err
 	}
 	q.w.Header().Set("Location", "/v1/operations/"+batchName(id))
 	return q.json(http.StatusAccepted, operationOf(id, &b))
@@ -255,41 +253,6 @@ func (q *request) planBatch(b *batch) error {
 
 func (s *Server) machineNamed(name string) *machines.Machine {
 	return s.o.Machines[slices.IndexFunc(s.o.Machines, func(m *machines.Machine) bool { return m.Name == name })]
-}
-
-// claimBatch stores a new batch, or takes over one of the same request that has stalled. Revision 0 says that it runs
-// elsewhere, or is done; b is then what is stored.
-func (q *request) claimBatch(id string, b *batch) (uint64, error) {
-	rev, err := q.operations.Put(q.ctx(), id, *b, 0)
-	if !kv.Conflict(err) {
-		return rev, err
-	}
-	stored, err := q.operations.Get(q.ctx(), id)
-	if err != nil {
-		return 0, err
-	}
-	if !sameBatch(&stored.Value, b) {
-		return 0, problem(machines.CodeKeyReused, "the key was used for another batch")
-	}
-	*b = stored.Value
-	q.replayed()
-	if b.Done || !b.stalled() {
-		return 0, nil
-	}
-	b.goOn()
-	b.unsure = batchPage                           // as far as its process may have come
-	b.UpdatedAt, b.Done = wallClock(), b.Cancelled // its process died before it could end it
-	if !b.Done && b.late(q.o.KeysFor) {
-		b.Done, b.Expired = true, true
-	}
-	rev, err = q.operations.Put(q.ctx(), id, *b, stored.Revision)
-	if kv.Conflict(err) {
-		return 0, nil // somebody else was faster
-	}
-	if b.Done {
-		rev = 0
-	}
-	return rev, err
 }
 
 // late reports whether the answers to the commands that were sent to the next entities may be kept no longer, or not until those

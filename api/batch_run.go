@@ -13,6 +13,53 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+// claimBatch stores a new batch, or takes over one of the same request that has stalled, with a place to run it, until leave. Revision 0 says
+// that it runs elsewhere, or is done; b is then what is stored.
+func (q *request) claimBatch(id string, b *batch) (leave func(), rev uint64, err error) {
+	leave = func() {}
+	stored, err := q.operations.Get(q.ctx(), id)
+	switch {
+	case errors.Is(err, kv.ErrNotFound):
+	case err != nil:
+		return leave, 0, err
+	case !sameBatch(&stored.Value, b):
+		return leave, 0, problem(machines.CodeKeyReused, "the key was used for another batch")
+	default:
+		*b = stored.Value
+		if b.Done || !b.stalled() {
+			q.replayed()
+			return leave, 0, nil
+		}
+		b.goOn()
+		b.unsure = batchPage                           // as far as its process may have come
+		b.UpdatedAt, b.Done = wallClock(), b.Cancelled // its process died before it could end it
+		if !b.Done && b.late(q.o.KeysFor) {
+			b.Done, b.Expired = true, true
+		}
+	}
+	if !b.Done {
+		if leave, err = q.limits.batches.Take(q.client()); err != nil {
+			return nil, 0, tooMany(err, 5*time.Second)
+		}
+	}
+	rev, err = q.operations.Put(q.ctx(), id, *b, stored.Revision)
+	switch {
+	case kv.Conflict(err): // somebody else was faster
+		leave()
+		return q.claimBatch(id, b)
+	case err != nil:
+		leave()
+		return nil, 0, err
+	}
+	if stored.Revision != 0 {
+		q.replayed()
+	}
+	if b.Done {
+		rev = 0
+	}
+	return leave, rev, nil
+}
+
 // runBatch sends the command page by page, and stores after each how far it is, and every few seconds that it is at work. It ends with the
 // batch, when the server is closed, or when another process has taken it over.
 func (s *Server) runBatch(id string, b batch, rev uint64) {

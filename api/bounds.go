@@ -67,6 +67,7 @@ func (t Timeouts) orDefault() Timeouts {
 
 // limiters are the limits at work.
 type limiters struct {
+	batches               *limits.Pool
 	conns, watches, waits *limits.Pool
 	asked, pending        *limits.Pool
 	questions, commands   *limits.Queue // of asked, and of pending
@@ -93,7 +94,8 @@ var spareConnections = limits.Bound{All: 256, Each: 64}
 
 func newLimiters(l Limits, paces map[string]limits.Pace) *limiters {
 	b := &limiters{
-		conns: limits.NewPool("connections", l.Connections), watches: limits.NewPool("watches", l.Watches),
+		batches: limits.NewPool("batches", batchesAtOnce),
+		conns:   limits.NewPool("connections", l.Connections), watches: limits.NewPool("watches", l.Watches),
 		waits: limits.NewPool("waits", l.Waits), asked: limits.NewPool("questions", l.Questions), pending: limits.NewPool("commands", l.Commands), rate: limits.NewRate("rate", limits.Pace{PerSecond: l.Rate, Burst: l.Burst}, paces),
 	}
 	b.questions = limits.NewQueue(b.asked, limits.Turns{All: microWorkers, Few: microFew})
@@ -102,7 +104,7 @@ func newLimiters(l Limits, paces map[string]limits.Pace) *limiters {
 }
 
 func (b *limiters) counts(others []*limits.Pool) limits.Counts {
-	return limits.Counts{Pools: append([]*limits.Pool{b.conns, b.watches, b.waits, b.asked, b.pending}, others...), Queues: []*limits.Queue{b.questions, b.commands}, Rates: []*limits.Rate{b.rate}, Quotas: []*limits.Quota{b.entities}}
+	return limits.Counts{Pools: append([]*limits.Pool{b.conns, b.watches, b.waits, b.asked, b.pending, b.batches}, others...), Queues: []*limits.Queue{b.questions, b.commands}, Rates: []*limits.Rate{b.rate}, Quotas: []*limits.Quota{b.entities}}
 }
 
 // Listen bounds the connections of a listener. It goes below TLS: a handshake is one of them.

@@ -15,17 +15,24 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/limits"
 )
 
-// TakeBatches takes all places of batches until it is undone.
-func (s *Server) TakeBatches() func() {
-	for range maxBatches {
-		s.batches <- struct{}{}
-	}
-	return func() {
-		for range maxBatches {
-			<-s.batches
+// TakeBatches takes all places of batches that a client may have until it is undone.
+func (s *Server) TakeBatches(client string) func() { return takeAll(s.limits.batches, client) }
+
+func takeAll(p *limits.Pool, client string) func() {
+	var all []func()
+	for {
+		leave, err := p.Take(client)
+		if err != nil {
+			return func() {
+				for _, leave := range all {
+					leave()
+				}
+			}
 		}
+		all = append(all, leave)
 	}
 }
 
@@ -52,20 +59,7 @@ func (s *Server) TakeTurns(client string, n int) {
 }
 
 // TakeCommands takes all the places of commands that a client may have, until it is undone.
-func (s *Server) TakeCommands(client string) func() {
-	var all []func()
-	for {
-		leave, err := s.limits.pending.Take(client)
-		if err != nil {
-			return func() {
-				for _, leave := range all {
-					leave()
-				}
-			}
-		}
-		all = append(all, leave)
-	}
-}
+func (s *Server) TakeCommands(client string) func() { return takeAll(s.limits.pending, client) }
 
 // CommandsHeld is how many commands wait for their turn or their answer.
 func (s *Server) CommandsHeld() int { return s.limits.pending.Held() }

@@ -282,6 +282,27 @@ func TestBatchEndsAndGoesOn(t *testing.T) {
 	require.Equal(t, "expired", op["error"].(map[string]any)["code"])
 	require.Equal(t, before, b.stored(), "nothing was sent")
 
-	defer b.server.TakeBatches()()
-	b.post("/v1/batches", body).problem(t, 429, "rate-limited")
+	// Those of one client keep nobody else from one, and what is done is told.
+	defer b.server.TakeBatches("token boss")()
+	a = b.post("/v1/batches", body, "Idempotency-Key", "left")
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	require.Equal(t, true, a.json(t)["done"])
+	require.Equal(t, "true", a.Header.Get("Idempotent-Replayed"))
+	before = b.stored()
+	a = b.post("/v1/batches", body, "Idempotency-Key", "new")
+	a.problem(t, 429, "rate-limited")
+	require.Equal(t, "5", a.Header.Get("Retry-After"))
+	b.get("/v1/operations/batch.default.new").problem(t, 404, "not-found")
+	require.NoError(t, b.server.LeaveBatch("default.again", body, "default.g099", time.Minute))
+	b.post("/v1/batches", body, "Idempotency-Key", "again").problem(t, 429, "rate-limited")
+	require.Equal(t, before, b.stored())
+	b.metric(`instar_limit_refused_total{limit="batches",of="client"} 3`) // and that of TakeBatches
+	a = b.post("/v1/batches", body, "Authorization", "Bearer operate-token")
+	require.Equal(t, http.StatusAccepted, a.StatusCode, string(a.body))
+	for i := range 3 {
+		defer b.server.TakeBatches(fmt.Sprint("other ", i))()
+	}
+	require.Equal(t, true, b.get(a.Header.Get("Location"), "Prefer", "wait=20").json(t)["done"])
+	defer b.server.TakeBatches("the last one")()
+	b.post("/v1/batches", body, "Authorization", "Bearer operate-token").problem(t, 503, "unavailable")
 }

@@ -42,8 +42,7 @@ type Server struct {
 	operations *kv.Bucket[batch]
 	answers    *kv.Bucket[keptAnswer] // to commands under a key of their sender
 	commands   jetstream.Stream
-	batches    chan struct{} // one per batch that runs here
-	backing    sync.Mutex    // held while a backup is made
+	backing    sync.Mutex // held while a backup is made
 
 	patterns map[string]bool
 	routes   []*route
@@ -92,7 +91,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
-		limits: newLimiters(o.Limits, o.paces()), batches: make(chan struct{}, maxBatches),
+		limits: newLimiters(o.Limits, o.paces()),
 	}
 	s.limits.entities = limits.NewQuota("entities", o.Limits.Entities, s.fullest)
 	s.closing, s.close = context.WithCancel(context.Background())
