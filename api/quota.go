@@ -60,17 +60,27 @@ func (s *Server) full(cmd streams.Command, begins bool) *Problem {
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
 	s.births.mu.Lock()
 	defer s.births.mu.Unlock()
-	living := s.births.unseen(namespace, birth{m.Name, cmd.Key}, s.living) // before those that are seen are counted: none between
-	for _, one := range s.o.Machines {
-		living += livingOf(one, s.o.Indexes[one.Name].Counts(namespace))
+	living := s.livingIn(namespace, birth{m.Name, cmd.Key})
+	if !s.limits.entities.Allows(living) { // some may be counted twice
+		s.births.sweep(namespace, s.living)
+		living = s.livingIn(namespace, birth{m.Name, cmd.Key})
 	}
 	if s.limits.entities.Allows(living) {
 		if begins {
-			s.births.begin(namespace, birth{m.Name, cmd.Key}, s.o.AnswerWithin)
+			s.births.begin(namespace, birth{m.Name, cmd.Key})
 		}
 		return nil
 	}
 	return problem(codeQuota, fmt.Sprintf("the namespace %s has %d entities that live, and may have %d (limits.entitiesPerNamespace); the command was not stored", namespace, living, s.limits.entities.Bound()))
+}
+
+// livingIn is how many live in a namespace, or are about to, but for one of these.
+func (s *Server) livingIn(namespace string, but birth) int {
+	n := s.births.count(namespace, but) // before those that are seen: none is between
+	for _, one := range s.o.Machines {
+		n += livingOf(one, s.o.Indexes[one.Name].Counts(namespace))
+	}
+	return n
 }
 
 // birth is an entity that is about to begin a life.
@@ -85,66 +95,91 @@ func (s *Server) living(b birth) bool {
 // births are those that this process has let through, and that its indexes may not have yet.
 type births struct {
 	mu    sync.Mutex
-	of    map[string]map[birth]time.Time // by namespace, until when they are counted
+	of    map[string]map[birth]*unseen // by namespace
 	swept time.Time
 }
 
+// unseen is what is counted for a birth.
+type unseen struct {
+	commands int       // that are not decided
+	until    time.Time // when it is counted no more, where there are none
+}
+
+func (u *unseen) over(now time.Time) bool { return u.commands == 0 && !now.Before(u.until) }
+
 const (
 	seenWithin    = 2 * time.Second // how long after the answer of the engine an index may take
-	decidedWithin = time.Minute     // how long what is stored and not answered is counted
+	decidedWithin = time.Minute     // how long what may be stored and is not answered is counted
 	sweepBirths   = 10 * time.Second
 )
 
-// unseen is how many of a namespace are neither living nor the one that is asked about.
-func (b *births) unseen(namespace string, but birth, living func(birth) bool) (n int) {
+// count is how many there are of a namespace but for one, among them some that are over or seen since they were last swept.
+func (b *births) count(namespace string, but birth) int {
+	n := len(b.of[namespace])
+	if b.of[namespace][but] != nil {
+		n--
+	}
+	return n
+}
+
+// sweep forgets those of a namespace that are over, or seen to live.
+func (b *births) sweep(namespace string, living func(birth) bool) {
 	now := time.Now()
-	for one, until := range b.of[namespace] {
-		switch {
-		case now.After(until) || living(one):
+	for one, u := range b.of[namespace] {
+		if u.over(now) || living(one) {
 			delete(b.of[namespace], one)
-		case one != but:
-			n++
 		}
 	}
 	if len(b.of[namespace]) == 0 {
 		delete(b.of, namespace)
 	}
-	return n
 }
 
-func (b *births) begin(namespace string, one birth, within time.Duration) {
-	if now := time.Now(); now.Sub(b.swept) > sweepBirths { // namespaces in which nothing begins any more
+func (b *births) begin(namespace string, one birth) {
+	if now := time.Now(); now.Sub(b.swept) > sweepBirths {
 		b.swept = now
 		for namespace := range b.of {
-			b.unseen(namespace, birth{}, func(birth) bool { return false })
+			b.sweep(namespace, func(birth) bool { return false })
 		}
 	}
 	if b.of[namespace] == nil {
 		if b.of == nil {
-			b.of = map[string]map[birth]time.Time{}
+			b.of = map[string]map[birth]*unseen{}
 		}
-		b.of[namespace] = map[birth]time.Time{}
+		b.of[namespace] = map[birth]*unseen{}
 	}
-	b.of[namespace][one] = time.Now().Add(within)
+	if b.of[namespace][one] == nil {
+		b.of[namespace][one] = &unseen{}
+	}
+	b.of[namespace][one].commands++
 }
 
-// decided takes in what has become of a command. What was not born has no place any more, what may still be keeps it.
+// decided takes in what has become of a command that may have begun a life. What was not born has no place any more, what may still be keeps it, and so does what another
+// command may have begun.
 func (b *births) decided(cmd streams.Command, answer *nats.Msg, err error) {
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
 	one := birth{cmd.Machine, cmd.Key}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.of[namespace][one]; !ok {
+	u := b.of[namespace][one]
+	if u == nil {
 		return
 	}
 	var a machines.Answer
 	var accepted *streams.AcceptedError
+	now, counts := time.Now(), time.Duration(0)
 	switch {
+	case streams.NotStored(err):
 	case errors.As(err, &accepted), errors.Is(err, streams.ErrUnanswered):
-		b.of[namespace][one] = time.Now().Add(decidedWithin)
+		counts = decidedWithin
 	case err == nil && json.Unmarshal(answer.Data, &a) == nil && a.Outcome == machines.Applied:
-		b.of[namespace][one] = time.Now().Add(seenWithin)
-	default:
+		counts = seenWithin
+	}
+	u.commands = max(0, u.commands-1) // one that was sent before is let through without being counted
+	if until := now.Add(counts); until.After(u.until) {
+		u.until = until
+	}
+	if u.over(now) {
 		delete(b.of[namespace], one)
 	}
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -155,4 +156,56 @@ func TestAQuotaHoldsInABurst(t *testing.T) {
 	sent.Wait()
 	require.EqualValues(t, bound, begun.Load())
 	require.EqualValues(t, all-bound, refused.Load())
+}
+
+// What is not stored for certain takes no place: there is room as soon as there is room on the disk.
+func TestTheQuotaCountsNothingThatIsNotStored(t *testing.T) {
+	var full atomic.Bool
+	b := setup(t, func(o *api.Options) {
+		o.Limits.Entities = 2
+		o.Commands.Gate = func() error {
+			if full.Load() {
+				return errors.New("the disk is full")
+			}
+			return nil
+		}
+	})
+	full.Store(true)
+	for i := range 4 {
+		b.post(fmt.Sprintf("/v1/gadgets/g%d/create", i), `{"spec":{"name":"x"}}`).problem(t, http.StatusServiceUnavailable, "unavailable")
+	}
+	full.Store(false)
+	for i := range 2 {
+		require.Equal(t, http.StatusOK, b.post(fmt.Sprintf("/v1/gadgets/n%d/create", i), `{"spec":{"name":"x"}}`).StatusCode)
+	}
+	b.post("/v1/gadgets/g/create", `{"spec":{"name":"x"}}`).problem(t, http.StatusConflict, "quota-exceeded")
+}
+
+// A command that is not stored, or refused, takes nothing from another one of the same entity: one that is not decided, or applied and not seen yet.
+func TestTheQuotaKnowsWhatOfAnEntityIsUnderWay(t *testing.T) {
+	var full atomic.Bool
+	b := setup(t, func(o *api.Options) {
+		o.Limits.Entities = 1
+		o.Commands.Gate = func() error {
+			if full.Load() {
+				return errors.New("the disk is full")
+			}
+			return nil
+		}
+	})
+	b.stop()
+	create := func(id, key string, headers ...string) answer {
+		return b.post("/v1/gadgets/"+id+"/create", `{"spec":{"name":"x"}}`, append(headers, "Idempotency-Key", key)...)
+	}
+	b.engine.hush(func(string) bool { return true })
+	require.Equal(t, http.StatusAccepted, create("a", "k", "Prefer", "respond-async").StatusCode)
+	full.Store(true)
+	b.post("/v1/gadgets/a/touch", "").problem(t, http.StatusServiceUnavailable, "unavailable")
+	create("a", "l").problem(t, http.StatusServiceUnavailable, "unavailable")
+	full.Store(false)
+	create("b", "m").problem(t, http.StatusConflict, "quota-exceeded")
+	b.engine.hush(nil)
+	require.Equal(t, "applied", create("a", "k").json(t)["outcome"])
+	create("a", "n").problem(t, http.StatusConflict, "already-exists")
+	create("b", "m").problem(t, http.StatusConflict, "quota-exceeded")
 }

@@ -32,11 +32,12 @@ func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Comma
 }
 
 // askEngine stores a command for which there is room, and waits for the answer.
-func (s *Server) askEngine(ctx context.Context, cmd streams.Command, told func(streams.Result)) (*nats.Msg, error) {
-	m, err := s.o.Commands.AskMsg(ctx, cmd, told)
-	if s.limits.entities != nil {
-		s.births.decided(cmd, m, err)
+func (s *Server) askEngine(ctx context.Context, cmd streams.Command, told func(streams.Result)) (m *nats.Msg, err error) {
+	if c, _ := s.machineNamed(cmd.Machine).Input(cmd.Name); c.Birth && s.limits.entities != nil {
+		err = streams.ErrUnanswered // after a panic
+		defer func() { s.births.decided(cmd, m, err) }()
 	}
+	m, err = s.o.Commands.AskMsg(ctx, cmd, told)
 	return m, err
 }
 

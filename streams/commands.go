@@ -34,6 +34,10 @@ type Command struct {
 // ErrGated says that a command was not sent because nothing is to be stored now; see [Commands.Gate].
 var ErrGated = errors.New("nothing is stored now")
 
+// NotStored reports whether an error of a command says that it was not stored, for certain, although it may be an [ErrUnanswered]: it was not sent, or
+// nobody was there to take it.
+func NotStored(err error) bool { return errors.Is(err, ErrGated) || errors.Is(err, errNoStream) }
+
 // Commands sends commands and awaits their answers. One of it serves a whole process: answers come over one
 // subscription, and no goroutine waits on a disk.
 type Commands struct {

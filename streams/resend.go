@@ -26,6 +26,8 @@ type sending struct {
 	due   bool // another try is planned
 	ended bool
 	timer *time.Timer
+
+	unknown bool // whether a try has stored it
 }
 
 // send stores a command. That nobody listens for the stream says that it was not stored, and may be over in a moment.
@@ -70,6 +72,7 @@ func (s *sending) publish() {
 func (s *sending) result(r Result) {
 	s.mu.Lock()
 	s.open--
+	s.unknown = s.unknown || errors.Is(r.Err, ErrUnanswered) && !errors.Is(r.Err, errNoStream)
 	var refused *RefusedError
 	wait, again := time.Duration(0), false
 	switch {
@@ -97,6 +100,9 @@ func (s *sending) result(r Result) {
 		}
 		s.mu.Unlock()
 		return
+	}
+	if s.unknown && errors.Is(r.Err, errNoStream) { // it is certain of the last try only
+		r.Err = ErrUnanswered
 	}
 	s.ended = true
 	if s.timer != nil {
