@@ -22,3 +22,11 @@ func Inbox(subject string) string {
 	}
 	return subject
 }
+
+// Traceparent is a trace context that looks like one (W3C Trace Context, 3.2: 55 characters in version 00), or empty.
+func Traceparent(s string) string {
+	if len(s) < 55 || len(s) > 128 || strings.Trim(s, "0123456789abcdefABCDEF-") != "" {
+		return ""
+	}
+	return s
+}

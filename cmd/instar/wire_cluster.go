@@ -72,6 +72,7 @@ func (a *app) ensure(ctx context.Context, nc *nats.Conn, js jetstream.JetStream,
 		defer cancel()
 		return streams.Ensure(ready, js, plan)
 	}
+	plan.Replicas = a.cfg.Cluster.Replicas
 	ready, cancel := a.untilStopped(ctx)
 	defer cancel()
 	return streams.AwaitCluster(ready, nc, js, plan, a.log)
@@ -105,7 +106,7 @@ func (a *app) startNode(context.Context) error {
 	}
 	a.shares = a.member
 	owned := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_owned", Help: "Partitions whose commands this node takes."}, func() float64 {
-		return float64(a.member.Standing().Owned)
+		return float64(a.member.Status().Owned)
 	})
 	stalled := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_stalled", Help: "Partitions of this node that make no progress."}, func() float64 {
 		if a.engine == nil {
@@ -138,7 +139,7 @@ func (a *app) life() time.Duration {
 
 // role runs parts for as long as this node holds the lease of the role.
 func (a *app) role(ctx context.Context, name string, parts []func(context.Context) error) {
-	o := &cluster.Owner{JS: a.member.JS, Names: a.deps.Names, Role: name, Node: a.node, Life: a.life(), Stance: a.member.Stance, Log: a.log}
+	o := &cluster.Role{JS: a.member.JS, Names: a.deps.Names, Name: name, Node: a.node, Life: a.life(), Eligible: a.member.Eligible, Log: a.log}
 	a.goes(ctx, "the role "+name, func(ctx context.Context) error {
 		return o.Run(ctx, func(ctx context.Context) error { return together(ctx, parts) })
 	})
@@ -147,7 +148,7 @@ func (a *app) role(ctx context.Context, name string, parts []func(context.Contex
 // leave gives everything to the other nodes before anything is stopped, so that commands are answered all the while. A
 // node that is alone has nobody to give it to.
 func (a *app) leave(ctx context.Context) {
-	if a.member == nil || a.member.Standing().Nodes < 2 {
+	if a.member == nil || a.member.Status().Nodes < 2 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
@@ -162,7 +163,7 @@ func (a *app) leave(ctx context.Context) {
 
 // nodeChecks tell how this node stands among the others.
 func (a *app) nodeChecks() []api.Check {
-	s, live := a.member.Standing(), a.engine.Live()
+	s, live := a.member.Status(), a.engine.Live()
 	node := api.Check{Name: "node", OK: s.Member, Detail: fmt.Sprintf("%s is %s, one of %d", a.node, s.State, s.Nodes)}
 	if !s.Member {
 		node.Detail = a.node + " could not renew its key in time"
@@ -278,14 +279,14 @@ func (n nodes) List(context.Context) ([]api.Node, error) {
 	list := []api.Node{}
 	for _, i := range n.Nodes() {
 		list = append(list, api.Node{
-			Name: i.Name, State: string(i.State), Want: string(i.Want), Started: i.Started, Version: i.Version, URL: i.HTTP, Partitions: i.Partitions, Roles: i.Roles, Self: i.Name == n.Name,
+			Name: i.Name, State: string(i.State), Want: string(i.Desired), Started: i.Started, Version: i.Version, URL: i.HTTP, Partitions: i.Partitions, Roles: i.Roles, Self: i.Name == n.Name,
 		})
 	}
 	return list, nil
 }
 
 func (n nodes) Want(ctx context.Context, name, state string) error {
-	err := n.Node.Want(ctx, name, cluster.NodeState(state))
+	err := n.Node.SetDesired(ctx, name, cluster.NodeState(state))
 	if errors.Is(err, cluster.ErrNoNode) {
 		return fmt.Errorf("%w: %w", api.ErrNoNode, err)
 	}

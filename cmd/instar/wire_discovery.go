@@ -50,7 +50,7 @@ func (a *app) startDiscovery(ctx context.Context) error {
 	}
 	a.catalog = discovery.New(discovery.Options{
 		Instances: a.indexes[instance.Machine.Name], Preservations: a.indexes[preservation.Machine.Name],
-		History: discovery.History{JS: js, Names: a.deps.Names}, Hears: func() bool { return a.member.Standing().Member }, Log: a.log,
+		History: discovery.History{JS: js, Names: a.deps.Names}, Hears: func() bool { return a.member.Status().Member }, Log: a.log,
 	})
 	if err := a.registry.Register(discoveryCounts{a.catalog}); err != nil {
 		return fmt.Errorf("cannot register metrics: %w", err)

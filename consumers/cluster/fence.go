@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // Fence says under which claim of a partition a report was made, as [streams.Command.Fence] has it. What an owner reports is
@@ -24,9 +26,14 @@ func (n *Node) Claim(partition int) uint64 {
 	return max(n.own[partition].revision, n.view.claims[partition].revision)
 }
 
-// Outdated reports whether somebody has claimed the partition since, or it was given back.
-func (n *Node) Outdated(f Fence) bool {
+// Stale reports whether a fence, as it was sent, is of an earlier claim of its partition: somebody has claimed that since, or it was given
+// back. What is no fence is not stale.
+func (n *Node) Stale(fence string) (partition int, stale bool) {
+	var f Fence
+	if _, err := fmt.Sscanf(fence, "%d.%d", &f.Partition, &f.Claim); err != nil || f.Partition < 0 || f.Partition >= streams.Partitions {
+		return 0, false
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return max(n.own[f.Partition].revision, n.view.claims[f.Partition].revision) > f.Claim
+	return f.Partition, max(n.own[f.Partition].revision, n.view.claims[f.Partition].revision) > f.Claim
 }

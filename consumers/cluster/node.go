@@ -51,31 +51,31 @@ type Node struct {
 	skewed bool         // it was told; used by the loop that renews only
 
 	renewNow chan struct{}
-	nudge    chan struct{}
+	wake     chan struct{}
 
-	mu       sync.Mutex
-	index    *kv.Index
-	http     string
-	started  time.Time
-	revision uint64 // of this node's key
-	wrote    renewal
-	view     view
-	seen     map[string]sight
-	builds   uint64                    // of the index that seen and own go with
-	own      [streams.Partitions]claim // as written or read by this node, newer than the view at times
-	holdings [streams.Partitions]*holding
-	paused   [streams.Partitions]time.Time // no try before this
-	owned    Set
-	leaving  bool          // gives everything back and takes nothing
-	ending   bool          // Run is to return when that is done
-	known    NodeState     // as others were told
-	changed  chan struct{} // closed when owned changes
-	stirred  chan struct{} // closed when anything changes
-	failed   error
+	mu          sync.Mutex
+	index       *kv.Index
+	http        string
+	started     time.Time
+	revision    uint64 // of this node's key
+	wrote       renewal
+	view        view
+	seen        map[string]lastSeen
+	builds      uint64                    // of the index that seen and own go with
+	own         [streams.Partitions]claim // as written or read by this node, newer than the view at times
+	runs        [streams.Partitions]*run
+	paused      [streams.Partitions]time.Time // no try before this
+	owned       Set
+	leaving     bool          // gives everything back and takes nothing
+	ending      bool          // Run is to return when that is done
+	announced   NodeState     // as others were told
+	ownedChange chan struct{} // closed when owned changes
+	anyChange   chan struct{} // closed when anything changes
+	failed      error
 }
 
-// holding is one partition from the claim to the release.
-type holding struct {
+// run is one partition from the claim to the release.
+type run struct {
 	leave   chan struct{} // closed when the loop is to come to an end
 	left    bool
 	abort   context.CancelFunc
@@ -96,7 +96,7 @@ var ErrNoNode = errors.New("there is no such node")
 func (n *Node) prepare() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.changed != nil {
+	if n.ownedChange != nil {
 		return
 	}
 	n.Life = max(cmp.Or(n.Life, 3*time.Second), time.Second)
@@ -113,10 +113,10 @@ func (n *Node) prepare() {
 		n.wall = func() time.Time { return time.Now().Round(0) } // without the monotonic clock
 	}
 	n.started = time.Now().UTC().Truncate(time.Millisecond)
-	n.seen = map[string]sight{}
-	n.changed, n.stirred = make(chan struct{}), make(chan struct{})
-	n.renewNow, n.nudge = make(chan struct{}, 1), make(chan struct{}, 1)
-	n.index = kv.NewIndex(n.JS, n.Names.Bucket(streams.OwnersBucket), describeOwner, kv.Options{Log: n.Log})
+	n.seen = map[string]lastSeen{}
+	n.ownedChange, n.anyChange = make(chan struct{}), make(chan struct{})
+	n.renewNow, n.wake = make(chan struct{}, 1), make(chan struct{}, 1)
+	n.index = kv.NewIndex(n.JS, n.Names.Bucket(streams.OwnersBucket), describe, kv.Options{Log: n.Log})
 }
 
 // Run is a node until ctx ends; then it gives back what it holds, when the loops have come to an end. It returns an error
@@ -133,21 +133,21 @@ func (n *Node) Run(ctx context.Context, work Work) error {
 	case <-ctx.Done():
 		return nil
 	}
-	n.refresh()
-	if err := n.enter(ctx); err != nil || ctx.Err() != nil {
+	n.refreshView()
+	if err := n.join(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	all.Go(func() { n.renew(inner) })
-	all.Go(func() { n.watchdog(inner) })
-	err := n.reign(ctx, inner, work)
+	all.Go(func() { n.watchLease(inner) })
+	err := n.balanceLoop(ctx, inner, work)
 	cancel()
 	all.Wait()
-	n.erase()
+	n.markEnded()
 	return err
 }
 
-// reign takes and gives partitions until ctx has ended and everything is given back.
-func (n *Node) reign(ctx, inner context.Context, work Work) error {
+// balanceLoop takes and gives partitions until ctx has ended and everything is given back.
+func (n *Node) balanceLoop(ctx, inner context.Context, work Work) error {
 	tick := time.NewTicker(min(n.Life/12, 250*time.Millisecond))
 	defer tick.Stop()
 	done := ctx.Done()
@@ -156,9 +156,9 @@ func (n *Node) reign(ctx, inner context.Context, work Work) error {
 	sub := n.index.Subscribe(kv.Filter{}, 4096)
 	defer func() { sub.Close() }()
 	for {
-		n.refresh()
-		n.suspect(inner)
-		if n.reconcile(inner, &loops, work) {
+		n.refreshView()
+		n.expireSilent(inner)
+		if n.balance(inner, &loops, work) {
 			return n.failure()
 		}
 		select {
@@ -167,11 +167,11 @@ func (n *Node) reign(ctx, inner context.Context, work Work) error {
 				sub.Close()
 				sub = n.index.Subscribe(kv.Filter{}, 4096)
 			}
-		case <-n.nudge:
+		case <-n.wake:
 		case <-tick.C:
 		case <-done:
 			done = nil
-			n.depart(true)
+			n.startLeaving(true)
 		}
 	}
 }
@@ -179,32 +179,32 @@ func (n *Node) reign(ctx, inner context.Context, work Work) error {
 // Leave gives everything back and returns when that is done. The node goes on to live, as one that is draining.
 func (n *Node) Leave(ctx context.Context) error {
 	n.prepare()
-	n.depart(false)
+	n.startLeaving(false)
 	for {
 		n.mu.Lock()
-		stirred, busy := n.stirred, n.busy()
+		changed, busy := n.anyChange, n.busy()
 		n.mu.Unlock()
 		if busy == 0 {
 			return nil
 		}
 		select {
-		case <-stirred:
+		case <-changed:
 		case <-ctx.Done():
 			return fmt.Errorf("%d partitions are not given back yet: %w", busy, ctx.Err())
 		}
 	}
 }
 
-func (n *Node) depart(end bool) {
+func (n *Node) startLeaving(end bool) {
 	n.mu.Lock()
 	n.leaving, n.ending = true, n.ending || end
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoops()
 }
 
 func (n *Node) busy() int {
 	count := 0
-	for _, h := range n.holdings {
+	for _, h := range n.runs {
 		if h != nil {
 			count++
 		}
@@ -212,9 +212,9 @@ func (n *Node) busy() int {
 	return count
 }
 
-// poke makes the loops look again.
-func (n *Node) poke() {
-	for _, c := range []chan struct{}{n.nudge, n.renewNow} {
+// wakeLoops makes the loops look again.
+func (n *Node) wakeLoops() {
+	for _, c := range []chan struct{}{n.wake, n.renewNow} {
 		select {
 		case c <- struct{}{}:
 		default:
@@ -228,7 +228,7 @@ func (n *Node) Announce(http string) {
 	n.mu.Lock()
 	n.http = http
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoops()
 }
 
 // Owned returns the partitions that this node owns now.
@@ -236,12 +236,12 @@ func (n *Node) Owned() (Set, <-chan struct{}) {
 	n.prepare()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.owned, n.changed
+	return n.owned, n.ownedChange
 }
 
-// Stance is what this node may do with roles: take them when it is live, keep them when it is cordoned, and neither when
+// Eligible is what this node may do with roles: take them when it is live, keep them when it is cordoned, and neither when
 // it is draining. The channel is closed when anything changes in the bucket of owners.
-func (n *Node) Stance() (NodeState, <-chan struct{}) {
+func (n *Node) Eligible() (NodeState, <-chan struct{}) {
 	n.prepare()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -249,7 +249,7 @@ func (n *Node) Stance() (NodeState, <-chan struct{}) {
 	if state == NodeLive && !n.Current() {
 		state = NodeCordoned // it is not known to be one, or not any more: its leases tell
 	}
-	return state, n.stirred
+	return state, n.anyChange
 }
 
 // Current reports whether this node may take itself for one.
@@ -257,7 +257,7 @@ func (n *Node) Current() bool { return n.clock() < time.Duration(n.until.Load())
 
 // state is what this node should be. It is called under the lock.
 func (n *Node) state() NodeState {
-	switch want := n.view.wants[n.Name]; {
+	switch want := n.view.desired[n.Name]; {
 	case n.leaving || want == NodeDraining:
 		return NodeDraining
 	case want == NodeCordoned:
@@ -266,10 +266,10 @@ func (n *Node) state() NodeState {
 	return NodeLive
 }
 
-// stir tells who waits that something has changed. It is called under the lock.
-func (n *Node) stir() {
-	close(n.stirred)
-	n.stirred = make(chan struct{})
+// notify tells who waits that something has changed. It is called under the lock.
+func (n *Node) notify() {
+	close(n.anyChange)
+	n.anyChange = make(chan struct{})
 }
 
 // setOwned is called under the lock.
@@ -278,9 +278,9 @@ func (n *Node) setOwned(s Set) {
 		return
 	}
 	n.owned = s
-	close(n.changed)
-	n.changed = make(chan struct{})
-	n.stir()
+	close(n.ownedChange)
+	n.ownedChange = make(chan struct{})
+	n.notify()
 }
 
 func (n *Node) failure() error {

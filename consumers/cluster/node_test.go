@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -26,7 +27,7 @@ func TestSpread(t *testing.T) {
 			nodes := names.Draw(t, "nodes")
 			joins, rest := nodes[0], nodes[1:]
 			for p := range streams.Partitions {
-				before, after := spread(p, rest), spread(p, nodes)
+				before, after := rendezvous(p, rest), rendezvous(p, nodes)
 				if after != joins && after != before {
 					t.Fatalf("partition %d moves from %s to %s when %s joins", p, before, after, joins)
 				}
@@ -39,7 +40,7 @@ func TestSpread(t *testing.T) {
 			nodes := names.Draw(t, "nodes")
 			other := rapid.Permutation(nodes).Draw(t, "other")
 			for p := range streams.Partitions {
-				if a, b := spread(p, nodes), spread(p, other); a != b || !slices.Contains(nodes, a) {
+				if a, b := rendezvous(p, nodes), rendezvous(p, other); a != b || !slices.Contains(nodes, a) {
 					t.Fatalf("partition %d belongs to %s and to %s", p, a, b)
 				}
 			}
@@ -52,7 +53,7 @@ func TestSpread(t *testing.T) {
 			nodes := []string{fmt.Sprintf("node-%d", 3*set), fmt.Sprintf("node-%d", 3*set+1), fmt.Sprintf("node-%d", 3*set+2)}
 			clear(shares)
 			for p := range streams.Partitions {
-				shares[spread(p, nodes)]++
+				shares[rendezvous(p, nodes)]++
 			}
 			for _, name := range nodes {
 				require.LessOrEqual(t, shares[name], 24, "%v", shares)
@@ -65,7 +66,7 @@ func TestSpread(t *testing.T) {
 	})
 	t.Run("WithoutNodesThereIsNobody", func(t *testing.T) {
 		t.Parallel()
-		require.Empty(t, spread(1, nil))
+		require.Empty(t, rendezvous(1, nil))
 	})
 }
 
@@ -77,8 +78,8 @@ type member struct {
 	ends chan error
 }
 
-// join starts a node. Everything that it opened is closed when the test ends.
-func (w *world) join(name string, change ...func(*Node)) *member {
+// start starts a node. Everything that it opened is closed when the test ends.
+func (w *world) start(name string, change ...func(*Node)) *member {
 	w.T.Helper()
 	d := w.Apart(name)
 	m := &member{nc: d.NC, ends: make(chan error, 1)}
@@ -134,12 +135,12 @@ func TestOneNodeTakesEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
 	began := time.Now()
-	one := w.join("one")
+	one := w.start("one")
 	w.shared(one)
 	t.Logf("the first node has everything after %s", time.Since(began))
 	w.Eventually("it stands", func() bool {
-		s := one.Standing()
-		return s == Standing{Member: true, State: NodeLive, Owned: 32, Due: 32, Nodes: 1}
+		s := one.Status()
+		return s == Status{Member: true, State: NodeLive, Owned: 32, Due: 32, Nodes: 1}
 	})
 	one.stop()
 	require.NoError(t, <-one.ends)
@@ -152,7 +153,7 @@ func TestOneNodeTakesEverythingAtOnce(t *testing.T) {
 func TestANodeThatCannotRenewStopsBeforeOthersBegin(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	one, two := w.join("one"), w.join("two")
+	one, two := w.start("one"), w.start("two")
 	w.shared(one, two)
 	one.die()
 	for { // at no moment do both own a partition
@@ -164,38 +165,38 @@ func TestANodeThatCannotRenewStopsBeforeOthersBegin(t *testing.T) {
 		require.NoError(t, w.Ctx.Err())
 	}
 	require.Zero(t, one.owns())
-	require.False(t, one.Standing().Member)
+	require.False(t, one.Status().Member)
 	one.stop()
 }
 
 func TestCordonAndDrain(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	one, two := w.join("one"), w.join("two")
+	one, two := w.start("one"), w.start("two")
 	w.shared(one, two)
 	had := one.owns()
-	require.ErrorIs(t, two.Want(w.Ctx, "ghost", NodeCordoned), ErrNoNode)
+	require.ErrorIs(t, two.SetDesired(w.Ctx, "ghost", NodeCordoned), ErrNoNode)
 
-	require.NoError(t, two.Want(w.Ctx, "one", NodeCordoned))
+	require.NoError(t, two.SetDesired(w.Ctx, "one", NodeCordoned))
 	w.Eventually("it is cordoned", func() bool { return state(two, "one") == NodeCordoned })
 	require.Equal(t, had, one.owns(), "it keeps what it has")
 	two.stop()
 	require.NoError(t, <-two.ends)
-	three := w.join("three")
+	three := w.start("three")
 	w.shared(one, three)
 	require.Equal(t, had, one.owns(), "it takes nothing, and nothing is taken from it")
 
-	require.NoError(t, three.Want(w.Ctx, "one", NodeDraining))
+	require.NoError(t, three.SetDesired(w.Ctx, "one", NodeDraining))
 	w.shared(three)
 	require.Zero(t, one.owns())
 	require.Equal(t, NodeDraining, state(three, "one"))
 	one.stop()
 	require.NoError(t, <-one.ends)
 
-	one = w.join("one") // an operator's wish outlives the process
+	one = w.start("one") // an operator's wish outlives the process
 	w.Eventually("it lives", func() bool { return state(three, "one") == NodeDraining })
 	require.Zero(t, one.owns())
-	require.NoError(t, one.Want(w.Ctx, "one", NodeLive))
+	require.NoError(t, one.SetDesired(w.Ctx, "one", NodeLive))
 	w.shared(one, three)
 }
 
@@ -211,7 +212,7 @@ func state(m *member, name string) NodeState {
 func TestLeaveGivesEverythingBackAndStays(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	one, two := w.join("one"), w.join("two")
+	one, two := w.start("one"), w.start("two")
 	w.shared(one, two)
 	began := time.Now()
 	require.NoError(t, one.Leave(w.Ctx))
@@ -225,10 +226,10 @@ func TestLeaveGivesEverythingBackAndStays(t *testing.T) {
 func TestTheSecondOfOneNameRefuses(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	one := w.join("one", func(n *Node) { n.Nonce = "original" })
+	one := w.start("one", func(n *Node) { n.Nonce = "original" })
 	one.Announce("http://somewhere")
 	w.shared(one)
-	copied := w.join("one", func(n *Node) { n.Before = []string{"earlier"} })
+	copied := w.start("one", func(n *Node) { n.Before = []string{"earlier"} })
 	select {
 	case err := <-copied.ends:
 		require.ErrorIs(t, err, ErrNameTaken)
@@ -242,14 +243,14 @@ func TestTheSecondOfOneNameRefuses(t *testing.T) {
 func TestARestartTakesItsNameBack(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	one := w.join("one", func(n *Node) { n.Nonce, n.Life = "first", time.Hour })
+	one := w.start("one", func(n *Node) { n.Nonce, n.Life = "first", time.Hour })
 	w.shared(one)
 	one.die()
-	again := w.join("one", func(n *Node) { n.Before = []string{"earlier", "first", "never entered"} })
+	again := w.start("one", func(n *Node) { n.Before = []string{"earlier", "first", "never entered"} })
 	w.shared(again) // it knows that the process before it has ended, an hour before others do
 	one.stop()
 	again.die()
-	third := w.join("one") // it does not know, and waits for the life of the key
+	third := w.start("one") // it does not know, and waits for the life of the key
 	w.shared(third)
 	again.stop()
 }
@@ -258,16 +259,16 @@ func TestARestartTakesItsNameBack(t *testing.T) {
 func TestNothingIsTakenFromWhoLives(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	one := w.join("one")
+	one := w.start("one")
 	w.shared(one)
 	n := &Node{JS: w.JS, Appender: w.Appender, Name: "two", Log: w.Log}
 	n.prepare()
 	raw, revision, err := n.read(w.Ctx, keyOf(3))
 	require.NoError(t, err)
 	n.view.claims[3] = readClaim(raw, revision) // and it knows of no node
-	require.ErrorIs(t, n.take(w.Ctx, 3), errHeld)
+	require.ErrorIs(t, n.takeClaim(w.Ctx, 3), kv.ErrHeld)
 	n.view.claims[3] = claim{revision: revision - 1} // nor that it was claimed
-	require.ErrorIs(t, n.take(w.Ctx, 3), errHeld)
+	require.ErrorIs(t, n.takeClaim(w.Ctx, 3), kv.ErrHeld)
 	require.Equal(t, "one", n.view.claims[3].Node, "now it knows")
 }
 
@@ -287,15 +288,15 @@ func TestTheBucketOfOwnersFallsBack(t *testing.T) {
 	t.Run("ADeadNodesPartitionsAreTaken", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, streams.Interval, consumertest.Things)
-		one, two := w.join("one"), w.join("two")
+		one, two := w.start("one"), w.start("two")
 		w.shared(one, two)
 		mark := w.Stream("KV_owners", "$KV.owners.>")
-		started := one.at()
+		started := one.keyRevision()
 		for range 1000 {
 			_, err := w.JS.Publish(w.Ctx, "$KV.owners.want.ghost", nil)
 			require.NoError(t, err)
 		}
-		w.Eventually("both are seen at later revisions", func() bool { return one.at() > started+1000 && two.at() > started+1000 })
+		w.Eventually("both are seen at later revisions", func() bool { return one.keyRevision() > started+1000 && two.keyRevision() > started+1000 })
 		two.die()
 		w.fallBack("owners", mark)
 		w.shared(one)
@@ -304,7 +305,7 @@ func TestTheBucketOfOwnersFallsBack(t *testing.T) {
 	t.Run("WhoRunsAPartitionClaimsItAgain", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, streams.Interval, consumertest.Things)
-		one, two := w.join("one"), w.join("two")
+		one, two := w.start("one"), w.start("two")
 		w.shared(one, two)
 		mark := w.Stream("KV_owners", "$KV.owners.>")
 		two.stop()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/poison"
+	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -40,13 +42,12 @@ type Engine struct {
 	live       atomic.Int32                     // partitions that take commands
 	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, by now; 0 is idle
 	reconciled atomic.Int64                     // entities that did not fit their events
-	doubt      atomic.Int64                     // nothing is guessed before this time, by now
+	coolUntil  atomic.Int64                     // nothing is created speculatively before this time, by now
 
 	purging chan struct{} // holds whoever purges COMMANDS
 	process string        // tells this process from those before it
 
-	clock   func() time.Duration // nil but for tests
-	turnFor time.Duration        // 0 is turnFor; for tests
+	clock func() time.Duration // nil but for tests
 
 	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
 }
@@ -98,25 +99,37 @@ func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
 	defer all.Wait()
 	if e.Node != nil {
 		defer cancel()
-		all.Go(func() { e.reconcileAll(ctx) })
+		all.Go(func() { e.passes().Run(ctx) })
 		return e.Node.Run(ctx, e.work)
 	}
-	all.Go(func() { e.reconcileAll(ctx) })
+	all.Go(func() { e.passes().Run(ctx) })
 	for n := range streams.Partitions {
 		all.Go(func() { e.work(ctx, nil, n) })
 	}
 	return nil
 }
 
+// passes looks at the entities of the partitions of this process.
+func (e *Engine) passes() *reconcile.Passes {
+	owns := func(int) bool { return true }
+	if e.Node != nil {
+		owns = func(partition int) bool {
+			s, _ := e.Node.Owned()
+			return s.Has(partition)
+		}
+	}
+	return &reconcile.Passes{Deps: e.Deps, Indexes: e.Indexes, After: e.ReconcileAfter, Owns: owns, Lacks: e.lacks}
+}
+
 // work runs one partition until ctx ends, or until leave is closed and what is under way has ended.
 func (e *Engine) work(ctx context.Context, leave <-chan struct{}, n int) {
-	p := &partition{e: e, n: n, name: consumers.PartitionName(n), leave: leave}
+	p := &partition{e: e, n: n, name: consumers.PartitionName(n), leave: leave, turn: poison.Turn{C: e.Turn}}
 	p.run(ctx)
 }
 
-// may reports whether this process may still take itself for the owner of its partitions. One that stood still finds out
+// isMember reports whether this process may still take itself for the owner of its partitions. One that stood still finds out
 // here, before it decides anything from memory.
-func (e *Engine) may() bool { return e.Node == nil || e.Node.Current() }
+func (e *Engine) isMember() bool { return e.Node == nil || e.Node.Current() }
 
 // Live is how many of the [streams.Partitions] partitions take commands now and make progress.
 func (e *Engine) Live() int { return int(e.live.Load()) - e.Stalled() }

@@ -64,7 +64,7 @@ func TestSameIDIsOneCommand(t *testing.T) {
 
 func TestManyClientsManyEntities(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval).guessing().start()
+	w := setup(t, streams.Interval).speculating().start()
 	var all sync.WaitGroup
 	const entities, each = 40, 10
 	for n := range entities {
@@ -89,16 +89,16 @@ func TestManyClientsManyEntities(t *testing.T) {
 // Entities without commands leave the memory; a refusal that only memory holds stays for as long as the stream knows its id.
 func TestIdleEntitiesAreForgotten(t *testing.T) {
 	t.Parallel()
-	p := &partition{slots: map[string]*slot{"stored": {}, "refused": {unstored: true}, "busy": {settling: true}}}
-	left := func() []string { return slices.Sorted(maps.Keys(p.slots)) }
-	p.forget()
+	p := &partition{cache: map[string]*cachedEntity{"stored": {}, "refused": {unstored: true}, "busy": {finishing: true}}}
+	left := func() []string { return slices.Sorted(maps.Keys(p.cache)) }
+	p.evictIdle()
 	require.Equal(t, []string{"busy", "refused", "stored"}, left()) // not a whole round yet
-	p.forget()
+	p.evictIdle()
 	require.Equal(t, []string{"busy", "refused"}, left())
 	for range streams.CommandWindow / idleRound {
-		require.Contains(t, p.slots, "refused")
-		p.forget()
+		require.Contains(t, p.cache, "refused")
+		p.evictIdle()
 	}
-	p.forget()
+	p.evictIdle()
 	require.Equal(t, []string{"busy"}, left())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -30,7 +31,7 @@ func (w *world) bare(id, name, body string, headers ...string) {
 // A sender that names another place than an inbox for its answer gets none, and the place is left alone.
 func TestAnswersGoToInboxesOnly(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).guessing().start()
+	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for _, reply := range []string{"$KV.things.default.a", "instar.evt.thing.default.a.thing.added", "$JS.API.STREAM.PURGE.EVENTS", strings.Repeat("x", 5000), "_INBOX.*", "_INBOX.>", "_INBOX. x", "_INBOX." + strings.Repeat("y", 4090)} {
 		w.bare("a", "add", `{"n":1}`, streams.HeaderReply, reply)
@@ -48,7 +49,7 @@ func TestWhatIsTooLargeIsCut(t *testing.T) {
 	huge := strings.Repeat("‹", 60_000)
 	refused := w.Ask(consumertest.ToThing("a", "add", `{"`+huge+`":1}`))
 	require.Equal(t, machines.CodeValidation, refused.Refusal.Code)
-	require.Less(t, len(refused.Refusal.Message), 2*maxWords)
+	require.Less(t, len(refused.Refusal.Message), 2*consumers.MaxWords)
 	w.bare("a", "add", `{"n":1}`, streams.HeaderTrace, strings.Repeat("a", 60_000))
 	w.bare("a", "add", `{"n":1}`, streams.HeaderActor, strings.Repeat("b", 60_000))
 	w.bare("a", "add", `{"n":1}`, streams.HeaderID, strings.Repeat("c", 60_000))
@@ -251,7 +252,7 @@ func TestWhatAStreamNeverTakesIsBuried(t *testing.T) {
 	w := setup(t, streams.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	p := &partition{e: w.engine, name: "p00"}
-	s := &slot{m: consumertest.Things, key: "default.b"}
+	s := &cachedEntity{m: consumertest.Things, key: "default.b"}
 	for i, m := range []machines.Message{
 		{Kind: machines.KindEffect, Name: "work", Body: []byte(`"` + strings.Repeat("x", 1<<20+1) + `"`)},
 		{Kind: machines.KindEffect, Name: "x y"},
@@ -262,11 +263,11 @@ func TestWhatAStreamNeverTakesIsBuried(t *testing.T) {
 		{Kind: machines.KindEvent, Name: strings.Repeat("c", 100_000)},
 	} {
 		m.Version = uint64(i + 1)
-		s.loose = append(s.loose, m, machines.Message{Kind: machines.KindEvent, Name: "thing.added", Version: m.Version, N: 1})
+		s.uncommitted = append(s.uncommitted, m, machines.Message{Kind: machines.KindEvent, Name: "thing.added", Version: m.Version, N: 1})
 	}
 	ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 	defer cancel()
-	require.NoError(t, p.publish(ctx, []*slot{s}, nil))
+	require.NoError(t, p.publish(ctx, []*cachedEntity{s}, nil))
 	letters, err := w.DeadLetters().List(w.Ctx, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, letters, 7)

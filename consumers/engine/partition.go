@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/bulkack"
 	"github.com/bcc94042/instar/consumers/poison"
+	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
@@ -26,21 +28,21 @@ type partition struct {
 	name  string
 	leave <-chan struct{} // closed when no further batch is to be begun; nil never is
 
-	slots    map[string]*slot // by machine and key
-	round    uint64           // counts the times that idle entities were forgotten
-	idle     *time.Ticker
-	settling *settlement    // the end of the batch before; nil when it has come
-	broom    *broom         // ends commands where an ack is dear; nil acks each
-	failures map[uint64]int // writes that the stream refused for good, by command
-	last     uint64         // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
-	top      uint64         // the last command that came since found was
-	found    streamState
-	aside    bool           // it only looks: nothing is told
-	through  bool           // what was waiting at the start has ended
-	begun    *poison.Record // what is written down of it meanwhile
-	before   poison.Record  // what was written down before
-	alone    uint64         // up to this command each is taken by itself
-	turn     *time.Timer    // of the turn that it holds
+	cache     map[string]*cachedEntity // by machine and key
+	round     uint64                   // counts the times that idle entities were forgotten
+	idle      *time.Ticker
+	finishing *finishing        // the end of the batch before; nil when it has come
+	acker     *bulkack.Acker    // ends commands where an ack is dear; nil acks each
+	failures  map[uint64]int    // writes that the stream refused for good, by command
+	last      uint64            // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
+	top       uint64            // the last command that came since found was
+	found     reconcile.History // the stream of commands
+	readOnly  bool              // it only looks: nothing is told
+	recovered bool              // what was waiting at the start has ended
+	begun     *poison.Record    // what is written down of it meanwhile
+	before    poison.Record     // what was written down before
+	alone     uint64            // up to this command each is taken by itself
+	turn      poison.Turn       // of what is suspected
 }
 
 // delivery is one command as it arrived.
@@ -55,8 +57,8 @@ type delivery struct {
 
 // The partition ends: it was told to, or its node's time is over.
 var (
-	errLeft   = errors.New("the partition is given up")
-	errLapsed = errors.New("this node's key was not renewed in time")
+	errLeft      = errors.New("the partition is given up")
+	errLeaseLost = errors.New("this node's key was not renewed in time")
 )
 
 // run restarts the partition until ctx ends or it is to leave.
@@ -75,13 +77,13 @@ func (p *partition) run(ctx context.Context) {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)
-		p.e.doubt.Store(int64(p.e.now() + doubtFor))
-		if errors.Is(err, errGuess) {
-			p.e.Log.Info("an entity was there that its index did not know; the partition starts again from its ack floor", "partition", p.n, "error", err)
+		p.e.coolUntil.Store(int64(p.e.now() + coolDown))
+		if errors.Is(err, errSpeculation) {
+			p.e.Log.Info("a speculative create found an entity that its index did not know; the partition restarts from its ack floor", "partition", p.n, "error", err)
 		} else if errors.Is(err, streams.ErrConflict) {
-			p.e.Log.Warn("an entity was written by somebody else; the partition starts again from its ack floor", "partition", p.n, "error", err)
+			p.e.Log.Warn("an entity was written by somebody else; the partition restarts from its ack floor", "partition", p.n, "error", err)
 		} else {
-			p.e.Log.Error("the partition stopped; it starts again from its ack floor", "partition", p.n, "error", err)
+			p.e.Log.Error("the partition failed; it restarts from its ack floor", "partition", p.n, "error", err)
 		}
 		if time.Since(failing) < 20*time.Second {
 			try = min(try, 2) // a leader that died has a successor in a few seconds, which should not be waited for twice
@@ -110,18 +112,20 @@ func (p *partition) rest(ctx context.Context, try int) bool {
 
 // serve takes the partition from its ack floor and processes batches until something cannot be written.
 func (p *partition) serve(ctx context.Context) error {
-	p.slots, p.last = map[string]*slot{}, 0
+	p.cache, p.last = map[string]*cachedEntity{}, 0
 	p.idle = time.NewTicker(idleRound)
 	defer p.idle.Stop()
-	p.broom = p.takeBroom()
-	defer p.broom.putAway()
+	p.acker = p.bulkAcker()
+	defer p.acker.Stop()
 	if p.failures == nil {
 		p.failures = map[uint64]int{}
 	}
 	moved := p.e.NC.StatusChanged(nats.CONNECTED)
 	defer p.e.NC.RemoveStatusListener(moved)
-	if err := p.look(ctx); err != nil {
+	if anew, err := p.e.reader().Look(ctx, &p.found); err != nil {
 		return err
+	} else if anew {
+		p.top = 0
 	}
 	cons, err := p.open(ctx)
 	if err != nil {
@@ -140,27 +144,27 @@ func (p *partition) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot take commands: %w", err)
 	}
-	defer p.hangUp(ctx, cc)
+	defer p.stopPulling(ctx, cc)
 	defer close(stop)
 	p.e.live.Add(1)
 	defer p.e.live.Add(-1)
 	for err == nil {
 		var batch []delivery
 		if batch, err = p.next(ctx, incoming, broken, moved); err == nil {
-			err = p.inTurn(ctx, batch)
+			err = p.takeBatch(ctx, batch)
 		}
 	}
-	err = errors.Join(err, p.settled())
-	p.lastSweep(ctx)
-	return errors.Join(err, p.turnBack(ctx))
+	err = errors.Join(err, p.awaitFinished())
+	p.acker.Last(ctx)
+	return errors.Join(err, p.withdrawNote(ctx))
 }
 
 // pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests
 // of one that stands still are gone when another one takes its partitions: what they took, the successor would miss.
 const pullExpiry = 2 * time.Second
 
-// hangUp ends the pull, and makes sure that the server knows: who takes the partition next should be alone.
-func (p *partition) hangUp(ctx context.Context, cc jetstream.ConsumeContext) {
+// stopPulling ends the pull, and makes sure that the server knows: who takes the partition next should be alone.
+func (p *partition) stopPulling(ctx context.Context, cc jetstream.ConsumeContext) {
 	cc.Stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 	defer cancel()
@@ -195,9 +199,9 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, broken <-chan error, moved <-chan nats.Status) ([]delivery, error) {
 	var batch []delivery
 	for len(batch) == 0 {
-		var settled <-chan error
-		if p.settling != nil {
-			settled = p.settling.done
+		var finished <-chan error
+		if p.finishing != nil {
+			finished = p.finishing.done
 		}
 		select {
 		case m := <-incoming:
@@ -207,15 +211,15 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 			}
 			batch = append(make([]delivery, 0, 16), d)
 		case <-p.idle.C:
-			p.forget()
-		case <-p.broom.due():
-			if p.settling == nil { // else its end may sweep, or the next tick
-				if err := p.sweep(ctx); err != nil {
+			p.evictIdle()
+		case <-p.acker.Due():
+			if p.finishing == nil { // else its end may purge, or the next tick
+				if err := p.acker.Purge(ctx); err != nil {
 					return nil, err
 				}
 			}
-		case err := <-settled:
-			if err := p.ended(err); err != nil {
+		case err := <-finished:
+			if err := p.finished(err); err != nil {
 				return nil, err
 			}
 		case err := <-broken:

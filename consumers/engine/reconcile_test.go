@@ -18,49 +18,6 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-func TestUnpublished(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	ev := func(version uint64, n int) machines.Message {
-		return machines.Message{Kind: machines.KindEvent, Version: version, N: n, At: now}
-	}
-	fx := machines.Message{Kind: machines.KindEffect, Version: 5, N: 2}
-	refused := machines.Message{Kind: machines.KindEvent, Refusal: 70, At: now}
-	outbox := []machines.Message{ev(5, 0), ev(5, 1), fx, refused, ev(6, 0)}
-	events := []machines.Message{ev(5, 0), ev(5, 1), refused, ev(6, 0)}
-	e := machines.Entity{Mark: 72, MarkedAt: now, Version: 6}
-	id := func(seq uint64, at time.Time) string {
-		m := machines.Message{Refusal: seq, At: at}
-		return m.ID("thing", "default.a")
-	}
-	for _, c := range []struct {
-		name, id string
-		at       time.Time
-		want     []machines.Message
-	}{
-		{"none", "", now, events},
-		{"an older one", "thing/default.a/4/0", now, events},
-		{"an older refusal", id(12, now.Add(-time.Hour)), now, events},
-		{"the first", "thing/default.a/5/0", now, events[1:]},
-		{"the second", "thing/default.a/5/1", now, events[2:]},
-		{"the refusal among them", id(70, now), now, events[3:]},
-		{"the last", "thing/default.a/6/0", now, nil},
-		{"a later refusal", id(99, now), now, nil},
-		{"a later refusal of a stream that counts anew", id(3, now.Add(time.Second)), now, nil},
-		{"a later version, stored after them", "thing/default.a/9/0", now.Add(time.Second), nil},
-		{"a later version, stored before them: the value was lost and made anew", "thing/default.a/9/0", now.Add(-time.Second), events},
-		{"by hand", "somebody wrote this by hand/1", now, events},
-	} {
-		last := lastEvent{seq: 1, id: c.id, at: c.at}
-		last.version, _ = streams.VersionOf("thing", "default.a", c.id)
-		require.ElementsMatch(t, c.want, unpublished("thing", "default.a", outbox, &last, &e), c.name)
-	}
-	for i := range outbox {
-		outbox[i].At = now.Add(-eventLife)
-	}
-	require.Empty(t, unpublished("thing", "default.a", outbox, &lastEvent{}, &e), "they have expired")
-}
-
 // What a power loss or a restore may take of the streams, in any combination: whatever it is, the entity takes commands, its
 // effect is performed, its deadline comes, no event has the id of another one, and what cannot be had again is told.
 func TestStreamsThatLostEverything(t *testing.T) {
@@ -204,11 +161,11 @@ func TestALateScheduleReplacesNothing(t *testing.T) {
 	schedules := func() uint64 { return w.Stream(streams.CommandStream, "instar.timer.>")[0].Sequence }
 	live := schedules()
 	zombie := &partition{e: w.engine, name: "zombie"}
-	s := &slot{m: consumertest.Things, key: "default.a", revision: 1}
+	s := &cachedEntity{m: consumertest.Things, key: "default.a", revision: 1}
 	old := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 1, At: time.Now().Add(time.Hour), Body: []byte(`{"timer":"deadline","armed":1}`)}
 	write, err := w.engine.message(s, &old)
 	require.NoError(t, err)
-	require.ErrorIs(t, zombie.publishTimers(w.Ctx, []schedule{{slot: s, msg: &old, Write: write}}), streams.ErrConflict)
+	require.ErrorIs(t, zombie.publishTimers(w.Ctx, []schedule{{cached: s, msg: &old, Write: write}}), streams.ErrConflict)
 	require.Equal(t, live, schedules())
 	w.Reaches("a", "broken")
 }
@@ -326,7 +283,7 @@ func TestALostValueIsFoundWithoutACommand(t *testing.T) {
 	lacks, err := e.lacks(w.Ctx, consumertest.Things, "default.lost")
 	require.NoError(t, err)
 	require.False(t, lacks, "once")
-	e.missingPass(w.Ctx, consumertest.Things, ix)
+	e.passes().Missing(w.Ctx, consumertest.Things, ix)
 	require.Equal(t, 1, n.Count("reconciled thing value-lost"))
 	require.Equal(t, 1, n.Count("reconciled"))
 	require.EqualValues(t, 3, w.Ask(consumertest.ToThing("lost", "create", "")).Version, "it can begin again")

@@ -24,7 +24,7 @@ const maxRepaired = 1 << 52
 
 // reconciles reports whether the entity is to be loaded anew.
 func (it *item) reconciles() bool {
-	return it.slot != nil && it.reconciling()
+	return it.cached != nil && it.reconciling()
 }
 
 func (it *item) reconciling() bool {
@@ -48,8 +48,8 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 		it.bad = machines.Invalid(machines.FieldError{Field: "body", Message: fmt.Sprintf("is not {revision, value} of at most %d bytes", consumers.MaxBody)})
 		return e, why
 	}
-	next, err := it.slot.m.DecodeAt(it.slot.key, body.Value)
-	replaced, _ := json.Marshal(kept64(stored.Data)) // it is valid
+	next, err := it.cached.m.DecodeAt(it.cached.key, body.Value)
+	replaced, _ := json.Marshal(jsonOrBase64(stored.Data)) // it is valid
 	if err == nil && max(next.Version, next.Generation) > maxRepaired {
 		err = fmt.Errorf("has version %d and generation %d, of which none may be above %d", next.Version, next.Generation, maxRepaired)
 	}
@@ -76,9 +76,9 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 
 // tooLarge is why a value cannot be stored by which the entity was repaired: with what it emits, which has the value that it replaces, and with
 // what it waits for.
-func (s *slot) tooLarge() *machines.Refusal {
+func (s *cachedEntity) tooLarge() *machines.Refusal {
 	next := *s
-	next.outbox = slices.Concat(s.outbox, s.loose)
+	next.outbox = slices.Concat(s.outbox, s.uncommitted)
 	value, err := next.value()
 	if err == nil && len(value) > maxStored {
 		err = fmt.Errorf("has %d bytes as it is written, with its messages and the value that it replaces: more than %d", len(value), maxStored)
@@ -89,8 +89,8 @@ func (s *slot) tooLarge() *machines.Refusal {
 	return machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
 }
 
-// kept64 is JSON as it is, and anything else as a text in base64.
-func kept64(value []byte) any {
+// jsonOrBase64 is JSON as it is, and anything else as a text in base64.
+func jsonOrBase64(value []byte) any {
 	if json.Valid(value) {
 		return json.RawMessage(value)
 	}

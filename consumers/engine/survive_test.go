@@ -80,7 +80,7 @@ func TestUnreadableValueParksOneEntity(t *testing.T) {
 
 func TestPoisonGoesToTheDeadLetters(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).guessing().start()
+	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	a := w.Ask(consumertest.ToThing("a", "poison", ""))
 	require.Equal(t, machines.Dead, a.Outcome)
@@ -169,7 +169,7 @@ func TestBatchOfOneEntityIsOneWrite(t *testing.T) {
 
 func TestServerRestartUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).guessing().start()
+	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
 	const entities, each = 12, 25
 	var all sync.WaitGroup
 	for n := range entities {
@@ -201,7 +201,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Ctx)
 		var done sync.WaitGroup
 		done.Go(func() {
-			o := &cluster.Owner{JS: w.JS, Node: node, Life: 2 * time.Second, Log: w.Log}
+			o := &cluster.Role{JS: w.JS, Node: node, Life: 2 * time.Second, Log: w.Log}
 			_ = o.Run(ctx, func(ctx context.Context) error { return (&Engine{Deps: w.Deps}).Run(ctx) })
 		})
 		return func() { cancel(); done.Wait() }
@@ -222,7 +222,7 @@ func TestStandbyTakesOver(t *testing.T) {
 // Without the lease, two engines take from the same consumers. They hinder each other, and lose nothing.
 func TestTwoEnginesLoseNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).guessing().start()
+	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
 	ctx, cancel := context.WithCancel(w.Ctx)
 	w.Running.Go(func() { _ = (&Engine{Deps: w.Deps, Indexes: w.Indexes}).Run(ctx) })
 	var all sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bcc94042/instar/consumers/bulkack"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -16,8 +17,8 @@ import (
 // it is written only over the one that this owner knows: a process that should be dead cannot put an older deadline in
 // the place of a newer one.
 type schedule struct {
-	slot *slot
-	msg  *machines.Message
+	cached *cachedEntity
+	msg    *machines.Message
 	streams.Write
 }
 
@@ -27,7 +28,7 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 	for range 4 {
 		writes := make([]streams.Write, len(timers))
 		for i, t := range timers {
-			streams.Expect(t.Msg, t.slot.schedules[t.msg.Name])
+			streams.Expect(t.Msg, t.cached.schedules[t.msg.Name])
 			writes[i] = t.Write
 		}
 		var again []schedule
@@ -35,14 +36,14 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 			t := timers[i]
 			switch {
 			case r.Err == nil:
-				t.slot.knows(t.msg.Name, r.Seq)
+				t.cached.setSchedule(t.msg.Name, r.Seq)
 			case errors.Is(r.Err, streams.ErrConflict):
 				if err := p.replaceable(ctx, t); err != nil {
 					return err
 				}
 				again = append(again, t)
 			case streams.Permanent(r.Err):
-				if err := p.bury(ctx, t.Msg, r.Err); err != nil {
+				if err := p.toDeadLetters(ctx, t.Msg, r.Err); err != nil {
 					return err
 				}
 			default:
@@ -53,12 +54,12 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 			return nil
 		}
 	}
-	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].slot.m.Name, timers[0].slot.key, streams.ErrConflict)
+	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].cached.m.Name, timers[0].cached.key, streams.ErrConflict)
 }
 
 // keepArmed drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
 // most, so two of them would replace each other.
-func (s *slot) keepArmed() {
+func (s *cachedEntity) keepArmed() {
 	var kept []string
 	replaced := func(m machines.Message) bool {
 		if m.Kind != machines.KindTimer {
@@ -70,51 +71,44 @@ func (s *slot) keepArmed() {
 		kept = append(kept, m.Name)
 		return false
 	}
-	s.outbox, s.loose = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.loose, replaced)
+	s.outbox, s.uncommitted = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.uncommitted, replaced)
 }
 
 // replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
 // who has written the entity since, or of a version that the bucket has lost.
 func (p *partition) replaceable(ctx context.Context, t schedule) error {
-	armed, err := p.armed(ctx, t.slot, t.msg.Name)
+	armed, err := p.armed(ctx, t.cached, t.msg.Name)
 	if err != nil || armed <= t.msg.Version {
 		return err
 	}
-	bucket := p.e.Names.Bucket(t.slot.m.Plural)
-	stored, err := streams.Last(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, t.slot.key))
+	bucket := p.e.Names.Bucket(t.cached.m.Plural)
+	stored, err := streams.Last(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, t.cached.key))
 	if err != nil {
-		return fmt.Errorf("cannot load %s %s: %w", t.slot.m.Name, t.slot.key, err)
+		return fmt.Errorf("cannot load %s %s: %w", t.cached.m.Name, t.cached.key, err)
 	}
-	if stored == nil || stored.Sequence != t.slot.revision {
-		return fmt.Errorf("timer %s of %s %s is armed at version %d, not at %d: %w", t.msg.Name, t.slot.m.Name, t.slot.key, armed, t.msg.Version, streams.ErrConflict)
+	if stored == nil || stored.Sequence != t.cached.revision {
+		return fmt.Errorf("timer %s of %s %s is armed at version %d, not at %d: %w", t.msg.Name, t.cached.m.Name, t.cached.key, armed, t.msg.Version, streams.ErrConflict)
 	}
 	return nil
 }
 
 // scheduled reports whether the stream has the schedule of a timer.
-func (p *partition) scheduled(ctx context.Context, s *slot, m *machines.Message) (bool, error) {
+func (p *partition) scheduled(ctx context.Context, s *cachedEntity, m *machines.Message) (bool, error) {
 	armed, err := p.armed(ctx, s, m.Name)
 	return armed == m.Version, err
 }
 
-// armed is the version of a timer's schedule in the stream, 0 when there is none. The slot knows its sequence then.
-func (p *partition) armed(ctx context.Context, s *slot, name string) (uint64, error) {
-	stored, err := streams.Last(ctx, p.e.NC, p.e.Names.Stream(streams.CommandStream), p.e.Names.Timer(s.m.Name, s.key, name))
-	if err != nil {
-		return 0, fmt.Errorf("cannot look for timer %s of %s %s: %w", name, s.m.Name, s.key, err)
+// armed is the version of a timer's schedule in the stream, 0 when there is none. The cached entity knows its sequence then.
+func (p *partition) armed(ctx context.Context, s *cachedEntity, name string) (uint64, error) {
+	version, seq, err := p.e.reader().Armed(ctx, s.m.Name, s.key, name)
+	if err == nil {
+		s.setSchedule(name, seq)
 	}
-	if stored == nil {
-		s.knows(name, 0)
-		return 0, nil
-	}
-	s.knows(name, stored.Sequence)
-	var body machines.Elapsed
-	_ = json.Unmarshal(stored.Data, &body) // what cannot be read is nobody's, and is replaced
-	return body.Armed, nil
+	return version, err
 }
 
-// knows keeps where the schedule of a timer lies in the stream; 0 is nowhere.
-func (s *slot) knows(timer string, seq uint64) {
+// setSchedule keeps where the schedule of a timer lies in the stream; 0 is nowhere.
+func (s *cachedEntity) setSchedule(timer string, seq uint64) {
 	if seq == 0 {
 		delete(s.schedules, timer)
 		return
@@ -126,20 +120,20 @@ func (s *slot) knows(timer string, seq uint64) {
 }
 
 // fired takes note that the server has taken a schedule away: it does so as the timer fires.
-func (s *slot) fired(elapsed []byte) {
+func (s *cachedEntity) fired(elapsed []byte) {
 	var body machines.Elapsed
 	if json.Unmarshal(elapsed, &body) == nil {
-		s.knows(body.Timer, 0)
+		s.setSchedule(body.Timer, 0)
 	}
 }
 
 // cancelTimers takes the schedules of entities that have ended out of the stream: they would lie there until they fire, and
 // fire for nothing. Only what this owner has stored is taken; a schedule of a next life is a later one. What is not taken within the
-// time of one sweep stays: the batch is not to wait for more.
-func (p *partition) cancelTimers(ctx context.Context, slots []*slot) {
-	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+// time of one purge stays: the batch is not to wait for more.
+func (p *partition) cancelTimers(ctx context.Context, entities []*cachedEntity) {
+	ctx, cancel := context.WithTimeout(ctx, bulkack.Within)
 	defer cancel()
-	for _, s := range slots {
+	for _, s := range entities {
 		if st, _ := s.m.State(s.entity.State); !st.Terminal {
 			continue
 		}

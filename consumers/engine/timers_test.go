@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers/bulkack"
 	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -68,9 +70,9 @@ func TestTheLastArmOfABatchIsKept(t *testing.T) {
 	armed := func(version uint64) machines.Message {
 		return machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: version}
 	}
-	s := &slot{entity: machines.Entity{Timers: map[string]machines.Timer{"deadline": {Armed: 4}}}, outbox: []machines.Message{armed(2), armed(4)}, loose: []machines.Message{armed(4)}}
+	s := &cachedEntity{entity: machines.Entity{Timers: map[string]machines.Timer{"deadline": {Armed: 4}}}, outbox: []machines.Message{armed(2), armed(4)}, uncommitted: []machines.Message{armed(4)}}
 	s.keepArmed()
-	require.Equal(t, []machines.Message{armed(4)}, append(s.outbox, s.loose...))
+	require.Equal(t, []machines.Message{armed(4)}, append(s.outbox, s.uncommitted...))
 }
 
 // Many entities end while nothing can be purged: their batch does not wait for each of them, and what stays in the stream is still
@@ -78,15 +80,15 @@ func TestTheLastArmOfABatchIsKept(t *testing.T) {
 func TestEndsDoNotWaitForTheirTimers(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	p := &partition{e: &Engine{Deps: w.WithDefaults(), purging: make(chan struct{}, 1)}, found: streamState{reconnects: w.NC.Stats().Reconnects}}
-	var slots []*slot
+	p := &partition{e: &Engine{Deps: w.WithDefaults(), purging: make(chan struct{}, 1)}, found: reconcile.History{Reconnects: w.NC.Stats().Reconnects}}
+	var slots []*cachedEntity
 	for i := range 100 {
-		slots = append(slots, &slot{m: consumertest.Things, key: fmt.Sprint("default.o", i), entity: machines.Entity{State: "closed"}, schedules: map[string]uint64{"deadline": 1}})
+		slots = append(slots, &cachedEntity{m: consumertest.Things, key: fmt.Sprint("default.o", i), entity: machines.Entity{State: "closed"}, schedules: map[string]uint64{"deadline": 1}})
 	}
 	p.e.purging <- struct{}{} // another partition
 	began := time.Now()
 	p.cancelTimers(w.Ctx, slots)
-	require.Less(t, time.Since(began), 3*sweepWithin)
+	require.Less(t, time.Since(began), 3*bulkack.Within)
 	for _, s := range slots {
 		require.Contains(t, s.schedules, "deadline")
 	}

@@ -115,11 +115,11 @@ func TestAStalledPartitionEndsTheEngine(t *testing.T) {
 // What bounds a commit counts from one to the next, also where nothing is written.
 func TestABoundDoesNotOutliveItsCommit(t *testing.T) {
 	t.Parallel()
-	s := &slot{m: consumertest.Things}
+	s := &cachedEntity{m: consumertest.Things}
 	for range 2 * maxOutbox / 192 {
 		s.remember(machines.Outcome{ID: streams.MadeUpID("x"), Command: "idle"})
-		s.ended()
+		s.committed()
 		require.Less(t, s.size, maxOutbox)
-		require.Zero(t, s.fresh)
+		require.Zero(t, s.newOutcomes)
 	}
 }

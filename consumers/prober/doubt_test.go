@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers/prober/localhealth"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 )
@@ -55,7 +56,7 @@ func TestStandstill(t *testing.T) {
 		w.becomes(t, key, instance.Healthy, patience)
 	}
 	ahead.Store(int64(time.Hour))
-	require.Eventually(t, func() bool { return told.worst() >= silentFrom }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return told.worst() >= localhealth.Untrusted }, patience, 10*time.Millisecond)
 	stop() // what was lost while it stood still: for a part of the TTL nothing is heard
 	require.Never(t, func() bool {
 		for _, key := range all {
@@ -108,7 +109,7 @@ func TestBlindness(t *testing.T) {
 	for _, key := range all {
 		checker.set(key, timedOut)
 	}
-	require.Eventually(t, func() bool { return told.worst() == maxDoubt }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return told.worst() == localhealth.Max }, patience, 10*time.Millisecond)
 	require.Never(t, func() bool { return w.instances.Counts("")[instance.Healthy] != len(all) }, 3*time.Second, 50*time.Millisecond)
 	for _, key := range all[1:] {
 		checker.set(key, instance.Result{OK: true})

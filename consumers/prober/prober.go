@@ -144,6 +144,7 @@ func (p *Prober) newLoop(ctx context.Context) *loop {
 		jobs: make(chan job, 256), results: make(chan seen, 256), answers: make(chan answer, 256),
 		beats: make(chan *nats.Msg, beatBuffer), views: make(chan *nats.Msg, beatBuffer), acks: make(chan *nats.Msg, beatBuffer),
 	}
+	l.timers.Every, l.scopes.Count = tick, blindCount
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -198,7 +199,7 @@ func (l *loop) follow() {
 	defer timer.Stop()
 	defer ticker.Stop()
 	defer sweep.Stop()
-	l.lastTick = l.now()
+	l.timers.Start(l.now())
 	for {
 		select {
 		case <-l.ctx.Done():

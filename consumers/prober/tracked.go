@@ -76,13 +76,7 @@ func (t *tracked) probed() bool { return probing(t.kind) && t.active() }
 func (t *tracked) rides() bool { return t.kind == instance.CheckTTL && !several(t) }
 
 // probing says whether a check of that kind is a probe.
-func probing(kind string) bool {
-	switch kind {
-	case instance.CheckHTTP, instance.CheckTCP, instance.CheckGRPC, instance.CheckUDP, instance.CheckScript:
-		return true
-	}
-	return false
-}
+func probing(kind string) bool { return instance.SourceOf(kind) == instance.Probes }
 
 func (t *tracked) active() bool { return strings.HasPrefix(t.state, "active.") }
 

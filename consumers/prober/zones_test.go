@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/prober/localhealth"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
@@ -85,7 +86,7 @@ func TestDoubtDelaysNoRelease(t *testing.T) {
 	all := l.instances("default.web", 4, instance.Healthy)
 	z := all[0].zone
 	l.news(z, preservation.Protected)
-	l.score = maxDoubt
+	l.timers.Score = localhealth.Max
 	l.at += lossesAgain
 	l.renew(z.service, l.at)
 	require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
@@ -95,7 +96,7 @@ func TestDoubtDelaysNoRelease(t *testing.T) {
 	l.at += lossesAgain
 	l.renew(z.service, l.at)
 	require.Empty(t, l.sent())
-	l.score = 0
+	l.timers.Score = 0
 	l.renew(z.service, l.at)
 	require.Equal(t, []string{preservation.ReportLosses}, l.sent())
 }
@@ -301,17 +302,17 @@ func TestDoubtHidesNobody(t *testing.T) {
 		held.flaps.Add(true)
 		unsteady.flaps.Add(n%2 == 0)
 	}
-	l.score = maxDoubt
+	l.timers.Score = localhealth.Max
 	l.decide(held, l.at)
 	l.decide(unsteady, l.at)
 	require.Equal(t, []string{instance.ReportCalm}, l.sent())
-	l.score = 0
+	l.timers.Score = 0
 	l.decide(unsteady, l.at)
 	require.Equal(t, []string{instance.ReportFlap}, l.sent())
 
 	told, err := l.NC.SubscribeSync(l.Names.Observations())
 	require.NoError(t, err)
-	unsteady.owned, l.score = false, maxDoubt
+	unsteady.owned, l.timers.Score = false, localhealth.Max
 	l.share(unsteady, &refused)
 	l.share(unsteady, &instance.Result{OK: true})
 	m, err := told.NextMsg(patience)

@@ -45,7 +45,7 @@ var plan = []room{
 	// The outbox has both ends: the tables of an application, and the stream.
 	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx, uuid, goose}, tests: []string{"internal/postgres"}},
 
-	{path: "kv/...", ours: []string{"kv/...", "streams"}, outside: []string{natsgo, "github.com/tidwall/btree"}},
+	{path: "kv/...", ours: []string{"internal/boottime", "kv/...", "streams"}, outside: []string{natsgo, "github.com/tidwall/btree"}},
 
 	{path: "providers/...", ours: []string{"internal/panics", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
@@ -60,9 +60,11 @@ var plan = []room{
 	{path: "consumers/...", ours: []string{"internal/panics", "internal/wait", "consumers", "machines", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/...", "machines/..."}},
 	{path: "consumers/cluster", ours: []string{"internal/boottime", "internal/wait", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"consumers", "consumers/consumertest", "machines/..."}},
 	{path: "consumers/poison", ours: []string{"consumers", "consumers/cluster", "streams", "kv"}},
+	{path: "consumers/bulkack", ours: []string{"streams"}, outside: []string{natsgo}},
+	{path: "consumers/reconcile", ours: []string{"internal/boottime", "internal/wait", "consumers", "consumers/cluster", "machines", "streams", "kv"}, outside: []string{natsgo}},
 	{path: "consumers/effects", ours: []string{"internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/poison", "machines", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"consumers/engine", "consumers/consumertest", "machines/..."}},
 	{path: "consumers/engine", ours: []string{
-		"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/answers", "consumers/cluster", "consumers/poison", "machines", "streams", "kv",
+		"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/answers", "consumers/bulkack", "consumers/cluster", "consumers/poison", "consumers/reconcile", "machines", "streams", "kv",
 	}, outside: []string{natsgo}, tests: []string{"consumers/effects", "consumers/consumertest", "machines/..."}},
 
 	// What the tests of the consumers stand on.
@@ -71,7 +73,8 @@ var plan = []room{
 	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams"}, outside: []string{natsgo, "github.com/nats-io/nuid", "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
-	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
+	{path: "consumers/prober/localhealth"},
+	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
 	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},

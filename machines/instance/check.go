@@ -11,9 +11,6 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// Kinds are the types of checks.
-var Kinds = []string{CheckNone, CheckTTL, CheckHTTP, CheckTCP, CheckGRPC, CheckUDP, CheckAlias, CheckScript}
-
 var (
 	headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
 	aliasForm  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

@@ -50,15 +50,3 @@ const (
 	HTTP1 = "1.1"
 	HTTP2 = "2"
 )
-
-// Kinds of checks.
-const (
-	CheckNone   = "none" // healthy for as long as it is registered
-	CheckTTL    = "ttl"  // the instance sends heartbeats
-	CheckHTTP   = "http"
-	CheckTCP    = "tcp"
-	CheckGRPC   = "grpc"
-	CheckUDP    = "udp"
-	CheckAlias  = "alias"  // as healthy as another instance
-	CheckScript = "script" // only where the configuration allows it
-)

@@ -126,6 +126,15 @@ func (p *Prober) logs(ctx context.Context) bool {
 	return p.Log != nil && p.Log.Enabled(ctx, slog.LevelDebug)
 }
 
+// probes are the probes, by the kind of check: one for each whose source is [instance.Probes].
+var probes = map[string]func(*Prober, context.Context, *instance.Target, string) (sight, error){
+	instance.CheckHTTP:   (*Prober).http,
+	instance.CheckTCP:    (*Prober).tcp,
+	instance.CheckGRPC:   (*Prober).grpc,
+	instance.CheckUDP:    (*Prober).udp,
+	instance.CheckScript: (*Prober).script,
+}
+
 func (p *Prober) look(ctx context.Context, t *instance.Target) (sight, error) {
 	address, err := where(&t.Check, t.Address)
 	if err != nil {
@@ -134,19 +143,11 @@ func (p *Prober) look(ctx context.Context, t *instance.Target) (sight, error) {
 	if err := p.permit(&t.Check); err != nil {
 		return sight{}, fail(instance.FailedForbidden, "%v", err)
 	}
-	switch t.Check.Type {
-	case instance.CheckHTTP:
-		return p.http(ctx, t, address)
-	case instance.CheckTCP:
-		return p.tcp(ctx, t, address)
-	case instance.CheckGRPC:
-		return p.grpc(ctx, t, address)
-	case instance.CheckUDP:
-		return p.udp(ctx, t, address)
-	case instance.CheckScript:
-		return p.script(ctx, t, address)
+	probe := probes[t.Check.Type]
+	if probe == nil {
+		return sight{}, fail(instance.FailedConfig, "check type %q is no probe", t.Check.Type)
 	}
-	return sight{}, fail(instance.FailedConfig, "check type %q is no probe", t.Check.Type)
+	return probe(p, ctx, t, address)
 }
 
 // where is the address to probe: that of the instance, with the check's own port if it has one.
@@ -167,7 +168,7 @@ func where(c *instance.Check, address string) (string, error) {
 // Admit says why a check of that address could never be carried out, or nil. Names are not resolved: where they lead is
 // checked by each probe.
 func (p *Prober) Admit(c instance.Check, address string) error {
-	if !slices.Contains([]string{instance.CheckHTTP, instance.CheckTCP, instance.CheckGRPC, instance.CheckUDP, instance.CheckScript}, c.Type) {
+	if instance.SourceOf(c.Type) != instance.Probes {
 		return nil
 	}
 	to, err := where(&c, address)

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bcc94042/instar/consumers/bulkack"
+	"github.com/bcc94042/instar/streams"
+)
+
+// ack ends a command, unless it is purged with others. What is refused because its entity is parked is answered only when
+// it cannot come again: nothing remembers the refusal, and somebody may repair the value meanwhile.
+func (p *partition) ack(ctx context.Context, it *item) error {
+	if it.bulk {
+		return nil
+	}
+	if !it.parked() {
+		p.e.Acking.Lock()
+		defer p.e.Acking.Unlock()
+		if it.seq <= p.alone { // it must be gone if the next one ends the process
+			return it.msg.DoubleAck(ctx)
+		}
+		return it.msg.Ack()
+	}
+	if err := it.msg.DoubleAck(ctx); err != nil {
+		return err
+	}
+	p.reply(it)
+	return nil
+}
+
+// bulkAcker is for a single server with commits in groups, which is where the stream fsyncs each write. Elsewhere it is nil.
+func (p *partition) bulkAcker() *bulkack.Acker {
+	if !p.e.Appender.Grouping() || p.e.Replicated {
+		return nil
+	}
+	return bulkack.New(p.n, p.e.Batch, p.e.Log, func(ctx context.Context, upTo uint64) error {
+		return p.purge(ctx, p.e.Names.StoredIn(p.n), upTo)
+	})
+}
+
+// inBulk reports whether a command may stay in the stream until the next purge. What only memory knows, such as a refusal without a commit
+// behind it, is acked at once: by the time it came again it might be decided otherwise.
+func (p *partition) inBulk(it *item) bool {
+	return p.acker.Takes() && it.cached != nil && !it.cached.unstored && it.deadLetter == "" && !it.parked()
+}
+
+// purge removes what COMMANDS has under a filter, up to a sequence. It is one at a time in the process: those of one stream are
+// serial in the server, and others need its workers too.
+func (p *partition) purge(ctx context.Context, filter string, upTo uint64) error {
+	stream := p.e.Names.Stream(streams.CommandStream)
+	select {
+	case p.e.purging <- struct{}{}:
+		defer func() { <-p.e.purging }()
+	case <-ctx.Done():
+		return fmt.Errorf("cannot purge %s in time: %w", stream, ctx.Err())
+	}
+	if p.e.NC.Stats().Reconnects != p.found.Reconnects { // a server that lost its last messages gives their sequences out again
+		return nil
+	}
+	if err := streams.Purge(ctx, p.e.NC, stream, filter, upTo); err != nil {
+		return fmt.Errorf("cannot purge %s of %s up to %d: %w", stream, filter, upTo, err)
+	}
+	return nil
+}

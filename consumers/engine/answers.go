@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/consumers/answers"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// A command that was sent under a key of its sender is answered once: its answer is kept in a bucket of its own for as long
+// as the key is remembered, and a command under the same key gets it, byte for byte. The answer is stored before the
+// command is acked, so it is there before any later command of the entity is decided. Until then the value itself has the
+// outcomes that its last write ended.
+
+func (e *Engine) answers() *answers.Store {
+	return &answers.Store{NC: e.NC, JS: e.JS, Bucket: e.Names.Bucket(streams.IdempotencyBucket)}
+}
+
+// forgetLostAnswers takes the answers to keys away that were given at later versions than the value has: the transitions that they tell
+// of are lost, and whoever sends such a command again is to have it applied. It comes before the value is written
+// again, at a version above theirs. An answer is kept after its value is written, so the value is looked at once more when they have
+// been found: where it is another one, they are those of an owner that has written meanwhile.
+func (p *partition) forgetLostAnswers(ctx context.Context, s *cachedEntity, version uint64) error {
+	if p.readOnly {
+		return nil
+	}
+	lost, err := p.e.answers().Above(ctx, s.m.Name, s.key, version)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	now, err := p.e.Value(ctx, s.m, s.key)
+	if err != nil {
+		return err
+	}
+	if now == nil && s.revision != 0 || now != nil && now.Sequence != s.revision {
+		return fmt.Errorf("%s %s is not at revision %d any more: %w", s.m.Name, s.key, s.revision, streams.ErrConflict)
+	}
+	if err := p.e.answers().Forget(ctx, lost); err != nil {
+		return fmt.Errorf("cannot take an answer away that %s %s has lost: %w", s.m.Name, s.key, err)
+	}
+	return nil
+}
+
+// keyed reports whether the answer to a command is kept: it is one of a user, under a key of his own. Results and timers are
+// told apart by the attempt or the version that they carry.
+func keyed(m *machines.Machine, command, id string) bool {
+	if m == nil || streams.MadeUp(id) {
+		return false
+	}
+	switch command {
+	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile:
+		return false
+	}
+	in, _ := m.Input(command)
+	return !in.Report
+}
+
+func (it *item) keyed() bool { return keyed(it.machine, it.addr.Last, it.id) }
+
+// lookUpAnswers fetches the answers to the keys of a batch that are not in memory.
+func (p *partition) lookUpAnswers(ctx context.Context, batch []*item) error {
+	var asked []*item
+	for _, it := range batch {
+		it.kept, it.lost = nil, false
+		if it.cached != nil && (it.cached.parked == nil || it.addr.Last == machines.CommandRepair) && it.keyed() && it.cached.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil {
+			asked = append(asked, it)
+		}
+	}
+	return inParallel(asked, func(it *item) (err error) {
+		it.kept, err = p.e.answers().Get(ctx, it.addr.Machine, it.addr.Key, it.id)
+		if it.lost = errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt); it.lost {
+			p.e.Log.Error("a kept answer cannot be used", "error", err)
+			return nil
+		}
+		return err
+	})
+}
+
+// replay answers with what is kept, unless the key was used for something else.
+func (it *item) replay(r *answers.Kept) {
+	if r.Hash != it.hash {
+		it.answerKeyReused(r.ID)
+		return
+	}
+	it.replayed = true
+	it.raw = r.Answer
+	_ = json.Unmarshal(r.Answer, &it.answer) // for who reads it here; what is sent are the bytes
+}
+
+// storeAnswers is what stores the answers to the commands of an entity that are not kept yet: those of its last commit, and, after a
+// crash, those that its value brought along.
+func (p *partition) storeAnswers(s *cachedEntity) ([]streams.Write, error) {
+	var writes []streams.Write
+	for i := range s.recent {
+		o := &s.recent[i]
+		if o.Kept {
+			continue
+		}
+		a := s.answer(o)
+		answer, err := a.AppendJSON(make([]byte, 0, 384))
+		if err != nil {
+			return nil, err
+		}
+		w, err := p.e.answers().Write(s.m.Name, s.key, answers.Kept{ID: o.ID, Hash: o.Hash, Answer: answer})
+		if err != nil {
+			return nil, err
+		}
+		writes = append(writes, w)
+	}
+	return writes, nil
+}
+
+// answer is what the sender of a command got.
+func (s *cachedEntity) answer(o *machines.Outcome) machines.Answer {
+	return machines.Answer{
+		Outcome: o.Result, Machine: s.m.Name, Namespace: s.entity.Namespace, ID: s.entity.ID, Parent: s.entity.Parent, Command: o.Command, CommandID: o.ID,
+		State: o.State, Version: o.Version, Revision: o.Revision, Generation: o.Generation, Refusal: o.Refusal,
+	}
+}
+
+// markAnswersStored takes note that the answers are stored.
+func (s *cachedEntity) markAnswersStored() {
+	for i := range s.recent {
+		s.recent[i].Kept = true
+	}
+}
+
+// hasUnstoredAnswers reports whether an answer of the entity is not kept yet.
+func (s *cachedEntity) hasUnstoredAnswers() bool {
+	return slices.ContainsFunc(s.recent, func(o machines.Outcome) bool { return !o.Kept })
+}
+
+// replyWritten answers for those entities of a failed write that were written: their commands come again, too, and are
+// not answered twice by anybody who listens.
+func (p *partition) replyWritten(items []*item) {
+	for _, it := range items {
+		if it.cached != nil && !it.cached.dirty && !it.late() {
+			p.reply(it)
+		} else if it.end != nil {
+			it.end(streams.ErrUnanswered)
+		}
+	}
+}
+
+// reply answers the waiter of a command: the commit point has passed.
+func (p *partition) reply(it *item) {
+	if it.repaired != nil {
+		p.e.Log.Warn("the value of a parked entity was replaced", "machine", it.cached.m.Name, "key", it.cached.key, "revision", it.repaired["replacedRevision"], "actor", it.actor, "reason", it.reason)
+	}
+	if it.end != nil {
+		it.end(nil)
+	}
+	if it.reply == "" {
+		return
+	}
+	body, err := it.bytes()
+	if err != nil {
+		p.e.Log.Error("cannot write an answer", "error", err)
+		return
+	}
+	m := &nats.Msg{Subject: it.reply, Data: body}
+	if it.replayed {
+		m.Header = nats.Header{streams.HeaderReplayed: {"true"}}
+	}
+	if err := p.e.NC.PublishMsg(m); err != nil {
+		p.e.Log.Warn("cannot answer a command; its sender asks again", "seq", it.seq, "error", err)
+	}
+}
+
+// bytes is the answer as it is sent and kept. The commit of the command has passed.
+func (it *item) bytes() ([]byte, error) {
+	if it.raw != nil {
+		return it.raw, nil
+	}
+	if it.cached != nil && !it.revised {
+		it.answer.Revision = it.cached.at()
+	}
+	var err error
+	it.raw, err = it.answer.AppendJSON(make([]byte, 0, 384))
+	return it.raw, err
+}

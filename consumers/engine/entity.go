@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// cachedEntity is an entity in the memory of its owner.
+type cachedEntity struct {
+	m   *machines.Machine
+	key string
+
+	entity      machines.Entity
+	first       uint64          // the version of one that never was
+	revision    uint64          // of its value in the bucket, or of the marker of one that was deleted; 0 when there is neither
+	lastEvent   uint64          // sequence of its last event
+	lastEventID string          // its id, as it was when the entity was loaded
+	data        json.RawMessage // JSON of what dataOf points to: most commands of a busy entity leave its data as it is
+	dataOf      any
+	length      int                // of the last value that was written
+	recent      []machines.Outcome // of its last commands: those of the stored value, and later ones
+	schedules   map[string]uint64  // sequences of its timers' schedules in COMMANDS, as far as they are known
+	parked      *machines.Refusal  // why nothing may be done to it
+	speculative bool               // it is not there, as far as its index knows; nobody has looked
+
+	finishing bool   // what it emitted in the batch before is being published
+	round     uint64 // of the partition, when it had its last command
+	unstored  bool   // it took commands that no commit has stored
+
+	// Of the batch under way:
+	dirty       bool
+	outbox      []machines.Message // emitted by transitions, to be committed
+	uncommitted []machines.Message // what is published without a commit: events of refusals, what a stream has lost
+	size        int                // bytes of outbox and outcomes
+	newOutcomes int                // outcomes of the commands that the next commit ends
+	taken       []uint64           // sequences that a failed write would be blamed on
+}
+
+// newCached is the entity of a command, as one that is not there.
+func (p *partition) newCached(it *item) *cachedEntity {
+	s := &cachedEntity{m: it.machine, key: it.addr.Key, entity: it.machine.New(it.answer.Namespace, it.answer.Parent, it.answer.ID), first: p.found.Above}
+	s.entity.Version = s.first
+	return s
+}
+
+// hasTaken reports whether the entity took the command before. A sequence at or below the mark is not enough: where a power
+// loss has cost COMMANDS its last messages, sequences are given out again, to later commands.
+func (s *cachedEntity) hasTaken(it *item) bool {
+	return it.seq <= s.entity.Mark && (s.entity.MarkedAt.IsZero() || !it.time.After(s.entity.MarkedAt))
+}
+
+func (s *cachedEntity) mark(it *item) {
+	s.entity.Mark = it.seq
+	if it.time.After(s.entity.MarkedAt) {
+		s.entity.MarkedAt = it.time.UTC()
+	}
+}
+
+// at is the revision of the entity as others see it: 0 when there is none.
+func (s *cachedEntity) at() uint64 {
+	if s.parked == nil && !s.entity.Exists() {
+		return 0
+	}
+	return s.revision
+}
+
+// maxRecent is how many outcomes are kept in memory for senders who ask again at once.
+const maxRecent = 64
+
+// remember keeps the outcome of a command until the commit that ends it, and a while longer.
+func (s *cachedEntity) remember(o machines.Outcome) {
+	s.newOutcomes++
+	s.size += 192
+	if o.Refusal != nil {
+		s.size += len(o.Refusal.Message) + 64*len(o.Refusal.Fields)
+	}
+	s.unstored = true
+	o.Kept = !keyed(s.m, o.Command, o.ID)
+	s.recent = append(s.recent, o)
+}
+
+// isNew reports whether the outcome is one that the next commit ends.
+func (s *cachedEntity) isNew(o *machines.Outcome) bool {
+	return slices.ContainsFunc(s.recent[len(s.recent)-s.newOutcomes:], func(f machines.Outcome) bool { return f.Seq == o.Seq && f.ID == o.ID })
+}
+
+// committed takes note that the commit of its fresh outcomes has passed, and of those that a repair has brought.
+func (s *cachedEntity) committed() {
+	for i := range s.recent {
+		if o := &s.recent[i]; i >= len(s.recent)-s.newOutcomes || o.Revision == 0 && !o.Kept {
+			o.Revision = s.at()
+		}
+	}
+	s.newOutcomes, s.size = 0, 0
+}
+
+// trim forgets outcomes of old, but none whose answer is not kept. It is called before a batch, never within one: whoever
+// asks again in the same batch was looked up at its beginning.
+func (s *cachedEntity) trim() {
+	n := 0
+	for n < len(s.recent)-maxRecent && s.recent[n].Kept {
+		n++
+	}
+	s.recent = slices.Delete(s.recent, 0, n)
+}
+
+// outcomesToStore are the outcomes that the value must hold: those of this commit, and those whose answers are not kept.
+func (s *cachedEntity) outcomesToStore() []machines.Outcome {
+	list := make([]machines.Outcome, 0, s.newOutcomes)
+	for i := range s.recent {
+		if !s.recent[i].Kept || i >= len(s.recent)-s.newOutcomes {
+			list = append(list, s.recent[i])
+		}
+	}
+	return list
+}
+
+func (s *cachedEntity) outcome(match func(*machines.Outcome) bool) *machines.Outcome {
+	for i := len(s.recent) - 1; i >= 0; i-- {
+		if match(&s.recent[i]) {
+			return &s.recent[i]
+		}
+	}
+	return nil
+}
+
+// load brings the entities of a batch into memory, the missing ones together.
+func (p *partition) load(ctx context.Context, batch []*item) error {
+	var missing []*item // the first of each entity that is not in memory
+	for _, it := range batch {
+		if it.machine == nil {
+			continue
+		}
+		id := it.machine.Name + "/" + it.addr.Key
+		s := p.cache[id]
+		if known := s != nil; !known || s.parked != nil { // a parked value may have been repaired
+			s = p.newCached(it)
+			p.cache[id] = s
+			if it.reconciling() {
+				// it is loaded when its turn comes, once
+			} else if known || !p.speculate(s, it) {
+				missing = append(missing, it)
+			}
+		}
+		it.cached, s.round = s, p.round
+		if !s.finishing {
+			s.trim()
+		}
+	}
+	if err := inParallel(missing, func(it *item) error { return p.read(ctx, it) }); err != nil {
+		return err
+	}
+	return p.lookUpAnswers(ctx, batch)
+}
+
+// inParallel does something for each of a batch, up to 64 at a time.
+func inParallel(items []*item, do func(*item) error) error {
+	errs := make([]error, len(items))
+	var all sync.WaitGroup
+	gate := make(chan struct{}, 64)
+	for i, it := range items {
+		gate <- struct{}{}
+		all.Go(func() {
+			errs[i] = do(it)
+			<-gate
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// evict forgets entities when there are too many; their next command loads them again.
+func (p *partition) evict() {
+	for id, s := range p.cache {
+		if len(p.cache) <= p.e.CacheSize {
+			return
+		}
+		if !s.finishing {
+			delete(p.cache, id)
+		}
+	}
+}
+
+// evictIdle drops entities that have had no command for one round: most are created and then left alone for long. A refusal
+// that only memory holds is kept until the stream has forgotten the id as well: its sender may ask again.
+func (p *partition) evictIdle() {
+	const rounds = uint64(streams.CommandWindow/idleRound) + 1
+	for id, s := range p.cache {
+		if age := p.round - s.round; !s.finishing && (age > rounds || age > 0 && !s.unstored) {
+			delete(p.cache, id)
+		}
+	}
+	p.round++
+}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/reconcile"
+	"github.com/bcc94042/instar/internal/failpoint"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// chain is the events that one entity emits in a batch.
+type chain struct {
+	streams.Chain
+	cached   *cachedEntity
+	messages []machines.Message // beside Msgs
+}
+
+// message builds what is published for one entry of an outbox.
+func (e *Engine) message(s *cachedEntity, m *machines.Message) (streams.Write, error) {
+	return consumers.Published(e.Names, s.m, s.key, s.entity.Birth, m)
+}
+
+// publish sends what the transitions emit, entity by entity in order, and the dead letters of the batch.
+func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items []*item) error {
+	var chains []*chain
+	var timers []schedule
+	var writes []streams.Write
+	for _, s := range entities {
+		answers, err := p.storeAnswers(s)
+		if err != nil {
+			return err
+		}
+		writes = append(writes, answers...)
+		messages := append(s.outbox, s.uncommitted...)
+		s.outbox, s.uncommitted = nil, nil
+		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, cached: s}
+		for i := range messages {
+			w, err := p.e.message(s, &messages[i])
+			if err != nil {
+				return err
+			}
+			switch messages[i].Kind {
+			case machines.KindEvent:
+				c.Msgs = append(c.Msgs, w.Msg)
+				c.messages = append(c.messages, messages[i])
+			case machines.KindTimer:
+				timers = append(timers, schedule{cached: s, msg: &messages[i], Write: w})
+			default:
+				writes = append(writes, w)
+			}
+		}
+		if len(c.Msgs) > 0 {
+			chains = append(chains, c)
+		}
+	}
+	for _, it := range items {
+		if it.deadLetter == "" {
+			continue
+		}
+		if there, err := p.hasDeadLetter(ctx, it); err != nil {
+			return err
+		} else if !there {
+			writes = append(writes, p.deadLetterOf(it))
+		}
+	}
+	others := make(chan error, 2)
+	go func() { others <- p.publishOthers(ctx, writes) }()
+	go func() { others <- p.publishTimers(ctx, timers) }()
+	err := p.publishChains(ctx, chains)
+	failpoint.Hit("after-events")
+	return errors.Join(err, <-others, <-others)
+}
+
+func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {
+	for i, r := range p.e.Appender.Append(ctx, writes) {
+		if streams.Permanent(r.Err) {
+			if err := p.toDeadLetters(ctx, writes[i].Msg, r.Err); err != nil {
+				return err
+			}
+		} else if r.Err != nil {
+			return fmt.Errorf("cannot publish to %s: %w", writes[i].Msg.Subject, r.Err)
+		}
+	}
+	return nil
+}
+
+// publishChains publishes the events. Where the stream says that an entity's last event is another one than thought,
+// it is looked up: it is one of these (a try before was stored), or older, or somebody else's. One that the stream never
+// takes becomes a dead letter, and those after it follow the one before it.
+func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
+	for conflicts := 0; len(chains) > 0; {
+		open := make([]*streams.Chain, len(chains))
+		for i, c := range chains {
+			open[i] = &c.Chain
+		}
+		p.e.Appender.AppendChains(ctx, p.e.Names.Stream(streams.EventStream), open)
+		conflict := false
+		var again []*chain
+		for _, c := range chains {
+			c.cached.lastEvent = c.Last
+			var err error
+			switch {
+			case c.Err == nil:
+			case errors.Is(c.Err, streams.ErrConflict):
+				conflict = true
+				err = p.resync(ctx, c)
+			case streams.Permanent(c.Err):
+				err = p.skipEvent(ctx, c)
+			default:
+				err = fmt.Errorf("cannot publish the events of %s %s: %w", c.cached.m.Name, c.cached.key, c.Err)
+			}
+			if err != nil {
+				return err
+			}
+			if c.Done < len(c.Msgs) {
+				again = append(again, c)
+			}
+		}
+		if chains = again; conflict {
+			conflicts++
+		}
+		if conflicts == 4 && len(chains) > 0 {
+			return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].cached.m.Name, chains[0].cached.key, streams.ErrConflict)
+		}
+	}
+	return nil
+}
+
+// skipEvent makes a dead letter of the event that the stream refuses for good. In a group it is found first.
+func (p *partition) skipEvent(ctx context.Context, c *chain) error {
+	if len(c.Msgs)-c.Done == 1 || c.Single {
+		if err := p.toDeadLetters(ctx, c.Msgs[c.Done], c.Err); err != nil {
+			return err
+		}
+		c.Msgs, c.messages = slices.Delete(c.Msgs, c.Done, c.Done+1), slices.Delete(c.messages, c.Done, c.Done+1)
+	}
+	c.Single, c.Err = true, nil
+	return nil
+}
+
+// resync finds out where a chain really stands.
+func (p *partition) resync(ctx context.Context, c *chain) error {
+	s := c.cached
+	last, err := p.e.reader().LastEvent(ctx, s.m.Name, s.key)
+	if err != nil {
+		return err
+	}
+	if last.Foreign(s.entity.Birth, s.first, c.messages) { // when it is loaded, it is reconciled
+		return fmt.Errorf("%s %s has event %s of a life that is lost: %w", s.m.Name, s.key, last.ID, errSpeculation)
+	}
+	if last.Version > s.entity.Version {
+		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, streams.ErrConflict)
+	}
+	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity)
+	c.Done, c.Last, c.Err = len(c.messages)-len(rest), last.Seq, nil
+	s.lastEvent = last.Seq
+	return nil
+}

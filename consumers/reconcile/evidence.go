@@ -1,0 +1,153 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// EventLife is how long every event is kept at least: after it nobody wonders where they are.
+var EventLife = streams.LifeOf(string(machines.ClassProgress))
+
+// Reader reads what the streams say of an entity, from their leaders.
+type Reader struct {
+	NC    *nats.Conn
+	Names streams.Names
+}
+
+// LastEvent is where the events of an entity end; sequence 0 says that there is none.
+type LastEvent struct {
+	Seq      uint64
+	ID       string
+	At       time.Time // when it was stored
+	Birth    string    // of the life that it is of; empty for one of an earlier version, or of nobody
+	Version  uint64    // of the entity when it was emitted
+	Begin    Begin     // of the stream, where there is none
+	Answered uint64    // version of the last answer that is kept under a key
+}
+
+// Begin is where the events begin that the stream has kept, when its oldest have gone for its size, its age or by hand. What an entity
+// without an event there had before it was stored and has gone: nobody wonders where it is.
+type Begin struct {
+	Seq uint64
+	At  time.Time
+}
+
+// Highest is the highest version that the entity is known to have had.
+func (l *LastEvent) Highest() uint64 { return max(l.Version, l.Answered) }
+
+// Foreign reports whether the event is of a life that was lost, beside which the value of birth has begun another one, above the
+// version first: an entity that was taken for one that is not there begins so, where its value was lost and its events were not. It is
+// found before any event of the new life is published.
+func (l *LastEvent) Foreign(birth string, first uint64, outbox []machines.Message) bool {
+	if l.Birth == "" || birth == "" || l.Birth == birth {
+		return false
+	}
+	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == first+1 })
+}
+
+// LastEvent finds the last event of an entity.
+func (r Reader) LastEvent(ctx context.Context, machine, key string) (LastEvent, error) {
+	m, err := streams.Last(ctx, r.NC, r.Names.Stream(streams.EventStream), r.Names.EventsOf(machine, key))
+	if err != nil {
+		return LastEvent{}, fmt.Errorf("cannot find the last event of %s %s: %w", machine, key, err)
+	}
+	if m == nil {
+		return LastEvent{}, nil
+	}
+	h, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return LastEvent{}, fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
+	}
+	last := LastEvent{Seq: m.Sequence, ID: streams.Header(h, streams.HeaderID), At: m.Time, Birth: streams.Header(h, streams.HeaderBirth)}
+	last.Version = consumers.EventVersion(machine, key, last.ID, m.Data)
+	return last, nil
+}
+
+// Begin is where the stream of events begins; zero when it is whole, or empty.
+func (r Reader) Begin(ctx context.Context) (Begin, error) {
+	stream := r.Names.Stream(streams.EventStream)
+	info, err := streams.Info(ctx, r.NC, stream)
+	if err != nil {
+		return Begin{}, fmt.Errorf("cannot ask where stream %s begins: %w", stream, err)
+	}
+	if info.State.Msgs == 0 || info.State.FirstSeq <= 1 {
+		return Begin{}, nil // it is whole, or it is empty, and may have lost what it had
+	}
+	return Begin{info.State.FirstSeq, info.State.FirstTime}, nil
+}
+
+// LossTold is the version at which an event said last that the value is lost; 0 when none did.
+func (r Reader) LossTold(ctx context.Context, machine, key string) (uint64, error) {
+	m, err := streams.Last(ctx, r.NC, r.Names.Stream(streams.EventStream), r.Names.Event(machine, key, machines.EventReconciled))
+	if err != nil || m == nil {
+		return 0, err
+	}
+	var body struct {
+		Version uint64 `json:"version"`
+		Data    struct {
+			Problem string `json:"problem"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(m.Data, &body) != nil || body.Data.Problem != consumers.ProblemValueLost {
+		return 0, nil
+	}
+	return body.Version, nil
+}
+
+// Unpublished are the events of an outbox that the stream lacks, told by the entity's last event there. Events are
+// published in order and without gaps, so everything up to that one is there.
+func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent, e *machines.Entity) []machines.Message {
+	var events []machines.Message
+	for _, m := range outbox {
+		if m.Kind == machines.KindEvent {
+			events = append(events, m)
+		}
+	}
+	for i := len(events) - 1; i >= 0; i-- {
+		if events[i].ID(machine, key) == last.ID {
+			return events[i+1:]
+		}
+	}
+	if seq, at, ok := streams.RefusedOf(machine, key, last.ID); ok && (seq > e.Mark || at.After(e.MarkedAt)) {
+		return nil // of a later refusal: it was published after all of them
+	}
+	for i := range events {
+		stored := last.Version > events[i].Version && !events[i].At.After(last.At) || events[i].At.Before(last.Begin.At)
+		if !stored && time.Since(events[i].At) < EventLife {
+			return events[i:]
+		}
+	}
+	return nil
+}
+
+// Describe is the data of the event that tells of a problem with a value of some version.
+func (l *LastEvent) Describe(problem string, version uint64) map[string]any {
+	data := map[string]any{"problem": problem, "version": version, "lastEvent": l.ID, "lastEventVersion": l.Version}
+	if l.Answered > l.Version {
+		data["lastAnswerVersion"] = l.Answered
+	}
+	return data
+}
+
+// Renumbered is an event under another version.
+func Renumbered(m machines.Message, version uint64, n int) machines.Message {
+	m.Version, m.N = version, n
+	var body map[string]json.RawMessage
+	if json.Unmarshal(m.Body, &body) != nil {
+		return m
+	}
+	body["version"], _ = json.Marshal(version) // a number
+	if raw, err := json.Marshal(body); err == nil {
+		m.Body = raw
+	}
+	return m
+}

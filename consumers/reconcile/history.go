@@ -1,0 +1,69 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/internal/boottime"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// lossWindow is how much of the end of a stream a power loss takes at most: the default of the server's own sync interval,
+// which the profile os leaves as it is.
+const lossWindow = 2 * time.Minute
+
+// History is where the stream of commands ended when this process, or its connection, was new to it.
+type History struct {
+	Reconnects uint64        // of the connection by then
+	Opened     time.Time     // then, by the clock that stamps commands; zero before the first look
+	Since      time.Duration // then, by the clock since boot
+	Created    time.Time
+	LastSeq    uint64
+	LastTime   time.Time
+	Above      uint64 // versions that may have been given out before the streams were restored
+}
+
+// Look takes note of the stream of commands, the first time and whenever the connection was made anew: its server may have
+// lost what it had not synced. So it does when the stream itself was made anew, and fails for one that a restore has not ended. It
+// reports whether it has taken note.
+func (r Reader) Look(ctx context.Context, h *History) (bool, error) {
+	reconnects := r.NC.Stats().Reconnects
+	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
+	defer cancel()
+	stream := r.Names.Stream(streams.CommandStream)
+	info, err := streams.Info(ctx, r.NC, stream)
+	if err != nil {
+		return false, fmt.Errorf("cannot look at stream %s: %w", stream, err)
+	}
+	if err := streams.Unfinished(info.Config.Metadata); err != nil {
+		return false, err
+	}
+	if !h.Opened.IsZero() && h.Reconnects == reconnects && h.Created.Equal(info.Created) {
+		return false, nil
+	}
+	*h = History{reconnects, info.TimeStamp, boottime.Now(), info.Created, info.State.LastSeq, info.State.LastTime, streams.Above(info.Config.Metadata)}
+	return true, nil
+}
+
+// MayLack reports whether schedules or effects of an entity may have been lost: its last command is one that the stream of
+// commands does not have any more, or one of the last that it has. What this process wrote itself is there, because it
+// waited for the answers.
+func (h *History) MayLack(e *machines.Entity) bool {
+	at := e.MarkedAt
+	if at.After(h.Opened.Add(time.Second)) {
+		return false
+	}
+	return e.Mark > h.LastSeq || at.Before(h.Created) || at.After(h.LastTime.Add(-lossWindow))
+}
+
+// Ahead reports whether an entity's last command was one of a history that the stream of commands has lost, and stamped by a
+// clock that ran ahead: its sequence is behind all that the stream had and all that came since, up to top, and its time has not come.
+// By these two, commands of now would be taken for ones of then until it comes. Now is what the clock says that stamps commands, not
+// this machine's: where that is behind, a command that another owner has taken meanwhile would be taken twice.
+func (h *History) Ahead(e *machines.Entity, top uint64) bool {
+	now := h.Opened.Add(boottime.Now() - h.Since)
+	return !h.Opened.IsZero() && e.Mark > max(h.LastSeq, top) && e.MarkedAt.Sub(now) > cluster.MaxSkew
+}

@@ -1,0 +1,141 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// The first pass follows the start, because that is when something may have been lost.
+const (
+	passEvery  = time.Hour        // between two passes
+	firstAfter = 30 * time.Second // of the start, so that what is under way then has ended
+	pace       = 50               // entities per second: some 200 reads, a few percent of a core
+)
+
+// Passes has the entities looked at that nobody sends a command to.
+type Passes struct {
+	consumers.Deps
+	Indexes map[string]*kv.Index // of the machines, by name
+	After   time.Duration        // when the first pass begins; 0 is 30 s
+
+	// Owns reports whether this process has a partition now.
+	Owns func(partition int) bool
+	// Lacks reads an entity as its owner would, beside it, and reports whether something is missing of it. What is on its way meanwhile may
+	// look as if it were missing.
+	Lacks func(ctx context.Context, m *machines.Machine, key string) (bool, error)
+}
+
+// Run looks at all entities of this process's partitions, again and again, until ctx ends.
+func (p *Passes) Run(ctx context.Context) {
+	for pause := cmp.Or(p.After, firstAfter); wait.For(ctx, pause); pause = passEvery {
+		for _, m := range p.Machines {
+			ix := p.Indexes[m.Name]
+			if ix == nil {
+				continue
+			}
+			select {
+			case <-ix.Ready():
+				p.Listed(ctx, m, ix)
+				p.Missing(ctx, m, ix)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// Listed looks at the entities of a machine that the index lists.
+func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *kv.Index) {
+	tick := time.NewTicker(time.Second / pace)
+	defer tick.Stop()
+	for q := (kv.Query{Limit: 200}); ; {
+		page := ix.List(q)
+		for _, item := range page.Items {
+			if !p.Owns(streams.Partition(m.Name, item.Key)) || item.Problem != "" {
+				continue
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			p.inspect(ctx, m, item.Key)
+		}
+		if q.After = page.Next; q.After == "" {
+			return
+		}
+	}
+}
+
+// Missing looks for entities of a machine that were born, as their events say, and that the index never had: their values
+// are lost. It asks for the subjects of births only, one per entity, 100,000 at once, which are some 10 MB for a moment.
+func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *kv.Index) {
+	tick := time.NewTicker(time.Second / pace)
+	defer tick.Stop()
+	for _, filter := range p.births(m) {
+		for offset := 0; ; {
+			born, total, err := streams.Subjects(ctx, p.NC, p.Names.Stream(streams.EventStream), filter, offset)
+			if err != nil {
+				p.Log.Warn("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
+				return
+			}
+			for subject := range born {
+				a, err := p.Names.ParseEvent(subject, m.Parent != "")
+				if err != nil || !p.Owns(streams.Partition(m.Name, a.Key)) || !ix.NeverHad(a.Key) {
+					continue
+				}
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return
+				}
+				p.inspect(ctx, m, a.Key)
+			}
+			if offset += len(born); len(born) == 0 || offset >= total {
+				break
+			}
+		}
+	}
+}
+
+// births are the subjects of the events that tell of births.
+func (p *Passes) births(m *machines.Machine) []string {
+	anyKey := "*.*"
+	if m.Parent != "" {
+		anyKey = "*.*.*"
+	}
+	var filters []string
+	for _, edge := range m.Edges {
+		if edge.From != machines.None || len(edge.Emit) == 0 {
+			continue
+		}
+		if t, ok := m.Event(edge.Emit[0]); ok {
+			filters = append(filters, p.Names.Event(m.Name, anyKey, t.Subject))
+		}
+	}
+	slices.Sort(filters)
+	return slices.Compact(filters)
+}
+
+// inspect has the owner of an entity look again when something is missing of it.
+func (p *Passes) inspect(ctx context.Context, m *machines.Machine, key string) {
+	lacks, err := p.Lacks(ctx, m, key)
+	if err != nil {
+		p.Log.Debug("an entity cannot be held against its streams; the next pass looks again", "machine", m.Name, "key", key, "error", err)
+	}
+	if !lacks {
+		return
+	}
+	p.Log.Info("something that an entity waits for is missing in its streams; its owner looks again", "machine", m.Name, "key", key)
+	if _, err := p.Commands.Send(ctx, streams.Command{Machine: m.Name, Key: key, Name: machines.CommandReconcile, Actor: "engine"}); err != nil && ctx.Err() == nil {
+		p.Log.Warn("an entity is not reconciled; the next pass looks again", "machine", m.Name, "key", key, "error", err)
+	}
+}

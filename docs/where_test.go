@@ -1,0 +1,35 @@
+package docs_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The table of what is decided where names files and functions that there are.
+func TestWhatIsDecidedWhere(t *testing.T) {
+	t.Parallel()
+	_, rest, found := strings.Cut(read(t, "architecture.md"), "## What is decided where\n")
+	require.True(t, found)
+	section, _, _ := strings.Cut(rest, "\n## ")
+	quoted := regexp.MustCompile("`([^`]+)`")
+	rows := 0
+	for _, row := range strings.Split(section, "\n") {
+		cells := strings.Split(row, "|")
+		if len(cells) != 5 || !strings.Contains(cells[2], "`") {
+			continue
+		}
+		rows++
+		text := ""
+		for _, file := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			text += read(t, filepath.Join(root, file[1]))
+		}
+		for _, function := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			require.Regexp(t, `(?m)^func (\([^)]*\) )?`+function[1]+`\(`, text, row)
+		}
+	}
+	require.Greater(t, rows, 30)
+}
