@@ -187,18 +187,11 @@ func (q *request) timeline(m *machines.Machine, filters []string, from position,
 	if want == 0 {
 		return page, nil
 	}
-	batch, err := cons.Fetch(want, jetstream.FetchMaxWait(5*time.Second))
-	if err != nil {
-		return nil, err
-	}
-	for msg := range batch.Messages() {
+	if _, err := streams.Fetch(ctx, cons, want, func(msg jetstream.Msg) error {
 		e, err := q.event(m, msg)
-		if err != nil {
-			return nil, err
-		}
 		page.Items = append(page.Items, e)
-	}
-	if err := batch.Error(); err != nil {
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	if len(page.Items) < want {

@@ -77,24 +77,14 @@ func (h History) read(ctx context.Context, filter string, p *past) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		batch, err := cons.Fetch(int(min(left, 1000)), jetstream.FetchMaxWait(5*time.Second)) //nolint:gosec // bounded
+		came, err := streams.Fetch(ctx, cons, int(min(left, 1000)), func(msg jetstream.Msg) error { return p.take(h.Names, msg) }) //nolint:gosec // bounded
 		if err != nil {
-			return err
-		}
-		came := uint64(0)
-		for msg := range batch.Messages() {
-			came++
-			if err := p.take(h.Names, msg); err != nil {
-				return err
-			}
-		}
-		if err := batch.Error(); err != nil {
 			return err
 		}
 		if came == 0 {
 			return context.DeadlineExceeded
 		}
-		if left -= min(left, came); p.of.Events > cmp.Or(h.Most, 500_000) {
+		if left -= min(left, uint64(came)); p.of.Events > cmp.Or(h.Most, 500_000) { //nolint:gosec // it counts
 			return ErrTooLong
 		}
 	}
