@@ -112,7 +112,7 @@ func (q *request) command(m *machines.Machine, name string, schema *huma.Schema)
 		}
 		defer leave()
 	}
-	answer, err := q.answerOf(asked, wait.within(q.o.AnswerWithin))
+	answer, err := q.answerOf(asked, wait.preferred())
 	var accepted *streams.AcceptedError
 	if errors.As(err, &accepted) {
 		q.metrics.commands.WithLabelValues(m.Name, name, "unanswered").Observe(time.Since(start).Seconds())
@@ -207,13 +207,13 @@ func (q *request) expect(m *machines.Machine, command string) (string, *Problem)
 
 // inTurn stores a command and waits for its answer.
 func (q *request) inTurn(cmd streams.Command) asking {
-	return func(ctx context.Context) (*nats.Msg, error) { return q.askInTurn(ctx, q.client(), cmd) }
+	return func(ctx context.Context, preferred time.Duration) (*nats.Msg, error) {
+		return q.askInTurn(ctx, q.client(), cmd, preferred)
+	}
 }
 
-func (q *request) answerOf(asked asking, within time.Duration) (*machines.Answer, error) {
-	ctx, cancel := context.WithTimeout(q.ctx(), within)
-	defer cancel()
-	m, err := asked(ctx)
+func (q *request) answerOf(asked asking, preferred time.Duration) (*machines.Answer, error) {
+	m, err := asked(q.ctx(), preferred)
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func (q *request) tellInstance(ns, service, id, name string, body []byte) (Regis
 	observe := func(outcome string) {
 		q.metrics.commands.WithLabelValues(cmd.Machine, name, outcome).Observe(time.Since(start).Seconds())
 	}
-	a, err := q.answerOf(q.inTurn(cmd), q.o.AnswerWithin)
+	a, err := q.answerOf(q.inTurn(cmd), 0)
 	var accepted *streams.AcceptedError
 	switch {
 	case errors.As(err, &accepted):

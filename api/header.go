@@ -186,12 +186,12 @@ func (w waitOptions) not() bool { return w.waits && w.wait == 0 || w.async && !w
 // storedWithin is how long a command may take until it is known to be stored, however short the wait that is preferred.
 const storedWithin = 2 * time.Second
 
-// within is how long the answer of the engine is waited for.
-func (w waitOptions) within(most time.Duration) time.Duration {
+// preferred is how long the sender prefers to wait for the answer of the engine; 0 is as long as any.
+func (w waitOptions) preferred() time.Duration {
 	if w.waits {
-		return min(most, max(w.wait, storedWithin))
+		return max(w.wait, storedWithin)
 	}
-	return most
+	return 0
 }
 
 func header(name, doc string, example any) *huma.Param {

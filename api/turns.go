@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -14,19 +15,21 @@ import (
 )
 
 // askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [streams.Commands.AskMsg]
-// does. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
+// does, from then on for as long as is preferred, or else for what is left of the time of an answer. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
 // can tell them apart any more: in the stream, and in the partitions of the engine. So it lasts no shorter where the client hangs up.
-func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Command) (*nats.Msg, error) {
+func (s *Server) askInTurn(ctx context.Context, client string, cmd streams.Command, preferred time.Duration) (*nats.Msg, error) {
+	begun := time.Now()
 	leave, err := s.turn(ctx, client, cmd)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	until, _ := ctx.Deadline()                                      // who asks has one
-	if least := time.Now().Add(storedWithin); until.Before(least) { // the line may have taken most of it, and what is stored is to be known
-		until = least
+	within := s.o.AnswerWithin - time.Since(begun)
+	if preferred > 0 {
+		within = min(preferred, s.o.AnswerWithin)
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	// The line may have taken most of it, and what is stored is to be known.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(within, storedWithin))
 	defer cancel()
 	return s.askEngine(ctx, cmd, nil)
 }
@@ -41,8 +44,9 @@ func (s *Server) askEngine(ctx context.Context, cmd streams.Command, told func(s
 	return m, err
 }
 
-// asking waits for the answer of the engine to one command, as [streams.Commands.AskMsg] does.
-type asking func(context.Context) (*nats.Msg, error)
+// asking waits for the answer of the engine to one command, as [streams.Commands.AskMsg] does, for as long as is preferred from the turn of its
+// client on; 0 is the time of an answer.
+type asking func(ctx context.Context, preferred time.Duration) (*nats.Msg, error)
 
 // sendInTurn returns when the command is stored. Its turn lasts until the engine has answered all the same; where the stream knew the command,
 // answer waits for that: another one of the client has no turn while this lasts.
@@ -76,7 +80,9 @@ func (s *Server) sendInTurn(ctx context.Context, client string, cmd streams.Comm
 	case <-ctx.Done():
 		return r, nil, errors.Join(streams.ErrUnanswered, ctx.Err())
 	}
-	return r, func(ctx context.Context) (*nats.Msg, error) {
+	return r, func(ctx context.Context, preferred time.Duration) (*nats.Msg, error) {
+		ctx, cancel := context.WithTimeout(ctx, min(cmp.Or(preferred, s.o.AnswerWithin), s.o.AnswerWithin))
+		defer cancel()
 		select {
 		case m, ok := <-answered:
 			if ok {

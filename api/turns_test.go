@@ -125,6 +125,19 @@ func TestATurnThatDoesNotCome(t *testing.T) {
 	require.Less(t, time.Since(begun), soon)
 }
 
+// How long a sender prefers to wait begins when the turn of its client has come.
+func TestAPreferredWaitBeginsWithTheTurn(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.Limits.CommandsAtOnce = 1 })
+	b.ready("mine")
+	for i := range 25 {
+		b.server.TakeTurns(fmt.Sprint("other ", i), 1)
+	}
+	begun := time.Now()
+	a := b.post("/v1/gadgets/mine/touch", "", "Prefer", "wait=1")
+	require.Equal(t, http.StatusOK, a.StatusCode, string(a.body))
+	require.Greater(t, time.Since(begun), 2*time.Second, "longer than a command may take to be stored")
+}
+
 // A server that stops waits for no turn: what has had none is told so.
 func TestAServerThatStopsWaitsForNoTurn(t *testing.T) {
 	const sent = 100

@@ -149,3 +149,20 @@ func TestACommandOutlivesAnElection(t *testing.T) {
 	require.NoError(t, r.Err)
 	require.EqualValues(t, 7, r.Seq)
 }
+
+// That no stream was there says that nothing is stored, unless another try before may have been.
+func TestOnlyTheLastTryWasNotStored(t *testing.T) {
+	t.Parallel()
+	for _, before := range []error{nil, ErrUnanswered, errMoved} {
+		var last error
+		s := &sending{c: &Commands{}, began: time.Now().Add(-time.Hour), open: 1, due: true, done: func(r Result) { last = r.Err }}
+		if before != nil {
+			s.open++
+			s.result(Result{Err: before})
+		}
+		s.due, s.began = false, time.Now().Add(-time.Hour)
+		s.result(parseAck(&nats.Msg{}))
+		require.ErrorIs(t, last, ErrUnanswered)
+		require.Equal(t, before == nil, NotStored(last), before)
+	}
+}
