@@ -285,7 +285,7 @@ func denied(m *machines.Machine, a *machines.Answer) *Problem {
 		if a.Refusal.State == "" {
 			p.CurrentState = a.State
 		}
-		if a.Refusal.Allowed == nil {
+		if a.Refusal.Allowed == nil && a.Refusal.Code != machines.CodeParked { // of that the state is not known
 			p.AllowedCommands = m.Allowed(p.CurrentState)
 		}
 		if a.Refusal.Code == machines.CodePrecondition && a.Revision != 0 && !a.Replayed {

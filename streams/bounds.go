@@ -3,6 +3,7 @@ package streams
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -45,7 +46,7 @@ func (p Plan) Bounds() (events, dead int64) {
 }
 
 // Rebound brings the bounds of streams that exist to what [Ensure] would make them, and reports those that it leaves: for the store of a plan
-// that has grown while the server runs.
+// that has grown while the server runs. An error says that not all could be changed: try again.
 func Rebound(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	var diffs []Difference
 	for _, want := range p.Configs() {
@@ -54,11 +55,13 @@ func Rebound(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference,
 		}
 		s, err := Led(ctx, js, want.Name)
 		if err != nil {
-			return diffs, err
+			return nil, err
 		}
 		info := s.CachedInfo()
 		have := info.Config
-		have.MaxBytes = p.rebind(ctx, js, &want, info)
+		if have.MaxBytes, err = p.rebind(ctx, js, &want, info); err != nil {
+			return nil, fmt.Errorf("streams: cannot change the bound of stream %s: %w", want.Name, err)
+		}
 		diffs = append(diffs, compare(want, have)...)
 	}
 	return diffs, nil
@@ -69,10 +72,10 @@ func (p Plan) tells(stream string) bool {
 	return stream == p.Names.Stream(EventStream) || stream == p.Names.Stream(DeadStream)
 }
 
-// rebind changes the bound of a stream that exists where it has to be changed, and returns it. What cannot be changed is a difference.
-func (p Plan) rebind(ctx context.Context, js jetstream.JetStream, want *jetstream.StreamConfig, info *jetstream.StreamInfo) int64 {
+// rebind changes the bound of a stream that exists where it has to be changed, and returns what it is then.
+func (p Plan) rebind(ctx context.Context, js jetstream.JetStream, want *jetstream.StreamConfig, info *jetstream.StreamInfo) (int64, error) {
 	if !p.rebound(want, info) {
-		return info.Config.MaxBytes
+		return info.Config.MaxBytes, nil
 	}
 	changed := info.Config
 	changed.MaxBytes = want.MaxBytes
@@ -84,12 +87,12 @@ func (p Plan) rebind(ctx context.Context, js jetstream.JetStream, want *jetstrea
 		changed.Metadata[boundIs] = want.Metadata[boundIs]
 	}
 	if _, err := js.UpdateStream(ctx, changed); err != nil {
-		return info.Config.MaxBytes
+		return info.Config.MaxBytes, err
 	}
 	if uint64(changed.MaxBytes) < info.State.Bytes { //nolint:gosec // it is a bound
 		cmp.Or(p.Log, slog.New(slog.DiscardHandler)).Warn("the oldest messages of a stream go: it has more than it may have now", "stream", want.Name, "bytes", info.State.Bytes, "may have", changed.MaxBytes)
 	}
-	return changed.MaxBytes
+	return changed.MaxBytes, nil
 }
 
 // boundIs is what the metadata of a stream says of a bound that is a share of the store, so that it follows the store: how large it was made and,

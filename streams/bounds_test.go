@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -49,6 +50,31 @@ func TestSharesFollowTheStore(t *testing.T) {
 	require.NoError(t, err)
 	follow(true, 4*mib, 2*mib, 2*mib)
 	follow(false, 400*mib, 200*mib, 20*mib)
+}
+
+// stuck is a JetStream whose streams have no leader that takes a change.
+type stuck struct{ jetstream.JetStream }
+
+func (stuck) UpdateStream(context.Context, jetstream.StreamConfig) (jetstream.Stream, error) {
+	return nil, &jetstream.APIError{Code: 503, ErrorCode: 10023, Description: "insufficient resources"}
+}
+
+// A bound that could not be changed is none that was: it is an error while the server runs, and a difference with its reason at a start.
+func TestABoundThatCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	g := setup(t, OS)
+	p := testPlan(g.names)
+	p.Store, p.StoreSet = 40<<20, true
+	_, err := Rebound(g.ctx, stuck{g.js}, p)
+	require.ErrorContains(t, err, "insufficient resources")
+	diffs, err := Ensure(g.ctx, stuck{g.js}, p)
+	require.NoError(t, err)
+	require.Len(t, diffs, 2)
+	require.Contains(t, diffs[0].String(), "bytes is -1, should be 20971520, and cannot be changed: nats: API error")
+	diffs, err = Rebound(g.ctx, g.js, p)
+	require.NoError(t, err)
+	require.Empty(t, diffs)
+	require.EqualValues(t, 20<<20, g.info(EventStream).Config.MaxBytes)
 }
 
 // Members that have set different stores do not change a bound to and fro: the smallest counts, and only whose it is lets it grow.

@@ -82,10 +82,17 @@ type Plan struct {
 }
 
 // Difference is a setting of an existing stream that is not as planned.
-type Difference struct{ Stream, Setting, Want, Have string }
+type Difference struct {
+	Stream, Setting, Want, Have string
+	Err                         error // why it could not be changed; nil where that is not for the program to do
+}
 
 func (d Difference) String() string {
-	return fmt.Sprintf("stream %s: %s is %s, should be %s", d.Stream, d.Setting, d.Have, d.Want)
+	text := fmt.Sprintf("stream %s: %s is %s, should be %s", d.Stream, d.Setting, d.Have, d.Want)
+	if d.Err != nil {
+		text += fmt.Sprintf(", and cannot be changed: %v", d.Err)
+	}
+	return text
 }
 
 // Configs are the stream configurations of the plan.
@@ -176,8 +183,15 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
 			}
 		}
-		have.MaxBytes = p.rebind(ctx, js, &want, info)
-		diffs = append(diffs, compare(want, have)...)
+		bytes, err := p.rebind(ctx, js, &want, info)
+		have.MaxBytes = bytes
+		found := compare(want, have)
+		for i := range found {
+			if found[i].Setting == settingBytes {
+				found[i].Err = err
+			}
+		}
+		diffs = append(diffs, found...)
 	}
 	return diffs, nil
 }
@@ -218,6 +232,8 @@ func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 	return s.CachedInfo(), nil
 }
 
+const settingBytes = "bytes"
+
 func compare(want, have jetstream.StreamConfig) []Difference {
 	var diffs []Difference
 	field := func(setting string, want, have any) {
@@ -234,7 +250,7 @@ func compare(want, have jetstream.StreamConfig) []Difference {
 	field("discard", want.Discard, have.Discard)
 	field("messages per subject", want.MaxMsgsPerSubject, have.MaxMsgsPerSubject)
 	field("messages", want.MaxMsgs, have.MaxMsgs)
-	field("bytes", want.MaxBytes, have.MaxBytes)
+	field(settingBytes, want.MaxBytes, have.MaxBytes)
 	field("age", want.MaxAge, have.MaxAge)
 	field("message size", want.MaxMsgSize, have.MaxMsgSize)
 	field("consumers", want.MaxConsumers, have.MaxConsumers)

@@ -92,7 +92,7 @@ func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
 	m.Header[HeaderID] = []string{short(id)}
 	for _, h := range [][2]string{
 		{headerDeadReason, short(l.Reason)},
-		{headerDeadSubject, short(l.Subject)},
+		{headerDeadSubject, l.Subject}, // a server takes 4 KiB of it
 		{headerDeadFrom, l.Consumer},
 		{headerDeadTries, strconv.Itoa(l.Tries)},
 		{headerDeadMachine, machine},

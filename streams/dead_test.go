@@ -102,7 +102,7 @@ func TestRedrive(t *testing.T) {
 	g := setup(t, OS)
 	d, _ := g.deadLetters()
 	effect := testLetter(2)
-	effect.Subject = Names{}.Effect("thing", "work", effect.Key)
+	effect.Subject = Names{}.Effect("thing", strings.Repeat("work", 800), effect.Key) // a server takes 4 KiB
 	for i, l := range []DeadLetter{testLetter(1), effect} {
 		seq := g.bury(d, l, fmt.Sprint(i)).Seq
 		require.NoError(t, d.Redrive(g.ctx, seq))

@@ -51,6 +51,7 @@ func TestLiveBucketsTellTheirValues(t *testing.T) {
 	diffs, err := Ensure(g.ctx, g.js, plan)
 	require.NoError(t, err)
 	require.Equal(t, []Difference{
-		{"KV_quiet", "republishing", "$KV.quiet.> to instar.live.quiet.>", "none"}, {"KV_things", "republishing", "none", "$KV.things.> to instar.live.things.>"},
+		{Stream: "KV_quiet", Setting: "republishing", Want: "$KV.quiet.> to instar.live.quiet.>", Have: "none"},
+		{Stream: "KV_things", Setting: "republishing", Want: "none", Have: "$KV.things.> to instar.live.things.>"},
 	}, diffs)
 }

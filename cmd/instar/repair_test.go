@@ -47,9 +47,18 @@ func TestRepairOfAParkedEntity(t *testing.T) {
 		w.must("service", "refresh", "web")
 		w.shows("entity.reconciled", "service", "events", "web")
 	}
-	// What came of one that nobody waited for is found under its key, whatever the entity has taken since.
+	// Of one that is parked nothing is known but that it can be repaired.
 	revision, err := bucket.Put(t.Context(), "default.web", []byte("{no json"))
 	require.NoError(t, err)
+	status, refused := w.call(http.MethodPost, "/v1/services/web/repair-value", fmt.Sprintf(`{"revision":%d,"value":{"schema":7}}`, revision))
+	require.Equal(t, http.StatusUnprocessableEntity, status)
+	require.Contains(t, fmt.Sprint(refused["errors"]), "location:body.value ")
+	require.Equal(t, []any{"repair-value"}, refused["allowedCommands"])
+	status, refused = w.call(http.MethodPost, "/v1/services/web/refresh", "")
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, []any{"repair-value"}, refused["allowedCommands"])
+
+	// What came of one that nobody waited for is found under its key, whatever the entity has taken since.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/services/web/repair-value", strings.NewReader(fmt.Sprintf(`{"revision":%d,"value":%s}`, revision, good)))
 	require.NoError(t, err)
 	req.Header = http.Header{"Content-Type": {"application/json"}, "Prefer": {"respond-async"}, "Idempotency-Key": {"by-key"}}

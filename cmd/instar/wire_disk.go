@@ -34,6 +34,7 @@ type disk struct {
 	reason atomic.Pointer[string]
 	has    atomic.Pointer[streams.Room] // nil: it is not known
 	shared int64                        // the most room that the streams were told of
+	untold string                       // why they could not be told of more, the last time
 }
 
 // err is why nothing can be written, or nil.
@@ -124,10 +125,13 @@ func (d *disk) follow(ctx context.Context, room int64) {
 		return
 	}
 	if err := d.share(ctx, room); err != nil {
-		d.log.Debug("the streams cannot be told how much room there is; trying again", "error", err)
+		if d.untold != err.Error() {
+			d.log.Warn("the streams cannot be told how much room there is; trying again", "error", err)
+		}
+		d.untold = err.Error()
 		return
 	}
-	d.shared = room
+	d.shared, d.untold = room, ""
 }
 
 // storeWarns is the part of a store from which on somebody should look.

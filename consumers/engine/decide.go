@@ -24,6 +24,7 @@ func (p *partition) handle(it *item) {
 	h := it.msg.Headers()
 	if s.parked != nil && it.kept == nil && !it.lost {
 		it.refuse(cmp.Or(it.bad, s.parked))
+		it.answer.Refusal.Allowed = s.parked.Allowed
 		if it.bad == nil && streams.Header(h, streams.HeaderLookup) == "" { // a question is not a command to keep
 			it.deadLetter = s.parked.Message
 		}

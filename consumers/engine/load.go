@@ -84,7 +84,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 	if it.repaired == nil {
 		return nil
 	}
-	if it.bad = s.tooLarge(); it.bad != nil {
+	if it.bad = s.unstorable(); it.bad != nil {
 		it.repaired, *s = nil, before
 		p.park(s, why)
 		return nil
@@ -114,6 +114,9 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 // park leaves an entity alone whose value cannot be used: what is sent to it is refused, and goes to the dead letters.
 func (p *partition) park(s *cachedEntity, why error) {
 	s.parked = &machines.Refusal{Code: machines.CodeParked, Message: fmt.Sprintf("%s %s is parked: its stored value cannot be used", s.m.Name, s.key)}
+	if !errors.Is(why, streams.ErrUnreadable) {
+		s.parked.Allowed = []string{machines.CommandRepair}
+	}
 	if p.readOnly {
 		return
 	}

@@ -33,7 +33,7 @@ func (it *item) reconciling() bool {
 
 // repair is the entity that the command brings for one whose stored value cannot be used; why says so. Without that nothing is
 // replaced: what can be used is changed by its machine alone. The stored value is kept in the event that tells of the repair. Whatever speaks against it
-// is found here, or by tooLarge: after these, the entity is another one.
+// is found here, or by unstorable: after these, the entity is another one.
 func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity, why error) (machines.Entity, error) {
 	if why == nil {
 		it.bad = &machines.Refusal{Code: machines.CodeGuard, State: e.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not parked: send it commands", e.Machine, e.Key())}
@@ -61,7 +61,7 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 	case body.Revision != stored.Sequence || want != "" && !expected.Holds(stored.Sequence):
 		it.bad = &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("the stored value is at revision %d", stored.Sequence)}
 	case err != nil:
-		it.bad = machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
+		it.bad = machines.Invalid(machines.FieldError{Field: "value", Message: err.Error()})
 	case len(replaced) > maxReplaced:
 		it.bad = &machines.Refusal{Code: machines.CodeGuard, Command: it.addr.Last, Message: fmt.Sprintf("the stored value has %d bytes in an event, more than it can keep: save it, and write the new one to the bucket", len(replaced))}
 	case p.failures[it.seq] >= consumers.MaxTries:
@@ -74,9 +74,9 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 	return e, why
 }
 
-// tooLarge is why a value cannot be stored by which the entity was repaired: with what it emits, which has the value that it replaces, and with
-// what it waits for.
-func (s *cachedEntity) tooLarge() *machines.Refusal {
+// unstorable is why a value cannot be stored by which the entity was repaired: with what it emits, which has the value that it replaces, and with
+// what it waits for, at a version above those of its events. What is written has to be one that can be read.
+func (s *cachedEntity) unstorable() *machines.Refusal {
 	next := *s
 	next.outbox = slices.Concat(s.outbox, s.uncommitted)
 	value, err := next.value()
@@ -84,9 +84,12 @@ func (s *cachedEntity) tooLarge() *machines.Refusal {
 		err = fmt.Errorf("has %d bytes as it is written, with its messages and the value that it replaces: more than %d", len(value), maxStored)
 	}
 	if err == nil {
+		_, err = s.m.DecodeAt(s.key, value)
+	}
+	if err == nil {
 		return nil
 	}
-	return machines.Invalid(machines.FieldError{Field: "body.value", Message: err.Error()})
+	return machines.Invalid(machines.FieldError{Field: "value", Message: err.Error()})
 }
 
 // jsonOrBase64 is JSON as it is, and anything else as a text in base64.

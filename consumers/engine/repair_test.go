@@ -113,6 +113,8 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 		a := w.Ask(repairOf("a", revision, value))
 		require.Equal(t, machines.Refused, a.Outcome, what)
 		require.Equal(t, machines.CodeValidation, a.Refusal.Code, what)
+		require.Equal(t, "value", a.Refusal.Fields[0].Field)
+		require.Equal(t, []string{machines.CommandRepair}, a.Refusal.Allowed)
 	}
 	malformed := repairOf("a", revision, second)
 	malformed.Expect = "7;8"
@@ -128,6 +130,26 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	a = w.Ask(add)
 	require.True(t, a.Replayed, "its answer is still there")
 	require.Equal(t, 1, w.Sum("a"))
+}
+
+// A value that was put by hand has come as far as a version can. Whatever replaces it would be above its events, where nobody could read it.
+func TestNoRepairWritesWhatNobodyCanRead(t *testing.T) {
+	t.Parallel()
+	w := setup(t, streams.Interval, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Stop()
+	first := string(w.stored("a").Value())
+	_, err := w.Bucket("things").Put(w.Ctx, "default.a", []byte(strings.Replace(first, `"version":1,`, `"version":9007199254740990,`, 1)))
+	require.NoError(t, err)
+	w.start()
+	require.EqualValues(t, 9007199254740991, w.Ask(consumertest.ToThing("a", "add", `{"n":1}`)).Version)
+	w.Eventually("its event", func() bool { return len(w.Events("thing", "default.a")) == 2 })
+	revision := w.broken("a")
+	a := w.Ask(repairOf("a", revision, first))
+	require.Equal(t, machines.Refused, a.Outcome)
+	require.Equal(t, machines.CodeValidation, a.Refusal.Code)
+	require.Contains(t, a.Refusal.Fields[0].Message, "no entity comes so far")
+	require.Equal(t, revision, w.stored("a").Revision())
 }
 
 // with is a value with one more member, in the place of one of the same name.
