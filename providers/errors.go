@@ -39,7 +39,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Later is Unavailable with the least wait before the next try.
+// Later is Unavailable with the least wait before the next try; more than [machines.MaxRetryAfter] is that.
 func Later(wait time.Duration, format string, args ...any) *Error {
 	return &Error{Code: Unavailable, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
 }

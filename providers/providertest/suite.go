@@ -20,10 +20,10 @@ type Suite struct {
 	OK      service.Spec                         // becomes healthy
 	Fails   service.Spec                         // never becomes healthy, and the gateway gives it up soon
 	Pending service.Spec                         // is neither healthy nor given up for as long as a test lasts
-	Pass    func()                               // lets a little time pass between two looks
+	Pass    func()                               // lets a little time pass between two looks, which are repeated for up to 30 s
 }
 
-// Run asks for the whole contract.
+// Run asks for the whole contract, each point in a test of its own, in parallel.
 func Run(t *testing.T, s Suite) {
 	tests := map[string]func(t *testing.T, b *bench){
 		"ApplyIsIdempotent":                 applyIsIdempotent,

@@ -37,13 +37,15 @@ func (f *Filter) check() error {
 const most = 10000
 
 // Redrive makes rows that failed NEW again: due at once, with all attempts before them. What waits behind them waits for
-// their outcome. It returns how many rows that were.
+// their outcome. It returns how many rows that were, and [ErrFilter] before it looks at any. They are changed 10,000 at a time: after
+// another error what was changed before stays so, and is counted.
 func (s *Store) Redrive(ctx context.Context, f Filter, actor string) (int64, error) {
 	return s.change(ctx, "redrive", f, actor, sqlRedriveEvents, sqlRedriveParked)
 }
 
 // Discard gives rows that failed up: they are never published, and what waits behind them goes on. Their ids are in outbox_audit.
-// In the mode log the row itself stays in outbox_log until its day is dropped. It returns how many rows that were.
+// In the mode log the row itself stays in outbox_log until its day is dropped. It returns how many rows that were, and errors as
+// [Store.Redrive] does.
 func (s *Store) Discard(ctx context.Context, f Filter, actor string) (int64, error) {
 	return s.change(ctx, "discard", f, actor, sqlDiscardEvents, sqlDiscardParked)
 }
@@ -201,7 +203,8 @@ type Entry struct {
 // ErrNoRows says that there is nothing to look at: in the mode wal events are in the log of the database and in the stream.
 var ErrNoRows = errors.New("outbox: in the mode wal no table has the events: read the stream")
 
-// Tail is the n newest events (at most 1000), oldest first; with the cursor of an entry, those after it. An event may come in before the
+// Tail is the n newest events (1 to 1000), oldest first; with the cursor of an entry, those after it. In the mode wal it is
+// [ErrNoRows]. An event may come in before the
 // newest ones, because transactions commit in another order than they begin: this is for people to look at.
 func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) {
 	var mode Mode

@@ -26,7 +26,7 @@ type DomainEvent struct {
 // publish them. It is not for several goroutines at a time, like the aggregate.
 type Recorder struct{ events []DomainEvent }
 
-// Raise records that something happened, now.
+// Raise records that something happened, now by the clock of this process, under a new id (UUIDv7).
 func (r *Recorder) Raise(e Event) {
 	r.events = append(r.events, DomainEvent{ID: uuid.Must(uuid.NewV7()), OccurredAt: time.Now(), Event: e}) // it fails only without random numbers
 }

@@ -3,7 +3,7 @@ package outbox
 import "encoding/json"
 
 // ReadHeaders are the headers of a row. It takes any object of JSON, as outbox_append does: what is not a string is passed on
-// as it is written.
+// as it is written. An empty object, and what is no object, is nil.
 func ReadHeaders(data []byte) map[string]string {
 	if len(data) <= len("{}") {
 		return nil

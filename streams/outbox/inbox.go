@@ -13,7 +13,8 @@ import (
 // effect. Several handlers of one event do not take it from each other. The zero value is for an outbox in the schema public.
 type Inbox struct{ Schema string }
 
-// Handle calls do if this handler has not handled the event, and reports whether it did. The mark is committed with the transaction;
+// Handle calls do if this handler has not handled the event, and reports whether it did. The id is that of the event (ce-id,
+// Nats-Msg-Id); the handler is a name that stays, for under another one all events are new. The mark is committed with the transaction;
 // if another transaction is just handling the same event, Handle waits for it. do may append events in the same
 // transaction. An error of do is returned as it is, and the transaction must be rolled back then.
 func (i Inbox) Handle(ctx context.Context, tx pgx.Tx, eventID, handler string, do func() error) (first bool, err error) {

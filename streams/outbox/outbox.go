@@ -9,14 +9,14 @@ import (
 
 // Message is one event of an aggregate on its way into the stream.
 type Message struct {
-	ID            uuid.UUID // version 7; the idempotency key, Nats-Msg-Id and ce-id
-	OccurredAt    time.Time
+	ID            uuid.UUID         // version 7; the idempotency key, Nats-Msg-Id and ce-id; zero: one is made when it is appended
+	OccurredAt    time.Time         // zero: the time of the database when it is appended
 	AggregateType string            // one token of a subject: letters, digits, - and _
 	AggregateID   string            // likewise, at most 128 bytes
 	EventType     string            // dotted, such as order.paid; never the name of a class
-	Payload       []byte            // at most MaxPayload
+	Payload       []byte            // at most MaxPayload; nil is an empty one
 	ContentType   string            // application/json by default; with application/cloudevents+json the payload is a CloudEvent of this id and type
-	Headers       map[string]string // trace (traceparent), tenant, schemaVersion, …: become headers of the message
+	Headers       map[string]string // trace (traceparent), tenant, schemaVersion, …: become headers of the message; at most MaxHeaders, none for NATS
 	NotBefore     time.Time         // not published earlier; zero is at once
 }
 
@@ -101,7 +101,7 @@ type Shard struct {
 	Position string `json:"position,omitempty"` // of the last message in the stream: a sequence, or an LSN
 }
 
-// ShardOf is the shard of an aggregate, as outbox_shard says it in the database.
+// ShardOf is the shard of an aggregate, from 0 to shards-1, as outbox_shard says it in the database. It panics without shards.
 func ShardOf(aggregateType, aggregateID string, shards int) int {
 	h := sha256.Sum256([]byte(aggregateType + "/" + aggregateID))
 	return (int(h[0])<<16 | int(h[1])<<8 | int(h[2])) % shards

@@ -23,7 +23,8 @@ type Store struct {
 }
 
 // Open connects to a database whose outbox is in that schema (public when empty). It does not create the outbox; see
-// [Init]. The store is closed with its Pool.
+// [Init], and [Store.CheckSchema] for whether it is there. It does not wait for the database: the first call tells whether it
+// answers. No error shows the DSN. The store is closed with its Pool.
 func Open(ctx context.Context, dsn, schema string) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
