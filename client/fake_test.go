@@ -58,13 +58,26 @@ type instance struct {
 
 func newRegistry(t *testing.T) *registry {
 	t.Helper()
-	f := &registry{index: 1, instances: map[string]*instance{}, watchers: map[string]uint64{}, keys: map[string]int{}, changed: make(chan struct{}), cut: make(chan struct{})}
+	f := emptyRegistry()
 	f.start(t, "127.0.0.1:0")
 	t.Cleanup(f.stop)
 	return f
 }
 
+func emptyRegistry() *registry {
+	return &registry{index: 1, instances: map[string]*instance{}, watchers: map[string]uint64{}, keys: map[string]int{}, changed: make(chan struct{}), cut: make(chan struct{})}
+}
+
 func (f *registry) start(t *testing.T, addr string) {
+	l, err := net.Listen("tcp", addr)
+	require.NoError(t, err)
+	f.server = httptest.NewUnstartedServer(f.handler())
+	_ = f.server.Listener.Close()
+	f.server.Listener = l
+	f.server.Start()
+}
+
+func (f *registry) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/register", f.register)
 	mux.HandleFunc("PUT /v1/services/{service}/instances/{id}/heartbeat", f.beat)
@@ -72,9 +85,7 @@ func (f *registry) start(t *testing.T, addr string) {
 	mux.HandleFunc("GET /v1/services/{service}/instances/{id}", f.get)
 	mux.HandleFunc("POST /v1/services/{service}/watchers/{watcher}", f.confirm)
 	mux.HandleFunc("GET /v1/discover/{service}/watch", f.watch)
-	l, err := net.Listen("tcp", addr)
-	require.NoError(t, err)
-	f.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		down := f.down
 		f.mu.Unlock()
@@ -88,10 +99,7 @@ func (f *registry) start(t *testing.T, addr string) {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))
-	_ = f.server.Listener.Close()
-	f.server.Listener = l
-	f.server.Start()
+	})
 }
 
 // inProgress takes a path from those that are busy.

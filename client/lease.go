@@ -53,7 +53,8 @@ const (
 )
 
 // Register registers an instance and keeps it alive. It returns when the registry has accepted it; the first heartbeat
-// follows at once. ctx bounds the registration only. The instance is found by others as soon as its check says so.
+// follows at once. ctx bounds the registration only, of which each try at each URL has 5 s, and which is tried up to five times
+// where no registry can answer. What it refuses is an [*Error]. The instance is found by others as soon as its check says so.
 func (c *Client) Register(ctx context.Context, reg Registration) (*Lease, error) {
 	a, err := c.register(ctx, &reg)
 	if err != nil {
@@ -111,10 +112,10 @@ func (l *Lease) Revision() uint64 {
 	return l.revision
 }
 
-// Done is closed when the lease has ended; Err says why.
+// Done is closed when the lease has ended, and no heartbeat is sent any more; Err says why.
 func (l *Lease) Done() <-chan struct{} { return l.done }
 
-// Err is ErrReplaced if that ended the lease.
+// Err is [ErrReplaced] if that ended the lease, and nil while it lasts and after Drain or Close.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +130,9 @@ func (l *Lease) InFlight(count func() int) {
 	l.inFlight = count
 }
 
-// Report says how the instance feels, and why, with a heartbeat at once: one that is not well is not found after a while.
+// Report says how the instance feels, and why (500 bytes of that are sent), with a heartbeat at once. It holds until the next
+// report; at first the instance is well. One that is not well is not found any more after [Policy].Fall
+// such heartbeats, 3 by default.
 func (l *Lease) Report(well bool, output string) {
 	l.mu.Lock()
 	l.status, l.output = "passing", output
@@ -140,7 +143,8 @@ func (l *Lease) Report(well bool, output string) {
 	l.hurry()
 }
 
-// Weight says what part of the traffic the instance can take now, with a heartbeat at once.
+// Weight says what part of the traffic the instance can take from now on, as [Registration].Weight does: 100 is usual, and 0 is
+// none as long as others have more. A heartbeat is sent at once.
 func (l *Lease) Weight(weight int) {
 	l.mu.Lock()
 	l.weight = &weight

@@ -49,7 +49,8 @@ func (c *Choice) via(base *http.Transport) *http.Transport {
 	return c.t.conns
 }
 
-// Choice is an endpoint that was picked. Done must be called once, when the call is over.
+// Choice is an endpoint that was picked. Done must be called once, when the call is over. What fails is left out for 30 s, longer
+// each time and 5 min at most, as long as half of the instances are left.
 type Choice struct {
 	Endpoint
 	r *Resolver
@@ -62,12 +63,13 @@ type Outcome int
 // Outcomes.
 const (
 	OK      Outcome = iota
-	Failed          // it answered badly or not at all
-	Refused         // it cannot be connected to
+	Failed          // it answered badly or not at all; five in a row leave it out for a while
+	Refused         // it cannot be connected to; one leaves it out
 	Unknown         // says nothing about the endpoint: the caller gave up, for one
 )
 
-// Pick chooses an endpoint, other than those to avoid if there is another. It fails with ErrNoEndpoints if there is none.
+// Pick chooses an endpoint, other than those to avoid (ids) if there is another. It fails with ErrNoEndpoints if there is none.
+// It never waits: what is known counts, however stale it is.
 func (r *Resolver) Pick(avoid ...string) (*Choice, error) {
 	return r.PickFrom(nil, avoid...)
 }

@@ -91,7 +91,7 @@ const (
 )
 
 // Resolve begins to follow a service and returns when it has the first list, which may be empty, or one from the cache of
-// the client. ctx bounds that only.
+// the client. ctx bounds that only; the error wraps its own, and why the last registry could not be heard. It must be closed.
 func (c *Client) Resolve(ctx context.Context, service string, opts Options) (*Resolver, error) {
 	r := c.follow(ctx, service, opts)
 	if err := r.first(ctx); err != nil {
@@ -181,7 +181,7 @@ func (r *Resolver) Staleness() time.Duration {
 }
 
 // Subscribe calls f with the instances now, and after every change, until cancel is called. Calls come one after the
-// other; f must not block for long, for later changes wait for it, and must not call back into Subscribe or Close.
+// other, and the same instances may come twice; f must not block for long, for later changes wait for it, and must not call back into Subscribe or Close.
 func (r *Resolver) Subscribe(f func([]Endpoint)) (cancel func()) {
 	r.telling.Lock()
 	defer r.telling.Unlock()

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -237,13 +236,4 @@ func TestSilentWatchIsGivenUp(t *testing.T) {
 	r, err := c.Resolve(within(t), "web", client.Options{})
 	require.NoError(t, err, "no head of an answer within 5 s: another node")
 	r.Close()
-}
-
-func ExampleClient_Resolve() {
-	registry := &client.Client{URLs: []string{"http://127.0.0.1:1"}} // nobody there
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	_, err := registry.Resolve(ctx, "web", client.Options{Zone: "eu-1", Balance: client.LeastInFlight})
-	fmt.Println(err != nil)
-	// Output: true
 }

@@ -88,7 +88,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. Where a service has no instance its error is [ErrNoEndpoints]; a list that is not there yet
+// is waited for up to 10 s.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	name, ok := serviceOf(req)
 	if !ok {

@@ -36,7 +36,8 @@ type Builder struct {
 // Scheme implements [resolver.Builder].
 func (*Builder) Scheme() string { return Scheme }
 
-// Build implements [resolver.Builder]. It does not wait for the registry.
+// Build implements [resolver.Builder]. It does not wait for the registry: the first calls do, those without
+// grpc.WaitForReady until it is known that no registry answers (2 s). It fails for a target without a service.
 func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
 	name := strings.TrimSuffix(target.Endpoint(), ".instar")
 	service, namespace, ok := strings.Cut(name, ".")

@@ -1,0 +1,162 @@
+package kv_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/kv"
+)
+
+type price struct {
+	Cents int `json:"cents"`
+}
+
+// store is a NATS server within this process with the bucket prices. Over ends it.
+func store() (js jetstream.JetStream, over func()) {
+	dir, err := os.MkdirTemp("", "kv")
+	fatal(err)
+	srv, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	fatal(err)
+	srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		log.Fatal("the server does not start")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	fatal(err)
+	js, err = jetstream.New(nc)
+	fatal(err)
+	_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{
+		Name: kv.StreamOf("prices"), Subjects: []string{kv.SubjectOf("prices", ">")}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, // and no direct reads: Open refuses them
+	})
+	fatal(err)
+	return js, func() {
+		closed := nc.StatusChanged(nats.CLOSED)
+		nc.Close()
+		<-closed
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+func fatal(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A value is written at the revision that was read; 0 is that the key never held anything.
+func ExampleBucket_Put() {
+	js, over := store()
+	defer over()
+	ctx := context.Background()
+	prices, err := kv.Open(ctx, js, "prices", kv.JSON[price]())
+	fatal(err)
+	rev, err := prices.Put(ctx, "default.tea", price{250}, 0)
+	fmt.Println(rev, err)
+	_, err = prices.Put(ctx, "default.tea", price{300}, 0) // somebody was first
+	fmt.Println(kv.Conflict(err))
+	got, err := prices.Get(ctx, "default.tea")
+	fmt.Println(got.Value.Cents, got.Revision, err)
+	_, err = prices.Get(ctx, "default.coffee")
+	fmt.Println(errors.Is(err, kv.ErrNotFound))
+	// Output:
+	// 1 <nil>
+	// true
+	// 250 1 <nil>
+	// true
+}
+
+// First what there is, then a mark, then what changes; the loop ends it. The last revision goes on where it stopped.
+func ExampleBucket_Watch() {
+	js, over := store()
+	defer over()
+	ctx := context.Background()
+	prices, err := kv.Open(ctx, js, "prices", kv.JSON[price]())
+	fatal(err)
+	_, err = prices.Put(ctx, "default.tea", price{250}, 0)
+	fatal(err)
+	for e, err := range prices.Watch(ctx, "default.>", 0) {
+		fatal(err)
+		switch {
+		case e.Synced:
+			fmt.Println("that is all")
+			_, err = prices.Put(ctx, "default.tea", price{300}, 1)
+			fatal(err)
+			continue
+		default:
+			fmt.Println(e.Key, e.Value.Cents, e.Revision)
+		}
+		if e.Revision == 2 {
+			break
+		}
+	}
+	// Output:
+	// default.tea 250 1
+	// that is all
+	// default.tea 300 2
+}
+
+// An index answers lists from memory. Wait makes it hold what was written at a revision.
+func ExampleIndex_List() {
+	js, over := store()
+	defer over()
+	ctx, cancel := context.WithCancel(context.Background())
+	index := kv.NewIndex(js, "prices", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+	ended := make(chan error, 1)
+	go func() { ended <- index.Run(ctx) }()
+	for i, value := range []string{`{"state": "on", "labels": {"team": "a"}}`, `{"state": "on", "labels": {"team": "b"}}`, `{"state": "off"}`} {
+		_, err := js.Publish(ctx, kv.SubjectOf("prices", fmt.Sprint("default.k", i)), []byte(value))
+		fatal(err)
+	}
+	fatal(index.Wait(ctx, 3))
+	team, _ := kv.ParseSelectors("team in (a,c)")
+	page := index.List(kv.Query{Namespace: "default", States: []string{"on"}, Labels: team})
+	for _, item := range page.Items {
+		fmt.Println(item.Key, item.State, item.Labels)
+	}
+	fmt.Println(index.Counts("default"))
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// default.k0 on map[team:a]
+	// map[off:1 on:2]
+	// <nil>
+}
+
+// What differs matches, too, where there is no label at all, as in Kubernetes.
+func ExampleSelector() {
+	fmt.Println(kv.Selector{Label: "env", Op: kv.NotEqual, Values: []string{"dev"}})
+	fmt.Println(kv.Selector{Label: "tier", Op: kv.In, Values: []string{"a", "b"}})
+	fmt.Println(kv.Selector{Label: "canary", Op: kv.Exists})
+	// Output:
+	// env!=dev
+	// tier in (a,b)
+	// canary
+}
+
+// What cannot be read as a selector is refused, and not taken for a label that nobody has.
+func ExampleParseSelectors_refused() {
+	_, err := kv.ParseSelectors("tier in a")
+	fmt.Println(err)
+	_, err = kv.ParseSelectors("!canary")
+	fmt.Println(err)
+	// Output:
+	// kv: selector "tier in a": values must be in brackets
+	// kv: selector "!canary": not a label
+}
+
+// Where the values of a bucket are, for the nats command line.
+func ExampleSubjectOf() {
+	fmt.Println(kv.StreamOf("services"), kv.SubjectOf("services", "default.web"))
+	// Output: KV_services $KV.services.default.web
+}
