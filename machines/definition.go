@@ -156,7 +156,7 @@ type Edge[D any] struct {
 	Effects []string     // started after Do
 	Reenter bool         // with To Same: as if the state were entered anew (deadline, effects)
 	Rearm   bool         // with To Same: the deadline is set anew, and nothing else
-	Noop    bool         // accepted, but nothing is to be done: no version, no event
+	Noop    bool         // accepted, but nothing is to be done: no version, no event, and Do is not called
 }
 
 // Guard decides whether an edge is open. It must not change anything.
@@ -234,7 +234,8 @@ type Output struct {
 	Messages []Message
 }
 
-// Body is the decoded body of the input; it panics when the table names another type for it.
+// Body is the decoded body of the input, whose [Validator] has passed it. It panics when the table names another type for it,
+// or none. Of an input that a timer feeds it is the zero value, of the failure of an effect the [*Failure].
 func Body[B, D any](t *Tx[D]) *B { return t.Body.(*B) }
 
 // Abort says that a guard, an action or a payload cannot do its part, and why; what it returns and has changed counts for
@@ -252,7 +253,7 @@ func (t *Tx[D]) Abort(err error) {
 	}
 }
 
-// Now is the time of the step.
+// Now is the time of the step: when the stream took the input, the same whenever and wherever the step is run.
 func (t *Tx[D]) Now() time.Time { return t.In.Time }
 
 // Late is how long after its time a timer fired; 0 where the input is none.
@@ -272,7 +273,8 @@ func (t *Tx[D]) State() string { return t.out.From }
 // Entity is the entity without its data, to be read only.
 func (t *Tx[D]) Entity() *Entity { return t.entity }
 
-// Emit adds an event to those that the edge emits by itself, after them. The same type may be emitted several times.
+// Emit adds an event to those that the edge emits by itself, after them. The same type may be emitted several times. The
+// step fails when the table does not have the type, or when the data does not marshal to JSON; nil is no data.
 func (t *Tx[D]) Emit(event string, data any) {
 	if t.own == nil {
 		t.own = map[int]any{}
@@ -281,16 +283,18 @@ func (t *Tx[D]) Emit(event string, data any) {
 	t.out.Messages = append(t.out.Messages, Message{Kind: KindEvent, Name: event})
 }
 
-// Detail gives an event that the edge emits its data.
+// Detail gives an event that the edge emits its data, which must marshal to JSON; the last call counts. For a type that the
+// edge does not emit it does nothing.
 func (t *Tx[D]) Detail(event string, data any) { t.detail[event] = data }
 
-// NextGeneration counts a newly accepted specification.
+// NextGeneration counts a newly accepted specification. Events and conditions that are made after it in the step have the new one.
 func (t *Tx[D]) NextGeneration() { t.entity.Generation++ }
 
-// Label replaces the entity's labels.
+// Label replaces the entity's labels; nil takes them away. The map is kept, and must not be written to afterwards.
 func (t *Tx[D]) Label(labels map[string]string) { t.entity.Labels = labels }
 
-// Fail keeps the reason of a failure where every reader finds it; nil forgets it.
+// Fail keeps the reason of a failure where every reader finds it, as LastError of the entity; nil forgets it. Without a time
+// of its own it has that of the step. It stays over transitions until it is forgotten, or until the next failure or life.
 func (t *Tx[D]) Fail(f *Failure) {
 	if f != nil && f.At.IsZero() {
 		c := *f
@@ -300,7 +304,7 @@ func (t *Tx[D]) Fail(f *Failure) {
 	t.entity.LastError = f
 }
 
-// Condition sets one condition; its time moves only when its status does.
+// Condition sets one condition, for the generation of now; its time moves only when its status does.
 func (t *Tx[D]) Condition(typ string, status Status, reason, message string) {
 	c := Condition{Type: typ, Status: status, Reason: reason, Message: message, ObservedGeneration: t.entity.Generation, LastTransitionTime: t.Now()}
 	next := make([]Condition, 0, len(t.entity.Conditions)+1)
@@ -321,7 +325,7 @@ func (t *Tx[D]) Condition(typ string, status Status, reason, message string) {
 	t.entity.Conditions = next
 }
 
-// Forget drops a condition.
+// Forget drops a condition; one that the entity does not have is fine.
 func (t *Tx[D]) Forget(typ string) {
 	var next []Condition
 	for _, c := range t.entity.Conditions {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Mermaid draws the machine as a Mermaid state diagram. The text depends on the table alone.
+// Mermaid draws the machine as a Mermaid state diagram. The text depends on the table alone, so it can be compared with a file.
 func (m *Machine) Mermaid() string {
 	var b strings.Builder
 	b.WriteString("stateDiagram-v2\n")
@@ -29,7 +29,8 @@ func (m *Machine) Mermaid() string {
 	return b.String()
 }
 
-// DOT draws the machine for Graphviz. The text depends on the table alone.
+// DOT draws the machine for Graphviz: transitional states are dashed, terminal ones have a double border. The text depends on
+// the table alone.
 func (m *Machine) DOT() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %q {\n  rankdir=LR\n  node [shape=box style=rounded]\n  \"\" [shape=point]\n", m.Name)

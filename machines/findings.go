@@ -28,7 +28,7 @@ func (f *Findings) Add(field, format string, args ...any) {
 	f.fields = append(f.fields, FieldError{Field: f.Under + field, Message: fmt.Sprintf(format, args...)})
 }
 
-// Between notes a number that is not from low to high.
+// Between notes a number that is not from low to high, both included.
 func (f *Findings) Between(field string, v, low, high int) {
 	if v < low || v > high {
 		f.Add(field, "must be from %d to %d", low, high)
@@ -56,7 +56,7 @@ func (f *Findings) Labels(labels map[string]string, most int) {
 	}
 }
 
-// Refusal is nil when nothing is wrong.
+// Refusal is nil when nothing is wrong, and else one with [CodeValidation] and a [FieldError] for each finding, in their order.
 func (f *Findings) Refusal() *Refusal {
 	if len(f.fields) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // Hash is the SHA-256 of a value's canonical JSON: keys sorted, no white space, numbers as written. Two values that
-// mean the same have the same hash.
+// mean the same have the same hash, in hexadecimal, but for a number that is written in another way (1, 1.0). It fails for what does not marshal to JSON.
 func Hash(v any) (string, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

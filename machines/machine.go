@@ -109,7 +109,7 @@ func (m *Machine) Effect(name string) (EffectInfo, bool) {
 	return *e, true
 }
 
-// BucketOf is the plain name of the bucket of a view.
+// BucketOf is the name of the bucket of a view, <plural>_<view>, before the prefix of the installation.
 func (m *Machine) BucketOf(v View) string { return m.Plural + "_" + v.Name }
 
 // Commands are the inputs that users may send.
@@ -135,7 +135,8 @@ func (m *Machine) Allowed(state string) []string {
 	return allowed
 }
 
-// New is the entity that does not exist yet.
+// New is the entity that does not exist yet: in the state [None], version 0, with zero data. Parent is empty for a machine
+// that declares none. Names are not checked here, see [IsLabel].
 func (m *Machine) New(namespace, parent, id string) Entity {
 	return Entity{Schema: m.Schema(), Machine: m.Name, Namespace: namespace, Parent: parent, ID: id, Data: m.newData()}
 }

@@ -79,7 +79,9 @@ func Diagrams(t *testing.T, m *machines.Machine) {
 	}
 }
 
-// Play runs the inputs of a transcript and returns it with what followed each of them.
+// Play runs the inputs of a transcript and returns it with what followed each of them. The entity is default.web (default.parent.web
+// of a machine with a parent), the clock begins at 2026-01-26 17:00:00 UTC and moves only with lines of +time and fire. It never
+// fails: a line that cannot be run is followed by the error.
 func Play(m *machines.Machine, text string) string { return play(m, text).out.String() }
 
 func play(m *machines.Machine, text string) *player {
