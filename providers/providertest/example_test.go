@@ -9,17 +9,17 @@ import (
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/providertest"
-	"github.com/bcc94042/instar/providers/simulated"
 )
 
 // A gateway of your own is held against the whole contract with three specifications that it knows.
 func ExampleRun() {
-	_ = func(t *testing.T) { // TestContract
+	var newGateway func(*testing.T) providers.Gateway // of your own
+	_ = func(t *testing.T) {                          // TestContract
 		providertest.Run(t, providertest.Suite{
-			New:     func(*testing.T) providers.Gateway { return &simulated.Gateway{} },
-			OK:      service.Spec{Image: "sim:ok"},
-			Fails:   service.Spec{Image: "sim:fail"},
-			Pending: service.Spec{Image: "sim:never-ready"},
+			New:     newGateway,
+			OK:      service.Spec{Image: "hello"},
+			Fails:   service.Spec{Image: "crashes"},
+			Pending: service.Spec{Image: "hangs"},
 			Pass:    func() { time.Sleep(10 * time.Millisecond) },
 		})
 	}
