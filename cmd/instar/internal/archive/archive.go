@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -21,7 +22,7 @@ import (
 )
 
 // Keep stores what fill writes, whole or not at all, and returns where it lies: "-" is standard output, s3://bucket/key an object, and
-// everything else a path. A path or key that is empty, a directory or ends with a slash gets the name added. What becomes an object is a
+// everything else a path, unless it looks like an address. A key that is empty, a path that is a directory, and what ends with a slash get the name added. What becomes an object is a
 // temporary file first, as large as it is, in $TMPDIR or else /tmp.
 func Keep(ctx context.Context, to, name string, stdout io.Writer, fill func(io.Writer) error) (string, error) {
 	switch {
@@ -29,6 +30,8 @@ func Keep(ctx context.Context, to, name string, stdout io.Writer, fill func(io.W
 		return to, fill(stdout)
 	case strings.HasPrefix(to, "s3://"):
 		return keepObject(ctx, to, name, fill)
+	case address.MatchString(to):
+		return to, noPlace(to)
 	}
 	if info, err := os.Stat(to); err == nil && info.IsDir() || to == "" || strings.HasSuffix(to, "/") {
 		to = filepath.Join(to, name)
@@ -46,16 +49,21 @@ func Open(ctx context.Context, from string, stdin io.Reader) (io.ReadCloser, err
 		if err != nil {
 			return nil, err
 		}
-		object, err := o.client.GetObject(ctx, o.bucket, o.key, minio.GetObjectOptions{})
-		if err == nil {
-			_, err = object.Stat() // the request is made when somebody reads
-		}
-		if err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", from, err)
-		}
-		return object, nil
+		return o.open(ctx, from)
+	case address.MatchString(from):
+		return nil, noPlace(from)
+	}
+	if info, err := os.Stat(from); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s is a directory: name the backup in it", from)
 	}
 	return os.Open(from)
+}
+
+// address is what is meant for something else than a path.
+var address = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:/`)
+
+func noPlace(text string) error {
+	return fmt.Errorf("%q is no place for backups: it is a path, - or s3://bucket/key (a path of that name is ./%s)", text, text)
 }
 
 // keepFile writes a file for its owner only, which gets its name when it is complete and on the disk. It replaces none.
@@ -185,6 +193,9 @@ func keepObject(ctx context.Context, to, name string, fill func(io.Writer) error
 		o.key += name
 	}
 	at := "s3://" + o.bucket + "/" + o.key
+	if err := o.writable(ctx); err != nil { // it takes long until all is there
+		return at, fmt.Errorf("cannot write %s: %w", at, err)
+	}
 	f, size, err := spool(fill)
 	if err != nil {
 		return at, err
@@ -203,6 +214,16 @@ func keepObject(ctx context.Context, to, name string, fill func(io.Writer) error
 		return at, fmt.Errorf("%s has %d bytes, and %d were sent", at, kept.Size, size)
 	}
 	return at, nil
+}
+
+// writable asks the store for leave to write the object, and takes nothing up.
+func (o object) writable(ctx context.Context) error {
+	c := minio.Core{Client: o.client}
+	upload, err := c.NewMultipartUpload(ctx, o.bucket, o.key, minio.PutObjectOptions{ContentType: "application/zstd"})
+	if err == nil {
+		_ = c.AbortMultipartUpload(ctx, o.bucket, o.key, upload) // it holds nothing
+	}
+	return err
 }
 
 // spool gives what was filled, from its beginning. The file has no name, so that it goes with the process, however that ends.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
@@ -59,7 +60,7 @@ func TestAnUploadBeginsWhenEverythingIsThere(t *testing.T) {
 	var filled, early atomic.Bool
 	store(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			early.Store(early.Load() || !filled.Load())
+			early.Store(early.Load() || r.Method == http.MethodPut && !filled.Load())
 			h.ServeHTTP(w, r)
 		})
 	})
@@ -82,6 +83,87 @@ func TestAnUploadBeginsWhenEverythingIsThere(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(os.TempDir(), "none"))
 	_, err = Keep(t.Context(), "s3://bkt/none", "name", nil, text("x"))
 	require.ErrorContains(t, err, "TMPDIR")
+}
+
+// Whoever may not write is told before everything is copied for nothing.
+func TestAStoreThatRefusesIsAskedFirst(t *testing.T) {
+	store(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	})
+	_, err := Keep(t.Context(), "s3://bkt/a", "name", nil, func(io.Writer) error { t.Error("it is filled"); return nil })
+	require.ErrorContains(t, err, "cannot write s3://bkt/a")
+}
+
+// A connection that is lost in the midst is made again where it was lost; one that stays away is no damage of the backup.
+func TestReadingGoesOnOverALostConnection(t *testing.T) {
+	whole := strings.Repeat("0123456789abcdef", 1<<16)
+	var asked atomic.Int32
+	most := int32(2) // times that an answer is cut off
+	store(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet || asked.Add(1) > most {
+				h.ServeHTTP(w, r)
+				return
+			}
+			h.ServeHTTP(&cutting{ResponseWriter: w, left: len(whole) / 4}, r)
+		})
+	})
+	at, err := Keep(t.Context(), "s3://bkt/a", "name", nil, text(whole))
+	require.NoError(t, err)
+	require.True(t, whole == read(t, at))
+	require.EqualValues(t, most+1, asked.Load())
+
+	most = 1 << 20
+	in, err := Open(t.Context(), at, nil)
+	require.NoError(t, err)
+	defer in.Close()
+	d := in.(*download)
+	d.wait, d.size = time.Millisecond, d.size+1 // the store ends every time
+	_, err = io.ReadAll(in)
+	require.ErrorContains(t, err, "the connection to the store ended at byte 1048576 of 1048577")
+	_, err = Open(t.Context(), "s3://bkt/none", nil)
+	require.ErrorContains(t, err, "does not exist")
+}
+
+// cutting is an answer whose connection is lost.
+type cutting struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cutting) Write(b []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(b[:min(len(b), c.left)])
+	if c.left -= n; c.left == 0 {
+		_ = http.NewResponseController(c.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
+}
+
+// What was meant for another store must not become a directory of that name, and what is none is named.
+func TestPlacesThatAreNone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, bad := range []string{"gs://bkt/x", "s3:/bkt/y", "https://host/x", "S3://bkt/x"} {
+		_, err := Keep(t.Context(), bad, "name", nil, text("x"))
+		require.ErrorContains(t, err, "is no place for backups")
+		_, err = Open(t.Context(), bad, nil)
+		require.ErrorContains(t, err, "is no place for backups")
+	}
+	left, err := os.ReadDir(".")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = Open(t.Context(), ".", nil)
+	require.ErrorContains(t, err, "is a directory: name the backup in it")
+	at, err := Keep(t.Context(), "./gs:/x", "name", nil, text("x"))
+	require.NoError(t, err)
+	require.Equal(t, "./gs:/x", at)
+	at, err = Keep(t.Context(), "absent", "name", nil, text("x")) // a directory that is not there ends with a slash
+	require.NoError(t, err)
+	require.FileExists(t, at)
+	require.Equal(t, "absent", at)
+	at, err = Keep(t.Context(), "new/", "name", nil, text("x"))
+	require.NoError(t, err)
+	require.Equal(t, "new/name", at)
 }
 
 // A key is taken as it is written: what is special in a URL is not in a key.
