@@ -56,15 +56,9 @@ func (c *Copies) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	readers, err := jetstream.NewWithAPIPrefix(c.NC, readersAPI, jetstream.WithDefaultTimeout(5*time.Second))
-	if err != nil {
-		return fmt.Errorf("streams: %w", err)
-	}
-	switch _, err = readers.AccountInfo(ctx); {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return nil // there are no readers
-	case err != nil:
-		return fmt.Errorf("streams: cannot ask the readers' account: %w", err)
+	readers, err := Readers(ctx, c.NC)
+	if readers == nil || err != nil {
+		return err
 	}
 	var errs []error
 	for _, config := range c.Plan.copied() {
@@ -73,6 +67,21 @@ func (c *Copies) once(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Readers is the JetStream of the readers' account; nil where there are no readers.
+func Readers(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
+	readers, err := jetstream.NewWithAPIPrefix(nc, readersAPI, jetstream.WithDefaultTimeout(5*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("streams: %w", err)
+	}
+	switch _, err = readers.AccountInfo(ctx); {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("streams: cannot ask the readers' account: %w", err)
+	}
+	return readers, nil
 }
 
 // copied are the streams that readers may read.

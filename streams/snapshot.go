@@ -157,6 +157,8 @@ func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, m
 			return fmt.Errorf("streams: cannot look at stream %s: %w", name, err)
 		case i == 0 && s.CachedInfo().Config.Metadata[unfinishedIs] == mark:
 			own = true
+		case !own && i == 0 && Unfinished(s.CachedInfo().Config.Metadata) != nil:
+			return fmt.Errorf("%w; %w", Unfinished(s.CachedInfo().Config.Metadata), ErrOccupied)
 		case !own:
 			return fmt.Errorf("streams: %w: %s is there already", ErrOccupied, name)
 		}
@@ -169,21 +171,32 @@ func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, m
 	return nil
 }
 
-// Finished reports whether a restore has made the streams, and has ended.
-func (p Plan) Finished(ctx context.Context, js jetstream.JetStream) (bool, error) {
+// Restoring is how far a restore is that somebody else does.
+type Restoring int
+
+const (
+	NotBegun Restoring = iota // there are no streams
+	Begun
+	Ended
+)
+
+// Restoring looks how far the restore of the streams is. It fails with [ErrOccupied] for streams that no restore has made.
+func (p Plan) Restoring(ctx context.Context, js jetstream.JetStream) (Restoring, error) {
 	s, err := js.Stream(ctx, p.Names.Stream(CommandStream))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, nil
+		return NotBegun, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("streams: cannot look at stream %s: %w", p.Names.Stream(CommandStream), err)
+		return NotBegun, fmt.Errorf("streams: cannot look at stream %s: %w", p.Names.Stream(CommandStream), err)
 	}
 	metadata := s.CachedInfo().Config.Metadata
-	_, unfinished := metadata[unfinishedIs]
-	if !unfinished && Above(metadata) == 0 {
-		return false, fmt.Errorf("streams: %w: %s is there already", ErrOccupied, p.Names.Stream(CommandStream))
+	switch {
+	case Unfinished(metadata) != nil:
+		return Begun, nil
+	case Above(metadata) == 0:
+		return NotBegun, fmt.Errorf("streams: %w: %s is there already", ErrOccupied, p.Names.Stream(CommandStream))
 	}
-	return !unfinished, nil
+	return Ended, nil
 }
 
 // Finish makes the streams of a restore those of whoever starts next. Versions of entities that begin then are above the one given.

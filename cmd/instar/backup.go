@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,9 +20,10 @@ import (
 	"github.com/bcc94042/instar/consumers/backup"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
 )
 
-const whereBackups = `A place is a file, a directory, - (standard input or output), or s3://bucket/key of any store that speaks S3, with the usual AWS_ACCESS_KEY_ID,
+const whereBackups = `A place is a file, a directory that is there or ends with a slash, - (standard input or output), or s3://bucket/key of any store that speaks S3, with the usual AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. A key is taken as it is written. What goes to S3 is a temporary file first, in $TMPDIR or else /tmp.`
 
 // backupCommand copies everything that a server has stored.
@@ -130,11 +133,14 @@ func tellBackup(w io.Writer, head backup.Head, end backup.End) {
 		total += n
 	}
 	for _, m := range all.Machines() {
-		if n, ok := end.Messages["KV_"+m.Plural]; ok {
+		if n, ok := end.Entities["KV_"+m.Plural]; ok {
 			fmt.Fprintf(w, "%s: %d\n", m.Plural, n)
 		}
 	}
 	fmt.Fprintf(w, "%d messages in all\n", total)
+	if len(end.Readers) > 0 {
+		fmt.Fprintf(w, "not in it: durable consumers of readers on their copies: %s\n", strings.Join(end.Readers, ", "))
+	}
 	for stream, n := range end.Missing {
 		fmt.Fprintf(w, "%s: %d values could not be read by the server, and are not in it\n", stream, n)
 	}
@@ -162,14 +168,16 @@ In a cluster it runs on all members at once, with the place at one of them, and 
 			if len(args) == 0 && !cfg.Cluster.On() {
 				return usagef("PLACE is missing")
 			}
-			return runRestore(cmd, cfg, append(args, "")[0])
+			without, _ := cmd.Flags().GetStringSlice("without") // declared below
+			return runRestore(cmd, cfg, append(args, "")[0], without)
 		},
 	}
 	config.Flags(cmd.Flags(), config.Serve)
+	cmd.Flags().StringSlice("without", nil, "streams beside those of Instar to leave out, with commas between them")
 	return cmd
 }
 
-func runRestore(cmd *cobra.Command, cfg config.Config, place string) error {
+func runRestore(cmd *cobra.Command, cfg config.Config, place string, without []string) error {
 	ctx := cmd.Context()
 	log, err := newLog(cfg)
 	if err != nil {
@@ -185,12 +193,13 @@ func runRestore(cmd *cobra.Command, cfg config.Config, place string) error {
 		}
 		defer in.Close()
 		do = func(ctx context.Context) error {
-			done, err := a.restoreFrom(ctx, in)
-			if err == nil {
-				tellRestored(a.out, done)
-				err = a.tellFilled()
+			done, err := a.restoreFrom(ctx, in, without)
+			if err != nil {
+				return a.notRestored(done, err)
 			}
-			return err
+			tellRestored(a.out, done)
+			a.tellFull(a.out)
+			return a.tellFilled()
 		}
 	}
 	err = do(ctx)
@@ -200,17 +209,58 @@ func runRestore(cmd *cobra.Command, cfg config.Config, place string) error {
 	return errors.Join(err, a.stopAll(stop, func(string) {}))
 }
 
+// filled is the place that a restore fills.
+func (a *app) filled() string {
+	if a.cfg.NATS.Attached() {
+		return "the account at " + streams.WithoutSecrets(a.natsURL())
+	}
+	dir, err := filepath.Abs(a.cfg.Data)
+	if err != nil {
+		return a.cfg.Data
+	}
+	return dir
+}
+
+// notRestored says beside an error what a restore has left where, and whether there was room for it.
+func (a *app) notRestored(done backup.Restored, err error) error {
+	var room bytes.Buffer
+	a.tellFull(&room)
+	why := strings.TrimSpace(room.String())
+	if why != "" {
+		why = "\n" + why
+	}
+	what := "the streams in " + a.filled()
+	if !a.cfg.NATS.Attached() {
+		what = filepath.Join(a.filled(), "nats")
+	}
+	switch {
+	case done.Begun:
+		return fmt.Errorf("%w\nwhat it has left is taken by no server: remove %s before the next restore%s", err, what, why)
+	case errors.Is(err, streams.ErrOccupied):
+		return fmt.Errorf("%w\nit is in %s", err, what)
+	}
+	return err
+}
+
+// tellFull says that a server would refuse all commands where it was restored.
+func (a *app) tellFull(out io.Writer) {
+	ask, cancel := context.WithTimeout(context.Background(), 3*time.Second) // it is also told when the command was ended
+	defer cancel()
+	if a.deps.JS == nil { // it has not come so far
+		return
+	}
+	if room, err := a.room(ask, a.deps.JS); err == nil && room.Full() {
+		fmt.Fprintf(out, "until there is room every server refuses all commands: %s\n", full(room))
+	}
+}
+
 // tellFilled says which place was filled, as another one than that of the server would do no good, and what else belongs there.
 func (a *app) tellFilled() error {
 	dir, err := filepath.Abs(a.cfg.Data)
 	if err != nil {
 		return fmt.Errorf("cannot tell the data directory: %w", err)
 	}
-	filled := dir
-	if a.cfg.NATS.Attached() {
-		filled = "the account at " + a.natsURL()
-	}
-	fmt.Fprintf(a.out, "filled: %s\n", filled)
+	fmt.Fprintf(a.out, "filled: %s\n", a.filled())
 	if _, err := os.Stat(filepath.Join(dir, "process")); a.cfg.Gateway == config.GatewayProcess && errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(a.out, "%s has no process: programs that still run on this machine are adopted only if process and sites of the former data directory are put there before the start\n", dir)
 	}
@@ -220,6 +270,9 @@ func (a *app) tellFilled() error {
 func tellRestored(out io.Writer, done backup.Restored) {
 	tellBackup(out, done.Head, done.End)
 	fmt.Fprintf(out, "restored: %d entities, %d events, %d commands that wait; made again: %d timers, %d tasks\n", done.Entities, done.Events, done.Commands, done.Timers, done.Tasks)
+	if done.Gone > 0 {
+		fmt.Fprintf(out, "%d of the events have gone again, the oldest: EVENTS has no room for all of them (store.events, or half of store.max)\n", done.Gone)
+	}
 	if done.Newer > 0 {
 		fmt.Fprintf(out, "left out: %d events, which are newer than the values of their entities\n", done.Newer)
 	}

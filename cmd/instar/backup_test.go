@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -214,6 +216,11 @@ func TestBackupsThatAreNotComplete(t *testing.T) {
 	code, said = alone("restore", bad, "--data", data, "--durability", "interval", "--log-level", "error")
 	require.NotZero(t, code)
 	require.Contains(t, said, "not complete")
+	require.Contains(t, said, "remove "+filepath.Join(data, "nats")+" before the next restore")
+	code, said = alone("restore", files[0], "--data", data, "--durability", "interval", "--log-level", "error")
+	require.NotZero(t, code)
+	require.Contains(t, said, "a restore of these streams did not end")
+	require.Contains(t, said, "it is in "+filepath.Join(data, "nats"))
 	code, said = alone("serve", "--data", data, "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", "--log-level", "error")
 	require.NotZero(t, code)
 	require.Contains(t, said, "a restore of these streams did not end")
@@ -223,6 +230,31 @@ func TestBackupsThatAreNotComplete(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "*.part"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// A store that is full after a restore is told, as a server would refuse all commands.
+func TestARestoreTellsThatTheStoreIsFull(t *testing.T) {
+	t.Parallel()
+	a := &app{cfg: config.Defaults(config.Serve), mode: config.Serve, log: slog.New(slog.DiscardHandler), broken: make(chan error, 8)}
+	a.cfg.Data, a.cfg.NATS.Listen, a.cfg.Store.Max = t.TempDir(), "", "16MiB"
+	t.Cleanup(func() {
+		a.stopping.Store(true)
+		require.NoError(t, a.stopAll(context.Background(), func(string) {}))
+	})
+	_, js, err := a.openNATS()
+	require.NoError(t, err)
+	a.deps.JS = js
+	var said bytes.Buffer
+	a.tellFull(&said)
+	require.Empty(t, said.String())
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LARGE", Subjects: []string{"large"}})
+	require.NoError(t, err)
+	for range 17 {
+		_, err := js.Publish(t.Context(), "large", make([]byte, 1<<20-100))
+		require.NoError(t, err)
+	}
+	a.tellFull(&said)
+	require.Contains(t, said.String(), "every server refuses all commands: the store of the streams is full")
 }
 
 // An object store keeps what is complete, and nothing else.

@@ -65,12 +65,14 @@ func (a *app) others(ctx context.Context, js jetstream.JetStream) ([]string, err
 }
 
 // restoreFrom makes the streams of an empty place out of a backup. A member of a cluster waits for the others.
-func (a *app) restoreFrom(ctx context.Context, from io.Reader) (backup.Restored, error) {
+func (a *app) restoreFrom(ctx context.Context, from io.Reader, without []string) (backup.Restored, error) {
 	nc, js, err := a.openNATS()
 	if err != nil {
 		return backup.Restored{}, err
 	}
+	a.deps.JS = js
 	store := a.store(nc, js)
+	store.Without = without
 	writes, _, err := a.connect("restore") // beside the one that reads
 	if err != nil {
 		return backup.Restored{}, err
@@ -133,17 +135,35 @@ func (a *app) takePart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = streams.AwaitLeader(ctx, nc, js, a.log, func(ctx context.Context) error {
-		finished, err := a.plan.Finished(ctx, js)
-		if err == nil && !finished {
-			err = errors.New("another member has to restore: instar restore PLACE")
+	said, told := streams.Ended, time.Time{}
+	for {
+		var now streams.Restoring
+		if err := streams.AwaitLeader(ctx, nc, js, a.log, func(ctx context.Context) (err error) {
+			now, err = a.plan.Restoring(ctx, js)
+			return err
+		}); err != nil {
+			return err
 		}
-		return err
-	})
-	if err == nil {
-		a.linger(ctx)
+		if now == streams.Ended {
+			a.linger(ctx)
+			return nil
+		}
+		if now != said || time.Since(told) > 10*time.Second {
+			said, told = now, time.Now()
+			a.log.Info(waitsFor[now])
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
 	}
-	return err
+}
+
+// waitsFor is what a member of a cluster says that takes part in a restore.
+var waitsFor = map[streams.Restoring]string{
+	streams.NotBegun: "waiting for the member that restores: instar restore PLACE at one of them",
+	streams.Begun:    "another member restores, or has left a restore that did not end; waiting until it has ended",
 }
 
 // linger lets the other members see that it is done: they need a majority for that.

@@ -109,11 +109,16 @@ func (d *disk) lacksRoom(ctx context.Context) string {
 		return ""        // the probe tells
 	}
 	d.has.Store(&room)
-	switch {
-	case !room.Full():
+	if !room.Full() {
 		d.follow(asked, room.Limit)
 		return ""
-	case room.Disk:
+	}
+	return full(room)
+}
+
+// full says that only the reserve is left, of what, and what to do.
+func full(room streams.Room) string {
+	if room.Disk {
 		return fmt.Sprintf("the disk of the streams is full: they have %s, and only a reserve is left. Make room on it, or purge what is not needed (nats stream report)", bytesOf(room.Used))
 	}
 	return fmt.Sprintf("the store of the streams is full: they have %s of %s. Purge what is not needed (nats stream report), lower store.events, or give it more (store.max)", bytesOf(room.Used), bytesOf(room.Limit))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/process"
 	"github.com/bcc94042/instar/providers/simulated"
@@ -53,14 +55,7 @@ func (a *app) startDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.disk = &disk{server: a.server, at: streams.WithoutSecrets(a.natsURL()), member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
-	if a.server == nil { // the account of one that is attached may have to hold other streams, too: it has no shares
-		a.disk.room = func(ctx context.Context) (streams.Room, error) {
-			return streams.AccountRoom(ctx, js, a.cfg.NATS.Replicas)
-		}
-	} else {
-		a.disk.room = func(context.Context) (streams.Room, error) { return a.server.Store() }
-	}
+	a.disk = &disk{server: a.server, at: streams.WithoutSecrets(a.natsURL()), room: func(ctx context.Context) (streams.Room, error) { return a.room(ctx, js) }, member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log}
 	if a.server != nil && a.plan.Store == 0 {
 		a.disk.share = func(ctx context.Context, room int64) error {
 			plan := a.plan
@@ -74,4 +69,12 @@ func (a *app) startDisk(ctx context.Context) error {
 	}
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
+}
+
+// room is what the store has. The account of a server that is attached may have to hold other streams, too: it has no shares.
+func (a *app) room(ctx context.Context, js jetstream.JetStream) (streams.Room, error) {
+	if a.server != nil {
+		return a.server.Store()
+	}
+	return streams.AccountRoom(ctx, js, a.cfg.NATS.Replicas)
 }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -44,6 +47,24 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, "use the one that made it, v9")
 	_, _, err = Check(bytes.NewReader(append(compressed(t, good), 'x')))
 	require.Error(t, err)
+}
+
+// Why a backup cannot be read is told apart: it ends, it is damaged, or the place that it is read from fails.
+func TestWhyABackupCannotBeRead(t *testing.T) {
+	t.Parallel()
+	whole := compressed(t, head+section+strings.Repeat(`{"m":{"s":"a.b","q":1}}`, 1000)+`{"end":{"messages":{"EVENTS":1000}}}`)
+	_, _, err := Check(bytes.NewReader(whole[:len(whole)-5]))
+	require.ErrorIs(t, err, ErrIncomplete)
+	require.ErrorContains(t, err, fmt.Sprintf("it ends at byte %d, too early", len(whole)-5))
+	damaged := bytes.Clone(whole)
+	damaged[len(whole)/2] ^= 1
+	_, _, err = Check(bytes.NewReader(damaged))
+	require.ErrorIs(t, err, ErrIncomplete)
+	require.ErrorContains(t, err, "it is damaged before byte ")
+	_, _, err = Check(io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(io.ErrNoProgress)))
+	require.ErrorIs(t, err, io.ErrNoProgress)
+	require.NotErrorIs(t, err, ErrIncomplete)
+	require.ErrorContains(t, err, fmt.Sprintf("cannot be read behind byte %d", len(whole)/2))
 }
 
 // Whatever a file holds, it is read or refused.

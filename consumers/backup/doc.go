@@ -19,7 +19,8 @@
 //
 // So everything that was answered before the backup began is in it. Schedules of timers and tasks are not: both stand in the values, and are made again.
 //
-// Durable consumers of others go on behind what they had done, under the configuration that they had; those of buckets begin anew, because a restore writes all values anew.
+// Durable consumers of others go on behind what they had done, under the configuration that they had; those of buckets begin anew, because a restore writes all values anew. Those that
+// users of the role read have made on their copies are not in it, and are named in its end.
 //
 // # Why ids are fresh after a restore
 //
@@ -92,8 +93,10 @@ type Message struct {
 // End is the last line.
 type End struct {
 	At       time.Time      `json:"at"`
-	Messages map[string]int `json:"messages"` // and parts of snapshots, by stream
-	Missing  map[string]int `json:"missing"`  // values that the server has and could not read, by stream
+	Messages map[string]int `json:"messages"`          // and parts of snapshots, by stream
+	Entities map[string]int `json:"entities"`          // that have a value, by stream: one that changed meanwhile has several messages
+	Readers  []string       `json:"readers,omitempty"` // durable consumers of readers on their copies, as STREAM/NAME, which are not in it
+	Missing  map[string]int `json:"missing"`           // values that the server has and could not read, by stream
 }
 
 // line is one of them.

@@ -63,6 +63,14 @@ func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
 
 // snapshot gives the parts of one to the server.
 func (r *restorer) snapshot(ctx context.Context, s *Section) error {
+	if slices.Contains(r.s.Without, s.Stream) {
+		for part, err := r.in.part(); part != nil || err != nil; part, err = r.in.part() {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	head := *s.Snapshot
 	var config map[string]any
 	if err := json.Unmarshal(head.Config, &config); err != nil {

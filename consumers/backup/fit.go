@@ -20,8 +20,8 @@ func (r *restorer) fits(h Head) error {
 		}
 	}
 	for _, name := range h.Others {
-		if r.s.Shared && !slices.Contains(r.s.Others, name) {
-			return fmt.Errorf("the backup has the stream %s, which is none of this configuration: is an outbox missing in it?", name)
+		if r.s.Shared && !slices.Contains(r.s.Others, name) && !slices.Contains(r.s.Without, name) {
+			return fmt.Errorf("the backup has the stream %s, which is none of this configuration, and what is not of Instar is not put into the account of another server: leave it out by --without %s (nats stream backup can bring it over), or add the outbox that it is of", name, name)
 		}
 	}
 	return nil

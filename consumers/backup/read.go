@@ -33,6 +33,7 @@ func Check(r io.Reader) (Head, End, error) {
 
 // reader gives the lines between head and end, and counts them.
 type reader struct {
+	from  *source
 	z     *zstd.Decoder
 	json  *json.Decoder
 	head  Head
@@ -45,11 +46,12 @@ type reader struct {
 }
 
 func open(r io.Reader) (*reader, error) {
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+	from := &source{r: r}
+	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
-	in := &reader{z: z, json: json.NewDecoder(z), found: map[string]int{}}
+	in := &reader{from: from, z: z, json: json.NewDecoder(z), found: map[string]int{}}
 	var first line
 	err = in.json.Decode(&first)
 	switch {
@@ -59,7 +61,7 @@ func open(r io.Reader) (*reader, error) {
 	case err == nil && first.Head != nil && first.Head.Format > Format:
 		err = fmt.Errorf("backup: the file has format %d, this program knows %d: use the one that made it, %s", first.Head.Format, Format, first.Head.Version)
 	default:
-		err = fmt.Errorf("backup: the file is no backup, or its beginning is damaged: %w", errors.Join(err, ErrIncomplete))
+		err = fmt.Errorf("backup: the file is no backup, or its beginning is damaged: %w", in.broken(err))
 	}
 	z.Close()
 	return nil, err
@@ -87,7 +89,7 @@ func (r *reader) next() (*line, error) {
 	}
 	l := new(line)
 	if err := r.json.Decode(l); err != nil {
-		return nil, fmt.Errorf("backup: %w: %w", ErrIncomplete, noEOF(err))
+		return nil, fmt.Errorf("backup: %w", r.broken(err))
 	}
 	switch {
 	case l.Section != nil:
@@ -110,10 +112,30 @@ func (r *reader) next() (*line, error) {
 	return l, nil
 }
 
-// noEOF is for an end that comes too early: it must not be taken for the right one.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+// broken says what it means that a line cannot be read: the file could not be, or ends too early, or is damaged.
+func (r *reader) broken(err error) error {
+	switch {
+	case r.from.err != nil:
+		return fmt.Errorf("it cannot be read behind byte %d: %w", r.from.n, r.from.err)
+	case err == nil:
+		return ErrIncomplete
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF): // not the right end
+		return fmt.Errorf("%w: it ends at byte %d, too early", ErrIncomplete, r.from.n)
 	}
-	return err
+	return fmt.Errorf("%w: it is damaged before byte %d (%w)", ErrIncomplete, r.from.n, err)
+}
+
+// source is what a backup is read from. It remembers why no more came.
+type source struct {
+	r   io.Reader
+	n   int64
+	err error // but for the end
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if s.n += int64(n); err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type Restored struct {
 	Entities int // with Parked
 	Parked   int // whose value this program cannot use
 	Events   int
+	Gone     int // messages of the stream of events that it has let go again: it has no room for all of them
 	Newer    int // events that were left out, because they are newer than the value of their entity
 	Commands int // that no entity has taken
 	Timers   int
@@ -33,6 +35,7 @@ type Restored struct {
 	Consumers int // of others that could not be made; the log says why
 
 	Above uint64 // versions, sequences and revisions go on above it
+	Begun bool   // it has made streams
 }
 
 // Restore makes the streams of the plan, none of which may exist, out of a backup. What it leaves when it fails is taken by nobody: see
@@ -107,11 +110,12 @@ func (r *restorer) all(ctx context.Context) error {
 	if r.first > 1<<53 {
 		return fmt.Errorf("the backup is of %s, and its sequences would be above 2^53: does the clock go right?", h.At.Format(time.RFC3339))
 	}
+	others := slices.DeleteFunc(slices.Clone(h.Others), func(name string) bool { return slices.Contains(r.s.Without, name) })
 	mark := r.now.Format(time.RFC3339) + " " + nuid.Next()
-	if err := r.s.Await(ctx, func(ctx context.Context) error { return p.Begin(ctx, r.s.JS, r.first, mark, h.Others) }); err != nil {
+	if err := r.s.Await(ctx, func(ctx context.Context) error { return p.Begin(ctx, r.s.JS, r.first, mark, others) }); err != nil {
 		return err
 	}
-	r.done.Head = h
+	r.done.Head, r.done.Begun = h, true
 	for {
 		l, err := r.in.next()
 		if errors.Is(err, io.EOF) {
@@ -139,6 +143,9 @@ func (r *restorer) all(ctx context.Context) error {
 				r.done.Commands++
 			}
 		}
+	}
+	if err := steady(ctx, func() error { return r.count(ctx) }); err != nil {
+		return err
 	}
 	r.done.Above = max(r.above, r.first)
 	return steady(ctx, func() error { return p.Finish(ctx, r.s.JS, r.done.Above) })

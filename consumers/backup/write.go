@@ -38,6 +38,8 @@ type Store struct {
 	Others []string
 	Shared bool
 
+	Without []string // streams beside those of the plan that a restore leaves out
+
 	every time.Duration // until a restore says how far it is; 0 is 10 s
 }
 
@@ -47,7 +49,7 @@ func (s *Store) Write(ctx context.Context, w io.Writer) (End, error) {
 	if err != nil {
 		return End{}, err
 	}
-	out := &writer{s: s, json: json.NewEncoder(z), end: End{Messages: map[string]int{}, Missing: map[string]int{}}}
+	out := &writer{s: s, json: json.NewEncoder(z), end: End{Messages: map[string]int{}, Entities: map[string]int{}, Missing: map[string]int{}}}
 	out.json.SetEscapeHTML(false)
 	err = out.all(ctx)
 	if closed := z.Close(); err == nil { // after an error the file has no end
@@ -83,6 +85,9 @@ func (w *writer) all(ctx context.Context) error {
 		if err := w.snapshot(ctx, name); err != nil {
 			return err
 		}
+	}
+	if err := w.readers(ctx); err != nil {
+		return err
 	}
 	w.end.At = time.Now().UTC()
 	return w.json.Encode(line{End: &w.end})
@@ -153,10 +158,16 @@ func (w *writer) messages(ctx context.Context, s Section) error {
 	if err := w.begin(s); err != nil {
 		return err
 	}
+	if s.Kind == KindEntities {
+		w.end.Entities[s.Stream] = 0
+	}
 	subjects := map[string]struct{}{}
 	bucket := s.Kind != KindMessages
 	err = each(ctx, w.s.JS, s.Stream, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
 		if s.Kind == KindEntities {
+			if _, again := subjects[m.Subject()]; !again && m.Headers().Get("KV-Operation") == "" {
+				w.end.Entities[s.Stream]++
+			}
 			subjects[m.Subject()] = struct{}{}
 		}
 		err := w.message(&Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp.UTC(), m.Headers(), m.Data()})
@@ -172,9 +183,9 @@ const (
 	lookAfter = 2 * time.Second // without a message: is there one?
 	silence   = time.Minute     // for this long is a failure
 
-	// What is asked for at a time. The server sends it as fast as it reads it, and closes a connection for which more than 64 MB wait.
-	aheadMessages = 1000
-	aheadBytes    = 4 << 20 // several messages of the largest size
+	// What is asked for at a time. The server sends it as fast as it reads it, and closes a connection for which more than 64 MB wait. With a bound of
+	// messages, too, the client would have room for exactly these, and not for what the server says of a request.
+	aheadBytes = 4 << 20 // several messages of the largest size
 )
 
 // each hands over the messages of a stream in order, until there are no more or the function says so.
@@ -193,7 +204,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 	if info.NumPending == 0 {
 		return nil
 	}
-	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(aheadMessages, aheadBytes))
+	it, err := cons.Messages(jetstream.PullMaxBytes(aheadBytes))
 	if err != nil {
 		return failed(err)
 	}
@@ -250,6 +261,33 @@ func (w *writer) consumers(ctx context.Context, stream string) ([]Consumer, erro
 		all = append(all, Consumer{Config: c.Config, Floor: floor})
 	}
 	return all, list.Err()
+}
+
+// readers notes the durable consumers that users of the role read have made on their copies, which are made anew after a restore, and not copied.
+func (w *writer) readers(ctx context.Context) error {
+	js, err := streams.Readers(ctx, w.s.NC)
+	if js == nil || err != nil {
+		return err
+	}
+	for _, c := range w.s.Plan.Configs() {
+		copied, err := js.Stream(ctx, c.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("cannot look at the copy of %s: %w", c.Name, err)
+		}
+		list := copied.ListConsumers(ctx)
+		for info := range list.Info() {
+			if info.Config.Durable != "" {
+				w.end.Readers = append(w.end.Readers, c.Name+"/"+info.Config.Durable)
+			}
+		}
+		if err := list.Err(); err != nil {
+			return fmt.Errorf("cannot list the consumers of the copy of %s: %w", c.Name, err)
+		}
+	}
+	return nil
 }
 
 // commands copies those that wait. The stream is a work queue, which lets nobody else consume: they are read one by one, and are few.
