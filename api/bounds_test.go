@@ -17,7 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/limits"
+	"github.com/bcc94042/instar/api/rest"
 )
 
 // metric requires that the page of metrics has a line, soon.
@@ -43,7 +45,9 @@ func (b *bundle) dial(from string) net.Conn {
 // A client that sends or takes nothing loses its connection; one that waits, or watches, does not.
 func TestSlowClients(t *testing.T) {
 	const short = 300 * time.Millisecond
-	b := setup(t, func(o *api.Options) { o.Timeouts = api.Timeouts{Header: short, Body: short, Write: short, Idle: short} })
+	b := setup(t, func(o *api.Options) {
+		o.Timeouts = rest.Timeouts{Header: short, Body: short, Write: short, Idle: short}
+	})
 	w := b.watch("/v1/gadgets/x/watch", "Authorization", "Bearer operate-token")
 	require.Equal(t, http.StatusNotFound, w.res.StatusCode)
 	b.post("/v1/gadgets/held/create", `{"spec":{"name":"lamp","hold":true}}`)
@@ -204,12 +208,12 @@ func TestSharesOfClients(t *testing.T) {
 	})
 }
 
-// A storm of commands of one token is stopped at the door: its rate reaches the stream, and others are served.
+// A storm of commands of one token is stopped at the rest: its rate reaches the stream, and others are served.
 func TestRates(t *testing.T) {
 	const each = 20
 	b := setup(t, func(o *api.Options) {
 		o.Limits.Rate, o.Limits.Burst = 1, each
-		o.Tokens = append(slices.Clone(tokens), api.Token{Name: "fleet", Hash: api.HashToken("fleet-token"), Role: api.Operate, Namespace: "*", Rate: 1, Burst: 3 * each})
+		o.Tokens = append(slices.Clone(tokens), auth.Token{Name: "fleet", Hash: auth.HashToken("fleet-token"), Role: auth.Operate, Namespace: "*", Rate: 1, Burst: 3 * each})
 	})
 	require.NoError(t, b.server.Micro(t.Context()))
 	before, begun := b.stored(), time.Now()

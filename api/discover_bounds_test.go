@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
 )
 
@@ -19,14 +21,14 @@ func TestDiscoveryIsDocumented(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(r.server.OpenAPI())
 	require.NoError(t, err)
 	require.NoError(t, doc.Validate(t.Context()))
-	roles := map[string]api.Role{}
+	roles := map[string]auth.Role{}
 	for _, op := range r.server.Operations() {
 		roles[op.Method+" "+op.Path] = op.Role
 	}
-	for at, role := range map[string]api.Role{
-		"POST /v1/register": api.Operate, "POST /v1/deregister/{instanceId}": api.Operate, "GET /v1/discover": api.Read, "GET /v1/discover/{service}": api.Read,
-		"GET /v1/discover/{service}/watch": api.Read, "PUT /v1/services/{service}/instances/{instanceId}/heartbeat": api.Operate,
-		"POST /v1/services/{service}/watchers/{watcher}": api.Read, "GET /v1/prometheus/targets": api.Read, "GET /v1/prometheus/targets/{service}": api.Read,
+	for at, role := range map[string]auth.Role{
+		"POST /v1/register": auth.Operate, "POST /v1/deregister/{instanceId}": auth.Operate, "GET /v1/discover": auth.Read, "GET /v1/discover/{service}": auth.Read,
+		"GET /v1/discover/{service}/watch": auth.Read, "PUT /v1/services/{service}/instances/{instanceId}/heartbeat": auth.Operate,
+		"POST /v1/services/{service}/watchers/{watcher}": auth.Read, "GET /v1/prometheus/targets": auth.Read, "GET /v1/prometheus/targets/{service}": auth.Read,
 	} {
 		require.Equal(t, role, roles[at], at)
 	}
@@ -40,7 +42,7 @@ func TestDiscoveryIsDocumented(t *testing.T) {
 func TestNoCatalogNoDiscovery(t *testing.T) {
 	b := setup(t)
 	b.get("/v1/discover/web").problem(t, 404, "not-found")
-	require.False(t, slices.ContainsFunc(b.server.Operations(), func(op api.Operation) bool { return op.ID == "register" }))
+	require.False(t, slices.ContainsFunc(b.server.Operations(), func(op rest.Operation) bool { return op.ID == "register" }))
 }
 
 // Those who wait take seats, and there are so many.

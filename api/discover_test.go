@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -396,27 +395,5 @@ func TestHeartbeats(t *testing.T) {
 		r.post("/v1/services/web/watchers/w1", "").problem(t, 422, "validation")
 		_, err = acks.NextMsg(20 * time.Millisecond)
 		require.ErrorIs(t, err, nats.ErrTimeout)
-	})
-}
-
-// FuzzDiscoverQuery looks for a query that is answered with anything but an answer or a problem of the caller.
-func FuzzDiscoverQuery(f *testing.F) {
-	for _, seed := range []string{"", "zone=a", "tag=x&tag=y", "meta=a%3Db", "choose=3&key=k", "index=1&wait=1ns", "at=2026-01-01T00:00:00Z", "at=7", "include=draining&prefer=z", "%zz", "meta", "choose=18446744073709551615", "minRevision=1"} {
-		f.Add(seed)
-	}
-	c := discovery.New(discovery.Options{})
-	f.Fuzz(func(t *testing.T, query string) {
-		values, err := url.ParseQuery(query)
-		if err != nil {
-			return
-		}
-		dq, ok := api.ReadDiscoverQuery(values)
-		if !ok {
-			return
-		}
-		if dq.Choose < 0 || dq.Choose > 1<<20 || len(dq.Tags) > 16 || len(dq.Meta) > 16 || dq.Key != "" && dq.Choose == 0 {
-			t.Fatalf("%q was read as %+v", query, dq)
-		}
-		require.Empty(t, c.Find(dq).Endpoints)
 	})
 }

@@ -1,6 +1,9 @@
-// Package api is the door: HTTP, server-sent events and the NATS micro service. It is generated from the machine tables,
-// in one loop over them; no lifecycle is named here, and nothing about states is decided here: the engine answers. What
-// is not generated stands in files of its own: discover*.go, whose answers come from [discovery.Catalog], and outbox.go.
+// Package api is HTTP, server-sent events and the NATS micro service of one process. Its routes are generated from the machine
+// tables, in one loop over them; no lifecycle is named here, and nothing about states is decided here: the engine answers.
+//
+// What all routes share is below: package rest serves them, auth knows who asks, schema checks bodies, entities reads what is
+// stored, commands asks the engine, rpc answers over NATS. What is not generated is beside: instances, operations, admin,
+// documents. A command goes: rest (handler, route) → command.go here → commands (turn, quota, the engine) → its answer.
 //
 // Writing.
 //   - A command is checked for what can be known without the entity (names, namespace, role, media type, size, depth,

@@ -1,233 +1,72 @@
 package api
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
 )
 
-// TimelineEvent is one thing that happened to an entity.
-type TimelineEvent struct {
-	Seq        uint64          `json:"seq" doc:"In the stream EVENTS; after= goes on behind it"`
-	Previous   uint64          `json:"previous" doc:"Sequence of the event of this entity before it, whether that is still kept or not; 0 for the first. Where it is not the one that is read before this one, events in between have aged out or were removed"`
-	ID         string          `json:"id" doc:"ce-id: the same however often the event is delivered"`
-	Type       string          `json:"type"`
-	Class      machines.Class  `json:"class,omitempty" doc:"state, resource, error or progress: decides how long it is kept"`
-	Time       time.Time       `json:"time"`
-	Version    uint64          `json:"version"`
-	Generation uint64          `json:"generation,omitempty"`
-	From       string          `json:"from" doc:"The state before; empty when the entity did not exist"`
-	To         string          `json:"to"`
-	Command    string          `json:"command,omitempty" doc:"The input that led to it"`
-	CommandID  string          `json:"commandId,omitempty"`
-	Actor      string          `json:"actor,omitempty"`
-	Reason     string          `json:"reason,omitempty"`
-	Data       json.RawMessage `json:"data,omitempty"`
-}
-
-// Timeline is a part of an entity's story, oldest first.
-type Timeline struct {
-	Items      []TimelineEvent `json:"items"`
-	NextCursor string          `json:"nextCursor" doc:"The after= of the next page; empty at the end"`
-}
-
-func (s *Server) eventsRoute(m *machines.Machine, base string) *route {
-	types := &huma.Schema{Type: huma.TypeArray, Items: text(512)}
-	limit := number(1)
-	limit.Default = defaultPage
-	return &route{role: Read, serve: func(q *request) error { return q.events(m) }, op: huma.Operation{
+func (s *Server) eventsRoute(m *machines.Machine, base string) *rest.Route {
+	types := &huma.Schema{Type: huma.TypeArray, Items: rest.Text(512)}
+	limit := rest.Number(1)
+	limit.Default = rest.DefaultPage
+	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.events(q, m) }, Op: huma.Operation{
 		OperationID: "list-" + m.Name + "-events", Method: http.MethodGet, Path: base + "/{id}/events", Tags: []string{m.Name},
 		Summary: "Read the timeline of one " + m.Name, Description: "Who asked for what, when, why, and what came of it, from the birth of the entity on.",
 		Errors: []int{404, 422, 503},
 		Parameters: []*huma.Param{
-			namespaceParam(), query("after", "Only behind this sequence", number(0)), query("limit", "Size of the page; more than 500 is taken for 500", limit),
-			query("type", "Only of these types, with commas or repeated", types),
+			rest.NamespaceParam(), rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit),
+			rest.QueryParam("type", "Only of these types, with commas or repeated", types),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: s.bodyOf(reflect.TypeFor[Timeline]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: s.rest.BodyOf(reflect.TypeFor[entities.Timeline]())}},
 	}}
 }
 
-func (q *request) events(m *machines.Machine) error {
-	_, key, err := q.key(m)
+func (s *Server) events(q *rest.Request, m *machines.Machine) error {
+	_, key, err := q.Key(m)
 	if err != nil {
 		return err
 	}
 	filters := []string{}
-	for _, typ := range values(q.query["type"]) {
+	for _, typ := range values(q.Query["type"]) {
 		e, ok := m.Event(typ)
 		if !ok {
-			return invalid("query.type", "is no event of "+m.Name)
+			return problem.Invalid("query.type", "is no event of "+m.Name)
 		}
-		filters = append(filters, q.o.Names.Event(m.Name, key, e.Subject))
+		filters = append(filters, s.store.Names.Event(m.Name, key, e.Subject))
 	}
 	if len(filters) == 0 {
-		filters = append(filters, q.o.Names.EventsOf(m.Name, key))
+		filters = append(filters, s.store.Names.EventsOf(m.Name, key))
 	}
-	stored, err := q.buckets[m.Name].Get(q.ctx(), key)
+	stored, err := s.store.Stored(q.Context(), m, key)
 	if err == nil && time.Since(stored.Created) < publishedSince {
-		err = q.published(m, key, stored.Value)
+		err = s.store.Published(q, m, key, stored.Value)
 	}
-	if q.ctx().Err() != nil {
-		return q.ctx().Err()
+	if q.Context().Err() != nil {
+		return q.Context().Err()
 	}
 	gone := errors.Is(err, kv.ErrNotFound) // with any other error there is a timeline all the same
-	page, err := q.timeline(m, filters, position{after: q.number("after")}, q.limit())
+	page, err := s.store.Timeline(q, m, filters, entities.Position{After: q.Number("after")}, q.PageSize())
 	if err != nil {
 		return err
 	}
 	if gone && len(page.Items) == 0 {
-		return notFound(m)
+		return entities.NotFound(m)
 	}
-	return q.json(http.StatusOK, page)
+	return q.JSON(http.StatusOK, page)
 }
 
 // Events follow the value that they belong to within a moment.
 const (
-	publishedWithin = time.Second     // then the timeline ends earlier
-	publishedSince  = 5 * time.Second // after the value they are there, or will not come soon
+	publishedSince = 5 * time.Second // after the value they are there, or will not come soon
 )
-
-// published waits until the stream has the events that the value still holds, so that who saw a state finds in the
-// timeline how it came about.
-func (q *request) published(m *machines.Machine, key string, value []byte) error {
-	e, err := m.Decode(value)
-	if err != nil {
-		return nil //nolint:nilerr // a value that was written by hand has a timeline nevertheless
-	}
-	var last *machines.Message
-	for i := range e.Outbox {
-		if e.Outbox[i].Kind == machines.KindEvent {
-			last = &e.Outbox[i]
-		}
-	}
-	if last == nil {
-		return nil
-	}
-	stream, err := q.o.JS.Stream(q.ctx(), q.o.Names.Stream(streams.EventStream))
-	if err != nil {
-		return err
-	}
-	late := time.After(publishedWithin)
-	for pause := time.Millisecond; ; pause *= 2 {
-		msg, err := stream.GetLastMsgForSubject(q.ctx(), q.o.Names.EventsOf(m.Name, key))
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return err
-		}
-		if err == nil && reaches(&e, streams.Header(msg.Header, streams.HeaderID), last) {
-			return nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-late:
-			return nil
-		case <-q.ctx().Done():
-			return q.ctx().Err()
-		}
-	}
-}
-
-// reaches reports whether the event with the id is the wanted one of the entity, or one that was published after it, as
-// that of a later refusal.
-func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
-	if id == wanted.ID(e.Machine, e.Key()) {
-		return true
-	}
-	if seq, at, ok := streams.RefusedOf(e.Machine, e.Key(), id); ok {
-		return seq > e.Mark || at.After(e.MarkedAt)
-	}
-	v, ok := streams.VersionOf(e.Machine, e.Key(), id)
-	return ok && v > wanted.Version
-}
-
-// position is where a timeline begins: behind a sequence, or at a time if there is one.
-type position struct {
-	after uint64
-	at    time.Time
-}
-
-// timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot
-// be told.
-func (q *request) timeline(m *machines.Machine, filters []string, from position, limit int) (*Timeline, error) {
-	page := &Timeline{Items: []TimelineEvent{}}
-	stream := q.o.Names.Stream(streams.EventStream)
-	ctx, cancel := context.WithTimeout(q.ctx(), 10*time.Second)
-	defer cancel()
-	cfg := jetstream.ConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from.after + 1, AckPolicy: jetstream.AckNonePolicy,
-		MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
-	}
-	if !from.at.IsZero() {
-		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from.at
-	}
-	cons, err := q.o.JS.CreateConsumer(ctx, stream, cfg)
-	if err != nil {
-		return nil, err
-	}
-	info := cons.CachedInfo()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := q.o.JS.DeleteConsumer(ctx, stream, info.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			q.o.Log.Debug("cannot remove a consumer; the server will", "request", q.id, "error", err)
-		}
-	}()
-	want := min(limit, int(min(info.NumPending, maxPage)))
-	if want == 0 {
-		return page, nil
-	}
-	if _, err := streams.Fetch(ctx, cons, want, func(msg jetstream.Msg) error {
-		e, err := q.event(m, msg)
-		page.Items = append(page.Items, e)
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	if len(page.Items) < want {
-		return nil, context.DeadlineExceeded
-	}
-	if info.NumPending > uint64(want) {
-		page.NextCursor = strconv.FormatUint(page.Items[want-1].Seq, 10)
-	}
-	return page, nil
-}
-
-func (q *request) event(m *machines.Machine, msg jetstream.Msg) (TimelineEvent, error) {
-	meta, err := msg.Metadata()
-	if err != nil {
-		return TimelineEvent{}, err
-	}
-	e := TimelineEvent{Seq: meta.Sequence.Stream, Previous: streams.Previous(msg.Headers(), meta.Sequence.Stream), ID: streams.Header(msg.Headers(), "ce-id"), Type: streams.Header(msg.Headers(), "ce-type"), Time: meta.Timestamp.UTC()}
-	if e.Type == "" {
-		if a, err := q.o.Names.ParseEvent(msg.Subject(), m.Parent != ""); err == nil {
-			e.Type = a.Last
-		}
-	}
-	if t, ok := m.Event(e.Type); ok {
-		e.Class = t.Class
-	}
-	var body struct {
-		machines.Event
-		Data json.RawMessage `json:"data"`
-	}
-	if err := json.Unmarshal(msg.Data(), &body); err != nil {
-		return e, nil // not one of ours: its place and type are all that can be shown
-	}
-	e.Version, e.Generation, e.From, e.To, e.Command, e.CommandID = body.Version, body.Generation, body.From, body.To, body.Command, strings.TrimSpace(body.CommandID)
-	e.Actor, e.Reason, e.Data = body.Actor, body.Reason, body.Data
-	if !body.Time.IsZero() {
-		e.Time = body.Time.UTC()
-	}
-	return e, nil
-}

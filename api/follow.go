@@ -1,29 +1,28 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/api/sse"
 	"github.com/bcc94042/instar/kv"
 )
 
 const (
-	heartbeat = 10 * time.Second
-	quiet     = 250 * time.Millisecond // without a change, everything up to the revision of before was sent
-	waiting   = 4096                   // keys that may wait for a slow client
+	quiet   = 250 * time.Millisecond // without a change, everything up to the revision of before was sent
+	waiting = 4096                   // keys that may wait for a slow client
 )
 
 // Snapshot is the first event of a watch, in parts of up to maxPage items.
 type Snapshot struct {
-	Machine  string `json:"machine"`
-	Revision uint64 `json:"revision"`
-	Items    []Item `json:"items"`
-	More     bool   `json:"more"`
+	Machine  string          `json:"machine"`
+	Revision uint64          `json:"revision"`
+	Items    []entities.Item `json:"items"`
+	More     bool            `json:"more"`
 }
 
 // change is one change with the machine that it is of.
@@ -33,7 +32,7 @@ type change struct {
 }
 
 // follow sends a snapshot and then changes. It returns true when changes were lost.
-func (q *request) follow(ctx context.Context, w *eventWriter, all []*watched) (lost bool) {
+func (s *Server) follow(q *rest.Request, ctx context.Context, w *sse.Writer, all []*watched) (lost bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	changes := make(chan change)
 	ended := make(chan struct{}, len(all))
@@ -46,18 +45,18 @@ func (q *request) follow(ctx context.Context, w *eventWriter, all []*watched) (l
 		pumps.Wait()
 	}()
 	for _, one := range all {
-		one.sub = q.o.Indexes[one.m.Name].Subscribe(one.filter, waiting)
+		one.sub = s.store.Index(one.m.Name).Subscribe(one.filter, waiting)
 	}
-	w.fresh(q.staleOf(all))
-	if !q.goesOn(all) {
+	w.Fresh(s.staleOf(q, all))
+	if !s.goesOn(q, all) {
 		anew(w, all, "what was told may not hold any more")
 	}
 	for _, one := range all {
-		if !q.snapshot(w, one) {
+		if !s.snapshot(q, w, one) {
 			return false
 		}
 	}
-	w.id(idOf(all))
+	w.Id(idOf(all))
 	for _, one := range all {
 		pumps.Go(func() {
 			for c := range one.sub.C {
@@ -70,38 +69,38 @@ func (q *request) follow(ctx context.Context, w *eventWriter, all []*watched) (l
 			ended <- struct{}{}
 		})
 	}
-	return q.pass(ctx, w, all, changes, ended)
+	return s.pass(q, ctx, w, all, changes, ended)
 }
 
 // pass writes changes as they come.
-func (q *request) pass(ctx context.Context, w *eventWriter, all []*watched, changes <-chan change, ended <-chan struct{}) (lost bool) {
-	beat := time.NewTicker(heartbeat)
+func (s *Server) pass(q *rest.Request, ctx context.Context, w *sse.Writer, all []*watched, changes <-chan change, ended <-chan struct{}) (lost bool) {
+	beat := time.NewTicker(sse.Heartbeat)
 	defer beat.Stop()
 	calm := time.NewTimer(quiet)
 	defer calm.Stop()
-	seen := q.revisions(all)
-	for w.err == nil {
+	seen := s.revisions(q, all)
+	for w.Err == nil {
 		select {
 		case c := <-changes:
-			q.pushChange(w, all, c)
-			q.pushMore(w, all, changes)
-			w.flush()
+			s.pushChange(q, w, all, c)
+			s.pushMore(q, w, all, changes)
+			w.Flush()
 			calm.Reset(quiet)
-			seen = q.revisions(all)
+			seen = s.revisions(q, all)
 		case <-calm.C:
-			if q.settleMarks(all, seen) {
-				w.id(idOf(all))
+			if s.settleMarks(q, all, seen) {
+				w.Id(idOf(all))
 			}
 		case <-beat.C:
-			w.fresh(q.staleOf(all))
-			w.comment()
-			seen = q.revisions(all)
+			w.Fresh(s.staleOf(q, all))
+			w.Comment()
+			seen = s.revisions(q, all)
 			calm.Reset(quiet)
 		case <-ended:
 			return true
 		case <-ctx.Done():
 			return false
-		case <-q.closing.Done():
+		case <-s.rest.Closing().Done():
 			return false
 		}
 	}
@@ -109,27 +108,27 @@ func (q *request) pass(ctx context.Context, w *eventWriter, all []*watched, chan
 }
 
 // pushMore writes what has come meanwhile, so that it goes out together, but not for ever.
-func (q *request) pushMore(w *eventWriter, all []*watched, changes <-chan change) {
-	for range maxPage {
+func (s *Server) pushMore(q *rest.Request, w *sse.Writer, all []*watched, changes <-chan change) {
+	for range rest.MaxPage {
 		select {
 		case c := <-changes:
-			q.pushChange(w, all, c)
+			s.pushChange(q, w, all, c)
 		default:
 			return
 		}
 	}
 }
 
-func (q *request) revisions(all []*watched) []uint64 {
+func (s *Server) revisions(q *rest.Request, all []*watched) []uint64 {
 	seen := make([]uint64, len(all))
 	for i, one := range all {
-		seen[i] = q.o.Indexes[one.m.Name].Revision()
+		seen[i] = s.store.Index(one.m.Name).Revision()
 	}
 	return seen
 }
 
 // settleMarks raises the marks to what the indexes had before it was quiet.
-func (q *request) settleMarks(all []*watched, seen []uint64) bool {
+func (s *Server) settleMarks(q *rest.Request, all []*watched, seen []uint64) bool {
 	raised := false
 	for i, one := range all {
 		if seen[i] > one.mark {
@@ -153,22 +152,22 @@ func idOf(all []*watched) string {
 }
 
 // snapshot sends what there is, or what has changed since the client left.
-func (q *request) snapshot(w *eventWriter, one *watched) bool {
-	ix := q.o.Indexes[one.m.Name]
+func (s *Server) snapshot(q *rest.Request, w *sse.Writer, one *watched) bool {
+	ix := s.store.Index(one.m.Name)
 	one.newer = map[string]uint64{}
 	part := Snapshot{Machine: one.m.Name}
 	if one.filter.Key != "" {
-		q.snapshotOf(w, one, &part)
-		return w.err == nil
+		s.snapshotOf(q, w, one, &part)
+		return w.Err == nil
 	}
 	query := one.query
-	query.Limit = maxPage
-	for first := true; w.err == nil; first = false {
+	query.Limit = rest.MaxPage
+	for first := true; w.Err == nil; first = false {
 		page := ix.List(query)
 		if first {
 			one.base, one.mark = page.Revision, page.Revision
 		}
-		part.Items = make([]Item, 0, len(page.Items))
+		part.Items = make([]entities.Item, 0, len(page.Items))
 		part.Revision, part.More = page.Revision, page.Next != ""
 		for _, it := range page.Items {
 			one.note(witnessOf(&it))
@@ -176,14 +175,14 @@ func (q *request) snapshot(w *eventWriter, one *watched) bool {
 				one.newer[it.Key] = it.Revision
 			}
 			if it.Revision > one.after {
-				part.Items = append(part.Items, itemOf(it))
+				part.Items = append(part.Items, entities.ItemOf(it))
 			}
 		}
 		if len(part.Items) > 0 || !part.More {
-			w.send("snapshot", "", part)
+			w.Send("snapshot", "", part)
 		}
 		if !part.More {
-			return w.err == nil
+			return w.Err == nil
 		}
 		query.After = page.Next
 	}
@@ -191,10 +190,10 @@ func (q *request) snapshot(w *eventWriter, one *watched) bool {
 }
 
 // goesOn reports whether the client may keep all that it was told, of whatever machine.
-func (q *request) goesOn(all []*watched) bool {
+func (s *Server) goesOn(q *rest.Request, all []*watched) bool {
 	for _, one := range all {
-		ix := q.o.Indexes[one.m.Name]
-		if rev := one.newest(); rev > ix.Revision() && !q.reached(ix, rev) || !one.proven(ix) {
+		ix := s.store.Index(one.m.Name)
+		if rev := one.newest(); rev > ix.Revision() && !s.reached(q, ix, rev) || !one.proven(ix) {
 			return false
 		}
 	}
@@ -202,34 +201,34 @@ func (q *request) goesOn(all []*watched) bool {
 }
 
 // anew makes the client forget everything, so that it is sent everything of all machines.
-func anew(w *eventWriter, all []*watched, why string) {
+func anew(w *sse.Writer, all []*watched, why string) {
 	for _, one := range all {
 		one.after, one.names, one.told = 0, nil, nil
 	}
-	w.say("reset", why)
+	w.Say("reset", why)
 }
 
 // reached reports whether the index has a revision that the client has seen elsewhere, or gets it soon.
-func (q *request) reached(ix *kv.Index, rev uint64) bool {
+func (s *Server) reached(q *rest.Request, ix *kv.Index, rev uint64) bool {
 	if rev > ix.Lag().Known {
 		return false // nobody here knows it
 	}
-	ctx, cancel := context.WithTimeout(q.ctx(), minRevisionWait)
+	ctx, cancel := context.WithTimeout(q.Context(), rest.MinRevisionWait)
 	defer cancel()
-	defer context.AfterFunc(q.closing, cancel)()
+	defer context.AfterFunc(s.rest.Closing(), cancel)()
 	return ix.Wait(ctx, rev) == nil
 }
 
 // snapshotOf sends one entity whole.
-func (q *request) snapshotOf(w *eventWriter, one *watched, part *Snapshot) {
-	ix := q.o.Indexes[one.m.Name]
+func (s *Server) snapshotOf(q *rest.Request, w *sse.Writer, one *watched, part *Snapshot) {
+	ix := s.store.Index(one.m.Name)
 	one.base = ix.Revision()
-	part.Revision, part.Items = one.base, []Item{}
+	part.Revision, part.Items = one.base, []entities.Item{}
 	one.mark = one.base
 	it, ok := ix.Get(one.filter.Key)
 	if ok && it.Revision > one.after {
-		item := itemOf(it)
-		if e, err := q.load(one.m, one.filter.Key); err == nil {
+		item := entities.ItemOf(it)
+		if e, err := s.store.Load(q, one.m, one.filter.Key); err == nil {
 			item.Entity = e
 		}
 		part.Items = append(part.Items, item)
@@ -238,11 +237,11 @@ func (q *request) snapshotOf(w *eventWriter, one *watched, part *Snapshot) {
 	if ok {
 		one.note(witnessOf(&it))
 	}
-	w.send("snapshot", idOf([]*watched{one}), part)
+	w.Send("snapshot", idOf([]*watched{one}), part)
 }
 
 // pushChange writes one change, unless the snapshot had it.
-func (q *request) pushChange(w *eventWriter, all []*watched, c change) {
+func (s *Server) pushChange(q *rest.Request, w *sse.Writer, all []*watched, c change) {
 	rev := c.Item.Revision
 	if rev <= c.w.base || rev <= c.w.newer[c.Item.Key] {
 		return
@@ -258,100 +257,20 @@ func (q *request) pushChange(w *eventWriter, all []*watched, c change) {
 	}
 	id := idOf(all)
 	if c.Deleted {
-		w.send("deleted", id, struct {
+		w.Send("deleted", id, struct {
 			Machine  string `json:"machine"`
 			Key      string `json:"key"`
 			Revision uint64 `json:"revision"`
 		}{c.w.m.Name, c.Item.Key, rev})
 		return
 	}
-	e, err := q.decode(c.w.m, c.Item.Key, c.Value, rev)
+	e, err := s.store.Decode(c.w.m, c.Item.Key, c.Value, rev)
 	if err != nil {
-		w.send("parked", id, struct {
-			Machine string `json:"machine"`
-			Item    Item   `json:"item"`
-		}{c.w.m.Name, itemOf(kv.Item{Key: c.Item.Key, Revision: rev, UpdatedAt: c.Item.UpdatedAt, Problem: "parked"})})
+		w.Send("parked", id, struct {
+			Machine string        `json:"machine"`
+			Item    entities.Item `json:"item"`
+		}{c.w.m.Name, entities.ItemOf(kv.Item{Key: c.Item.Key, Revision: rev, UpdatedAt: c.Item.UpdatedAt, Problem: "parked"})})
 		return
 	}
-	w.send("entity", id, e)
-}
-
-// eventWriter writes server-sent events. After the first error it writes nothing more.
-type eventWriter struct {
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	buf bytes.Buffer
-	err error
-
-	stale bool // the watch was told so
-}
-
-func newEventWriter(q *request) *eventWriter {
-	h := q.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
-	q.w.WriteHeader(http.StatusOK)
-	w := &eventWriter{w: q.w, rc: http.NewResponseController(q.w)}
-	w.buf.WriteString("retry: 2000\n\n")
-	w.flush()
-	return w
-}
-
-// send writes one event; it reaches the client with the next flush.
-func (w *eventWriter) send(event, id string, data any) {
-	if w.err != nil {
-		return
-	}
-	text, err := json.Marshal(data) // one line
-	if err != nil {
-		w.err = err
-		return
-	}
-	w.event(event, id, text)
-}
-
-// event is send for what is written already, in one line.
-func (w *eventWriter) event(event, id string, text []byte) {
-	if w.err != nil {
-		return
-	}
-	if id != "" {
-		w.buf.WriteString("id: " + id + "\n")
-	}
-	w.buf.WriteString("event: " + event + "\ndata: ")
-	w.buf.Write(text)
-	w.buf.WriteString("\n\n")
-	if w.buf.Len() > 64<<10 {
-		w.flush()
-	}
-}
-
-// say sends an event that is about the watch itself.
-func (w *eventWriter) say(event, why string) {
-	w.send(event, "", struct {
-		Reason string `json:"reason"`
-	}{why})
-	w.flush()
-}
-
-// id moves the place of a reconnect without an event.
-func (w *eventWriter) id(id string) {
-	w.buf.WriteString("id: " + id + "\n\n")
-	w.flush()
-}
-
-func (w *eventWriter) comment() {
-	w.buf.WriteString(": still here\n\n")
-	w.flush()
-}
-
-func (w *eventWriter) flush() {
-	if w.err != nil || w.buf.Len() == 0 {
-		return
-	}
-	if _, w.err = w.w.Write(w.buf.Bytes()); w.err == nil {
-		w.err = w.rc.Flush()
-	}
-	w.buf.Reset()
+	w.Send("entity", id, e)
 }

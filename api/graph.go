@@ -7,13 +7,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
 )
-
-// MachineList is every machine as data.
-type MachineList struct {
-	Items []machines.Graph `json:"items"`
-}
 
 // Counts is how many entities are in each state.
 type Counts struct {
@@ -25,81 +24,81 @@ type Counts struct {
 	Stale    float64        `json:"staleSeconds,omitempty" doc:"The node hears nothing from the bucket, or cannot hear the others: the counts are what it knew so many seconds ago"`
 }
 
-func (s *Server) graphRoutes() []*route {
+func (s *Server) graphRoutes() []*rest.Route {
 	tags := []string{"machines"}
-	graph := map[string]*huma.MediaType{"application/json": {Schema: s.registry().Schema(reflect.TypeFor[machines.Graph](), true, "")}}
-	format := query("format", "mermaid (default), dot or json; the Accept header is the other way to say so", &huma.Schema{Type: huma.TypeString, Enum: []any{"mermaid", "dot", "json"}})
-	drawn := map[string]*huma.MediaType{"text/vnd.mermaid": {Schema: text(1 << 20)}, "text/vnd.graphviz": {Schema: text(1 << 20)}}
+	graph := map[string]*huma.MediaType{"application/json": {Schema: s.rest.Registry().Schema(reflect.TypeFor[machines.Graph](), true, "")}}
+	format := rest.QueryParam("format", "mermaid (default), dot or json; the Accept header is the other way to say so", &huma.Schema{Type: huma.TypeString, Enum: []any{"mermaid", "dot", "json"}})
+	drawn := map[string]*huma.MediaType{"text/vnd.mermaid": {Schema: rest.Text(1 << 20)}, "text/vnd.graphviz": {Schema: rest.Text(1 << 20)}}
 	drawn["application/json"] = graph["application/json"]
-	return []*route{
-		{role: Read, serve: (*request).graphs, op: huma.Operation{
+	return []*rest.Route{
+		{Role: auth.Read, Serve: s.graphs, Op: huma.Operation{
 			OperationID: "list-machines", Method: http.MethodGet, Path: "/v1/machines", Tags: tags, Summary: "List the machines with their tables",
-			Responses: map[string]*huma.Response{"200": {Description: "All machines", Content: s.bodyOf(reflect.TypeFor[MachineList]())}},
+			Responses: map[string]*huma.Response{"200": {Description: "All machines", Content: s.rest.BodyOf(reflect.TypeFor[entities.MachineList]())}},
 		}},
-		{role: Read, serve: (*request).graph, op: huma.Operation{
+		{Role: auth.Read, Serve: s.graph, Op: huma.Operation{
 			OperationID: "get-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}", Tags: tags, Summary: "Read the table of one machine", Errors: []int{404},
 			Parameters: []*huma.Param{machineParam()}, Responses: map[string]*huma.Response{"200": {Description: "The machine", Content: graph}},
 		}},
-		{role: Read, serve: (*request).diagram, op: huma.Operation{
+		{Role: auth.Read, Serve: s.diagram, Op: huma.Operation{
 			OperationID: "draw-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/diagram", Tags: tags, Summary: "Draw one machine", Errors: []int{404, 406},
 			Parameters: []*huma.Param{machineParam(), format}, Responses: map[string]*huma.Response{"200": {Description: "The diagram", Content: drawn}},
 		}},
-		{role: Read, serve: (*request).counts, op: huma.Operation{
+		{Role: auth.Read, Serve: s.counts, Op: huma.Operation{
 			OperationID: "count-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/counts", Tags: tags, Summary: "Count the entities of one machine by state", Errors: []int{404, 503, 504},
-			Parameters: []*huma.Param{machineParam(), query("namespace", "The namespace; * is all. Default: all that the token may see", text(63)), query("minRevision", "Wait until this revision is counted, up to 5 s", number(0))},
-			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{headerStale: staleHeader()}, Content: s.bodyOf(reflect.TypeFor[Counts]())}},
+			Parameters: []*huma.Param{machineParam(), rest.QueryParam("namespace", "The namespace; * is all. Default: all that the token may see", rest.Text(63)), rest.QueryParam("minRevision", "Wait until this revision is counted, up to 5 s", rest.Number(0))},
+			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: s.rest.BodyOf(reflect.TypeFor[Counts]())}},
 		}},
 	}
 }
 
 func machineParam() *huma.Param {
-	return &huma.Param{Name: "machine", In: "path", Required: true, Example: "service", Schema: text(63)}
+	return &huma.Param{Name: "machine", In: "path", Required: true, Example: "service", Schema: rest.Text(63)}
 }
 
-func (q *request) machine() (*machines.Machine, error) {
-	for _, m := range q.o.Machines {
-		if m.Name == q.path("machine") {
+func (s *Server) machine(q *rest.Request) (*machines.Machine, error) {
+	for _, m := range s.store.Machines {
+		if m.Name == q.PathValue("machine") {
 			return m, nil
 		}
 	}
-	return nil, problem(machines.CodeNotFound, "there is no such machine")
+	return nil, problem.New(machines.CodeNotFound, "there is no such machine")
 }
 
-func (q *request) graphs() error {
-	list := MachineList{Items: []machines.Graph{}}
-	for _, m := range q.o.Machines {
+func (s *Server) graphs(q *rest.Request) error {
+	list := entities.MachineList{Items: []machines.Graph{}}
+	for _, m := range s.store.Machines {
 		list.Items = append(list.Items, m.Graph())
 	}
-	return q.json(http.StatusOK, list)
+	return q.JSON(http.StatusOK, list)
 }
 
-func (q *request) graph() error {
-	m, err := q.machine()
+func (s *Server) graph(q *rest.Request) error {
+	m, err := s.machine(q)
 	if err != nil {
 		return err
 	}
-	return q.json(http.StatusOK, m.Graph())
+	return q.JSON(http.StatusOK, m.Graph())
 }
 
-func (q *request) diagram() error {
-	m, err := q.machine()
+func (s *Server) diagram(q *rest.Request) error {
+	m, err := s.machine(q)
 	if err != nil {
 		return err
 	}
-	format := q.query.Get("format")
+	format := q.Query.Get("format")
 	if format == "" {
-		if format = drawnAs(q.r.Header.Get("Accept")); format == "" {
-			return problem(codeAcceptable, "a diagram is text/vnd.mermaid, text/vnd.graphviz or application/json")
+		if format = drawnAs(q.R.Header.Get("Accept")); format == "" {
+			return problem.New(problem.CodeAcceptable, "a diagram is text/vnd.mermaid, text/vnd.graphviz or application/json")
 		}
 	}
-	q.w.Header().Set("Vary", "Accept")
+	q.W.Header().Set("Vary", "Accept")
 	switch format {
 	case "dot":
-		return q.text("text/vnd.graphviz; charset=utf-8", []byte(m.DOT()))
+		return q.Text("text/vnd.graphviz; charset=utf-8", []byte(m.DOT()))
 	case "json":
-		return q.json(http.StatusOK, m.Graph())
+		return q.JSON(http.StatusOK, m.Graph())
 	}
-	return q.text("text/vnd.mermaid; charset=utf-8", []byte(m.Mermaid()))
+	return q.Text("text/vnd.mermaid; charset=utf-8", []byte(m.Mermaid()))
 }
 
 // drawnAs picks the first form that Accept names and that exists.
@@ -121,30 +120,30 @@ func drawnAs(accept string) string {
 	return ""
 }
 
-func (q *request) counts() error {
-	m, err := q.machine()
+func (s *Server) counts(q *rest.Request) error {
+	m, err := s.machine(q)
 	if err != nil {
 		return err
 	}
-	asked := q.query.Get("namespace")
+	asked := q.Query.Get("namespace")
 	if asked == "" {
-		asked = anyNamespace
+		asked = auth.AnyNamespace
 	}
-	ns, p := q.who.in(asked, true)
+	ns, p := q.Who.Resolve(asked, true)
 	if p != nil {
 		return p
 	}
-	if ns == anyNamespace {
+	if ns == auth.AnyNamespace {
 		ns = ""
 	}
-	if err := q.indexed(m.Name); err != nil {
+	if err := s.store.Indexed(m.Name); err != nil {
 		return err
 	}
-	if err := q.waitIndex(m); err != nil {
+	if err := s.store.WaitIndex(q, m); err != nil {
 		return err
 	}
-	ix := q.o.Indexes[m.Name]
-	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision(), Stale: q.tellStale(m)}
+	ix := s.store.Index(m.Name)
+	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision(), Stale: s.store.TellStale(q, m)}
 	for _, st := range m.States {
 		out.States[st.Name] = 0
 	}
@@ -156,5 +155,5 @@ func (q *request) counts() error {
 			out.Parked += n
 		}
 	}
-	return q.json(http.StatusOK, out)
+	return q.JSON(http.StatusOK, out)
 }

@@ -15,126 +15,101 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
-// Item is what lists show of an entity.
-type Item struct {
-	ID         string            `json:"id"`
-	Namespace  string            `json:"namespace"`
-	Parent     string            `json:"parent,omitempty"`
-	State      string            `json:"state"`
-	Version    uint64            `json:"version"`
-	Generation uint64            `json:"generation"`
-	Revision   uint64            `json:"revision"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	Since      time.Time         `json:"since"`
-	CreatedAt  time.Time         `json:"createdAt"`
-	UpdatedAt  time.Time         `json:"updatedAt"`
-	Problem    string            `json:"problem,omitempty" doc:"Why the entity cannot be shown; then only id, namespace, parent, revision and updatedAt hold"`
-	Entity     *Entity           `json:"entity,omitempty" doc:"With include=data, the whole entity as of now, which may be newer than the item"`
-}
-
 // Page is a part of a list.
 type Page struct {
-	Items      []Item `json:"items"`
-	NextCursor string `json:"nextCursor" doc:"For the next page; empty at the end"`
-	Revision   uint64 `json:"revision" doc:"All writes up to this revision are in the page"`
+	Items      []entities.Item `json:"items"`
+	NextCursor string          `json:"nextCursor" doc:"For the next page; empty at the end"`
+	Revision   uint64          `json:"revision" doc:"All writes up to this revision are in the page"`
 
 	Stale float64 `json:"staleSeconds,omitempty" doc:"The node hears nothing from the bucket, or cannot hear the others: the page is what it knew so many seconds ago"`
 }
 
-func (s *Server) listRoute(m *machines.Machine, base string) *route {
+func (s *Server) listRoute(m *machines.Machine, base string) *rest.Route {
 	rt := s.anyListRoute(m, base)
-	rt.op.OperationID, rt.op.Summary = "list-"+m.Name, "List "+m.Plural
+	rt.Op.OperationID, rt.Op.Summary = "list-"+m.Name, "List "+m.Plural
 	if m.Parent != "" {
-		rt.op.Summary += " of one " + m.Parent
+		rt.Op.Summary += " of one " + m.Parent
 	}
 	return rt
 }
 
 // listAllRoute lists the children of all parents.
-func (s *Server) listAllRoute(m *machines.Machine) *route {
+func (s *Server) listAllRoute(m *machines.Machine) *rest.Route {
 	rt := s.anyListRoute(m, "/v1/"+m.Plural)
-	rt.op.OperationID, rt.op.Summary = "list-all-"+m.Name, "List "+m.Plural+" of every "+m.Parent
-	rt.op.Parameters = append(rt.op.Parameters, query("parent", "Only the children of this "+m.Parent, text(63)))
+	rt.Op.OperationID, rt.Op.Summary = "list-all-"+m.Name, "List "+m.Plural+" of every "+m.Parent
+	rt.Op.Parameters = append(rt.Op.Parameters, rest.QueryParam("parent", "Only the children of this "+m.Parent, rest.Text(63)))
 	return rt
 }
 
-func (s *Server) anyListRoute(m *machines.Machine, path string) *route {
+func (s *Server) anyListRoute(m *machines.Machine, path string) *rest.Route {
 	list := func(doc string) *huma.Param {
-		return query("", doc, &huma.Schema{Type: huma.TypeArray, Items: text(512)})
+		return rest.QueryParam("", doc, &huma.Schema{Type: huma.TypeArray, Items: rest.Text(512)})
 	}
 	state, label := list("Only in these states, with commas or repeated"), list("Only with these labels: k=v, k!=v, k in (a,b), or k for any value; all given must hold")
 	state.Name, label.Name, label.Example = "state", "label", []string{"team=web"}
-	include := query("include", "data: the whole entities as well", &huma.Schema{Type: huma.TypeString, Enum: []any{"data"}})
-	limit := number(1)
-	limit.Default, limit.Description = defaultPage, "More than 500 is taken for 500"
-	return &route{role: Read, serve: func(q *request) error { return q.list(m) }, op: huma.Operation{
+	include := rest.QueryParam("include", "data: the whole entities as well", &huma.Schema{Type: huma.TypeString, Enum: []any{"data"}})
+	limit := rest.Number(1)
+	limit.Default, limit.Description = rest.DefaultPage, "More than 500 is taken for 500"
+	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.list(q, m) }, Op: huma.Operation{
 		Method: http.MethodGet, Path: path, Tags: []string{m.Name}, Description: "Answers from the index of the process. The revision says how new it is; minRevision waits.",
 		Errors: []int{400, 404, 422, 503, 504},
 		Parameters: []*huma.Param{
-			query("namespace", "The namespace, or * for all that the token may see", text(63)), state, label,
-			query("updatedAfter", "", instant()), query("updatedBefore", "", instant()), query("createdAfter", "", instant()), query("createdBefore", "", instant()),
-			query("limit", "Size of the page", limit), query("cursor", "nextCursor of the page before, with the same filters", text(1024)),
-			query("minRevision", "Wait until this revision is in the index, up to 5 s", number(0)), include, orderByParam(),
+			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)), state, label,
+			rest.QueryParam("updatedAfter", "", rest.Instant()), rest.QueryParam("updatedBefore", "", rest.Instant()), rest.QueryParam("createdAfter", "", rest.Instant()), rest.QueryParam("createdBefore", "", rest.Instant()),
+			rest.QueryParam("limit", "Size of the page", limit), rest.QueryParam("cursor", "nextCursor of the page before, with the same filters", rest.Text(1024)),
+			rest.QueryParam("minRevision", "Wait until this revision is in the index, up to 5 s", rest.Number(0)), include, orderByParam(),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "A page", Headers: map[string]*huma.Param{headerStale: staleHeader()}, Content: s.bodyOf(reflect.TypeFor[Page]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "A page", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: s.rest.BodyOf(reflect.TypeFor[Page]())}},
 	}}
 }
 
-func (q *request) list(m *machines.Machine) error {
-	kq, err := q.listQuery(m)
+func (s *Server) list(q *rest.Request, m *machines.Machine) error {
+	kq, err := s.listQuery(q, m)
 	if err != nil {
 		return err
 	}
-	if err := q.indexed(m.Name); err != nil {
+	if err := s.store.Indexed(m.Name); err != nil {
 		return err
 	}
-	if err := q.waitIndex(m); err != nil {
+	if err := s.store.WaitIndex(q, m); err != nil {
 		return err
 	}
 	filter := kq.hash()
-	if c := q.query.Get("cursor"); c != "" {
+	if c := q.Query.Get("cursor"); c != "" {
 		if kq.After, kq.AfterTime, err = readCursor(c, filter); err != nil {
 			return err
 		}
 	}
-	kq.Limit = q.limit()
-	stale := q.tellStale(m) // before the list: it may be newer than it says, never older
-	page := q.o.Indexes[m.Name].List(kq.Query)
-	out := Page{Items: make([]Item, 0, len(page.Items)), Revision: page.Revision, Stale: stale}
+	kq.Limit = q.PageSize()
+	stale := s.store.TellStale(q, m) // before the list: it may be newer than it says, never older
+	page := s.store.Index(m.Name).List(kq.Query)
+	out := Page{Items: make([]entities.Item, 0, len(page.Items)), Revision: page.Revision, Stale: stale}
 	if page.Next != "" {
 		out.NextCursor = writeCursor(page, filter)
 	}
 	for _, it := range page.Items {
-		out.Items = append(out.Items, itemOf(it))
+		out.Items = append(out.Items, entities.ItemOf(it))
 	}
-	if q.query.Get("include") == "data" {
-		if err := q.include(m, page.Items, out.Items); err != nil {
+	if q.Query.Get("include") == "data" {
+		if err := s.include(q, m, page.Items, out.Items); err != nil {
 			return err
 		}
 	}
-	return q.json(http.StatusOK, out)
-}
-
-func itemOf(it kv.Item) Item {
-	out := Item{
-		State: it.State, Version: it.Version, Generation: it.Generation, Revision: it.Revision, Labels: it.Labels,
-		Since: it.Since, CreatedAt: it.CreatedAt, UpdatedAt: it.UpdatedAt,
-	}
-	out.Namespace, out.Parent, out.ID, _ = streams.SplitKey(it.Key) // a key that is none shows as an empty one
-	if it.Problem != "" {
-		out.Problem = "the stored value cannot be read"
-	}
-	return out
+	return q.JSON(http.StatusOK, out)
 }
 
 // include reads the whole entities of a page, a few at a time.
-func (q *request) include(m *machines.Machine, items []kv.Item, out []Item) error {
+func (s *Server) include(q *rest.Request, m *machines.Machine, items []kv.Item, out []entities.Item) error {
 	errs := make(chan error, len(items))
 	gate := make(chan struct{}, 16)
 	for i := range items {
@@ -146,8 +121,8 @@ func (q *request) include(m *machines.Machine, items []kv.Item, out []Item) erro
 					errs <- panics.Error("http", p)
 				}
 			}()
-			e, err := q.load(m, items[i].Key)
-			var p *Problem
+			e, err := s.store.Load(q, m, items[i].Key)
+			var p *problem.Problem
 			if errors.As(err, &p) { // gone, or parked: the item says so
 				err = nil
 			}
@@ -181,42 +156,42 @@ func (l *listing) hash() string {
 	return hex.EncodeToString(sum.Sum(nil)[:6])
 }
 
-func (q *request) listQuery(m *machines.Machine) (*listing, error) {
-	ns, p := q.who.in(q.query.Get("namespace"), true)
+func (s *Server) listQuery(q *rest.Request, m *machines.Machine) (*listing, error) {
+	ns, p := q.Who.Resolve(q.Query.Get("namespace"), true)
 	if p != nil {
 		return nil, p
 	}
-	if ns == anyNamespace {
+	if ns == auth.AnyNamespace {
 		ns = ""
 	}
-	l := &listing{Query: kv.Query{Namespace: ns, States: values(q.query["state"])}, machine: m.Name}
+	l := &listing{Query: kv.Query{Namespace: ns, States: values(q.Query["state"])}, machine: m.Name}
 	switch {
-	case q.path(m.Parent) != "":
-		l.Parent = q.path(m.Parent)
-	case q.query.Get("parent") != "":
-		if l.Parent = q.query.Get("parent"); streams.CheckLabel(l.Parent) != nil {
-			return nil, invalid("query.parent", labelRule)
+	case q.PathValue(m.Parent) != "":
+		l.Parent = q.PathValue(m.Parent)
+	case q.Query.Get("parent") != "":
+		if l.Parent = q.Query.Get("parent"); streams.CheckLabel(l.Parent) != nil {
+			return nil, problem.Invalid("query.parent", problem.LabelRule)
 		}
 	}
 	for _, state := range l.States {
 		if _, ok := m.State(state); !ok {
-			return nil, invalid("query.state", "is no state of "+m.Name)
+			return nil, problem.Invalid("query.state", "is no state of "+m.Name)
 		}
 	}
-	for _, text := range q.query["label"] {
+	for _, text := range q.Query["label"] {
 		selectors, err := kv.ParseSelectors(text)
 		if err != nil {
-			return nil, invalid("query.label", "must be k=v, k!=v, k in (a,b) or k")
+			return nil, problem.Invalid("query.label", "must be k=v, k!=v, k in (a,b) or k")
 		}
 		l.Labels = append(l.Labels, selectors...)
 	}
 	if len(l.Labels) > 16 {
-		return nil, invalid("query.label", "must be up to 16")
+		return nil, problem.Invalid("query.label", "must be up to 16")
 	}
-	if p := q.bounds(l); p != nil {
+	if p := s.bounds(q, l); p != nil {
 		return nil, p
 	}
-	if text := q.query.Get("orderBy"); text != "" {
+	if text := q.Query.Get("orderBy"); text != "" {
 		if l.Order, p = orderOf(text); p != nil {
 			return nil, p
 		}
@@ -233,15 +208,15 @@ func (q *request) listQuery(m *machines.Machine) (*listing, error) {
 }
 
 // bounds reads the times of a query.
-func (q *request) bounds(l *listing) *Problem {
+func (s *Server) bounds(q *rest.Request, l *listing) *problem.Problem {
 	for name, at := range map[string]*time.Time{"updatedAfter": &l.UpdatedAfter, "updatedBefore": &l.UpdatedBefore, "createdAfter": &l.CreatedAfter, "createdBefore": &l.CreatedBefore} {
-		text := q.query.Get(name)
+		text := q.Query.Get(name)
 		if text == "" {
 			continue
 		}
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil || t.Year() < 1970 || t.Year() > 2200 {
-			return invalid("query."+name, "must be a date-time of RFC 3339 between 1970 and 2200")
+			return problem.Invalid("query."+name, "must be a date-time of RFC 3339 between 1970 and 2200")
 		}
 		*at = t
 		l.filters = append(l.filters, name+"="+t.UTC().Format(time.RFC3339Nano))
@@ -253,13 +228,13 @@ func (q *request) bounds(l *listing) *Problem {
 var orders = map[string]kv.By{"id": kv.ByKey, "createdAt": kv.ByCreated, "updatedAt": kv.ByUpdated, "since": kv.BySince}
 
 func orderByParam() *huma.Param {
-	p := query("orderBy", "id (the default, and the only order that costs nothing), createdAt, updatedAt or since; the times also with desc behind", text(32))
+	p := rest.QueryParam("orderBy", "id (the default, and the only order that costs nothing), createdAt, updatedAt or since; the times also with desc behind", rest.Text(32))
 	p.Example = "updatedAt desc"
 	return p
 }
 
 // orderOf reads orderBy as AIP-132 writes it: a field, and desc behind it for the other way round.
-func orderOf(text string) (o kv.Order, p *Problem) {
+func orderOf(text string) (o kv.Order, p *problem.Problem) {
 	words := strings.Fields(text)
 	by, known := kv.ByKey, false
 	if len(words) > 0 {
@@ -267,7 +242,7 @@ func orderOf(text string) (o kv.Order, p *Problem) {
 	}
 	o = kv.Order{By: by, Descending: len(words) == 2 && words[1] == "desc"}
 	if !known || len(words) > 2 || len(words) == 2 && !o.Descending || o.Descending && by == kv.ByKey {
-		return o, invalid("query.orderBy", "must be id, createdAt, updatedAt or since; the times also with desc behind")
+		return o, problem.Invalid("query.orderBy", "must be id, createdAt, updatedAt or since; the times also with desc behind")
 	}
 	return o, nil
 }
@@ -294,10 +269,10 @@ func readCursor(text, filter string) (key string, at time.Time, err error) {
 		err = json.Unmarshal(raw, &c)
 	}
 	if err != nil || c.Key == "" || strings.ContainsAny(c.Key, "\x00*>") {
-		return "", at, problem(codeMalformed, "the cursor is not one that was given out")
+		return "", at, problem.New(problem.CodeMalformed, "the cursor is not one that was given out")
 	}
 	if c.Filter != filter {
-		return "", at, problem(codeMalformed, "the cursor belongs to a list with other filters or another order")
+		return "", at, problem.New(problem.CodeMalformed, "the cursor belongs to a list with other filters or another order")
 	}
 	if c.Time != nil {
 		at = *c.Time

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 )
 
 // nodes are nodes in memory.
@@ -16,13 +17,13 @@ type nodes struct {
 	err    error
 }
 
-func (n *nodes) List(context.Context) ([]api.Node, error) {
-	return []api.Node{{Name: "one", State: "live", Want: "live", Partitions: []int{1, 2}, Roles: []string{"views"}, Self: true}}, n.err
+func (n *nodes) List(context.Context) ([]admin.Node, error) {
+	return []admin.Node{{Name: "one", State: "live", Want: "live", Partitions: []int{1, 2}, Roles: []string{"views"}, Self: true}}, n.err
 }
 
 func (n *nodes) Want(_ context.Context, name, state string) error {
 	if name != "one" {
-		return api.ErrNoNode
+		return admin.ErrNoNode
 	}
 	n.wanted = append(n.wanted, state)
 	return n.err
@@ -31,7 +32,7 @@ func (n *nodes) Want(_ context.Context, name, state string) error {
 func TestNodes(t *testing.T) {
 	all := &nodes{}
 	b := setup(t, func(o *api.Options) {
-		o.Nodes, o.NodeLeads = all, func() *api.NodeLeads { return &api.NodeLeads{Streams: 2, Consumers: 3} }
+		o.Nodes, o.NodeLeads = all, func() *admin.NodeLeads { return &admin.NodeLeads{Streams: 2, Consumers: 3} }
 	})
 	a := b.get("/v1/nodes")
 	require.Equal(t, 200, a.StatusCode)

@@ -28,11 +28,11 @@ type roundTripper struct {
 }
 
 // routers by document: reading one is slow, and most tests have the same.
-var documents sync.Map
+var Set sync.Map
 
 func (b *bundle) validating(next http.RoundTripper) http.RoundTripper {
 	text := string(b.server.OpenAPI())
-	read, _ := documents.LoadOrStore(text, sync.OnceValues(func() (routers.Router, error) {
+	read, _ := Set.LoadOrStore(text, sync.OnceValues(func() (routers.Router, error) {
 		doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
 		if err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -16,26 +17,26 @@ import (
 type outboxes struct {
 	err   error
 	asked []string
-	last  api.OutboxFilter
+	last  admin.OutboxFilter
 }
 
-func (o *outboxes) Sources(context.Context) ([]api.OutboxSource, error) {
-	return []api.OutboxSource{{Name: "orders", State: "running", Status: &api.OutboxStatus{
-		Mode: "log", Rows: map[string]int64{"NEW": 2}, Lag: 2, Shards: []api.OutboxShard{{Number: 0, Owner: "n1", Position: "7"}}, At: time.Unix(1, 0).UTC(),
+func (o *outboxes) Sources(context.Context) ([]admin.OutboxSource, error) {
+	return []admin.OutboxSource{{Name: "orders", State: "running", Status: &admin.OutboxStatus{
+		Mode: "log", Rows: map[string]int64{"NEW": 2}, Lag: 2, Shards: []admin.OutboxShard{{Number: 0, Owner: "n1", Position: "7"}}, At: time.Unix(1, 0).UTC(),
 	}}}, o.err
 }
 
-func (o *outboxes) Redrive(_ context.Context, source string, f api.OutboxFilter, actor string) (int64, error) {
+func (o *outboxes) Redrive(_ context.Context, source string, f admin.OutboxFilter, actor string) (int64, error) {
 	return o.take("redrive", source, f, actor)
 }
 
-func (o *outboxes) Discard(_ context.Context, source string, f api.OutboxFilter, actor string) (int64, error) {
+func (o *outboxes) Discard(_ context.Context, source string, f admin.OutboxFilter, actor string) (int64, error) {
 	return o.take("discard", source, f, actor)
 }
 
-func (o *outboxes) take(what, source string, f api.OutboxFilter, actor string) (int64, error) {
+func (o *outboxes) take(what, source string, f admin.OutboxFilter, actor string) (int64, error) {
 	if source != "orders" {
-		return 0, api.ErrNoSource
+		return 0, admin.ErrNoSource
 	}
 	o.asked, o.last = append(o.asked, what+" by "+actor), f
 	return 3, o.err
@@ -52,7 +53,7 @@ func TestOutbox(t *testing.T) {
 	require.EqualValues(t, 3, b.post("/v1/outbox/orders/redrive", `{"all":true}`).json(t)["rows"])
 	require.EqualValues(t, 3, b.post("/v1/outbox/orders/discard", `{"aggregateType":"order","aggregateId":"7"}`).json(t)["rows"])
 	require.Equal(t, []string{"redrive by boss", "discard by boss"}, o.asked)
-	require.Equal(t, api.OutboxFilter{AggregateType: "order", AggregateID: "7"}, o.last)
+	require.Equal(t, admin.OutboxFilter{AggregateType: "order", AggregateID: "7"}, o.last)
 
 	b.post("/v1/outbox/orders/redrive", `{"all":true}`, "Authorization", "Bearer operate-token").problem(t, 403, "forbidden")
 	b.post("/v1/outbox/orders/redrive", `{"all":true}`, "Authorization", "Bearer tenant-token").problem(t, 404, machines.CodeNotFound)
@@ -64,7 +65,7 @@ func TestOutbox(t *testing.T) {
 }
 
 func TestOutboxThatIsNotThereSaysWhy(t *testing.T) {
-	o := &outboxes{err: &api.OutboxUnavailable{Reason: "there is no Postgres: set --outbox-dsn"}}
+	o := &outboxes{err: &admin.OutboxUnavailable{Reason: "there is no Postgres: set --outbox-dsn"}}
 	b := setup(t, func(opts *api.Options) { opts.Outbox = o })
 	require.Equal(t, "there is no Postgres: set --outbox-dsn", b.get("/v1/outbox").problem(t, 503, "unavailable")["detail"])
 	b.post("/v1/outbox/orders/redrive", `{"all":true}`).problem(t, 503, "unavailable")

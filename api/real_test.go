@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
@@ -79,6 +80,6 @@ func TestTheRealMachines(t *testing.T) {
 }
 
 func ExampleHashToken() {
-	fmt.Println(api.HashToken("correct horse battery staple"))
+	fmt.Println(auth.HashToken("correct horse battery staple"))
 	// Output: sha256:c4bbcb1fbec99d65bf59d85c8cb62ee2db963f0fe106f483d9afa73bd4e39a8a
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -19,32 +21,32 @@ type Rehearsal struct {
 
 // rehearse lets the table decide about the stored entity, as the engine would, and leaves it at that. What the table
 // refuses is the same problem as in earnest.
-func (q *request) rehearse(m *machines.Machine, cmd streams.Command) error {
+func (s *Server) rehearse(q *rest.Request, m *machines.Machine, cmd streams.Command) error {
 	namespace, parent, id, err := streams.SplitKey(cmd.Key)
 	if err != nil {
 		return err
 	}
 	e := m.New(namespace, parent, id)
-	stored, err := q.buckets[m.Name].Get(q.ctx(), cmd.Key)
+	stored, err := s.store.Stored(q.Context(), m, cmd.Key)
 	switch {
 	case errors.Is(err, kv.ErrNotFound):
 	case err != nil:
 		return err
 	default:
 		if e, err = m.Decode(stored.Value); err != nil {
-			return problem(machines.CodeParked, "the stored value cannot be read by this version of the program")
+			return problem.New(machines.CodeParked, "the stored value cannot be read by this version of the program")
 		}
 	}
 	if expected, ok := streams.ParseExpected(cmd.Expect); ok && !expected.Holds(stored.Revision) {
-		return problem(machines.CodePrecondition, "the entity is at another revision than that of If-Match").with("ETag", etag(stored.Revision))
+		return problem.New(machines.CodePrecondition, "the entity is at another revision than that of If-Match").With("ETag", rest.ETag(stored.Revision))
 	}
-	if p := q.room(q.ctx(), cmd, false); p != nil {
+	if p := s.sender.Room(q.Context(), cmd, false); p != nil {
 		return p
 	}
 	next, out, err := m.Step(e, machines.Input{Command: cmd.Name, ID: cmd.ID, Time: time.Now().UTC(), Actor: cmd.Actor, Reason: cmd.Reason, Body: cmd.Body})
 	var refusal *machines.Refusal
 	if errors.As(err, &refusal) {
-		return refused(refusal)
+		return problem.Refused(refusal)
 	}
 	if err != nil {
 		return err
@@ -58,7 +60,7 @@ func (q *request) rehearse(m *machines.Machine, cmd streams.Command) error {
 			r.Effects = append(r.Effects, msg.Name)
 		}
 	}
-	return q.json(http.StatusOK, CommandResult{
+	return q.JSON(http.StatusOK, CommandResult{
 		Outcome: out.Result, State: next.State, Version: next.Version, Revision: stored.Revision, Generation: next.Generation, CommandID: cmd.ID, DryRun: r,
 	})
 }

@@ -29,16 +29,3 @@ func TestDryRun(t *testing.T) {
 	b.post("/v1/gadgets/x/purge?dryRun", "", "Authorization", "Bearer read-token").problem(t, 403, "forbidden")
 	require.Equal(t, before, b.stored(), "something was stored")
 }
-
-func TestOpenServersAreAskedByTheirNames(t *testing.T) {
-	b := setup(t)
-	for host, want := range map[string]bool{
-		"localhost": true, "localhost:8080": true, "LOCALHOST.": true, "web.localhost:1": true, "127.0.0.1": true, "127.9.9.9:80": true, "[::1]:8080": true, "::1": true,
-		"[::ffff:127.0.0.1]:80": true, "box.lan": true, "Box.Lan:8080": true, "": true, "10.0.0.7": true, "[::2]": true,
-		"evil.example": false, "evil.example:8080": false, "127.0.0.1.evil.example": false, "localhost.evil.example": false, "notlocalhost": false, "box.lan.evil": false, "0x7f000001": false, "2130706433": false, "127.1": false,
-	} {
-		require.Equal(t, want, b.server.Named(host, true, []string{"box.lan"}), host)
-		require.True(t, b.server.Named(host, false, []string{}), "tokens are asked for")
-		require.True(t, b.server.Named(host, true, nil), "any name")
-	}
-}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 )
@@ -34,26 +37,26 @@ var repairCommand = machines.Command{
 }
 
 // storedRoute reads what is stored, also of a parked entity.
-func (s *Server) storedRoute(m *machines.Machine, base string) *route {
-	return &route{role: Admin, serve: func(q *request) error { return q.storedValue(m) }, op: huma.Operation{
+func (s *Server) storedRoute(m *machines.Machine, base string) *rest.Route {
+	return &rest.Route{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.storedValue(q, m) }, Op: huma.Operation{
 		OperationID: "get-" + m.Name + "-stored-value", Method: http.MethodGet, Path: base + "/{id}/stored-value", Tags: []string{m.Name},
 		Summary: "Read what is stored of one " + m.Name, Description: "The value as its bucket has it, with all bookkeeping, also of a parked " + m.Name + ".",
-		Errors: []int{404, 422, 503}, Parameters: []*huma.Param{namespaceParam()},
-		Responses: map[string]*huma.Response{"200": {Description: "The value", Content: s.bodyOf(reflect.TypeFor[StoredValue]())}},
+		Errors: []int{404, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()},
+		Responses: map[string]*huma.Response{"200": {Description: "The value", Content: s.rest.BodyOf(reflect.TypeFor[StoredValue]())}},
 	}}
 }
 
-func (q *request) storedValue(m *machines.Machine) error {
-	_, key, err := q.key(m)
+func (s *Server) storedValue(q *rest.Request, m *machines.Machine) error {
+	_, key, err := q.Key(m)
 	if err != nil {
 		return err
 	}
-	stored, err := q.buckets[m.Name].Get(q.ctx(), key)
+	stored, err := s.store.Stored(q.Context(), m, key)
 	raw := []byte(stored.Value)
 	var corrupt *kv.CorruptError
 	switch {
 	case errors.Is(err, kv.ErrNotFound):
-		return notFound(m)
+		return entities.NotFound(m)
 	case errors.As(err, &corrupt):
 		raw, stored.Revision = corrupt.Raw, corrupt.Revision
 	case err != nil:
@@ -68,5 +71,5 @@ func (q *request) storedValue(m *machines.Machine) error {
 	if _, err := m.DecodeAt(key, raw); err != nil {
 		out.Problem = err.Error()
 	}
-	return q.json(http.StatusOK, out)
+	return q.JSON(http.StatusOK, out)
 }

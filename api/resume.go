@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
 )
 
@@ -144,7 +145,7 @@ func (w *watched) proven(ix *kv.Index) bool {
 func (w *watched) named(ix *kv.Index) map[uint64]witness {
 	has := make(map[uint64]witness, len(w.names))
 	query := w.query
-	for query.Limit = maxPage; ; {
+	for query.Limit = rest.MaxPage; ; {
 		page := ix.List(query)
 		for i := range page.Items {
 			o := witnessOf(&page.Items[i])

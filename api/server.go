@@ -3,63 +3,40 @@ package api
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
+	"net"
 	"net/http"
-	"reflect"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/api/commands"
+	"github.com/bcc94042/instar/api/documents"
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/instances"
 	"github.com/bcc94042/instar/api/limits"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/api/operations"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/api/rpc"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
 )
 
 // Server is the door. It is ready to serve when it was made.
 type Server struct {
-	o       Options
-	keys    *keyring
-	origin  *http.CrossOriginProtection // where no token is needed, a browser would let any page send commands
-	mux     *http.ServeMux
-	api     huma.API
-	tracer  trace.Tracer
-	metrics *metrics
-	buckets map[string]*kv.Bucket[json.RawMessage] // by name of machine
-	views   map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
+	requireIfMatch []string
 
-	operations *kv.Bucket[batch]
-	answers    *kv.Bucket[keptAnswer] // to commands under a key of their sender
-	commands   jetstream.Stream
-	backing    sync.Mutex // held while a backup is made
-
-	patterns map[string]bool
-	routes   []*route
-	files    map[string]file // documents that do not change
-	shapes   sync.Map        // *shape by *huma.Schema, of those that were asked for
-
-	closing context.Context // ends when watches must end
-	close   context.CancelFunc
-	limits  *limiters
-	deltas  deltas // of watches of instances
-	watches sync.WaitGroup
-
-	mu    sync.Mutex
-	micro micro.Service
-	asked limits.Jobs // over NATS, what waits or is under way
-
-	births births
+	rest      *rest.Server
+	store     *entities.Store
+	sender    *commands.Sender
+	rpc       *rpc.Server
+	ops       *operations.Service
+	admin     *admin.Service
+	instances *instances.Service // nil offers none
+	documents *documents.Set
+	version   admin.Version
+	registry  *prometheus.Registry
 }
 
 // New checks the options and builds every operation. It fails when a bucket is missing, when an operation declares no
@@ -68,104 +45,62 @@ func New(o Options) (*Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if o.KeysFor == 0 {
-		o.KeysFor = streams.IdempotencyWindow
-	}
-	if o.AnswerWithin == 0 {
-		o.AnswerWithin = 10 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
-	if o.Tracer == nil {
-		o.Tracer = noop.NewTracerProvider().Tracer("")
-	}
-	o.Timeouts = o.Timeouts.orDefault()
-	keys, err := newKeyring(o.Tokens, o.Open)
-	if err != nil {
+	o.orDefault()
+	s := &Server{requireIfMatch: o.RequireIfMatch, version: o.Version, registry: o.Registry}
+	if err := s.open(&o); err != nil {
 		return nil, err
 	}
-	s := &Server{
-		o: o, keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{}, files: map[string]file{},
-		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
-		limits: newLimiters(o.Limits, o.paces()),
-	}
-	s.limits.entities = limits.NewQuota("entities", o.Limits.Entities, s.fullest)
-	s.closing, s.close = context.WithCancel(context.Background())
-	if s.metrics, err = newMetrics(s); err != nil {
-		return nil, err
-	}
-	s.api = humago.New(s.mux, humaConfig(o.Version))
-	if err := s.open(); err != nil {
-		return nil, err
+	counts := s.rest.Counts()
+	counts.Pools = append(append(counts.Pools, s.rpc.Questions, s.sender.Pending, s.ops.Running), o.Pools...)
+	counts.Queues = []*limits.Queue{s.rpc.Turns, s.sender.Turns}
+	counts.Quotas = append(counts.Quotas, s.sender.Quota)
+	for _, c := range []prometheus.Collector{s.sender.Latency, counts, s.store.Collector()} {
+		if err := o.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("api: cannot register metrics: %w", err)
+		}
 	}
 	if err := s.routesOf(); err != nil {
 		return nil, err
 	}
-	if err := s.publish(); err != nil {
+	if err := s.documents.Publish(); err != nil {
 		return nil, err
 	}
-	s.metrics.begin(s.routes)
-	s.mux.HandleFunc("/", s.unmatched)
+	s.rest.Begin()
 	return s, nil
 }
 
-func humaConfig(v Version) huma.Config {
-	version := v.Version
-	if version == "" {
-		version = "dev"
-	}
-	return huma.Config{
-		OpenAPI: &huma.OpenAPI{
-			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "Instar", Version: version, Description: about, License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}},
-			Servers: []*huma.Server{{URL: "/", Description: "The server that this document is read from"}},
-			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
-				SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer", Description: "A token that the operator gave out; its role is read, operate or admin. Not needed where the server is open."}},
-			},
-		},
-		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
-		DefaultFormat: "application/json",
-	}
-}
-
-const about = `Durable state machines for things on NATS JetStream.
-
-Every machine has the same operations: one POST per command, reads, a timeline, a watch. State changes only by commands.
-A command answers 200 when the engine has decided, 202 when it is stored but not decided yet, and a problem when it is
-refused. Send an Idempotency-Key to be able to repeat a command safely, and If-Match to act only on what you have seen.`
-
-// open opens the buckets of all machines and their views.
-func (s *Server) open() error {
+// open makes the parts, from below, and opens the buckets that they need.
+func (s *Server) open(o *Options) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, m := range s.o.Machines {
-		b, err := kv.Open(ctx, s.o.JS, s.o.Names.Bucket(m.Plural), kv.JSON[json.RawMessage]())
-		if err != nil {
-			return fmt.Errorf("api: %w", err)
-		}
-		s.buckets[m.Name] = b
-		for _, v := range m.Views {
-			b, err := kv.Open(ctx, s.o.JS, s.o.Names.Bucket(m.BucketOf(v)), kv.JSON[json.RawMessage]())
-			if err != nil {
-				return fmt.Errorf("api: %w", err)
-			}
-			s.views[m.BucketOf(v)] = b
-		}
+	if s.rest, err = rest.New(rest.Options{
+		Tokens: o.Tokens, Users: o.Users, Open: o.Open, Hosts: o.Hosts, Connections: o.Limits.Connections, Watches: o.Limits.Watches, Waits: o.Limits.Waits,
+		Rate: limits.Pace{PerSecond: o.Limits.Rate, Burst: o.Limits.Burst}, Timeouts: o.Timeouts, NC: o.NC, Version: o.Version.Version, Registry: o.Registry, Tracer: o.Tracer, Log: o.Log,
+	}); err != nil {
+		return err
 	}
-	var err error
-	if s.operations, err = kv.Open(ctx, s.o.JS, s.o.Names.Bucket(streams.OperationsBucket), kv.JSON[batch]()); err != nil {
-		return fmt.Errorf("api: %w", err)
+	if s.store, err = entities.Open(ctx, entities.Options{Machines: o.Machines, Names: o.Names, JS: o.JS, Indexes: o.Indexes, Behind: o.behind(), Rest: s.rest}); err != nil {
+		return err
 	}
-	if s.answers, err = kv.Open(ctx, s.o.JS, s.o.Names.Bucket(streams.IdempotencyBucket), kv.JSON[keptAnswer]()); err != nil {
-		return fmt.Errorf("api: %w", err)
+	if s.sender, err = commands.New(ctx, s.rest, s.store, commands.Options{
+		Commands: o.Commands, AnswerWithin: o.AnswerWithin, Admit: o.Admit, Pending: o.Limits.Commands, AtOnce: o.Limits.CommandsAtOnce, Entities: o.Limits.Entities,
+	}); err != nil {
+		return err
 	}
-	if s.commands, err = s.o.JS.Stream(ctx, s.o.Names.Stream(streams.CommandStream)); err != nil {
-		return fmt.Errorf("api: cannot open the stream of commands: %w", err)
+	s.rpc = rpc.New(s.rest, o.Limits.Questions, o.AnswerWithin/2)
+	if s.ops, err = operations.New(ctx, s.rest, s.store, s.sender, o.KeysFor); err != nil {
+		return err
+	}
+	if s.admin, err = admin.New(s.rest, s.store, admin.Options{
+		DeadLetters: o.DeadLetters, Nodes: o.Nodes, NodeLeads: o.NodeLeads, Outbox: o.Outbox, Backup: o.Backup, Ready: o.Ready, Checks: o.Checks,
+		Version: o.Version, Profile: o.Profile, Metrics: o.Registry,
+	}); err != nil {
+		return err
+	}
+	s.documents = documents.New(s.rest, s.store)
+	if o.Discovery != nil {
+		s.instances = instances.New(s.rest, s.store, s.sender, s.rpc, o.Discovery)
+		s.documents.Describe(s.instances.Describe)
 	}
 	return nil
 }
@@ -177,13 +112,13 @@ func (s *Server) routesOf() (err error) {
 			err = fmt.Errorf("api: cannot build the operations: %v", p)
 		}
 	}()
-	var all []*route
-	for _, m := range s.o.Machines {
+	var all []*rest.Route
+	for _, m := range s.store.Machines {
 		all = append(all, s.machineRoutes(m)...)
 	}
 	all = append(all, s.commonRoutes()...)
 	for _, rt := range all {
-		if err := s.register(rt); err != nil {
+		if err := s.rest.Register(rt); err != nil {
 			return err
 		}
 	}
@@ -191,14 +126,14 @@ func (s *Server) routesOf() (err error) {
 }
 
 // machineRoutes are the operations of one machine.
-func (s *Server) machineRoutes(m *machines.Machine) []*route {
+func (s *Server) machineRoutes(m *machines.Machine) []*rest.Route {
 	base := "/v1"
 	if m.Parent != "" {
-		base += "/" + s.plural(m.Parent) + "/{" + m.Parent + "}"
+		base += "/" + s.store.Plural(m.Parent) + "/{" + m.Parent + "}"
 	}
 	base += "/" + m.Plural
-	s.api.OpenAPI().Tags = append(s.api.OpenAPI().Tags, &huma.Tag{Name: m.Name, Description: m.Doc})
-	routes := []*route{s.listRoute(m, base), s.entityRoute(m, base), s.eventsRoute(m, base), s.watchOneRoute(m, base)}
+	s.rest.API.OpenAPI().Tags = append(s.rest.API.OpenAPI().Tags, &huma.Tag{Name: m.Name, Description: m.Doc})
+	routes := []*rest.Route{s.listRoute(m, base), s.entityRoute(m, base), s.eventsRoute(m, base), s.watchOneRoute(m, base)}
 	if m.Parent != "" {
 		routes = append(routes, s.listAllRoute(m))
 	}
@@ -211,85 +146,69 @@ func (s *Server) machineRoutes(m *machines.Machine) []*route {
 	return append(routes, s.storedRoute(m, base), s.commandRoute(m, repairCommand, base))
 }
 
-func (s *Server) commonRoutes() []*route {
-	routes := []*route{s.watchRoute()}
-	routes = append(routes, s.discoverRoutes()...)
+func (s *Server) commonRoutes() []*rest.Route {
+	routes := []*rest.Route{s.watchRoute()}
+	if s.instances != nil {
+		routes = append(routes, s.instances.Routes()...)
+	}
 	routes = append(routes, s.graphRoutes()...)
-	routes = append(routes, s.letterRoutes()...)
-	routes = append(routes, s.operationRoutes()...)
-	routes = append(routes, s.nodeRoutes()...)
-	routes = append(routes, s.backupRoutes()...)
-	routes = append(routes, s.outboxRoutes()...)
-	return append(routes, s.healthRoutes()...)
+	routes = append(routes, s.ops.Routes()...)
+	routes = append(routes, s.admin.Routes()...)
+	return append(routes, s.documents.Routes()...)
 }
 
-// plural is the plural of a machine, or of a parent that is no machine.
-func (s *Server) plural(name string) string {
-	for _, m := range s.o.Machines {
-		if m.Name == name {
-			return m.Plural
-		}
-	}
-	return name + "s"
-}
-
-// pathOf is where an entity is read.
-func (s *Server) pathOf(m *machines.Machine, namespace, parent, id string) string {
-	path := "/v1/" + m.Plural + "/" + id
-	if m.Parent != "" {
-		path = "/v1/" + s.plural(m.Parent) + "/" + parent + "/" + m.Plural + "/" + id
-	}
-	if namespace != defaultNamespace {
-		path += "?namespace=" + namespace
-	}
-	return path
-}
-
-// schemaName names the type of a lifecycle after its package as well: each one has its own Data.
-func schemaName(t reflect.Type, hint string) string {
-	name := huma.DefaultSchemaNamer(t, hint)
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	path := t.PkgPath()
-	if _, sub, ok := strings.Cut(path, "/machines/"); ok {
-		for _, part := range strings.FieldsFunc(sub, func(r rune) bool { return r == '/' || r == '_' || r == '-' }) {
-			name = strings.ToUpper(part[:1]) + part[1:] + name
-		}
-	}
-	return name
-}
+// Handler serves everything: the operations, the documents and the answers to what is not there.
+func (s *Server) Handler() http.Handler { return s.rest.Handler() }
 
 // HTTPServer is a server for the handler with limits that a door needs: nobody holds a connection by sending slowly, or by
 // taking an answer slowly, and no header is large. Its listener is to be one of [Server.Listen].
 func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
-	return &http.Server{
-		Addr: addr, Handler: s.Handler(), TLSConfig: tlsConfig, ConnContext: connected, MaxHeaderBytes: 16 << 10,
-		ReadHeaderTimeout: s.o.Timeouts.Header, IdleTimeout: s.o.Timeouts.Idle,
-		WriteTimeout: s.o.Timeouts.Write, // of what is written first; each write has the whole time again
-		ErrorLog:     slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
-	}
+	return s.rest.HTTPServer(addr, tlsConfig)
 }
 
+// Listen bounds the connections of a listener. It goes below TLS: a handshake is one of them.
+func (s *Server) Listen(l net.Listener) net.Listener { return s.rest.Listen(l) }
+
+// OpenAPI is the document that /openapi.json serves.
+func (s *Server) OpenAPI() []byte { return s.documents.OpenAPI() }
+
+// AsyncAPI is the document that /asyncapi.json serves.
+func (s *Server) AsyncAPI() []byte { return s.documents.AsyncAPI() }
+
+// Operations are all operations, hidden ones included, in the order of their paths.
+func (s *Server) Operations() []rest.Operation { return s.rest.Operations() }
+
 // Registry is where the process registers what else it measures; /metrics shows it.
-func (s *Server) Registry() *prometheus.Registry { return s.o.Registry }
+func (s *Server) Registry() *prometheus.Registry { return s.registry }
+
+// Micro starts the NATS micro service. Its subjects are guarded by the permissions of NATS: whoever may publish to
+// <prefix>.api.cmd.> may send commands that are not for admins only, in every namespace that the permission names.
+func (s *Server) Micro(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	endpoints := []rpc.Endpoint{
+		{Name: "cmd", Tail: ">", Request: "the body of the command", Response: "machines.Answer", Handle: s.rpc.Asked(s.microCommand)},
+		{Name: "get", Tail: ">", Request: "none", Response: "Entity", Handle: s.rpc.Beside(s.microGet)},
+		{Name: "list", Tail: "*", Request: "ListRequest", Response: "Page", Handle: s.rpc.Beside(s.microList)},
+	}
+	if s.instances != nil {
+		endpoints = append(endpoints, s.instances.Endpoint())
+	}
+	var names []string
+	for _, m := range s.store.Machines {
+		names = append(names, m.Name)
+	}
+	return s.rpc.Start(s.store.Names, s.version.Version, names, endpoints...)
+}
 
 // Close ends the micro service, so that other nodes take what comes, and the watches with a last event. Other requests are not touched: they are
 // answered, and their commands wait for no turns any more.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	var err error
-	if s.micro != nil {
-		err = s.micro.Stop()
-		s.micro = nil
-	}
-	s.close() // under the lock, so that no watch begins behind the wait
-	s.mu.Unlock()
-	s.limits.commands.Release()
-	s.asked.Wait()
-	s.watches.Wait()
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("api: cannot stop the micro service: %w", err)
-	}
-	return nil
+	err := s.rpc.Stop()
+	s.rest.EndWatches()
+	s.sender.Release()
+	s.rpc.Wait()
+	s.rest.Wait()
+	return err
 }

@@ -15,14 +15,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
 )
 
 func TestHealth(t *testing.T) {
-	bad := api.Check{Name: "disk", Detail: "host db.internal is full"}
-	ready, checks := true, []api.Check{{Name: "nats", OK: true, Detail: "connected to n1"}}
+	bad := admin.Check{Name: "disk", Detail: "host db.internal is full"}
+	ready, checks := true, []admin.Check{{Name: "nats", OK: true, Detail: "connected to n1"}}
 	b := setup(t, func(o *api.Options) {
-		o.Ready, o.Checks = func() bool { return ready }, func(context.Context) []api.Check { return checks }
+		o.Ready, o.Checks = func() bool { return ready }, func(context.Context) []admin.Check { return checks }
 	})
 	require.JSONEq(t, `{"status":"ok"}`, string(b.get("/livez", "Authorization", "").body))
 	require.JSONEq(t, `{"status":"ok"}`, string(b.get("/readyz", "Authorization", "").body))
@@ -139,7 +141,7 @@ func TestTrace(t *testing.T) {
 func TestFuzz(t *testing.T) {
 	b := setup(t)
 	b.ready("x")
-	ops := slices.DeleteFunc(b.server.Operations(), func(op api.Operation) bool {
+	ops := slices.DeleteFunc(b.server.Operations(), func(op rest.Operation) bool {
 		return strings.HasSuffix(op.Path, "/watch") || strings.Contains(op.Path, "{$}")
 	})
 	odd := rapid.OneOf(rapid.SampledFrom([]string{"x", "", ".", "..", "a.b", "*", ">", "a b", "%", "%2F", "é", "\x00", "default", strings.Repeat("a", 64), "-", "1", "nope", "{}", "null"}), rapid.String())

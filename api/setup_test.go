@@ -20,6 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -28,11 +30,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The tokens of the tests.
-var tokens = []api.Token{
-	{Name: "reader", Hash: api.HashToken("read-token"), Role: api.Read, Namespace: "*"},
-	{Name: "operator", Hash: api.HashToken("operate-token"), Role: api.Operate, Namespace: "*"},
-	{Name: "boss", Hash: api.HashToken("admin-token"), Role: api.Admin, Namespace: "*"},
-	{Name: "tenant", Hash: api.HashToken("tenant-token"), Role: api.Admin, Namespace: "acme"},
+var tokens = []auth.Token{
+	{Name: "reader", Hash: auth.HashToken("read-token"), Role: auth.Read, Namespace: "*"},
+	{Name: "operator", Hash: auth.HashToken("operate-token"), Role: auth.Operate, Namespace: "*"},
+	{Name: "boss", Hash: auth.HashToken("admin-token"), Role: auth.Admin, Namespace: "*"},
+	{Name: "tenant", Hash: auth.HashToken("tenant-token"), Role: auth.Admin, Namespace: "acme"},
 }
 
 // bundle is a door with an engine behind it.
@@ -96,16 +98,12 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 
 	o := api.Options{
 		Machines: []*machines.Machine{gadget, part}, Commands: commands, NC: b.nc, JS: b.js, Names: names, Indexes: b.indexes, DeadLetters: b.letters,
-		Tokens: tokens, Version: api.Version{Version: "1.2.3", Commit: "abc"}, Profile: "os", Log: slog.New(slog.NewTextHandler(b.log, nil)),
+		Tokens: tokens, Version: admin.Version{Version: "1.2.3", Commit: "abc"}, Profile: "os", Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	b.server, err = api.New(o)
-	require.NoError(t, err)
-	b.web = httptest.NewUnstartedServer(nil)
-	b.web.Config, b.web.Listener = b.server.HTTPServer("", (*tls.Config)(nil)), b.server.Listen(b.web.Listener)
-	b.web.Start()
+	b.serve(o)
 	b.client = &http.Client{Transport: b.validating(http.DefaultTransport.(*http.Transport).Clone()), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(func() {
 		require.NoError(t, b.server.Close())
@@ -114,6 +112,24 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 		b.client.CloseIdleConnections()
 	})
 	return b
+}
+
+// anotherNode goes on with a server that knows nothing of what the one before has let through.
+func (b *bundle) anotherNode(o api.Options) {
+	b.t.Helper()
+	require.NoError(b.t, b.server.Close())
+	b.web.Close()
+	b.serve(o)
+}
+
+func (b *bundle) serve(o api.Options) {
+	b.t.Helper()
+	var err error
+	b.server, err = api.New(o)
+	require.NoError(b.t, err)
+	b.web = httptest.NewUnstartedServer(nil)
+	b.web.Config, b.web.Listener = b.server.HTTPServer("", (*tls.Config)(nil)), b.server.Listen(b.web.Listener)
+	b.web.Start()
 }
 
 func (b *bundle) startIndexes(t *testing.T) {
@@ -138,15 +154,15 @@ func (b *bundle) startIndexes(t *testing.T) {
 // letters are dead letters in memory.
 type letters struct {
 	mu       sync.Mutex
-	all      []api.DeadLetter
+	all      []admin.DeadLetter
 	redriven []uint64
 	err      error
 }
 
-func (l *letters) List(_ context.Context, after uint64, limit int) ([]api.DeadLetter, error) {
+func (l *letters) List(_ context.Context, after uint64, limit int) ([]admin.DeadLetter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var page []api.DeadLetter
+	var page []admin.DeadLetter
 	for _, one := range l.all {
 		if one.Seq > after && len(page) < limit {
 			page = append(page, one)
@@ -155,7 +171,7 @@ func (l *letters) List(_ context.Context, after uint64, limit int) ([]api.DeadLe
 	return page, l.err
 }
 
-func (l *letters) Get(_ context.Context, seq uint64) (api.DeadLetter, error) {
+func (l *letters) Get(_ context.Context, seq uint64) (admin.DeadLetter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.all {
@@ -163,7 +179,7 @@ func (l *letters) Get(_ context.Context, seq uint64) (api.DeadLetter, error) {
 			return one, l.err
 		}
 	}
-	return api.DeadLetter{}, fmt.Errorf("%w: %d", api.ErrNoLetter, seq)
+	return admin.DeadLetter{}, fmt.Errorf("%w: %d", admin.ErrNoLetter, seq)
 }
 
 func (l *letters) Redrive(ctx context.Context, seq uint64) error {
@@ -267,6 +283,6 @@ func newCall(method, path, body string) (*http.Request, *httptest.ResponseRecord
 	return r, httptest.NewRecorder()
 }
 
-func letter(seq uint64, key, body string) api.DeadLetter {
-	return api.DeadLetter{Seq: seq, Time: time.Unix(int64(seq), 0), Consumer: "engine", Machine: "gadget", Key: key, Subject: "instar.in.1.gadget." + key + ".create", Reason: "it panicked", Tries: 10, Body: []byte(body)}
+func letter(seq uint64, key, body string) admin.DeadLetter {
+	return admin.DeadLetter{Seq: seq, Time: time.Unix(int64(seq), 0), Consumer: "engine", Machine: "gadget", Key: key, Subject: "instar.in.1.gadget." + key + ".create", Reason: "it panicked", Tries: 10, Body: []byte(body)}
 }

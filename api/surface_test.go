@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/rest"
 )
 
 // files are what is served and is no operation.
@@ -54,7 +56,7 @@ func TestTheDocumentsAreTheSurface(t *testing.T) {
 }
 
 // closed asks an operation as a page of another site would.
-func (b *bundle) closed(op api.Operation) {
+func (b *bundle) closed(op rest.Operation) {
 	b.t.Helper()
 	for _, method := range []string{op.Method, http.MethodOptions} {
 		if strings.HasSuffix(op.Path, "/watch") && method == http.MethodGet {
@@ -101,7 +103,7 @@ func TestOnlyATokenIsACredential(t *testing.T) {
 	b := setup(t)
 	b.token = ""
 	const none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJib3NzIiwicm9sZSI6ImFkbWluIn0."
-	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer  ", "admin-token", "Basic Ym9zczphZG1pbi10b2tlbg==", "Bearer " + none, "Bearer " + api.HashToken("admin-token"), "Bearer admin-tokem", "Bearer admin-token x", "Bearer ADMIN-TOKEN", "Token admin-token", "Bearer boss"} {
+	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer  ", "admin-token", "Basic Ym9zczphZG1pbi10b2tlbg==", "Bearer " + none, "Bearer " + auth.HashToken("admin-token"), "Bearer admin-tokem", "Bearer admin-token x", "Bearer ADMIN-TOKEN", "Token admin-token", "Bearer boss"} {
 		b.get("/v1/gadgets", "Authorization", header).problem(t, 401, "unauthorized")
 	}
 	for _, query := range []string{"?token=admin-token", "?access_token=admin-token", "?Authorization=Bearer%20admin-token"} {

@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/api/sse"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -20,49 +23,49 @@ comes every 10 s. "id" is where a reconnect goes on (Last-Event-ID or ?after=): 
 "stale" ({staleSeconds}) says that the node hears nothing from the bucket, or cannot hear the others, and then with 0 that it does again; it comes with the comments.
 "reset" says that the watch could not keep up, or that the id is not of this store, or of what it was before it lost its end or was restored, or of a watch of states: forget everything, a new snapshot follows. "end" says that the server stops.`
 
-func (s *Server) watchOneRoute(m *machines.Machine, base string) *route {
+func (s *Server) watchOneRoute(m *machines.Machine, base string) *rest.Route {
 	rt := anyWatchRoute("watch-"+m.Name, base+"/{id}/watch", "Watch one "+m.Name)
-	rt.op.Tags = []string{m.Name}
-	rt.op.Errors = append(rt.op.Errors, 404)
-	rt.serve = func(q *request) error {
-		_, key, err := q.key(m)
+	rt.Op.Tags = []string{m.Name}
+	rt.Op.Errors = append(rt.Op.Errors, 404)
+	rt.Serve = func(q *rest.Request) error {
+		_, key, err := q.Key(m)
 		if err != nil {
 			return err
 		}
-		if _, ok := q.o.Indexes[m.Name].Get(key); !ok {
-			if _, err := q.load(m, key); err != nil {
+		if _, ok := s.store.Index(m.Name).Get(key); !ok {
+			if _, err := s.store.Load(q, m, key); err != nil {
 				return err
 			}
 		}
-		return q.watch([]*watched{{m: m, query: kv.Query{}, filter: kv.Filter{Key: key}}})
+		return s.watch(q, []*watched{{m: m, query: kv.Query{}, filter: kv.Filter{Key: key}}})
 	}
 	return rt
 }
 
-func (s *Server) watchRoute() *route {
+func (s *Server) watchRoute() *rest.Route {
 	rt := anyWatchRoute("watch", "/v1/watch", "Watch many entities")
-	rt.op.Tags = []string{"watch"}
-	rt.op.Parameters = append(rt.op.Parameters,
-		query("machine", "Only this machine", text(63)), query("parent", "Only the children of this parent; needs machine", text(63)),
-		query("id", "Only this entity; needs machine", text(63)),
-		query("state", "Only those in these states, and those that have just left them; with commas or repeated", &huma.Schema{Type: huma.TypeArray, Items: text(512)}))
-	rt.serve = func(q *request) error {
-		all, err := q.watchedBy()
+	rt.Op.Tags = []string{"watch"}
+	rt.Op.Parameters = append(rt.Op.Parameters,
+		rest.QueryParam("machine", "Only this machine", rest.Text(63)), rest.QueryParam("parent", "Only the children of this parent; needs machine", rest.Text(63)),
+		rest.QueryParam("id", "Only this entity; needs machine", rest.Text(63)),
+		rest.QueryParam("state", "Only those in these states, and those that have just left them; with commas or repeated", &huma.Schema{Type: huma.TypeArray, Items: rest.Text(512)}))
+	rt.Serve = func(q *rest.Request) error {
+		all, err := s.watchedBy(q)
 		if err != nil {
 			return err
 		}
-		return q.watch(all)
+		return s.watch(q, all)
 	}
 	return rt
 }
 
-func anyWatchRoute(id, path, summary string) *route {
-	return &route{role: Read, op: huma.Operation{
+func anyWatchRoute(id, path, summary string) *rest.Route {
+	return &rest.Route{Role: auth.Read, Op: huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Description: watchDoc, Errors: []int{404, 422, 503},
 		Parameters: []*huma.Param{
-			query("namespace", "The namespace, or * for all that the token may see", text(63)),
-			query("after", "Go on behind this id, or behind the revision of a list", text(2048)),
-			header("Last-Event-ID", "The same, as browsers send it", "42-16.k3f9a2.m2j9h87"),
+			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)),
+			rest.QueryParam("after", "Go on behind this id, or behind the revision of a list", rest.Text(2048)),
+			rest.HeaderParam("Last-Event-ID", "The same, as browsers send it", "42-16.k3f9a2.m2j9h87"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "Events until the client or the server ends it", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}}
@@ -85,35 +88,35 @@ type watched struct {
 }
 
 // watchedBy reads what the query of a watch asks for.
-func (q *request) watchedBy() ([]*watched, error) {
-	ns, p := q.who.in(q.query.Get("namespace"), true)
+func (s *Server) watchedBy(q *rest.Request) ([]*watched, error) {
+	ns, p := q.Who.Resolve(q.Query.Get("namespace"), true)
 	if p != nil {
 		return nil, p
 	}
-	if ns == anyNamespace {
+	if ns == auth.AnyNamespace {
 		ns = ""
 	}
-	name, parent, id, states := q.query.Get("machine"), q.query.Get("parent"), q.query.Get("id"), values(q.query["state"])
+	name, parent, id, states := q.Query.Get("machine"), q.Query.Get("parent"), q.Query.Get("id"), values(q.Query["state"])
 	for param, v := range map[string]string{"parent": parent, "id": id} {
 		switch {
 		case v == "":
 		case name == "":
-			return nil, invalid("query."+param, "needs machine")
+			return nil, problem.Invalid("query."+param, "needs machine")
 		case ns == "":
-			return nil, invalid("query."+param, "needs one namespace")
+			return nil, problem.Invalid("query."+param, "needs one namespace")
 		case streams.CheckLabel(v) != nil:
-			return nil, invalid("query."+param, labelRule)
+			return nil, problem.Invalid("query."+param, problem.LabelRule)
 		}
 	}
 	var all []*watched
-	for _, m := range q.o.Machines {
+	for _, m := range s.store.Machines {
 		if name != "" && name != m.Name {
 			continue
 		}
 		w := &watched{m: m, filter: kv.Filter{Namespace: ns, States: states}, query: kv.Query{Namespace: ns, Parent: parent, States: states}}
 		switch {
 		case id != "" && (m.Parent == "") != (parent == ""):
-			return nil, invalid("query.parent", "is needed with id exactly for machines that have a parent")
+			return nil, problem.Invalid("query.parent", "is needed with id exactly for machines that have a parent")
 		case id != "":
 			w.filter.Key = machines.Key(ns, parent, id)
 		case parent != "":
@@ -122,21 +125,21 @@ func (q *request) watchedBy() ([]*watched, error) {
 		all = append(all, w)
 	}
 	if len(all) == 0 {
-		return nil, problem(machines.CodeNotFound, "there is no such machine")
+		return nil, problem.New(machines.CodeNotFound, "there is no such machine")
 	}
 	for _, state := range states {
 		if !slices.ContainsFunc(all, func(w *watched) bool { _, ok := w.m.State(state); return ok }) {
-			return nil, invalid("query.state", "is no state of what is watched")
+			return nil, problem.Invalid("query.state", "is no state of what is watched")
 		}
 	}
 	return all, nil
 }
 
 // resume reads where the client stands: a place, or one per machine.
-func (q *request) resume(all []*watched) *Problem {
-	text := q.query.Get("after")
+func (s *Server) resume(q *rest.Request, all []*watched) *problem.Problem {
+	text := q.Query.Get("after")
 	if text == "" {
-		text = q.r.Header.Get("Last-Event-ID")
+		text = q.R.Header.Get("Last-Event-ID")
 	}
 	if text == "" || text == "0" {
 		return nil
@@ -151,66 +154,37 @@ func (q *request) resume(all []*watched) *Problem {
 			w = all[i]
 		}
 		if !w.goOn(number) || !named && len(all) > 1 {
-			return invalid("query.after", "is not an id of this watch")
+			return problem.Invalid("query.after", "is not an id of this watch")
 		}
 	}
 	return nil
 }
 
 // watch serves one watch from its snapshot to its end.
-func (q *request) watch(all []*watched) error {
-	if p := q.resume(all); p != nil {
+func (s *Server) watch(q *rest.Request, all []*watched) error {
+	if p := s.resume(q, all); p != nil {
 		return p
 	}
-	leave, err := q.sit()
+	leave, err := q.TakeWatch()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithCancel(q.ctx())
+	ctx, cancel := context.WithCancel(q.Context())
 	defer cancel()
-	w := newEventWriter(q)
-	if q.r.Method == http.MethodHead {
+	w := sse.New(q.W)
+	if q.R.Method == http.MethodHead {
 		return nil
 	}
 	stale := false
-	for ctx.Err() == nil && w.err == nil && q.closing.Err() == nil {
+	for ctx.Err() == nil && w.Err == nil && s.rest.Closing().Err() == nil {
 		if stale {
 			anew(w, all, "changes were missed")
 		}
-		stale = q.follow(ctx, w, all)
+		stale = s.follow(q, ctx, w, all)
 	}
-	if q.closing.Err() != nil {
-		w.say("end", "the server stops; come back")
+	if s.rest.Closing().Err() != nil {
+		w.Say("end", "the server stops; come back")
 	}
 	return nil
-}
-
-// sit takes a place for a watch; leave gives it back.
-func (q *request) sit() (leave func(), err error) {
-	stand, err := q.limits.watches.Take(q.client())
-	if err != nil {
-		return nil, tooMany(err, 5*time.Second)
-	}
-	if !q.enter() {
-		stand()
-		return nil, unavailable("the server is stopping")
-	}
-	q.metrics.watches.Inc()
-	return func() {
-		q.metrics.watches.Dec()
-		q.watches.Done()
-		stand()
-	}, nil
-}
-
-// enter counts a watch, unless the server is being closed.
-func (s *Server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing.Err() != nil {
-		return false
-	}
-	s.watches.Add(1)
-	return true
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/instances"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/form"
 	"github.com/bcc94042/instar/machines"
@@ -141,7 +141,7 @@ func completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.S
 
 // completeServices offers the services that have instances.
 func completeServices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var list api.DiscoveredServices
+	var list instances.DiscoveredServices
 	if len(args) > 0 || !asked(cmd, "/v1/discover", nil, &list) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

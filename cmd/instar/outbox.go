@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/server/config"
@@ -191,9 +191,9 @@ func outboxStatus(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
 	var items []json.RawMessage
-	var sources []api.OutboxSource
+	var sources []admin.OutboxSource
 	for _, raw := range list.Items {
-		var one api.OutboxSource
+		var one admin.OutboxSource
 		if err := json.Unmarshal(raw, &one); err != nil {
 			return fmt.Errorf("the server's answer is not as expected: %w", err)
 		}
@@ -208,7 +208,7 @@ func outboxStatus(cmd *cobra.Command, args []string) error {
 }
 
 // showSources writes sources in the format that was asked for.
-func (s *session) showSources(sources []api.OutboxSource, raws []json.RawMessage) error {
+func (s *session) showSources(sources []admin.OutboxSource, raws []json.RawMessage) error {
 	switch {
 	case s.format == output.Name:
 		for _, one := range sources {
@@ -237,7 +237,7 @@ func (s *session) showSources(sources []api.OutboxSource, raws []json.RawMessage
 	return s.showParked(sources)
 }
 
-func (s *session) showParked(sources []api.OutboxSource) error {
+func (s *session) showParked(sources []admin.OutboxSource) error {
 	g := output.Grid{Titles: []string{"SOURCE", "AGGREGATE", "EVENT", "STATE", "TRIES", "WAITING", "ERROR"}}
 	for _, one := range sources {
 		if one.Status == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/streams/outbox"
@@ -88,12 +88,12 @@ func (s *session) databaseStatus(cmd *cobra.Command, dsn string) error {
 		if err != nil {
 			return err
 		}
-		one := api.OutboxSource{Name: databaseName(dsn), Status: shownStatus(&st)}
+		one := admin.OutboxSource{Name: databaseName(dsn), Status: shownStatus(&st)}
 		raw, err := json.Marshal(one)
 		if err != nil {
 			return err
 		}
-		return s.showSources([]api.OutboxSource{one}, []json.RawMessage{raw})
+		return s.showSources([]admin.OutboxSource{one}, []json.RawMessage{raw})
 	})
 }
 
@@ -129,7 +129,7 @@ func changeRows(verb string) func(*cobra.Command, []string) error {
 }
 
 // changed asks the database, when one is named, or else the server.
-func (s *session) changed(cmd *cobra.Command, verb string, f api.OutboxFilter) (n int64, err error) {
+func (s *session) changed(cmd *cobra.Command, verb string, f admin.OutboxFilter) (n int64, err error) {
 	if dsn := directDSN(cmd); dsn != "" {
 		err = s.withStore(cmd, dsn, func(s *session, _ *cobra.Command, store *outbox.Store) (err error) {
 			n, err = changeStore(s.ctx, store, verb, f, operator())
@@ -151,7 +151,7 @@ func (s *session) changed(cmd *cobra.Command, verb string, f api.OutboxFilter) (
 	if err != nil {
 		return 0, try(err, "instar outbox status")
 	}
-	var answer api.OutboxChanged
+	var answer admin.OutboxChanged
 	if err := json.Unmarshal(resp.Body, &answer); err != nil {
 		return 0, fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
@@ -164,7 +164,7 @@ func (s *session) onlySource() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var list api.OutboxSources
+	var list admin.OutboxSources
 	if err := json.Unmarshal(resp.Body, &list); err != nil {
 		return "", fmt.Errorf("the server's answer is not as expected: %w", err)
 	}
@@ -178,8 +178,8 @@ func (s *session) onlySource() (string, error) {
 }
 
 // rowFilter reads what rows are meant.
-func rowFilter(cmd *cobra.Command, ids []string) (api.OutboxFilter, error) {
-	f := api.OutboxFilter{IDs: ids}
+func rowFilter(cmd *cobra.Command, ids []string) (admin.OutboxFilter, error) {
+	f := admin.OutboxFilter{IDs: ids}
 	aggregate, _ := cmd.Flags().GetString("aggregate") // declared above, all of them
 	f.AggregateType, f.AggregateID, _ = strings.Cut(aggregate, "/")
 	f.EventType, _ = cmd.Flags().GetString("event")
@@ -205,7 +205,7 @@ func operator() string {
 }
 
 // changeStore redrives or discards.
-func changeStore(ctx context.Context, store *outbox.Store, verb string, f api.OutboxFilter, actor string) (int64, error) {
+func changeStore(ctx context.Context, store *outbox.Store, verb string, f admin.OutboxFilter, actor string) (int64, error) {
 	filter := outbox.Filter{AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, All: f.All}
 	for _, text := range f.IDs {
 		id, err := uuid.Parse(text)
@@ -221,22 +221,22 @@ func changeStore(ctx context.Context, store *outbox.Store, verb string, f api.Ou
 }
 
 // Redrive makes rows that failed wait for their next try at once.
-func (o *outboxes) Redrive(ctx context.Context, source string, f api.OutboxFilter, actor string) (int64, error) {
+func (o *outboxes) Redrive(ctx context.Context, source string, f admin.OutboxFilter, actor string) (int64, error) {
 	return o.change(ctx, "redrive", source, f, actor)
 }
 
 // Discard gives rows that failed up.
-func (o *outboxes) Discard(ctx context.Context, source string, f api.OutboxFilter, actor string) (int64, error) {
+func (o *outboxes) Discard(ctx context.Context, source string, f admin.OutboxFilter, actor string) (int64, error) {
 	return o.change(ctx, "discard", source, f, actor)
 }
 
-func (o *outboxes) change(ctx context.Context, verb, source string, f api.OutboxFilter, actor string) (int64, error) {
+func (o *outboxes) change(ctx context.Context, verb, source string, f admin.OutboxFilter, actor string) (int64, error) {
 	if reason := o.why(); reason != "" {
-		return 0, &api.OutboxUnavailable{Reason: reason}
+		return 0, &admin.OutboxUnavailable{Reason: reason}
 	}
 	s, ok := o.sources[source]
 	if !ok {
-		return 0, api.ErrNoSource
+		return 0, admin.ErrNoSource
 	}
 	relayed, err := o.config(s)
 	if err != nil {
@@ -250,7 +250,7 @@ func (o *outboxes) change(ctx context.Context, verb, source string, f api.Outbox
 	n, err := changeStore(ctx, store, verb, f, actor)
 	if e := ofDatabase(err); errors.As(e, new(*exitError)) {
 		o.a.log.Warn("an outbox cannot be changed", "source", source, "error", err)
-		return n, &api.OutboxUnavailable{Reason: "the database of " + source + " does not answer, or has no outbox"}
+		return n, &admin.OutboxUnavailable{Reason: "the database of " + source + " does not answer, or has no outbox"}
 	}
 	o.wake(source)
 	return n, err

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/nameserver"
@@ -333,7 +334,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Tokens: a.cfg.Auth.APITokens(), Users: a.cfg.NATS.APIUsers(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.AllowedHosts(), RequireIfMatch: a.cfg.HTTP.RequiringIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
 		Admit: a.admit, Limits: bounds, Timeouts: a.cfg.HTTP.APITimeouts(), Pools: []*limits.Pool{a.dnsConns, a.xdsConns},
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
-		Version: api.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
+		Version: admin.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/streams"
 )
@@ -162,24 +162,24 @@ func (a *app) leave(ctx context.Context) {
 }
 
 // nodeChecks tell how this node stands among the others.
-func (a *app) nodeChecks() []api.Check {
+func (a *app) nodeChecks() []admin.Check {
 	s, live := a.member.Status(), a.engine.Live()
-	node := api.Check{Name: "node", OK: s.Member, Detail: fmt.Sprintf("%s is %s, one of %d", a.node, s.State, s.Nodes)}
+	node := admin.Check{Name: "node", OK: s.Member, Detail: fmt.Sprintf("%s is %s, one of %d", a.node, s.State, s.Nodes)}
 	if !s.Member {
 		node.Detail = a.node + " could not renew its key in time"
 	}
-	part := api.Check{Name: "partitions", OK: s.Member && live >= s.Due, Detail: fmt.Sprintf("%d of %d take commands here", live, streams.Partitions)}
+	part := admin.Check{Name: "partitions", OK: s.Member && live >= s.Due, Detail: fmt.Sprintf("%d of %d take commands here", live, streams.Partitions)}
 	if live < s.Due {
 		part.Detail += fmt.Sprintf("; %d should", s.Due)
 	}
 	if stalled := a.engine.Stalled(); stalled > 0 {
 		part.OK, part.Detail = false, part.Detail+fmt.Sprintf("; %d make no progress", stalled)
 	}
-	values := api.Check{Name: "values", OK: true, Detail: "fit their events"}
+	values := admin.Check{Name: "values", OK: true, Detail: "fit their events"}
 	if n := a.engine.Reconciled(); n > 0 {
 		values.Warn, values.Detail = true, fmt.Sprintf("%d did not fit their events since the start: their events entity.reconciled tell what was lost", n)
 	}
-	checks := []api.Check{node, part, values, clockCheck(a.member.Skew())}
+	checks := []admin.Check{node, part, values, clockCheck(a.member.Skew())}
 	if a.replicas != nil {
 		checks = append(checks, a.replicas.check())
 	}
@@ -187,8 +187,8 @@ func (a *app) nodeChecks() []api.Check {
 }
 
 // clockCheck tells whether this machine and the NATS server have the same time. Nothing depends on that for its safety.
-func clockCheck(skew time.Duration) api.Check {
-	c := api.Check{Name: "clock", OK: true, Detail: "within " + cluster.MaxSkew.String() + " of the NATS server's"}
+func clockCheck(skew time.Duration) admin.Check {
+	c := admin.Check{Name: "clock", OK: true, Detail: "within " + cluster.MaxSkew.String() + " of the NATS server's"}
 	if skew.Abs() > cluster.MaxSkew {
 		c.Warn, c.Detail = true, fmt.Sprintf("the NATS server's is %s ahead of this machine's: deadlines, ages and times of events are off by as much", skew.Round(time.Millisecond))
 	}
@@ -233,10 +233,10 @@ func (r *replicas) look(ctx context.Context) bool {
 	return len(behind) == 0
 }
 
-func (r *replicas) check() api.Check {
+func (r *replicas) check() admin.Check {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := api.Check{Name: "replicas", OK: r.asked && len(r.behind) == 0, Detail: "current"}
+	c := admin.Check{Name: "replicas", OK: r.asked && len(r.behind) == 0, Detail: "current"}
 	switch {
 	case !r.asked:
 		c.Detail = "not known yet"
@@ -261,7 +261,7 @@ func (a *app) startReplicas(ctx context.Context) error {
 }
 
 // leads counts what this node's NATS server leads; it is not told of servers that are not ours.
-func (a *app) leads() *api.NodeLeads {
+func (a *app) leads() *admin.NodeLeads {
 	if a.server == nil {
 		return nil
 	}
@@ -269,16 +269,16 @@ func (a *app) leads() *api.NodeLeads {
 	if err != nil {
 		return nil
 	}
-	return &api.NodeLeads{Streams: streams, Consumers: consumers, Meta: meta}
+	return &admin.NodeLeads{Streams: streams, Consumers: consumers, Meta: meta}
 }
 
 // nodes shows the nodes to the API.
 type nodes struct{ *cluster.Node }
 
-func (n nodes) List(context.Context) ([]api.Node, error) {
-	list := []api.Node{}
+func (n nodes) List(context.Context) ([]admin.Node, error) {
+	list := []admin.Node{}
 	for _, i := range n.Nodes() {
-		list = append(list, api.Node{
+		list = append(list, admin.Node{
 			Name: i.Name, State: string(i.State), Want: string(i.Desired), Started: i.Started, Version: i.Version, URL: i.HTTP, Partitions: i.Partitions, Roles: i.Roles, Self: i.Name == n.Name,
 		})
 	}
@@ -288,7 +288,7 @@ func (n nodes) List(context.Context) ([]api.Node, error) {
 func (n nodes) Want(ctx context.Context, name, state string) error {
 	err := n.Node.SetDesired(ctx, name, cluster.NodeState(state))
 	if errors.Is(err, cluster.ErrNoNode) {
-		return fmt.Errorf("%w: %w", api.ErrNoNode, err)
+		return fmt.Errorf("%w: %w", admin.ErrNoNode, err)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -61,8 +61,8 @@ func claimData(dir, name string) (data, error) {
 func (d data) close() error { return d.lock.Close() }
 
 // checks are what readiness is made of.
-func (a *app) checks(context.Context) []api.Check {
-	link := api.Check{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + a.deps.NC.ConnectedServerName()}
+func (a *app) checks(context.Context) []admin.Check {
+	link := admin.Check{Name: "nats", OK: a.deps.NC.IsConnected(), Detail: "connection of the engine to " + a.deps.NC.ConnectedServerName()}
 	switch {
 	case !link.OK:
 		link.Detail = a.disconnected()
@@ -70,7 +70,7 @@ func (a *app) checks(context.Context) []api.Check {
 	default:
 		link.Warn, link.Detail = true, link.Detail+", which asks nobody who they are: whoever reaches it may do everything"
 	}
-	list := []api.Check{link}
+	list := []admin.Check{link}
 	list = append(list, a.nodeChecks()...)
 	list = append(list, a.disk.check())
 	return append(list, a.discoveryChecks()...)
@@ -87,20 +87,20 @@ func (a *app) disconnected() string {
 // letters shows the dead letters to the API.
 type letters struct{ streams.DeadLetters }
 
-func (l letters) List(ctx context.Context, after uint64, limit int) ([]api.DeadLetter, error) {
+func (l letters) List(ctx context.Context, after uint64, limit int) ([]admin.DeadLetter, error) {
 	list, err := l.DeadLetters.List(ctx, after, limit)
-	shown := make([]api.DeadLetter, len(list))
+	shown := make([]admin.DeadLetter, len(list))
 	for i := range list {
 		shown[i] = show(list[i])
 	}
 	return shown, err
 }
 
-func (l letters) Get(ctx context.Context, seq uint64) (api.DeadLetter, error) {
+func (l letters) Get(ctx context.Context, seq uint64) (admin.DeadLetter, error) {
 	d, err := l.DeadLetters.Get(ctx, seq)
 	return show(d), err
 }
 
-func show(d streams.DeadLetter) api.DeadLetter {
-	return api.DeadLetter{Seq: d.Seq, Time: d.Time, Consumer: d.Consumer, Machine: d.Machine, Key: d.Key, Subject: d.Subject, Reason: d.Reason, Tries: d.Tries, Body: d.Body}
+func show(d streams.DeadLetter) admin.DeadLetter {
+	return admin.DeadLetter{Seq: d.Seq, Time: d.Time, Consumer: d.Consumer, Machine: d.Machine, Key: d.Key, Subject: d.Subject, Reason: d.Reason, Tries: d.Tries, Body: d.Body}
 }

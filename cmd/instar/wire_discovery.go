@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/nameserver"
 	"github.com/bcc94042/instar/api/xds"
@@ -224,8 +224,8 @@ func (a *app) acked(namespace, service, watcher string, index uint64) {
 }
 
 // discoveryChecks are what readiness is made of here.
-func (a *app) discoveryChecks() []api.Check {
-	c := api.Check{Name: "discovery", Detail: "the instances are still being read"}
+func (a *app) discoveryChecks() []admin.Check {
+	c := admin.Check{Name: "discovery", Detail: "the instances are still being read"}
 	select {
 	case <-a.catalog.Ready():
 		c.OK, c.Detail = true, fmt.Sprintf("at revision %d of the instances", a.catalog.Index())
@@ -234,7 +234,7 @@ func (a *app) discoveryChecks() []api.Check {
 		}
 	default:
 	}
-	return []api.Check{c}
+	return []admin.Check{c}
 }
 
 // discoveryCounts reads the catalog when it is asked. No label holds the name of a service.

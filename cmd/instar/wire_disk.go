@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -143,8 +143,8 @@ func (d *disk) follow(ctx context.Context, room int64) {
 const storeWarns = 0.8
 
 // check is what readiness says of it.
-func (d *disk) check() api.Check {
-	c := api.Check{Name: "disk", OK: true, Detail: "takes writes"}
+func (d *disk) check() admin.Check {
+	c := admin.Check{Name: "disk", OK: true, Detail: "takes writes"}
 	room := d.has.Load()
 	switch err := d.err(); {
 	case err != nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/relay"
@@ -198,9 +198,9 @@ func (o *outboxes) why() string {
 }
 
 // Sources shows how all sources stand. Where no database is named there are none.
-func (o *outboxes) Sources(ctx context.Context) ([]api.OutboxSource, error) {
+func (o *outboxes) Sources(ctx context.Context) ([]admin.OutboxSource, error) {
 	names, reason := o.provider.Sources(), o.why()
-	list := make([]api.OutboxSource, len(names))
+	list := make([]admin.OutboxSource, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
 		list[i].Name = name
@@ -227,19 +227,19 @@ func (o *outboxes) Sources(ctx context.Context) ([]api.OutboxSource, error) {
 	return list, nil
 }
 
-func shownStatus(s *outbox.Status) *api.OutboxStatus {
-	out := &api.OutboxStatus{
+func shownStatus(s *outbox.Status) *admin.OutboxStatus {
+	out := &admin.OutboxStatus{
 		Mode: string(s.Mode), Rows: s.Rows, Oldest: s.Oldest, Lag: s.Lag, FenceWait: s.FenceWait, Rate: s.Rate, SlotBytes: s.SlotBytes, Unread: s.Unread, Problem: s.Problem, At: s.At,
-		Shards: []api.OutboxShard{},
+		Shards: []admin.OutboxShard{},
 	}
 	if out.Rows == nil {
 		out.Rows = map[string]int64{}
 	}
 	for _, p := range s.Parked {
-		out.Parked = append(out.Parked, api.OutboxParked(p))
+		out.Parked = append(out.Parked, admin.OutboxParked(p))
 	}
 	for _, h := range s.Shards {
-		out.Shards = append(out.Shards, api.OutboxShard(h))
+		out.Shards = append(out.Shards, admin.OutboxShard(h))
 	}
 	return out
 }

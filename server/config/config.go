@@ -17,7 +17,8 @@ import (
 	"github.com/knadh/koanf/providers/structs"
 	"github.com/knadh/koanf/v2"
 
-	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -146,11 +147,11 @@ func (c Config) AdmitsAllNATS(mode string) bool {
 }
 
 // APIUsers are the users of the embedded listener that have a rate of their own.
-func (n NATS) APIUsers() []api.User {
-	var users []api.User
+func (n NATS) APIUsers() []rest.User {
+	var users []rest.User
 	for _, u := range n.Users {
 		if u.Rate > 0 {
-			users = append(users, api.User{Account: u.Account(), Name: u.Name, Rate: u.Rate, Burst: u.Burst})
+			users = append(users, rest.User{Account: u.Account(), Name: u.Name, Rate: u.Rate, Burst: u.Burst})
 		}
 	}
 	return users
@@ -185,10 +186,10 @@ type Token struct {
 }
 
 // APITokens are the tokens as the API takes them.
-func (a Auth) APITokens() []api.Token {
-	tokens := make([]api.Token, len(a.Tokens))
+func (a Auth) APITokens() []auth.Token {
+	tokens := make([]auth.Token, len(a.Tokens))
 	for i, t := range a.Tokens {
-		tokens[i] = api.Token{Name: t.Name, Hash: t.Hash, Role: api.Role(t.Role), Namespace: t.Namespace, Rate: t.Rate, Burst: t.Burst}
+		tokens[i] = auth.Token{Name: t.Name, Hash: t.Hash, Role: auth.Role(t.Role), Namespace: t.Namespace, Rate: t.Rate, Burst: t.Burst}
 	}
 	return tokens
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/limits"
+	"github.com/bcc94042/instar/api/rest"
 )
 
 // Limits bound what one client, and all of them together, may hold and ask; 0 is no bound. A client is a token; without
@@ -67,14 +68,14 @@ func (l Limits) API(files uint64) api.Limits {
 }
 
 func defaultTimeouts(h HTTP) HTTP {
-	d := api.DefaultTimeouts
+	d := rest.DefaultTimeouts
 	h.HeaderTimeout, h.BodyTimeout, h.WriteTimeout, h.IdleTimeout = d.Header, d.Body, d.Write, d.Idle
 	return h
 }
 
 // APITimeouts are the timeouts of the listener.
-func (h HTTP) APITimeouts() api.Timeouts {
-	return api.Timeouts{Header: h.HeaderTimeout, Body: h.BodyTimeout, Write: h.WriteTimeout, Idle: h.IdleTimeout}
+func (h HTTP) APITimeouts() rest.Timeouts {
+	return rest.Timeouts{Header: h.HeaderTimeout, Body: h.BodyTimeout, Write: h.WriteTimeout, Idle: h.IdleTimeout}
 }
 
 func (h HTTP) validateTimeouts() error {

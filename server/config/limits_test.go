@@ -9,6 +9,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/limits"
+	"github.com/bcc94042/instar/api/rest"
 )
 
 func TestLimitsConfig(t *testing.T) {
@@ -17,7 +18,7 @@ func TestLimitsConfig(t *testing.T) {
 	c, err := load()
 	require.NoError(t, err)
 	require.Equal(t, api.DefaultLimits, c.Limits.API(1<<20))
-	require.Equal(t, api.DefaultTimeouts, c.HTTP.APITimeouts())
+	require.Equal(t, rest.DefaultTimeouts, c.HTTP.APITimeouts())
 	require.Equal(t, 768, c.Limits.API(1024).Connections.All, "the files that may be open are fewer")
 	c, err = load("--max-connections", "0", "--max-watches", "7", "--max-watches-per-client", "3", "--rate", "50", "--burst", "100", "--http-write-timeout", "1m")
 	require.NoError(t, err)
@@ -48,7 +49,7 @@ func TestRatesOfTheirOwn(t *testing.T) {
 	}
 	c, err := load(user("read", ", rate: 5, burst: 9")+", "+user("operate", ", rate: 7")+", "+user("work", ""), token(", rate: 3"))
 	require.NoError(t, err)
-	require.Equal(t, []api.User{{Account: "READERS", Name: "u-read", Rate: 5, Burst: 9}, {Account: "USER_u-operate", Name: "u-operate", Rate: 7}}, c.NATS.APIUsers())
+	require.Equal(t, []rest.User{{Account: "READERS", Name: "u-read", Rate: 5, Burst: 9}, {Account: "USER_u-operate", Name: "u-operate", Rate: 7}}, c.NATS.APIUsers())
 	require.Equal(t, 3, c.Auth.APITokens()[0].Rate)
 	for want, cfg := range map[string][2]string{
 		"auth.tokens[0].rate: rate and burst must not be negative": {"", token(", rate: -1")},

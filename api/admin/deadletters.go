@@ -1,0 +1,264 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Letter is a dead letter as it is shown.
+type Letter struct {
+	Seq      uint64          `json:"seq" doc:"In the stream DEAD_LETTERS"`
+	Time     time.Time       `json:"time"`
+	Consumer string          `json:"consumer" doc:"Who gave it up"`
+	Machine  string          `json:"machine"`
+	Key      string          `json:"key"`
+	Subject  string          `json:"subject" doc:"Where redrive puts it back"`
+	Reason   string          `json:"reason"`
+	Tries    int             `json:"tries"`
+	Body     json.RawMessage `json:"body,omitempty" doc:"As it was sent; text that is no JSON is a string"`
+}
+
+// Letters is a part of the dead letters, oldest first.
+type Letters struct {
+	Items      []Letter `json:"items"`
+	NextCursor string   `json:"nextCursor" doc:"The after= of the next page; empty at the end"`
+}
+
+// Redrive says which letters to put back: some, or all (of a machine).
+type Redrive struct {
+	Seqs    []uint64 `json:"seqs,omitempty" maxItems:"500" doc:"These letters"`
+	All     bool     `json:"all,omitempty" doc:"All letters that there are now"`
+	Machine string   `json:"machine,omitempty" maxLength:"63" doc:"With all: only those of this machine"`
+}
+
+// Redriven says what became of each letter.
+type Redriven struct {
+	Redriven []uint64         `json:"redriven" doc:"Put back where they came from"`
+	Failed   []RedriveFailure `json:"failed" doc:"Still there, or not found"`
+}
+
+// RedriveFailure is a letter that was not put back.
+type RedriveFailure struct {
+	Seq    uint64 `json:"seq"`
+	Detail string `json:"detail"`
+}
+
+func (s *Service) letterRoutes() []*rest.Route {
+	if s.o.DeadLetters == nil {
+		return nil
+	}
+	tags, limit := []string{"dead letters"}, rest.Number(1)
+	limit.Default = rest.DefaultPage
+	seq := func() *huma.Param {
+		return &huma.Param{Name: "seq", In: "path", Required: true, Schema: rest.Number(1)}
+	}
+	redriven := map[string]*huma.Response{"200": {Description: "What became of them", Content: s.rest.BodyOf(reflect.TypeFor[Redriven]())}}
+	schema := s.rest.Registry().Schema(reflect.TypeFor[Redrive](), true, "")
+	s.rest.Registry().SchemaFromRef(schema.Ref).Properties["seqs"].Items = rest.Number(1)
+	return []*rest.Route{
+		{Role: auth.Read, Serve: s.letters, Op: huma.Operation{
+			OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters", Tags: tags, Summary: "List the messages that no code could handle", Errors: []int{503},
+			Parameters: []*huma.Param{rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit), rest.QueryParam("machine", "Only of this machine", rest.Text(63))},
+			Responses:  map[string]*huma.Response{"200": {Description: "A page", Content: s.rest.BodyOf(reflect.TypeFor[Letters]())}},
+		}},
+		{Role: auth.Read, Serve: s.letter, Op: huma.Operation{
+			OperationID: "get-dead-letter", Method: http.MethodGet, Path: "/v1/dead-letters/{seq}", Tags: tags, Summary: "Read one dead letter", Errors: []int{404, 503},
+			Parameters: []*huma.Param{seq()}, Responses: map[string]*huma.Response{"200": {Description: "The letter", Content: s.rest.BodyOf(reflect.TypeFor[Letter]())}},
+		}},
+		{Role: auth.Admin, Serve: s.redriveOne, Op: huma.Operation{
+			OperationID: "redrive-dead-letter", Method: http.MethodPost, Path: "/v1/dead-letters/{seq}/redrive", Tags: tags, Summary: "Put one dead letter back where it came from", Errors: []int{404, 503},
+			Parameters: []*huma.Param{seq()}, Responses: redriven,
+		}},
+		{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.redriveMany(q, schema) }, Op: huma.Operation{
+			OperationID: "redrive-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/redrive", Tags: tags, Summary: "Put many dead letters back", Errors: []int{400, 413, 415, 422, 503},
+			RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}, Responses: redriven,
+		}},
+	}
+}
+
+// visible returns up to limit letters that the caller may see, and whether there may be more.
+func (s *Service) visible(q *rest.Request, after uint64, limit int, machine string) ([]DeadLetter, bool, error) {
+	var found []DeadLetter
+	for {
+		page, err := s.o.DeadLetters.List(q.Context(), after, rest.MaxPage)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, l := range page {
+			if after = l.Seq; !q.Who.Sees(l.Key) || machine != "" && machine != l.Machine {
+				continue
+			}
+			if len(found) == limit {
+				return found, true, nil
+			}
+			found = append(found, l)
+		}
+		if len(page) < rest.MaxPage {
+			return found, false, nil
+		}
+	}
+}
+
+func (s *Service) letters(q *rest.Request) error {
+	found, more, err := s.visible(q, q.Number("after"), q.PageSize(), q.Query.Get("machine"))
+	if err != nil {
+		return err
+	}
+	out := Letters{Items: make([]Letter, 0, len(found))}
+	for _, l := range found {
+		out.Items = append(out.Items, letterOf(l))
+	}
+	if more {
+		out.NextCursor = strconv.FormatUint(found[len(found)-1].Seq, 10)
+	}
+	return q.JSON(http.StatusOK, out)
+}
+
+func letterOf(l DeadLetter) Letter {
+	out := Letter{Seq: l.Seq, Time: l.Time.UTC(), Consumer: l.Consumer, Machine: l.Machine, Key: l.Key, Subject: l.Subject, Reason: l.Reason, Tries: l.Tries, Body: l.Body}
+	if len(l.Body) == 0 {
+		out.Body = nil
+	} else if !json.Valid(l.Body) {
+		out.Body, _ = json.Marshal(string(l.Body)) // strings always marshal
+	}
+	return out
+}
+
+// oneLetter reads the letter that the path names, if the caller may see it.
+func (s *Service) oneLetter(q *rest.Request) (DeadLetter, error) {
+	seq, err := strconv.ParseUint(q.PathValue("seq"), 10, 64)
+	if err != nil || seq == 0 {
+		return DeadLetter{}, problem.Invalid("path.seq", "expected integer >= 1")
+	}
+	l, err := s.o.DeadLetters.Get(q.Context(), seq)
+	if errors.Is(err, ErrNoLetter) || err == nil && !q.Who.Sees(l.Key) {
+		return DeadLetter{}, problem.New(machines.CodeNotFound, "there is no such dead letter")
+	}
+	return l, err
+}
+
+func (s *Service) letter(q *rest.Request) error {
+	l, err := s.oneLetter(q)
+	if err != nil {
+		return err
+	}
+	return q.JSON(http.StatusOK, letterOf(l))
+}
+
+func (s *Service) redriveOne(q *rest.Request) error {
+	if _, err := q.Body(nil); err != nil {
+		return err
+	}
+	l, err := s.oneLetter(q)
+	if err != nil {
+		return err
+	}
+	out := s.redrive(q, []DeadLetter{l})
+	if len(out.Failed) > 0 {
+		return problem.Unavailable("the letter could not be put back: " + out.Failed[0].Detail)
+	}
+	return q.JSON(http.StatusOK, out)
+}
+
+func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
+	raw, p := q.Body(schema)
+	if p != nil {
+		return p
+	}
+	var want Redrive
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &want); err != nil {
+			return problem.Invalid("body", "has a number that is too large")
+		}
+	}
+	if want.All == (len(want.Seqs) > 0) || want.Machine != "" && !want.All {
+		return problem.Invalid("body", "must have either seqs, or all and perhaps machine")
+	}
+	if want.All {
+		found, _, err := s.visible(q, 0, maxRedrive, want.Machine)
+		if err != nil {
+			return err
+		}
+		return q.JSON(http.StatusOK, s.redrive(q, found))
+	}
+	var letters []DeadLetter
+	missing := []RedriveFailure{}
+	for _, seq := range want.Seqs {
+		l, err := s.o.DeadLetters.Get(q.Context(), seq)
+		switch {
+		case errors.Is(err, ErrNoLetter), err == nil && !q.Who.Sees(l.Key):
+			missing = append(missing, RedriveFailure{seq, "there is no such dead letter"})
+		case err != nil:
+			return err
+		default:
+			letters = append(letters, l)
+		}
+	}
+	out := s.redrive(q, letters)
+	out.Failed = append(missing, out.Failed...)
+	return q.JSON(http.StatusOK, out)
+}
+
+// maxRedrive bounds what one request puts back; another request goes on.
+const maxRedrive = 10000
+
+func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
+	out := Redriven{Redriven: []uint64{}, Failed: []RedriveFailure{}}
+	for _, l := range letters {
+		err := s.o.DeadLetters.Redrive(q.Context(), l.Seq)
+		if err == nil {
+			out.Redriven = append(out.Redriven, l.Seq)
+			continue
+		}
+		detail := "storage does not answer"
+		if errors.Is(err, ErrNoLetter) {
+			detail = "there is no such dead letter"
+		} else {
+			s.rest.Log.Warn("a dead letter could not be put back", "request", q.Id, "sequence", l.Seq, "error", err)
+		}
+		out.Failed = append(out.Failed, RedriveFailure{l.Seq, detail})
+	}
+	if len(letters) > 0 {
+		s.rest.Log.Info("dead letters were put back", "request", q.Id, "actor", q.Who.Name, "redriven", len(out.Redriven), "failed", len(out.Failed))
+	}
+	return out
+}
+
+// DeadLetters are the messages that no code could handle.
+type DeadLetters interface {
+	// List returns up to limit letters after a sequence, oldest first.
+	List(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
+	// Get returns one letter, or an error that is [ErrNoLetter].
+	Get(ctx context.Context, seq uint64) (DeadLetter, error)
+	// Redrive puts a letter back where it came from and removes it, or returns an error that is [ErrNoLetter].
+	Redrive(ctx context.Context, seq uint64) error
+}
+
+// ErrNoLetter says that there is no dead letter of that sequence; [streams.ErrNoLetter] is it as well.
+var ErrNoLetter = streams.ErrNoLetter
+
+// DeadLetter is one of them.
+type DeadLetter struct {
+	Seq      uint64
+	Time     time.Time
+	Consumer string // who gave it up
+	Machine  string
+	Key      string
+	Subject  string // where it would be put back
+	Reason   string
+	Tries    int
+	Body     []byte
+}

@@ -1,0 +1,191 @@
+// Package admin is what operators see and do beside the commands of machines: health and metrics, dead letters, outboxes, nodes,
+// backups. What is not given to it is not offered.
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
+	"github.com/bcc94042/instar/api/rest"
+)
+
+// Options are what operators see and do beside the commands of machines. What is nil is not offered.
+type Options struct {
+	DeadLetters DeadLetters
+	Nodes       Nodes
+	NodeLeads   func() *NodeLeads // of the embedded NATS server; nil, or what it returns, tells none
+	Outbox      Outbox
+
+	// Backup copies everything that is stored to a writer.
+	Backup func(context.Context, io.Writer) error
+
+	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say
+	Checks func(ctx context.Context) []Check // nil has none
+
+	Version Version
+	Profile string // durability, as /readyz?verbose shows it
+	Metrics *prometheus.Registry
+}
+
+// Service serves what is in its options.
+type Service struct {
+	o       Options
+	page    http.Handler // of metrics
+	backing sync.Mutex   // held while a backup is made
+
+	rest  *rest.Server
+	store *entities.Store
+}
+
+// New fails where a metric of its names is registered already.
+func New(d *rest.Server, st *entities.Store, o Options) (*Service, error) {
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "instar_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": o.Version.Version, "commit": o.Version.Commit, "go": runtime.Version()},
+	})
+	build.Set(1)
+	if err := o.Metrics.Register(build); err != nil {
+		return nil, fmt.Errorf("api: cannot register metrics: %w", err)
+	}
+	return &Service{o: o, rest: d, store: st, page: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})}, nil
+}
+
+// Health is what /livez and /readyz say.
+type Health struct {
+	Status  string        `json:"status" enum:"ok,failing"`
+	Checks  []Check       `json:"checks,omitempty" doc:"With ?verbose, or when something fails"`
+	Version *Version      `json:"version,omitempty"`
+	Profile string        `json:"profile,omitempty" doc:"What an acknowledged write survives"`
+	Indexes []IndexHealth `json:"indexes,omitempty"`
+}
+
+// IndexHealth is how far an index is behind its bucket.
+type IndexHealth struct {
+	Machine  string  `json:"machine"`
+	Items    int     `json:"items"`
+	Revision uint64  `json:"revision"`
+	Behind   uint64  `json:"behind" doc:"Revisions that it is known to lack"`
+	Quiet    float64 `json:"quiet" doc:"Seconds since the server last said anything; it does so every second"`
+}
+
+// Routes are all that are offered.
+func (s *Service) Routes() []*rest.Route {
+	return slices.Concat(s.letterRoutes(), s.nodeRoutes(), s.backupRoutes(), s.outboxRoutes(), s.healthRoutes())
+}
+
+func (s *Service) healthRoutes() []*rest.Route {
+	tags := []string{"server"}
+	verbose := func() []*huma.Param {
+		return []*huma.Param{rest.QueryParam("verbose", "Show every check", rest.Boolean())}
+	}
+	health := s.rest.BodyOf(reflect.TypeFor[Health]())
+	metrics := &rest.Route{Role: auth.Read, Open: s.rest.Open, Serve: s.scrape, Op: huma.Operation{
+		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: tags, Summary: "Read the metrics in the format of Prometheus", Responses: map[string]*huma.Response{
+			"200": {Description: "The metrics", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}},
+		},
+	}}
+	return []*rest.Route{
+		{Open: true, Serve: s.live, Op: huma.Operation{
+			OperationID: "livez", Method: http.MethodGet, Path: "/livez", Tags: tags, Summary: "Tell whether the process works", Parameters: verbose(),
+			Responses: map[string]*huma.Response{"200": {Description: "It does", Content: health}},
+		}},
+		{Open: true, Serve: s.readiness, Op: huma.Operation{
+			OperationID: "readyz", Method: http.MethodGet, Path: "/readyz", Tags: tags, Summary: "Tell whether the process can serve", Parameters: verbose(),
+			Responses: map[string]*huma.Response{"200": {Description: "It can", Content: health}, "503": {Description: "It cannot, or it is stopping", Content: health}},
+		}},
+		metrics,
+	}
+}
+
+func (s *Service) live(q *rest.Request) error { return q.JSON(http.StatusOK, Health{Status: "ok"}) }
+
+// ready runs the checks. Details, which are of all namespaces, are shown to those who may read them.
+func (s *Service) readiness(q *rest.Request) error {
+	h := Health{Status: "ok"}
+	ready := s.rest.Closing().Err() == nil && (s.o.Ready == nil || s.o.Ready())
+	h.Checks = append(h.Checks, Check{Name: "serving", OK: ready})
+	for _, m := range s.store.Machines {
+		select {
+		case <-s.store.Index(m.Name).Ready():
+			c := Check{Name: "index of " + m.Plural, OK: true}
+			if stale := s.store.Index(m.Name).Stale(); stale > 0 { // it answers with what it knows, but another node may know more
+				c.OK, c.Detail = false, fmt.Sprintf("has heard nothing of its bucket for %s: lists, counts and watches may be as old as that", stale.Round(time.Second))
+			}
+			h.Checks = append(h.Checks, c)
+		default:
+			h.Checks = append(h.Checks, Check{Name: "index of " + m.Plural, Detail: "is not complete yet"})
+		}
+	}
+	if s.o.Checks != nil {
+		h.Checks = append(h.Checks, s.o.Checks(q.Context())...)
+	}
+	status := http.StatusOK
+	for _, c := range h.Checks {
+		if !c.OK {
+			h.Status, status = "failing", http.StatusServiceUnavailable
+			q.W.Header().Set("Retry-After", "1")
+		}
+	}
+	who, p := s.rest.Keys.Identify(q.R)
+	switch {
+	case p != nil || who.May(auth.Read) != nil || who.OfAll("") != nil: // names and verdicts only
+		for i := range h.Checks {
+			h.Checks[i].Detail = ""
+		}
+	case q.Flag("verbose"):
+		h.Version, h.Profile, h.Indexes = &s.o.Version, s.o.Profile, s.indexes(q)
+	}
+	if !q.Flag("verbose") && h.Status == "ok" {
+		h.Checks = nil
+	}
+	q.W.Header().Set("Cache-Control", "no-store")
+	return q.JSON(status, h)
+}
+
+func (s *Service) indexes(q *rest.Request) []IndexHealth {
+	var all []IndexHealth
+	for _, m := range s.store.Machines {
+		lag := s.store.Index(m.Name).Lag()
+		all = append(all, IndexHealth{
+			Machine: m.Name, Items: s.store.Index(m.Name).Len(), Revision: lag.Applied, Behind: lag.Known - min(lag.Applied, lag.Known),
+			Quiet: lag.Quiet.Round(time.Millisecond).Seconds(),
+		})
+	}
+	return all
+}
+
+func (s *Service) scrape(q *rest.Request) error {
+	if p := q.Who.OfAll("the metrics"); p != nil && !q.Rt.Open {
+		return p
+	}
+	s.page.ServeHTTP(q.W, q.R)
+	return nil
+}
+
+// Version is what /readyz?verbose, the documents and instar_build_info say about the build.
+type Version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Built   string `json:"built,omitempty"`
+}
+
+// Check is one thing that must hold for the process to be ready.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Warn   bool   `json:"warn,omitempty"` // it is ready, but somebody should look
+	Detail string `json:"detail,omitempty"`
+}

@@ -1,0 +1,151 @@
+package documents
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/yaml"
+)
+
+// tagDocs explain the groups of operations that are not those of a machine, in the order of the document.
+var tagDocs = []*huma.Tag{
+	{Name: "watch", Description: "Changes as they happen."},
+	{Name: "discovery", Description: "Where the instances of services are."},
+	{Name: "operations", Description: "What takes its time: commands that were accepted, and batches of them."},
+	{Name: "outbox", Description: "The outboxes of databases that are relayed here."},
+	{Name: "machines", Description: "The tables and how many entities are where."},
+	{Name: "dead letters", Description: "Messages that no code could handle."},
+	{Name: "nodes", Description: "The processes that share the work."},
+	{Name: "server", Description: "The process itself."},
+}
+
+// openAPI is the document of all operations, as JSON and as YAML. The schemas that requests are checked with say what
+// the server takes and sends today; published are those that its clients can rely on: see [Set.published].
+func (s *Set) openAPI() (jsonText, yamlText []byte, err error) {
+	o := s.rest.API.OpenAPI()
+	used := map[string]bool{}
+	for _, rt := range s.rest.Routes {
+		for _, tag := range rt.Op.Tags {
+			used[tag] = !rt.Op.Hidden || used[tag]
+		}
+	}
+	for _, tag := range tagDocs {
+		if used[tag.Name] {
+			o.Tags = append(o.Tags, tag)
+		}
+	}
+	text, err := s.published(o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("api: cannot write the OpenAPI document: %w", err)
+	}
+	var y bytes.Buffer
+	if err := yaml.Convert(&y, bytes.NewReader(text)); err != nil {
+		return nil, nil, fmt.Errorf("api: cannot write the OpenAPI document as YAML: %w", err)
+	}
+	return text, y.Bytes(), nil
+}
+
+// published writes a document with schemas as generators of clients need them. No array is null, which Go leaves to the
+// one who fills it and the tests check. And only what is sent in requests alone is closed to unknown members: those of
+// an answer become more with every version, and a client that was generated from this one has to go on.
+func (s *Set) published(document any) ([]byte, error) {
+	raw, err := json.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	var whole map[string]any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&whole); err != nil {
+		return nil, err
+	}
+	walkJSON(whole, func(o map[string]any) {
+		if kinds, ok := o["type"].([]any); ok && len(kinds) == 2 && slices.Contains(kinds, any("array")) {
+			o["type"] = "array"
+		}
+	})
+	closed := s.closedSchemas()
+	components, _ := whole["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	for name, schema := range schemas {
+		if closed[name] {
+			continue
+		}
+		walkJSON(schema, func(o map[string]any) {
+			if o["additionalProperties"] == false {
+				delete(o, "additionalProperties")
+			}
+		})
+	}
+	paths, _ := whole["paths"].(map[string]any)
+	for _, item := range paths {
+		for _, op := range item.(map[string]any) {
+			if op := op.(map[string]any); op["security"] == nil {
+				op["security"] = []any{} // for huma the same as none, for readers of the document not
+			}
+		}
+	}
+	return indented(whole)
+}
+
+// walkJSON visits every object of a value, from the outside in.
+func walkJSON(value any, visit func(map[string]any)) {
+	switch v := value.(type) {
+	case map[string]any:
+		visit(v)
+		for _, member := range v {
+			walkJSON(member, visit)
+		}
+	case []any:
+		for _, member := range v {
+			walkJSON(member, visit)
+		}
+	}
+}
+
+// closedSchemas are the names of those that requests have and no answer.
+func (s *Set) closedSchemas() map[string]bool {
+	requests, answers := map[string]bool{}, map[string]bool{}
+	for _, rt := range s.rest.Routes {
+		if rt.Op.RequestBody != nil {
+			s.reach(rt.Op.RequestBody.Content, requests)
+		}
+		for _, answer := range rt.Op.Responses {
+			s.reach(answer.Content, answers)
+		}
+	}
+	maps.DeleteFunc(requests, func(name string, _ bool) bool { return answers[name] })
+	return requests
+}
+
+// reach adds the names of all schemas that the content is made of.
+func (s *Set) reach(content map[string]*huma.MediaType, names map[string]bool) {
+	var add func(schema *huma.Schema)
+	add = func(schema *huma.Schema) {
+		if schema == nil {
+			return
+		}
+		if name, ok := strings.CutPrefix(schema.Ref, "#/components/schemas/"); ok && !names[name] {
+			names[name] = true
+			add(s.rest.Registry().SchemaFromRef(schema.Ref))
+		}
+		for _, p := range schema.Properties {
+			add(p)
+		}
+		add(schema.Items)
+		if more, ok := schema.AdditionalProperties.(*huma.Schema); ok {
+			add(more)
+		}
+		for _, one := range slices.Concat(schema.OneOf, schema.AnyOf, schema.AllOf) {
+			add(one)
+		}
+	}
+	for _, media := range content {
+		add(media.Schema)
+	}
+}

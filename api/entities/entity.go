@@ -1,0 +1,173 @@
+package entities
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Entity is what everybody may see of an entity: all but the bookkeeping of the commit protocol.
+type Entity struct {
+	Machine    string            `json:"machine"`
+	Namespace  string            `json:"namespace"`
+	ID         string            `json:"id"`
+	Parent     string            `json:"parent,omitempty"`
+	State      string            `json:"state"`
+	Version    uint64            `json:"version" doc:"Rises by one with every transition"`
+	Generation uint64            `json:"generation" doc:"Rises with every accepted specification"`
+	Revision   uint64            `json:"revision" doc:"Of the value in the bucket; also the ETag"`
+	Since      time.Time         `json:"since" doc:"When the state was entered"`
+	CreatedAt  time.Time         `json:"createdAt" doc:"When this life began"`
+	UpdatedAt  time.Time         `json:"updatedAt" doc:"When the last transition happened"`
+	Labels     map[string]string `json:"labels,omitempty"`
+
+	Data       json.RawMessage             `json:"data,omitempty" doc:"What the machine keeps of it"`
+	Conditions []machines.Condition        `json:"conditions,omitempty"`
+	Timers     map[string]machines.Timer   `json:"timers,omitempty" doc:"What happens by itself, and when"`
+	Effects    map[string]machines.Attempt `json:"effects,omitempty" doc:"What is being done for it now"`
+	LastError  *machines.Failure           `json:"lastError,omitempty"`
+
+	AllowedCommands []string          `json:"allowedCommands" doc:"What it would take now, unless a guard refuses it"`
+	Links           map[string]string `json:"links,omitempty" doc:"Where to go from here"`
+}
+
+// ErrParked says that a stored value cannot be shown.
+var ErrParked = errors.New("a stored value cannot be read")
+
+// Decode reads the public part of a stored value. What this program cannot understand is not shown by halves.
+func (s *Store) Decode(m *machines.Machine, key string, value []byte, revision uint64) (*Entity, error) {
+	value, err := m.Current(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrParked, err)
+	}
+	var stored struct {
+		Schema int `json:"schema"`
+		Entity
+	}
+	if err := json.Unmarshal(value, &stored); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrParked, err)
+	}
+	e := &stored.Entity
+	_, known := m.State(e.State)
+	if stored.Schema < 1 || stored.Schema > m.Schema() || e.Machine != m.Name || !known || machines.Key(e.Namespace, e.Parent, e.ID) != key {
+		return nil, fmt.Errorf("%w: schema %d, machine %q, state %q, key %q", ErrParked, stored.Schema, e.Machine, e.State, machines.Key(e.Namespace, e.Parent, e.ID))
+	}
+	e.Revision = revision
+	e.AllowedCommands = m.Allowed(e.State)
+	e.Links = s.links(m, e)
+	return e, nil
+}
+
+// links are where to go from an entity.
+func (s *Store) links(m *machines.Machine, e *Entity) map[string]string {
+	self := s.PathOf(m, e.Namespace, e.Parent, e.ID)
+	path, query, _ := strings.Cut(self, "?")
+	at := func(sub string) string {
+		if query != "" {
+			return path + "/" + sub + "?" + query
+		}
+		return path + "/" + sub
+	}
+	links := map[string]string{"self": self, "events": at("events"), "watch": at("watch")}
+	for _, v := range m.Views {
+		links[v.Name] = at(v.Name)
+	}
+	return links
+}
+
+// EntitySchema is the schema of an entity of one machine, with the type of its data.
+func (s *Store) EntitySchema(m *machines.Machine) *huma.Schema {
+	reg := s.rest.Registry()
+	name := strings.ToUpper(m.Name[:1]) + m.Name[1:] + "Entity"
+	ref := &huma.Schema{Ref: "#/components/schemas/" + name}
+	if reg.Map()[name] != nil {
+		return ref
+	}
+	general := reg.SchemaFromRef(reg.Schema(reflect.TypeFor[Entity](), true, "").Ref)
+	special := *general
+	special.Properties = maps.Clone(general.Properties)
+	special.Properties["data"] = reg.Schema(reflect.TypeOf(m.New("", "", "").Data).Elem(), true, "")
+	states := &huma.Schema{Type: huma.TypeString, Description: "The stage that it is in"}
+	for _, st := range m.States {
+		states.Enum = append(states.Enum, st.Name)
+	}
+	special.Properties["state"] = states
+	special.Description = m.Doc
+	reg.Map()[name] = &special
+	return ref
+}
+
+// Load reads one entity from the leader of its bucket.
+func (s *Store) Load(q *rest.Request, m *machines.Machine, key string) (*Entity, error) {
+	e, _, err := s.LoadStored(q, m, key)
+	return e, err
+}
+
+// LoadStored is load that gives the stored value as well.
+func (s *Store) LoadStored(q *rest.Request, m *machines.Machine, key string) (*Entity, kv.Entry[json.RawMessage], error) {
+	stored, err := s.Stored(q.Context(), m, key)
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil, stored, NotFound(m)
+	}
+	var corrupt *kv.CorruptError
+	if err == nil {
+		var e *Entity
+		if e, err = s.Decode(m, key, stored.Value, stored.Revision); err == nil {
+			return e, stored, nil
+		}
+	}
+	if errors.As(err, &corrupt) || errors.Is(err, ErrParked) {
+		s.rest.Log.Error("a stored value cannot be shown", "request", q.Id, "machine", m.Name, "key", key, "error", err)
+		err = problem.New(machines.CodeParked, "the stored value of this "+m.Name+" cannot be read by this version of the program")
+	}
+	return nil, stored, err
+}
+
+// NotFound is the problem of an entity that is not there, with the commands that begin one.
+func NotFound(m *machines.Machine) *problem.Problem {
+	p := problem.New(machines.CodeNotFound, "there is no such "+m.Name)
+	p.AllowedCommands = m.Allowed(machines.None)
+	return p
+}
+
+// Item is what lists show of an entity.
+type Item struct {
+	ID         string            `json:"id"`
+	Namespace  string            `json:"namespace"`
+	Parent     string            `json:"parent,omitempty"`
+	State      string            `json:"state"`
+	Version    uint64            `json:"version"`
+	Generation uint64            `json:"generation"`
+	Revision   uint64            `json:"revision"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Since      time.Time         `json:"since"`
+	CreatedAt  time.Time         `json:"createdAt"`
+	UpdatedAt  time.Time         `json:"updatedAt"`
+	Problem    string            `json:"problem,omitempty" doc:"Why the entity cannot be shown; then only id, namespace, parent, revision and updatedAt hold"`
+	Entity     *Entity           `json:"entity,omitempty" doc:"With include=data, the whole entity as of now, which may be newer than the item"`
+}
+
+// ItemOf is what lists show of an item of an index.
+func ItemOf(it kv.Item) Item {
+	out := Item{
+		State: it.State, Version: it.Version, Generation: it.Generation, Revision: it.Revision, Labels: it.Labels,
+		Since: it.Since, CreatedAt: it.CreatedAt, UpdatedAt: it.UpdatedAt,
+	}
+	out.Namespace, out.Parent, out.ID, _ = streams.SplitKey(it.Key) // a key that is none shows as an empty one
+	if it.Problem != "" {
+		out.Problem = "the stored value cannot be read"
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+// Package entities reads what is stored of all machines. One entity comes from the leader of its bucket and shows every write that was
+// acknowledged before; lists and counts come from the indexes of the process; what happened comes from the stream of events.
+package entities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/api/sse"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Store reads what is stored of all machines: the newest value from the leader of its bucket, lists and counts from the indexes of the
+// process, the past from the stream of events.
+type Store struct {
+	Machines []*machines.Machine
+	Names    streams.Names
+	Js       jetstream.JetStream
+	indexes  map[string]*kv.Index                   // by name of machine
+	buckets  map[string]*kv.Bucket[json.RawMessage] // by name of machine
+	views    map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
+	behind   func() time.Duration                   // for how long this node may be behind the others; nil is not at all
+
+	rest *rest.Server
+}
+
+// Options are what a [Store] works with. Behind may be nil.
+type Options struct {
+	Machines []*machines.Machine
+	Names    streams.Names
+	JS       jetstream.JetStream
+	Indexes  map[string]*kv.Index // by name of machine
+	Behind   func() time.Duration // for how long this node may be behind the others; nil is not at all
+	Rest     *rest.Server
+}
+
+// Open opens the buckets of all machines and their views.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{
+		Machines: o.Machines, Names: o.Names, Js: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest,
+		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
+	}
+	for _, m := range s.Machines {
+		b, err := kv.Open(ctx, s.Js, s.Names.Bucket(m.Plural), kv.JSON[json.RawMessage]())
+		if err != nil {
+			return nil, fmt.Errorf("api: %w", err)
+		}
+		s.buckets[m.Name] = b
+		for _, v := range m.Views {
+			b, err := kv.Open(ctx, s.Js, s.Names.Bucket(m.BucketOf(v)), kv.JSON[json.RawMessage]())
+			if err != nil {
+				return nil, fmt.Errorf("api: %w", err)
+			}
+			s.views[m.BucketOf(v)] = b
+		}
+	}
+	return s, nil
+}
+
+// MachineNamed is the machine of a name, which has to be one.
+func (s *Store) MachineNamed(name string) *machines.Machine {
+	return s.Machines[slices.IndexFunc(s.Machines, func(m *machines.Machine) bool { return m.Name == name })]
+}
+
+// Collector measures how many entities are in each state, and how far the indexes are behind.
+func (s *Store) Collector() prometheus.Collector { return entityCounts{s} }
+
+// entityCounts reads the indexes when it is asked.
+type entityCounts struct{ s *Store }
+
+var (
+	entitiesDesc = prometheus.NewDesc("instar_entities", "Entities by state.", []string{"machine", "state"}, nil)
+	lagDesc      = prometheus.NewDesc("instar_index_lag", "Revisions that the index is behind its bucket, as far as it knows.", []string{"machine"}, nil)
+)
+
+func (c entityCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- entitiesDesc
+	ch <- lagDesc
+}
+
+func (c entityCounts) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range c.s.Machines {
+		ix := c.s.indexes[m.Name]
+		counts := ix.Counts("")
+		for _, state := range m.States {
+			ch <- prometheus.MustNewConstMetric(entitiesDesc, prometheus.GaugeValue, float64(counts[state.Name]), m.Name, state.Name)
+		}
+		lag := ix.Lag()
+		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(lag.Known-min(lag.Applied, lag.Known)), m.Name)
+	}
+}
+
+// Stored is the newest value of an entity, from the leader of its bucket; the error may be [kv.ErrNotFound] or a [*kv.CorruptError].
+func (s *Store) Stored(ctx context.Context, m *machines.Machine, key string) (kv.Entry[json.RawMessage], error) {
+	return s.buckets[m.Name].Get(ctx, key)
+}
+
+// View is the newest value of a view of an entity, with the same errors.
+func (s *Store) View(ctx context.Context, m *machines.Machine, v machines.View, key string) (kv.Entry[json.RawMessage], error) {
+	return s.views[m.BucketOf(v)].Get(ctx, key)
+}
+
+// Index is that of a machine, by its name; nil if there is no such machine.
+func (s *Store) Index(machine string) *kv.Index { return s.indexes[machine] }
+
+// Indexed says that the index of a machine was read since the start. A list that lacks what there is would be believed.
+func (s *Store) Indexed(machine string) error {
+	select {
+	case <-s.indexes[machine].Ready():
+		return nil
+	default:
+		return problem.Unavailable("what there is of " + machine + " is still being read")
+	}
+}
+
+// WaitIndex waits until the index of a machine has what minRevision asks for.
+func (s *Store) WaitIndex(q *rest.Request, m *machines.Machine) error {
+	rev, ix := q.Number("minRevision"), s.indexes[m.Name]
+	if rev <= ix.Revision() {
+		return nil
+	}
+	return q.Hold(func(ctx context.Context) error {
+		if err := s.Written(q, ctx, m, rev); err != nil {
+			return err
+		}
+		if ix.Wait(ctx, rev) != nil {
+			return rest.Late("the index has not reached minRevision yet")
+		}
+		return nil
+	})
+}
+
+// Written refuses a revision that was never written: it would be waited for in vain.
+func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machine, rev uint64) error {
+	if rev <= s.indexes[m.Name].Lag().Known {
+		return nil
+	}
+	st, err := streams.Led(ctx, s.Js, "KV_"+s.Names.Bucket(m.Plural))
+	if err == nil && rev > st.CachedInfo().State.LastSeq {
+		return problem.Invalid("query.minRevision", "was never written")
+	}
+	return err
+}
+
+// Plural is the plural of a machine, or of a parent that is no machine.
+func (s *Store) Plural(name string) string {
+	for _, m := range s.Machines {
+		if m.Name == name {
+			return m.Plural
+		}
+	}
+	return name + "s"
+}
+
+// PathOf is where an entity is read.
+func (s *Store) PathOf(m *machines.Machine, namespace, parent, id string) string {
+	path := "/v1/" + m.Plural + "/" + id
+	if m.Parent != "" {
+		path = "/v1/" + s.Plural(m.Parent) + "/" + parent + "/" + m.Plural + "/" + id
+	}
+	if namespace != auth.DefaultNamespace {
+		path += "?namespace=" + namespace
+	}
+	return path
+}
+
+// Stale is for how long what this node has in memory of some machines may be behind: since it last heard from their buckets,
+// or, where discovery tells, from the other nodes. 0 is not at all.
+func (s *Store) Stale(ms ...*machines.Machine) (longest time.Duration) {
+	for _, m := range ms {
+		longest = max(longest, s.indexes[m.Name].Stale())
+	}
+	if s.behind != nil {
+		longest = max(longest, s.behind())
+	}
+	return longest
+}
+
+// TellStale says in a header of the answer, and returns for its body, in seconds, how old it may be.
+func (s *Store) TellStale(q *rest.Request, m *machines.Machine) float64 {
+	stale := s.Stale(m)
+	if stale > 0 {
+		q.W.Header()[rest.HeaderStale] = []string{sse.Seconds(stale)}
+	}
+	return stale.Seconds()
+}
+
+// MachineList is every machine as data.
+type MachineList struct {
+	Items []machines.Graph `json:"items"`
+}

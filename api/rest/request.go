@@ -1,0 +1,167 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Request is one call of an operation.
+type Request struct {
+	server *Server
+	Rt     *Route
+	W      http.ResponseWriter
+	R      *http.Request
+	Id     string // under which it is logged
+	Who    auth.Identity
+	Query  url.Values
+}
+
+func unwrap(ctx huma.Context) (*http.Request, http.ResponseWriter) { return humago.Unwrap(ctx) }
+
+// Context ends when the client has gone or the answer is complete.
+func (q *Request) Context() context.Context { return q.R.Context() }
+
+// PathValue is a parameter of the path; names were checked before.
+func (q *Request) PathValue(name string) string { return q.R.PathValue(name) }
+
+// Flag is a query parameter that is true when it is there without a value.
+func (q *Request) Flag(name string) bool {
+	v, ok := q.Query[name]
+	if !ok {
+		return false
+	}
+	on, err := strconv.ParseBool(v[0])
+	return v[0] == "" || err == nil && on
+}
+
+// Number is a query parameter that is a whole number, or 0.
+func (q *Request) Number(name string) uint64 {
+	n, _ := strconv.ParseUint(q.Query.Get(name), 10, 64) // checked before
+	return n
+}
+
+// PageSize is the size of a page: a larger one is cut to the largest.
+func (q *Request) PageSize() int {
+	if n := q.Number("limit"); n > 0 {
+		return int(min(n, MaxPage))
+	}
+	return DefaultPage
+}
+
+const (
+	DefaultPage = 100
+	MaxPage     = 500
+)
+
+// JSON answers with a value.
+func (q *Request) JSON(status int, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	h := q.W.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	q.W.WriteHeader(status)
+	if q.R.Method != http.MethodHead {
+		_, _ = q.W.Write(b.Bytes()) // the client may be gone
+	}
+	return nil
+}
+
+// Text answers with something that is no JSON value of a type.
+func (q *Request) Text(contentType string, body []byte) error {
+	h := q.W.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	q.W.WriteHeader(http.StatusOK)
+	if q.R.Method != http.MethodHead {
+		_, _ = q.W.Write(body) // the client may be gone
+	}
+	return nil
+}
+
+// fail answers with a problem. What is none is logged under the request's id and told without its text.
+func (q *Request) fail(err error) {
+	var p *problem.Problem
+	if !errors.As(err, &p) {
+		p = q.classify(err)
+	}
+	p.Write(q.W, q.R, q.Id)
+}
+
+func (q *Request) classify(err error) *problem.Problem {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, context.Canceled) && q.Context().Err() != nil:
+		return problem.Unavailable("the request was given up") // nobody reads it
+	case errors.Is(err, streams.ErrGated) && q.server.o.NC.IsConnected(): // whoever closed the gate has told why
+		return problem.Gated()
+	case errors.Is(err, streams.ErrUnanswered), errors.Is(err, streams.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.Is(err, streams.ErrLeaderless), errors.As(err, &api):
+		q.server.o.Log.Warn("storage does not answer", "request", q.Id, "operation", q.Rt.Op.OperationID, "error", err)
+		if !q.server.o.NC.IsConnected() {
+			return problem.Unavailable("this server has lost its connection to NATS; it tries again until that is back")
+		}
+		return problem.Unavailable("storage does not answer")
+	}
+	q.server.o.Log.Error("a request failed", "request", q.Id, "operation", q.Rt.Op.OperationID, "error", err)
+	return problem.New(problem.CodeInternal, "an unexpected error; it is logged under the requestId")
+}
+
+// Key is the entity that the path names, of the namespace that the request means.
+func (q *Request) Key(m *machines.Machine) (namespace, Key string, err error) {
+	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
+	if p != nil {
+		return "", "", p
+	}
+	parent := ""
+	if m.Parent != "" {
+		parent = q.PathValue(m.Parent)
+	}
+	return ns, machines.Key(ns, parent, q.PathValue("id")), nil
+}
+
+// Hold takes a place among those that wait, and lets f wait for what minRevision asks for.
+func (q *Request) Hold(f func(context.Context) error) error {
+	leave, err := q.TakeWait()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(q.Context(), MinRevisionWait)
+	defer cancel()
+	defer context.AfterFunc(q.server.Closing(), cancel)()
+	err = f(ctx)
+	if q.Context().Err() != nil {
+		return q.Context().Err()
+	}
+	return err
+}
+
+// Late is for what did not happen within minRevisionWait.
+func Late(what string) *problem.Problem {
+	return problem.New(problem.CodeTimeout, what).With("Retry-After", "1")
+}
+
+// MinRevisionWait is how long a read waits for a revision.
+const MinRevisionWait = 5 * time.Second

@@ -1,0 +1,249 @@
+package rest
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/schema"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Route is one operation: what the document says of it, who may call it, and what it does.
+type Route struct {
+	Op    huma.Operation
+	Role  auth.Role
+	Open  bool // needs nobody's role
+	Serve func(*Request) error
+
+	query  map[string]*huma.Param
+	labels []string // path parameters that are names
+}
+
+// BodyOf documents an answer of one type of content.
+func (s *Server) BodyOf(typ reflect.Type) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{"application/json": {Schema: s.Registry().Schema(typ, true, "")}}
+}
+
+// Registry has the schemas of the document.
+func (s *Server) Registry() huma.Registry { return s.API.OpenAPI().Components.Schemas }
+
+// Register adds an operation to the document and to the router. It fails for an operation that declares no role, and
+// for a second one of the same method and path.
+func (s *Server) Register(rt *Route) error {
+	if rt.Role.Rank() == 0 && !rt.Open {
+		return fmt.Errorf("api: operation %s %s declares no role", rt.Op.Method, rt.Op.Path)
+	}
+	at := rt.Op.Method + " " + rt.Op.Path
+	if s.patterns[at] {
+		return fmt.Errorf("api: operation %s is there twice", at)
+	}
+	s.patterns[at] = true
+	rt.query = map[string]*huma.Param{}
+	for _, name := range slices.Backward(pathParams(rt.Op.Path)) {
+		p := &huma.Param{Name: name, In: "path", Required: true, Schema: labelSchema()}
+		if i := slices.IndexFunc(rt.Op.Parameters, func(p *huma.Param) bool { return p.In == "path" && p.Name == name }); i < 0 {
+			rt.Op.Parameters = slices.Insert(rt.Op.Parameters, 0, p)
+			rt.labels = append(rt.labels, name)
+		}
+	}
+	for _, p := range rt.Op.Parameters {
+		p.Schema.PrecomputeMessages()
+		if p.In == "query" {
+			rt.query[p.Name] = p
+		}
+	}
+	s.document(rt)
+	if !rt.Op.Hidden {
+		s.API.OpenAPI().AddOperation(&rt.Op)
+	}
+	s.Routes = append(s.Routes, rt)
+	s.API.Adapter().Handle(&rt.Op, func(ctx huma.Context) { s.handle(rt, ctx) })
+	return nil
+}
+
+// document adds what all operations have: the problems that they can answer, and who may call them.
+func (s *Server) document(rt *Route) {
+	if rt.Op.Responses == nil {
+		rt.Op.Responses = map[string]*huma.Response{}
+	}
+	errors := append(slices.Clone(rt.Op.Errors), 400, 422, 403, 503) // of a query that is not as it should be; of a foreign Host; of one connection too many
+	if rt.Op.Method != http.MethodGet {
+		errors = append(errors, 413, 415) // also of a body where there should be none
+	}
+	if !rt.Open {
+		errors = append(errors, 401, 429)
+		rt.Op.Security = []map[string][]string{{"bearer": {}}}
+		rt.Op.Extensions = maps.Clone(rt.Op.Extensions)
+		if rt.Op.Extensions == nil {
+			rt.Op.Extensions = map[string]any{}
+		}
+		rt.Op.Extensions["x-role"] = string(rt.Role)
+	}
+	for _, status := range append(errors, 500) {
+		code := strconv.Itoa(status)
+		if rt.Op.Responses[code] == nil {
+			rt.Op.Responses[code] = &huma.Response{
+				Description: problemTitles(status),
+				Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: s.Registry().Schema(reflect.TypeFor[problem.Problem](), true, "")}},
+			}
+		}
+	}
+	rt.Op.Errors = nil
+}
+
+func problemTitles(status int) string {
+	var titles []string
+	for _, k := range problem.Kinds {
+		if k.Status == status {
+			titles = append(titles, k.Title+" ("+k.Code+")")
+		}
+	}
+	if len(titles) == 0 {
+		return http.StatusText(status)
+	}
+	return strings.Join(titles, "; ")
+}
+
+func pathParams(path string) []string {
+	var names []string
+	for _, part := range strings.Split(path, "/") {
+		if strings.HasPrefix(part, "{") && part != "{$}" {
+			names = append(names, strings.Trim(part, "{}"))
+		}
+	}
+	return names
+}
+
+func labelSchema() *huma.Schema {
+	one, most := 1, 63
+	return &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most, Pattern: `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`}
+}
+
+// handle runs one operation: authentication, parameters, then the operation itself.
+func (s *Server) handle(rt *Route, ctx huma.Context) {
+	r, w := unwrap(ctx)
+	q := &Request{server: s, Rt: rt, W: w, R: r, Id: requestID(w)}
+	if sw, ok := w.(*statusWriter); ok {
+		sw.route = rt.Op.Path
+	}
+	if err := q.run(); err != nil {
+		q.fail(err)
+	}
+}
+
+func (q *Request) run() error {
+	if !q.Rt.Open {
+		who, p := q.server.Keys.Identify(q.R)
+		if p != nil {
+			return p
+		}
+		if p := who.May(q.Rt.Role); p != nil {
+			return p
+		}
+		if err := q.server.origin.Check(q.R); err != nil && who == auth.Anonymous {
+			return problem.New(problem.CodeForbidden, "a page of another site may not send commands without a token")
+		}
+		q.Who = who
+		if p := q.server.Paced(q.Client()); p != nil {
+			return p
+		}
+	}
+	if p := q.parse(); p != nil {
+		return p
+	}
+	return q.Rt.Serve(q)
+}
+
+// parse reads the query and checks it and the names in the path.
+func (q *Request) parse() *problem.Problem {
+	p := problem.New(machines.CodeValidation, "the request is not valid")
+	for _, name := range q.Rt.labels {
+		if streams.CheckLabel(q.R.PathValue(name)) != nil {
+			p.Errors = append(p.Errors, schema.Detail{Location: "path." + name, Message: problem.LabelRule})
+		}
+	}
+	if raw := q.R.URL.RawQuery; raw != "" {
+		values, err := url.ParseQuery(raw)
+		if err != nil {
+			return problem.New(problem.CodeMalformed, "the query of the address cannot be read")
+		}
+		q.Query = values
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			p.Errors = append(p.Errors, q.checkParam(name, values[name])...)
+		}
+	}
+	if len(p.Errors) == 0 {
+		return nil
+	}
+	p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
+	return p
+}
+
+func (q *Request) checkParam(name string, values []string) []schema.Detail {
+	location := "query." + schema.Clip(name)
+	param := q.Rt.query[name]
+	if param == nil {
+		return []schema.Detail{{Location: location, Message: "unknown query parameter"}}
+	}
+	of := param.Schema
+	if of.Type == huma.TypeArray {
+		of = of.Items
+	} else if len(values) > 1 {
+		return []schema.Detail{{Location: location, Message: "is there more than once"}}
+	}
+	var details []schema.Detail
+	for _, v := range values {
+		value, ok := any(v), true
+		switch of.Type {
+		case huma.TypeInteger:
+			n, err := strconv.ParseUint(v, 10, 64)
+			value, ok = float64(n), err == nil
+		case huma.TypeBoolean:
+			b, err := strconv.ParseBool(v)
+			value, ok = b, err == nil || v == "" // ?verbose
+			if v == "" {
+				value = true
+			}
+		}
+		if !ok {
+			details = append(details, schema.Detail{Location: location, Message: "expected " + of.Type})
+			continue
+		}
+		details = append(details, q.server.Schemas.Validate(of, location, value)...)
+	}
+	return details
+}
+
+// Operation is one operation of the document with the role that it needs.
+type Operation struct {
+	ID, Method, Path string
+	Role             auth.Role // empty when nobody's role is needed
+}
+
+// Operations are all operations, hidden ones included, in the order of their paths.
+func (s *Server) Operations() []Operation {
+	found := map[string]Operation{}
+	for _, rt := range s.Routes {
+		op := Operation{ID: rt.Op.OperationID, Method: rt.Op.Method, Path: rt.Op.Path}
+		if !rt.Open {
+			op.Role = rt.Role
+		}
+		found[op.Path+" "+op.Method] = op
+	}
+	var all []Operation
+	for _, at := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, found[at])
+	}
+	return all
+}

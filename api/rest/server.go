@@ -1,0 +1,153 @@
+// Package rest serves routes over HTTP. A request goes: handler.go (limits of the connection, request id, trace) → route.go (who asks, rate,
+// parameters) → the route's Serve, which reads with body.go and header.go and answers with request.go. Every error is a problem.
+package rest
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/limits"
+	"github.com/bcc94042/instar/api/schema"
+)
+
+// Options are what a [Server] works with. All but the bounds and Hosts are needed.
+type Options struct {
+	Tokens []auth.Token
+	Users  []User   // of NATS that have a rate of their own
+	Open   bool     // requests without a token are of "anonymous", who may do everything
+	Hosts  []string // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
+
+	Connections, Watches, Waits limits.Bound
+	Rate                        limits.Pace // of clients that have none of their own
+	Timeouts                    Timeouts    // what is 0 is as in [DefaultTimeouts]
+
+	NC       *nats.Conn // asked only whether it is connected, by those who explain an error
+	Version  string     // of the document
+	Registry *prometheus.Registry
+	Tracer   trace.Tracer
+	Log      *slog.Logger
+}
+
+// Server serves routes over HTTP: it knows who asks, bounds what each may hold, and answers problems.
+type Server struct {
+	o      Options
+	Open   bool
+	Log    *slog.Logger
+	Nc     *nats.Conn
+	Keys   *auth.Keyring
+	origin *http.CrossOriginProtection // where no token is needed, a browser would let any page send commands
+	mux    *http.ServeMux
+	API    huma.API
+	tracer trace.Tracer
+
+	metrics  *metrics
+	patterns map[string]bool
+	Routes   []*Route
+	Schemas  *schema.Validator
+	limits   *limiters
+
+	ending  context.Context // ends when watches must end
+	close   context.CancelFunc
+	mu      sync.Mutex
+	watches sync.WaitGroup
+}
+
+// New fails for a token that cannot be, and where metrics of its names are registered already.
+func New(o Options) (*Server, error) {
+	o.Timeouts = o.Timeouts.orDefault()
+	keys, err := auth.NewKeyring(o.Tokens, o.Open)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		o: o, Open: o.Open, Log: o.Log, Nc: o.NC, Keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{},
+		limits: newLimiters(&o),
+	}
+	s.ending, s.close = context.WithCancel(context.Background())
+	if s.metrics, err = newMetrics(o.Registry); err != nil {
+		return nil, err
+	}
+	s.API = humago.New(s.mux, humaConfig(o.Version))
+	s.Schemas = schema.New(s.Registry())
+	s.mux.HandleFunc("/", s.unmatched)
+	return s, nil
+}
+
+// HTTPServer is a server for the handler with limits that a door needs: nobody holds a connection by sending slowly, or by
+// taking an answer slowly, and no header is large. Its listener is to be one of [Server.Listen].
+func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: s.Handler(), TLSConfig: tlsConfig, ConnContext: connected, MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: s.o.Timeouts.Header, IdleTimeout: s.o.Timeouts.Idle,
+		WriteTimeout: s.o.Timeouts.Write, // of what is written first; each write has the whole time again
+		ErrorLog:     slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+// Closing ends when watches must end: the server stops.
+func (s *Server) Closing() context.Context { return s.ending }
+
+// Begin puts what can be counted on at 0. It is to be called when all routes are registered.
+func (s *Server) Begin() { s.metrics.begin(s.Routes) }
+
+// Wait returns when watches, and what else was entered, have ended.
+func (s *Server) Wait() { s.watches.Wait() }
+
+// EndWatches ends the watches with a last event; none begins any more.
+func (s *Server) EndWatches() {
+	s.mu.Lock()
+	s.close() // under the lock, so that no watch begins behind the wait
+	s.mu.Unlock()
+}
+
+func humaConfig(version string) huma.Config {
+	if version == "" {
+		version = "dev"
+	}
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Instar", Version: version, Description: about, License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}},
+			Servers: []*huma.Server{{URL: "/", Description: "The server that this document is read from"}},
+			Components: &huma.Components{
+				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+				SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer", Description: "A token that the operator gave out; its role is read, operate or admin. Not needed where the server is open."}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
+		DefaultFormat: "application/json",
+	}
+}
+
+const about = `Durable state machines for things on NATS JetStream.
+
+Every machine has the same operations: one POST per command, reads, a timeline, a watch. State changes only by commands.
+A command answers 200 when the engine has decided, 202 when it is stored but not decided yet, and a problem when it is
+refused. Send an Idempotency-Key to be able to repeat a command safely, and If-Match to act only on what you have seen.`
+
+// schemaName names the type of a lifecycle after its package as well: each one has its own Data.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	path := t.PkgPath()
+	if _, sub, ok := strings.Cut(path, "/machines/"); ok {
+		for _, part := range strings.FieldsFunc(sub, func(r rune) bool { return r == '/' || r == '_' || r == '-' }) {
+			name = strings.ToUpper(part[:1]) + part[1:] + name
+		}
+	}
+	return name
+}

@@ -1,0 +1,274 @@
+// Package rpc answers requests over NATS, as a micro service: those of each client in turn, and never with silence unless that is the
+// answer.
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/bcc94042/instar/api/limits"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/streams"
+)
+
+// ServiceName is what `nats micro ls` shows.
+const ServiceName = "instar"
+
+// QueueGroup shares the requests between processes.
+const QueueGroup = "instar"
+
+// Server answers requests over NATS, as a micro service.
+type Server struct {
+	rest       *rest.Server
+	Questions  *limits.Pool  // that wait for their turn or are under way
+	Turns      *limits.Queue // of them
+	turnWithin time.Duration
+	asked      limits.Jobs // what waits or is under way
+
+	mu    sync.Mutex
+	Micro micro.Service
+}
+
+// Reads: how many are under way at once, and how many those share who ask for much, beside small clients.
+const (
+	workers = 64
+	few     = 8
+)
+
+// New makes a server that answers from [Server.Start] on. Questions bounds those that wait for their turn or are under way; one whose turn does not come
+// within turnWithin is refused.
+func New(d *rest.Server, questions limits.Bound, turnWithin time.Duration) *Server {
+	s := &Server{rest: d, turnWithin: turnWithin, Questions: limits.NewPool("questions", questions)}
+	s.Turns = limits.NewQueue(s.Questions, limits.Turns{All: workers, Few: few})
+	return s
+}
+
+// Endpoint is one kind of request: its subject is that of the API with name and tail, in which tokens may be wildcards.
+type Endpoint struct {
+	Name, Tail        string
+	Request, Response string // what the bodies are, in the metadata of the service
+	Handle            func(micro.Request)
+}
+
+// Start begins to answer. Subjects are guarded by the permissions of NATS alone.
+func (s *Server) Start(names streams.Names, version string, machines []string, endpoints ...Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Micro != nil {
+		return errors.New("api: the micro service runs already")
+	}
+	svc, err := micro.AddService(s.rest.Nc, micro.Config{
+		Name: ServiceName, Version: semver(version), Description: "Commands and reads of durable state machines", QueueGroup: QueueGroup,
+		Metadata: map[string]string{"machines": strings.Join(machines, ","), "prefix": strings.TrimSuffix(names.API(), ".api")},
+	})
+	if err != nil {
+		return fmt.Errorf("api: cannot start the micro service: %w", err)
+	}
+	for _, e := range endpoints {
+		if err = svc.AddEndpoint(e.Name, micro.HandlerFunc(e.Handle), micro.WithEndpointSubject(names.API(e.Name, e.Tail)), micro.WithEndpointMetadata(map[string]string{
+			"request": e.Request, "response": e.Response, "schema": "/asyncapi.json#/channels/api." + e.Name,
+		})); err != nil {
+			return errors.Join(fmt.Errorf("api: cannot add endpoint %s: %w", e.Name, err), svc.Stop())
+		}
+	}
+	s.Micro = svc
+	return nil
+}
+
+// Stop takes no more requests, so that other nodes take what comes.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Micro == nil {
+		return nil
+	}
+	err := s.Micro.Stop()
+	s.Micro = nil
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("api: cannot stop the micro service: %w", err)
+	}
+	return nil
+}
+
+// Wait returns when what was asked is answered.
+func (s *Server) Wait() { s.asked.Wait() }
+
+// Asked is a handler of what clients ask, each as often as its rate allows.
+func (s *Server) Asked(handle func(r micro.Request, client string)) func(micro.Request) {
+	return s.guarded(func(r micro.Request) {
+		client := Client(r)
+		if p := s.rest.Paced(client); p != nil {
+			s.Deny(r, p)
+			return
+		}
+		handle(r, client)
+	})
+}
+
+// Beside runs reads beside one another, those of each client in turn: micro calls one handler at a time.
+func (s *Server) Beside(handle func(micro.Request)) func(micro.Request) {
+	return s.Asked(func(r micro.Request, client string) { s.InTurn(s.Turns, r, client, handle) })
+}
+
+// InTurn handles a request when its client's turn comes, which lasts until then. One whose turn does not come in time is refused, when its sender may
+// still listen.
+func (s *Server) InTurn(q *limits.Queue, r micro.Request, client string, handle func(micro.Request)) {
+	place, err := q.Join(client)
+	if err != nil {
+		s.Deny(r, rest.TooMany(err, time.Second))
+		return
+	}
+	s.aside(r, place.Leave, func(r micro.Request) {
+		ctx, cancel := context.WithTimeout(context.Background(), s.turnWithin)
+		defer cancel()
+		if place.Wait(ctx) != nil {
+			s.Deny(r, rest.TurnTooLate())
+			return
+		}
+		handle(r)
+	})
+}
+
+// Later goes on with a request when its wait is over, which keeps none of the workers from others meanwhile.
+func (s *Server) Later(r micro.Request, wait func() *problem.Problem, then func(micro.Request)) {
+	leave, err := s.rest.TakeWait(Client(r))
+	if err != nil {
+		s.Fail(r, err)
+		return
+	}
+	s.aside(r, leave, func(r micro.Request) {
+		if p := wait(); p != nil {
+			s.Deny(r, p)
+			return
+		}
+		then(r)
+	})
+}
+
+// aside runs a handler beside those that micro calls one at a time. [Server.Wait] waits for it.
+func (s *Server) aside(r micro.Request, leave func(), handle func(micro.Request)) {
+	handle = s.guarded(handle)
+	s.asked.Begin()
+	go func() {
+		defer s.asked.End()
+		defer leave()
+		handle(r)
+	}()
+}
+
+// guarded answers for a handler that panicked.
+func (s *Server) guarded(handle func(micro.Request)) func(micro.Request) {
+	return func(r micro.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				panics.Caught(s.rest.Log, "nats", p, "subject", r.Subject())
+				s.Deny(r, problem.Unexpected())
+			}
+		}()
+		handle(r)
+	}
+}
+
+// semver is a version as micro demands it; a build without one is 0.0.0.
+func semver(v string) string {
+	v = strings.TrimPrefix(v, "v")
+	numbers, _, _ := strings.Cut(strings.ReplaceAll(v, "+", "-"), "-")
+	parts := strings.Split(numbers, ".")
+	for _, p := range parts {
+		if n, err := strconv.Atoi(p); err != nil || n < 0 || strconv.Itoa(n) != p {
+			return "0.0.0"
+		}
+	}
+	if len(parts) != 3 {
+		return "0.0.0"
+	}
+	return numbers
+}
+
+// Fail answers with a problem. What is none is logged, and told without its text.
+func (s *Server) Fail(r micro.Request, err error) {
+	var p *problem.Problem
+	switch {
+	case errors.As(err, &p):
+	case errors.Is(err, streams.ErrGated):
+		p = problem.Gated()
+	default:
+		s.rest.Log.Warn("a request over NATS failed", "subject", r.Subject(), "error", err)
+		p = problem.Unavailable("storage does not answer")
+	}
+	s.Deny(r, p)
+}
+
+// Deny answers with the status in Nats-Service-Error-Code and the problem as the body.
+func (s *Server) Deny(r micro.Request, p *problem.Problem) {
+	body, err := json.Marshal(p)
+	if err == nil {
+		h := nats.Header{micro.ErrorHeader: {p.Detail}, micro.ErrorCodeHeader: {strconv.Itoa(p.Status)}}
+		if after := p.Header("Retry-After"); after != "" {
+			h["Retry-After"] = []string{after}
+		}
+		s.Reply(r, &nats.Msg{Header: h, Data: body})
+	}
+}
+
+// Reply publishes an answer itself: what [micro.Request] notes of one is read when the handler has returned, which is before
+// those that run beside it have answered. And it goes to inboxes only.
+func (s *Server) Reply(r micro.Request, m *nats.Msg) {
+	if m.Subject = streams.Inbox(r.Reply()); m.Subject == "" {
+		return // nobody waits, or not there
+	}
+	if err := s.rest.Nc.PublishMsg(m); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		s.rest.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
+	}
+}
+
+// Respond answers with a value as JSON.
+func (s *Server) Respond(r micro.Request, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		s.Fail(r, err)
+		return
+	}
+	s.Say(r, body)
+}
+
+// Say answers, if NATS passes on what is as large as that: else it says so, because silence looks as if nobody were there.
+func (s *Server) Say(r micro.Request, body []byte) {
+	if most := s.rest.Nc.MaxPayload(); int64(len(body)) > most {
+		s.Deny(r, problem.New(problem.CodeAnswer, fmt.Sprintf("the answer has %d bytes, and NATS passes on %d", len(body), most)))
+		return
+	}
+	s.Reply(r, &nats.Msg{Data: body})
+}
+
+// Client is who a request over NATS is counted with, as far as it can be told. One that came from another account over an
+// import is of that account, and of its user where the import shares who it is (the server says so, and gives such requests a
+// reply of its own). Others are told apart by where their connection has its answers: clients of NATS do that below one
+// prefix. Those that name a new one with each request are one client together.
+func Client(r micro.Request) string {
+	if reply := r.Reply(); !strings.HasPrefix(reply, "_R_.") {
+		if i := strings.LastIndexByte(reply, '.'); strings.Count(reply, ".") > 1 {
+			return "inbox " + reply[:i]
+		}
+		return "inbox"
+	}
+	var info struct {
+		Account string `json:"acc"`
+		User    string `json:"user"`
+	}
+	if json.Unmarshal([]byte(nats.Header(r.Headers()).Get("Nats-Request-Info")), &info) != nil {
+		return "account"
+	}
+	return rest.UserClient(info.Account, info.User)
+}

@@ -1,0 +1,115 @@
+// Package sse writes server-sent events.
+package sse
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Seconds is a duration as it is told; what is not 0 is at least a millisecond.
+func Seconds(d time.Duration) string {
+	return strconv.FormatFloat(max(d, time.Millisecond).Seconds(), 'f', 3, 64)
+}
+
+// Heartbeat is how often a watch says that it is there.
+const Heartbeat = 10 * time.Second
+
+// Writer writes server-sent events. After the first error it writes nothing more.
+type Writer struct {
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	buf bytes.Buffer
+	Err error
+
+	Stale bool // the watch was told so
+}
+
+// New begins the answer.
+func New(rw http.ResponseWriter) *Writer {
+	h := rw.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	rw.WriteHeader(http.StatusOK)
+	w := &Writer{w: rw, rc: http.NewResponseController(rw)}
+	w.buf.WriteString("retry: 2000\n\n")
+	w.Flush()
+	return w
+}
+
+// Send writes one event; it reaches the client with the next flush.
+func (w *Writer) Send(event, id string, data any) {
+	if w.Err != nil {
+		return
+	}
+	text, err := json.Marshal(data) // one line
+	if err != nil {
+		w.Err = err
+		return
+	}
+	w.Event(event, id, text)
+}
+
+// Event is send for what is written already, in one line.
+func (w *Writer) Event(Event, id string, text []byte) {
+	if w.Err != nil {
+		return
+	}
+	if id != "" {
+		w.buf.WriteString("id: " + id + "\n")
+	}
+	w.buf.WriteString("event: " + Event + "\ndata: ")
+	w.buf.Write(text)
+	w.buf.WriteString("\n\n")
+	if w.buf.Len() > 64<<10 {
+		w.Flush()
+	}
+}
+
+// Say sends an event that is about the watch itself.
+func (w *Writer) Say(event, why string) {
+	w.Send(event, "", struct {
+		Reason string `json:"reason"`
+	}{why})
+	w.Flush()
+}
+
+// Id moves the place of a reconnect without an event.
+func (w *Writer) Id(Id string) {
+	w.buf.WriteString("id: " + Id + "\n\n")
+	w.Flush()
+}
+
+// Comment says that the watch is there.
+func (w *Writer) Comment() {
+	w.buf.WriteString(": still here\n\n")
+	w.Flush()
+}
+
+// Flush sends what was written.
+func (w *Writer) Flush() {
+	if w.Err != nil || w.buf.Len() == 0 {
+		return
+	}
+	if _, w.Err = w.w.Write(w.buf.Bytes()); w.Err == nil {
+		w.Err = w.rc.Flush()
+	}
+	w.buf.Reset()
+}
+
+// Fresh says in a watch that what was told is stale, or is not any more.
+func (w *Writer) Fresh(stale time.Duration) {
+	if stale == 0 && !w.Stale {
+		return
+	}
+	w.Stale = stale > 0
+	text := "0"
+	if w.Stale {
+		text = Seconds(stale)
+	}
+	w.Event("stale", "", fmt.Appendf(nil, `{"staleSeconds":%s}`, text))
+}
