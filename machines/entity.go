@@ -110,6 +110,7 @@ type Failure struct {
 	Message    string        `json:"message"`
 	Retryable  bool          `json:"retryable,omitempty"`
 	RetryAfter time.Duration `json:"retryAfter,omitempty"` // nanoseconds; the least wait that the provider asks for
+	Fence      uint64        `json:"fence,omitempty"`      // the one that the provider has seen, when it refuses an older one: the next try comes with a higher one
 	At         time.Time     `json:"at,omitzero"`
 }
 

@@ -94,9 +94,15 @@ const MaxFailure, maxFailureCode = 1024, 256
 // MaxRetryAfter is for how long a provider can put the next try off.
 const MaxRetryAfter = 24 * time.Hour
 
+// maxFence is the highest fence that a provider is believed to have seen: from there many versions can follow before one cannot be stored.
+const maxFence = 1 << 52
+
 // bounded is a failure whose texts are short and steer no terminal, and whose next try comes: a worker elsewhere sends what it likes, and it is
 // told in events for a year.
 func (f Failure) bounded() Failure {
+	if f.Fence > maxFence {
+		f.Fence = 0
+	}
 	f.Code, f.Message = plain(f.Code, maxFailureCode), plain(f.Message, MaxFailure)
 	f.RetryAfter = min(f.RetryAfter, MaxRetryAfter)
 	return f
@@ -115,7 +121,10 @@ func plain(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
+// planRetry arms the timer of the next try. The entity waits for this one, so what its provider has seen with a higher fence is of a life, or of
+// versions, that the entity has lost: it goes on above them.
 func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure, info *EffectInfo) error {
+	s.next.Version = max(s.next.Version, failure.Fence)
 	s.advance()
 	wait := max(info.Retry.wait(attempt.Try, s.next.Key()+attempt.ID), failure.RetryAfter)
 	at := s.in.Time.Add(wait)

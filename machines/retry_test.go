@@ -64,6 +64,22 @@ func TestAFailureThatIsNotRetryableTakesTheFailureEdgeAtOnce(t *testing.T) {
 	require.Equal(t, "broken", out.To)
 }
 
+// A provider that has seen a higher fence knows of a life that the entity does not know of any more: it goes on above it.
+func TestTheNextTryComesWithAHigherFence(t *testing.T) {
+	t.Parallel()
+	for seen, want := range map[uint64]uint64{1: 3, 2: 4, 17: 19, 1<<52 + 1: 3, math.MaxUint64: 3} {
+		b := setup(t, "buy")
+		_, err := b.fail("heat", machines.Failure{Code: "fenced", Message: "older", Retryable: true, Fence: seen})
+		require.NoError(t, err)
+		out, err := b.fire("retry-heat")
+		require.NoError(t, err)
+		var task machines.Task
+		require.NoError(t, json.Unmarshal(out.Messages[1].Body, &task))
+		require.Equal(t, want, task.Fence)
+		require.Equal(t, want, b.e.Version)
+	}
+}
+
 // A worker elsewhere sends what it likes.
 func TestWhatAProviderSaysIsBounded(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@
 // (package providertest):
 //   - Each call is idempotent: the same desired hash, or the same attempt, changes nothing the second time.
 //   - Each call that changes something is fenced: with a fence older than one seen for that key, in this life or an
-//     earlier one, it is refused with [Fenced] and nothing happens.
+//     earlier one, it is refused with [Older] and nothing happens. An entity that waits for it goes on above the one seen.
 //     So what is there when a call is not refused is of this life or an earlier one. Apply and Delete end what is left of
 //     an earlier one.
 //   - Errors are [*Error] with a code; nobody reads their text.

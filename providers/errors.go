@@ -19,7 +19,7 @@ const (
 	NotFound    Code = "not-found"   // there is no such object
 	Invalid     Code = "invalid"     // the request can never work
 	Unavailable Code = "unavailable" // try again later
-	Fenced      Code = "fenced"      // a newer request was seen: this one is obsolete
+	Fenced      Code = "fenced"      // a newer request was seen: this one is obsolete, or of an entity that has lost versions
 	Internal    Code = "internal"    // the gateway's own trouble
 	Timeout     Code = "timeout"     // the call ran out of time: its outcome is unknown
 	Panicked    Code = "panic"       // the gateway's code is broken
@@ -30,6 +30,7 @@ type Error struct {
 	Code       Code
 	Message    string
 	RetryAfter time.Duration // of Unavailable: the least wait
+	Fence      uint64        // of Fenced: the one that was seen
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
@@ -42,6 +43,11 @@ func Errorf(code Code, format string, args ...any) *Error {
 // Later is Unavailable with the least wait before the next try; more than [machines.MaxRetryAfter] is that.
 func Later(wait time.Duration, format string, args ...any) *Error {
 	return &Error{Code: Unavailable, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
+}
+
+// Older is Fenced, for a request with an older fence than one that was seen.
+func Older(fence, seen uint64) *Error {
+	return &Error{Code: Fenced, Message: fmt.Sprintf("fence %d is older than %d", fence, seen), Fence: seen}
 }
 
 // CodeOf is the code of the [Error] in err's chain, Timeout for one of a context, Internal for any other, and empty
@@ -71,16 +77,17 @@ func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
 // IsFenced reports whether err says that a newer request was seen.
 func IsFenced(err error) bool { return CodeOf(err) == Fenced }
 
-// Failure is what the engine gets for an error: only what may work the next time is retryable.
+// Failure is what the engine gets for an error: only what may work the next time is retryable. So is a refusal for the fence: it reaches an entity only
+// that still waits for what was refused, and its next try has a higher one.
 func Failure(err error) *machines.Failure {
 	f := &machines.Failure{Code: string(CodeOf(err)), Message: clean(err.Error())}
 	switch CodeOf(err) {
-	case Unavailable, Timeout, Internal:
+	case Unavailable, Timeout, Internal, Fenced:
 		f.Retryable = true
 	}
 	var e *Error
 	if errors.As(err, &e) {
-		f.Message, f.RetryAfter = clean(e.Message), e.RetryAfter
+		f.Message, f.RetryAfter, f.Fence = clean(e.Message), e.RetryAfter, e.Fence
 	}
 	return f
 }

@@ -25,11 +25,13 @@ func (e *Engine) message(s *cachedEntity, m *machines.Message) (streams.Write, e
 	return consumers.Published(e.Names, s.m, s.key, s.entity.Birth, m)
 }
 
-// publish sends what the transitions emit, entity by entity in order, and the dead letters of the batch.
+// publish sends what the transitions emit, entity by entity in order, and the dead letters of the batch. Where a life begins that
+// none is known to have been before, its tasks wait for its events: these find out whether one was, above whose versions the
+// fences have to be.
 func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items []*item) error {
 	var chains []*chain
 	var timers []schedule
-	var writes []streams.Write
+	var writes, first []streams.Write
 	for _, s := range entities {
 		answers, err := p.storeAnswers(s)
 		if err != nil {
@@ -44,12 +46,14 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 			if err != nil {
 				return err
 			}
-			switch messages[i].Kind {
-			case machines.KindEvent:
+			switch {
+			case messages[i].Kind == machines.KindEvent:
 				c.Msgs = append(c.Msgs, w.Msg)
 				c.messages = append(c.messages, messages[i])
-			case machines.KindTimer:
+			case messages[i].Kind == machines.KindTimer:
 				timers = append(timers, schedule{cached: s, msg: &messages[i], Write: w})
+			case messages[i].Version == s.first+1:
+				first = append(first, w)
 			default:
 				writes = append(writes, w)
 			}
@@ -73,7 +77,10 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 	go func() { others <- p.publishTimers(ctx, timers) }()
 	err := p.publishChains(ctx, chains)
 	failpoint.Hit("after-events")
-	return errors.Join(err, <-others, <-others)
+	if err := errors.Join(err, <-others, <-others); err != nil || len(first) == 0 {
+		return err
+	}
+	return p.publishOthers(ctx, first)
 }
 
 func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {

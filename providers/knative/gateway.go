@@ -94,7 +94,7 @@ func (n *name) pass(r *providers.Request, live *object, owner string) error {
 		n.fence = max(n.fence, live.number(markFence))
 	}
 	if r.Fence < n.fence {
-		return providers.Errorf(providers.Fenced, "fence %d is older than %d", r.Fence, n.fence)
+		return providers.Older(r.Fence, n.fence)
 	}
 	n.fence = r.Fence
 	return nil

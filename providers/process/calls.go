@@ -23,7 +23,7 @@ const soon = 500 * time.Millisecond
 // fence refuses a request that is older than one seen, and remembers it otherwise. The lock is held.
 func (u *unit) fence(r *providers.Request) error {
 	if r.Fence < u.state.Fence {
-		return providers.Errorf(providers.Fenced, "fence %d is older than %d", r.Fence, u.state.Fence)
+		return providers.Older(r.Fence, u.state.Fence)
 	}
 	u.state.Fence = r.Fence
 	return nil

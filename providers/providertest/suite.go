@@ -255,14 +255,14 @@ func aLaterLifeIsLeftAlone(t *testing.T, b *bench) {
 func olderFencesAreRefused(t *testing.T, b *bench) {
 	b.apply(applying(5, b.OK))
 	_, err := b.gateway.Apply(t.Context(), applying(4, b.OK))
-	require.True(t, providers.IsFenced(err), "%v", err)
+	require.Equal(t, providers.Older(4, 5), err)
 	err = b.gateway.Delete(t.Context(), providers.DeleteRequest{Request: request(4)})
-	require.True(t, providers.IsFenced(err), "%v", err)
+	require.Equal(t, providers.Older(4, 5), err)
 	b.until("hash-5", Ready)
 	require.NoError(t, b.gateway.Delete(t.Context(), providers.DeleteRequest{Request: request(6), Force: true}))
 	b.gone()
 	_, err = b.gateway.Apply(t.Context(), applying(5, b.OK))
-	require.True(t, providers.IsFenced(err), "%v", err)
+	require.Equal(t, providers.Older(5, 6), err)
 	b.gone()
 }
 

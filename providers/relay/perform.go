@@ -52,8 +52,8 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 	case task.Effect == relay.EffectDrain:
 		wish = Drain
 	}
-	if !u.follow(wish, task.Fence) {
-		return nil, providers.Errorf(providers.Fenced, "a newer task of %s was seen", body.Source)
+	if seen := u.follow(wish, task.Fence); seen > task.Fence {
+		return nil, providers.Older(task.Fence, seen)
 	}
 	switch task.Effect {
 	case relay.EffectStart:
@@ -142,14 +142,14 @@ func (p *Provider) drain(ctx context.Context, u *unit) (any, error) {
 	defer tick.Stop()
 	for {
 		u.mu.Lock()
-		done, other, problem := u.drained == version && !u.running, u.version != version, u.problem
+		done, seen, problem := u.drained == version && !u.running, u.version, u.problem
 		u.mu.Unlock()
 		switch {
 		case done:
 			o, _ := p.observe(ctx, u)
 			return o, nil
-		case other:
-			return nil, providers.Errorf(providers.Fenced, "a newer task of %s was seen", u.source.Name)
+		case seen != version:
+			return nil, providers.Older(version, seen)
 		case u.fatal(problem):
 			return nil, u.foreign(problem)
 		}

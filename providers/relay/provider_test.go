@@ -174,7 +174,7 @@ func TestAnOlderTaskIsRefused(t *testing.T) {
 	p, d := setup(t)
 	done(t, p, machine.EffectStart, 5)
 	r := perform(t, p, machine.EffectStop, "orders", 4)
-	require.Equal(t, string(providers.Fenced), r.Failure.Code)
+	require.Equal(t, &machines.Failure{Code: string(providers.Fenced), Message: "fence 4 is older than 5", Retryable: true, Fence: 5}, r.Failure)
 	p.Follow("orders", machine.Paused, 3)
 	require.Never(t, func() bool { return d.running() == 0 }, 100*time.Millisecond, 10*time.Millisecond)
 }

@@ -40,15 +40,12 @@ type unit struct {
 	at    string    // positions then
 }
 
-// follow takes a wish and wakes the loop when it is new. It reports whether the version was not outdated.
-func (u *unit) follow(w Wish, version uint64) bool {
+// follow takes a wish and wakes the loop when it is new. It returns the highest version of which one was taken: a higher one than this wish's says that it was not.
+func (u *unit) follow(w Wish, version uint64) uint64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if version < u.version {
-		return false
-	}
-	if w == Drain && version == u.drained { // it was drained for this one
-		return true
+	if version < u.version || w == Drain && version == u.drained { // it was drained for this one
+		return u.version
 	}
 	u.version = version
 	if u.wish != w {
@@ -56,7 +53,7 @@ func (u *unit) follow(w Wish, version uint64) bool {
 		u.moved = time.Now()
 		u.wake()
 	}
-	return true
+	return version
 }
 
 func (u *unit) wake() {

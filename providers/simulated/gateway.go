@@ -141,7 +141,7 @@ func (g *Gateway) fenced(req *providers.Request) (*object, error) {
 		g.objects[req.Key()] = o
 	}
 	if req.Fence < o.fence {
-		return nil, providers.Errorf(providers.Fenced, "fence %d is older than %d", req.Fence, o.fence)
+		return nil, providers.Older(req.Fence, o.fence)
 	}
 	o.fence = req.Fence
 	g.expire(o)
