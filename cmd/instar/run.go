@@ -202,7 +202,7 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
 	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Live: live, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Log: a.log}
 	if a.cfg.Cluster.On() {
-		plan.Node = a.node
+		plan.Node, plan.Replicas = a.node, a.cfg.Cluster.Replicas
 	}
 	for _, m := range a.machines {
 		plan.States = append(plan.States, m.Plural)

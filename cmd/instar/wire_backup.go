@@ -34,11 +34,7 @@ func (a *app) backup(ctx context.Context, w io.Writer) error {
 }
 
 func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
-	s := &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.machines, Version: thisBuild().Version, Log: a.log}
-	if a.cfg.Cluster.On() {
-		s.Plan.Replicas = a.cfg.Cluster.Replicas
-	}
-	return s
+	return &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.machines, Version: thisBuild().Version, Log: a.log}
 }
 
 // others are the streams beside those of the plan. A server that is attached may hold those of anybody: there it is those of outboxes only.

@@ -72,7 +72,6 @@ func (a *app) ensure(ctx context.Context, nc *nats.Conn, js jetstream.JetStream,
 		defer cancel()
 		return streams.Ensure(ready, js, plan)
 	}
-	plan.Replicas = a.cfg.Cluster.Replicas
 	ready, cancel := a.untilStopped(ctx)
 	defer cancel()
 	return streams.AwaitCluster(ready, nc, js, plan, a.log)

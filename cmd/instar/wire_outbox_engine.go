@@ -44,7 +44,7 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 			return nil, err
 		}
 		return &relay.Relay{
-			Config: relayed, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.replicas(),
+			Config: relayed, NC: o.nc, JS: o.js, Names: o.a.deps.Names, Replicas: o.a.plan.Replicas,
 			Fsync: streams.Profile(o.a.cfg.Durability) == streams.Fsync, Node: o.a.node, Meter: o.sent[s.Name], Gate: o.a.disk.err, Log: o.a.log,
 			Leases: &relay.NATSLeases{JS: o.js, Names: o.a.deps.Names, Source: s.Name, Node: o.a.node, Life: relayed.Lease / 3, Log: o.a.log},
 			Wanted: func(ctx context.Context) error { return o.wanted(ctx, s.Name) },
@@ -73,14 +73,6 @@ func (o *outboxes) wanted(ctx context.Context, source string) error {
 		return fmt.Errorf("the relay %s is %s", source, e.Value.State)
 	}
 	return nil
-}
-
-// replicas are those of a stream that a relay makes: as many as the program's own streams have.
-func (o *outboxes) replicas() int {
-	if o.a.cfg.Cluster.On() {
-		return o.a.cfg.Cluster.Replicas
-	}
-	return o.a.cfg.NATS.Replicas
 }
 
 func (e *relayEngine) current() *relay.Relay {

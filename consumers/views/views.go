@@ -87,6 +87,13 @@ func (f *folder) open(ctx context.Context) (cons jetstream.Consumer, err error) 
 	}
 	info := cons.CachedInfo()
 	f.last, f.floor, f.behind = 0, info.AckFloor.Stream, info.NumPending > 0 || info.NumAckPending > 0
+	if f.floor == 0 { // it has had nothing yet, and in a cluster does not say that the stream begins later, as one that was restored does
+		events, err := streams.Led(ctx, f.v.JS, stream)
+		if err != nil {
+			return nil, fmt.Errorf("cannot ask for the oldest event: %w", err)
+		}
+		f.floor = max(events.CachedInfo().State.FirstSeq, 1) - 1
+	}
 	return cons, nil
 }
 
