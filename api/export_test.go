@@ -62,7 +62,7 @@ func (s *Server) CommandsHeld() int { return s.sender.Pending.Held() }
 // LeaveBatch stores a batch of boss whose process died so long ago, after the entity of that key.
 func (s *Server) LeaveBatch(id, request, after string, ago time.Duration) error {
 	then := time.Now().Add(-ago)
-	b, err := kv.Open(context.Background(), s.store.Js, s.store.Names.Bucket(streams.OperationsBucket), kv.JSON[map[string]any]())
+	b, err := kv.Open(context.Background(), s.store.JS, s.store.Names.Bucket(streams.OperationsBucket), kv.JSON[map[string]any]())
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (s *Server) follow(q *rest.Request, ctx context.Context, w *sse.Writer, all
 	for _, one := range all {
 		one.sub = s.store.Index(one.m.Name).Subscribe(one.filter, waiting)
 	}
-	w.Fresh(s.staleOf(q, all))
+	w.SetStale(s.staleOf(q, all))
 	if !s.goesOn(q, all) {
 		anew(w, all, "what was told may not hold any more")
 	}
@@ -92,7 +92,7 @@ func (s *Server) pass(q *rest.Request, ctx context.Context, w *sse.Writer, all [
 				w.Id(idOf(all))
 			}
 		case <-beat.C:
-			w.Fresh(s.staleOf(q, all))
+			w.SetStale(s.staleOf(q, all))
 			w.Comment()
 			seen = s.revisions(q, all)
 			calm.Reset(quiet)
@@ -205,7 +205,7 @@ func anew(w *sse.Writer, all []*watched, why string) {
 	for _, one := range all {
 		one.after, one.names, one.told = 0, nil, nil
 	}
-	w.Say("reset", why)
+	w.Notice("reset", why)
 }
 
 // reached reports whether the index has a revision that the client has seen elsewhere, or gets it soon.

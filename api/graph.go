@@ -143,7 +143,7 @@ func (s *Server) counts(q *rest.Request) error {
 		return err
 	}
 	ix := s.store.Index(m.Name)
-	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision(), Stale: s.store.TellStale(q, m)}
+	out := Counts{Machine: m.Name, States: map[string]int{}, Revision: ix.Revision(), Stale: s.store.MarkStale(q, m)}
 	for _, st := range m.States {
 		out.States[st.Name] = 0
 	}

@@ -91,7 +91,7 @@ func (s *Server) list(q *rest.Request, m *machines.Machine) error {
 		}
 	}
 	kq.Limit = q.PageSize()
-	stale := s.store.TellStale(q, m) // before the list: it may be newer than it says, never older
+	stale := s.store.MarkStale(q, m) // before the list: it may be newer than it says, never older
 	page := s.store.Index(m.Name).List(kq.Query)
 	out := Page{Items: make([]entities.Item, 0, len(page.Items)), Revision: page.Revision, Stale: stale}
 	if page.Next != "" {

@@ -184,7 +184,7 @@ func (s *Server) watch(q *rest.Request, all []*watched) error {
 		stale = s.follow(q, ctx, w, all)
 	}
 	if s.rest.Closing().Err() != nil {
-		w.Say("end", "the server stops; come back")
+		w.Notice("end", "the server stops; come back")
 	}
 	return nil
 }

@@ -62,10 +62,10 @@ func New(ctx context.Context, d *rest.Server, st *entities.Store, o Options) (*S
 	s.Turns = limits.NewQueue(s.Pending, limits.Turns{All: o.AtOnce, Few: o.AtOnce / fewOf, Hold: turnWithin})
 	s.Quota = limits.NewQuota("entities", o.Entities, s.fullest)
 	var err error
-	if s.answers, err = kv.Open(ctx, st.Js, st.Names.Bucket(streams.IdempotencyBucket), kv.JSON[keptAnswer]()); err != nil {
+	if s.answers, err = kv.Open(ctx, st.JS, st.Names.Bucket(streams.IdempotencyBucket), kv.JSON[keptAnswer]()); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	if s.stored, err = st.Js.Stream(ctx, st.Names.Stream(streams.CommandStream)); err != nil {
+	if s.stored, err = st.JS.Stream(ctx, st.Names.Stream(streams.CommandStream)); err != nil {
 		return nil, fmt.Errorf("api: cannot open the stream of commands: %w", err)
 	}
 	return s, nil

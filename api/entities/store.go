@@ -26,7 +26,7 @@ import (
 type Store struct {
 	Machines []*machines.Machine
 	Names    streams.Names
-	Js       jetstream.JetStream
+	JS       jetstream.JetStream
 	indexes  map[string]*kv.Index                   // by name of machine
 	buckets  map[string]*kv.Bucket[json.RawMessage] // by name of machine
 	views    map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
@@ -48,17 +48,17 @@ type Options struct {
 // Open opens the buckets of all machines and their views.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		Machines: o.Machines, Names: o.Names, Js: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest,
+		Machines: o.Machines, Names: o.Names, JS: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest,
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
 	}
 	for _, m := range s.Machines {
-		b, err := kv.Open(ctx, s.Js, s.Names.Bucket(m.Plural), kv.JSON[json.RawMessage]())
+		b, err := kv.Open(ctx, s.JS, s.Names.Bucket(m.Plural), kv.JSON[json.RawMessage]())
 		if err != nil {
 			return nil, fmt.Errorf("api: %w", err)
 		}
 		s.buckets[m.Name] = b
 		for _, v := range m.Views {
-			b, err := kv.Open(ctx, s.Js, s.Names.Bucket(m.BucketOf(v)), kv.JSON[json.RawMessage]())
+			b, err := kv.Open(ctx, s.JS, s.Names.Bucket(m.BucketOf(v)), kv.JSON[json.RawMessage]())
 			if err != nil {
 				return nil, fmt.Errorf("api: %w", err)
 			}
@@ -146,7 +146,7 @@ func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machin
 	if rev <= s.indexes[m.Name].Lag().Known {
 		return nil
 	}
-	st, err := streams.Led(ctx, s.Js, "KV_"+s.Names.Bucket(m.Plural))
+	st, err := streams.Led(ctx, s.JS, "KV_"+s.Names.Bucket(m.Plural))
 	if err == nil && rev > st.CachedInfo().State.LastSeq {
 		return problem.Invalid("query.minRevision", "was never written")
 	}
@@ -187,8 +187,8 @@ func (s *Store) Stale(ms ...*machines.Machine) (longest time.Duration) {
 	return longest
 }
 
-// TellStale says in a header of the answer, and returns for its body, in seconds, how old it may be.
-func (s *Store) TellStale(q *rest.Request, m *machines.Machine) float64 {
+// MarkStale says in a header of the answer, and returns for its body, in seconds, how old it may be.
+func (s *Store) MarkStale(q *rest.Request, m *machines.Machine) float64 {
 	stale := s.Stale(m)
 	if stale > 0 {
 		q.W.Header()[rest.HeaderStale] = []string{sse.Seconds(stale)}

@@ -58,7 +58,7 @@ func (s *Store) Published(q *rest.Request, m *machines.Machine, key string, valu
 	if last == nil {
 		return nil
 	}
-	stream, err := s.Js.Stream(q.Context(), s.Names.Stream(streams.EventStream))
+	stream, err := s.JS.Stream(q.Context(), s.Names.Stream(streams.EventStream))
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *Store) Timeline(q *rest.Request, m *machines.Machine, filters []string,
 	if !from.At.IsZero() {
 		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from.At
 	}
-	cons, err := s.Js.CreateConsumer(ctx, stream, cfg)
+	cons, err := s.JS.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (s *Store) Timeline(q *rest.Request, m *machines.Machine, filters []string,
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if err := s.Js.DeleteConsumer(ctx, stream, info.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if err := s.JS.DeleteConsumer(ctx, stream, info.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			s.rest.Log.Debug("cannot remove a consumer; the server will", "request", q.Id, "error", err)
 		}
 	}()

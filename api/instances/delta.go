@@ -13,7 +13,7 @@ import (
 // be told the other: many watch the same service, and each change wakes all of them.
 type deltas struct {
 	mu   sync.Mutex
-	kept map[span]*telling
+	kept map[span]*change
 }
 
 // span names two lists of snapshots, which are not changed any more. The lists live as long as the name is kept.
@@ -22,8 +22,8 @@ type span struct {
 	was, is  int
 }
 
-// telling is the difference of one span; who comes first writes it.
-type telling struct {
+// change is the difference of one span; who comes first writes it.
+type change struct {
 	once sync.Once
 	text string
 }
@@ -54,16 +54,16 @@ func (d *deltas) between(from, to []discovery.Endpoint, shared bool) string {
 }
 
 // of is what is told over a span. A while after the first one, all are forgotten: they hold lists that are over.
-func (d *deltas) of(at span) *telling {
+func (d *deltas) of(at span) *change {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.kept[at]
 	if t == nil {
 		if d.kept == nil {
-			d.kept = map[span]*telling{}
+			d.kept = map[span]*change{}
 			time.AfterFunc(keepDelta, d.forget)
 		}
-		t = &telling{}
+		t = &change{}
 		d.kept[at] = t
 	}
 	return t

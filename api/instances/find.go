@@ -318,7 +318,7 @@ func (s *Service) notModified(q *rest.Request, index uint64, tag string) bool {
 	if !rest.Unchanged(q.R, tag) {
 		return false
 	}
-	s.tellIndex(q, index)
+	s.setIndex(q, index)
 	q.W.WriteHeader(http.StatusNotModified)
 	return true
 }
@@ -340,8 +340,8 @@ func head(dq discovery.Query, r discovery.Result, stale time.Duration) []byte {
 // bodies are buffers for answers.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// tellIndex says up to where an answer is complete, and whether that was so a while ago.
-func (s *Service) tellIndex(q *rest.Request, index uint64) (stale time.Duration) {
+// setIndex says up to where an answer is complete, and whether that was so a while ago.
+func (s *Service) setIndex(q *rest.Request, index uint64) (stale time.Duration) {
 	h := q.W.Header()
 	h[headerIndex] = []string{strconv.FormatUint(index, 10)}
 	if stale = s.catalog.Stale(); stale > 0 {
@@ -351,7 +351,7 @@ func (s *Service) tellIndex(q *rest.Request, index uint64) (stale time.Duration)
 }
 
 func (s *Service) writeFound(q *rest.Request, dq discovery.Query, r discovery.Result, list []byte) error {
-	head := head(dq, r, s.tellIndex(q, r.Index))
+	head := head(dq, r, s.setIndex(q, r.Index))
 	h := q.W.Header()
 	h["Content-Type"] = []string{"application/json"}
 	h["Content-Length"] = []string{strconv.Itoa(len(head) + len(list) + 2)}
@@ -377,6 +377,6 @@ func (s *Service) discoverAll(q *rest.Request) error {
 		return err
 	}
 	index := s.catalog.Index()
-	s.tellIndex(q, index)
+	s.setIndex(q, index)
 	return q.JSON(http.StatusOK, DiscoveredServices{s.catalog.Summaries(ns), index})
 }

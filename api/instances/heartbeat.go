@@ -19,14 +19,14 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// beatRoutes are what instances and watchers say all the time: it goes over core NATS to whoever owns the service, and
+// heartbeatRoutes are what instances and watchers say all the time: it goes over core NATS to whoever owns the service, and
 // is never stored.
-func (s *Service) beatRoutes() []*rest.Route {
+func (s *Service) heartbeatRoutes() []*rest.Route {
 	tags := []string{"discovery"}
 	beats := s.rest.Registry().Schema(reflect.TypeFor[discovery.Heartbeat](), true, "")
 	acks := s.rest.Registry().Schema(reflect.TypeFor[discovery.Acknowledgement](), true, "")
 	taken := map[string]*huma.Response{"204": {Description: "It is passed on"}}
-	beat := &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.beat(q, beats) }, Op: huma.Operation{
+	beat := &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.heartbeat(q, beats) }, Op: huma.Operation{
 		OperationID: "heartbeat", Method: http.MethodPut, Path: "/v1/services/{service}/instances/{instanceId}/heartbeat", Tags: tags, Summary: "Say that an instance is alive",
 		Description: "For instances whose check is ttl. It is passed on and not stored: only what changes something becomes a transition. 409 says that the instance was registered again by somebody else, 410 that it is deregistered, or that its generation is not known: register again.",
 		Errors:      []int{400, 404, 409, 410, 413, 415, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()}, Responses: taken,
@@ -42,8 +42,8 @@ func (s *Service) beatRoutes() []*rest.Route {
 	return []*rest.Route{beat, ack}
 }
 
-// said reads the namespace and the body of what is passed on. A body that may be left out leaves into as it is.
-func (s *Service) said(q *rest.Request, schema *huma.Schema, into any) (ns string, err error) {
+// readReport reads the namespace and the body of what is passed on. A body that may be left out leaves into as it is.
+func (s *Service) readReport(q *rest.Request, schema *huma.Schema, into any) (ns string, err error) {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	if p != nil {
 		return "", p
@@ -58,9 +58,9 @@ func (s *Service) said(q *rest.Request, schema *huma.Schema, into any) (ns strin
 	return ns, nil
 }
 
-func (s *Service) beat(q *rest.Request, schema *huma.Schema) error {
+func (s *Service) heartbeat(q *rest.Request, schema *huma.Schema) error {
 	var b discovery.Heartbeat
-	ns, err := s.said(q, schema, &b)
+	ns, err := s.readReport(q, schema, &b)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *Service) standing(q *rest.Request, key string, asks uint64) (state stri
 
 func (s *Service) acknowledge(q *rest.Request, schema *huma.Schema) error {
 	var a discovery.Acknowledgement
-	ns, err := s.said(q, schema, &a)
+	ns, err := s.readReport(q, schema, &a)
 	if err != nil {
 		return err
 	}

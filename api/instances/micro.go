@@ -80,7 +80,7 @@ func (s *Service) microDiscover(r micro.Request) {
 	answer := func(r micro.Request) {
 		found := s.catalog.Find(dq)
 		body := append(head(dq, found, s.catalog.Stale()), discovery.List(found.Endpoints)...)
-		s.rpc.Say(r, append(body, '}'))
+		s.rpc.RespondRaw(r, append(body, '}'))
 	}
 	if s.has(dq, req.MinRevision) {
 		answer(r)

@@ -50,7 +50,7 @@ func (s *Service) targets(q *rest.Request) error {
 	if err := s.caughtUp(q, discovery.Query{}); err != nil { // on an error Prometheus keeps the list that it has
 		return err
 	}
-	s.tellIndex(q, s.catalog.Index())
+	s.setIndex(q, s.catalog.Index())
 	groups := []TargetGroup{}
 	for _, e := range s.catalog.Everyone(ns, q.PathValue("service")) {
 		groups = append(groups, TargetGroup{[]string{e.NodeAddress}, targetLabels(&e)})

@@ -69,7 +69,7 @@ func (s *Service) registrationRoutes() []*rest.Route {
 		},
 		Responses: map[string]*huma.Response{"202": {Description: "It ends", Content: s.rest.BodyOf(reflect.TypeFor[Deregistered]()), Headers: map[string]*huma.Param{rest.HeaderReplayed: rest.ReplayedHeader()}}},
 	}}
-	return append([]*rest.Route{register, deregister}, s.beatRoutes()...)
+	return append([]*rest.Route{register, deregister}, s.heartbeatRoutes()...)
 }
 
 // registerInstance takes a registration from the door to its answer.
@@ -97,7 +97,7 @@ func (s *Service) registerInstance(q *rest.Request, schema *huma.Schema) error {
 	if id == "" {
 		id = discovery.InstanceID(ns, reg.ServiceName, reg.NodeAddress)
 	}
-	out, err := s.tellInstance(q, ns, reg.ServiceName, id, discovery.CommandRegister, rest)
+	out, err := s.sendCommand(q, ns, reg.ServiceName, id, discovery.CommandRegister, rest)
 	if err != nil {
 		return err
 	}
@@ -169,9 +169,9 @@ func plainRegistration(members []schema.Member, size int) (reg registrant, rest 
 	return reg, append(rest, '}'), reg.ServiceName != "" && reg.NodeAddress != ""
 }
 
-// tellInstance sends one command to an instance. An answer that does not come in time is no error: the command is
+// sendCommand sends one command to an instance. An answer that does not come in time is no error: the command is
 // stored.
-func (s *Service) tellInstance(q *rest.Request, ns, service, id, name string, body []byte) (Registered, error) {
+func (s *Service) sendCommand(q *rest.Request, ns, service, id, name string, body []byte) (Registered, error) {
 	start := time.Now()
 	out := Registered{InstanceID: id, Service: service, Namespace: ns}
 	cmd := streams.Command{Machine: discovery.Machine, Key: machines.Key(ns, service, id), Name: name, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body}
@@ -235,7 +235,7 @@ func (s *Service) deregisterInstance(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.tellInstance(q, ns, service, id, name, raw)
+	out, err := s.sendCommand(q, ns, service, id, name, raw)
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (s *Service) living(q *rest.Request, ns, id string, names []string) []strin
 func (s *Service) catchUp(q *rest.Request) error {
 	ctx, cancel := context.WithTimeout(q.Context(), rest.MinRevisionWait)
 	defer cancel()
-	st, err := streams.Led(ctx, s.store.Js, "KV_"+s.store.Names.Bucket(s.instances().Plural))
+	st, err := streams.Led(ctx, s.store.JS, "KV_"+s.store.Names.Bucket(s.instances().Plural))
 	if err != nil {
 		return err
 	}

@@ -63,9 +63,9 @@ func (s *Service) discoverWatch(q *rest.Request) error {
 	if q.R.Method == http.MethodHead {
 		return nil
 	}
-	(&discoverFeed{Request: q, s: s, dq: dq, w: w}).run(after)
+	(&feed{Request: q, s: s, dq: dq, w: w}).run(after)
 	if s.rest.Closing().Err() != nil {
-		w.Say("end", "the server stops; come back")
+		w.Notice("end", "the server stops; come back")
 	}
 	return nil
 }
@@ -105,8 +105,8 @@ func (id listID) goesOn(r *discovery.Result, sn *discovery.Snapshot) bool {
 	return r.Changed <= id.index && !r.Protected && (sn == nil || sn.Until().IsZero())
 }
 
-// discoverFeed is one watch of the instances of a service.
-type discoverFeed struct {
+// feed is one watch of the instances of a service.
+type feed struct {
 	*rest.Request
 	s  *Service
 	dq discovery.Query
@@ -117,7 +117,7 @@ type discoverFeed struct {
 	mark      listID // what it has
 }
 
-func (f *discoverFeed) run(after listID) {
+func (f *feed) run(after listID) {
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	defer context.AfterFunc(f.s.rest.Closing(), cancel)()
@@ -140,7 +140,7 @@ func (f *discoverFeed) run(after listID) {
 }
 
 // snapshot says what there is.
-func (f *discoverFeed) snapshot(r discovery.Result) {
+func (f *feed) snapshot(r discovery.Result) {
 	if r.Endpoints == nil {
 		r.Endpoints = []discovery.Endpoint{}
 	}
@@ -153,12 +153,12 @@ func (f *discoverFeed) snapshot(r discovery.Result) {
 }
 
 // fresh says that what was told is stale, or is not any more.
-func (f *discoverFeed) fresh() {
-	f.w.Fresh(f.s.catalog.Stale())
+func (f *feed) fresh() {
+	f.w.SetStale(f.s.catalog.Stale())
 	f.w.Flush()
 }
 
-func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirred, turned <-chan struct{}) {
+func (f *feed) follow(ctx context.Context, sn *discovery.Snapshot, stirred, turned <-chan struct{}) {
 	beat := time.NewTicker(sse.Heartbeat)
 	defer beat.Stop()
 	grow := time.NewTimer(time.Hour)
@@ -197,7 +197,7 @@ func (f *discoverFeed) follow(ctx context.Context, sn *discovery.Snapshot, stirr
 }
 
 // tick says that the watch is there, and up to where it has everything.
-func (f *discoverFeed) tick() {
+func (f *feed) tick() {
 	index := f.s.catalog.Index() // before the look: nothing that comes later is below it
 	if sn := f.s.catalog.Snapshot(f.dq.Namespace, f.dq.Service); index > f.mark.index && (sn == nil || sn.Changed <= f.mark.index) {
 		f.mark.index = index
@@ -207,7 +207,7 @@ func (f *discoverFeed) tick() {
 }
 
 // delta says what is different now.
-func (f *discoverFeed) delta(r discovery.Result) {
+func (f *feed) delta(r discovery.Result) {
 	change := f.s.deltas.between(f.told, r.Endpoints, f.dq.Plain())
 	before := f.mark
 	if f.mark.index = r.Index; change != same || f.protected != r.Protected {

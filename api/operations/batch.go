@@ -120,7 +120,7 @@ func (s *Service) startBatch(q *rest.Request, schema *huma.Schema) error {
 	if err := s.readBatch(q, schema, &b); err != nil {
 		return err
 	}
-	s.store.TellStale(q, s.store.MachineNamed(b.Request.Machine))
+	s.store.MarkStale(q, s.store.MachineNamed(b.Request.Machine))
 	if b.Request.DryRun {
 		return s.planBatch(q, &b)
 	}

@@ -75,7 +75,7 @@ type Service struct {
 
 // New opens the bucket of batches. keysFor is how long the answer to a key is kept.
 func New(ctx context.Context, d *rest.Server, st *entities.Store, se *commands.Sender, keysFor time.Duration) (*Service, error) {
-	b, err := kv.Open(ctx, st.Js, st.Names.Bucket(streams.OperationsBucket), kv.JSON[batch]())
+	b, err := kv.Open(ctx, st.JS, st.Names.Bucket(streams.OperationsBucket), kv.JSON[batch]())
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// verdict is what came of a command that was applied. It is over where the entity first comes to rest after the command, or
+// outcome is what came of a command that was applied. It is over where the entity first comes to rest after the command, or
 // where another command takes its place; whatever happens to the entity later changes nothing of it. The events tell it, and
 // the value only as far as they do not.
-type verdict struct {
+type outcome struct {
 	m *machines.Machine
 
 	state      string // the last one that belongs to the command
@@ -28,8 +28,8 @@ type verdict struct {
 	failure    *machines.Failure
 }
 
-// take goes along one event and reports whether it belongs to the command, or ends it.
-func (v *verdict) take(e *entities.TimelineEvent) bool {
+// follow goes along one event and reports whether it belongs to the command, or ends it.
+func (v *outcome) follow(e *entities.TimelineEvent) bool {
 	if v.over && e.Version != v.version {
 		return false
 	}
@@ -52,14 +52,14 @@ func (v *verdict) take(e *entities.TimelineEvent) bool {
 	return true
 }
 
-func (v *verdict) rests(state string) bool {
+func (v *outcome) rests(state string) bool {
 	st, _ := v.m.State(state)
 	return !st.Transitional
 }
 
-// verdict reads what came of a command from its answer, which was kept at a time, and from the value of the entity now.
-func (s *Service) verdict(q *rest.Request, a asked, answer *machines.Answer, kept time.Time, e *entities.Entity, value []byte) (*verdict, error) {
-	begin := verdict{m: a.m, state: answer.State, version: answer.Version, generation: answer.Generation, at: kept}
+// outcome reads what came of a command from its answer, which was kept at a time, and from the value of the entity now.
+func (s *Service) outcome(q *rest.Request, a asked, answer *machines.Answer, kept time.Time, e *entities.Entity, value []byte) (*outcome, error) {
+	begin := outcome{m: a.m, state: answer.State, version: answer.Version, generation: answer.Generation, at: kept}
 	if begin.over = begin.rests(begin.state); begin.over || e.Version <= answer.Version {
 		return &begin, nil
 	}
@@ -84,7 +84,7 @@ func (s *Service) verdict(q *rest.Request, a asked, answer *machines.Answer, kep
 const clocksApart = 10 * time.Second
 
 // takeEvents goes along the events behind the command. It reports false when some of them may lie before the position.
-func (s *Service) takeEvents(q *rest.Request, v *verdict, key string, from entities.Position) (all bool, err error) {
+func (s *Service) takeEvents(q *rest.Request, v *outcome, key string, from entities.Position) (all bool, err error) {
 	first := v.version + 1
 	for {
 		page, err := s.store.Timeline(q, v.m, []string{s.store.Names.EventsOf(v.m.Name, key)}, from, rest.MaxPage)
@@ -97,7 +97,7 @@ func (s *Service) takeEvents(q *rest.Request, v *verdict, key string, from entit
 			if all = all || ok && version <= first; !ok || version < first {
 				continue // those of refusals have no version
 			}
-			if !v.take(e) {
+			if !v.follow(e) {
 				return all, nil
 			}
 		}
@@ -115,12 +115,12 @@ func (s *Service) arrived(q *rest.Request, op *OperationStatus, a asked, answer 
 		if err != nil {
 			return err
 		}
-		v, err := s.verdict(q, a, answer, kept, e, stored.Value)
+		v, err := s.outcome(q, a, answer, kept, e, stored.Value)
 		if err != nil {
 			return err
 		}
 		if v.over || !s.moved(q, a, e, until) {
-			v.tell(op, answer, e)
+			v.describe(op, answer, e)
 			return nil
 		}
 	}
@@ -138,8 +138,8 @@ func (s *Service) moved(q *rest.Request, a asked, was *entities.Entity, until ti
 	return err == nil
 }
 
-// tell writes a verdict into an operation.
-func (v *verdict) tell(op *OperationStatus, answer *machines.Answer, e *entities.Entity) {
+// describe writes an outcome into an operation.
+func (v *outcome) describe(op *OperationStatus, answer *machines.Answer, e *entities.Entity) {
 	op.Done, op.Metadata.Step, op.Metadata.UpdatedAt = v.over, v.state, &v.at
 	st, _ := v.m.State(v.state)
 	switch {

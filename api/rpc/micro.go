@@ -240,11 +240,11 @@ func (s *Server) Respond(r micro.Request, v any) {
 		s.Fail(r, err)
 		return
 	}
-	s.Say(r, body)
+	s.RespondRaw(r, body)
 }
 
-// Say answers, if NATS passes on what is as large as that: else it says so, because silence looks as if nobody were there.
-func (s *Server) Say(r micro.Request, body []byte) {
+// RespondRaw answers, if NATS passes on what is as large as that: else it says so, because silence looks as if nobody were there.
+func (s *Server) RespondRaw(r micro.Request, body []byte) {
 	if most := s.rest.Nc.MaxPayload(); int64(len(body)) > most {
 		s.Deny(r, problem.New(problem.CodeAnswer, fmt.Sprintf("the answer has %d bytes, and NATS passes on %d", len(body), most)))
 		return

@@ -70,8 +70,8 @@ func (w *Writer) Event(Event, id string, text []byte) {
 	}
 }
 
-// Say sends an event that is about the watch itself.
-func (w *Writer) Say(event, why string) {
+// Notice sends an event that is about the watch itself.
+func (w *Writer) Notice(event, why string) {
 	w.Send(event, "", struct {
 		Reason string `json:"reason"`
 	}{why})
@@ -101,8 +101,8 @@ func (w *Writer) Flush() {
 	w.buf.Reset()
 }
 
-// Fresh says in a watch that what was told is stale, or is not any more.
-func (w *Writer) Fresh(stale time.Duration) {
+// SetStale says in a watch that what was told is stale, or is not any more.
+func (w *Writer) SetStale(stale time.Duration) {
 	if stale == 0 && !w.Stale {
 		return
 	}
