@@ -298,6 +298,23 @@ func CheckLabel(s string) error {
 	return nil
 }
 
+// LabelOf makes a label ([CheckLabel]) of a name, or is empty where nothing is left of that.
+func LabelOf(name string) string {
+	if CheckLabel(name) == nil {
+		return name
+	}
+	label := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name)), "-")
+	if CheckLabel(label) != nil {
+		return ""
+	}
+	return label
+}
+
 // Partition is where the commands of an entity are stored: the server's own partition function over machine,
 // namespace and the token after it (FNV-1a, 32 bits, modulo), so that the children of one parent share one.
 func Partition(machine, key string) int {

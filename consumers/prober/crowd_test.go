@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/prober/watchers"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -24,13 +25,13 @@ func TestATurnedAwayWatcherIsWaitedFor(t *testing.T) {
 	key := "default.crowd.a"
 	w.register(t, key, instance.RegisterBody{})
 	w.becomes(t, key, instance.Healthy, patience)
-	for i := range maxWatchers {
+	for i := range watchers.Max {
 		w.acknowledge(t, "default.crowd", fmt.Sprint("made-up-", i), 1<<40)
 	}
 	require.Eventually(t, func() bool {
 		told.mu.Lock()
 		defer told.mu.Unlock()
-		return told.last.Watchers == maxWatchers
+		return told.last.Watchers == watchers.Max
 	}, patience, 10*time.Millisecond)
 	w.acknowledge(t, "default.crowd", "honest", 1)
 	w.tell(t, "instance", key, instance.CommandShutdown, instance.ShutdownBody{Drain: "4s"})
@@ -47,21 +48,21 @@ func TestDroppedHeartbeatsAreNoSilence(t *testing.T) {
 	l := w.prober(&script{}).newLoop(w.ctx)
 	l.beats = make(chan *nats.Msg, 1)
 	require.NoError(t, l.listen())
-	defer l.hush()
-	l.deafened()
+	defer l.unsubscribe()
+	l.checkDropped()
 	require.Zero(t, l.floor, "nothing was dropped")
 	l.owned = cluster.All
 	leaving := &tracked{idle: true}
 	l.service("default.leaving").draining = map[*tracked]struct{}{leaving: {}}
 	missed := &ask{cmd: streams.Command{Name: instance.ReportMissed}}
-	require.True(t, l.holds(missed))
+	require.True(t, l.stillTrue(missed))
 	for range 50 {
 		w.beat(t, "default.web.a", "")
 	}
 	require.NoError(t, w.NC.Flush())
-	require.Eventually(t, func() bool { l.deafened(); return l.floor > 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { l.checkDropped(); return l.floor > 0 }, patience, 5*time.Millisecond)
 	require.Zero(t, l.epoch, "what probes found is known")
-	require.False(t, l.holds(missed), "a report that waits is of a silence that may be none")
+	require.False(t, l.stillTrue(missed), "a report that waits is of a silence that may be none")
 	require.False(t, leaving.idle, "a call may have begun")
 	require.Zero(t, l.unheard, "and so is what watchers have confirmed")
 }
@@ -73,12 +74,12 @@ func TestDroppedConfirmationsPutOffDrainsOnly(t *testing.T) {
 	l := w.prober(&script{}).newLoop(w.ctx)
 	l.acks = make(chan *nats.Msg, 1)
 	require.NoError(t, l.listen())
-	defer l.hush()
+	defer l.unsubscribe()
 	for range 50 {
 		w.acknowledge(t, "default.web", "w", 1)
 	}
 	require.NoError(t, w.NC.Flush())
-	require.Eventually(t, func() bool { l.deafened(); return l.unheard > 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { l.checkDropped(); return l.unheard > 0 }, patience, 5*time.Millisecond)
 	require.Zero(t, l.floor, "nobody's silence is forgiven")
 	require.Zero(t, l.epoch)
 	require.False(t, l.listened(&tracked{fresh: true}, l.now()))
@@ -92,19 +93,19 @@ func TestConfirmationsOfNothingAreBounded(t *testing.T) {
 	l.owned = cluster.All
 	ready := map[*tracked]struct{}{}
 	say := func(service, watcher string, index uint64) {
-		l.acknowledged(&nats.Msg{Subject: l.Names.Acknowledge("default", service), Data: fmt.Appendf(nil, `{"watcher":%q,"index":%d}`, watcher, index)}, ready)
+		l.acknowledge(&nats.Msg{Subject: l.Names.Acknowledge("default", service), Data: fmt.Appendf(nil, `{"watcher":%q,"index":%d}`, watcher, index)}, ready)
 	}
-	for i := range 2 * maxWatchers {
+	for i := range 2 * watchers.Max {
 		say(fmt.Sprint("none-", i), "w", 1)
 	}
-	require.Len(t, l.services, maxWatchers)
-	require.Positive(t, l.turned)
+	require.Len(t, l.services, watchers.Max)
+	require.Positive(t, l.strays.Turned)
 	say("none-0", "w", 2)
-	require.EqualValues(t, 2, l.services["default.none-0"].watchers["w"].index, "it has its place")
+	require.EqualValues(t, 2, l.services["default.none-0"].watchers.Of("w").Index, "it has its place")
 	web := l.service("default.web")
 	a, b, c := &tracked{service: web}, &tracked{service: web, drainAt: 5}, &tracked{service: web, drainAt: 9}
-	web.join(a, l.turned)
-	require.Equal(t, l.turned, web.turned, "somebody may watch it who was turned away")
+	web.join(a, l.strays.Turned)
+	require.Equal(t, l.strays.Turned, web.watchers.Turned, "somebody may watch it who was turned away")
 	web.draining = map[*tracked]struct{}{b: {}, c: {}}
 	say("web", "w", 4)
 	require.Empty(t, ready)
@@ -119,6 +120,6 @@ func TestAHeartbeatThatPanics(t *testing.T) {
 	l := w.prober(&script{}).newLoop(w.ctx)
 	l.tracked["default.web.a"] = &tracked{owned: true} // without a record, which cannot be
 	before := panics.Counts()["heartbeat"]
-	l.beat(&nats.Msg{Subject: w.Names.Heartbeat("default", "web", "a"), Data: []byte(`{"generation":1}`)}, 0)
+	l.onHeartbeat(&nats.Msg{Subject: w.Names.Heartbeat("default", "web", "a"), Data: []byte(`{"generation":1}`)}, 0)
 	require.Equal(t, before+1, panics.Counts()["heartbeat"])
 }

@@ -11,7 +11,7 @@ import (
 // decide sends what is to be said of an instance, if anything. It looks at how things stand, not at what happened: it
 // may be called at any time, and again.
 func (l *loop) decide(t *tracked, now time.Duration) {
-	if !t.owned || t.gone() || t.asking || now < t.sayAt || t.await > t.revision && now < t.until {
+	if !t.owned || t.gone() || t.inFlight || now < t.nextReport || t.await > t.revision && now < t.until {
 		return
 	}
 	l.renewed(t)
@@ -20,20 +20,20 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 	case t.state == instance.Draining:
 		l.drained(t, now)
 	case !t.active():
-	case l.shielded(t, now), l.flaps(t, now), l.weighs(t, now):
-	case several(t):
-		if !l.voted(t, now) {
-			l.gone(t, now)
+	case l.updateProtection(t, now), l.reportFlapping(t, now), l.reportWeight(t, now):
+	case hasObservers(t):
+		if !l.reportViews(t, now) {
+			l.reportGone(t, now)
 		}
-	case l.passed(t, now), l.ailing(t, now), l.gone(t, now):
+	case l.reportPassed(t, now), l.reportUnhealthy(t, now), l.reportGone(t, now):
 	default:
-		l.silence(t, now)
+		l.reportSilence(t, now)
 	}
 }
 
-// flaps reports that the results change too often, and of one that is held down also that they do not any more, or that
+// reportFlapping reports that the results change too often, and of one that is held down also that they do not any more, or that
 // it is the last one.
-func (l *loop) flaps(t *tracked, now time.Duration) bool {
+func (l *loop) reportFlapping(t *tracked, now time.Duration) bool {
 	d := &t.rec.Data
 	score, input, last := t.flaps.Score(), instance.ReportFlap, false
 	switch held := t.state == instance.Flapping; {
@@ -49,7 +49,7 @@ func (l *loop) flaps(t *tracked, now time.Duration) bool {
 	if input == instance.ReportFlap && (!l.trusted(t.zone, now) || t.state != instance.Flapping && !l.mayHold(t, now)) {
 		return false
 	}
-	return l.ask(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation, Last: last})
+	return l.report(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation, Last: last})
 }
 
 // isLast reports whether one that is held down answers, while clients find nobody else of its service: better one that
@@ -77,23 +77,21 @@ func (l *loop) unrest(t *tracked, now time.Duration) float64 {
 // Changes of an instance's own weight are told at most so often, and only when they are of a tenth at least.
 const weighEvery = 5 * time.Second
 
-func (l *loop) weighs(t *tracked, now time.Duration) bool {
+func (l *loop) reportWeight(t *tracked, now time.Duration) bool {
 	if t.weight < 0 || !t.found() || t.weighed != 0 && now-t.weighed < weighEvery {
 		return false
 	}
-	if told := t.rec.Data.Reported; told != nil && t.weight != 0 && *told != 0 && 10*abs(t.weight-*told) < *told || told != nil && *told == t.weight {
+	if told := t.rec.Data.Reported; told != nil && t.weight != 0 && *told != 0 && 10*max(t.weight-*told, *told-t.weight) < *told || told != nil && *told == t.weight {
 		return false
 	}
 	v := l.evidence(t)
 	v.Consecutive, v.Weight = max(t.passes, 1), &t.weight
 	t.weighed = now
-	return l.ask(t, now, instance.ReportPassed, v)
+	return l.report(t, now, instance.ReportPassed, v)
 }
 
-func abs(n int) int { return max(n, -n) }
-
-// passed reports that it is well again.
-func (l *loop) passed(t *tracked, now time.Duration) bool {
+// reportPassed reports that it is well again.
+func (l *loop) reportPassed(t *tracked, now time.Duration) bool {
 	switch t.state {
 	case instance.Unknown, instance.Unhealthy:
 		if t.passes < t.rec.Data.Rise() {
@@ -108,11 +106,11 @@ func (l *loop) passed(t *tracked, now time.Duration) bool {
 	}
 	v := l.evidence(t)
 	v.Consecutive = t.passes
-	return l.ask(t, now, instance.ReportPassed, v)
+	return l.report(t, now, instance.ReportPassed, v)
 }
 
-// ailing reports that it is not.
-func (l *loop) ailing(t *tracked, now time.Duration) bool {
+// reportUnhealthy reports that it is not.
+func (l *loop) reportUnhealthy(t *tracked, now time.Duration) bool {
 	if t.kind != instance.CheckTTL && !l.trusted(t.zone, now) { // of heartbeats it is the instance's own word
 		return false
 	}
@@ -124,12 +122,12 @@ func (l *loop) ailing(t *tracked, now time.Duration) bool {
 	switch {
 	case !fallen, t.state == instance.Flapping:
 		return false
-	case probing(t.kind) && l.keeps(t, now): // what it says itself, and what an alias follows, is known to be true
+	case probing(t.kind) && l.isPreserved(t, now): // what it says itself, and what an alias follows, is known to be true
 		return false
 	case d.Protected && !t.found(): // nothing takes it out
 		return false
 	}
-	return l.askOut(t, now, instance.ReportFailed, l.failure(t), probing(t.kind) && t.leaves())
+	return l.reportRemoval(t, now, instance.ReportFailed, l.failure(t), probing(t.kind) && t.mayBeRemoved())
 }
 
 func (l *loop) evidence(t *tracked) instance.Evidence {
@@ -162,21 +160,21 @@ func (l *loop) silentAt(t *tracked) time.Duration {
 	return never
 }
 
-// silence reports that nothing was heard for too long, unless it is this node that is deaf, or too many are silent.
-func (l *loop) silence(t *tracked, now time.Duration) {
+// reportSilence reports that nothing was heard for too long, unless it is this node that does not hear, or too many are silent.
+func (l *loop) reportSilence(t *tracked, now time.Duration) {
 	at := l.silentAt(t)
 	if at > now || now < t.retryAt {
 		return
 	}
-	if at = at + time.Duration(l.doubt(t.zone, now))*t.rec.Data.Check.TTLOf(); at > now || !l.trusted(t.zone, now) {
+	if at = at + time.Duration(l.localHealth(t.zone, now))*t.rec.Data.Check.TTLOf(); at > now || !l.trusted(t.zone, now) {
 		return
 	}
-	if l.keeps(t, now) {
+	if l.isPreserved(t, now) {
 		return
 	}
 	v := l.evidence(t)
 	v.Output = fmt.Sprintf("silent for %s", (now - max(t.seen, l.floor)).Round(time.Millisecond))
-	if l.askOut(t, now, instance.ReportMissed, v, t.leaves()) {
+	if l.reportRemoval(t, now, instance.ReportMissed, v, t.mayBeRemoved()) {
 		t.passes = 0
 	}
 }

@@ -23,8 +23,7 @@
 //     of the partition: what still waits when that is lost, or when everybody has a whole TTL anew, is not sent, and what
 //     arrives after another claim is refused ([consumers.Fence]).
 //   - Heartbeats (core NATS, instar.hb.<namespace>.<service>.<instanceId>) touch neither a stream nor a bucket nor the
-//     heap. The body is empty, which is passing, or {"generation", "status": passing|warning|critical, "output",
-//     "inFlight", "weight"}. A beat of another generation changes nothing.
+//     heap. Their body is in package heartbeat. A beat of another generation changes nothing.
 //   - Silent for its TTL, an instance becomes suspect; the machine's timer makes it unhealthy after the grace. One that was
 //     never heard becomes unhealthy after TTL and grace.
 //   - An instance that was unhealthy for too long (Overdue) is confirmed to be gone when this node has seen that for itself: fall
@@ -35,14 +34,8 @@
 //     for longer than a second, every instance has one whole TTL, and results in a row are counted anew. When heartbeats were
 //     dropped because they came too fast, every instance has one whole TTL; when confirmations of watchers were, no drain ends
 //     early before watchers could have said theirs again.
-//   - Whoever misses its own timers, or sees more of the instances that were found cease to answer its probes (five at least,
-//     by a time-out or as unreachable) than do answer, doubts itself (0 to 7; see [Standing]): timeouts and TTLs grow by
-//     that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind holds where
-//     it arose: in the zone of a service by its instances, in a namespace by its zones, at least two, and everywhere by
-//     namespaces, at least two, with one vote each; where most of a zone or a namespace do answer, nothing is doubted for what
-//     is dark elsewhere. It is for 30 s; what lasts longer protects each zone there that has a loss, until as many answer as do
-//     not. Then failures without an answer are counted anew, those that were answered are not. What speaks for an instance, or
-//     for a zone that is protected, is told in any doubt.
+//   - Whoever misses its own timers, or sees more of what was found cease to answer than does answer, does not trust itself (package
+//     localhealth): timeouts and TTLs grow by that, and above 2 it reports nothing that speaks against anybody.
 //   - An instance is lost when it was silent for its TTL, or its probes fail, fall in a row. When more than 15 % of those of a
 //     service in a zone, and at least three, are lost without an answer within a window (the longest TTL and grace, or
 //     time for fall probes; at least 30 s), or more than half in whatever way, none is taken out: preservation gets losses,

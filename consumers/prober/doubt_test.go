@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -13,17 +14,18 @@ import (
 	"github.com/bcc94042/instar/consumers/prober/localhealth"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/streams"
 )
 
 // standings keeps what was told last.
 type standings struct {
 	noMeter
 	mu   sync.Mutex
-	last Standing
+	last Status
 	most int
 }
 
-func (s *standings) Standing(v Standing) {
+func (s *standings) Status(v Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last, s.most = v, max(s.most, v.Doubt)
@@ -274,7 +276,7 @@ func TestHold(t *testing.T) {
 func TestZoneLabel(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"": "none", "a": "a", "EU West 1": "eu-west-1", "eu_west": "eu-west", "..": "none", "é": "none"} {
-		require.Equal(t, want, zoneLabel(name), name)
+		require.Equal(t, want, cmp.Or(streams.LabelOf(name), preservation.NoZone), name)
 	}
 }
 

@@ -7,16 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/consumers/prober/heartbeat"
+	"github.com/bcc94042/instar/consumers/prober/watchers"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
-)
-
-const (
-	watcherLife = 30 * time.Second // without a confirmation it is gone: who listened for so long knows all that are not
-	maxWatchers = 10000            // of one service, and of all services without instances together
-	maxWatcher  = 640              // bytes of a name: over HTTP, that of the token is in it
 )
 
 // service is what instances of one have in common.
@@ -24,18 +20,11 @@ type service struct {
 	name     string // <namespace>.<service>
 	members  map[*tracked]struct{}
 	draining map[*tracked]struct{} // of these
-	watchers map[string]watcher
-	turned   time.Duration // when a watcher was turned away, because there are too many; 0 is never
+	watchers watchers.Watchers
 	zones    map[string]*zone
 
 	sweepAt time.Duration       // when this sweep of expiry began
 	expired map[string]struct{} // keys of what went in it, also of what is deregistered and not known any more
-}
-
-// watcher is somebody who confirms the revisions of a service that it acts on.
-type watcher struct {
-	index uint64 // as it said last: one that begins anew, or shares its name with another, may have less than before
-	at    time.Duration
 }
 
 func (l *loop) service(name string) *service {
@@ -54,31 +43,13 @@ func (s *service) unused() bool {
 			return false
 		}
 	}
-	return len(s.members) == 0 && len(s.watchers) == 0
+	return len(s.members) == 0 && s.watchers.Len() == 0
 }
 
-// prune forgets watchers that were not heard for their life. What was said while this node heard nothing is not missed.
-func (l *loop) prune(s *service, now time.Duration) {
-	for name, w := range s.watchers {
-		if now-max(w.at, l.unheard) > watcherLife {
-			delete(s.watchers, name)
-		}
-	}
-}
-
-// acknowledgements takes what has come, up to a bound, so that drains are looked at less often.
-func (l *loop) acknowledgements(m *nats.Msg) {
+// onAcknowledgements takes what has come, up to a bound, so that drains are looked at less often.
+func (l *loop) onAcknowledgements(m *nats.Msg) {
 	ready := map[*tracked]struct{}{}
-	l.acknowledged(m, ready)
-	for range 255 {
-		select {
-		case m = <-l.acks:
-			l.acknowledged(m, ready)
-			continue
-		default:
-		}
-		break
-	}
+	batch(m, l.acks, func(m *nats.Msg) { l.acknowledge(m, ready) })
 	now := l.now()
 	for t := range ready {
 		l.decide(t, now)
@@ -86,8 +57,8 @@ func (l *loop) acknowledgements(m *nats.Msg) {
 	}
 }
 
-// acknowledged adds the drains to ready that a watcher has reached.
-func (l *loop) acknowledged(m *nats.Msg, ready map[*tracked]struct{}) {
+// acknowledge adds the drains to ready that a watcher has reached.
+func (l *loop) acknowledge(m *nats.Msg, ready map[*tracked]struct{}) {
 	defer panics.Recover(l.log, "acknowledgement", "subject", m.Subject)
 	name, err := l.Names.ParseAcknowledge(m.Subject)
 	if err != nil || !l.owned.Has(streams.Partition(instance.Machine.Name, name)) {
@@ -97,52 +68,32 @@ func (l *loop) acknowledged(m *nats.Msg, ready map[*tracked]struct{}) {
 		Watcher string `json:"watcher"`
 		Index   uint64 `json:"index"`
 	}
-	if len(m.Data) > maxBeat || machines.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > maxWatcher {
+	if len(m.Data) > heartbeat.MaxBody || machines.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > watchers.MaxName {
 		return
 	}
 	now, s := l.now(), l.services[name]
+	var strays *watchers.Strays
 	if s == nil || len(s.members) == 0 { // it may be watched before it has its first instance, or be no service at all
-		if s == nil && l.strays >= maxWatchers {
-			l.turned = now
+		if strays = &l.strays; s == nil && strays.Full(now) {
 			return
 		}
 		s = l.service(name)
 	}
-	before, known := s.watchers[b.Watcher]
-	if !known && !l.room(s, now) {
+	before, taken := s.watchers.Confirm(b.Watcher, b.Index, now, strays)
+	if !taken {
 		return
 	}
-	if s.watchers == nil {
-		s.watchers = map[string]watcher{}
-	}
-	s.watchers[b.Watcher] = watcher{b.Index, now}
 	for t := range s.draining {
-		if before.index < t.drainAt && t.drainAt <= b.Index {
+		if before < t.drainAt && t.drainAt <= b.Index {
 			ready[t] = struct{}{}
 		}
 	}
 }
 
-// room reports whether a service may have one more watcher. Who is turned away is waited for, see [loop.drained].
-func (l *loop) room(s *service, now time.Duration) bool {
-	switch {
-	case len(s.watchers) >= maxWatchers:
-		s.turned = now
-	case len(s.members) > 0:
-		return true
-	case l.strays >= maxWatchers:
-		l.turned = now
-	default:
-		l.strays++
-		return true
-	}
-	return false
-}
-
 // join makes an instance one of its service. Who watched that before it had any may have been turned away.
 func (s *service) join(t *tracked, turned time.Duration) {
 	if len(s.members) == 0 {
-		s.turned = max(s.turned, turned)
+		s.watchers.Turned = max(s.watchers.Turned, turned)
 	}
 	s.members[t] = struct{}{}
 }
@@ -154,14 +105,14 @@ func (l *loop) listened(t *tracked, now time.Duration) bool {
 	if !t.fresh {
 		since = max(since, l.gained[t.partition()])
 	}
-	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watcherLife)
+	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watchers.Life)
 }
 
 // end drops an instance that has ended, or is not this node's any more. When it comes back, and this node has looked after its partition
 // all the while, nobody watches it who learned of it before.
 func (l *loop) end(t *tracked) {
 	gained := l.gained[t.partition()]
-	if t.fresh && t.owned && l.now()-gained <= watcherLife {
+	if t.fresh && t.owned && l.now()-gained <= watchers.Life {
 		if l.ended == nil {
 			l.ended = map[string]time.Duration{}
 		}
@@ -182,8 +133,8 @@ const hasLeft = 1<<53 - 1
 
 // confirms reports whether a watcher acts on a drain. What it says it has, and nobody here has yet, is of a history that was
 // lost, or will be here in a moment.
-func (l *loop) confirms(w watcher, t *tracked) bool {
-	return w.index >= t.drainAt && (w.index <= l.Instances.Revision() || w.index >= hasLeft)
+func (l *loop) confirms(w watchers.Watcher, t *tracked) bool {
+	return w.Index >= t.drainAt && (w.Index <= l.Instances.Revision() || w.Index >= hasLeft)
 }
 
 // drained completes a drain when nothing is in flight and everybody knows.
@@ -191,22 +142,13 @@ func (l *loop) drained(t *tracked, now time.Duration) {
 	if !t.idle || !l.listened(t, now) {
 		return
 	}
-	if turned := t.service.turned; turned != 0 && now-turned < watcherLife {
-		return // somebody watches who is not among those that are waited for
-	}
-	n := 0
-	for _, w := range t.service.watchers {
-		if now-max(w.at, l.unheard) > watcherLife {
-			continue
-		}
-		if !l.confirms(w, t) {
-			return
-		}
-		n++
+	n, all := t.service.watchers.All(now, l.unheard, func(w watchers.Watcher) bool { return l.confirms(w, t) })
+	if !all {
+		return
 	}
 	reason := fmt.Sprintf("nothing in flight, %d watchers confirmed revision %d", n, t.drainAt)
 	if n == 0 {
 		reason = "nothing in flight, nobody watches"
 	}
-	l.ask(t, now, instance.ReportDrained, instance.DrainReport{Watchers: n, Reason: reason, Generation: t.rec.Generation, Since: t.rec.Since})
+	l.report(t, now, instance.ReportDrained, instance.DrainReport{Watchers: n, Reason: reason, Generation: t.rec.Generation, Since: t.rec.Since})
 }

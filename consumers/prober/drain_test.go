@@ -143,7 +143,7 @@ func TestADrainOfBeforeIsNotTheNext(t *testing.T) {
 		return l.tracked[key]
 	}
 	draining(5, at)
-	l.beat(&nats.Msg{Subject: "instar.hb." + key, Data: []byte(`{"inFlight":0}`)}, l.now())
+	l.onHeartbeat(&nats.Msg{Subject: "instar.hb." + key, Data: []byte(`{"inFlight":0}`)}, l.now())
 	require.True(t, l.tracked[key].idle)
 	require.EqualValues(t, 5, draining(6, at).drainAt, "it is the same, with another label")
 	again := draining(9, at.Add(time.Second))

@@ -74,12 +74,3 @@ func TestFirstHeartbeatRidesAlong(t *testing.T) {
 	w.beat(t, "default.first.again", `{"generation":2}`)
 	told("default.first.again", instance.Healthy, "registered", "admitted", "healthy")
 }
-
-// A heartbeat says what its members are called, or nothing: one that says critical must not be taken for passing.
-func TestNamesInHeartbeatsAreExact(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "critical", read([]byte(`{"status":"critical","generation":3}`)).Status)
-	for _, body := range []string{`{"Status":"critical"}`, `{"status":"passing","STATUS":"critical"}`, `{"stauts":"critical"}`, `{"status":"failing"}`, `{} {}`, `{"inFlight":-1}`, `[]`} {
-		require.Nil(t, read([]byte(body)), body)
-	}
-}

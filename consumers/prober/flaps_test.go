@@ -37,9 +37,9 @@ func TestFlappingLeavesOne(t *testing.T) {
 	require.False(t, l.mayHold(lone, l.at))
 	pair := l.instances("default.pair", 2, instance.Healthy)
 	require.True(t, l.mayHold(pair[0], l.at))
-	pair[0].sent, pair[0].asking = saying{what: instance.ReportFlap}, true
+	pair[0].lastReport, pair[0].inFlight = lastReport{what: instance.ReportFlap}, true
 	require.False(t, l.mayHold(pair[1], l.at), "the other one is on its way to be held down")
-	pair[0].asking, pair[0].state = false, instance.Flapping
+	pair[0].inFlight, pair[0].state = false, instance.Flapping
 	require.False(t, l.mayHold(pair[1], l.at))
 	pair[0].state = instance.Unhealthy
 	require.False(t, l.mayHold(pair[1], l.at))
@@ -50,10 +50,10 @@ func TestFlappingLeavesOne(t *testing.T) {
 		"suspect":              func(it *tracked) { it.state = instance.Suspect },
 		"in maintenance":       func(it *tracked) { it.rec.Data.Maintenance = &instance.Maintenance{} },
 		"without weight":       func(it *tracked) { it.rec.Data.Pinned = new(int) },
-		"about to be failed":   func(it *tracked) { it.asking, it.sent.what = true, instance.ReportFailed },
+		"about to be failed":   func(it *tracked) { it.inFlight, it.lastReport.what = true, instance.ReportFailed },
 		"refusing in its turn": func(it *tracked) { l.fails(refused, it) },
 		"silent in its turn":   func(it *tracked) { beats(it).seen = 0 },
-		"about to be suspect":  func(it *tracked) { it.await, it.sent.what = it.revision+1, instance.ReportMissed },
+		"about to be suspect":  func(it *tracked) { it.await, it.lastReport.what = it.revision+1, instance.ReportMissed },
 	} {
 		pair := l.instances("default."+strings.ReplaceAll(name, " ", "-"), 2, instance.Healthy)
 		other(pair[1])
@@ -136,10 +136,10 @@ func TestTheLastOneIsLetGo(t *testing.T) {
 	require.Empty(t, l.sent(), "it does not answer, and then nobody could hear it")
 	l.NC = w.NC
 	l.decide(held, l.at)
-	require.Len(t, l.asking.waiting, 1)
-	require.Contains(t, string(l.asking.waiting[0].cmd.Body), `"last":true`)
+	require.Len(t, l.inFlight.waiting, 1)
+	require.Contains(t, string(l.inFlight.waiting[0].cmd.Body), `"last":true`)
 	require.Equal(t, []string{instance.ReportCalm}, l.sent())
-	held.asking = false
+	held.inFlight = false
 	turns(held, instance.Healthy, nil)
 	turns(other, instance.Healthy, nil)
 	l.decide(held, l.at)

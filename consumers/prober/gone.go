@@ -12,15 +12,15 @@ const (
 	goneChained  = 5 * time.Minute // an alias of an alias
 )
 
-// gone confirms that an instance which was unhealthy for too long shows no life. This node must have seen that itself,
+// reportGone confirms that an instance which was unhealthy for too long shows no life. This node must have seen that itself,
 // since it looks after the instance: before then it may have lived unseen.
-func (l *loop) gone(t *tracked, now time.Duration) bool {
+func (l *loop) reportGone(t *tracked, now time.Duration) bool {
 	if t.state != instance.Unhealthy || t.rec.Data.Overdue.IsZero() || t.rec.Data.Protected || !l.trusted(t.zone, now) || l.goneAt(t) > now {
 		return false
 	}
 	v := l.failure(t)
 	v.Consecutive = max(t.fails, 1)
-	return l.ask(t, now, instance.ReportGone, v)
+	return l.report(t, now, instance.ReportGone, v)
 }
 
 // goneAt is when an instance that is silent, or whose checks fail, has done so for long enough to be gone; never where
@@ -32,13 +32,13 @@ func (l *loop) goneAt(t *tracked) time.Duration {
 		return never
 	case t.kind == instance.CheckAlias: // it fails at once, while what it follows was not looked at yet
 		return l.watched(t) + l.followed(t)
-	case t.fails >= d.Fall() && !several(t):
+	case t.fails >= d.Fall() && !hasObservers(t):
 		return 0
 	}
 	switch {
 	case t.kind == instance.CheckTTL:
-		return max(t.seen, l.floor) + time.Duration(l.doubt(t.zone, l.now())+1)*d.Check.TTLOf() + d.Check.GraceOf()
-	case several(t) && l.agreed(t):
+		return max(t.seen, l.floor) + time.Duration(l.localHealth(t.zone, l.now())+1)*d.Check.TTLOf() + d.Check.GraceOf()
+	case hasObservers(t) && l.agreed(t):
 		return 0
 	case t.kind == instance.CheckNone:
 		return l.watched(t) + goneUnprobed

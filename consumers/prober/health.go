@@ -18,20 +18,20 @@ const (
 
 // health is what this node thinks of itself.
 type health struct {
-	timers  localhealth.Timers
-	floor   time.Duration // nobody is silent since before then
-	unheard time.Duration // until then watchers may have spoken that were not heard
-	epoch   uint64        // of results in a row
-	deaf    uint64        // how often heartbeats were dropped: a silence of before is none
+	timers       localhealth.Timers
+	floor        time.Duration // nobody is silent since before then
+	unheard      time.Duration // until then watchers may have spoken that were not heard
+	epoch        uint64        // of results in a row
+	droppedBeats uint64        // how often heartbeats were dropped: a silence of before is none
 
 	failed  map[*tracked]time.Duration // instances that were found and give no answer, as they may by this node's fault
 	weighed time.Duration
 	scopes  localhealth.Scopes // in which most probes give no answer
 }
 
-// doubt is how much this node doubts what it sees of a zone, 0 to 7: by its own timers, and by the scopes of the zone.
-func (l *loop) doubt(z *zone, now time.Duration) int {
-	if l.blinded(z, now) {
+// localHealth is how little this node trusts what it sees of a zone, 0 to 7 (package localhealth): by its own timers, and by the scopes of the zone.
+func (l *loop) localHealth(z *zone, now time.Duration) int {
+	if l.newlyUnreachable(z, now) {
 		return localhealth.Max
 	}
 	return l.timers.Score
@@ -39,7 +39,7 @@ func (l *loop) doubt(z *zone, now time.Duration) int {
 
 // trusted reports whether this node may speak against the instances of a zone.
 func (l *loop) trusted(z *zone, now time.Duration) bool {
-	return l.doubt(z, now) < localhealth.Untrusted && l.NC.IsConnected()
+	return l.localHealth(z, now) < localhealth.Untrusted && l.NC.IsConnected()
 }
 
 // wake comes before anything that may be decided: after a standstill the ticker is not always the first to tell of it.
@@ -54,12 +54,12 @@ func (l *loop) tick() {
 	lag, stood := l.timers.Tick(l.now())
 	l.counts.lag = max(l.counts.lag, lag)
 	if stood {
-		l.amnesty("this process stood still")
+		l.resetDeadlines("this process stood still")
 	}
 }
 
-// amnesty gives everybody a whole TTL, and lets failures be counted anew.
-func (l *loop) amnesty(why string) {
+// resetDeadlines gives everybody a whole TTL, and lets failures be counted anew.
+func (l *loop) resetDeadlines(why string) {
 	l.floor = l.now()
 	l.unheard = l.floor
 	l.epoch++
@@ -71,12 +71,12 @@ func (l *loop) epochOf(t *tracked) uint64 {
 	if t == nil {
 		return l.epoch
 	}
-	return l.epoch + t.pardons
+	return l.epoch + t.forgiven
 }
 
-// deafened: what was dropped on the way to this loop may have been anybody's. Of heartbeats nobody is silent then, and of
+// checkDropped: what was dropped on the way to this loop may have been anybody's. Of heartbeats nobody is silent then, and of
 // confirmations no drain ends early; neither says anything about the other, nor about probes.
-func (l *loop) deafened() {
+func (l *loop) checkDropped() {
 	for _, s := range l.subs {
 		n, err := s.Dropped()
 		if err != nil { // the connection is closed
@@ -90,7 +90,7 @@ func (l *loop) deafened() {
 		switch s.Subject {
 		case l.Names.Heartbeats():
 			l.floor = l.now()
-			l.deaf++
+			l.droppedBeats++
 			for _, s := range l.services {
 				for t := range s.draining {
 					t.idle = false // a call may have begun
@@ -104,9 +104,9 @@ func (l *loop) deafened() {
 	}
 }
 
-// weighDoubt looks at the probes together. Whatever was answered, be it by a refusal, shows that the network is there, as
+// noteAnswer looks at the probes together. Whatever was answered, be it by a refusal, shows that the network is there, as
 // far as that instance; what gives no answer any more is held against it, as long as it is waited for.
-func (l *loop) weighDoubt(t *tracked, r *instance.Result, now time.Duration) {
+func (l *loop) noteAnswer(t *tracked, r *instance.Result, now time.Duration) {
 	if !unanswered(r.Class) {
 		t.answers = now
 		delete(l.failed, t)
@@ -135,16 +135,14 @@ func (l *loop) weigh(now time.Duration) {
 	began := l.scopes.Weigh(l.votes(now), now)
 	for _, s := range l.services {
 		for _, z := range s.zones {
-			l.shade(z)
+			l.updateReachability(z)
 		}
 	}
 	if len(began) == 0 {
 		return
 	}
-	l.log.Warn("most probes fail at once: this node doubts what it sees there", "scopes", len(began), "widest", cmp.Or(slices.MinFunc(began, shorter), "all"), "instances", len(l.failed))
+	l.log.Warn("most probes fail at once: this node does not trust what it sees there", "scopes", len(began), "widest", cmp.Or(slices.MinFunc(began, func(a, b string) int { return cmp.Compare(len(a), len(b)) }), "all"), "instances", len(l.failed))
 }
-
-func shorter(a, b string) int { return cmp.Compare(len(a), len(b)) }
 
 // votes are those of the zones in which anything failed. That of what failed long ago is void.
 func (l *loop) votes(now time.Duration) map[string]*localhealth.Votes {
@@ -174,12 +172,12 @@ func (l *loop) votes(now time.Duration) map[string]*localhealth.Votes {
 	return zones
 }
 
-// shade notes since when a zone is in the dark. When it is not any more, failures without an answer are forgotten: they may have been this node's fault. What answered that
+// updateReachability notes since when most of a zone gives no answer. When that is over, failures without an answer are forgotten: they may have been this node's fault. What answered that
 // it is not well has said so itself.
-func (l *loop) shade(z *zone) {
-	was := z.dark
-	z.dark = l.scopes.Since(z.key)
-	if was == 0 || z.dark != 0 {
+func (l *loop) updateReachability(z *zone) {
+	was := z.unansweredSince
+	z.unansweredSince = l.scopes.Since(z.key)
+	if was == 0 || z.unansweredSince != 0 {
 		return
 	}
 	for t := range z.service.members {
@@ -187,21 +185,23 @@ func (l *loop) shade(z *zone) {
 			continue
 		}
 		if t.lit++; t.last != nil && unanswered(t.last.Class) {
-			t.pardons++
+			t.forgiven++
 		}
 	}
 }
 
-// darkened: most probes in a scope that speaks for the zone fail.
-func (z *zone) darkened() bool { return z.dark != 0 }
+// unreachable: most probes in a scope that speaks for the zone fail.
+func (z *zone) unreachable() bool { return z.unansweredSince != 0 }
 
 // blinded: most probes in a scope of the zone fail, and that is new. What lasts longer is not believed either: see
 // [loop.losses].
-func (l *loop) blinded(z *zone, now time.Duration) bool { return z.darkened() && l.new(z.dark, now) }
+func (l *loop) newlyUnreachable(z *zone, now time.Duration) bool {
+	return z.unreachable() && l.new(z.unansweredSince, now)
+}
 
 func (l *loop) new(since, now time.Duration) bool { return now-since < cmp.Or(l.blinds, blindFor) }
 
-// worst is the greatest doubt of any zone.
+// worst is the local health where it is worst.
 func (l *loop) worst(now time.Duration) int {
 	if l.scopes.Any() && l.new(l.scopes.Latest(), now) {
 		return localhealth.Max

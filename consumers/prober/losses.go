@@ -31,7 +31,7 @@ func (l *loop) lost(t *tracked, now time.Duration) *loss {
 	}
 	l.renewed(t)
 	failed := t.fails >= t.rec.Data.Fall()
-	if several(t) {
+	if hasObservers(t) {
 		failed = l.agreed(t)
 	}
 	if !probing(t.kind) || !failed {
@@ -103,7 +103,7 @@ func (l *loop) losses(z *zone, now time.Duration, which counting) preservation.L
 			}
 		}
 	}
-	n := preservation.Losses{Total: total, Expiring: mute, Window: window.String(), Limit: preservation.DefaultLimit, Blind: z.darkened()}
+	n := preservation.Losses{Total: total, Expiring: mute, Window: window.String(), Limit: preservation.DefaultLimit, Blind: z.unreachable()}
 	if n.Exceed() || lost == mute {
 		return n
 	}
@@ -137,9 +137,9 @@ func (s *service) full(t *tracked, now time.Duration) bool {
 	return !counted && len(s.expired) >= bound(len(s.members))
 }
 
-// askOut is ask for what may take an instance out, which has a place in the sweep then.
-func (l *loop) askOut(t *tracked, now time.Duration, input string, data any, out bool) bool {
-	if !l.ask(t, now, input, data) {
+// reportRemoval is ask for what may take an instance out, which has a place in the sweep then.
+func (l *loop) reportRemoval(t *tracked, now time.Duration, input string, data any, out bool) bool {
+	if !l.report(t, now, input, data) {
 		return false
 	}
 	if out {
@@ -148,11 +148,11 @@ func (l *loop) askOut(t *tracked, now time.Duration, input string, data any, out
 	return true
 }
 
-// leaves reports whether what speaks against an instance may take it out: one that is protected becomes suspect.
-func (t *tracked) leaves() bool { return t.found() && !t.rec.Data.Protected }
+// mayBeRemoved reports whether what speaks against an instance may take it out: one that is protected becomes suspect.
+func (t *tracked) mayBeRemoved() bool { return t.found() && !t.rec.Data.Protected }
 
-// stays gives the place of an instance to another one, when it was not taken out after all, or is found again.
-func (t *tracked) stays() {
+// keepsPlace gives the place of an instance to another one, when it was not taken out after all, or is found again.
+func (t *tracked) keepsPlace() {
 	if t.found() {
 		delete(t.service.expired, t.key)
 	}
@@ -163,7 +163,7 @@ func bound(total int) int { return max(leastExpired, int(preservation.DefaultLim
 
 // underway reports whether one of these reports is on its way, or changed what has not arrived yet.
 func (t *tracked) underway(reports ...string) bool {
-	return (t.asking || t.await > t.revision) && slices.Contains(reports, t.sent.what)
+	return (t.inFlight || t.await > t.revision) && slices.Contains(reports, t.lastReport.what)
 }
 
 // mayHold reports whether one more instance of a zone may be held down for flapping, and is not the last of its service

@@ -11,12 +11,12 @@ type Meter interface {
 	Beats(outcome string, n int)
 	// Reported tells of a command that was sent and what became of it: an outcome of [machines.Answer], or "unanswered".
 	Reported(input, outcome string)
-	// Standing is told every second.
-	Standing(Standing)
+	// Status is told every second.
+	Status(Status)
 }
 
-// Standing is how a prober is.
-type Standing struct {
+// Status is how a prober is.
+type Status struct {
 	Tracked   int           // instances that it looks after, or observes for another node
 	Doubt     int           // local health, 0 (well) to 7, where it is worst
 	Lag       time.Duration // the most that it was late in the last second
@@ -30,7 +30,7 @@ type noMeter struct{}
 func (noMeter) Probed(string, string, time.Duration) {}
 func (noMeter) Beats(string, int)                    {}
 func (noMeter) Reported(string, string)              {}
-func (noMeter) Standing(Standing)                    {}
+func (noMeter) Status(Status)                        {}
 
 // counts are what is told once a second.
 type counts struct {
@@ -46,9 +46,9 @@ func (l *loop) flush() {
 		l.metrics.Beats(c.outcome, *c.n) // also none: a counter that is there can be seen to rise
 		*c.n = 0
 	}
-	s := Standing{Tracked: len(l.tracked), Doubt: l.worst(l.now()), Lag: l.counts.lag, Asking: l.asking.running + len(l.asking.waiting)}
+	s := Status{Tracked: len(l.tracked), Doubt: l.worst(l.now()), Lag: l.counts.lag, Asking: l.inFlight.running + len(l.inFlight.waiting)}
 	for _, v := range l.services {
-		s.Watchers += len(v.watchers)
+		s.Watchers += v.watchers.Len()
 		for _, z := range v.zones {
 			if z.protects() {
 				s.Protected++
@@ -56,5 +56,5 @@ func (l *loop) flush() {
 		}
 	}
 	l.counts.lag = 0
-	l.metrics.Standing(s)
+	l.metrics.Status(s)
 }

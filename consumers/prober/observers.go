@@ -2,29 +2,18 @@ package prober
 
 import (
 	"encoding/json"
-	"hash/fnv"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/consumers/prober/heartbeat"
+	"github.com/bcc94042/instar/consumers/prober/quorum"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
-// observation is what a node tells the owner of an instance.
-type observation struct {
-	instance.Evidence
-	OK bool `json:"ok"`
-}
-
-// view is the last observation of another node.
-type view struct {
-	observation
-	at time.Duration
-}
-
-func several(t *tracked) bool { return probing(t.kind) && t.rec.Data.Check.ObserversOf() > 1 }
+func hasObservers(t *tracked) bool { return probing(t.kind) && t.rec.Data.Check.ObserversOf() > 1 }
 
 // observes reports whether this node probes an instance of another owner: it is among the n that rank highest for it.
 func (l *loop) observes(key string, rec *instance.Record) bool {
@@ -35,31 +24,15 @@ func (l *loop) observes(key string, rec *instance.Record) bool {
 	if n < 2 {
 		return false
 	}
-	mine, better := rank(l.Node, key), 0
-	for _, node := range l.nodes {
-		if node != l.Node && rank(node, key) > mine {
-			better++
-		}
-	}
-	return better < n
-}
-
-// rank is the place of a node for a key, by rendezvous.
-func rank(node, key string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(node + "\x00" + key)) // never fails
-	x := h.Sum64()
-	x ^= x >> 33 // FNV's last bytes hardly reach its first bits
-	x *= 0xff51afd7ed558ccd
-	return x ^ x>>33
+	return quorum.Observes(l.Node, l.nodes, key, n)
 }
 
 // share tells the owner what this node saw; what speaks against an instance only when this node trusts itself.
 func (l *loop) share(t *tracked, r *instance.Result) {
-	if t.owned || !r.OK && (!l.trusted(t.zone, l.now()) || t.zone.darkened() && unanswered(r.Class)) {
+	if t.owned || !r.OK && (!l.trusted(t.zone, l.now()) || t.zone.unreachable() && unanswered(r.Class)) {
 		return
 	}
-	o := observation{Evidence: l.evidence(t), OK: r.OK}
+	o := quorum.Observation{Evidence: l.evidence(t), OK: r.OK}
 	o.Consecutive, o.Status, o.Output, o.Latency = max(t.passes, t.fails), r.Status, r.Output, float64(r.Latency.Microseconds())/1000
 	body, err := json.Marshal(o)
 	if err == nil {
@@ -70,43 +43,43 @@ func (l *loop) share(t *tracked, r *instance.Result) {
 	}
 }
 
-// told keeps what another node saw.
-func (l *loop) told(m *nats.Msg) {
+// onObservation keeps what another node saw.
+func (l *loop) onObservation(m *nats.Msg) {
 	defer panics.Recover(l.log, "observation", "subject", m.Subject)
 	key, err := l.Names.ParseObservation(m.Subject)
-	if err != nil || len(m.Data) > maxBeat {
+	if err != nil || len(m.Data) > heartbeat.MaxBody {
 		return
 	}
 	t := l.tracked[key]
-	var o observation
-	if t == nil || !t.owned || !several(t) || json.Unmarshal(m.Data, &o) != nil {
+	var o quorum.Observation
+	if t == nil || !t.owned || !hasObservers(t) || json.Unmarshal(m.Data, &o) != nil {
 		return
 	}
 	if o.Generation != t.rec.Generation || o.Observer == l.Node || !slices.Contains(l.nodes, o.Observer) {
 		return
 	}
-	if t.views == nil || len(t.views) > 16 {
-		t.views = map[string]view{}
+	if t.observations == nil || len(t.observations) > 16 {
+		t.observations = map[string]quorum.View{}
 	}
 	now := l.now()
-	t.views[o.Observer] = view{o, now}
+	t.observations[o.Observer] = quorum.View{Observation: o, At: now}
 	l.decide(t, now)
 	l.plan(t, now)
 }
 
 // opinions are what the observers see, this node's own first, as far as it is fresh.
-func (l *loop) opinions(t *tracked, now time.Duration) []view {
-	var list []view
-	if t.passes > 0 || t.fails > 0 && l.trusted(t.zone, now) && (!t.zone.darkened() || t.last == nil || !unanswered(t.last.Class)) {
-		o := observation{Evidence: l.failure(t), OK: t.passes > 0}
+func (l *loop) opinions(t *tracked, now time.Duration) []quorum.View {
+	var list []quorum.View
+	if t.passes > 0 || t.fails > 0 && l.trusted(t.zone, now) && (!t.zone.unreachable() || t.last == nil || !unanswered(t.last.Class)) {
+		o := quorum.Observation{Evidence: l.failure(t), OK: t.passes > 0}
 		o.Consecutive = max(t.passes, t.fails)
-		list = append(list, view{o, now})
+		list = append(list, quorum.View{Observation: o, At: now})
 	}
 	c := &t.rec.Data.Check
 	fresh := 6*c.IntervalOf() + c.TimeoutOf() // while it is unhealthy it is probed half as often
-	for name, v := range t.views {
-		if now-v.at > fresh || !slices.Contains(l.nodes, name) {
-			delete(t.views, name)
+	for name, v := range t.observations {
+		if now-v.At > fresh || !slices.Contains(l.nodes, name) {
+			delete(t.observations, name)
 			continue
 		}
 		list = append(list, v)
@@ -114,71 +87,24 @@ func (l *loop) opinions(t *tracked, now time.Duration) []view {
 	return list
 }
 
-// voted tells the machine of an observer that sees something else than it is known for. The machine counts.
-func (l *loop) voted(t *tracked, now time.Duration) bool {
+// reportViews tells the machine of an observer that sees something else than it is known for. The machine counts.
+func (l *loop) reportViews(t *tracked, now time.Duration) bool {
 	if t.state == instance.Flapping {
 		return false
 	}
 	for _, v := range l.opinions(t, now) {
 		v.Observers = max(len(l.nodes), 1) // there may be fewer than the check asks for
-		input := report(t, &v)
+		input := quorum.Report(t.state, &t.rec.Data, t.entered, &v)
 		if input == "" {
 			continue
 		}
 		lost := !v.OK && l.lost(t, now) != nil
-		if (lost || !v.OK && t.rec.Data.Protected) && l.keeps(t, now) {
+		if (lost || !v.OK && t.rec.Data.Protected) && l.isPreserved(t, now) {
 			continue
 		}
-		if l.askOut(t, now, input, v.Evidence, lost && t.leaves()) {
+		if l.reportRemoval(t, now, input, v.Evidence, lost && t.mayBeRemoved()) {
 			return true
 		}
 	}
 	return false
-}
-
-// report is what an opinion changes, or empty.
-func report(t *tracked, v *view) string {
-	d := &t.rec.Data
-	fallen, risen := !v.OK && v.Consecutive >= d.Fall(), v.OK && v.Consecutive >= d.Rise()
-	switch t.state {
-	case instance.Unknown:
-		if risen {
-			return instance.ReportPassed
-		}
-		if fallen {
-			return instance.ReportFailed
-		}
-	case instance.Warming, instance.Healthy:
-		known := slices.Contains(d.Failing, v.Observer)
-		if fallen && !known {
-			return instance.ReportFailed
-		}
-		if risen && known {
-			return instance.ReportPassed
-		}
-	case instance.Suspect:
-		n := d.Suspicion
-		if fallen && n != nil && v.Observer != n.By && !slices.Contains(n.Confirmed, v.Observer) {
-			return instance.ReportConfirmed
-		}
-		if risen && v.at > t.entered {
-			return instance.ReportPassed
-		}
-	case instance.Unhealthy:
-		known := slices.Contains(d.Passing, v.Observer)
-		if risen && !known {
-			return instance.ReportPassed
-		}
-		if fallen && (known || d.Policy.MaxFailures > 0 && v.Consecutive > d.Retries) {
-			return instance.ReportFailed
-		}
-	}
-	return ""
-}
-
-func equal(a, b []string) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
 }

@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -20,18 +21,18 @@ const (
 
 // zone is how a service stands in one.
 type zone struct {
-	key     string // of its preservation
-	service *service
-	state   string        // of that, as the index has it
-	held    bool          // by an operator
-	until   time.Time     // before then nothing is protected: it was released
-	tripped bool          // too many are lost, and that is on its way there
-	askedAt time.Duration // when that was said last
-	denied  time.Duration // until then nothing is protected
-	ignore  time.Duration // what was lost before then is dead, and no loss
-	counted time.Duration // when losses were counted
-	losses  preservation.Losses
-	dark    time.Duration // since when most of what speaks for it gives no answer; 0 is that it does not
+	key             string // of its preservation
+	service         *service
+	state           string        // of that, as the index has it
+	held            bool          // by an operator
+	until           time.Time     // before then nothing is protected: it was released
+	tripped         bool          // too many are lost, and that is on its way there
+	askedAt         time.Duration // when that was said last
+	denied          time.Duration // until then nothing is protected
+	ignore          time.Duration // what was lost before then is dead, and no loss
+	counted         time.Duration // when losses were counted
+	losses          preservation.Losses
+	unansweredSince time.Duration // since when most of what speaks for it gives no answer; 0 is that it does not
 }
 
 // protects reports whether nothing may expire.
@@ -41,7 +42,7 @@ func (z *zone) protects() bool {
 
 // zone is the one of that name, for instances that have none, too.
 func (s *service) zone(name string) *zone {
-	label := zoneLabel(name)
+	label := cmp.Or(streams.LabelOf(name), preservation.NoZone)
 	z := s.zones[label]
 	if z == nil {
 		if s.zones == nil {
@@ -51,23 +52,6 @@ func (s *service) zone(name string) *zone {
 		s.zones[label] = z
 	}
 	return z
-}
-
-// zoneLabel makes a name that a key may hold.
-func zoneLabel(name string) string {
-	if streams.CheckLabel(name) == nil {
-		return name
-	}
-	label := strings.Trim(strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(name)), "-")
-	if streams.CheckLabel(label) != nil {
-		return preservation.NoZone
-	}
-	return label
 }
 
 func (l *loop) loadPreservations() {
@@ -122,9 +106,9 @@ func (l *loop) visitZone(z *zone) {
 	}
 }
 
-// keeps reports whether an instance that is lost is not to be taken out, or not yet: its zone preserves itself, or
+// isPreserved reports whether an instance that is lost is not to be taken out, or not yet: its zone preserves itself, or
 // too many of its service went a moment ago. One that is protected and found becomes suspect, which takes nothing out.
-func (l *loop) keeps(t *tracked, now time.Duration) bool {
+func (l *loop) isPreserved(t *tracked, now time.Duration) bool {
 	switch {
 	case t.rec.Data.Protected:
 		if t.found() {
@@ -160,20 +144,20 @@ func (l *loop) preserves(t *tracked, now time.Duration) bool {
 	}
 	z.tripped = true
 	l.log.Warn("too many instances are lost at once: none of them is taken out", "zone", z.key, "lost", z.losses.Expiring, "of", z.losses.Total)
-	l.tell(z, preservation.ReportLosses, z.losses, now)
+	l.reportZone(z, preservation.ReportLosses, z.losses, now)
 	l.visitZone(z)
 	return true
 }
 
-// shielded sets and takes away the protection of one instance, as its zone has it. When that ends, those that are lost
+// updateProtection sets and takes away the protection of one instance, as its zone has it. When that ends, those that are lost
 // lose it a few at a time: their time runs from then on.
-func (l *loop) shielded(t *tracked, now time.Duration) bool {
+func (l *loop) updateProtection(t *tracked, now time.Duration) bool {
 	if l.Preservations == nil {
 		return false
 	}
 	z, lost := t.zone, l.lost(t, now) != nil
 	if !t.rec.Data.Protected {
-		return lost && z.protects() && (t.found() || t.state == instance.Suspect) && l.ask(t, now, instance.ReportProtect, nil)
+		return lost && z.protects() && (t.found() || t.state == instance.Suspect) && l.report(t, now, instance.ReportProtect, nil)
 	}
 	switch {
 	case !z.protects():
@@ -181,12 +165,12 @@ func (l *loop) shielded(t *tracked, now time.Duration) bool {
 			t.retryAt = now + spread(expirySweep)
 			return false
 		}
-		return l.askOut(t, now, instance.ReportUnprotect, nil, lost)
+		return l.reportRemoval(t, now, instance.ReportUnprotect, nil, lost)
 	case !lost && (z.state == preservation.Recovering && !z.tripped || t.critical()): // it speaks for itself
 	default:
 		return false
 	}
-	return l.ask(t, now, instance.ReportUnprotect, nil)
+	return l.report(t, now, instance.ReportUnprotect, nil)
 }
 
 // renew looks at the zones that are protected: enough may be well again, which was seen, so that a node that doubts
@@ -202,7 +186,7 @@ func (l *loop) renew(s *service, now time.Duration) {
 		}
 		if z.state == preservation.Protected {
 			if n := l.losses(z, now, proven); !n.Exceed() {
-				l.tell(z, preservation.ReportRenewals, n, now)
+				l.reportZone(z, preservation.ReportRenewals, n, now)
 			}
 			continue
 		}
@@ -212,7 +196,7 @@ func (l *loop) renew(s *service, now time.Duration) {
 		switch n := l.losses(z, now, all); {
 		case n.Exceed():
 			z.losses = n
-			l.tell(z, preservation.ReportLosses, n, now)
+			l.reportZone(z, preservation.ReportLosses, n, now)
 		case z.tripped:
 			z.tripped = false
 			l.visitZone(z)
@@ -220,16 +204,16 @@ func (l *loop) renew(s *service, now time.Duration) {
 	}
 }
 
-// tell sends a report of a zone.
-func (l *loop) tell(z *zone, input string, n preservation.Losses, now time.Duration) {
-	if body, ok := l.report(n); ok {
+// reportZone sends a report of a zone.
+func (l *loop) reportZone(z *zone, input string, n preservation.Losses, now time.Duration) {
+	if body, ok := l.reportBody(n); ok {
 		z.askedAt = now
 		l.enqueue(ask{z: z, cmd: streams.Command{Machine: preservation.Machine.Name, Key: z.key, Name: input, Actor: actor, Body: body}})
 	}
 }
 
 // zoneAnswered: when losses do not protect it, an operator has said so.
-func (l *loop) zoneAnswered(a *answer, now time.Duration) {
+func (l *loop) onZoneAnswer(a *answer, now time.Duration) {
 	z := a.z
 	switch {
 	case a.err != nil:

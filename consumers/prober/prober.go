@@ -10,18 +10,16 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/prober/heartbeat"
+	"github.com/bcc94042/instar/consumers/prober/pool"
+	"github.com/bcc94042/instar/consumers/prober/quorum"
+	"github.com/bcc94042/instar/consumers/prober/watchers"
 	"github.com/bcc94042/instar/kv"
-	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
 
 // Checker probes.
-type Checker interface {
-	// Check probes once, and returns at the timeout at the latest.
-	Check(ctx context.Context, t instance.Target) instance.Result
-	// Admit says why a check of that address could never be carried out, or nil.
-	Admit(check instance.Check, address string) error
-}
+type Checker = pool.Checker
 
 // Peers says which nodes may observe.
 type Peers interface {
@@ -42,7 +40,7 @@ type Prober struct {
 
 	clock   func() time.Duration // nil is the monotonic clock; for tests
 	hold    time.Duration        // 0 is firstBeat; for tests
-	listens time.Duration        // 0 is watcherLife; for tests
+	listens time.Duration        // 0 is watchers.Life; for tests
 	blinds  time.Duration        // 0 is blindFor; for tests
 }
 
@@ -62,9 +60,13 @@ const (
 
 // Run looks after instances until ctx ends, and returns nil then. All its goroutines have ended when it returns.
 func (p *Prober) Run(ctx context.Context) error {
-	for _, ready := range p.ready() {
+	indexes := []*kv.Index{p.Instances}
+	if p.Preservations != nil {
+		indexes = append(indexes, p.Preservations)
+	}
+	for _, ix := range indexes {
 		select {
-		case <-ready:
+		case <-ix.Ready():
 		case <-ctx.Done():
 			return nil
 		}
@@ -77,22 +79,14 @@ func (p *Prober) Run(ctx context.Context) error {
 	if err := l.listen(); err != nil {
 		return err
 	}
-	defer l.hush()
+	defer l.unsubscribe()
 	for range l.workers() {
-		l.background.Go(l.work)
+		l.background.Go(func() { l.pool.Work(ctx) })
 	}
 	for ctx.Err() == nil {
 		l.follow()
 	}
 	return nil
-}
-
-func (p *Prober) ready() []<-chan struct{} {
-	list := []<-chan struct{}{p.Instances.Ready()}
-	if p.Preservations != nil {
-		list = append(list, p.Preservations.Ready())
-	}
-	return list
 }
 
 // loop is one run: what its goroutine knows. Nothing of it is used by another one but the channels.
@@ -112,19 +106,18 @@ type loop struct {
 	services map[string]*service
 	anew     uint64                           // its revision when it was built anew; what was confirmed below that may be of another history
 	aliases  map[string]map[*tracked]struct{} // by the key of the instance that they follow
-	early    map[string]early                 // heartbeats whose registration is not known yet
+	early    heartbeat.Early                  // heartbeats whose registration is not known yet
 	ended    map[string]time.Duration         // instances that were fresh to their end, and when their partition was gained; see [loop.listened]
 	due      heap
 
 	health
 	counts
-	nodes  []string // live ones, when several observe
-	asking asking
-	admits admits
-	slow   int // slow probes that are under way
+	nodes    []string // live ones, when several observe
+	inFlight inFlight
+	admits   admits
+	slow     int // slow probes that are under way
 
-	jobs    chan job
-	results chan seen
+	pool    pool.Pool[attempt]
 	answers chan answer
 	beats   chan *nats.Msg
 	views   chan *nats.Msg // of other observers
@@ -132,8 +125,7 @@ type loop struct {
 	status  chan nats.Status
 	subs    []*nats.Subscription
 	dropped map[*nats.Subscription]int // messages that were lost because this node was too slow for them
-	strays  int                        // watchers of services without instances
-	turned  time.Duration              // when one of these was turned away
+	strays  watchers.Strays            // watchers of services without instances
 }
 
 func (p *Prober) newLoop(ctx context.Context) *loop {
@@ -141,8 +133,8 @@ func (p *Prober) newLoop(ctx context.Context) *loop {
 	l := &loop{
 		Prober: p, ctx: ctx, log: p.Log, metrics: p.Metrics, now: p.clock,
 		dropped: map[*nats.Subscription]int{}, tracked: map[string]*tracked{}, services: map[string]*service{}, aliases: map[string]map[*tracked]struct{}{},
-		jobs: make(chan job, 256), results: make(chan seen, 256), answers: make(chan answer, 256),
-		beats: make(chan *nats.Msg, beatBuffer), views: make(chan *nats.Msg, beatBuffer), acks: make(chan *nats.Msg, beatBuffer),
+		answers: make(chan answer, 256),
+		beats:   make(chan *nats.Msg, beatBuffer), views: make(chan *nats.Msg, beatBuffer), acks: make(chan *nats.Msg, beatBuffer),
 	}
 	l.timers.Every, l.scopes.Count = tick, blindCount
 	if l.log == nil {
@@ -151,6 +143,7 @@ func (p *Prober) newLoop(ctx context.Context) *loop {
 	if l.metrics == nil {
 		l.metrics = noMeter{}
 	}
+	l.pool = pool.Pool[attempt]{Checker: p.Checker, Log: l.log, Probed: l.metrics.Probed, Jobs: make(chan pool.Job[attempt], 256), Results: make(chan pool.Result[attempt], 256)}
 	if l.now == nil {
 		l.now = func() time.Duration { return time.Since(start) }
 	}
@@ -164,7 +157,7 @@ func (l *loop) listen() error {
 	} {
 		s, err := l.NC.ChanSubscribe(subject, c)
 		if err != nil {
-			l.hush()
+			l.unsubscribe()
 			return err
 		}
 		l.subs = append(l.subs, s)
@@ -172,7 +165,7 @@ func (l *loop) listen() error {
 	return nil
 }
 
-func (l *loop) hush() {
+func (l *loop) unsubscribe() {
 	for _, s := range l.subs {
 		_ = s.Unsubscribe() // the connection may be gone already
 	}
@@ -224,21 +217,21 @@ func (l *loop) follow() {
 			l.load(owned)
 		case m := <-l.beats:
 			l.wake()
-			l.hear(m)
-		case r := <-l.results:
+			l.onHeartbeats(m)
+		case r := <-l.pool.Results:
 			l.wake()
-			l.saw(&r)
+			l.onResult(&r)
 		case a := <-l.answers:
 			l.wake()
-			l.answered(&a)
+			l.onAnswer(&a)
 		case m := <-l.views:
 			l.wake()
-			l.told(m)
+			l.onObservation(m)
 		case m := <-l.acks:
 			l.wake()
-			l.acknowledgements(m)
+			l.onAcknowledgements(m)
 		case <-l.status:
-			l.amnesty("the connection to NATS is back")
+			l.resetDeadlines("the connection to NATS is back")
 		case <-ticker.C:
 			l.tick()
 		case <-sweep.C:
@@ -270,19 +263,19 @@ func (l *loop) run() time.Duration {
 // sweep is what is done every second.
 func (l *loop) sweep() {
 	if l.Peers != nil {
-		if nodes := l.Peers.Nodes(); !equal(nodes, l.nodes) {
+		if nodes := l.Peers.Nodes(); !quorum.Same(nodes, l.nodes) {
 			l.nodes = nodes
 			l.load(l.owned) // others may have to observe now
 		}
 	}
 	now := l.now()
-	l.deafened()
+	l.checkDropped()
 	l.weigh(now)
 	l.forget(now)
-	l.strays = 0
+	l.strays.Count = 0
 	for name, s := range l.services {
-		if l.prune(s, now); len(s.members) == 0 {
-			l.strays += len(s.watchers)
+		if s.watchers.Prune(now, l.unheard); len(s.members) == 0 {
+			l.strays.Count += s.watchers.Len()
 		}
 		if s.unused() {
 			delete(l.services, name)

@@ -2,17 +2,16 @@ package prober
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
 
-	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/consumers/prober/pool"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
-// maxTimeout bounds the timeout of a probe, however much this node doubts itself.
+// maxTimeout bounds the timeout of a probe, however bad the health of this node is.
 const maxTimeout = time.Minute
 
 // slow is how long a probe may take before the next one of that instance is a slow one. Those may have most of the pool,
@@ -22,18 +21,13 @@ const (
 	slowAgain = time.Second // at the latest it asks again for its part of the pool
 )
 
-type job struct {
-	t      *tracked
-	target instance.Target
-	gen    uint64
-	epoch  uint64
-	lit    uint64
-	slow   bool
-}
-
-type seen struct {
-	job
-	result instance.Result
+// attempt is a probe that is under way, and what it counts for.
+type attempt struct {
+	t     *tracked
+	gen   uint64
+	epoch uint64
+	lit   uint64
+	slow  bool
 }
 
 // probe hands a probe to the pool. When all of it is busy, it is late, which is not held against the instance.
@@ -43,84 +37,52 @@ func (l *loop) probe(t *tracked, now time.Duration) {
 		return
 	}
 	c := t.rec.Data.Check
-	timeout := min(c.TimeoutOf()*time.Duration(l.doubt(t.zone, now)+1), maxTimeout)
-	j := job{t, instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}, t.rec.Generation, l.epochOf(t), t.lit, t.slow}
-	select {
-	case l.jobs <- j:
-		if t.probing = true; j.slow {
-			l.slow++
-		}
-	default:
+	timeout := min(c.TimeoutOf()*time.Duration(l.localHealth(t.zone, now)+1), maxTimeout)
+	target := instance.Target{Key: t.key, Address: t.rec.Data.NodeAddress, Check: c, Timeout: timeout}
+	if !l.pool.Try(pool.Job[attempt]{For: attempt{t, t.rec.Generation, l.epochOf(t), t.lit, t.slow}, Target: target}) {
 		t.probeAt = now + 20*time.Millisecond
+		return
+	}
+	if t.probing = true; t.slow {
+		l.slow++
 	}
 }
 
 func (l *loop) workers() int { return cmp.Or(l.Workers, defaultWorkers) }
 
-// work is one of the pool.
-func (l *loop) work() {
-	for {
-		select {
-		case j := <-l.jobs:
-			select {
-			case l.results <- seen{j, l.look(j.target)}:
-			case <-l.ctx.Done():
-				return
-			}
-		case <-l.ctx.Done():
-			return
-		}
-	}
-}
-
-func (l *loop) look(target instance.Target) (r instance.Result) {
-	defer func() {
-		if p := recover(); p != nil {
-			panics.Caught(l.log, "probe", p, "instance", target.Key)
-			r = instance.Result{Class: instance.FailedConfig, Output: fmt.Sprintf("the probe panics: %v", p)}
-		}
-		outcome := r.Class
-		if r.OK {
-			outcome = "passed"
-		}
-		l.metrics.Probed(target.Check.Kind(), outcome, r.Latency)
-	}()
-	return l.Checker.Check(l.ctx, target)
-}
-
-// saw takes the result of a probe.
-func (l *loop) saw(r *seen) {
-	t, now := r.t, l.now()
-	if t.probing, t.slow = false, r.result.Latency > slow; r.slow {
+// onResult takes the result of a probe.
+func (l *loop) onResult(r *pool.Result[attempt]) {
+	t, now := r.For.t, l.now()
+	if t.probing, t.slow = false, r.Result.Latency > slow; r.For.slow {
 		l.slow--
 	}
 	if t.gone() || l.ctx.Err() != nil {
 		return
 	}
-	if r.gen == t.rec.Generation && (r.result.OK || r.epoch == l.epochOf(t) && (r.lit == t.lit || !unanswered(r.result.Class))) { // what began before a standstill, or in the dark, may have failed by it
-		if r.result.Class == instance.FailedForbidden && (t.last == nil || t.last.Class != instance.FailedForbidden) {
-			l.log.Warn("a probe is forbidden: the name of its target leads to where none may go", "instance", t.key, "reason", r.result.Output)
+	if r.For.gen == t.rec.Generation && (r.Result.OK || r.For.epoch == l.epochOf(t) && (r.For.lit == t.lit || !unanswered(r.Result.Class))) { // what began before a standstill, or while most gave no answer, may have failed by it
+		if r.Result.Class == instance.FailedForbidden && (t.last == nil || t.last.Class != instance.FailedForbidden) {
+			l.log.Warn("a probe is forbidden: the name of its target leads to where none may go", "instance", t.key, "reason", r.Result.Output)
 		}
-		l.weighDoubt(t, &r.result, now)
-		l.count(t, r.result)
-		l.settles(t, r.result.OK)
-		l.share(t, &r.result)
+		l.noteAnswer(t, &r.Result, now)
+		l.count(t, r.Result)
+		l.scoreFlapping(t, r.Result.OK)
+		l.share(t, &r.Result)
 		l.decide(t, now)
 	}
-	changing := r.result.OK == (t.state == instance.Unhealthy)
+	changing := r.Result.OK == (t.state == instance.Unhealthy)
 	every := t.rec.Data.Check.Every(t.state, changing)
 	t.probeAt = now + time.Duration(float64(every)*(0.95+0.1*rand.Float64())) //nolint:gosec // no secret
 	l.plan(t, now)
 }
 
-// settles scores how often the hard state changes: that a result does not change it yet, or never will, is no flapping.
+// scoreFlapping scores how often the hard state changes: that a result does not change it yet, or never will, is no flapping.
 // Of one that is held down, results that settle nothing speak for calm.
-func (l *loop) settles(t *tracked, ok bool) {
+func (l *loop) scoreFlapping(t *tracked, ok bool) {
 	hard := ok && t.passes >= t.rec.Data.Rise() || !ok && t.fails >= t.rec.Data.Fall()
 	switch {
 	case t.state == instance.Flapping:
 		t.flaps.Add(ok && hard || !hard && t.flaps.Last())
-	case several(t): // its observers decide together
+	case hasObservers(t): // its observers decide together
 		if t.state == instance.Unhealthy || t.found() {
 			t.flaps.Add(t.state != instance.Unhealthy)
 		}
@@ -178,8 +140,8 @@ func (l *loop) circular(item kv.Item) bool {
 	return true
 }
 
-// mirror makes an alias as healthy as what it follows, at once: that one's own thresholds were applied already.
-func (l *loop) mirror(t *tracked) {
+// followAlias makes an alias as healthy as what it follows, at once: that one's own thresholds were applied already.
+func (l *loop) followAlias(t *tracked) {
 	now := l.now()
 	if t.gone() || !t.active() {
 		return
@@ -201,7 +163,7 @@ func (l *loop) mirror(t *tracked) {
 	} else {
 		t.fails = max(t.fails, t.rec.Data.Fall())
 	}
-	l.settles(t, r.OK)
+	l.scoreFlapping(t, r.OK)
 	l.decide(t, now)
 	l.plan(t, now)
 }

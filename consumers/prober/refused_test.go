@@ -26,8 +26,8 @@ func TestARefusedReportDecidesNothing(t *testing.T) {
 	for outcome, tripped := range map[string]bool{machines.Refused: true, machines.Dead: true, machines.Unchanged: false} {
 		z.tripped = true
 		a := &answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportLosses}}, answer: machines.Answer{Outcome: outcome}}
-		l.asking.running = 1
-		l.answered(a)
+		l.inFlight.running = 1
+		l.onAnswer(a)
 		require.Equal(t, tripped, z.tripped, outcome)
 	}
 }

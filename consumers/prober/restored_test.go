@@ -105,10 +105,10 @@ func TestAnIndexThatIsBuiltAnew(t *testing.T) {
 	require.Eventually(t, func() bool { return w.state(key) != "" }, patience, time.Millisecond)
 	l.load(cluster.All)
 	require.NotNil(t, l.tracked[key])
-	l.acknowledgements(&nats.Msg{Subject: "instar.ack.default.back", Data: []byte(`{"watcher":"w1","index":1}`)})
-	require.Len(t, l.services["default.back"].watchers, 1)
+	l.onAcknowledgements(&nats.Msg{Subject: "instar.ack.default.back", Data: []byte(`{"watcher":"w1","index":1}`)})
+	require.Equal(t, 1, l.services["default.back"].watchers.Len())
 	l.load(cluster.All)
-	require.Len(t, l.services["default.back"].watchers, 1, "it is the same one")
+	require.Equal(t, 1, l.services["default.back"].watchers.Len(), "it is the same one")
 	require.Zero(t, l.floor)
 
 	require.NoError(t, w.JS.DeleteStream(w.ctx, "KV_instances"))
@@ -119,7 +119,7 @@ func TestAnIndexThatIsBuiltAnew(t *testing.T) {
 	require.Eventually(t, func() bool { return w.state("default.back.b") != "" }, patience, time.Millisecond)
 	l.load(cluster.All)
 	require.Nil(t, l.tracked[key])
-	require.Empty(t, l.services["default.back"].watchers)
+	require.Zero(t, l.services["default.back"].watchers.Len())
 	require.NotZero(t, l.floor, "whoever watches has to be heard first")
 	require.Equal(t, w.instances.Revision(), l.anew)
 }

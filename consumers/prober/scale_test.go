@@ -148,7 +148,7 @@ func BenchmarkBeat(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				l.beat(msgs[i%len(msgs)], l.now())
+				l.onHeartbeat(msgs[i%len(msgs)], l.now())
 			}
 		})
 	}

@@ -27,12 +27,12 @@ const (
 
 // ask is a command whose answer is awaited: of an instance, or of a zone's preservation.
 type ask struct {
-	t     *tracked
-	z     *zone
-	cmd   streams.Command
-	fence cluster.Fence // what it is reported under
-	epoch uint64
-	deaf  uint64
+	t            *tracked
+	z            *zone
+	cmd          streams.Command
+	fence        cluster.Fence // what it is reported under
+	epoch        uint64
+	droppedBeats uint64
 }
 
 type answer struct {
@@ -41,33 +41,33 @@ type answer struct {
 	err    error
 }
 
-// asking are the commands that are asked, and those that wait for their turn.
-type asking struct {
+// inFlight are the commands that are asked, and those that wait for their turn.
+type inFlight struct {
 	running int
 	waiting []ask
 }
 
-// ask sends a report of an instance. The same one is not sent twice of one revision within a while: it was said.
-func (l *loop) ask(t *tracked, now time.Duration, input string, data any) bool {
-	said := saying{what: input}
+// report sends a report of an instance. The same one is not sent twice of one revision within a while: it was said.
+func (l *loop) report(t *tracked, now time.Duration, input string, data any) bool {
+	said := lastReport{what: input}
 	if v, ok := data.(instance.Evidence); ok {
 		said.by = v.Observer
 	}
-	if t.sent == said && t.sentAt == t.revision && now < t.again {
+	if t.lastReport == said && t.lastReportAt == t.revision && now < t.again {
 		return false
 	}
-	body, ok := l.report(data)
+	body, ok := l.reportBody(data)
 	if !ok {
 		return false
 	}
-	t.sayAt = 0
-	t.asking, t.sent, t.sentAt, t.again = true, said, t.revision, now+sameAgain
+	t.nextReport = 0
+	t.inFlight, t.lastReport, t.lastReportAt, t.again = true, said, t.revision, now+sameAgain
 	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true
 }
 
-// report is a [machines.Report] with that data.
-func (l *loop) report(data any) ([]byte, bool) {
+// reportBody is a [machines.Report] with that data.
+func (l *loop) reportBody(data any) ([]byte, bool) {
 	if data == nil {
 		return []byte("{}"), true
 	}
@@ -84,10 +84,10 @@ func (l *loop) enqueue(a ask) {
 	if a.z != nil {
 		name = a.z.service.name
 	}
-	a.fence, a.epoch, a.deaf = l.fence(name), l.epochOf(a.t), l.deaf
+	a.fence, a.epoch, a.droppedBeats = l.fence(name), l.epochOf(a.t), l.droppedBeats
 	a.cmd.Fence = a.fence.String()
-	l.asking.waiting = append(l.asking.waiting, a)
-	l.pump()
+	l.inFlight.waiting = append(l.inFlight.waiting, a)
+	l.sendNext()
 }
 
 // fence is what an instance or a service is reported under.
@@ -96,38 +96,38 @@ func (l *loop) fence(key string) cluster.Fence {
 	return cluster.Fence{Partition: p, Claim: l.claims[p]}
 }
 
-// holds reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard
+// stillTrue reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard
 // everything since.
-func (l *loop) holds(a *ask) bool {
-	if a.cmd.Name == instance.ReportMissed && a.deaf != l.deaf {
+func (l *loop) stillTrue(a *ask) bool {
+	if a.cmd.Name == instance.ReportMissed && a.droppedBeats != l.droppedBeats {
 		return false
 	}
 	return l.owned.Has(a.fence.Partition) && l.claims[a.fence.Partition] == a.fence.Claim && l.epochOf(a.t) == a.epoch && (a.t == nil || !a.t.gone())
 }
 
-func (l *loop) pump() {
-	for l.asking.running < maxAsking && len(l.asking.waiting) > 0 {
-		a := l.asking.waiting[0]
-		l.asking.waiting[0] = ask{}
-		l.asking.waiting = l.asking.waiting[1:]
-		if !l.holds(&a) {
+func (l *loop) sendNext() {
+	for l.inFlight.running < maxAsking && len(l.inFlight.waiting) > 0 {
+		a := l.inFlight.waiting[0]
+		l.inFlight.waiting[0] = ask{}
+		l.inFlight.waiting = l.inFlight.waiting[1:]
+		if !l.stillTrue(&a) {
 			if a.t != nil {
-				a.t.asking, a.t.sent = false, saying{}
-				a.t.stays()
+				a.t.inFlight, a.t.lastReport = false, lastReport{}
+				a.t.keepsPlace()
 				l.plan(a.t, l.now())
 			}
 			continue
 		}
-		l.asking.running++
-		l.background.Go(func() { l.await(a) })
+		l.inFlight.running++
+		l.background.Go(func() { l.send(a) })
 	}
-	if len(l.asking.waiting) == 0 {
-		l.asking.waiting = nil // what a burst needed is not kept
+	if len(l.inFlight.waiting) == 0 {
+		l.inFlight.waiting = nil // what a burst needed is not kept
 	}
 }
 
-// await asks and hands the answer to the loop.
-func (l *loop) await(a ask) {
+// send asks and hands the answer to the loop.
+func (l *loop) send(a ask) {
 	ctx, cancel := context.WithTimeout(l.ctx, askTimeout)
 	defer cancel()
 	raw, err := l.Commands.Ask(ctx, a.cmd)
@@ -146,31 +146,31 @@ func (l *loop) await(a ask) {
 	}
 }
 
-// answered goes on from what was decided.
-func (l *loop) answered(a *answer) {
-	l.asking.running--
-	l.pump()
+// onAnswer goes on from what was decided.
+func (l *loop) onAnswer(a *answer) {
+	l.inFlight.running--
+	l.sendNext()
 	now := l.now()
 	if a.z != nil {
-		l.zoneAnswered(a, now)
+		l.onZoneAnswer(a, now)
 		return
 	}
 	t := a.t
-	t.asking = false
+	t.inFlight = false
 	if a.err == nil && a.answer.Outcome != machines.Applied {
-		t.stays() // also one that somebody else ended
+		t.keepsPlace() // also one that somebody else ended
 	}
 	if t.gone() {
 		return
 	}
 	if a.err != nil {
 		l.log.Debug("a report was not answered", "instance", t.key, "report", a.cmd.Name, "error", a.err)
-		pause := min(unsaidAgain<<min(t.unsaid, 10), unsaidMost)
-		t.sent, t.unsaid, t.sayAt = saying{}, t.unsaid+1, now+pause/2+spread(pause/2) // not all at once
+		pause := min(unsaidAgain<<min(t.unanswered, 10), unsaidMost)
+		t.lastReport, t.unanswered, t.nextReport = lastReport{}, t.unanswered+1, now+pause/2+spread(pause/2) // not all at once
 		l.plan(t, now)
 		return
 	}
-	t.unsaid = 0
+	t.unanswered = 0
 	switch {
 	case a.answer.Outcome == machines.Applied:
 		t.await, t.until = a.answer.Revision, now+awaitWithin
@@ -191,7 +191,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 		return
 	}
 	told := instance.Admission{Generation: t.rec.Generation, Revision: t.revision}
-	if t.rides() && t.passes >= t.rec.Data.Rise() {
+	if t.admittedWithBeat() && t.passes >= t.rec.Data.Rise() {
 		v := l.evidence(t)
 		v.Consecutive, told.Passed = t.passes, &v
 	}
@@ -202,7 +202,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 		l.log.Warn("an instance is not admitted: its check can never be carried out here, which the node that took the registration did not find", "instance", t.key, "reason", err)
 		cmd.Name, data = instance.ReportRefused, instance.RefusalReport{Reason: err.Error(), Generation: t.rec.Generation}
 	}
-	body, ok := l.report(data)
+	body, ok := l.reportBody(data)
 	if !ok {
 		return
 	}

@@ -19,7 +19,7 @@ import (
 func TestReportsThatWaitAreFenced(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*loop, *shares){
-		"an amnesty":        func(l *loop, _ *shares) { l.amnesty("a test") },
+		"an amnesty":        func(l *loop, _ *shares) { l.resetDeadlines("a test") },
 		"lost":              func(l *loop, s *shares) { s.give(0); l.claim(0, l.now()) },
 		"lost and back":     func(l *loop, s *shares) { s.give(0); l.claim(0, 1); s.give(cluster.All); l.claim(cluster.All, 2) },
 		"back at once":      func(l *loop, s *shares) { s.give(0); s.give(cluster.All); l.claim(cluster.All, 1) },
@@ -34,23 +34,23 @@ func TestReportsThatWaitAreFenced(t *testing.T) {
 			rec := &instance.Record{Namespace: "default", Service: "web", Data: instance.Known{Terms: &instance.Terms{Check: quick}}, Generation: 1}
 			at := l.track(&kv.Item{Key: "default.web.a", State: instance.Healthy}, rec, true, 1)
 			l.update(at, &kv.Item{Key: at.key, State: instance.Healthy, Revision: 1}, rec, 1)
-			l.asking.running = maxAsking // all that may be under way is
-			require.True(t, l.ask(at, 1, instance.ReportFailed, l.failure(at)))
-			l.tell(at.zone, "losses", l.losses(at.zone, 1, all), 1)
-			require.Len(t, l.asking.waiting, 2)
-			for _, a := range l.asking.waiting {
+			l.inFlight.running = maxAsking // all that may be under way is
+			require.True(t, l.report(at, 1, instance.ReportFailed, l.failure(at)))
+			l.reportZone(at.zone, "losses", l.losses(at.zone, 1, all), 1)
+			require.Len(t, l.inFlight.waiting, 2)
+			for _, a := range l.inFlight.waiting {
 				require.NotEmpty(t, a.cmd.Fence)
 			}
 			if change == nil {
-				require.True(t, l.holds(&l.asking.waiting[0]) && l.holds(&l.asking.waiting[1]))
+				require.True(t, l.stillTrue(&l.inFlight.waiting[0]) && l.stillTrue(&l.inFlight.waiting[1]))
 				return
 			}
 			change(l, own)
-			l.asking.running = 0
-			l.pump()
-			require.Empty(t, l.asking.waiting)
-			require.Zero(t, l.asking.running, "none was sent")
-			require.False(t, at.asking && !at.gone())
+			l.inFlight.running = 0
+			l.sendNext()
+			require.Empty(t, l.inFlight.waiting)
+			require.Zero(t, l.inFlight.running, "none was sent")
+			require.False(t, at.inFlight && !at.gone())
 		})
 	}
 }
@@ -111,26 +111,26 @@ func TestRefusedReportsAreNotForgotten(t *testing.T) {
 	l := (&Prober{Deps: w.Deps, Shares: cluster.Everything{}, clock: func() time.Duration { return now }}).newLoop(t.Context())
 	l.claim(cluster.All, 0)
 	rec := &instance.Record{Namespace: "default", Service: "web", ID: "a", State: instance.Unhealthy, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}}}
-	l.asking.running = 2 * maxAsking // nothing is really sent
+	l.inFlight.running = 2 * maxAsking // nothing is really sent
 	l.take(&kv.Item{Key: "default.web.a", State: instance.Unhealthy, Revision: 1, Value: rec})
 	at := l.tracked["default.web.a"]
 	at.passes, at.probing = at.rec.Data.Rise(), true
 	l.decide(at, now)
 	var pauses []time.Duration
 	for range 6 {
-		require.Len(t, l.asking.waiting, 1)
-		l.answered(&answer{ask: l.asking.waiting[0], err: errors.New("refused")})
-		l.asking.waiting = nil
-		pause := at.sayAt - now
+		require.Len(t, l.inFlight.waiting, 1)
+		l.onAnswer(&answer{ask: l.inFlight.waiting[0], err: errors.New("refused")})
+		l.inFlight.waiting = nil
+		pause := at.nextReport - now
 		pauses = append(pauses, pause)
 		for range 5 {
 			now += pause / 6
 			at.retryAt = now + time.Hour
 			l.decide(at, now)
 			l.plan(at, now)
-			require.Empty(t, l.asking.waiting)
+			require.Empty(t, l.inFlight.waiting)
 		}
-		now = at.sayAt
+		now = at.nextReport
 		l.run()
 	}
 	for i, pause := range pauses {
@@ -138,6 +138,6 @@ func TestRefusedReportsAreNotForgotten(t *testing.T) {
 		require.LessOrEqual(t, pause, most)
 		require.GreaterOrEqual(t, pause, most/2)
 	}
-	l.answered(&answer{ask: l.asking.waiting[0], answer: machines.Answer{Outcome: machines.Unchanged}})
-	require.Zero(t, at.unsaid)
+	l.onAnswer(&answer{ask: l.inFlight.waiting[0], answer: machines.Answer{Outcome: machines.Unchanged}})
+	require.Zero(t, at.unanswered)
 }

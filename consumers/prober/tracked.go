@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/prober/quorum"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -29,19 +30,19 @@ type tracked struct {
 	due   time.Duration
 	place int // in the heap
 
-	probeAt time.Duration
-	probing bool
-	slow    bool // the last one took long
-	passes  int  // results in a row, since epoch
-	fails   int
-	epoch   uint64
-	lit     uint64 // how often a scope of it was dark no more
-	pardons uint64 // of what failed while this node doubted what it saw of it
-	flaps   instance.Flaps
-	last    *instance.Result // the last one that failed
-	fell    time.Duration    // since when it is lost; 0 is that it is not
-	answers time.Duration    // when its last probe was answered; 0 is that it was not
-	views   map[string]view  // of other observers
+	probeAt      time.Duration
+	probing      bool
+	slow         bool // the last one took long
+	passes       int  // results in a row, since epoch
+	fails        int
+	epoch        uint64
+	lit          uint64 // how often a scope of it gave answers again
+	forgiven     uint64 // of what failed while this node did not trust what it saw of it
+	flaps        instance.Flaps
+	last         *instance.Result       // the last one that failed
+	fell         time.Duration          // since when it is lost; 0 is that it is not
+	answers      time.Duration          // when its last probe was answered; 0 is that it was not
+	observations map[string]quorum.View // of other observers
 
 	seen    time.Duration // last heard, or since when it is listened to
 	heard   time.Duration // last heard; 0 is never
@@ -56,24 +57,24 @@ type tracked struct {
 	drainAt uint64 // revision in which it began to drain
 	idle    bool   // it has said since that nothing is in flight
 
-	asking  bool
-	unsaid  int           // reports in a row that were not answered
-	sayAt   time.Duration // then the next may be sent, and is looked for; 0 is at any time
-	await   uint64        // revision that the last answer told of; nothing is decided before it is here
-	until   time.Duration // or before this time
-	retryAt time.Duration // nothing is due before then but probes
-	sent    saying        // last, at the revision sentAt; not again before again
-	sentAt  uint64
-	again   time.Duration
+	inFlight     bool
+	unanswered   int           // reports in a row that were not answered
+	nextReport   time.Duration // then the next may be sent, and is looked for; 0 is at any time
+	await        uint64        // revision that the last answer told of; nothing is decided before it is here
+	until        time.Duration // or before this time
+	retryAt      time.Duration // nothing is due before then but probes
+	lastReport   lastReport    // last, at the revision sentAt; not again before again
+	lastReportAt uint64
+	again        time.Duration
 }
 
-// saying is what was reported, and which observer said so.
-type saying struct{ what, by string }
+// lastReport is what was reported, and which observer said so.
+type lastReport struct{ what, by string }
 
 func (t *tracked) probed() bool { return probing(t.kind) && t.active() }
 
 // rides: its heartbeats are told along with its admission.
-func (t *tracked) rides() bool { return t.kind == instance.CheckTTL && !several(t) }
+func (t *tracked) admittedWithBeat() bool { return t.kind == instance.CheckTTL && !hasObservers(t) }
 
 // probing says whether a check of that kind is a probe.
 func probing(kind string) bool { return instance.SourceOf(kind) == instance.Probes }
@@ -166,14 +167,14 @@ func (t *tracked) partition() int { return streams.Partition(instance.Machine.Na
 // for again.
 func (l *loop) restored() {
 	for _, s := range l.services {
-		clear(s.watchers)
+		s.watchers.Clear()
 	}
 	for _, t := range l.tracked {
 		l.drop(t)
 	}
 	clear(l.ended)
 	l.anew = l.Instances.Revision()
-	l.amnesty("all instances were read anew")
+	l.resetDeadlines("all instances were read anew")
 }
 
 func (l *loop) changed(c *kv.Change) {
@@ -185,7 +186,7 @@ func (l *loop) changed(c *kv.Change) {
 		l.take(&c.Item)
 	}
 	for f := range l.aliases[c.Item.Key] {
-		l.mirror(f)
+		l.followAlias(f)
 	}
 }
 
@@ -212,7 +213,7 @@ func (l *loop) take(item *kv.Item) {
 		return
 	}
 	l.update(t, item, rec, now)
-	l.overtook(t, now)
+	l.takeEarly(t, now)
 	l.decide(t, now)
 	l.plan(t, now)
 }
@@ -222,7 +223,7 @@ func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.D
 	t.fresh = item.State == instance.Pending && (rec.Generation == 1 || l.known(t))
 	l.tracked[t.key] = t
 	t.service = l.service(rec.Namespace + "." + rec.Service)
-	t.service.join(t, l.turned)
+	t.service.join(t, l.strays.Turned)
 	return t
 }
 
@@ -243,10 +244,10 @@ func (l *loop) update(t *tracked, item *kv.Item, rec *instance.Record, now time.
 func (l *loop) born(t *tracked, now time.Duration) {
 	l.unfollow(t)
 	t.kind, t.zone = t.rec.Data.Check.Kind(), t.service.zone(t.rec.Data.Zone)
-	t.passes, t.fails, t.flaps, t.last, t.views = 0, 0, instance.Flaps{}, nil, nil
+	t.passes, t.fails, t.flaps, t.last, t.observations = 0, 0, instance.Flaps{}, nil, nil
 	t.seen, t.heard, t.fell, t.answers = now, 0, 0, 0
-	t.weight, t.stale, t.sent, t.retryAt, t.probeAt = -1, false, saying{}, 0, never
-	t.unsaid, t.sayAt = 0, 0
+	t.weight, t.stale, t.lastReport, t.retryAt, t.probeAt = -1, false, lastReport{}, 0, never
+	t.unanswered, t.nextReport = 0, 0
 	if t.kind == instance.CheckAlias {
 		t.follows, t.probeAt = aliasKey(t.rec), now
 		if l.aliases[t.follows] == nil {
@@ -266,13 +267,13 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 	t.retryAt, t.entered, t.held = 0, now, false
 	switch t.state {
 	case instance.Pending:
-		if t.held = t.rides() && t.rec.Data.Rise() == 1 && t.passes == 0; t.held {
+		if t.held = t.admittedWithBeat() && t.rec.Data.Rise() == 1 && t.passes == 0; t.held {
 			t.retryAt = now + cmp.Or(l.hold, firstBeat)
 		}
 	case instance.Unknown:
 		t.seen = max(t.seen, now)
 	case instance.Warming, instance.Healthy:
-		t.stays()
+		t.keepsPlace()
 	case instance.Unhealthy:
 		if t.kind == instance.CheckTTL && from == instance.Suspect {
 			t.flaps.Add(false)
@@ -329,7 +330,7 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 		at = t.probeAt
 	}
 	switch {
-	case !t.owned, t.asking:
+	case !t.owned, t.inFlight:
 		return at
 	case t.await > t.revision && now < t.until:
 		return min(at, t.until)
@@ -337,11 +338,11 @@ func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 		return min(at, t.retryAt)
 	case t.state == instance.Draining:
 		return min(at, now+sweepEvery)
-	case t.sayAt != 0: // whatever else puts the next look off
-		return min(at, t.sayAt)
+	case t.nextReport != 0: // whatever else puts the next look off
+		return min(at, t.nextReport)
 	}
 	due := l.silentAt(t)
-	if due <= now { // doubt or protection moved it
+	if due <= now { // local health or protection moved it
 		due = now + tick
 	}
 	if t.awaitsEnd() {
@@ -363,14 +364,14 @@ func (l *loop) visit(t *tracked, now time.Duration) {
 		l.admit(t, now)
 	}
 	if t.kind == instance.CheckAlias && now >= t.probeAt {
-		l.mirror(t)
+		l.followAlias(t)
 	}
 	if t.probed() && !t.probing && now >= t.probeAt {
 		l.probe(t, now)
 	}
 	l.decide(t, now)
-	if now >= t.sayAt { // it was looked for, and said if there is still anything to say
-		t.sayAt = 0
+	if now >= t.nextReport { // it was looked for, and said if there is still anything to say
+		t.nextReport = 0
 	}
 	l.plan(t, now)
 	if !t.gone() && t.due <= now { // whatever it is, it cannot be done now

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/prober/localhealth"
+	"github.com/bcc94042/instar/consumers/prober/quorum"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
@@ -30,7 +31,7 @@ func newStill(w *world) *still {
 	p := &Prober{Deps: w.Deps, Shares: cluster.Everything{}, Instances: w.instances, Preservations: w.preservations, Node: "node-a", clock: func() time.Duration { return s.at }}
 	s.loop = p.newLoop(w.ctx)
 	s.claim(cluster.All, 0)
-	s.asking.running = 2 * maxAsking
+	s.inFlight.running = 2 * maxAsking
 	return s
 }
 
@@ -59,7 +60,7 @@ func (s *still) fails(r instance.Result, all ...*tracked) {
 		for range t.rec.Data.Fall() {
 			s.count(t, r)
 		}
-		s.weighDoubt(t, &r, s.at)
+		s.noteAnswer(t, &r, s.at)
 	}
 }
 
@@ -71,10 +72,10 @@ func (s *still) news(z *zone, state string) {
 // sent are the reports that wait to be sent, which are taken.
 func (s *still) sent() []string {
 	names := []string{}
-	for _, a := range s.asking.waiting {
+	for _, a := range s.inFlight.waiting {
 		names = append(names, a.cmd.Name)
 	}
-	s.asking.waiting = nil
+	s.inFlight.waiting = nil
 	return names
 }
 
@@ -113,7 +114,7 @@ func TestAReleaseThatWasToldTwiceDelaysNoOther(t *testing.T) {
 		require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
 	}
 	for _, outcome := range []string{machines.Applied, machines.Unchanged} {
-		l.zoneAnswered(&answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportRenewals}}, answer: machines.Answer{Outcome: outcome}}, l.at)
+		l.onZoneAnswer(&answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportRenewals}}, answer: machines.Answer{Outcome: outcome}}, l.at)
 	}
 	l.news(z, preservation.Recovering)
 	l.news(z, preservation.Protected)
@@ -151,24 +152,24 @@ func TestARefusedTakeoutLeavesItsPlace(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(l *still, first ask){
 		"refused": func(l *still, first ask) {
-			l.answered(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
+			l.onAnswer(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
 		},
 		"ended by somebody else": func(l *still, first ask) {
 			l.end(first.t)
-			l.answered(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
+			l.onAnswer(&answer{ask: first, answer: machines.Answer{Outcome: machines.Refused}})
 		},
 		"not sent": func(l *still, first ask) {
-			l.asking.waiting, l.asking.running = []ask{first}, 0
+			l.inFlight.waiting, l.inFlight.running = []ask{first}, 0
 			l.claims[first.fence.Partition]++
-			l.pump()
+			l.sendNext()
 			l.claims[first.fence.Partition]--
-			l.asking.running = 2 * maxAsking
+			l.inFlight.running = 2 * maxAsking
 		},
 		"ended before it was sent": func(l *still, first ask) {
 			l.end(first.t)
-			l.asking.waiting, l.asking.running = []ask{first}, 0
-			l.pump()
-			l.asking.running = 2 * maxAsking
+			l.inFlight.waiting, l.inFlight.running = []ask{first}, 0
+			l.sendNext()
+			l.inFlight.running = 2 * maxAsking
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,8 +181,8 @@ func TestARefusedTakeoutLeavesItsPlace(t *testing.T) {
 			for _, it := range all {
 				l.decide(it, l.at)
 			}
-			require.Len(t, l.asking.waiting, leastExpired, "so many go in a sweep")
-			first := l.asking.waiting[0]
+			require.Len(t, l.inFlight.waiting, leastExpired, "so many go in a sweep")
+			first := l.inFlight.waiting[0]
 			l.sent()
 			end(l, first)
 			if name == "refused" {
@@ -194,7 +195,7 @@ func TestARefusedTakeoutLeavesItsPlace(t *testing.T) {
 			last := all[leastExpired]
 			last.retryAt = 0
 			l.decide(last, l.at)
-			require.True(t, last.asking)
+			require.True(t, last.inFlight)
 		})
 	}
 }
@@ -212,19 +213,19 @@ func TestWhatAnswersIsNotDarkenedFromElsewhere(t *testing.T) {
 	l.fails(timedOut, ours[0], alone, other)
 	l.at += time.Second
 	l.weigh(l.at)
-	require.True(t, dark[0].zone.darkened())
-	require.True(t, other.zone.darkened(), "nothing speaks for it but the others")
-	require.False(t, ours[0].zone.darkened())
+	require.True(t, dark[0].zone.unreachable())
+	require.True(t, other.zone.unreachable(), "nothing speaks for it but the others")
+	require.False(t, ours[0].zone.unreachable())
 	require.True(t, l.trusted(ours[0].zone, l.at))
 
 	for _, it := range dark {
 		l.count(it, instance.Result{OK: true})
-		l.weighDoubt(it, &instance.Result{OK: true}, l.at)
+		l.noteAnswer(it, &instance.Result{OK: true}, l.at)
 	}
 	l.at += time.Second
 	l.weigh(l.at)
-	require.False(t, dark[0].zone.darkened())
-	require.False(t, other.zone.darkened())
+	require.False(t, dark[0].zone.unreachable())
+	require.False(t, other.zone.unreachable())
 	l.renewed(ours[0])
 	l.renewed(other)
 	require.Positive(t, ours[0].fails, "it was no doubt of this one that ended")
@@ -245,11 +246,11 @@ func TestHowLongAnAnswerSpeaksForOthers(t *testing.T) {
 	l.at += time.Minute
 	l.fails(timedOut, append(dark, often...)...)
 	l.weigh(l.at)
-	require.True(t, dark[0].zone.darkened())
+	require.True(t, dark[0].zone.unreachable())
 	require.True(t, l.trusted(often[0].zone, l.at))
 	l.fails(timedOut, rare[:2]...)
 	l.weigh(l.at)
-	require.True(t, often[0].zone.darkened())
+	require.True(t, often[0].zone.unreachable())
 }
 
 // Who is deregistered by what this node reports, and is not known any more, keeps its place in the sweep; who is found again
@@ -267,7 +268,7 @@ func TestWhoIsDeregisteredKeepsItsPlace(t *testing.T) {
 				l.decide(it, l.at)
 			}
 		}
-		for _, a := range l.asking.waiting {
+		for _, a := range l.inFlight.waiting {
 			require.Equal(t, instance.ReportFailed, a.cmd.Name)
 			rec := *a.t.rec
 			rec.State = instance.Deregistered // maxFailures: from healthy at once
@@ -317,7 +318,7 @@ func TestDoubtHidesNobody(t *testing.T) {
 	l.share(unsteady, &instance.Result{OK: true})
 	m, err := told.NextMsg(patience)
 	require.NoError(t, err)
-	var o observation
+	var o quorum.Observation
 	require.NoError(t, json.Unmarshal(m.Data, &o))
 	require.True(t, o.OK, "what speaks against it is not told")
 }

@@ -74,6 +74,10 @@ var plan = []room{
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober/localhealth"},
+	{path: "consumers/prober/watchers"},
+	{path: "consumers/prober/heartbeat", ours: []string{"machines"}},
+	{path: "consumers/prober/quorum", ours: []string{"machines/instance"}},
+	{path: "consumers/prober/pool", ours: []string{"internal/panics", "machines/instance"}},
 	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
 	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},

@@ -1,5 +1,14 @@
 // Package localhealth is what a node thinks of itself before it speaks against others, as Lifeguard has it: [Timers] is a score by its own
 // timers, [Scopes] says where most of what it probes has ceased to answer, which may be its own fault.
+//
+// Whoever misses its own timers, or sees more of the instances that were found cease to answer its probes (five at least,
+// by a time-out or as unreachable) than do answer, doubts itself (0 to 7; the score): timeouts and TTLs grow by
+// that factor, and above 2 it neither reports silence nor failures nor confirmations. Doubt of the second kind holds where
+// it arose: in the zone of a service by its instances, in a namespace by its zones, at least two, and everywhere by
+// namespaces, at least two, with one vote each; where most of a zone or a namespace do answer, nothing is doubted for what
+// is dark elsewhere. It is for 30 s; what lasts longer protects each zone there that has a loss, until as many answer as do
+// not. Then failures without an answer are counted anew, those that were answered are not. What speaks for an instance, or
+// for a zone that is protected, is told in any doubt.
 package localhealth
 
 import (
