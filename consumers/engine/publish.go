@@ -20,11 +20,6 @@ type chain struct {
 	messages []machines.Message // beside Msgs
 }
 
-// message builds what is published for one entry of an outbox.
-func (e *Engine) message(s *cachedEntity, m *machines.Message) (streams.Write, error) {
-	return consumers.Published(e.Names, s.m, s.key, s.entity.Birth, m)
-}
-
 // publish sends what the transitions emit, entity by entity in order, and the dead letters of the batch. Where a life begins that
 // none is known to have been before, its tasks wait for its events: these find out whether one was, above whose versions the
 // fences have to be.
@@ -42,7 +37,7 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 		s.outbox, s.uncommitted = nil, nil
 		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, cached: s}
 		for i := range messages {
-			w, err := p.e.message(s, &messages[i])
+			w, err := consumers.Published(p.e.Names, s.m, s.key, s.entity.Birth, &messages[i])
 			if err != nil {
 				return err
 			}

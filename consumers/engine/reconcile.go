@@ -112,7 +112,9 @@ func (p *partition) resume(ctx context.Context, s *cachedEntity) error {
 		var there bool
 		var err error
 		if m.Kind == machines.KindTimer {
-			there, err = p.scheduled(ctx, s, &m)
+			var armed uint64
+			armed, err = p.armed(ctx, s, m.Name)
+			there = armed == m.Version
 		} else {
 			m.At = time.Now() // the stream may still know the id under which it was lost
 			there, err = p.e.reader().UnderWay(ctx, s.m, s.key, m.Name, s.entity.Effects[m.Name].ID)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -163,7 +164,7 @@ func TestALateScheduleReplacesNothing(t *testing.T) {
 	zombie := &partition{e: w.engine, name: "zombie"}
 	s := &cachedEntity{m: consumertest.Things, key: "default.a", revision: 1}
 	old := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 1, At: time.Now().Add(time.Hour), Body: []byte(`{"timer":"deadline","armed":1}`)}
-	write, err := w.engine.message(s, &old)
+	write, err := consumers.Published(w.Names, s.m, s.key, "", &old)
 	require.NoError(t, err)
 	require.ErrorIs(t, zombie.publishTimers(w.Ctx, []schedule{{cached: s, msg: &old, Write: write}}), streams.ErrConflict)
 	require.Equal(t, live, schedules())

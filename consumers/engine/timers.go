@@ -92,12 +92,6 @@ func (p *partition) replaceable(ctx context.Context, t schedule) error {
 	return nil
 }
 
-// scheduled reports whether the stream has the schedule of a timer.
-func (p *partition) scheduled(ctx context.Context, s *cachedEntity, m *machines.Message) (bool, error) {
-	armed, err := p.armed(ctx, s, m.Name)
-	return armed == m.Version, err
-}
-
 // armed is the version of a timer's schedule in the stream, 0 when there is none. The cached entity knows its sequence then.
 func (p *partition) armed(ctx context.Context, s *cachedEntity, name string) (uint64, error) {
 	version, seq, err := p.e.reader().Armed(ctx, s.m.Name, s.key, name)
