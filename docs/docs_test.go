@@ -349,16 +349,15 @@ func sources(t *testing.T, pattern *regexp.Regexp, folders ...string) []string {
 	t.Helper()
 	var found []string
 	for _, folder := range folders {
-		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
-		require.NoError(t, err)
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(file string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				return err
 			}
 			for _, m := range pattern.FindAllStringSubmatch(read(t, file), -1) {
 				found = append(found, m[1])
 			}
-		}
+			return nil
+		}))
 	}
 	return found
 }

@@ -42,7 +42,7 @@ func TestPromisesNameTheirTests(t *testing.T) {
 				waiting = append(waiting, word[1])
 			case len(waiting) > 0:
 				for _, name := range waiting {
-					require.Contains(t, source(word[1]), "\nfunc "+name+"(", "%s in %s", name, word[1])
+					require.True(t, strings.Contains(source(word[1]), "\nfunc "+name+"("), "%s in %s", name, word[1])
 					named++
 				}
 				waiting = nil
