@@ -325,7 +325,7 @@ func TestOperationsHasEveryMetric(t *testing.T) {
 	t.Parallel()
 	text := read(t, "operations.md")
 	metrics := 0
-	for _, m := range sources(t, metric, "api", "cmd/instar") {
+	for _, m := range sources(t, metric, "api/rest", "api/entities", "api/commands", "api/admin", "api/limits", "cmd/instar") {
 		says(t, text, m)
 		metrics++
 	}
@@ -337,7 +337,7 @@ var problem = regexp.MustCompile(`\b[cC]ode[A-Z][A-Za-z]+ += "([a-z-]+)"`)
 func TestHTTPHasEveryProblem(t *testing.T) {
 	t.Parallel()
 	text := read(t, "http.md")
-	codes := sources(t, problem, "api", "machines")
+	codes := sources(t, problem, "api/problem", "machines")
 	require.Greater(t, len(codes), 15)
 	for _, c := range codes {
 		says(t, text, c)
