@@ -88,6 +88,7 @@ while no rows wait. It needs the right to create tables in the schema; relays an
 	fs.Int("shards", 0, "parts of the aggregates, each with one active relay (default of a new outbox 4)")
 	fs.Duration("retention", 0, "how long sent rows are kept (default of a new outbox 168h)")
 	fs.Duration("inbox-retention", 0, "how long the inbox remembers what was handled (default twice the age of the stream, at least 336h)")
+	fs.Bool("force", false, "with --mode, in mode wal: give up what was appended and no relay has read")
 	fs.Int64("max-lag", 0, "rows behind, beyond which appending is refused; -1 removes the limit")
 	return cmd
 }
@@ -105,6 +106,7 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 	set.Retention, _ = fs.GetDuration("retention")
 	set.InboxRetention, _ = fs.GetDuration("inbox-retention")
 	set.MaxLag, _ = fs.GetInt64("max-lag")
+	set.Force, _ = fs.GetBool("force")
 	if !slices.Contains([]string{"", string(outbox.Log), string(outbox.Claim), string(outbox.WAL)}, mode) {
 		return usagef("--mode: %q is none of log, claim, wal", mode)
 	}

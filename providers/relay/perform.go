@@ -30,10 +30,10 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 	u := p.units[body.Source]
 	gone := task.Effect == relay.EffectStop || task.Effect == relay.EffectRemove
 	switch {
-	case u == nil && (task.Effect == relay.EffectStop || gone && body.Force): // what is not configured does not run
+	case u == nil && task.Effect == relay.EffectStop: // what is not configured does not run
 		return struct{}{}, nil
 	case u == nil && gone: // another node may have it
-		return nil, providers.Errorf(providers.Unavailable, "no source %q is configured on this server: what its relay keeps, such as a replication slot, cannot be taken away; add it to outbox.sources, or purge the relay", body.Source)
+		return nil, providers.Errorf(providers.Unavailable, "no source %q is configured on this server: what its relay keeps, such as a replication slot, cannot be taken away; add it to outbox.sources, or purge the relay, which leaves that there", body.Source)
 	case u == nil:
 		return nil, unknown(body.Source)
 	case task.Namespace != p.namespace && gone:

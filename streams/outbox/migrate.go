@@ -74,6 +74,10 @@ type Settings struct {
 	Retention time.Duration // 7 days, of what was sent
 	MaxLag    int64         // no limit; negative removes it. Beyond it outbox_append refuses, if a relay says how far it is
 
+	// Force gives up, when the mode changes, what was emitted in mode wal and no relay has read: it is in no stream then. Whatever waits in
+	// tables refuses the change all the same.
+	Force bool
+
 	InboxRetention time.Duration // of what handlers have handled; twice as long as the stream keeps messages, 14 days at least
 }
 
@@ -146,8 +150,15 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 	}
 	other := s.Mode != "" && string(s.Mode) != mode
 	changes := other || s.Shards != 0 && s.Shards != shards
-	if changes && Mode(mode) == WAL {
-		if err := slotsFree(ctx, db); err != nil {
+	leaves, remedy := changes && Mode(mode) == WAL, "instar outbox init --mode log --force"
+	careful := leaves && !(other && s.Force)
+	var numbers int64
+	if leaves {
+		err := slotsFree(ctx, db)
+		if err == nil && careful {
+			numbers, err = peek(ctx, db, "", remedy)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -161,16 +172,20 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 			return err
 		}
 	}
-	if changes && Mode(mode) == WAL {
+	if leaves {
 		list, err := slots(ctx, tx, "")
 		if err == nil {
 			err = reads(list)
 		}
-		if err == nil {
-			err = noneUnread(ctx, db, tx, list)
+		if err == nil && careful {
+			err = noneUnread(ctx, tx, numbers, remedy)
 		}
 		if err != nil {
 			return err
+		}
+		// Its positions are no numbers of rows; all of these were sent.
+		if _, err := tx.ExecContext(ctx, `update outbox_cursor set (seq, reading) = (select n, n from `+sqlNumbers+` as n)`); err != nil {
+			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
 	if other { // the next relay says when it has one, and makes another one when the mode comes back
@@ -213,14 +228,11 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 
 // noneWait locks writers out and makes sure that they have left nothing to publish.
 func noneWait(ctx context.Context, tx *sql.Tx, mode Mode, shards int) error {
-	for _, query := range []string{
-		`set local lock_timeout = '10s'`, // applications wait behind it
-		`lock table outbox_settings in access exclusive mode`,
-		`lock table outbox_event, outbox_log in share row exclusive mode`,
-	} {
-		if _, err := tx.ExecContext(ctx, query); err != nil {
-			return fmt.Errorf("outbox: settings: %w (a transaction that has appended is still open, or a dump is under way)", err)
-		}
+	if err := lockSettings(ctx, tx); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `lock table outbox_event, outbox_log in share row exclusive mode`); err != nil {
+		return fmt.Errorf("outbox: settings: %w", err)
 	}
 	var waits bool
 	if err := tx.QueryRowContext(ctx, anyWaiting).Scan(&waits); err != nil {
@@ -228,11 +240,6 @@ func noneWait(ctx context.Context, tx *sql.Tx, mode Mode, shards int) error {
 	}
 	if waits {
 		return fmt.Errorf("outbox: mode %s with %d shards: %w", mode, shards, ErrRowsWait)
-	}
-	if mode == WAL { // its positions are no numbers of rows; all of these were sent
-		if _, err := tx.ExecContext(ctx, `update outbox_cursor set (seq, reading) = (select n, n from coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0) as n)`); err != nil {
-			return fmt.Errorf("outbox: settings: %w", err)
-		}
 	}
 	return nil
 }

@@ -1,8 +1,12 @@
 package outbox
 
 import (
+	"context"
+	"errors"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -98,6 +102,7 @@ func TestASlotThatAnotherOutboxHasClaimedStays(t *testing.T) {
 	run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
 	run(t, conn, `create publication `+slot+`_none`)
 	run(t, conn, `comment on publication `+slot+`_none is '`+SlotClaim+`other'`)
+	run(t, conn, `select nextval(pg_get_serial_sequence('outbox_log', 'seq'))`)
 	for _, noted := range []string{"", "?", slot} {
 		run(t, conn, `insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('main', 'wal', 0, '', '', 1, '', $1) on conflict (source, mode, shard) do update set slot = excluded.slot`, strings.Replace(noted, "?", "?"+slot, 1))
 		if noted == slot {
@@ -108,8 +113,77 @@ func TestASlotThatAnotherOutboxHasClaimedStays(t *testing.T) {
 		require.Empty(t, one[string](t, conn, `select slot from outbox_stream`))
 	}
 	run(t, conn, `drop schema other cascade`)
-	require.NoError(t, DropSlot(t.Context(), dsn, "", slot, true), "nobody has it any more")
+	for _, of := range []string{"other", "other' is the comment of nobody"} { // a schema that is gone, and another program
+		run(t, conn, `comment on publication `+slot+`_none is '`+SlotClaim+strings.ReplaceAll(of, "'", "''")+`'`)
+		for _, force := range []bool{false, true} {
+			require.NoError(t, DropSlot(t.Context(), dsn, "", slot, force))
+			require.Equal(t, 1, there(), "it is not known whose it is")
+		}
+	}
+	run(t, conn, `comment on publication `+slot+`_none is '`+SlotClaim+`public'`)
+	require.NoError(t, DropSlot(t.Context(), dsn, "", slot, false))
 	require.Zero(t, there())
+}
+
+// What was accounted for was read, so nothing has gone with the slot. What was not is given up by force, or by hand as the documentation says.
+func TestASlotThatIsGoneIsGivenUp(t *testing.T) {
+	t.Parallel()
+	dsn, conn := setup(t, WAL)
+	run(t, conn, `insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster) values ('main', 'wal', 0, '', '', 1, '')`)
+	run(t, conn, `insert into outbox_cursor (source, shard, system_identifier) values ('main', 0, '')`)
+	begin := func(read int) {
+		run(t, conn, `update outbox_settings set mode = 'wal', wal_slot = 'away'`)
+		run(t, conn, `update outbox_stream set slot = 'away'`)
+		run(t, conn, `select outbox_append('order', 'o-1', 'order.paid', '{}') from generate_series(1, 3)`)
+		run(t, conn, `update outbox_cursor set seq = pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')) - 3 + $1`, read)
+	}
+	left := func() {
+		require.Equal(t, "log", one[string](t, conn, `select mode from outbox_settings`))
+		require.NotEqual(t, "away", one[string](t, conn, `select slot from outbox_stream`))
+		require.True(t, one[bool](t, conn, `select seq = pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')) from outbox_cursor`))
+	}
+	begin(3)
+	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log}))
+	left()
+	begin(2)
+	err := Init(t.Context(), dsn, "", Settings{Mode: Log})
+	require.ErrorIs(t, err, ErrRowsWait)
+	require.ErrorContains(t, err, "up to 1 events")
+	require.ErrorContains(t, err, "instar outbox init --mode log --force")
+	require.ErrorIs(t, Init(t.Context(), dsn, "", Settings{Shards: 7, Force: true}), ErrRowsWait, "the mode stays")
+	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log, Force: true}))
+	left()
+	begin(2)
+	text, err := os.ReadFile("../../docs/outbox.md")
+	require.NoError(t, err)
+	_, by, _ := strings.Cut(string(text), "begin;\nlock table outbox_settings")
+	by, _, _ = strings.Cut(by, "```")
+	run(t, conn, "begin;\nlock table outbox_settings"+by)
+	left()
+	run(t, conn, `select outbox_append('order', 'o-1', 'order.paid', '{}')`)
+}
+
+// What a slot keeps may take longer to decode than its deletion may: then it is told as something that nobody has read, and not tried again.
+func TestALongBacklogIsNotLookedThrough(t *testing.T) {
+	t.Parallel()
+	dsn, conn := setup(t, WAL)
+	slot := one[string](t, conn, `select 'l' || left(md5(current_database()), 20)`)
+	run(t, conn, `create publication `+slot+`_none`)
+	run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
+	t.Cleanup(func() { _ = DropSlot(context.Background(), dsn, "", slot, true) })
+	run(t, conn, `insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('main', 'wal', 0, '', '', 1, '', $1)`, slot)
+	run(t, conn, `select count(pg_logical_emit_message(false, 'x', 'x')) from generate_series(1, 300000)`)
+	drop := func(within time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return DropSlot(ctx, dsn, "", slot, false)
+	}
+	err, within := drop(0), 100*time.Millisecond
+	for ; err != nil && !errors.Is(err, ErrRowsWait); within *= 2 { // until it comes so far
+		err = drop(within)
+	}
+	require.ErrorIs(t, err, ErrRowsWait)
+	require.ErrorContains(t, err, "takes too long")
 }
 
 // Timeouts that a role or a database has by default are not those of an outbox.

@@ -62,7 +62,7 @@ func (e *walEngine) usable(found foundSlot, s *session) error {
 	remedy := fmt.Sprintf("remove the position: nats stream purge %s --subject %s", o.stream.Name, o.subject(0))
 	switch {
 	case found.taken != "":
-		return permanent(fmt.Errorf("relay: the replication slot %s is of the outbox in the schema %s of this database: choose another name (slot of the source). If that outbox has it no more: drop publication %s", c.Slot, found.taken, publication(c)))
+		return permanent(claimedBy(c, found.taken))
 	case found.other != "":
 		return permanent(fmt.Errorf("relay: what was emitted for %s is in the slot %s, not in %s: let the relay read that (slot of the source), or drop it if nothing of it is wanted: select pg_drop_replication_slot('%s')", c.Name, found.other, c.Slot, found.other))
 	case !found.there && !s.pos.zero() && !found.given:
@@ -97,9 +97,14 @@ func (e *walEngine) fit(ctx context.Context) error {
 		return fmt.Errorf("relay: cannot ask for wal_level: %w", err)
 	}
 	if level != "logical" {
-		return permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log", c.Name, level))
+		return permanent(fmt.Errorf("relay: %s has wal_level %s, mode wal needs logical: set it in postgresql.conf and restart Postgres, or use mode log (instar outbox init --mode log; with --force it gives up what was appended and no relay has read)", c.Name, level))
 	}
 	return nil
+}
+
+// claimedBy says that another outbox of the database has claimed the slot. Its publication must not be dropped: see [walEngine.unreadable].
+func claimedBy(c outbox.Config, schema string) error {
+	return fmt.Errorf("relay: the replication slot %s is of the outbox in the schema %s of this database: choose another name (slot of the source). If that outbox has it no more: comment on publication %s is null", c.Slot, schema, pgx.Identifier{publication(c)}.Sanitize())
 }
 
 // beingMade says what a slot waits for before anybody can read it.
@@ -122,10 +127,10 @@ type foundSlot struct {
 // it is none.
 func (e *walEngine) find(ctx context.Context, q querier) (f foundSlot, err error) {
 	err = q.QueryRow(ctx, `select r.slot_name is not null, coalesce(r.database = current_database(), false), coalesce(r.plugin, r.slot_type, ''), coalesce(r.wal_status, ''),
-			(r.confirmed_flush_lsn - '0/0')::bigint, coalesce(not `+outbox.SlotRead+`, false), coalesce(`+outbox.SlotNoted+` = $1, false) or coalesce(obj_description(p.oid, 'pg_publication') = $4 || current_schema(), false), coalesce(`+outbox.SlotTaken("$1::text")+`, ''),
+			(r.confirmed_flush_lsn - '0/0')::bigint, coalesce(not `+outbox.SlotRead+`, false), coalesce(`+outbox.SlotNoted+` = $1, false) or `+outbox.SlotMine("$1::text")+`, coalesce(`+outbox.SlotTaken("$1::text")+`, ''),
 			coalesce((select o.slot_name::text from pg_replication_slots o where o.slot_name in (wal_slot::name, `+outbox.SlotNoted+`) and o.slot_name <> $1 and o.database = current_database() and coalesce(o.wal_status, '') <> 'lost' and `+outbox.SlotTaken("o.slot_name")+` is null limit 1), '')
-		from outbox_settings left join outbox_stream n on n.source = $2 and n.mode = $3 and n.shard = 0 left join pg_replication_slots r on r.slot_name = $1 left join pg_publication p on p.pubname = $5::text::name`,
-		e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode, outbox.SlotClaim, publication(e.r.Config)).
+		from outbox_settings left join outbox_stream n on n.source = $2 and n.mode = $3 and n.shard = 0 left join pg_replication_slots r on r.slot_name = $1`,
+		e.r.Config.Slot, e.r.Config.Name, e.shards.o.mode).
 		Scan(&f.there, &f.ours, &f.plugin, &f.status, &f.start, &f.given, &f.noted, &f.taken, &f.other)
 	if err != nil {
 		return f, fmt.Errorf("relay: cannot look at the replication slot %s: %w", e.r.Config.Slot, err)
@@ -136,7 +141,7 @@ func (e *walEngine) find(ctx context.Context, q querier) (f foundSlot, err error
 	return f, nil
 }
 
-// claim says of the publication, which it makes when it is missing, that it and the slot are of this outbox.
+// claim says of the publication, which it makes when it is missing, that it and the slot are of this outbox, unless another one was first.
 func (e *walEngine) claim(ctx context.Context, q querier) error {
 	name, mine := publication(e.r.Config), outbox.SlotClaim+e.r.Config.Schema
 	var there, claimed bool
@@ -149,6 +154,19 @@ func (e *walEngine) claim(ctx context.Context, q querier) error {
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
 	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('instar.outbox.claim.' || $1::text, 0))`, name); err != nil {
+			return err
+		}
+		var comment, other string
+		if err := tx.QueryRow(ctx, `select count(*) > 0, coalesce(max(obj_description(oid, 'pg_publication')), ''), coalesce(`+outbox.SlotTaken("$2::text")+`, '') from pg_publication where pubname = $1::text::name`, name, e.r.Config.Slot).Scan(&there, &comment, &other); err != nil {
+			return err
+		}
+		switch {
+		case other != "":
+			return permanent(claimedBy(e.r.Config, other))
+		case comment != "" && !strings.HasPrefix(comment, outbox.SlotClaim):
+			return permanent(fmt.Errorf("it has the comment %q of somebody else: choose another name (slot of the source), or, if it is of nobody: comment on publication %s is null", comment, quoted))
+		}
 		if !there {
 			if _, err := tx.Exec(ctx, `create publication `+quoted); err != nil {
 				return err
@@ -213,11 +231,15 @@ func (e *walEngine) makeAlone(ctx context.Context, conn *pgxpool.Conn, s *sessio
 	if err == nil && found.there {
 		err = errors.New("it was made meanwhile")
 	}
-	if err == nil && found.status != "" { // it was lost
-		_, err = conn.Exec(ctx, `select pg_drop_replication_slot($1)`, slot)
+	if err == nil {
+		err = e.wanted(ctx) // otherwise its name would be noted
 	}
 	if err == nil {
 		err = e.claim(ctx, conn)
+	}
+	if err == nil { // those that were lost, also under another name
+		_, err = conn.Exec(ctx, `select pg_drop_replication_slot(r.slot_name) from outbox_stream n join pg_replication_slots r on r.slot_name = `+outbox.SlotNoted+`
+			where n.source = $1 and n.mode = $2 and n.shard = $3 and r.database = current_database() and r.plugin = 'pgoutput' and r.wal_status = 'lost' and `+outbox.SlotTaken("r.slot_name")+` is null`, e.shards.o.source, e.shards.o.mode, s.shard)
 	}
 	noted := "?" + slot // it is not there yet
 	if err == nil {

@@ -45,6 +45,7 @@ func (e *walEngine) serve(ctx context.Context) error {
 	for err == nil {
 		err = e.step(ctx)
 	}
+	err = e.unreadable(ctx, err)
 	if fatal := (*PermanentError)(nil); errors.As(err, &fatal) { // the slot may have gone since this relay came
 		err = errors.Join(err, e.r.refuseAppends(ctx, e.pool))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,6 +51,24 @@ func connectWAL(ctx context.Context, c outbox.Config) (*walConn, error) {
 		return nil, fmt.Errorf("relay: cannot read the WAL of %s: %w", c.Name, err)
 	}
 	return w, nil
+}
+
+// unreadable says how to go on where the publication was not there for a time: Postgres reads a change with the catalog of that time, so
+// that the slot cannot be read beyond it, whatever is made since. It can be moved on beyond it, because nothing is published for that.
+func (e *walEngine) unreadable(ctx context.Context, err error) error {
+	refused, name := (*pgconn.PgError)(nil), publication(e.r.Config)
+	if !errors.As(err, &refused) || refused.Code != "42704" || !strings.Contains(refused.Message, name) { // undefined_object
+		return err
+	}
+	var at string
+	if err := e.claim(ctx, e.pool); err != nil {
+		return err
+	}
+	if err := e.pool.QueryRow(ctx, `select pg_current_wal_insert_lsn()::text`).Scan(&at); err != nil {
+		return fmt.Errorf("relay: cannot ask how far the WAL is: %w", err)
+	}
+	return permanent(fmt.Errorf("%w. The publication %s was dropped, and Postgres cannot read what was committed until it was made again, nor anything behind that: it is missing in the stream. To go on with what is committed from now on: select pg_replication_slot_advance('%s', '%s'), then nats stream purge %s --subject %s",
+		err, name, e.r.Config.Slot, at, e.shards.o.stream.Name, e.shards.o.subject(0)))
 }
 
 func (w *walConn) start(ctx context.Context, sql string) error {

@@ -74,9 +74,11 @@ func TestASlotIsOfOneOutbox(t *testing.T) {
 	s.eventually(2)
 	require.NoError(t, stop())
 	s.exec(`drop publication ` + slot + `_none`) // it has no more than the name
-	_, stop = s.begin(outbox.WAL, named)
-	require.Equal(t, 1, s.count(`select count(*) from pg_publication where obj_description(oid, 'pg_publication') = $1`, outbox.SlotClaim+"public"))
-	require.NoError(t, stop())
+	stop = s.run(s.relay(outbox.WAL, named))
+	require.Eventually(t, func() bool {
+		return s.count(`select count(*) from pg_publication where obj_description(oid, 'pg_publication') = $1`, outbox.SlotClaim+"public") == 1
+	}, waitFor, tick)
+	_ = stop() // what was changed without it cannot be read
 }
 
 // The making of a slot lasts as long as other transactions do, whatever a role has for limits.
@@ -208,6 +210,10 @@ func TestASlotThatIsLost(t *testing.T) {
 	require.ErrorIs(t, s.change(outbox.Log), outbox.ErrRowsWait)
 	require.ErrorIs(t, outbox.DropSlot(s.ctx, s.dsn, "", slot, false), outbox.ErrRowsWait)
 	require.ErrorIs(t, s.relay(outbox.WAL).Run(s.ctx), errLostSlot)
+	require.NoError(t, s.outbox.Purge(s.ctx, withSubject("outbox-pos.>")))
+	_, stop = s.begin(outbox.WAL, func(r *Relay) { r.Config.Slot = slot + "_2" })
+	require.Equal(t, 1, s.count(sqlSlots), "the lost one is not left")
+	require.NoError(t, stop())
 	require.NoError(t, outbox.DropSlot(s.ctx, s.dsn, "", slot, true))
 	require.Zero(t, s.count(sqlSlots))
 	require.NoError(t, s.change(outbox.Log))
@@ -239,6 +245,7 @@ func TestADeletedRelayMakesNoSlot(t *testing.T) {
 		return err == nil && strings.Contains(st.Problem, "is deleting")
 	}, waitFor, tick)
 	require.Zero(t, s.count(sqlSlots))
+	require.Zero(t, s.count(sqlNoted))
 	deleted.Store(false)
 	s.reads(untold)
 	s.add("o-1", 2)
