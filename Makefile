@@ -11,7 +11,7 @@ NATSCLI := $(TOOLS)/natscli-v0.4.0/nats
 LIBRARIES := ./client/... ./machines/... ./streams/outbox
 
 # Modules of their own, for the sake of their libraries; those that need npm or a Kubernetes API server have targets of their own.
-MODULES := bench torture internal/release
+MODULES := bench torture internal/release docs/examples/own-binary
 
 .DEFAULT_GOAL := help
 
@@ -110,7 +110,7 @@ torture-short:
 	$(GO) -C torture run .
 
 update: ## write transcripts, diagrams, golden files and the tables in docs anew; read the diff
-	$(GO) test ./machines/... ./streams ./api ./cmd/instar ./docs -update
+	$(GO) test ./machines/... ./streams ./api ./cmd/instar ./cmd/instar/cli ./docs -update
 
 cover: ## test coverage by package
 	$(GO) test -cover ./... | grep -v 'no test files'

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
@@ -32,13 +33,13 @@ import (
 
 // alone runs a command that needs no server.
 func alone(args ...string) (int, string) {
-	var out lockedBuffer
+	var out lockedbuffer.Buffer
 	code := execute(args, strings.NewReader(""), &out, &out)
 	return code, out.String()
 }
 
-// told is every event in the stream, by id.
-func told(t *testing.T, js jetstream.JetStream) map[string]string {
+// toldEvents are every event in the stream, by id.
+func toldEvents(t *testing.T, js jetstream.JetStream) map[string]string {
 	all := map[string]string{}
 	s, err := js.Stream(t.Context(), "EVENTS")
 	require.NoError(t, err)
@@ -113,7 +114,7 @@ func TestBackupAndRestore(t *testing.T) {
 					return
 				default:
 				}
-				if code, _ := w.cli("service", "create", fmt.Sprintf("s%d-%d", n, i), "--image", "sim:ok"); code == exitOK && n == 0 {
+				if code, _ := w.cli("service", "create", fmt.Sprintf("s%d-%d", n, i), "--image", "sim:ok"); code == command.ExitOK && n == 0 {
 					made.Store(int64(i + 1))
 				}
 				w.cli("service", "update", "web", "--image", "sim:ok", "--env", fmt.Sprint("A=", i))
@@ -130,7 +131,7 @@ func TestBackupAndRestore(t *testing.T) {
 	close(stop)
 	load.Wait()
 	w.must("service", "create", "after", "--image", "sim:ok", "--wait") // others have seen it, and it is lost
-	was, last, seen := w.standing("web"), w.standing("after"), told(t, js)
+	was, last, seen := w.standing("web"), w.standing("after"), toldEvents(t, js)
 	require.NoError(t, w.stop())
 	require.NoError(t, os.RemoveAll(dir))
 
@@ -155,7 +156,7 @@ func TestBackupAndRestore(t *testing.T) {
 	require.Greater(t, now.Revision, max(was.Revision, last.Revision))
 	require.Equal(t, "DELETED", w.standing("gone").State)
 	code, _ = w.cli("service", "get", "after")
-	require.Equal(t, exitNotFound, code)
+	require.Equal(t, command.ExitNotFound, code)
 	require.Contains(t, w.must("service", "update", "web", "--image", "sim:ok", "--env", "A=1", "--idempotency-key", "once"), "applied", "the answer of then")
 	require.Equal(t, now.Version, w.standing("web").Version, "and nothing was done")
 	w.must("service", "create", "after", "--image", "sim:ok", "--wait")
@@ -166,7 +167,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	require.Contains(t, w.must("service", "events", "web", "--verify"), "follow each other; 0 times")
 	js = w.js(t)
-	for id, body := range told(t, js) {
+	for id, body := range toldEvents(t, js) {
 		if old, both := seen[id]; both {
 			require.Equal(t, old, body, "event %s tells two things", id)
 		}
@@ -230,31 +231,6 @@ func TestBackupsThatAreNotComplete(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "*.part"))
 	require.NoError(t, err)
 	require.Empty(t, left)
-}
-
-// A store that is full after a restore is told, as a server would refuse all commands.
-func TestARestoreTellsThatTheStoreIsFull(t *testing.T) {
-	t.Parallel()
-	a := &app{cfg: config.Defaults(config.Serve), mode: config.Serve, log: slog.New(slog.DiscardHandler), broken: make(chan error, 8)}
-	a.cfg.Data, a.cfg.NATS.Listen, a.cfg.Store.Max = t.TempDir(), "", "16MiB"
-	t.Cleanup(func() {
-		a.stopping.Store(true)
-		require.NoError(t, a.stopAll(context.Background(), func(string) {}))
-	})
-	_, js, err := a.openNATS()
-	require.NoError(t, err)
-	a.deps.JS = js
-	var said bytes.Buffer
-	a.tellFull(&said)
-	require.Empty(t, said.String())
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LARGE", Subjects: []string{"large"}})
-	require.NoError(t, err)
-	for range 17 {
-		_, err := js.Publish(t.Context(), "large", make([]byte, 1<<20-100))
-		require.NoError(t, err)
-	}
-	a.tellFull(&said)
-	require.Contains(t, said.String(), "every server refuses all commands: the store of the streams is full")
 }
 
 // An object store keeps what is complete, and nothing else.

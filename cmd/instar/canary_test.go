@@ -23,6 +23,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
@@ -31,6 +34,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // canaries are secrets that are nowhere else, by what they are.
@@ -154,7 +158,7 @@ func (r *rig) database() string {
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, cluster.Stop(context.Background())) })
 	dsn := cluster.DSN("postgres")
-	require.NoError(r.t, initOutbox(r.t.Context(), dsn, "", "log"))
+	require.NoError(r.t, outbox.Init(r.t.Context(), dsn, "", outbox.Settings{Mode: outbox.Log}))
 	r.db, err = pgx.Connect(r.t.Context(), dsn)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { _ = r.db.Close(context.Background()) })
@@ -342,10 +346,10 @@ func (r *rig) searchCommands() {
 		"dlq ls", "dlq show 1", "node ls",
 	} {
 		for _, token := range []string{"token", "wrong token"} {
-			var out lockedBuffer
+			var out lockedbuffer.Buffer
 			words := strings.Fields(line)
 			code := execute(append(words, "--server", r.url, "--token", r.of(token), "--ca", r.cert), strings.NewReader(""), &out, &out)
-			require.NotEqual(r.t, exitUsage, code, out.String())
+			require.NotEqual(r.t, command.ExitUsage, code, out.String())
 			require.NotContains(r.t, out.String(), "\x1b", "it could steer the terminal: %s", line)
 			r.look("cli "+strings.Join(words[:min(2, len(words))], " "), []byte(out.String()))
 		}
@@ -405,14 +409,14 @@ func TestCanariesOfTheClient(t *testing.T) {
 	const word = "canary4711"
 	for _, dsn := range []string{"postgres://u:" + word + "@h:port/x", "postgres://u:" + word + "@127.0.0.1:1/x", "host=127.0.0.1 port=1 password=" + word, "host=127.0.0.1 port=x password='" + word + " '", "postgres://u:" + word + "/x@h/x"} {
 		for _, verb := range []string{"init", "status", "tail", "redrive", "relay"} {
-			var out lockedBuffer
+			var out lockedbuffer.Buffer
 			require.NotZero(t, execute([]string{"outbox", verb, "--dsn", dsn}, strings.NewReader(""), &out, &out))
 			require.NotEmpty(t, out.String())
 			require.NotContains(t, out.String(), word, "%s %s", verb, dsn)
 		}
 	}
 	for _, server := range []string{"http://u:" + word + "@h:port", "http://u:" + word + "@127.0.0.1:1", "http://u:" + word + "/x@h"} {
-		var out lockedBuffer
+		var out lockedbuffer.Buffer
 		require.NotZero(t, execute([]string{"service", "ls", "--server", server, "--token", word}, strings.NewReader(""), &out, &out))
 		require.NotContains(t, out.String(), word, server)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -167,7 +168,7 @@ func scrape(t *testing.T) []string {
 	w.must("instance", "register", "web/a", "--node-address", "127.0.0.1:1", "--set", "check.type=tcp", "--set", "check.interval=100ms")
 	w.must("instance", "wait", "web/a", "--for", "state=active.unhealthy")
 	code, _ := w.cli("instance", "cancel-drain", "web/a")
-	require.Equal(t, exitConflict, code)
+	require.Equal(t, command.ExitConflict, code)
 	var names []string
 	for _, beat := range []string{"web/instances/a", "web/instances/none"} { // heard by the owner at some time
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+"/v1/services/"+beat+"/heartbeat", nil)

@@ -159,38 +159,3 @@ func TestLeases(t *testing.T) {
 	lease.Report(true, "")
 	generation(3)
 }
-
-// Ten instances are restarted one after the other while others call them: no call fails.
-func TestRollingRestartOfAService(t *testing.T) {
-	t.Parallel()
-	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
-	registry := &client.Client{URLs: []string{w.url}, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
-	defer registry.HTTP.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	var servers []*demoWeb
-	for i := range 10 {
-		s := &demoWeb{name: fmt.Sprintf("i%d", i), check: client.Check{TTL: 10 * time.Second}, registry: registry}
-		require.NoError(t, s.start(ctx))
-		defer s.kill()
-		servers = append(servers, s)
-	}
-	d := &discoveryDemo{registry: registry, servers: servers}
-	var err error
-	d.found, err = registry.Resolve(ctx, demoService, client.Options{})
-	require.NoError(t, err)
-	defer d.found.Close()
-	_, err = d.until(ctx, "all are found", func(names []string) bool { return len(names) == 10 })
-	require.NoError(t, err)
-	d.callers = startCallers(ctx, registry)
-	defer d.callers.stop()
-	for _, s := range servers {
-		require.NoError(t, s.drain(ctx))
-		require.NoError(t, s.start(ctx))
-		require.Equal(t, uint64(2), s.lease.Generation())
-	}
-	n := d.callers.begin()
-	t.Logf("%d calls during ten restarts, %d failed", n.calls, n.failed)
-	require.Zero(t, n.failed, "%v", n.first)
-	require.Greater(t, n.calls, 100)
-}

@@ -4,10 +4,18 @@ package main
 import (
 	"os"
 
+	"github.com/bcc94042/instar/cmd/instar/cli"
 	"github.com/bcc94042/instar/internal/room"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/builtin"
 )
+
+// Set by -ldflags "-X main.version=…"; without them the build information of the Go toolchain tells.
+var version, commit, date string
 
 func main() {
 	room.Keep()
-	os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	options := builtin.Options()
+	options.Build = server.Build{Version: version, Commit: commit, Date: date}
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, options))
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -42,7 +45,7 @@ func TestNATSContext(t *testing.T) {
 		c := config.Defaults(config.Serve)
 		c.Data, c.HTTP.Listen, c.NATS.Context = t.TempDir(), "127.0.0.1:0", name
 		require.NoError(t, c.Validate())
-		require.ErrorContains(t, run(t.Context(), c, config.Serve, &lockedBuffer{}), says)
+		require.ErrorContains(t, serve(t.Context(), c, &lockedbuffer.Buffer{}), says)
 	}
 	c := config.Defaults(config.Serve)
 	c.NATS.Context, c.NATS.URL = "ours", "nats://x"
@@ -73,7 +76,7 @@ func TestWrittenNATSContext(t *testing.T) {
 		})
 		_, err := nats.Connect(w.nats)
 		require.Equal(t, first != nil, errors.Is(err, nats.ErrAuthorization), "%v", err)
-		nc, err := natsContext("ours")(nats.Name("test"))
+		nc, err := server.NatsContext("ours")(nats.Name("test"))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		require.Equal(t, w.nats, nc.ConnectedUrl())
@@ -99,7 +102,7 @@ func TestWrittenNATSContext(t *testing.T) {
 	}
 	at := filepath.Join(dir, "nats", "context", "prod.json")
 	require.NoError(t, os.WriteFile(at, []byte(`{"url":"nats://prod"}`), 0o600))
-	require.ErrorContains(t, run(t.Context(), start("prod"), config.Dev, &lockedBuffer{}), "choose another name")
+	require.ErrorContains(t, serve(t.Context(), start("prod"), &lockedbuffer.Buffer{}), "choose another name")
 	raw, err := os.ReadFile(at)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"url":"nats://prod"}`, string(raw))

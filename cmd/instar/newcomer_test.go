@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/server/config"
@@ -19,7 +22,7 @@ func TestNewcomers(t *testing.T) {
 	t.Parallel()
 	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway = config.GatewaySimulated })
 	ask := func(server string, args ...string) (int, string) {
-		var out lockedBuffer
+		var out lockedbuffer.Buffer
 		code := execute(append(args, "--server", server), strings.NewReader(""), &out, &out)
 		return code, out.String()
 	}
@@ -27,7 +30,7 @@ func TestNewcomers(t *testing.T) {
 		other := httptest.NewServer(http.NotFoundHandler())
 		t.Cleanup(other.Close)
 		code, out := ask(other.URL, "service", "get", "web")
-		require.Equal(t, exitUnreachable, code, "not found would be an answer about the service")
+		require.Equal(t, command.ExitUnreachable, code, "not found would be an answer about the service")
 		require.Contains(t, out, "is no Instar")
 		page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
@@ -35,9 +38,9 @@ func TestNewcomers(t *testing.T) {
 		}))
 		t.Cleanup(page.Close)
 		code, out = ask(page.URL, "service", "ls")
-		require.Equal(t, exitUnreachable, code, out)
+		require.Equal(t, command.ExitUnreachable, code, out)
 		code, out = ask(strings.Replace(w.nats, "nats://", "http://", 1), "service", "ls")
-		require.Equal(t, exitUnreachable, code)
+		require.Equal(t, command.ExitUnreachable, code)
 		require.Contains(t, out, "NATS server")
 		require.NotContains(t, out, "INFO")
 	})
@@ -51,24 +54,24 @@ func TestNewcomers(t *testing.T) {
 		require.Contains(t, w.must("instance", "ls", "ngx"), "ngx/a")
 		require.NotContains(t, w.must("instance", "ls", "other"), "ngx/a")
 		code, out := w.cli("service", "ls", "web")
-		require.Equal(t, exitUsage, code, out)
+		require.Equal(t, command.ExitUsage, code, out)
 	})
 	t.Run("WhatIsMissingIsNamedAsItsFlag", func(t *testing.T) {
 		code, out := w.cli("service", "create", "zz")
-		require.Equal(t, exitUsage, code)
+		require.Equal(t, command.ExitUsage, code)
 		require.Contains(t, out, "--image is missing")
 		code, out = w.cli("instance", "register", "web/zz")
-		require.Equal(t, exitUsage, code)
+		require.Equal(t, command.ExitUsage, code)
 		require.Contains(t, out, "--node-address is missing")
 		code, out = w.cli("instance", "get", "zz")
-		require.Equal(t, exitUsage, code)
+		require.Equal(t, command.ExitUsage, code)
 		require.Contains(t, out, "an instance is named")
 	})
 	t.Run("Completion", func(t *testing.T) {
 		for want, args := range map[string][]string{"READY": {"service", "ls", "--state", ""}, "sim:ok": {"service", "create", "x", "--image", ""}, "ngx": {"discover", ""}} {
 			line := append([]string{"__complete", args[0], "--server=" + w.url}, args[1:]...)
 			require.Eventually(t, func() bool {
-				var out lockedBuffer
+				var out lockedbuffer.Buffer
 				require.Zero(t, execute(line, strings.NewReader(""), &out, &out))
 
 				return strings.Contains(out.String(), want)
@@ -86,8 +89,8 @@ func TestNewcomers(t *testing.T) {
 			cfg := config.Defaults(config.Dev)
 			cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Outbox.Postgres, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", config.PostgresOff, "error"
 			set(&cfg)
-			var out lockedBuffer
-			require.ErrorContains(t, run(context.Background(), cfg, config.Dev, &out), "choose another address with --"+flag)
+			var out lockedbuffer.Buffer
+			require.ErrorContains(t, serve(context.Background(), cfg, &out), "choose another address with --"+flag)
 			require.NotContains(t, out.String(), "running", "nothing was started, so nothing stays behind")
 		}
 	})
@@ -96,10 +99,10 @@ func TestNewcomers(t *testing.T) {
 func TestTheFirstLineOfTheLogIsShort(t *testing.T) {
 	t.Parallel()
 	cfg := config.Defaults(config.Dev)
-	require.Empty(t, cfg.Changes(config.Dev))
+	require.Empty(t, cfg.Changes())
 	cfg.HTTP.Listen, cfg.Cluster.Password = "127.0.0.1:1", "secret"
 	cfg.Auth.Tokens = []config.Token{{Name: "a"}}
-	attrs := cfg.Changes(config.Dev)
+	attrs := cfg.Changes()
 	require.Contains(t, attrs, "http.listen")
 	require.Contains(t, attrs, "auth.tokens")
 	require.NotContains(t, attrs, "secret")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // A relay alone takes its settings from flags, and shows how it stands; it is not ready when its database is away.
@@ -22,7 +23,7 @@ func TestARelayAloneShowsHowItStands(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 	dsn := cluster.DSN("postgres")
-	require.NoError(t, initOutbox(t.Context(), dsn, "", "log"))
+	require.NoError(t, outbox.Init(t.Context(), dsn, "", outbox.Settings{Mode: outbox.Log}))
 	w := startWhole(t, t.TempDir(), nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"io"
 	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -70,7 +69,7 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		require.Contains(t, out, "instance/web/plain graceful-shutdown: would be applied, draining")
 		require.Contains(t, out, "events instance.draining")
 		code, out := w.cli("instance", "cancel-drain", "web/plain", "--dry-run")
-		require.Equal(t, exitConflict, code, out)
+		require.Equal(t, command.ExitConflict, code, out)
 		require.NotContains(t, w.must("instance", "events", "web/plain"), "draining")
 	})
 	t.Run("NamesAndTheirLife", func(t *testing.T) {
@@ -121,26 +120,3 @@ func TestDoorsOfDiscovery(t *testing.T) {
 		require.NotContains(t, r.GetResources()[0].String(), "127.0.0.1", "a namespace that is not shown has no instances")
 	})
 }
-
-func TestListeners(t *testing.T) {
-	t.Parallel()
-	c := config.Defaults(config.Serve)
-	c.HTTP.Listen, c.NATS.Listen, c.Cluster.Listen = "localhost:8080", ":4222", "10.0.0.1:6222"
-	c.Discovery.DNS, c.Discovery.XDS = "127.0.0.1:0", "[::1]:8658"
-	a := &app{cfg: c}
-	var ports []uint16
-	for _, at := range a.listeners() {
-		ports = append(ports, at.Port())
-	}
-	require.ElementsMatch(t, []uint16{8080, 4222, 6222, 8658}, ports)
-	for _, at := range []string{"127.0.0.1:6222", "[::1]:4222", "[::ffff:127.0.0.1]:8658"} {
-		a.checker.Own = a.listeners()
-		require.ErrorContains(t, a.checker.Admit(tcpCheck, at), "it is this program's own", at)
-	}
-	require.NoError(t, a.checker.Admit(tcpCheck, "127.0.0.1:8653"))
-	a.avoid("127.0.0.1:8653")
-	require.ErrorContains(t, a.checker.Admit(tcpCheck, "127.0.0.1:8653"), "it is this program's own")
-	require.NoError(t, a.checker.Admit(tcpCheck, netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), 6222).String()), "another's port")
-}
-
-var tcpCheck = instance.Check{Type: instance.CheckTCP}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,7 +18,7 @@ import (
 type launched struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	out  *lockedBuffer
+	out  *lockedbuffer.Buffer
 	ends chan error
 }
 
@@ -29,7 +31,7 @@ func launch(t *testing.T, args ...string) *launched {
 // launchWith starts it with more variables in its environment.
 func launchWith(t *testing.T, env []string, args ...string) *launched {
 	t.Helper()
-	p := &launched{t: t, out: &lockedBuffer{}, ends: make(chan error, 1), cmd: exec.Command(os.Args[0], args...)} // see TestMain
+	p := &launched{t: t, out: &lockedbuffer.Buffer{}, ends: make(chan error, 1), cmd: exec.Command(os.Args[0], args...)} // see TestMain
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	require.NoError(t, p.cmd.Start())

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -22,11 +23,11 @@ func TestRepairOfAParkedEntity(t *testing.T) {
 	w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 	file := filepath.Join(t.TempDir(), "web.json")
 	code, out := w.cli("entity", "repair", "service", "web", "--file", file, "--yes")
-	require.NotEqual(t, exitOK, code, out)
+	require.NotEqual(t, command.ExitOK, code, out)
 	good := w.must("entity", "stored", "service", "web")
 	require.NoError(t, os.WriteFile(file, []byte(good), 0o600))
 	code, out = w.cli("entity", "repair", "service", "web", "--file", file, "--yes")
-	require.Equal(t, exitConflict, code)
+	require.Equal(t, command.ExitConflict, code)
 	require.Contains(t, out, "is not parked")
 
 	nc, err := nats.Connect(w.nats)
@@ -40,7 +41,7 @@ func TestRepairOfAParkedEntity(t *testing.T) {
 		_, err = bucket.Put(t.Context(), "default.web", []byte(broken))
 		require.NoError(t, err)
 		code, out = w.cli("service", "refresh", "web")
-		require.Equal(t, exitConflict, code, out)
+		require.Equal(t, command.ExitConflict, code, out)
 		require.Contains(t, out, "parked")
 		require.Contains(t, w.must("entity", "stored", "service", "web"), broken[:4])
 		w.must("entity", "repair", "service", "web", "--file", file, "--reason", "by hand", "--yes")
@@ -79,7 +80,7 @@ func TestRepairOfAParkedEntity(t *testing.T) {
 	_, err = bucket.Put(t.Context(), "default.web", []byte("{no json"))
 	require.NoError(t, err)
 	code, out = w.cli("service", "refresh", "web")
-	require.Equal(t, exitConflict, code, out)
+	require.Equal(t, command.ExitConflict, code, out)
 	require.Contains(t, out, "parked")
 	require.NoError(t, bucket.Purge(t.Context(), "default.web"))
 	w.must("service", "create", "web", "--image", "sim:ok", "--wait")

@@ -2,15 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"io"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -24,17 +22,19 @@ func TestARemovedEventIsMissed(t *testing.T) {
 			w.must("service", "create", "web", "--image", "sim:ok", "--wait")
 			w.must("service", "create", "other", "--image", "sim:ok", "--wait")
 			w.must("service", "update", "web", "--image", "sim:ok", "--env", "A=b", "--wait")
-			var list []event
-			var raws []json.RawMessage
-			require.NoError(t, json.Unmarshal([]byte(w.must("service", "events", "web", "-o", "json")), &raws))
-			for _, raw := range raws {
-				e, err := readEvent(raw)
-				require.NoError(t, err)
-				list = append(list, e)
+			var list []struct {
+				ID     string `json:"id"`
+				Seq    uint64 `json:"seq"`
+				Before uint64 `json:"previous"`
 			}
+			require.NoError(t, json.Unmarshal([]byte(w.must("service", "events", "web", "-o", "json")), &list))
 			require.Greater(t, len(list), 5)
 			require.Zero(t, list[0].Before)
-			require.True(t, slices.ContainsFunc(list[1:], func(e event) bool { return e.Before != e.Seq-1 }), "those of another entity stand between them")
+			between := 0 // those of another entity
+			for _, e := range list[1:] {
+				between += int(e.Seq - 1 - e.Before)
+			}
+			require.Positive(t, between)
 			require.Contains(t, w.must("service", "events", "web", "--verify"), "events follow each other")
 
 			nc, err := nats.Connect(w.nats)
@@ -48,7 +48,7 @@ func TestARemovedEventIsMissed(t *testing.T) {
 			require.Contains(t, w.must("service", "events", "web", "--verify"), "what was before the first one", "the oldest go by themselves, too")
 			require.NoError(t, events.DeleteMsg(t.Context(), list[3].Seq))
 			code, out := w.cli("service", "events", "web", "--verify")
-			require.Equal(t, exitGeneric, code, out)
+			require.Equal(t, command.ExitGeneric, code, out)
 			require.Contains(t, out, "were removed")
 
 			last := list[len(list)-1]
@@ -56,19 +56,7 @@ func TestARemovedEventIsMissed(t *testing.T) {
 			require.NoError(t, w.stop())
 			w = startWhole(t, w.dir, func(c *config.Config) { c.Gateway, c.Durability = config.GatewaySimulated, durability })
 			w.must("service", "refresh", "web")
-			var id struct{ ID string }
-			require.NoError(t, json.Unmarshal(last.raw, &id))
-			w.shows(`"`+id.ID+`"`, "service", "events", "web", "-o", "json") // the value still had it
+			w.shows(`"`+last.ID+`"`, "service", "events", "web", "-o", "json") // the value still had it
 		})
 	}
-}
-
-// What can have gone for its age is no alarm: it may be as old as the one before it.
-func TestWhatAgedOutIsNotMissed(t *testing.T) {
-	t.Parallel()
-	s := &session{err: io.Discard, out: io.Discard}
-	now, life := time.Now(), shortestLife
-	require.NoError(t, s.unbroken([]event{{Seq: 10, Time: now.Add(-life - time.Hour)}, {Seq: 500, Before: 11, Time: now}}, 0))
-	require.ErrorContains(t, s.unbroken([]event{{Seq: 10, Time: now.Add(-life + time.Hour)}, {Seq: 500, Before: 11, Time: now}}, 0), "were removed")
-	require.ErrorContains(t, s.unbroken([]event{{Seq: 10, Time: now}, {Seq: 11, Time: now}}, 0), "older than this program")
 }

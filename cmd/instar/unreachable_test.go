@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -28,7 +29,7 @@ func TestANATSServerThatIsNotThere(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it does not give up")
 	}
-	require.Equal(t, exitUnreachable, p.cmd.ProcessState.ExitCode())
+	require.Equal(t, command.ExitUnreachable, p.cmd.ProcessState.ExitCode())
 	require.Contains(t, p.out.String(), "instar: cannot reach NATS at nats://"+address+": nothing listens there\ntry: start that NATS server, or name another one with --nats-url")
 	require.NotContains(t, p.out.String(), "s3cret")
 
@@ -53,7 +54,7 @@ func TestANATSServerThatIsNotThere(t *testing.T) {
 	require.NotContains(t, ask("GET", "/readyz"), "s3cret")
 	require.Contains(t, ask("POST", "/v1/services/web/refresh"), "has lost its connection to NATS")
 	code, said := w.cli("service", "refresh", "web")
-	require.Equal(t, exitUnreachable, code)
+	require.Equal(t, command.ExitUnreachable, code)
 	require.Contains(t, said, "has lost its connection to NATS")
 	require.Contains(t, said, "try: instar doctor")
 	_, said = w.cli("doctor")

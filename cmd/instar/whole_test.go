@@ -14,20 +14,47 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/bcc94042/instar/cmd/instar/cli"
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/selfsigned"
+	"github.com/bcc94042/instar/server/builtin"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && slices.Contains([]string{"run-template", "demo", "outbox", "dev", "serve"}, os.Args[1]) { // this program again, started by a test
+		os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	_ = os.Setenv("TZ", "UTC")                     // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines
+	dir, err := os.MkdirTemp("", "instar-config-") // nobody's own contexts
+	if err != nil {
+		panic(err)
+	}
+	_ = os.Setenv("XDG_CONFIG_HOME", dir)
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "INSTAR_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
 
 // whole is a server in this process, as `instar dev` runs it, with the command line against it.
 type whole struct {
@@ -35,25 +62,8 @@ type whole struct {
 	url  string
 	nats string
 	dir  string
-	out  *lockedBuffer
+	out  *lockedbuffer.Buffer
 	stop func() error
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 var (
@@ -71,9 +81,9 @@ func startWhole(t *testing.T, dir string, change func(*config.Config)) *whole {
 	}
 	require.NoError(t, cfg.Validate())
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &whole{t: t, dir: dir, out: &lockedBuffer{}}
+	w := &whole{t: t, dir: dir, out: &lockedbuffer.Buffer{}}
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, cfg, config.Dev, w.out) }()
+	go func() { done <- serve(ctx, cfg, w.out) }()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { require.NoError(t, w.stop()) })
 	require.Eventually(t, func() bool { return strings.Contains(w.out.String(), "Stop with") }, 4*time.Minute, 10*time.Millisecond)
@@ -82,9 +92,21 @@ func startWhole(t *testing.T, dir string, change func(*config.Config)) *whole {
 	return w
 }
 
+// serve runs the server of this binary.
+func serve(ctx context.Context, cfg config.Config, out io.Writer) error {
+	options := builtin.Options()
+	options.Out = out
+	return server.Run(ctx, cfg, options)
+}
+
+// execute runs the command line of this binary.
+func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return cli.Main(args, stdin, stdout, stderr, builtin.Options())
+}
+
 // cli runs a command of the client and returns its exit code and what it said.
 func (w *whole) cli(args ...string) (int, string) {
-	var out lockedBuffer
+	var out lockedbuffer.Buffer
 	code := execute(append(args, "--server", w.url), strings.NewReader(""), &out, &out)
 	return code, out.String()
 }
@@ -152,7 +174,7 @@ func TestLifeOfAService(t *testing.T) {
 	require.NotEmpty(t, <-keys)
 
 	code, out := w.cli("service", "update", "hello", "--image", "no-such-template", "--wait")
-	require.Equal(t, exitFailed, code, out)
+	require.Equal(t, command.ExitFailed, code, out)
 	require.Contains(t, out, "keeps serving")
 	require.NoError(t, fetch(page), "the old revision goes on")
 	w.must("service", "rollback", "hello", "--wait")
@@ -300,7 +322,7 @@ func TestSecondProgramOnTheSameData(t *testing.T) {
 	w := startWhole(t, t.TempDir(), nil)
 	cfg := config.Defaults(config.Dev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = w.dir, "127.0.0.1:0", "127.0.0.1:0", "error"
-	err := run(context.Background(), cfg, config.Dev, io.Discard)
+	err := serve(context.Background(), cfg, io.Discard)
 	require.ErrorContains(t, err, "--data")
 	w.must("service", "get", "hello")
 }

@@ -97,7 +97,18 @@ var plan = []room{
 		"github.com/knadh/koanf", "github.com/spf13/pflag", "go.yaml.in/yaml", "github.com/dustin/go-humanize",
 	}, tests: []string{"internal/selfsigned"}},
 
+	// What assembles all of it. What serves one machine is a provider in a folder of its own, which knows the server, and which the
+	// server does not know; builtin puts together those that ship.
+	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "machines", "streams", "server/config"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
+	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams"}, outside: []string{"k8s.io"}},
+	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/preservation", "providers/probe", "server", "server/config", "streams"}, outside: []string{metrics}},
+	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "kv", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
+	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
+
+	// The binary: main names the machines that ship, the command line takes them from the options that it is given.
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
+	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "server", "server/config", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
+	{path: "cmd/instar/demo", ours: []string{"client", "cmd/instar/cli/command", "internal/...", "machines/instance", "server", "server/config", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
 	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 

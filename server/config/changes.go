@@ -9,9 +9,9 @@ import (
 
 // Changes are the settings that differ from the defaults of the mode, without secrets, as attributes of a log line. Lists that
 // have no flag are told by their number.
-func (c Config) Changes(mode string) []any {
+func (c Config) Changes() []any {
 	have, usual := koanf.New(delim), koanf.New(delim)
-	if have.Load(structs.Provider(c.Redacted(), "koanf"), nil) != nil || usual.Load(structs.Provider(Defaults(mode), "koanf"), nil) != nil {
+	if have.Load(structs.Provider(c.Redacted(), "koanf"), nil) != nil || usual.Load(structs.Provider(Defaults(c.Mode), "koanf"), nil) != nil {
 		return []any{"error", "cannot be printed"} // which String says better
 	}
 	var attrs []any

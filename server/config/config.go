@@ -25,6 +25,7 @@ import (
 // Config is everything that a server can be told. [Load] fills and checks it, [Defaults] fills it alone. What each field means,
 // and what it means when it is empty, is in the row of its option (options.go) and in docs/operations.md.
 type Config struct {
+	Mode         string    `koanf:"-"` // [Dev] or [Serve]; no setting, but which program runs
 	Data         string    `koanf:"data"`
 	Durability   string    `koanf:"durability"`
 	Store        Store     `koanf:"store"`
@@ -142,8 +143,8 @@ func (n NATS) Attached() bool { return n.URL != "" || n.Context != "" }
 
 // AdmitsAllNATS reports whether everybody who reaches the embedded listener may do everything: in dev, where nothing else is protected
 // either, and where that is said. Else only users may connect, and the program itself.
-func (c Config) AdmitsAllNATS(mode string) bool {
-	return len(c.NATS.Users) == 0 && (c.Insecure || mode == Dev && len(c.Auth.Tokens) == 0)
+func (c Config) AdmitsAllNATS() bool {
+	return len(c.NATS.Users) == 0 && (c.Insecure || c.Mode == Dev && len(c.Auth.Tokens) == 0)
 }
 
 // APIUsers are the users of the embedded listener that have a rate of their own.
@@ -259,6 +260,7 @@ const (
 // Defaults are what holds when nothing else is said.
 func Defaults(mode string) Config {
 	c := Config{
+		Mode:              mode,
 		Data:              "./data",
 		Durability:        string(streams.Fsync),
 		HTTP:              defaultTimeouts(HTTP{Listen: "127.0.0.1:8080"}),

@@ -190,6 +190,9 @@ func TestEveryScalarHasAnOption(t *testing.T) {
 func scalars(t reflect.Type, at string, keys *[]string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Tag.Get("koanf") == "-" {
+			continue // no setting
+		}
 		key := strings.TrimPrefix(at+"."+f.Tag.Get("koanf"), ".")
 		switch f.Type.Kind() {
 		case reflect.Struct:

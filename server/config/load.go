@@ -51,7 +51,7 @@ func Load(mode string, flags *pflag.FlagSet, environ []string) (Config, error) {
 			return Config{}, fmt.Errorf("cannot read the flags: %w", err)
 		}
 	}
-	var c Config
+	c := Config{Mode: mode}
 	if err := k.Unmarshal("", &c); err != nil {
 		return Config{}, fmt.Errorf("cannot read the configuration: %w", err)
 	}
@@ -162,6 +162,9 @@ func walkPair(key, value *yaml.Node, t reflect.Type, at string, report func(*yam
 	var known []string
 	for i := range t.NumField() {
 		name := t.Field(i).Tag.Get("koanf")
+		if name == "-" {
+			continue
+		}
 		if name == key.Value {
 			walkKeys(value, t.Field(i).Type, path, report)
 			return

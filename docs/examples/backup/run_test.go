@@ -21,7 +21,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// The whole loop, as cmd/instar wires it: a command, the engine, the worker, the provider, the result.
+// The whole loop, as the server wires it: a command, the engine, the worker, the provider, the result.
 func TestABackupIsTaken(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -41,6 +41,16 @@ func Of(body any) *Form {
 	return f
 }
 
+// Path is where the body has the value of a flag of [Form.Bind], as names in JSON; nil of a flag that is none.
+func (f *Form) Path(flag string) []string {
+	for _, x := range f.fields {
+		if x.flag == flag {
+			return x.path
+		}
+	}
+	return nil
+}
+
 // Empty reports whether the command has no body.
 func (f *Form) Empty() bool { return f.typ == nil }
 

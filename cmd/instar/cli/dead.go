@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
+)
+
+// deadCommand is about the messages that no code could handle.
+func deadCommand(p *command.Program) *cobra.Command {
+	g := command.ClientFlags(command.Group("dlq", "Dead letters: messages that no code could handle"))
+	g.GroupID = command.GroupLook
+	ls := &cobra.Command{Use: "ls", Short: "List them, oldest first", Args: command.Arguments(), RunE: p.Asking(deadLs)}
+	ls.Flags().String("machine", "", "only of this machine")
+	ls.Flags().Int("limit", 0, "at most so many (default: all)")
+	redrive := &cobra.Command{
+		Use: "redrive [SEQ...]", Short: "Put them back where they came from", Args: cobra.ArbitraryArgs, RunE: p.Asking(deadRedrive),
+		Example: "  instar dlq redrive 7 9\n  instar dlq redrive --all --machine service",
+	}
+	redrive.Flags().Bool("all", false, "all that there are")
+	redrive.Flags().String("machine", "", "with --all: only of this machine")
+	redrive.Flags().BoolP("yes", "y", false, "do not ask")
+	g.AddCommand(ls, &cobra.Command{Use: "show SEQ", Short: "Show one with its body", Args: command.Arguments("SEQ"), RunE: p.Asking(deadShow)}, redrive)
+	return g
+}
+
+// letter is a dead letter in a list.
+type letter struct {
+	Seq      uint64    `json:"seq"`
+	Time     time.Time `json:"time"`
+	Consumer string    `json:"consumer"`
+	Machine  string    `json:"machine"`
+	Key      string    `json:"key"`
+	Reason   string    `json:"reason"`
+	Tries    int       `json:"tries"`
+
+	raw json.RawMessage
+}
+
+func deadLs(s *command.Session, cmd *cobra.Command, _ []string) error {
+	machine, _ := cmd.Flags().GetString("machine") // declared above
+	limit, _ := cmd.Flags().GetInt("limit")
+	query := url.Values{}
+	if machine != "" {
+		query.Set("machine", machine)
+	}
+	letters, err := command.Pages(s, "/v1/dead-letters", query, limit, func(raw json.RawMessage) (letter, error) {
+		l := letter{raw: raw}
+		if err := json.Unmarshal(raw, &l); err != nil {
+			return l, fmt.Errorf("the server's dead letters are not as expected: %w", err)
+		}
+		return l, nil
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.Format == output.Name:
+		for _, l := range letters {
+			fmt.Fprintln(s.Out, l.Seq)
+		}
+		return nil
+	case s.Format.Human() && len(letters) == 0:
+		s.Say("There are no dead letters.")
+		return nil
+	case s.Format.Human():
+		g := output.Grid{Titles: []string{"SEQ", "AGE", "CONSUMER", "MACHINE", "KEY", "TRIES", "REASON"}}
+		for _, l := range letters {
+			g.Add(fmt.Sprint(l.Seq), output.Age(l.Time, time.Now()), l.Consumer, l.Machine, l.Key, fmt.Sprint(l.Tries), l.Reason)
+		}
+		return g.Write(s.Out)
+	}
+	var raws []json.RawMessage
+	for _, l := range letters {
+		raws = append(raws, l.raw)
+	}
+	return s.Format.List(s.Out, raws)
+}
+
+func deadShow(s *command.Session, _ *cobra.Command, args []string) error {
+	seq, err := sequence(args[0])
+	if err != nil {
+		return err
+	}
+	resp, err := s.Do(s.Ctx, client.Request{Path: fmt.Sprintf("/v1/dead-letters/%d", seq)})
+	if err != nil {
+		return command.Try(err, "instar dlq ls")
+	}
+	format := s.Format
+	if format.Human() {
+		format = output.YAML
+	}
+	return format.Value(s.Out, resp.Body)
+}
+
+func sequence(text string) (uint64, error) {
+	seq, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || seq == 0 {
+		return 0, command.Usagef("%q is no sequence of a dead letter", text)
+	}
+	return seq, nil
+}
+
+func deadRedrive(s *command.Session, cmd *cobra.Command, args []string) error {
+	all, _ := cmd.Flags().GetBool("all") // declared above
+	machine, _ := cmd.Flags().GetString("machine")
+	yes, _ := cmd.Flags().GetBool("yes")
+	if all == (len(args) > 0) || machine != "" && !all {
+		return command.Usagef("name sequences, or --all and perhaps --machine")
+	}
+	want := map[string]any{}
+	var seqs []uint64
+	for _, a := range args {
+		seq, err := sequence(a)
+		if err != nil {
+			return err
+		}
+		seqs = append(seqs, seq)
+	}
+	if all {
+		want["all"] = true
+		if !yes {
+			if err := s.Confirm("put all dead letters back?"); err != nil {
+				return err
+			}
+		}
+	} else {
+		want["seqs"] = seqs
+	}
+	if machine != "" {
+		want["machine"] = machine
+	}
+	body, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	resp, err := s.Do(s.Ctx, client.Request{Method: http.MethodPost, Path: "/v1/dead-letters/redrive", Body: body})
+	if err != nil {
+		return err
+	}
+	return redriven(s, resp.Body)
+}
+
+// redriven tells what became of the letters, and fails when one of them is still there.
+func redriven(s *command.Session, raw []byte) error {
+	var r struct {
+		Redriven []uint64 `json:"redriven"`
+		Failed   []struct {
+			Seq    uint64 `json:"seq"`
+			Detail string `json:"detail"`
+		} `json:"failed"`
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return fmt.Errorf("the server's answer is not as expected: %w", err)
+	}
+	if s.Format.Human() || s.Format == output.Name {
+		for _, seq := range r.Redriven {
+			fmt.Fprintf(s.Out, "%d\n", seq)
+		}
+		s.Say("%d put back, %d not", len(r.Redriven), len(r.Failed))
+	} else if err := s.Format.Value(s.Out, raw); err != nil {
+		return err
+	}
+	for _, f := range r.Failed {
+		s.Say("%d: %s", f.Seq, f.Detail)
+	}
+	if len(r.Failed) > 0 {
+		return command.Try(fmt.Errorf("%d dead letters were not put back", len(r.Failed)), "instar dlq ls")
+	}
+	return nil
+}

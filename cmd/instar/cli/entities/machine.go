@@ -1,0 +1,193 @@
+package entities
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/config"
+)
+
+// Tables shows the tables that this program was built with; only counts ask a server.
+func Tables(p *command.Program) *cobra.Command {
+	g := command.ClientFlags(command.Group("machine", "The tables: states, commands, diagrams"))
+	g.GroupID = command.GroupLook
+	g.AddCommand(
+		&cobra.Command{Use: "ls", Short: "List the machines", Args: command.Arguments(), RunE: p.Asking(machineLs)},
+		tableCommand(p, "show", "Show the table of one", machineShow),
+		graphCommand(p),
+		tableCommand(p, "counts", "Count the entities of one by state", machineCounts),
+	)
+	return g
+}
+
+func tableCommand(p *command.Program, use, short string, run func(*command.Session, *machines.Machine) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " MACHINE", Short: short, Args: command.Arguments("MACHINE"), ValidArgsFunction: completeMachineThen(p, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := p.MachineOf(args[0])
+			if err != nil {
+				return err
+			}
+			s, err := p.Open(cmd)
+			if err != nil {
+				return err
+			}
+			return run(s, m)
+		},
+	}
+}
+
+func machineLs(s *command.Session, _ *cobra.Command, _ []string) error {
+	g := output.Grid{Titles: []string{"MACHINE", "PLURAL", "PARENT", "STATES", "COMMANDS", "ABOUT"}}
+	var raws []json.RawMessage
+	for _, m := range s.Program.Machines {
+		raw, err := json.Marshal(m.Graph())
+		if err != nil {
+			return err
+		}
+		raws = append(raws, raw)
+		g.Add(m.Name, m.Plural, m.Parent, fmt.Sprint(len(m.States)), strings.Join(CommandNames(m), ","), m.Doc)
+		if s.Format == output.Name {
+			fmt.Fprintln(s.Out, m.Name)
+		}
+	}
+	switch {
+	case s.Format == output.Name:
+		return nil
+	case s.Format.Human():
+		return g.Write(s.Out)
+	}
+	return s.Format.List(s.Out, raws)
+}
+
+func machineShow(s *command.Session, m *machines.Machine) error {
+	graph := m.Graph()
+	if !s.Format.Human() {
+		raw, err := json.Marshal(graph)
+		if err != nil {
+			return err
+		}
+		return s.Format.Value(s.Out, raw)
+	}
+	fmt.Fprintf(s.Out, "%s: %s\n\n", m.Name, m.Doc)
+	states := output.Grid{Titles: []string{"STATE", "KIND", "DEADLINE", "LOOKS", "ABOUT"}}
+	for _, st := range graph.States {
+		looks := ""
+		if st.Poll != nil {
+			looks = fmt.Sprintf("%s every %s", st.Poll.Effect, st.Poll.Every)
+		}
+		states.Add(st.Name, kindOf(st), st.Deadline, looks, st.Doc)
+	}
+	commands := output.Grid{Titles: []string{"COMMAND", "FROM", "ROLE", "ABOUT"}}
+	for _, c := range graph.Commands {
+		if c.Report {
+			continue
+		}
+		role := config.RoleOperate
+		if c.Admin {
+			role = config.RoleAdmin
+		}
+		commands.Add(c.Name, fromStates(c.From), role, c.Doc)
+	}
+	edges := output.Grid{Titles: []string{"FROM", "ON", "IF", "TO", "EVENTS", "EFFECTS"}}
+	for _, e := range graph.Edges {
+		edges.Add(fromStates([]string{e.From}), e.On, e.If, e.To, strings.Join(e.Emit, ","), strings.Join(e.Effects, ","))
+	}
+	for i, g := range []*output.Grid{&states, &commands, &edges} {
+		if i > 0 {
+			fmt.Fprintln(s.Out)
+		}
+		if err := g.Write(s.Out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func kindOf(st machines.StateInfo) string {
+	switch {
+	case st.Transitional:
+		return "on its way"
+	case st.Failed:
+		return "failed"
+	case st.Terminal:
+		return "end"
+	}
+	return "stays"
+}
+
+func fromStates(from []string) string {
+	names := make([]string, len(from))
+	for i, state := range from {
+		if names[i] = state; state == machines.None {
+			names[i] = "(none)"
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// graphCommand has formats of its own: a drawing is neither a table nor a list.
+func graphCommand(p *command.Program) *cobra.Command {
+	cmd := &cobra.Command{Use: "graph MACHINE", Short: "Draw one", Args: command.Arguments("MACHINE"), ValidArgsFunction: completeMachineThen(p, -1)}
+	format := cmd.Flags().StringP("output", "o", "mermaid", "mermaid, dot or json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		m, err := p.MachineOf(args[0])
+		if err != nil {
+			return err
+		}
+		switch *format {
+		case "mermaid":
+			_, err = fmt.Fprint(cmd.OutOrStdout(), m.Mermaid())
+		case "dot":
+			_, err = fmt.Fprint(cmd.OutOrStdout(), m.DOT())
+		case "json":
+			var raw []byte
+			if raw, err = json.Marshal(m.Graph()); err == nil {
+				err = output.JSON.Value(cmd.OutOrStdout(), raw)
+			}
+		default:
+			return command.Usagef("-o: %q is none of mermaid, dot, json", *format)
+		}
+		return err
+	}
+	return cmd
+}
+
+func machineCounts(s *command.Session, m *machines.Machine) error {
+	resp, err := s.Do(s.Ctx, client.Request{Path: "/v1/machines/" + m.Name + "/counts", Query: s.Scoped(nil)})
+	if err != nil {
+		return err
+	}
+	if !s.Format.Human() {
+		return s.Format.Value(s.Out, resp.Body)
+	}
+	var counts struct {
+		Total  int            `json:"total"`
+		States map[string]int `json:"states"`
+		Parked int            `json:"parked"`
+	}
+	if err := json.Unmarshal(resp.Body, &counts); err != nil {
+		return fmt.Errorf("the server's counts are not as expected: %w", err)
+	}
+	g := output.Grid{Titles: []string{"STATE", "COUNT"}, Paint: func(column, text string) string {
+		if column == "STATE" {
+			return PaintState(s, m, text)
+		}
+		return text
+	}}
+	for _, st := range m.States {
+		g.Add(st.Name, fmt.Sprint(counts.States[st.Name]))
+	}
+	if counts.Parked > 0 {
+		g.Add("(parked)", fmt.Sprint(counts.Parked))
+	}
+	g.Add("(all)", fmt.Sprint(counts.Total))
+	return g.Write(s.Out)
+}

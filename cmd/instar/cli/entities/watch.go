@@ -1,0 +1,177 @@
+package entities
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/cmd/instar/internal/client"
+	"github.com/bcc94042/instar/cmd/instar/internal/output"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/config"
+)
+
+func watchFlags(cmd *cobra.Command) {
+	cmd.Flags().StringSlice("state", nil, "only changes into these states")
+	cmd.Flags().BoolP("all-namespaces", "A", false, "of all namespaces")
+}
+
+// watch shows what is there and then every change, until it is interrupted.
+func watch(s *command.Session, cmd *cobra.Command, m *machines.Machine, args []string) error {
+	states, _ := cmd.Flags().GetStringSlice("state") // the flags are those of watchFlags
+	everywhere, _ := cmd.Flags().GetBool("all-namespaces")
+	w := client.Watching{Path: "/v1/watch", Query: s.Scoped(url.Values{"machine": {m.Name}})}
+	if everywhere {
+		w.Query.Set("namespace", config.AllNamespaces)
+	}
+	if len(args) > 0 {
+		at, err := pathOf(s, m, args[0])
+		if err != nil {
+			return err
+		}
+		w.Path, w.Query = at+"/watch", s.Scoped(nil)
+	}
+	w.Lost = func(err error, in time.Duration) { s.Say("%v; trying again in %s", err, in) }
+	w.Each = eachEntity(s, func(e *entity) error {
+		if len(states) > 0 && !slices.Contains(states, e.State) {
+			return nil
+		}
+		return showChange(s, m, e)
+	})
+	err := s.UntilUnread(func() error { return s.Watch(s.Ctx, w) })
+	if len(args) > 0 {
+		return about(err, m, args[0])
+	}
+	return err
+}
+
+// each takes the events of a watch apart: entities come one by one, and many in a snapshot of what there is. Those of a
+// snapshot may be items of a list, without data.
+func eachEntity(s *command.Session, do func(*entity) error) func(client.Event) error {
+	return func(ev client.Event) error {
+		switch ev.Name {
+		case "snapshot":
+			var part struct {
+				Items []json.RawMessage `json:"items"`
+			}
+			if err := json.Unmarshal(ev.Data, &part); err != nil {
+				return fmt.Errorf("the server's watch is not as expected: %w", err)
+			}
+			for _, raw := range part.Items {
+				it, err := readItem(raw)
+				if err == nil {
+					err = do(&it.entity)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		case "entity":
+			e, err := decode(ev.Data)
+			if err != nil {
+				return err
+			}
+			return do(e)
+		case client.Reset:
+			s.Say("Changes were missed; what is there follows.")
+		case "deleted", "parked":
+			var gone struct {
+				Key  string              `json:"key"`
+				Item struct{ ID string } `json:"item"`
+			}
+			if err := json.Unmarshal(ev.Data, &gone); err != nil {
+				return fmt.Errorf("the server's watch is not as expected: %w", err)
+			}
+			s.Say("%s: %s", ev.Name, output.Line(gone.Key+gone.Item.ID))
+		}
+		return nil
+	}
+}
+
+// change writes one line, or one document.
+func showChange(s *command.Session, m *machines.Machine, e *entity) error {
+	switch {
+	case s.Format == output.Name:
+		_, err := fmt.Fprintln(s.Out, Name(m, e.id()))
+		return err
+	case s.Format == output.YAML:
+		fmt.Fprintln(s.Out, "---")
+		return s.Format.Value(s.Out, e.raw)
+	case !s.Format.Human():
+		return s.Format.Value(s.Out, e.raw)
+	}
+	gap := strings.Repeat(" ", max(0, 12-len(e.State))) // colours do not count
+	line := fmt.Sprintf("%s  %-24s %s%s v%-4d %s", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), PaintState(s, m, e.State), gap, e.Version, e.why())
+	_, err := fmt.Fprintln(s.Out, strings.TrimRight(line, " "))
+	return err
+}
+
+// until follows one entity from a revision on until done says so, telling of every new state on the way. The deadline ends in an error
+// with the exit code of a timeout; the server goes on.
+func until(s *command.Session, m *machines.Machine, id string, from uint64, most time.Duration, done func(*entity) (bool, error)) (*entity, error) {
+	at, err := pathOf(s, m, id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := command.ContextFor(s.Ctx, most)
+	defer stop()
+	p := startProgress(s.Err, Name(m, id))
+	defer p.stop()
+	var last *entity
+	err = s.Watch(ctx, client.Watching{Path: at + "/watch", Query: s.Scoped(nil), Each: eachEntity(s, func(e *entity) error {
+		if e.Revision < from {
+			return nil
+		}
+		last = e
+		p.at(e.State, e.why())
+		ok, err := done(e)
+		if err == nil && ok {
+			err = client.ErrStop
+		}
+		return err
+	}), Lost: func(err error, in time.Duration) { p.note(fmt.Sprintf("%v; trying again in %s", err, in)) }})
+	if err == nil || ctx.Err() == nil || s.Ctx.Err() != nil {
+		return last, about(err, m, id)
+	}
+	state := "unknown"
+	if last != nil {
+		state = last.State
+	}
+	return last, &command.Error{
+		Code: command.ExitTimeout, Err: fmt.Errorf("%s is still %s after %s; the server goes on with it", Name(m, id), state, most),
+		Try: fmt.Sprintf("instar %s wait %s --for settled", m.Name, id),
+	}
+}
+
+// settle waits until the entity has left its transitional states, as of the command or later, and brings the result
+// up to date. failed is set when it settled in a failed state.
+func settle(s *command.Session, m *machines.Machine, id string, r *result, most time.Duration) (failed, err error) {
+	e, err := until(s, m, id, r.Revision, most, func(e *entity) (bool, error) {
+		st, _ := m.State(e.State)
+		return !st.Transitional, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.State, r.Version, r.Revision, r.Generation = e.State, e.Version, e.Revision, e.Generation
+	return ended(m, e), nil
+}
+
+// ended is an error when the entity is in a failed state.
+func ended(m *machines.Machine, e *entity) error {
+	st, _ := m.State(e.State)
+	if !st.Failed {
+		return nil
+	}
+	text := fmt.Sprintf("%s ended %s", Name(m, e.id()), e.State)
+	if why := e.why(); why != "" {
+		text += ": " + why
+	}
+	return &command.Error{Code: command.ExitFailed, Err: fmt.Errorf("%s", text), Try: fmt.Sprintf("instar %s events %s", m.Name, e.id())}
+}

@@ -1,0 +1,67 @@
+// Package cli is the command line of a binary that is built on the server: serve and dev, and commands that ask a server, of which those
+// of machines come from their tables. [Main] is all that a main function calls.
+//
+// One file holds one command. Those of machines are in entities, those of outboxes in outboxes; command is what they share.
+package cli
+
+import (
+	"context"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/cmd/instar/cli/entities"
+	"github.com/bcc94042/instar/cmd/instar/cli/outboxes"
+	"github.com/bcc94042/instar/cmd/instar/demo"
+	"github.com/bcc94042/instar/server"
+)
+
+// Main runs the command line of a binary with these machines and providers, and returns the exit code: serve and dev run a server, and
+// the other commands speak to one. The first interrupt ends the command in an orderly way, a second one ends the process.
+//
+// args are those after the name of the program. The options' Out is set to stdout.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, options server.Options) int {
+	if len(args) > 0 && options.Programs[args[0]] != nil { // it has signals of its own
+		return options.Programs[args[0]](args[1:])
+	}
+	options.Out = stdout
+	p := &command.Program{Options: options}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	root := rootCommand(p)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	return command.Report(ctx, stderr, cmd, err)
+}
+
+func rootCommand(p *command.Program) *cobra.Command {
+	root := command.Group("instar", "Durable state machines for things, on NATS JetStream")
+	root.Long = `Instar takes things through their stages: every entity is a durable finite state machine on NATS JetStream.
+
+  instar dev                          start a server here, with nothing to set up
+  instar service create web --image hello --wait
+  instar service watch
+
+Exit codes: 0 ok, 1 other failures, 2 usage or invalid input, 3 not found, 4 refused (conflict, illegal transition,
+precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in a failed state, 8 server unreachable,
+130 interrupted, 141 nobody reads the output any more.`
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
+	root.AddGroup(
+		&cobra.Group{ID: command.GroupServer, Title: "Server:"},
+		&cobra.Group{ID: command.GroupMachines, Title: "Machines:"},
+		&cobra.Group{ID: command.GroupLook, Title: "Looking and repairing:"},
+	)
+	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), outboxes.Command(p), demo.Command(p), opCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
+		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
+		documentCommand(p, "asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
+	root.AddCommand(entities.Commands(p)...)
+	return root
+}

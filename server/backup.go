@@ -1,0 +1,253 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/bcc94042/instar/consumers/backup"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
+)
+
+// backup copies everything that is stored, over a connection of its own: what it reads would be before the answers to commands on theirs.
+func (a *app) backup(ctx context.Context, w io.Writer) error {
+	nc, js, err := a.dial("backup")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	store := a.store(nc, js)
+	if store.Others, err = a.others(ctx, js); err != nil {
+		return err
+	}
+	_, err = store.Write(ctx, w)
+	return err
+}
+
+func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
+	return &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.opts.Machines, Version: a.opts.Build.Filled().Version, Log: a.log}
+}
+
+// others are the streams beside those of the plan. A server that is attached may hold those of anybody: there it is those of outboxes only.
+func (a *app) others(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+	var names []string
+	if a.cfg.NATS.Attached() {
+		for _, s := range a.cfg.Outbox.All(a.cfg.Mode) {
+			names = append(names, cmp.Or(s.Stream, "OUTBOX"))
+		}
+	} else {
+		list := js.StreamNames(ctx)
+		for name := range list.Name() {
+			names = append(names, name)
+		}
+		if err := list.Err(); err != nil {
+			return nil, fmt.Errorf("cannot list the streams: %w", err)
+		}
+	}
+	for _, c := range a.plan.Configs() {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == c.Name })
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// Restoration is what [Restore] does.
+type Restoration struct {
+	From    io.Reader // the backup; nil takes part while another member of the cluster restores
+	Without []string  // streams beside those of Instar to leave out
+
+	// Tell is called when it has restored: with what, where, and, when that is full, a line that says so. It is not called without
+	// a backup.
+	Tell func(done backup.Restored, place, full string) error
+}
+
+// Restore fills an empty data directory, or an empty account of the server that the configuration attaches to. A member of a cluster
+// waits for the others. The configuration is that of the server which is started afterwards.
+func Restore(ctx context.Context, cfg config.Config, opts Options, r Restoration) error {
+	log, err := NewLog(cfg.Log)
+	if err != nil {
+		return err
+	}
+	cfg.NATS.Listen = "" // nobody else is to write there
+	a := newApp(cfg, opts, log)
+	a.stopped = ctx.Done()
+	if r.From == nil {
+		err = a.takePart(ctx)
+	} else {
+		var done backup.Restored
+		if done, err = a.restoreFrom(ctx, r.From, r.Without); err != nil {
+			err = a.notRestored(done, err)
+		} else {
+			err = r.Tell(done, a.place(), a.whyFull())
+		}
+	}
+	a.stopping.Store(true)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	return errors.Join(err, a.stopAll(stop, func(string) {}))
+}
+
+// place is where everything is stored.
+func (a *app) place() string {
+	if a.cfg.NATS.Attached() {
+		return "the account at " + streams.WithoutSecrets(a.natsURL())
+	}
+	dir, err := filepath.Abs(a.cfg.Data)
+	if err != nil {
+		return a.cfg.Data
+	}
+	return dir
+}
+
+// notRestored says beside an error what a restore has left where, and whether there was room for it.
+func (a *app) notRestored(done backup.Restored, err error) error {
+	why := a.whyFull()
+	if why != "" {
+		why = "\n" + why
+	}
+	what := "the streams in " + a.place()
+	if !a.cfg.NATS.Attached() {
+		what = filepath.Join(a.place(), "nats")
+	}
+	switch {
+	case done.Begun:
+		return fmt.Errorf("%w\nwhat it has left is taken by no server: remove %s before the next restore%s", err, what, why)
+	case errors.Is(err, streams.ErrOccupied):
+		return fmt.Errorf("%w\nit is in %s", err, what)
+	}
+	return err
+}
+
+// whyFull says that a server would refuse all commands where it was restored, and why; or nothing.
+func (a *app) whyFull() string {
+	ask, cancel := context.WithTimeout(context.Background(), 3*time.Second) // it is also told when the command was ended
+	defer cancel()
+	if a.deps.JS == nil { // it has not come so far
+		return ""
+	}
+	if room, err := a.room(ask, a.deps.JS); err == nil && room.Full() {
+		return "until there is room every server refuses all commands: " + full(room)
+	}
+	return ""
+}
+
+// restoreFrom makes the streams of an empty place out of a backup. A member of a cluster waits for the others.
+func (a *app) restoreFrom(ctx context.Context, from io.Reader, without []string) (backup.Restored, error) {
+	nc, js, err := a.openNATS()
+	if err != nil {
+		return backup.Restored{}, err
+	}
+	a.deps.JS = js
+	store := a.store(nc, js)
+	store.Without = without
+	writes, _, err := a.connect("restore") // beside the one that reads
+	if err != nil {
+		return backup.Restored{}, err
+	}
+	if store.Appender, _, err = a.writers(writes, a.plan.Names); err != nil {
+		return backup.Restored{}, err
+	}
+	if store.Shared {
+		if store.Others, err = a.others(ctx, js); err != nil {
+			return backup.Restored{}, err
+		}
+		if err := noneRuns(nc, a.plan.Names.Prefix); err != nil {
+			return backup.Restored{}, err
+		}
+	}
+	store.Await = a.awaiting(nc, js)
+	done, err := store.Restore(ctx, from)
+	if err == nil && a.cfg.Cluster.On() {
+		a.linger(ctx)
+	}
+	return done, err
+}
+
+// noneRuns looks at who answers within a second: servers of other installations may run in the same account.
+func noneRuns(nc *nats.Conn, prefix string) error {
+	inbox, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return fmt.Errorf("cannot ask for servers that run: %w", err)
+	}
+	defer func() { _ = inbox.Unsubscribe() }() // it goes with the connection at the latest
+	if err := nc.PublishRequest("$SRV.PING.instar", inbox.Subject, nil); err != nil {
+		return fmt.Errorf("cannot ask for servers that run: %w", err)
+	}
+	for until := time.Now().Add(time.Second); ; {
+		m, err := inbox.NextMsg(time.Until(until))
+		if err != nil { // nobody has a subscription, or nobody else answers
+			return nil
+		}
+		var it micro.Ping
+		_ = json.Unmarshal(m.Data, &it) // one that cannot be told apart may be of this installation
+		if of := it.Metadata["prefix"]; of == "" || of == prefix {
+			return errors.New("a server of this installation runs: stop all of them, what they do meanwhile is none of the backup")
+		}
+	}
+}
+
+// awaiting does something at once, or in a cluster as soon as the other members are there.
+func (a *app) awaiting(nc *nats.Conn, js jetstream.JetStream) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, do func(context.Context) error) error {
+		if !a.cfg.Cluster.On() {
+			return do(ctx)
+		}
+		return streams.AwaitLeader(ctx, nc, js, a.log, do)
+	}
+}
+
+// takePart is a member of a cluster while another one restores it.
+func (a *app) takePart(ctx context.Context) error {
+	nc, js, err := a.openNATS()
+	if err != nil {
+		return err
+	}
+	said, told := streams.Ended, time.Time{}
+	for {
+		var now streams.Restoring
+		if err := streams.AwaitLeader(ctx, nc, js, a.log, func(ctx context.Context) (err error) {
+			now, err = a.plan.Restoring(ctx, js)
+			return err
+		}); err != nil {
+			return err
+		}
+		if now == streams.Ended {
+			a.linger(ctx)
+			return nil
+		}
+		if now != said || time.Since(told) > 10*time.Second {
+			said, told = now, time.Now()
+			a.log.Info(waitsFor[now])
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+// waitsFor is what a member of a cluster says that takes part in a restore.
+var waitsFor = map[streams.Restoring]string{
+	streams.NotBegun: "waiting for the member that restores: instar restore PLACE at one of them",
+	streams.Begun:    "another member restores, or has left a restore that did not end; waiting until it has ended",
+}
+
+// linger lets the other members see that it is done: they need a majority for that.
+func (a *app) linger(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+	}
+}

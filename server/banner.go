@@ -1,0 +1,62 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
+)
+
+// banner tells a person where things are and what to try.
+func (a *app) banner() {
+	profile := a.profile()
+	a.log.Info("ready", "http", a.url, "nats", a.natsURL(), "data", a.cfg.Data, "durability", profile, "node", a.node)
+	if a.cfg.Mode != config.Dev {
+		return
+	}
+	var lines, commands string
+	for _, hint := range a.hints {
+		line, try := hint(a.url)
+		lines, commands = lines+line, commands+try
+	}
+	fmt.Fprintf(a.opts.Out, `
+Instar is running.
+  API and docs   %s/docs
+  NATS           %s
+  Data           %s   (durability %s)
+%s
+Try, in another terminal and the same directory:
+%s
+Stop with Ctrl-C: the services go on running, and everything is found again at the next start.
+`, a.url, a.natsURL(), a.cfg.Data, profile, lines, cmp.Or(commands, fmt.Sprintf("  %s machine ls\n", os.Args[0])))
+}
+
+// profile is what an acknowledged write survives. Of a server that is not ours only its operator can tell.
+func (a *app) profile() string {
+	if a.cfg.NATS.Attached() {
+		return "attached: as that NATS server is configured (sync_interval)"
+	}
+	return a.cfg.Durability + ": survives " + streams.Profile(a.cfg.Durability).Survives()
+}
+
+func (a *app) natsURL() string {
+	if a.server != nil {
+		if u := a.server.ClientURL(); u != "" {
+			return u
+		}
+		return "embedded, not listening"
+	}
+	if name := a.cfg.NATS.Context; name != "" {
+		return "context " + name
+	}
+	return a.cfg.Redacted().NATS.URL
+}
+
+// say tells a person something that came later than the banner, or before it.
+func (a *app) say(format string, args ...any) {
+	if a.cfg.Mode == config.Dev {
+		fmt.Fprintf(a.opts.Out, "\n"+format+"\n", args...)
+	}
+}

@@ -1,0 +1,29 @@
+// Package builtin puts together the machines that ship with what serves them. It is the one place that names them all.
+package builtin
+
+import (
+	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/preservation"
+	relaymachine "github.com/bcc94042/instar/machines/relay"
+	"github.com/bcc94042/instar/machines/service"
+	process "github.com/bcc94042/instar/providers/process/builtin"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/instances"
+	"github.com/bcc94042/instar/server/relays"
+	"github.com/bcc94042/instar/server/services"
+)
+
+// Options are the machines that ship, with what serves them. Every call makes them anew, so that the caller can add its own.
+func Options() server.Options {
+	return server.Options{
+		Machines: all.Machines(),
+		Providers: map[string]server.Provider{
+			service.Machine.Name:      services.Provider(),
+			instance.Machine.Name:     instances.Provider(),
+			preservation.Machine.Name: instances.PreservationProvider(),
+			relaymachine.Machine.Name: relays.Provider(),
+		},
+		Programs: map[string]func([]string) int{"run-template": process.Main},
+	}
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
+)
+
+// startAPI opens the doors: HTTP, and requests over NATS.
+func (a *app) startAPI(ctx context.Context) error {
+	nc, js, err := a.connect("api")
+	if err != nil {
+		return err
+	}
+	appender, commands, err := a.writers(nc, a.deps.Names)
+	if err != nil {
+		return err
+	}
+	commands.Gate = a.disk.err
+	b := a.opts.Build.Filled()
+	files, _ := OpenFiles() // 0 where nobody says
+	bounds := a.cfg.Limits.API(files)
+	a.tellLimits(bounds)
+	doors := api.Options{
+		Machines: a.opts.Machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
+		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
+		Backup:      a.backup,
+		Nodes:       nodes{a.member}, NodeLeads: a.leads,
+		Tokens: a.cfg.Auth.APITokens(), Users: a.cfg.NATS.APIUsers(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.AllowedHosts(), RequireIfMatch: a.cfg.HTTP.RequiringIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
+		Limits: bounds, Timeouts: a.cfg.HTTP.APITimeouts(),
+		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
+		Version: admin.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
+		Registry: a.registry, Tracer: tracer(), Log: a.log,
+	}
+	for _, set := range a.doors {
+		set(&doors)
+	}
+	if a.api, err = api.New(doors); err != nil {
+		return err
+	}
+	if err := errors.Join(a.api.Micro(ctx), a.startPending(ctx, js)); err != nil {
+		return err
+	}
+	tlsConfig, err := ListenerTLS(config.TLS{Cert: a.cfg.HTTP.TLS.Cert, Key: a.cfg.HTTP.TLS.Key}, a.log)
+	if err != nil {
+		return fmt.Errorf("HTTP listener: %w", err)
+	}
+	listener, err := net.Listen("tcp", a.cfg.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("cannot listen for HTTP (choose another address with --http): %w", err)
+	}
+	a.listens(listener.Addr().String())
+	a.url = "http://" + listener.Addr().String()
+	listener = a.api.Listen(listener)
+	if tlsConfig != nil {
+		listener = tls.NewListener(listener, tlsConfig)
+		a.url = "https://" + listener.Addr().String()
+	}
+	a.member.Announce(a.url)
+	srv := a.api.HTTPServer(a.cfg.HTTP.Listen, tlsConfig)
+	a.running.Go(func() {
+		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.broken <- fmt.Errorf("the HTTP server ended: %w", err)
+		}
+	})
+	a.onStop("the HTTP server", func(stop context.Context) error {
+		err := a.api.Close() // ends the watches, which Shutdown would wait for
+		err = errors.Join(err, srv.Shutdown(stop))
+		a.running.Wait()
+		return err
+	})
+	return nil
+}

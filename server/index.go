@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
+)
+
+// startIndexes keeps what lists and discovery need of all entities in memory.
+func (a *app) startIndexes(ctx context.Context) error {
+	_, js, err := a.connect("index")
+	if err != nil {
+		return err
+	}
+	for _, m := range a.opts.Machines {
+		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m, a.opts.Providers[m.Name])), kv.Options{
+			Log: a.log, EndedFor: a.cfg.Index.EndedFor,
+			Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
+		})
+		a.indexes[m.Name] = ix
+		a.goes(ctx, "index of "+m.Plural, ix.Run)
+	}
+	return nil
+}
+
+// describer is how the index of a machine reads its values.
+func describer(m *machines.Machine, p Provider) func(key string, value []byte) (kv.Meta, error) {
+	if p.Decoder == nil {
+		return func(_ string, value []byte) (kv.Meta, error) {
+			meta, _, err := readValue(m, value)
+			return meta, err
+		}
+	}
+	decode := p.Decoder()
+	return func(key string, value []byte) (kv.Meta, error) {
+		meta, value, err := readValue(m, value)
+		if err == nil {
+			meta.Value, err = decode(key, value)
+		}
+		return meta, err
+	}
+}
+
+// readValue refuses what the engine would park, as far as that can be told without decoding all of it. It returns the value in the schema of
+// this program.
+func readValue(m *machines.Machine, value []byte) (kv.Meta, []byte, error) {
+	value, err := m.Current(value)
+	if err != nil {
+		return kv.Meta{}, nil, err
+	}
+	meta, err := kv.DescribeJSON(value)
+	switch {
+	case err != nil:
+		return meta, nil, err
+	case meta.Schema > m.Schema():
+		return meta, nil, fmt.Errorf("schema %d was written by a newer program", meta.Schema)
+	case meta.Schema < 1 || meta.State == "":
+		return meta, nil, errors.New("the value was not written by this program")
+	}
+	return meta, value, nil
+}
+
+// unpanicked takes a value whose reading panics for one that cannot be read: it is only the one.
+func unpanicked(read func(string, []byte) (kv.Meta, error)) func(string, []byte) (kv.Meta, error) {
+	return func(key string, value []byte) (meta kv.Meta, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = panics.Error("index", p)
+			}
+		}()
+		return read(key, value)
+	}
+}

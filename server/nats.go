@@ -1,0 +1,130 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/streams"
+)
+
+// startNATS brings up the streams: in the embedded server, or in the one attached to.
+func (a *app) startNATS(ctx context.Context) error {
+	nc, js, err := a.openNATS()
+	if err != nil {
+		return err
+	}
+	if err := a.tellDiffs(a.ensure(ctx, nc, js, a.plan)); err != nil {
+		return err
+	}
+	names := a.plan.Names
+	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.opts.Machines, Log: a.log}
+	if a.server != nil {
+		a.deps.Acking = a.server.Acking()
+	}
+	if a.deps.Replicated, err = streams.Replicated(ctx, js, names); err != nil {
+		return err
+	}
+	a.deps.Appender, a.deps.Commands, err = a.writers(nc, names)
+	return err
+}
+
+func (a *app) tellDiffs(diffs []streams.Difference, err error) error {
+	for _, d := range diffs {
+		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
+	}
+	return err
+}
+
+// openNATS claims the data, starts the embedded server, connects, and plans the streams.
+func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
+	dir, err := claimData(a.cfg.Data, a.cfg.Node)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.node, a.nonce, a.before = dir.node, dir.nonce, dir.before
+	a.onStop("the data directory", func(context.Context) error { return dir.close() })
+	most, events, dead := a.cfg.Store.Sizes()
+	if !a.cfg.NATS.Attached() {
+		a.server, err = streams.StartServer(streams.ServerOptions{
+			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users, Open: a.cfg.AdmitsAllNATS(),
+			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.Server(), MaxStore: most, Log: a.log,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		a.onStop("the embedded NATS server", a.server.Shutdown)
+	}
+	nc, js, err := a.connect("engine")
+	if err != nil {
+		return nil, nil, err
+	}
+	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
+	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Log: a.log}
+	if a.cfg.Cluster.On() {
+		plan.Node, plan.Replicas = a.node, a.cfg.Cluster.Replicas
+	}
+	for _, m := range a.opts.Machines {
+		plan.States = append(plan.States, m.Plural)
+		if a.opts.Providers[m.Name].Live {
+			plan.Live = append(plan.Live, m.Plural)
+		}
+		for _, v := range m.Views {
+			plan.Views = append(plan.Views, m.BucketOf(v))
+		}
+	}
+	a.plan = plan
+	return nc, js, nil
+}
+
+// dial opens a connection that its caller closes.
+func (a *app) dial(name string) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := streams.Connect(streams.ConnectOptions{
+		Server: a.server, Dial: NatsContext(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := streams.JetStream(nc)
+	return nc, js, err
+}
+
+// connect opens a connection that is closed after everything that was started later.
+func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
+	nc, js, err := a.dial(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	nc.SetClosedHandler(func(*nats.Conn) { // it reconnects for ever, unless the server has closed it for good
+		if !a.stopping.Load() {
+			a.broken <- fmt.Errorf("the connection %q to NATS was closed for good: %w", name, nc.LastError())
+		}
+	})
+	a.onStop("the connection "+name, func(context.Context) error { nc.Close(); return nil })
+	return nc, js, nil
+}
+
+// writers are an appender and the way in for commands on one connection.
+func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *streams.Commands, error) {
+	group := streams.Profile(a.cfg.Durability) == streams.Fsync && !a.cfg.Cluster.On() // members group in their log
+	moves := a.cfg.Cluster.On() || a.cfg.NATS.Attached()
+	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Names: names, Group: group, Moves: moves})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.onStop("an appender", func(context.Context) error { appender.Close(); return nil })
+	commands, err := streams.NewCommands(appender)
+	if err != nil {
+		return nil, nil, err
+	}
+	if moves {
+		commands.Again = 1500 * time.Millisecond // a leader of NATS may go with a command in its hands
+	}
+	a.onStop("the way in for commands", func(context.Context) error { commands.Close(); return nil })
+	return appender, commands, nil
+}

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/consumers/effects"
+	"github.com/bcc94042/instar/consumers/observer"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/config"
+)
+
+// Options are what a server runs besides its configuration: which lifecycles there are, and what serves them. Those that ship are
+// put together in server/builtin, and an application adds its own.
+type Options struct {
+	// Machines are the lifecycles, in the order in which they are shown.
+	Machines []*machines.Machine
+
+	// Providers serve the machines that need more than their table, by the name of the machine. A machine with effects needs one.
+	Providers map[string]Provider
+
+	// Programs are run instead of the command line when the first argument is their name: what providers start this binary again for.
+	Programs map[string]func(args []string) int
+
+	// Build is what this binary is; what is empty is filled in from what the Go toolchain has written into it.
+	Build Build
+
+	// Out is where a dev server says where things are. Nil says it nowhere.
+	Out io.Writer
+}
+
+// Provider is what serves one machine on every node.
+type Provider struct {
+	// Open starts what performs the machine's effects, before the first command is taken. An error ends the server. Nil
+	// performs nothing: the machine has no effects.
+	Open func(context.Context, *Host) (Work, error)
+
+	// Decoder makes a function that decodes the values of the machine for its index, where [kv.Meta.Value] holds them. Nil keeps
+	// none decoded. A decoder is used by one goroutine.
+	Decoder func() func(key string, value []byte) (any, error)
+
+	// Live has the values told on core NATS as they are stored, so that following an entity there costs the server nothing.
+	Live bool
+
+	// Known are values that the command line offers for flags of the machine's commands, besides those that entities have.
+	Known map[string][]string
+}
+
+// Work is what a provider does on a node that has the role of the gateway.
+type Work struct {
+	Performer effects.Performer // of the effects; nil with External
+	Looker    observer.Looker   // at the world, for states with a poll; nil looks never
+	Every     time.Duration     // between looks; 0 is what the table says
+
+	// External leaves all tasks to workers elsewhere: their consumers are made and kept, and nothing is taken from them.
+	External bool
+}
+
+// Performs is a provider that needs nothing of the server. When p is also a [observer.Looker], it looks at the world, too.
+func Performs(p effects.Performer) Provider {
+	looker, _ := p.(observer.Looker)
+	return Provider{Open: func(context.Context, *Host) (Work, error) { return Work{Performer: p, Looker: looker}, nil }}
+}
+
+// Machine finds one by its name or its plural.
+func (o Options) Machine(name string) (*machines.Machine, error) {
+	var names []string
+	for _, m := range o.Machines {
+		if m.Name == name || m.Plural == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return nil, fmt.Errorf("there is no machine %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Validate tells what does not fit together: machines of one name, providers of machines that are not there, machines whose
+// effects nobody performs, and a configuration that names machines that are not there.
+func (o Options) Validate(cfg config.Config) error {
+	var errs []error
+	if len(o.Machines) == 0 {
+		errs = append(errs, errors.New("there are no machines"))
+	}
+	seen := map[string]string{}
+	for _, m := range o.Machines {
+		for _, name := range []string{m.Name, m.Plural} {
+			if other, ok := seen[name]; ok && other != m.Name {
+				errs = append(errs, fmt.Errorf("machines %s and %s are both called %q", other, m.Name, name))
+			}
+			seen[name] = m.Name
+		}
+		if len(m.Effects) > 0 && o.Providers[m.Name].Open == nil {
+			errs = append(errs, fmt.Errorf("machine %s has effects and no provider", m.Name))
+		}
+	}
+	for name := range o.Providers {
+		if seen[name] != name {
+			errs = append(errs, fmt.Errorf("there is a provider of %s, and no such machine", name))
+		}
+	}
+	for _, name := range cfg.HTTP.RequiringIfMatch() {
+		if _, err := o.Machine(name); err != nil {
+			errs = append(errs, fmt.Errorf("http.requireIfMatch: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+func TestPendingOfDurableConsumers(t *testing.T) {
+	t.Parallel()
+	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Shutdown(t.Context()) })
+	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := streams.JetStream(nc)
+	require.NoError(t, err)
+	names := streams.Names{}
+	_, err = streams.Ensure(t.Context(), js, streams.Plan{Names: names, Events: 1 << 20})
+	require.NoError(t, err)
+	for i := range 3 {
+		_, err := js.Publish(t.Context(), names.Event("thing", "default.a", "made"), []byte{byte('0' + i)})
+		require.NoError(t, err)
+	}
+	c, err := js.CreateConsumer(t.Context(), streams.EventStream, jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
+	_, err = js.CreateConsumer(t.Context(), streams.EventStream, jetstream.ConsumerConfig{InactiveThreshold: time.Minute})
+	require.NoError(t, err)
+	_, err = js.CreateConsumer(t.Context(), streams.CommandStream, jetstream.ConsumerConfig{Durable: "p00", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
+	batch, err := c.Fetch(2) // one of them is acknowledged, one is not
+	require.NoError(t, err)
+	for m := range batch.Messages() {
+		if string(m.Data()) == "0" {
+			require.NoError(t, m.DoubleAck(t.Context()))
+		}
+	}
+
+	p := &pending{js: js, names: names, within: 10 * time.Second}
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(p))
+	asked := nc.Stats().OutMsgs
+	p.once(t.Context())
+	require.Equal(t, asked+8, nc.Stats().OutMsgs, "two requests for each stream, however many consumers it has")
+	for range 3 { // a scrape asks nobody
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		shown := map[string]map[string]float64{}
+		for _, family := range families {
+			of := map[string]float64{}
+			for _, m := range family.GetMetric() {
+				of[m.GetLabel()[0].GetName()+"="+m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+			shown[family.GetName()] = of
+		}
+		require.Equal(t, map[string]float64{"consumer=p00": 0, "consumer=reader": 2}, shown["instar_consumer_pending"])
+		require.Greater(t, shown["instar_stream_bytes"]["stream=EVENTS"], 100.)
+		require.Zero(t, shown["instar_stream_bytes"]["stream=COMMANDS"])
+		require.Equal(t, map[string]float64{"stream=EVENTS": 1 << 20}, shown["instar_stream_limit_bytes"])
+		require.Greater(t, shown["instar_stream_oldest_seconds"]["stream=EVENTS"], 0.)
+		require.Zero(t, shown["instar_stream_oldest_seconds"]["stream=DEAD_LETTERS"])
+	}
+	require.Equal(t, asked+8, nc.Stats().OutMsgs)
+}

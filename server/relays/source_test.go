@@ -1,0 +1,80 @@
+package relays
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay"
+)
+
+// What a source leaves open its database says; what it says otherwise is refused; what the database keeps is written there.
+func TestASourceAndItsDatabaseAgree(t *testing.T) {
+	dir, err := os.MkdirTemp("", "instar-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // the user of Postgres gets through; what is below is closed
+	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: filepath.Join(dir, "data"), Config: map[string]string{"fsync": "off", "wal_level": "logical", "max_slot_wal_keep_size": "1MB"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
+	dsn := cluster.DSN("postgres")
+	require.NoError(t, outbox.Init(t.Context(), dsn, "", outbox.Settings{Mode: outbox.Log}))
+	read := func(s config.OutboxSource) (outbox.Mode, error) {
+		s.Name, s.DSN = "orders", dsn
+		c, err := s.Relayed()
+		require.NoError(t, err)
+		err = settingsOf(t.Context(), &c, s)
+		return c.Mode, err
+	}
+	mode, err := read(config.OutboxSource{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Log, mode)
+	_, err = read(config.OutboxSource{Retention: 36 * time.Hour, MaxLag: 500})
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	var kept string
+	require.NoError(t, conn.QueryRow(t.Context(), `select retention || ' ' || max_lag from outbox_settings`).Scan(&kept))
+	require.Equal(t, "36:00:00 500", kept)
+	_, err = read(config.OutboxSource{Mode: "wal"})
+	require.ErrorContains(t, err, "database has mode log")
+
+	// What is deleted is the slot that the database knows, whatever was configured since, also one that was lost; and the one that is
+	// configured. Without one nobody has to wait.
+	e := relayEngine{r: &relay.Relay{Config: outbox.Config{Name: "orders", DSN: dsn, Mode: outbox.Log, Slot: "another"}}}
+	e.store, err = outbox.Open(t.Context(), dsn, "")
+	require.NoError(t, err)
+	defer e.Close()
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `select outbox_append('order', 'o-1', 'order.paid', '{}')`)
+	require.NoError(t, err)
+	require.NoError(t, e.Remove(t.Context(), true))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, outbox.Init(t.Context(), dsn, "", outbox.Settings{Mode: outbox.WAL}))
+	for _, query := range []string{
+		`select pg_create_logical_replication_slot('read', 'pgoutput')`,
+		`insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('orders', 'wal', 0, '', '', 1, '', 'read')`,
+		`select pg_switch_wal()`, `select pg_logical_emit_message(false, 'x', ''), pg_switch_wal()`, `select pg_logical_emit_message(false, 'x', ''), pg_switch_wal()`, `checkpoint`,
+	} {
+		_, err := conn.Exec(t.Context(), query)
+		require.NoError(t, err)
+	}
+	var left int
+	require.NoError(t, conn.QueryRow(t.Context(), `select count(*) from pg_replication_slots where wal_status = 'lost'`).Scan(&left))
+	require.Equal(t, 1, left)
+	_, err = conn.Exec(t.Context(), `select pg_create_logical_replication_slot('another', 'pgoutput')`)
+	require.NoError(t, err)
+	require.NoError(t, e.Remove(t.Context(), true))
+	require.NoError(t, conn.QueryRow(t.Context(), `select count(*) from pg_replication_slots`).Scan(&left))
+	require.Zero(t, left)
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"time"
+)
+
+// What a stop may take. Parts are waited for until stopWithin; what hangs beyond all that is cut off at endWithin, before a
+// service manager would do so without a word.
+const (
+	stopWithin = 20 * time.Second
+	endWithin  = 30 * time.Second
+)
+
+// stopStep is one part that is stopped.
+type stopStep struct {
+	what string
+	stop func(context.Context) error
+}
+
+// onStop has a part stopped, after everything that was started later.
+func (a *app) onStop(what string, stop func(context.Context) error) {
+	a.stops = append(a.stops, stopStep{what, stop})
+}
+
+// shutdown stops everything in reverse order and returns what went wrong.
+func (a *app) shutdown(ctx context.Context, dog *watchdog) error {
+	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer end()
+	dog.at("what is given to other nodes")
+	a.leave(ctx)
+	return a.stopAll(ctx, dog.at)
+}
+
+// stopAll stops what was started, in reverse, and says before each what it is.
+func (a *app) stopAll(ctx context.Context, tell func(string)) error {
+	var err error
+	for i := len(a.stops) - 1; i >= 0; i-- {
+		tell(a.stops[i].what)
+		err = errors.Join(err, a.stops[i].stop(ctx))
+	}
+	return err
+}
+
+// watchdog ends the process when it does not come to an end after it was told to, in whatever part it hangs: it says in which,
+// writes what all goroutines do, and exits with 1.
+type watchdog struct {
+	within time.Duration
+	log    *slog.Logger
+	out    io.Writer
+	exit   func(int)
+
+	mu    sync.Mutex
+	part  string
+	timer *time.Timer
+}
+
+func newWatchdog(log *slog.Logger) *watchdog {
+	return &watchdog{within: endWithin, log: log, out: os.Stderr, exit: os.Exit, part: "the start"}
+}
+
+// begin counts from now on, or from an earlier call.
+func (w *watchdog) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.within, w.bite)
+	}
+}
+
+// at says what is being stopped.
+func (w *watchdog) at(part string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.part = part
+}
+
+func (w *watchdog) bite() {
+	w.mu.Lock()
+	part := w.part
+	w.mu.Unlock()
+	w.log.Error("the process does not stop; it is ended", "after", w.within, "waiting for", part, "goroutines", runtime.NumGoroutine())
+	_ = pprof.Lookup("goroutine").WriteTo(w.out, 1) // there is nobody to tell
+	w.exit(1)
+}
+
+// end is the end of the process.
+func (w *watchdog) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer == nil {
+		w.timer = time.NewTimer(time.Hour) // begin comes too late
+	}
+	w.timer.Stop()
+}
