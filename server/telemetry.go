@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/memory"
 )
 
 // startTelemetry registers the metrics, and sends traces where OTEL_EXPORTER_OTLP_ENDPOINT says.
@@ -33,7 +34,7 @@ func (a *app) startTelemetry(ctx context.Context) error {
 		}
 	}
 	a.deps.Meter = m
-	a.goes(ctx, "the memory", func(ctx context.Context) error { return giveBack(ctx, a.log) })
+	a.goes(ctx, "the memory", func(ctx context.Context) error { return memory.GiveBack(ctx, a.log) })
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil
 	}

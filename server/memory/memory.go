@@ -1,4 +1,5 @@
-package server
+// Package memory gives back to the system what a process that has become calm does not use.
+package memory
 
 import (
 	"context"
@@ -68,8 +69,8 @@ func (r *reserve) due(now heapUse, took time.Duration) bool {
 	return now.held > now.live+max(now.live, spareMost)
 }
 
-// giveBack returns memory to the system whenever the process has become calm, until ctx ends.
-func giveBack(ctx context.Context, log *slog.Logger) error {
+// GiveBack returns memory to the system whenever the process has become calm, until ctx ends.
+func GiveBack(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(calmEvery)
 	defer tick.Stop()
 	r, at := reserve{before: readHeap(), next: 1}, time.Now()
