@@ -134,7 +134,7 @@ func (m *probeMeter) Reported(input, outcome string) {
 	m.reports.WithLabelValues(input, outcome).Inc()
 }
 
-func (m *probeMeter) Standing(s prober.Standing) {
+func (m *probeMeter) Status(s prober.Status) {
 	m.tracked.Set(float64(s.Tracked))
 	m.doubt.Set(float64(s.Doubt))
 	m.lag.Set(s.Lag.Seconds())
