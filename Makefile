@@ -37,7 +37,9 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	$(GO) test -race -timeout 15m ./streams/outbox/relay ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
-	$(MAKE) --no-print-directory torture-short
+	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \
+	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
+	  wait $$checked || { cat $(TOOLS)/check.txt; exit 1; }; exit $$tortured
 
 postgres: ## install Postgres and PgBouncer from Debian's packages where they are absent; the tests of the outbox need them
 	@want=; command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || want=postgresql; \
@@ -73,9 +75,13 @@ vet:
 	$(GO) vet ./...
 	@for module in $(MODULES); do $(GO) -C $$module vet ./... || exit 1; done
 
-lint: vet gosec $(STATICCHECK) $(GOFUMPT) $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached
-	$(STATICCHECK) ./...
+# It runs beside the torture, which waits most of the time.
+check: $(STATICCHECK) $(GOFUMPT) ## staticcheck, gofumpt, and whether go.mod is tidy
 	@test -z "$$($(GOFUMPT) -l .)" || { echo "not formatted (run make fmt):"; $(GOFUMPT) -l .; exit 1; }
+	@for module in . $(MODULES); do $(GO) -C $$module mod tidy -diff || exit 1; done
+	$(STATICCHECK) ./...
+
+lint: vet check gosec $(GOVULNCHECK) ## go vet, gosec, staticcheck, gofumpt; govulncheck where its database can be reached
 	@$(GOVULNCHECK) ./...; code=$$?; case $$code in 0) ;; 3) exit 3 ;; *) echo "govulncheck could not run ($$code): it needs vuln.go.dev, which this machine may not reach" ;; esac
 
 # What gosec does not look for, and why:
@@ -127,4 +133,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -298,8 +298,13 @@ func TestClientsOverNATS(t *testing.T) {
 		header nats.Header
 		want   string
 	}{
-		{"_INBOX.abc.1", nil, "inbox _INBOX.abc"}, {"_INBOX_ann.abc.2", nil, "inbox _INBOX_ann.abc"}, {"_INBOX.once", nil, "inbox"}, {"", nil, "inbox"},
-		{"_R_.abc.def", info, "account READERS ann"}, {"_R_.abc.def", nil, "account"}, {"_INBOX.abc.1", info, "inbox _INBOX.abc"},
+		{"_INBOX.abc.1", nil, "inbox _INBOX.abc"},
+		{"_INBOX_ann.abc.2", nil, "inbox _INBOX_ann.abc"},
+		{"_INBOX.once", nil, "inbox"},
+		{"", nil, "inbox"},
+		{"_R_.abc.def", info, "account READERS ann"},
+		{"_R_.abc.def", nil, "account"},
+		{"_INBOX.abc.1", info, "inbox _INBOX.abc"},
 	} {
 		require.Equal(t, c.want, api.NATSClient(c.reply, c.header), c.reply)
 	}

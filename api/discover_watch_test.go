@@ -63,7 +63,7 @@ func TestDiscoverWatch(t *testing.T) {
 		_, snap := w.named("snapshot")
 		require.Empty(t, snap["instances"])
 		revision := r.healthy("web", "d", `,"zone":"venus"`)
-		for !strings.HasPrefix(w.idOnly(), fmt.Sprint(revision, "-")) { //nolint:revive // each id is a step on the way
+		for !strings.HasPrefix(w.idOnly(), fmt.Sprint(revision, "-")) { // each id is a step on the way
 		}
 		r.healthy("web", "e", `,"zone":"mars"`)
 		_, d := w.named("delta")

@@ -28,7 +28,7 @@ type witness struct {
 }
 
 func witnessOf(it *kv.Item) witness {
-	return witness{hashOf(it.Key), it.Revision, 1 + uint64(it.UpdatedAt.UnixNano())%(1<<31)} //nolint:gosec // as bits
+	return witness{hashOf(it.Key), it.Revision, 1 + uint64(it.UpdatedAt.UnixNano())%(1<<31)} // as bits
 }
 
 func deletedWitness(it *kv.Item) witness { return witness{key: hashOf(it.Key), rev: it.Revision} }

@@ -61,7 +61,9 @@ var gadget = machines.Define(machines.Definition[gadgetData]{
 		{Name: "broke", Doc: "It broke.", Report: true},
 	},
 	Events: []machines.EventType{
-		{Name: "gadget.created", Class: machines.ClassState}, {Name: "gadget.resized", Class: machines.ClassResource}, {Name: "gadget.deleted", Class: machines.ClassState},
+		{Name: "gadget.created", Class: machines.ClassState},
+		{Name: "gadget.resized", Class: machines.ClassResource},
+		{Name: "gadget.deleted", Class: machines.ClassState},
 		{Name: "gadget.broken", Class: machines.ClassState},
 	},
 	Edges: []machines.Edge[gadgetData]{

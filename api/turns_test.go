@@ -335,7 +335,7 @@ func TestAStormOnASlowEngine(t *testing.T) {
 	}
 	begun := b.engine.count.Load()
 	require.Eventually(t, func() bool { return b.engine.count.Load() > begun+3*all }, 2*soon, time.Millisecond) // turns of a tenth of a second would have passed
-	b.metric(fmt.Sprintf("instar_limit_held{limit=\"commands-at-once\"} %d", all)) // who made mine is remembered for a second, and leaves the others less until then
+	b.metric(fmt.Sprintf("instar_limit_held{limit=\"commands-at-once\"} %d", all))                              // who made mine is remembered for a second, and leaves the others less until then
 	before := b.engine.count.Load()
 	require.Equal(t, http.StatusOK, b.post("/v1/gadgets/mine/touch", "").StatusCode)
 	require.LessOrEqual(t, b.engine.count.Load()-before, int64(all+5))

@@ -112,7 +112,7 @@ func (c *Client) do(ctx context.Context, r request) error {
 		n := (int(first) + i) % len(urls)
 		err := c.try(ctx, urls[n], r, body)
 		if err == nil || !elsewhere(err) || ctx.Err() != nil {
-			c.preferred.Store(uint32(n)) //nolint:gosec // an index
+			c.preferred.Store(uint32(n)) // an index
 			return err
 		}
 		last = err
@@ -154,7 +154,7 @@ func problem(resp *http.Response, raw []byte) *Error {
 	}
 	e.Status = resp.StatusCode
 	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil {
-		e.RetryAfter = time.Duration(seconds) * time.Second //nolint:gosec // 16 bits
+		e.RetryAfter = time.Duration(seconds) * time.Second // 16 bits
 	}
 	return e
 }

@@ -47,7 +47,7 @@ func ExampleDrainOnSignal() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{Addr: ":80", Handler: lease.Handler(http.DefaultServeMux)} //nolint:gosec // an example
+	server := &http.Server{Addr: ":80", Handler: lease.Handler(http.DefaultServeMux)} // an example
 	go func() { _ = server.ListenAndServe() }()
 	if err := client.DrainOnSignal(context.Background(), lease, server); err != nil {
 		log.Fatal(err)

@@ -255,7 +255,7 @@ func TestManyNamesDoNotKeepOthersOut(t *testing.T) {
 	for i := range 30 {
 		req, err := http.NewRequestWithContext(over, "GET", fmt.Sprintf("http://s%d.instar/", i), nil)
 		require.NoError(t, err)
-		_, err = tr.RoundTrip(req) //nolint:bodyclose // it fails
+		_, err = tr.RoundTrip(req) // it fails
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	require.Equal(t, 20, tr.Followed())

@@ -3,11 +3,12 @@ package client
 import (
 	"context"
 	"fmt"
-	"github.com/bcc94042/instar/client/internal/retry"
 	"net/url"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bcc94042/instar/client/internal/retry"
 )
 
 // Endpoint is an instance that may be called.

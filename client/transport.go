@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/bcc94042/instar/client/internal/retry"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/bcc94042/instar/client/internal/retry"
 )
 
 // suffix is of the host names that a Transport resolves.

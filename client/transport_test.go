@@ -28,7 +28,7 @@ func caller(t *testing.T, f *registry) *http.Client {
 }
 
 func call(c *http.Client, method, url, body string) (string, error) {
-	req, err := http.NewRequest(method, url, strings.NewReader(body)) //nolint:noctx // the client has a timeout
+	req, err := http.NewRequest(method, url, strings.NewReader(body)) // the client has a timeout
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +140,7 @@ func TestBrokenIsRepeatedOnlyIfThatDoesNoHarm(t *testing.T) {
 
 	req, err = http.NewRequestWithContext(within(t), "PUT", "http://web.instar/", io.NopCloser(strings.NewReader("a stream")))
 	require.NoError(t, err)
-	_, err = caller(t, f).Do(req) //nolint:bodyclose // it fails
+	_, err = caller(t, f).Do(req) // it fails
 	require.Error(t, err, "it was read, and cannot be read again")
 }
 
@@ -163,7 +163,7 @@ func TestWhatIsNotKnownToBeUnsentIsNotRepeated(t *testing.T) {
 	asks := func(req *http.Request) (*http.Response, error) { // something else first, as for a token
 		first, err := http.NewRequestWithContext(req.Context(), "GET", "http://"+refusing(t), nil)
 		require.NoError(t, err)
-		_, err = wrapped.RoundTrip(first) //nolint:bodyclose // it fails
+		_, err = wrapped.RoundTrip(first) // it fails
 		require.Error(t, err)
 		return silent(req)
 	}
@@ -203,7 +203,7 @@ func TestCallerThatGivesUpEjectsNobody(t *testing.T) {
 		go func() { <-reached; cancel() }()
 		req, err := http.NewRequestWithContext(ctx, "GET", "http://web.instar/", nil)
 		require.NoError(t, err)
-		_, err = tr.RoundTrip(req) //nolint:bodyclose // it fails
+		_, err = tr.RoundTrip(req) // it fails
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	r, err := tr.Resolver(within(t), "web")

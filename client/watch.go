@@ -94,7 +94,7 @@ func (r *Resolver) stream(ctx context.Context, node int) error {
 		err := r.take(ev)
 		if first && err == nil {
 			first = false
-			r.client.preferred.Store(uint32(node)) //nolint:gosec // an index
+			r.client.preferred.Store(uint32(node)) // an index
 		}
 		return err
 	})

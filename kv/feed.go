@@ -93,7 +93,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 	if info.State.LastSeq < after.rev || !after.created.IsZero() && !info.Created.Equal(after.created) {
 		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, ErrReset)
 	}
-	f.created, f.known, f.keys = info.Created, info.State.LastSeq, int(info.State.NumSubjects) //nolint:gosec // they are in memory
+	f.created, f.known, f.keys = info.Created, info.State.LastSeq, int(info.State.NumSubjects) // they are in memory
 	from, err := after.resume(ctx, s, prefix)
 	if err != nil {
 		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, err)

@@ -89,7 +89,7 @@ func (m *Message) append(b []byte) []byte {
 	b = appendMember(b, `{"kind":`, m.Kind)
 	b = appendMember(b, `,"name":`, m.Name)
 	b = appendUint(b, `,"version":`, m.Version)
-	b = appendUint(b, `,"n":`, uint64(m.N)) //nolint:gosec // a place in a list
+	b = appendUint(b, `,"n":`, uint64(m.N)) // a place in a list
 	b = appendTime(b, `,"at":`, m.At)
 	if len(m.Body) > 0 {
 		b = append(append(b, `,"body":`...), m.Body...) // it was written by json.Marshal or by AppendJSON

@@ -70,7 +70,7 @@ func listening(addr string) (netip.AddrPort, bool) {
 	if err != nil {
 		ip = netip.IPv6Unspecified()
 	}
-	return netip.AddrPortFrom(ip, uint16(port)), true //nolint:gosec // it was looked up
+	return netip.AddrPortFrom(ip, uint16(port)), true // it was looked up
 }
 
 // listens tells providers of an address that this process, or what it has started, listens on.

@@ -89,7 +89,7 @@ func (p Plan) rebind(ctx context.Context, js jetstream.JetStream, want *jetstrea
 	if _, err := js.UpdateStream(ctx, changed); err != nil {
 		return info.Config.MaxBytes, err
 	}
-	if uint64(changed.MaxBytes) < info.State.Bytes { //nolint:gosec // it is a bound
+	if uint64(changed.MaxBytes) < info.State.Bytes { // it is a bound
 		cmp.Or(p.Log, slog.New(slog.DiscardHandler)).Warn("the oldest messages of a stream go: it has more than it may have now", "stream", want.Name, "bytes", info.State.Bytes, "may have", changed.MaxBytes)
 	}
 	return changed.MaxBytes, nil
@@ -127,7 +127,7 @@ func (p Plan) rebound(want *jetstream.StreamConfig, info *jetstream.StreamInfo) 
 	case p.StoreSet && p.Node != "" && !replicaOn(info, p.Node): // its store holds none of it
 		want.MaxBytes = have
 	case have <= 0:
-		return p.StoreSet || uint64(want.MaxBytes) > info.State.Bytes //nolint:gosec // it is a share
+		return p.StoreSet || uint64(want.MaxBytes) > info.State.Bytes // it is a share
 	case share != strconv.FormatInt(have, 10):
 		want.MaxBytes = have
 	case p.StoreSet && want.MaxBytes < have:

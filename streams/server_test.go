@@ -200,8 +200,10 @@ func TestUsersAreChecked(t *testing.T) {
 		}
 		require.ErrorContains(t, err, says)
 	}
-	for _, s := range []string{">", "*.api.>", "$JS.>", "$JS.API.>", "$JS.API.CONSUMER.>", "$JS.API.CONSUMER.CREATE.EVENTS.>", "$JS.API.STREAM.DELETE.EVENTS", "$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
-		"$JS.ACK.COMMANDS.>", "$KV.services.>", "$SYS.>", "instar.>", "instar.in.>", "instar.evt.>", "instar.live.>", "instar.*.a", "_INBOX.>", "_R_.>", "a b", "a\"b", ""} {
+	for _, s := range []string{
+		">", "*.api.>", "$JS.>", "$JS.API.>", "$JS.API.CONSUMER.>", "$JS.API.CONSUMER.CREATE.EVENTS.>", "$JS.API.STREAM.DELETE.EVENTS", "$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.>",
+		"$JS.ACK.COMMANDS.>", "$KV.services.>", "$SYS.>", "instar.>", "instar.in.>", "instar.evt.>", "instar.live.>", "instar.*.a", "_INBOX.>", "_R_.>", "a b", "a\"b", "",
+	} {
 		require.Error(t, User{Name: "a", Password: "b", Publish: list(s), Subscribe: list("instar.evt.>")}.Check(Names{}), s)
 	}
 	for _, s := range []string{">", "*.evt.>", "_INBOX.>", "$JS.>", "$SYS.>", "$JS.API.>"} {

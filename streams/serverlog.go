@@ -51,6 +51,7 @@ func (l *serverLog) Warnf(format string, v ...any) {
 func (l *serverLog) Noticef(format string, v ...any) {
 	l.say(slog.LevelDebug, fmt.Sprintf(format, v...))
 }
+
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.say(slog.LevelError, fmt.Sprintf(format, v...))
 }

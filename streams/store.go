@@ -31,7 +31,7 @@ func (s *Server) Store() (Room, error) {
 	if err != nil {
 		return Room{}, err
 	}
-	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore - reserve(s.o.MaxStore)} //nolint:gosec // bounded
+	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore - reserve(s.o.MaxStore)} // bounded
 	free, size, err := s.o.space(filepath.Join(s.o.Dir, "nats"))
 	if err != nil {
 		return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
@@ -57,7 +57,7 @@ func AccountRoom(ctx context.Context, js jetstream.JetStream, replicas int) (Roo
 	if t, ok := info.Tiers["R"+strconv.Itoa(replicas)]; ok {
 		tier = t
 	}
-	r := Room{Used: int64(min(tier.Store, 1<<62)), Limit: -1} //nolint:gosec // bounded
+	r := Room{Used: int64(min(tier.Store, 1<<62)), Limit: -1} // bounded
 	if most := tier.Limits.MaxStore; most > 0 {
 		r.Limit = most - reserve(most)
 	}

@@ -77,14 +77,14 @@ func (h History) read(ctx context.Context, filter string, p *past) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		came, err := streams.Fetch(ctx, cons, int(min(left, 1000)), func(msg jetstream.Msg) error { return p.take(h.Names, msg) }) //nolint:gosec // bounded
+		came, err := streams.Fetch(ctx, cons, int(min(left, 1000)), func(msg jetstream.Msg) error { return p.take(h.Names, msg) }) // bounded
 		if err != nil {
 			return err
 		}
 		if came == 0 {
 			return context.DeadlineExceeded
 		}
-		if left -= min(left, uint64(came)); p.of.Events > cmp.Or(h.Most, 500_000) { //nolint:gosec // it counts
+		if left -= min(left, uint64(came)); p.of.Events > cmp.Or(h.Most, 500_000) { // it counts
 			return ErrTooLong
 		}
 	}

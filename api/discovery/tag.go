@@ -15,7 +15,7 @@ func tag(endpoints []Endpoint, protected bool) string {
 		e := &endpoints[i]
 		b = append(append(append(append(b, e.InstanceID...), 0), e.NodeAddress...), 0)
 		b = append(append(b, e.State...), 0)
-		for _, n := range [...]uint64{e.Generation, e.Revision, uint64(e.Weight), uint64(e.Since.UnixNano())} { //nolint:gosec // as bits
+		for _, n := range [...]uint64{e.Generation, e.Revision, uint64(e.Weight), uint64(e.Since.UnixNano())} { // as bits
 			b = binary.LittleEndian.AppendUint64(b, n)
 		}
 		_, _ = h.Write(b) // never fails

@@ -47,7 +47,7 @@ const publishedWithin = time.Second // then the timeline ends earlier
 func (s *Store) Published(q *rest.Request, m *machines.Machine, key string, value []byte) error {
 	e, err := m.Decode(value)
 	if err != nil {
-		return nil //nolint:nilerr // a value that was written by hand has a timeline nevertheless
+		return nil // a value that was written by hand has a timeline nevertheless
 	}
 	var last *machines.Message
 	for i := range e.Outbox {

@@ -142,7 +142,7 @@ func (s *Service) filter(q *rest.Request) (discovery.Query, *problem.Problem) {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	dq := discovery.Query{
 		Namespace: ns, Service: q.PathValue("service"), Draining: q.Query.Get("include") == "draining", Zone: q.Query.Get("zone"), Version: q.Query.Get("version"),
-		Tags: q.Query["tag"], Prefer: q.Query.Get("prefer"), Choose: int(min(q.Number("choose"), 1<<20)), Key: q.Query.Get("key"), //nolint:gosec // bounded
+		Tags: q.Query["tag"], Prefer: q.Query.Get("prefer"), Choose: int(min(q.Number("choose"), 1<<20)), Key: q.Query.Get("key"), // bounded
 	}
 	switch {
 	case p != nil:

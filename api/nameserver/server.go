@@ -116,7 +116,7 @@ func (s *Server) handler() (*handler, error) {
 		h.stale = func() time.Duration { return 0 }
 	}
 	if _, ok := dns.IsDomainName(h.domain); !ok || dns.CountLabel(h.domain) == 0 || strings.ContainsAny(h.domain, `\ `) {
-		return nil, fmt.Errorf("the DNS domain %q is not a domain name; use one such as instar. or service.example.com.", s.Domain)
+		return nil, fmt.Errorf("the DNS domain %q is not a domain name; use one such as \"instar.\" or \"service.example.com.\"", s.Domain)
 	}
 	if s.TTL < 0 || s.TTL > maxTTL || s.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("the DNS TTL %s is not a number of whole seconds from 0s to %s", s.TTL, maxTTL)

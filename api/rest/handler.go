@@ -58,8 +58,11 @@ var always = [...]struct {
 	name  string
 	value []string
 }{
-	{"X-Content-Type-Options", []string{"nosniff"}}, {"X-Frame-Options", []string{"DENY"}}, {"Referrer-Policy", []string{"no-referrer"}},
-	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}}, {"Cross-Origin-Resource-Policy", []string{"same-origin"}},
+	{"X-Content-Type-Options", []string{"nosniff"}},
+	{"X-Frame-Options", []string{"DENY"}},
+	{"Referrer-Policy", []string{"no-referrer"}},
+	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
+	{"Cross-Origin-Resource-Policy", []string{"same-origin"}},
 	{"Cache-Control", []string{"no-cache"}},
 }
 

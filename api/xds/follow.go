@@ -58,8 +58,10 @@ func (f *feed) follow(name string, by *stream) bool {
 	if !ok || len(f.followed) >= maxFollowed || f.ctx.Err() != nil {
 		return false
 	}
-	one := &followed{name: name, namespace: namespace, service: service, built: map[string]uint64{},
-		streams: map[*stream]struct{}{by: {}}, stirred: make(chan struct{}, 1), told: math.MaxUint64}
+	one := &followed{
+		name: name, namespace: namespace, service: service, built: map[string]uint64{},
+		streams: map[*stream]struct{}{by: {}}, stirred: make(chan struct{}, 1), told: math.MaxUint64,
+	}
 	one.stir()
 	changed := f.put(one, f.find(one)) // before it is among those that are followed: this may panic
 	ctx, stop := context.WithCancel(f.ctx)

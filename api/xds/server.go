@@ -179,7 +179,7 @@ func (e endpoints) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscriptio
 // feed keeps the cache at what the catalog says. Its lock is taken before the cache's.
 type feed struct {
 	*Server
-	ctx     context.Context //nolint:containedctx // callbacks have none, and what they start ends with Run
+	ctx     context.Context // callbacks have none, and what they start ends with Run
 	cache   *cache.LinearCache
 	log     *slog.Logger
 	mover   mover

@@ -43,7 +43,7 @@ func open(ctx context.Context, profile streams.Profile) (*env, error) {
 		return nil, err
 	}
 	e := &env{dir: dir, profile: profile}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // Postgres may run as another user
+	if err := os.Chmod(dir, 0o711); err != nil { // Postgres may run as another user
 		return nil, err
 	}
 	e.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Config: map[string]string{"max_wal_size": "4GB"}})

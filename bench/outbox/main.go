@@ -162,7 +162,7 @@ func (e *env) measure(ctx context.Context, c contender, n int) (result, error) {
 		return result{}, err
 	}
 	c.committed()
-	if err := e.stored(ctx, stream, markers, uint64(n)); err != nil { //nolint:gosec // a count
+	if err := e.stored(ctx, stream, markers, uint64(n)); err != nil { // a count
 		return result{}, err
 	}
 	took := time.Since(began)

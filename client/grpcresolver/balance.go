@@ -47,6 +47,7 @@ func (pickers) Build(info base.PickerBuildInfo) balancer.Picker {
 }
 
 func originOf(a resolver.Address) (origin, bool) {
+	//lint:ignore SA1019 the picker sees addresses, and their endpoints only since later releases
 	o, ok := a.BalancerAttributes.Value(originKey{}).(origin)
 	return o, ok
 }

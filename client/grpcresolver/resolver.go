@@ -94,6 +94,7 @@ func (r *follower) update(found *client.Resolver, all []client.Endpoint) {
 	state := resolver.State{ServiceConfig: r.cc.ParseServiceConfig(`{"loadBalancingConfig":[{"` + Policy + `":{}}]}`)}
 	for _, e := range all {
 		about := attributes.New(originKey{}, origin{found, e.InstanceID})
+		//lint:ignore SA1019 as in originOf
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: e.NodeAddress, BalancerAttributes: about})
 	}
 	_ = r.cc.UpdateState(state) // says that there are none; gRPC fails calls by itself then

@@ -32,8 +32,10 @@ var writeMatrix = flag.Bool("update", false, "write the list of what users may d
 
 // shipped are the users of deploy/nats-server.conf, and of an embedded server with the same roles.
 var shipped = []streams.User{
-	{Name: "instar", Password: "secret", Role: streams.RoleAdmin}, {Name: "ci", Password: "secret", Role: streams.RoleOperate},
-	{Name: "worker", Password: "secret", Role: streams.RoleWork}, {Name: "reader", Password: "secret", Role: streams.RoleRead},
+	{Name: "instar", Password: "secret", Role: streams.RoleAdmin},
+	{Name: "ci", Password: "secret", Role: streams.RoleOperate},
+	{Name: "worker", Password: "secret", Role: streams.RoleWork},
+	{Name: "reader", Password: "secret", Role: streams.RoleRead},
 }
 
 // doors is a server with the streams, somebody who answers whatever is asked, and a spy who hears all that arrives in the account of

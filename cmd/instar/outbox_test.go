@@ -27,7 +27,7 @@ func passable(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "instar-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // what is below is closed
+	require.NoError(t, os.Chmod(dir, 0o711)) // what is below is closed
 	return filepath.Join(dir, "data")
 }
 

@@ -19,7 +19,7 @@ type fresh struct {
 
 // bound is above what any installation has given out until then by its clock: it began at or below the bound of its beginning.
 func bound(until time.Time) uint64 {
-	return uint64(max(until.Sub(epoch)+skew, 0) / (time.Second / perSecond)) //nolint:gosec // it is not negative
+	return uint64(max(until.Sub(epoch)+skew, 0) / (time.Second / perSecond)) // it is not negative
 }
 
 // above is a number above all that were given out since an installation was at n. That is the bound of now, so that of two restores the later one is above the
@@ -30,5 +30,5 @@ func (f fresh) above(n uint64) uint64 {
 		return now
 	}
 	since := max(f.now.Sub(f.at), 0) + skew
-	return max(now, n+uint64(since/(time.Second/perSecond))) //nolint:gosec // it is not negative
+	return max(now, n+uint64(since/(time.Second/perSecond))) // it is not negative
 }

@@ -29,12 +29,12 @@ func services(t *testing.T, many, events, size int) []line {
 	told := []line{of("EVENTS", KindMessages)}
 	for i := range many {
 		e := service.Machine.New("default", "", fmt.Sprint("s", i))
-		e.State, e.Version, e.Data = service.Ready, uint64(events), json.RawMessage(`{}`) //nolint:gosec // a few
+		e.State, e.Version, e.Data = service.Ready, uint64(events), json.RawMessage(`{}`) // a few
 		key := fmt.Sprint("default.s", i)
 		values = append(values, at("$KV.services."+key, &e))
 		for v := range events {
 			body, _ := json.Marshal(strings.Repeat("x", size))
-			m := machines.Message{Kind: machines.KindEvent, Name: service.Machine.Events[0].Name, Version: uint64(v + 1), At: time.Now(), Body: body} //nolint:gosec // a few
+			m := machines.Message{Kind: machines.KindEvent, Name: service.Machine.Events[0].Name, Version: uint64(v + 1), At: time.Now(), Body: body} // a few
 			w, err := consumers.Published(streams.Names{}, service.Machine, key, "", &m)
 			require.NoError(t, err)
 			told = append(told, line{Message: &Message{Subject: w.Msg.Subject, Seq: 1, Time: time.Now(), Header: w.Msg.Header, Data: w.Msg.Data}})

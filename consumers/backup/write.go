@@ -173,7 +173,7 @@ func (w *writer) messages(ctx context.Context, s Section) error {
 		err := w.message(&Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp.UTC(), m.Headers(), m.Data()})
 		return bucket || meta.Sequence.Stream < info.State.LastSeq, err
 	})
-	if missing := int(info.State.NumSubjects) - len(subjects); err == nil && s.Kind == KindEntities && missing > 0 { //nolint:gosec // they are in memory
+	if missing := int(info.State.NumSubjects) - len(subjects); err == nil && s.Kind == KindEntities && missing > 0 { // they are in memory
 		w.end.Missing[s.Stream] = missing
 	}
 	return err

@@ -92,7 +92,7 @@ func (p *Prober) Run(ctx context.Context) error {
 // loop is one run: what its goroutine knows. Nothing of it is used by another one but the channels.
 type loop struct {
 	*Prober
-	ctx        context.Context //nolint:containedctx // of this run, whose life the loop has
+	ctx        context.Context // of this run, whose life the loop has
 	log        *slog.Logger
 	metrics    Meter
 	now        func() time.Duration

@@ -71,7 +71,7 @@ func (l *loop) onResult(r *pool.Result[attempt]) {
 	}
 	changing := r.Result.OK == (t.state == instance.Unhealthy)
 	every := t.rec.Data.Check.Every(t.state, changing)
-	t.probeAt = now + time.Duration(float64(every)*(0.95+0.1*rand.Float64())) //nolint:gosec // no secret
+	t.probeAt = now + time.Duration(float64(every)*(0.95+0.1*rand.Float64())) // no secret
 	l.plan(t, now)
 }
 

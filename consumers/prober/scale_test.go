@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -95,7 +96,7 @@ func cpuOver(t *testing.T, step func(passed time.Duration) (more bool)) float64 
 
 // owner is a loop without a world: instances that are healthy and send heartbeats.
 func owner(n int) (*loop, []string) {
-	l := (&Prober{Shares: cluster.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run
+	l := (&Prober{Shares: cluster.Everything{}}).newLoop(context.Background()) // it does not run
 	l.owned = cluster.All
 	all := make([]string, n)
 	for i := range all {
@@ -124,7 +125,7 @@ func TestMemory(t *testing.T) {
 		recs[i].Data.Terms = &instance.Terms{Check: instance.Check{Type: instance.CheckTTL}}
 		items[i] = kv.Item{Key: fmt.Sprintf("default.web.i-%d", i), State: instance.Healthy, Revision: uint64(i + 1), Value: recs[i]}
 	}
-	l := (&Prober{Shares: cluster.Everything{}}).newLoop(nil) //nolint:staticcheck // it does not run
+	l := (&Prober{Shares: cluster.Everything{}}).newLoop(context.Background()) // it does not run
 	l.owned = cluster.All
 	before := heap()
 	for i := range items {

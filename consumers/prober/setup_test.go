@@ -255,7 +255,6 @@ type script struct {
 	probes  map[string]int
 	lossy   int            // each so manieth probe of an instance gives no answer; 0 is none
 	now     map[string]int // probes under way
-	doubled bool           // two at a time of one instance
 }
 
 func (s *script) set(key string, r instance.Result) {

@@ -294,7 +294,7 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 }
 
 // spread is a random part of a duration.
-func spread(d time.Duration) time.Duration { return rand.N(max(d, 1)) } //nolint:gosec // no secret
+func spread(d time.Duration) time.Duration { return rand.N(max(d, 1)) } // no secret
 
 func (l *loop) drop(t *tracked) {
 	l.unfollow(t)

@@ -239,6 +239,20 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
+// The linters that run here do not know the directives of others: gosec is told by "#nosec", staticcheck by "//lint:ignore".
+func TestNoDirectivesOfLintersThatDoNotRun(t *testing.T) {
+	t.Parallel()
+	for _, p := range house(t) {
+		for _, f := range slices.Concat(p.files(), p.TestGoFiles, p.XTestGoFiles) {
+			text, err := os.ReadFile(filepath.Join(p.Dir, f))
+			require.NoError(t, err)
+			if bytes.Contains(text, []byte("//no"+"lint")) {
+				t.Errorf("%s/%s has a directive of a linter that does not run", p.path(), f)
+			}
+		}
+	}
+}
+
 func TestPackagesAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, p := range house(t) {

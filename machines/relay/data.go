@@ -145,8 +145,12 @@ func (p Policy) validate() *machines.Refusal {
 		name       string
 		v, highest int64
 	}{
-		{"policy.lagRows", p.LagRows, 1e12}, {"policy.lagSeconds", int64(p.LagSeconds), 86400}, {"policy.stallSeconds", int64(p.StallSeconds), 86400},
-		{"policy.slotBytes", p.SlotBytes, 1 << 50}, {"policy.startDeadlineSeconds", int64(p.StartDeadlineSeconds), 86400}, {"policy.drainDeadlineSeconds", int64(p.DrainDeadlineSeconds), 86400},
+		{"policy.lagRows", p.LagRows, 1e12},
+		{"policy.lagSeconds", int64(p.LagSeconds), 86400},
+		{"policy.stallSeconds", int64(p.StallSeconds), 86400},
+		{"policy.slotBytes", p.SlotBytes, 1 << 50},
+		{"policy.startDeadlineSeconds", int64(p.StartDeadlineSeconds), 86400},
+		{"policy.drainDeadlineSeconds", int64(p.DrainDeadlineSeconds), 86400},
 	} {
 		if f.v < 0 || f.v > f.highest {
 			found = append(found, machines.FieldError{Field: f.name, Message: "is out of range"})

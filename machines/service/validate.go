@@ -19,9 +19,7 @@ const (
 	maxSpecSize = 64 << 10 // as JSON: an entity holds up to three specifications in one message
 )
 
-var (
-	envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // findings collects what is wrong with a body.
 type findings struct{ machines.Findings }

@@ -13,7 +13,7 @@ func awaitEnd(pid int) {
 		return
 	}
 	defer func() { _ = unix.Close(queue) }()
-	end := []unix.Kevent_t{{Ident: uint64(pid), Filter: unix.EVFILT_PROC, Flags: unix.EV_ADD | unix.EV_ONESHOT, Fflags: unix.NOTE_EXIT}} //nolint:gosec // the id of a process
+	end := []unix.Kevent_t{{Ident: uint64(pid), Filter: unix.EVFILT_PROC, Flags: unix.EV_ADD | unix.EV_ONESHOT, Fflags: unix.NOTE_EXIT}} // the id of a process
 	for {
 		_, err := unix.Kevent(queue, end, make([]unix.Kevent_t, 1), nil)
 		if !errors.Is(err, unix.EINTR) {

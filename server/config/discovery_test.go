@@ -82,8 +82,13 @@ func TestHostsOfAnOpenServer(t *testing.T) {
 		listen, hosts string
 		want          []string
 	}{
-		{"127.0.0.1:8080", "", []string{}}, {"[::1]:8080", "box.lan, 10.0.0.7", []string{"box.lan", "10.0.0.7"}}, {"127.0.0.1:8080", "*", nil},
-		{"0.0.0.0:8080", "", []string{"0.0.0.0", own}}, {":8080", "box.lan", []string{"box.lan", own}}, {"box.lan:8080", "", []string{"box.lan", own}}, {"0.0.0.0:8080", "box.lan,*", nil},
+		{"127.0.0.1:8080", "", []string{}},
+		{"[::1]:8080", "box.lan, 10.0.0.7", []string{"box.lan", "10.0.0.7"}},
+		{"127.0.0.1:8080", "*", nil},
+		{"0.0.0.0:8080", "", []string{"0.0.0.0", own}},
+		{":8080", "box.lan", []string{"box.lan", own}},
+		{"box.lan:8080", "", []string{"box.lan", own}},
+		{"0.0.0.0:8080", "box.lan,*", nil},
 	} {
 		require.Equal(t, c.want, HTTP{Listen: c.listen, Hosts: c.hosts}.AllowedHosts(), "%s %s", c.listen, c.hosts)
 	}

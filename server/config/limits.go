@@ -57,7 +57,7 @@ func (l Limits) validate() error {
 // API are the limits of a process that may have so many open files. A quarter of these is for everything else.
 func (l Limits) API(files uint64) api.Limits {
 	conns := limits.Bound{All: l.Connections, Each: l.ConnectionsPerClient}
-	if most := int(min(files, 1<<30) / 4 * 3); most > 0 && (conns.All == 0 || conns.All > most) { //nolint:gosec // it is bounded
+	if most := int(min(files, 1<<30) / 4 * 3); most > 0 && (conns.All == 0 || conns.All > most) { // it is bounded
 		conns.All = most
 	}
 	return api.Limits{

@@ -162,9 +162,9 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 	for _, h := range own.Shards {
 		at, err := strconv.ParseInt(h.Position, 10, 64)
 		if err != nil {
-			return nil //nolint:nilerr // not a number of a row: the database's word holds
+			return nil // not a number of a row: the database's word holds
 		}
-		shards, positions = append(shards, int16(h.Number)), append(positions, at) //nolint:gosec // at most 64
+		shards, positions = append(shards, int16(h.Number)), append(positions, at) // at most 64
 	}
 	var seen, behind int64
 	var oldest float64

@@ -36,9 +36,9 @@ func (s *sentRows) Tried(tries, rows int) {
 func (s *sentRows) attempts(source string) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	for i, most := range triesUpTo {
-		buckets[float64(most)] = uint64(s.after[i].Load()) //nolint:gosec // rises from 0
+		buckets[float64(most)] = uint64(s.after[i].Load()) // rises from 0
 	}
-	return prometheus.MustNewConstHistogram(outboxAttempts, uint64(s.rows.Load()), float64(s.tries.Load()), buckets, source) //nolint:gosec // likewise
+	return prometheus.MustNewConstHistogram(outboxAttempts, uint64(s.rows.Load()), float64(s.tries.Load()), buckets, source) // likewise
 }
 
 func (s *sentRows) Parked(string)           { s.parked.Add(1) }

@@ -21,7 +21,7 @@ func TestASourceAndItsDatabaseAgree(t *testing.T) {
 	dir, err := os.MkdirTemp("", "instar-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o711)) //nolint:gosec // the user of Postgres gets through; what is below is closed
+	require.NoError(t, os.Chmod(dir, 0o711)) // the user of Postgres gets through; what is below is closed
 	cluster, err := postgres.Start(t.Context(), postgres.Options{Dir: filepath.Join(dir, "data"), Config: map[string]string{"fsync": "off", "wal_level": "logical", "max_slot_wal_keep_size": "1MB"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })

@@ -48,7 +48,7 @@ func (s *Store) ClaimNextBatch(ctx context.Context, worker string, shards []int,
 func (b *Batch) claim(q *pgx.Batch, s *Store, worker string, shards []int, n int) {
 	small := make([]int16, len(shards))
 	for i, shard := range shards {
-		small[i] = int16(shard) //nolint:gosec // there are at most 64
+		small[i] = int16(shard) // there are at most 64
 	}
 	q.Queue(sqlClaim, small, n, worker, s.lease(), b.Token, s.attempts()).Query(func(rows pgx.Rows) error { return b.read(rows) })
 }

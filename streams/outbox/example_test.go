@@ -173,7 +173,8 @@ func ExampleFilter() {
 
 // All events of an aggregate are in one shard, so that one relay has their order.
 func ExampleShardOf() {
-	fmt.Println(outbox.ShardOf("order", "4711", 4) == outbox.ShardOf("order", "4711", 4))
+	first := outbox.ShardOf("order", "4711", 4)
+	fmt.Println(outbox.ShardOf("order", "4711", 4) == first)
 	seen := map[int]bool{}
 	for n := range 100 {
 		seen[outbox.ShardOf("order", fmt.Sprint(n), 4)] = true

@@ -17,8 +17,13 @@ const certificateWarns = 21 * 24 * time.Hour
 func checkCertificates(cfg config.Config, now time.Time) []finding {
 	var found []finding
 	for _, c := range []struct{ key, file string }{
-		{"http.tls.cert", cfg.HTTP.TLS.Cert}, {"nats.tls.cert", cfg.NATS.TLS.Cert}, {"nats.tls.ca", cfg.NATS.TLS.CA}, {"cluster.tls.cert", cfg.Cluster.TLS.Cert},
-		{"cluster.tls.ca", cfg.Cluster.TLS.CA}, {"discovery.xdsTLS.cert", cfg.Discovery.XDSTLS.Cert}, {"discovery.xdsTLS.ca", cfg.Discovery.XDSTLS.CA},
+		{"http.tls.cert", cfg.HTTP.TLS.Cert},
+		{"nats.tls.cert", cfg.NATS.TLS.Cert},
+		{"nats.tls.ca", cfg.NATS.TLS.CA},
+		{"cluster.tls.cert", cfg.Cluster.TLS.Cert},
+		{"cluster.tls.ca", cfg.Cluster.TLS.CA},
+		{"discovery.xdsTLS.cert", cfg.Discovery.XDSTLS.Cert},
+		{"discovery.xdsTLS.ca", cfg.Discovery.XDSTLS.CA},
 	} {
 		if c.file != "" {
 			verdict, detail := checkCertificate(c.file, now)

@@ -336,7 +336,7 @@ func (d *devCluster) width() int {
 	if !ok {
 		return 0
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) //nolint:gosec // a file descriptor
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) // a file descriptor
 	if err != nil {
 		return 0
 	}

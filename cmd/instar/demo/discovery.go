@@ -114,7 +114,7 @@ func (d *discoveryDemo) startRegistry(ctx context.Context, dir string) (stop fun
 	stop = sync.OnceValue(func() error { cancel(); return <-done })
 	d.registry = &client.Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	err = await(ctx, "the registry", func() error {
-		resp, err := d.registry.HTTP.Get(d.registry.URLs[0] + "/readyz") //nolint:noctx // loopback, and await gives up
+		resp, err := d.registry.HTTP.Get(d.registry.URLs[0] + "/readyz") // loopback, and await gives up
 		if err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func (s *shop) sell(ctx context.Context, conn *pgx.Conn, id string, step int) er
 		}
 		written = append(written, one)
 		if step == 0 {
-			article, reserved := fmt.Sprintf("a%d", rand.IntN(articles)), 0 //nolint:gosec // no secret
+			article, reserved := fmt.Sprintf("a%d", rand.IntN(articles)), 0 // no secret
 			if err := t.QueryRow(tx, `update articles set reserved = reserved + 1 where id = $1 returning reserved`, article).Scan(&reserved); err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (s *shop) sell(ctx context.Context, conn *pgx.Conn, id string, step int) er
 			}
 			written = append(written, two)
 		}
-		switch rand.IntN(100) { //nolint:gosec // no secret
+		switch rand.IntN(100) { // no secret
 		case 0, 1:
 			if step == 0 {
 				return errChangedMind
@@ -229,7 +229,7 @@ func (d *outboxDemo) read(ctx context.Context) (delivered, error) {
 	}
 	defer messages.Stop()
 	last := map[string]int{}
-	for f.events < int(want) { //nolint:gosec // a count
+	for f.events < int(want) { // a count
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return f, fmt.Errorf("cannot read the stream: %w", err)

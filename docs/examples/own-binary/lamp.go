@@ -64,4 +64,6 @@ func begin(s *step) {
 	s.Fail(nil)
 }
 
-func late(s *step) { s.Fail(&machines.Failure{Code: "too-late", Message: "it does not shine after a minute"}) }
+func late(s *step) {
+	s.Fail(&machines.Failure{Code: "too-late", Message: "it does not shine after a minute"})
+}

@@ -33,10 +33,10 @@ func openLab(t *testing.T) *lab {
 	dir, err := os.MkdirTemp("", "instar-lab-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the server's user looks into it
+	require.NoError(t, os.Chmod(dir, 0o755)) // the server's user looks into it
 	archive := filepath.Join(dir, "archive")
 	require.NoError(t, os.Mkdir(archive, 0o777))
-	require.NoError(t, os.Chmod(archive, 0o777)) //nolint:gosec // likewise
+	require.NoError(t, os.Chmod(archive, 0o777)) // likewise
 	l := &lab{t: t, dir: dir, config: map[string]string{
 		"fsync": "off", "wal_level": "logical", "archive_mode": "on", "archive_command": "cp %p " + archive + "/%f", "restore_command": "cp " + archive + "/%f %p",
 		"shared_buffers": "32MB", "autovacuum": "off",

@@ -64,8 +64,10 @@ func TestNoQueryOfARelayReadsAWholeTable(t *testing.T) {
 	late := func(what string) string {
 		return `array(select ` + what + ` from outbox_late where shard = 1 and marker >= 29000 order by seq)`
 	}
-	row := pgx.NamedArgs{"source": `'crowd'`, "mode": `'log'`, "shard": "1", "generation": "1", "seq": "30000", "id": "(select event_id from outbox_log where seq = 30000)", "type": `'order'`, "aggregate": `'a7'`,
-		"event": `'order.paid'`, "notBefore": "null", "message": `'x'`, "state": `'NEW'`, "attempts": "0", "wait": "1", "why": `''`}
+	row := pgx.NamedArgs{
+		"source": `'crowd'`, "mode": `'log'`, "shard": "1", "generation": "1", "seq": "30000", "id": "(select event_id from outbox_log where seq = 30000)", "type": `'order'`, "aggregate": `'a7'`,
+		"event": `'order.paid'`, "notBefore": "null", "message": `'x'`, "state": `'NEW'`, "attempts": "0", "wait": "1", "why": `''`,
+	}
 	park, parkArgs := positional(t, fmt.Sprintf(sqlInsertParked, sqlOfLog), row)
 	parkMessage, parkMessageArgs := positional(t, fmt.Sprintf(sqlInsertParked, sqlOfMessage), row)
 	waitMessage, waitMessageArgs := positional(t, sqlWaitingOfMessage, row)

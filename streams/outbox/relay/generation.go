@@ -58,7 +58,7 @@ func (o *opener) enter(ctx context.Context, s *session, kept uint64) error {
 	}
 	tag, err := o.pool.Exec(ctx, `insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, generation) values ($1, $2, $3, $4, $5, $6, $7, $8)
 		on conflict (source, mode, shard) do update set generation = excluded.generation where n.generation = $9`,
-		o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(s.guarded), o.cluster, s.generation+1, kept) //nolint:gosec // a stream has fewer messages
+		o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(s.guarded), o.cluster, s.generation+1, kept) // a stream has fewer messages
 	if err != nil {
 		return fmt.Errorf("relay: cannot write outbox_stream: %w", err)
 	}

@@ -47,7 +47,7 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 		}
 		return nil
 	}
-	rows, err := pool.Query(ctx, sqlLate, s.shard, int64(s.since), wal) //nolint:gosec // a stream has fewer messages
+	rows, err := pool.Query(ctx, sqlLate, s.shard, int64(s.since), wal) // a stream has fewer messages
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
@@ -137,7 +137,7 @@ const sqlAside = `select event_id::text, ` + sqlKey + ` from outbox_parked where
 
 // putAside notes what earlier sessions have parked beyond the position.
 func (s *session) putAside(ctx context.Context, pool *pgxpool.Pool) error {
-	after := int64(s.pos.at) //nolint:gosec // a number of a row
+	after := int64(s.pos.at) // a number of a row
 	if s.pos.lsn {           // they have other numbers there
 		after = 0
 	}
@@ -182,7 +182,7 @@ func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
 	var key string
 	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &key}, func() error {
 		if there, ok := s.seen[key]; ok && there.id == id.String() {
-			seqs, ids, markers = append(seqs, seq), append(ids, id), append(markers, int64(there.at)) //nolint:gosec // a stream has fewer messages
+			seqs, ids, markers = append(seqs, seq), append(ids, id), append(markers, int64(there.at)) // a stream has fewer messages
 			return nil
 		}
 		pos, err := parsePosition(key)

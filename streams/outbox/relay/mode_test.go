@@ -16,7 +16,7 @@ import (
 func TestFromTheWALToTheLogAndBack(t *testing.T) {
 	t.Parallel()
 	s, named := openWAL(t, outbox.WAL)
-	r, stop := s.begin(outbox.WAL, named)
+	_, stop := s.begin(outbox.WAL, named)
 	s.add("o-1", 1)
 	s.eventually(1)
 	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor where seq > 0`) > 0 }, waitFor, tick)
@@ -34,7 +34,7 @@ func TestFromTheWALToTheLogAndBack(t *testing.T) {
 	require.NoError(t, stop())
 
 	require.NoError(t, change(outbox.WAL))
-	r = s.relay(outbox.WAL, named)
+	r := s.relay(outbox.WAL, named)
 	s.run(r)
 	s.reads(r)
 	s.add("o-1", 4)
@@ -49,7 +49,7 @@ func TestAnUnreadWALKeepsItsMode(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			s, named := openWAL(t, outbox.WAL)
-			r, stop := s.begin(outbox.WAL, named)
+			_, stop := s.begin(outbox.WAL, named)
 			s.add("o-1", 1)
 			s.eventually(1)
 			change := func() error {
@@ -67,7 +67,7 @@ func TestAnUnreadWALKeepsItsMode(t *testing.T) {
 			require.ErrorContains(t, err, "instar relay drain shop")
 			s.add("o-1", 3) // still in that mode
 
-			r = s.relay(outbox.WAL, named)
+			r := s.relay(outbox.WAL, named)
 			stop = s.run(r)
 			require.NoError(t, r.Drain(t.Context()))
 			require.ErrorIs(t, stop(), ErrDrained)

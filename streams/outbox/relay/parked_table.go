@@ -296,7 +296,7 @@ func deletePublished(ctx context.Context, db database, done []*row, after func(r
 	}
 	shards, seqs, ids, markers := make([]int, len(done)), make([]int64, len(done)), make([]uuid.UUID, len(done)), make([]int64, len(done))
 	for i, r := range done {
-		shards[i], seqs[i], ids[i], markers[i] = r.shard, r.num, r.ID, int64(after(r)) //nolint:gosec // a stream has fewer messages
+		shards[i], seqs[i], ids[i], markers[i] = r.shard, r.num, r.ID, int64(after(r)) // a stream has fewer messages
 	}
 	tag, err := db.Exec(ctx, sqlPublished, shards, seqs, markers)
 	if err == nil && tag.RowsAffected() < int64(len(done)) { // the others were discarded meanwhile, and are in the stream

@@ -148,7 +148,7 @@ func (e *logEngine) prune(ctx context.Context, s *session) error {
 		id, err := uuid.Parse(row.id)
 		p, wrong := parsePosition(key)
 		if err == nil && wrong == nil && !p.lsn {
-			keys, missing[id] = append(keys, int64(p.at)), p //nolint:gosec // a number of a row
+			keys, missing[id] = append(keys, int64(p.at)), p // a number of a row
 		}
 	}
 	err := match(ctx, e.pool, `select l.seq, l.event_id from unnest($1::bigint[]) as k (seq) cross join lateral (select * from outbox_log l where l.seq = k.seq limit 1) as l`, keys, func(p position, id uuid.UUID) {

@@ -117,7 +117,7 @@ func (o *opener) note(ctx context.Context, pool *pgxpool.Pool, sessions ...*sess
 		batch.Queue(`insert into outbox_stream as n (source, mode, shard, stream, subject, marker, cluster, generation) values ($1, $2, $3, $4, $5, $6, $7, $8)
 			on conflict (source, mode, shard) do update set stream = excluded.stream, subject = excluded.subject, marker = excluded.marker, cluster = excluded.cluster, updated_at = now()
 			where (n.stream, n.subject, n.cluster) <> (excluded.stream, excluded.subject, excluded.cluster) or n.marker < excluded.marker or $9`,
-			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, s.generation, s.mended).Exec(func(pgconn.CommandTag) error { s.noted, s.mended = at, false; return nil }) //nolint:gosec // a stream has fewer messages
+			o.source, o.mode, s.shard, o.stream.Name, s.subject, int64(at), o.cluster, s.generation, s.mended).Exec(func(pgconn.CommandTag) error { s.noted, s.mended = at, false; return nil }) // a stream has fewer messages
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -140,7 +140,7 @@ func (e *logEngine) whole(ctx context.Context, s *session, accepted bool) error 
 		return fmt.Errorf("relay: cannot read outbox_dropped: %w", err)
 	}
 	switch {
-	case uint64(dropped) <= max(s.pos.at, s.seenTo.at): //nolint:gosec // a number of a row
+	case uint64(dropped) <= max(s.pos.at, s.seenTo.at): // a number of a row
 		return nil
 	case !accepted:
 		return permanent(s.setBack())
@@ -163,7 +163,7 @@ func (e *claimEngine) sentUpTo(ctx context.Context) (position, error) {
 	if err != nil {
 		return position{}, fmt.Errorf("relay: cannot ask what was sent last: %w", err)
 	}
-	return position{at: uint64(at)}, nil //nolint:gosec // after 1970
+	return position{at: uint64(at)}, nil // after 1970
 }
 
 const sqlSentUpTo = `select coalesce((select (extract(epoch from sent_at) * 1000000)::bigint from outbox_event where phase = 2 order by sent_at desc limit 1), 0)`
@@ -175,14 +175,14 @@ func (e *claimEngine) whole(ctx context.Context, s *session, stored []uuid.UUID)
 		return nil
 	}
 	var missing string
-	err := e.store.Pool.QueryRow(ctx, sqlMissing, int64(s.pos.at), stored).Scan(&missing) //nolint:gosec // microseconds
+	err := e.store.Pool.QueryRow(ctx, sqlMissing, int64(s.pos.at), stored).Scan(&missing) // microseconds
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err != nil:
 		return fmt.Errorf("relay: cannot compare what was sent with the stream: %w", err)
 	}
-	before := marker{Position: s.pos.String(), At: time.UnixMicro(int64(s.pos.at))} //nolint:gosec // microseconds
+	before := marker{Position: s.pos.String(), At: time.UnixMicro(int64(s.pos.at))} // microseconds
 	return permanent(fmt.Errorf("%w (event %s is the first)", &setBackError{o: s.o, shard: s.shard, from: s.guarded, before: before}, missing))
 }
 

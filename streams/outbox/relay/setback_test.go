@@ -79,14 +79,14 @@ func TestARestoredStreamIsRefused(t *testing.T) {
 			t.Run(fmt.Sprint(mode, " ", how), func(t *testing.T) {
 				t.Parallel()
 				s, named := shopOf(t, mode)
-				r, stop := s.begin(mode, named)
+				_, stop := s.begin(mode, named)
 				for n := range 10 {
 					s.add("o-1", n)
 				}
 				s.eventually(10)
 				require.NoError(t, stop())
 				old := s.backup()
-				r = s.relay(mode, named)
+				r := s.relay(mode, named)
 				stop = s.run(r)
 				for n := range 5 {
 					s.add("o-1", 10+n)

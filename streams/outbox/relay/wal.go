@@ -180,7 +180,7 @@ func (e *walEngine) publish(ctx context.Context, h *shard, got portion) error {
 			return err
 		}
 	}
-	if e.settled = max(e.settled, got.upto); int64(e.settled) >= e.again { //nolint:gosec // a place in the log
+	if e.settled = max(e.settled, got.upto); int64(e.settled) >= e.again { // a place in the log
 		h.s.aside = nil // what was parked and has not come is of another cluster, whose tables were restored here
 	}
 	e.advance(rows)

@@ -72,20 +72,20 @@ func TestAClaimIsOfTheFirst(t *testing.T) {
 	e.r.Config.Schema = "public"
 	name := publication(e.r.Config)
 	s.exec(`create publication ` + name)
-	claims := func(comment string) (err error, after string) {
+	claims := func(comment string) (after string, err error) {
 		s.exec(`comment on publication ` + name + ` is '` + comment + `'`)
 		err = e.claim(s.ctx, s.pool)
 		require.NoError(t, s.pool.QueryRow(s.ctx, `select obj_description(oid, 'pg_publication') from pg_publication where pubname = $1`, name).Scan(&after))
-		return err, after
+		return after, err
 	}
 	mine, theirs := outbox.SlotClaim+"public", outbox.SlotClaim+"other"
 	for _, free := range []string{"", mine, outbox.SlotClaim + "gone"} {
-		err, after := claims(free)
+		after, err := claims(free)
 		require.NoError(t, err)
 		require.Equal(t, mine, after)
 	}
 	for _, taken := range []string{theirs, "of the operators"} {
-		err, after := claims(taken)
+		after, err := claims(taken)
 		var fatal *PermanentError
 		require.ErrorAs(t, err, &fatal)
 		require.ErrorContains(t, err, "comment on publication")

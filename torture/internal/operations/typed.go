@@ -65,7 +65,7 @@ func newOperator(t *part.T, document, installed string) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	systemd := &http.Server{Handler: http.HandlerFunc(o.systemctl)} //nolint:gosec // on loopback, for a minute
+	systemd := &http.Server{Handler: http.HandlerFunc(o.systemctl)} // on loopback, for a minute
 	go func() { _ = systemd.Serve(l) }()
 	t.OnEnd(func() {
 		_ = systemd.Close()
@@ -74,10 +74,10 @@ func newOperator(t *part.T, document, installed string) (*operator, error) {
 		}
 	})
 	systemctl := fmt.Sprintf("#!/bin/sh\nexec curl -fsS -X POST http://%s/$1/$2\n", l.Addr())
-	if err := os.WriteFile(o.path("bin", "systemctl"), []byte(systemctl), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(o.path("bin", "systemctl"), []byte(systemctl), 0o700); err != nil { // it is run
 		return nil, err
 	}
-	if err := os.WriteFile(o.path("bin", "runuser"), []byte("#!/bin/sh\n[ \"$1 $2 $3\" = '-u instar --' ] || exit 1\nshift 3\nexec \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(o.path("bin", "runuser"), []byte("#!/bin/sh\n[ \"$1 $2 $3\" = '-u instar --' ] || exit 1\nshift 3\nexec \"$@\"\n"), 0o700); err != nil { // it is run
 		return nil, err
 	}
 	o.env = []string{"PATH=" + o.path("bin") + ":" + os.Getenv("PATH"), "INSTAR_SERVER=https://" + o.http, "INSTAR_CA=" + o.path("etc", "http.crt"), "HOME=" + o.path("home")}

@@ -150,7 +150,7 @@ func Postgres(t *part.T, config map[string]string) (*postgres.Cluster, error) {
 		return nil, err
 	}
 	t.OnEnd(func() { _ = os.RemoveAll(base) })
-	if err := os.Chmod(base, 0o755); err != nil { //nolint:gosec // the data in it is its user's alone
+	if err := os.Chmod(base, 0o755); err != nil { // the data in it is its user's alone
 		return nil, err
 	}
 	pg, err := postgres.Start(t.Ctx, postgres.Options{Dir: filepath.Join(base, "pg"), Config: config})
@@ -209,7 +209,7 @@ func (o *orders) relay(i int, args ...string) (*rig.Process, error) {
 
 // write changes aggregates, several in a transaction, some of which take long or are rolled back.
 func (o *orders) write(ctx context.Context, writer int) {
-	r := rand.New(rand.NewPCG(o.Seed, uint64(writer))) //nolint:gosec // no secret
+	r := rand.New(rand.NewPCG(o.Seed, uint64(writer))) // no secret
 	for ctx.Err() == nil {
 		err := pgx.BeginFunc(o.Ctx, o.pool, func(tx pgx.Tx) error { // to its end: Postgres may still commit what is cut off
 			chosen := map[int]bool{}

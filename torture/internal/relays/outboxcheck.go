@@ -61,7 +61,7 @@ func (o *orders) held() int {
 	}
 	n := 0
 	for _, c := range info.State.Subjects {
-		n += int(c) //nolint:gosec // a count of messages
+		n += int(c) // a count of messages
 	}
 	return n
 }

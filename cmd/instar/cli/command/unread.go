@@ -27,7 +27,7 @@ func (s *Session) UntilUnread(write func() error) error {
 	}()
 	s.Ctx = ctx
 	err := write()
-	if context.Cause(ctx) == errUnread { //nolint:errorlint // nobody wraps it
+	if context.Cause(ctx) == errUnread { // nobody wraps it
 		err = errUnread
 	}
 	end(nil)

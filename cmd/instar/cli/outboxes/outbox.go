@@ -189,7 +189,7 @@ func showSources(s *command.Session, sources []admin.OutboxSource, raws []json.R
 			g.Add(one.Name, one.State, "", "", "", "", "", "", "", one.Problem)
 			continue
 		}
-		g.Add(one.Name, one.State, st.Mode, fmt.Sprint(st.Lag), (time.Duration(st.Oldest * float64(time.Second))).Round(100*time.Millisecond).String(), fmt.Sprintf("%.0f/s", st.Rate),
+		g.Add(one.Name, one.State, st.Mode, fmt.Sprint(st.Lag), time.Duration(st.Oldest*float64(time.Second)).Round(100*time.Millisecond).String(), fmt.Sprintf("%.0f/s", st.Rate),
 			fmt.Sprint(st.Rows[outbox.StateFailed]), fmt.Sprint(st.Rows[outbox.StateDead]), fmt.Sprint(len(st.Parked)), st.Problem)
 	}
 	if err := g.Write(s.Out); err != nil {
