@@ -22,7 +22,7 @@ const (
 	headerDeadMachine = "Instar-Dead-Machine"
 	headerDeadKey     = "Instar-Dead-Key"
 
-	headerDeadTruncated = "Instar-Dead-Truncated" // bytes of the whole body, where a letter holds only its beginning
+	headerDeadTruncated = "Instar-Dead-Truncated" // bytes of the whole body, where a letter holds only the beginning of that or of the subject
 	headerDeadID        = "Instar-Dead-Id"        // of the message
 	headerDeadUntaken   = "Instar-Dead-Untaken"   // the id is a key that was not used up
 )
@@ -34,6 +34,8 @@ var kept = []string{HeaderActor, HeaderReason, HeaderTrace, HeaderExpect}
 const (
 	maxLetter = 1<<20 - 32<<10
 	maxHeader = 2 << 10
+
+	maxDeadSubject = 8 << 10 // a server takes 4 KiB, where nothing else is set: what is longer was never stored, and nothing puts it back
 )
 
 // short bounds the value of a header.
@@ -90,9 +92,14 @@ func (d DeadLetters) Message(l DeadLetter, id string) *nats.Msg {
 		}
 	}
 	m.Header[HeaderID] = []string{short(id)}
+	subject := l.Subject
+	if len(subject) > maxDeadSubject {
+		subject = short(subject)
+		m.Header[headerDeadTruncated] = []string{strconv.Itoa(len(l.Body))}
+	}
 	for _, h := range [][2]string{
 		{headerDeadReason, short(l.Reason)},
-		{headerDeadSubject, l.Subject}, // a server takes 4 KiB of it
+		{headerDeadSubject, subject},
 		{headerDeadFrom, l.Consumer},
 		{headerDeadTries, strconv.Itoa(l.Tries)},
 		{headerDeadMachine, machine},
