@@ -19,7 +19,7 @@ import (
 
 // disk watches whether the stream store takes writes. A stream whose disk was full gives no answers and
 // stays dead after there is room again until its server restarts; so a write that is not answered makes the program
-// refuse commands with 503, and the embedded server is restarted when there is room. Before the disk, or the limit of the
+// refuse commands with 503, and the embedded server is restarted when there is room; one that cannot be restarted takes the process with it. Before the disk, or the limit of the
 // store, is reached, commands are refused as well: what is under way still has room then.
 type disk struct {
 	server  *streams.Server // nil when attached: somebody else's server is not restarted
@@ -30,6 +30,7 @@ type disk struct {
 	share   func(context.Context, int64) error // tells the streams how much room there is; nil where that is set
 	subject string
 	every   time.Duration
+	stuck   func(error) // ends the process: no restart of the embedded server helps
 	log     *slog.Logger
 
 	reason atomic.Pointer[string]
@@ -105,6 +106,9 @@ func (d *disk) lacksRoom(ctx context.Context) string {
 	asked, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	room, err := d.room(asked)
+	if errors.Is(err, streams.ErrStuck) {
+		d.stuck(err)
+	}
 	if err != nil {
 		d.has.Store(nil) // an old number would be believed
 		return ""        // the probe tells
@@ -231,6 +235,7 @@ func (a *app) startDisk(ctx context.Context) error {
 	a.disk = &disk{
 		server: a.server, at: streams.WithoutSecrets(a.natsURL()), room: func(ctx context.Context) (streams.Room, error) { return a.room(ctx, js) },
 		member: a.cfg.Cluster.On(), nc: nc, subject: a.deps.Names.Probe(), every: 2 * time.Second, log: a.log,
+		stuck: a.stuck,
 	}
 	if a.server != nil && a.plan.Store == 0 {
 		a.disk.share = func(ctx context.Context, room int64) error {
@@ -245,6 +250,11 @@ func (a *app) startDisk(ctx context.Context) error {
 	}
 	a.goes(ctx, "the disk probe", a.disk.Run)
 	return nil
+}
+
+// stuck ends the process, whose stream store no restart of the embedded server brings back.
+func (a *app) stuck(err error) {
+	a.dog.cut("the process ends, so that the next one can store again", "error", err)
 }
 
 // room is what the store has. The account of a server that is attached may have to hold other streams, too: it has no shares.

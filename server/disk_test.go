@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -59,4 +61,23 @@ func TestTheStoreIsToldWhileItIsFull(t *testing.T) {
 	require.Empty(t, told)
 	failed = errors.New("it is restarting")
 	require.Equal(t, map[string]float64{"instar_store_unavailable": 0}, look(4, 400))
+}
+
+// A server that is stuck takes the process with it, and the log says why. Other errors of a look do not.
+func TestAStuckStoreEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	said := &lockedbuffer.Buffer{}
+	a := newApp(config.Config{}, Options{}, slog.New(slog.NewTextHandler(said, nil)))
+	var codes []int
+	a.dog.out, a.dog.exit = said, func(code int) { codes = append(codes, code) }
+	var failed error
+	d := &disk{log: a.log, stuck: a.stuck, room: func(context.Context) (streams.Room, error) { return streams.Room{}, failed }}
+	failed = errors.New("it is restarting")
+	require.Empty(t, d.lacksRoom(t.Context()))
+	require.Empty(t, codes)
+	failed = streams.ErrStuck
+	require.Empty(t, d.lacksRoom(t.Context()))
+	require.Equal(t, []int{1}, codes)
+	require.Contains(t, said.String(), "the process ends, so that the next one can store again")
+	require.Contains(t, said.String(), "lacksRoom", "what hangs")
 }

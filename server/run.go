@@ -43,6 +43,7 @@ type app struct {
 	member   *cluster.Node // this process among those that share the work
 	registry *prometheus.Registry
 	disk     *disk
+	dog      *watchdog
 	work     map[string]Work // by name of machine
 	own      ownPorts
 	api      *api.Server
@@ -65,7 +66,7 @@ func newApp(cfg config.Config, opts Options, log *slog.Logger) *app {
 	if opts.Out == nil {
 		opts.Out = io.Discard
 	}
-	return &app{cfg: cfg, opts: opts, log: log, indexes: map[string]*kv.Index{}, work: map[string]Work{}, broken: make(chan error, 8)}
+	return &app{cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), indexes: map[string]*kv.Index{}, work: map[string]Work{}, broken: make(chan error, 8)}
 }
 
 // Run serves until ctx ends. It stops what it has started in reverse order, tells the service manager how it stands, and returns what
@@ -82,9 +83,8 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 	a := newApp(cfg, opts, log)
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dog := newWatchdog(log)
-	defer dog.end()
-	context.AfterFunc(ctx, dog.begin) // a start may hang as well
+	defer a.dog.end()
+	context.AfterFunc(ctx, a.dog.begin) // a start may hang as well
 	manager := notifierFrom(log)
 	err = a.start(inner)
 	if err == nil {
@@ -101,8 +101,8 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 	a.stopping.Store(true)
 	manager.tell("STOPPING=1")
 	log.Info("stopping")
-	dog.begin()
-	return errors.Join(err, a.shutdown(ctx, dog))
+	a.dog.begin()
+	return errors.Join(err, a.shutdown(ctx))
 }
 
 // goes runs something that should end only when it is told to; onStop waits for it.

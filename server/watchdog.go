@@ -31,12 +31,12 @@ func (a *app) onStop(what string, stop func(context.Context) error) {
 }
 
 // shutdown stops everything in reverse order and returns what went wrong.
-func (a *app) shutdown(ctx context.Context, dog *watchdog) error {
+func (a *app) shutdown(ctx context.Context) error {
 	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer end()
-	dog.at("what is given to other nodes")
+	a.dog.at("what is given to other nodes")
 	a.leave(ctx)
-	return a.stopAll(ctx, dog.at)
+	return a.stopAll(ctx, a.dog.at)
 }
 
 // stopAll stops what was started, in reverse, and says before each what it is.
@@ -86,7 +86,12 @@ func (w *watchdog) bite() {
 	w.mu.Lock()
 	part := w.part
 	w.mu.Unlock()
-	w.log.Error("the process does not stop; it is ended", "after", w.within, "waiting for", part, "goroutines", runtime.NumGoroutine())
+	w.cut("the process does not stop; it is ended", "after", w.within, "waiting for", part)
+}
+
+// cut ends the process at once: nothing that would be stopped first can stop.
+func (w *watchdog) cut(why string, about ...any) {
+	w.log.Error(why, append(about, "goroutines", runtime.NumGoroutine())...)
 	_ = pprof.Lookup("goroutine").WriteTo(w.out, 1) // there is nobody to tell
 	w.exit(1)
 }

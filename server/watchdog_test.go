@@ -27,14 +27,14 @@ func (a *app) hangs(until chan struct{}) {
 
 func TestAPartThatHangsDoesNotKeepTheProcess(t *testing.T) {
 	t.Parallel()
-	a := &app{log: slog.New(slog.DiscardHandler)}
+	dog, said, exits := hound(50 * time.Millisecond)
+	a := &app{log: slog.New(slog.DiscardHandler), dog: dog}
 	first, until := make(chan struct{}), make(chan struct{})
 	a.onStop("a part", func(context.Context) error { close(first); return nil })
 	a.hangs(until)
-	dog, said, exits := hound(50 * time.Millisecond)
 	done := make(chan error)
 	dog.begin()
-	go func() { done <- a.shutdown(t.Context(), dog) }()
+	go func() { done <- a.shutdown(t.Context()) }()
 	require.Equal(t, 1, <-exits)
 	require.Contains(t, said.String(), `"waiting for"=hangs`)
 	require.Contains(t, said.String(), "(*app).shutdown", "the goroutines are shown")
@@ -45,13 +45,13 @@ func TestAPartThatHangsDoesNotKeepTheProcess(t *testing.T) {
 
 func TestWhoStopsInTimeIsNotEnded(t *testing.T) {
 	t.Parallel()
-	a := &app{log: slog.New(slog.DiscardHandler)}
+	dog, _, exits := hound(time.Hour)
+	a := &app{log: slog.New(slog.DiscardHandler), dog: dog}
 	failed := errors.New("it failed")
 	a.goes(t.Context(), "a loop", func(ctx context.Context) error { <-ctx.Done(); return nil })
 	a.onStop("a part", func(context.Context) error { return failed })
-	dog, _, exits := hound(time.Hour)
 	dog.begin()
-	require.ErrorIs(t, a.shutdown(t.Context(), dog), failed)
+	require.ErrorIs(t, a.shutdown(t.Context()), failed)
 	dog.end()
 	dog.begin() // a signal while it returns
 	require.False(t, dog.timer.Stop(), "no timer runs any more")

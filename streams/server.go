@@ -70,6 +70,7 @@ type ServerOptions struct {
 
 	syncEvery time.Duration                              // under Interval; 0 is syncInterval
 	space     func(string) (free, size int64, err error) // nil is DiskSpace
+	patience  time.Duration                              // 0 is patience
 }
 
 // Server is an embedded NATS server that owns a directory.
@@ -84,6 +85,10 @@ type Server struct {
 	mu     sync.Mutex
 	srv    *server.Server
 	listen string // host:port, as in the options until a port is chosen
+
+	look  sync.Mutex // one at the store at a time
+	used  int64      // what the last look found
+	stuck bool       // it had no answer
 }
 
 // modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.

@@ -1,10 +1,13 @@
 package streams
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,20 +29,60 @@ func (r Room) Full() bool { return r.Limit >= 0 && r.Used >= r.Limit }
 
 // Store is what the server's streams use, and may use: a limit that is set, or what they have and what is left of the disk, whichever is less,
 // but for a reserve. Of a member that is its own store, not those of the others. The disk is asked anew each time: others fill it, and make room on it.
+// The error is [ErrStuck] when the server gives no answer although its disk has room.
 func (s *Server) Store() (Room, error) {
-	_, info, err := s.jsz(server.JSzOptions{})
-	if err != nil {
-		return Room{}, err
-	}
-	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore - reserve(s.o.MaxStore)} // bounded
 	free, size, err := s.o.space(filepath.Join(s.o.Dir, "nats"))
 	if err != nil {
 		return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
 	}
+	s.look.Lock()
+	defer s.look.Unlock()
+	if s.stuck && free < reserve(size) {
+		return s.full(), nil
+	}
+	info, err := s.jszWithin(cmp.Or(s.o.patience, patience))
+	switch s.stuck = errors.Is(err, ErrStuck); {
+	case s.stuck && free < reserve(size):
+		return s.full(), nil
+	case err != nil:
+		return Room{}, err
+	}
+	r := Room{Used: int64(min(info.Store, 1<<62)), Limit: s.o.MaxStore - reserve(s.o.MaxStore)} // bounded
+	s.used = r.Used
 	if disk := max(r.Used+free-reserve(size), 0); s.o.MaxStore == 0 || disk < r.Limit {
 		r.Limit, r.Disk = disk, true
 	}
 	return r, nil
+}
+
+// ErrStuck says that the embedded server does not tell how it stands, which takes it no look at a disk. So it is when a disk was full
+// while a stream was purged or a schedule fired: nats-server 2.15.2 then waits for a lock of that stream's store that it holds itself
+// (fileStore.PurgeEx, flushPendingMsgs, rebuildState). It cannot be restarted either, as its end waits for that lock: only the process can.
+var ErrStuck = errors.New("streams: the embedded NATS server gives no answer about itself; only another process can open its store again")
+
+// patience is how long the embedded server may take to say how it stands: many times what a busy machine makes of microseconds.
+const patience = 10 * time.Second
+
+// full is a store without room whose server does not say what it has: that is what it said the last time.
+func (s *Server) full() Room { return Room{Used: s.used, Limit: 0, Disk: true} }
+
+// jszWithin asks the server how it stands. The question stays behind when it is stuck.
+func (s *Server) jszWithin(patience time.Duration) (info *server.JSInfo, err error) {
+	type answer struct {
+		info *server.JSInfo
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		_, info, err := s.jsz(server.JSzOptions{})
+		answers <- answer{info, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.info, a.err
+	case <-time.After(patience):
+		return nil, ErrStuck
+	}
 }
 
 // unlimited is what the server itself is told: at its own limit a member takes part in nothing any more, not even in what would make room, and

@@ -2,9 +2,11 @@ package streams
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -172,4 +174,46 @@ func (g *ground) info(stream string) *jetstream.StreamInfo {
 	s, err := g.js.Stream(g.ctx, stream)
 	require.NoError(g.t, err)
 	return s.CachedInfo()
+}
+
+// A store that waits for its own lock, as after a purge on a full disk, is told, once there is room for another start, and so long it is full.
+// It is asked once, whatever is looked at meanwhile, and when it answers after all nothing was wrong.
+func TestAStuckStoreIsTold(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	var left atomic.Int64
+	left.Store(380 * mib)
+	g := bare(t, ServerOptions{
+		Profile: OS, patience: 50 * time.Millisecond,
+		space: func(string) (int64, int64, error) { return left.Load(), 400 * mib, nil },
+	})
+	_, err := g.js.CreateStream(g.ctx, jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}})
+	require.NoError(t, err)
+	_, err = g.js.Publish(g.ctx, "fill", make([]byte, mib))
+	require.NoError(t, err)
+	where, err := provenStores()
+	require.NoError(t, err)
+	list := where.of(g.server.running())
+	require.Len(t, list, 1)
+	held := (*sync.RWMutex)(unsafe.Add(list[0].pointer(), where.mu))
+	good, err := g.server.Store()
+	require.NoError(t, err)
+	held.Lock()
+	release := sync.OnceFunc(held.Unlock)
+	t.Cleanup(release) // or the server does not end
+
+	left.Store(0)
+	for range 3 {
+		room, err := g.server.Store()
+		require.NoError(t, err)
+		require.Equal(t, Room{Used: good.Used, Disk: true}, room)
+		require.True(t, room.Full())
+	}
+	left.Store(380 * mib)
+	_, err = g.server.Store()
+	require.ErrorIs(t, err, ErrStuck)
+	release()
+	room, err := g.server.Store()
+	require.NoError(t, err)
+	require.Equal(t, good, room)
 }

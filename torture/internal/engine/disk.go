@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -46,6 +49,10 @@ func DiskFull(t *part.T) error {
 	if err := i.Serve(t.Ctx); err != nil {
 		return err
 	}
+	purge, err := purgeable(t, i.NATSURL())
+	if err != nil {
+		return err
+	}
 	journal := &load.Journal{}
 	crowd := &load.Crowd{Name: "c", Clients: 4, Entities: 50, Bases: []string{"http://" + i.HTTP}, Seed: t.Seed, Think: 50 * time.Millisecond, Patience: 3, Journal: journal}
 	if err := crowd.Start(t.Ctx); err != nil {
@@ -56,9 +63,16 @@ func DiskFull(t *part.T) error {
 		if round%3 == 1 {
 			left = 512 << 10 // too little, but not nothing
 		}
-		if err := fillAndFree(t, i, journal, filepath.Join(mount, "ballast"), left, round%3 == 2); err != nil {
+		meanwhile := func() error { return nil }
+		if round%3 == 2 {
+			meanwhile = func() error { i.Kill(); return i.Start("") }
+		}
+		if err := fillAndFree(t, i, journal, filepath.Join(mount, "ballast"), left, meanwhile); err != nil {
 			return err
 		}
+	}
+	if err := fillAndFree(t, i, journal, filepath.Join(mount, "ballast"), 0, purge); err != nil {
+		return err
 	}
 	crowd.Finish(40 * time.Second)
 	r, err := t.Reader(i.NATSURL())
@@ -68,9 +82,33 @@ func DiskFull(t *part.T) error {
 	return t.SettleAndJudge(r, journal, 60*time.Second, nil)
 }
 
-// fillAndFree fills the disk but for some bytes, waits until the program says so, frees it, and waits until it serves
-// again by itself. It may be killed and started in between, and has to start without room.
-func fillAndFree(t *part.T, i *rig.Instar, journal *load.Journal, ballast string, left int64, kill bool) error {
+// purgeable makes a stream and returns what purges a part of it, as somebody does who makes room. While the disk is full the server
+// then hangs in nats-server 2.15.2.
+func purgeable(t *part.T, url string) (func() error, error) {
+	r, err := t.Reader(url)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := r.JS().CreateStream(t.Ctx, jetstream.StreamConfig{Name: "FOREIGN", Subjects: []string{"foreign.*"}})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a stream: %w", err)
+	}
+	for n := range 1000 { // what tells that half of them are gone takes more than is left of a page
+		if _, err := r.JS().Publish(t.Ctx, fmt.Sprintf("foreign.%d", n%2), []byte("to be purged")); err != nil {
+			return nil, fmt.Errorf("cannot write to a stream: %w", err)
+		}
+	}
+	return func() error {
+		ctx, cancel := context.WithTimeout(t.Ctx, time.Second)
+		defer cancel()
+		t.Say("a purge on the full disk: %v", stream.Purge(ctx, jetstream.WithPurgeSubject("foreign.1")))
+		return nil
+	}, nil
+}
+
+// fillAndFree fills the disk but for some bytes, waits until the program says so, does something then, frees the disk, and waits until
+// it serves again by itself. It may have ended, with an error: a service manager starts it again.
+func fillAndFree(t *part.T, i *rig.Instar, journal *load.Journal, ballast string, left int64, meanwhile func() error) error {
 	if !rig.Sleep(t.Ctx, time.Second) {
 		return t.Ctx.Err()
 	}
@@ -83,27 +121,31 @@ func fillAndFree(t *part.T, i *rig.Instar, journal *load.Journal, ballast string
 		disk, told := checks["disk"]
 		return told && !disk.OK
 	})
-	after, killed := part.Since(began), ""
-	if kill {
-		i.Kill()
-		if err := i.Start(""); err != nil {
-			return err
-		}
-		noticed, killed = errors.Join(noticed, i.Alive(t.Ctx, 30*time.Second)), ", killed and started"
+	after := part.Since(began)
+	if err := meanwhile(); err != nil {
+		return err
 	}
+	noticed = errors.Join(noticed, i.Alive(t.Ctx, 30*time.Second))
 	refusal := refused503(t, i)
 	if err := os.Remove(ballast); err != nil {
 		return err
 	}
 	freed, next := time.Now(), journal.NextAnswer()
-	back := i.Ready(t.Ctx, 60*time.Second)
+	back, ended := i.Ready(t.Ctx, 60*time.Second), ""
+	if !i.Running() {
+		ended = ", ended and started"
+		if err := i.Start(""); err != nil {
+			return err
+		}
+		back = i.Ready(t.Ctx, 60*time.Second)
+	}
 	serving := part.Since(freed)
 	select {
 	case <-next:
 	case <-time.After(20 * time.Second):
 		back = errors.Join(back, errors.New("no command was acknowledged within 20 s after it was ready"))
 	}
-	t.Say("full but for %d KiB: noticed after %s%s; a command then: %s; ready again %s after there was room", left>>10, after, killed, refusal, serving)
+	t.Say("full but for %d KiB: noticed after %s; a command then: %s; ready again %s after there was room%s", left>>10, after, refusal, serving, ended)
 	if noticed != nil || back != nil || !strings.HasPrefix(refusal, "503, Retry-After") {
 		t.Violations++
 		t.Say("VIOLATION disk: %v", errors.Join(noticed, back, errors.New("a command was answered "+refusal)))
