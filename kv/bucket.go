@@ -62,7 +62,7 @@ func Open[T any](ctx context.Context, js jetstream.JetStream, name string, c Cod
 	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok && s.StreamInfo().Config.AllowDirect {
 		return nil, fmt.Errorf("kv: cannot open bucket %s: its stream allows direct reads, which may be stale", name)
 	}
-	st, err := js.Stream(ctx, "KV_"+name)
+	st, err := js.Stream(ctx, streams.BucketStream(name))
 	if err != nil {
 		return nil, fmt.Errorf("kv: cannot open bucket %s: %w", name, err)
 	}
@@ -88,7 +88,7 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 // absent is [ErrNotFound] if the key holds no value, and else why that is not known: the server says "no message found"
 // for one that it cannot read, too.
 func (b *Bucket[T]) absent(ctx context.Context, key string) error {
-	subject := "$KV." + b.name + "." + key
+	subject := streams.BucketSubject(b.name, key)
 	holds, err := streams.Holds(ctx, b.st, subject)
 	if err != nil {
 		return err

@@ -8,22 +8,16 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// StreamOf is the stream below a bucket.
-func StreamOf(bucket string) string { return "KV_" + bucket }
-
-// SubjectOf is the subject of a key in the stream of its bucket. The key may have wildcards.
-func SubjectOf(bucket, key string) string { return "$KV." + bucket + "." + key }
-
 // Read reads the newest value of a key from the leader of its bucket, in one round trip, as bytes. It is nil when none was ever written, and
 // [Absent] when it was deleted. It fails with [streams.ErrUnreadable] when the leader has a value that it cannot read.
 func Read(ctx context.Context, nc *nats.Conn, bucket, key string) (*streams.Message, error) {
-	return streams.LastHeld(ctx, nc, StreamOf(bucket), SubjectOf(bucket, key))
+	return streams.LastHeld(ctx, nc, streams.BucketStream(bucket), streams.BucketSubject(bucket, key))
 }
 
 // Write is the write of a value for [streams.Appender], whatever the revision of the key is: see [WriteAt].
 func Write(bucket, key string, value []byte) streams.Write {
-	m := &nats.Msg{Subject: SubjectOf(bucket, key), Data: value, Header: make(nats.Header, 1)}
-	return streams.Write{Stream: StreamOf(bucket), Msg: m}
+	m := &nats.Msg{Subject: streams.BucketSubject(bucket, key), Data: value, Header: make(nats.Header, 1)}
+	return streams.Write{Stream: streams.BucketStream(bucket), Msg: m}
 }
 
 // WriteAt is [Write] if the key is at a revision: that of its last value or marker, or 0 for one that was never written. Else

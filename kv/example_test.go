@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/streams"
 )
 
 type price struct {
@@ -34,7 +35,7 @@ func store() (js jetstream.JetStream, over func()) {
 	js, err = jetstream.New(nc)
 	fatal(err)
 	_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{
-		Name: kv.StreamOf("prices"), Subjects: []string{kv.SubjectOf("prices", ">")}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		Name: streams.BucketStream("prices"), Subjects: []string{streams.BucketSubject("prices", ">")}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
 		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, // and no direct reads: Open refuses them
 	})
 	fatal(err)
@@ -115,7 +116,7 @@ func ExampleIndex_List() {
 	ended := make(chan error, 1)
 	go func() { ended <- index.Run(ctx) }()
 	for i, value := range []string{`{"state": "on", "labels": {"team": "a"}}`, `{"state": "on", "labels": {"team": "b"}}`, `{"state": "off"}`} {
-		_, err := js.Publish(ctx, kv.SubjectOf("prices", fmt.Sprint("default.k", i)), []byte(value))
+		_, err := js.Publish(ctx, streams.BucketSubject("prices", fmt.Sprint("default.k", i)), []byte(value))
 		fatal(err)
 	}
 	fatal(index.Wait(ctx, 3))
@@ -153,10 +154,4 @@ func ExampleParseSelectors_refused() {
 	// Output:
 	// kv: selector "tier in a": values must be in brackets
 	// kv: selector "!canary": not a label
-}
-
-// Where the values of a bucket are, for the nats command line.
-func ExampleSubjectOf() {
-	fmt.Println(kv.StreamOf("services"), kv.SubjectOf("services", "default.web"))
-	// Output: KV_services $KV.services.default.web
 }

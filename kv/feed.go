@@ -77,8 +77,8 @@ type feed struct {
 func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string, after position) (_ *feed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	nc, prefix := js.Conn(), "$KV."+bucket+"."
-	f := &feed{js: js, stream: "KV_" + bucket, skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence), position: after}
+	nc, prefix := js.Conn(), streams.BucketSubject(bucket, "")
+	f := &feed{js: js, stream: streams.BucketStream(bucket), skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence), position: after}
 	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // before the first look: all that follows is of one connection
 	defer func() {
 		if err != nil {

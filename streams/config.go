@@ -157,7 +157,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 // on replicas right after a write, and takes AllowAtomicPublish away again.
 func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: "KV_" + bucket, Description: doc, Subjects: []string{"$KV." + bucket + ".>"}, Replicas: replicas,
+		Name: BucketStream(bucket), Description: doc, Subjects: []string{BucketSubject(bucket, ">")}, Replicas: replicas,
 		Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1,
 		MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: 1 << 20, Duplicates: CommandWindow,
 		AllowRollup: true, DenyDelete: true, AllowDirect: false, AllowAtomicPublish: true,
@@ -177,7 +177,7 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 		if err := Unfinished(have.Metadata); err != nil {
 			return diffs, err
 		}
-		if want.Name == "KV_"+p.Names.Bucket(IdempotencyBucket) && have.MaxAge != want.MaxAge {
+		if want.Name == BucketStream(p.Names.Bucket(IdempotencyBucket)) && have.MaxAge != want.MaxAge {
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 			if _, err := js.UpdateStream(ctx, have); err != nil {
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)

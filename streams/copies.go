@@ -88,7 +88,7 @@ func Readers(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
 func (p Plan) copied() []jetstream.StreamConfig {
 	names := []string{p.Names.Stream(EventStream)}
 	for _, b := range slices.Concat(p.States, p.Views) {
-		names = append(names, "KV_"+p.Names.Bucket(b))
+		names = append(names, BucketStream(p.Names.Bucket(b)))
 	}
 	return slices.DeleteFunc(p.Configs(), func(c jetstream.StreamConfig) bool { return !slices.Contains(names, c.Name) })
 }

@@ -208,3 +208,13 @@ func ExampleUser_Check() {
 	// publish: "instar.evt.>" is written by the control plane only
 	// <nil>
 }
+
+// Where the values of a bucket are, for the nats command line.
+func ExampleBucketSubject() {
+	subject := streams.BucketSubject("services", "default.web")
+	fmt.Println(streams.BucketStream("services"), subject)
+	fmt.Println(streams.BucketKey(subject))
+	// Output:
+	// KV_services $KV.services.default.web
+	// services default.web true
+}

@@ -95,9 +95,9 @@ func (a *Async) machine(m *machines.Machine) {
 	}
 	a.effects(m, key, params)
 	bucket := names.Bucket(m.Plural)
-	a.Channel(m.Name+".state", "send", "The newest value of every "+m.Name+": a revision of the bucket", "$KV."+bucket+"."+key, params,
+	a.Channel(m.Name+".state", "send", "The newest value of every "+m.Name+": a revision of the bucket", streams.BucketSubject(bucket, key), params,
 		Object{"name": m.Name, "title": m.Doc, "payload": a.s.store.EntitySchema(m)},
-		Object{"x-nats-bucket": bucket, "x-nats-stream": "KV_" + bucket})
+		Object{"x-nats-bucket": bucket, "x-nats-stream": streams.BucketStream(bucket)})
 }
 
 // effects are the tasks of workers, and what they send when one is done.

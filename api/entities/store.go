@@ -146,7 +146,7 @@ func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machin
 	if rev <= s.indexes[m.Name].Lag().Known {
 		return nil
 	}
-	st, err := streams.Led(ctx, s.JS, "KV_"+s.Names.Bucket(m.Plural))
+	st, err := streams.Led(ctx, s.JS, streams.BucketStream(s.Names.Bucket(m.Plural)))
 	if err == nil && rev > st.CachedInfo().State.LastSeq {
 		return problem.Invalid("query.minRevision", "was never written")
 	}

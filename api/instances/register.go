@@ -291,7 +291,7 @@ func (s *Service) living(q *rest.Request, ns, id string, names []string) []strin
 func (s *Service) catchUp(q *rest.Request) error {
 	ctx, cancel := context.WithTimeout(q.Context(), rest.MinRevisionWait)
 	defer cancel()
-	st, err := streams.Led(ctx, s.store.JS, "KV_"+s.store.Names.Bucket(s.instances().Plural))
+	st, err := streams.Led(ctx, s.store.JS, streams.BucketStream(s.store.Names.Bucket(s.instances().Plural)))
 	if err != nil {
 		return err
 	}

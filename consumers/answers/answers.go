@@ -59,8 +59,8 @@ type Store struct {
 // Get is what was answered under a key, or nil. It fails with [streams.ErrUnreadable] or [kv.ErrCorrupt] when there is an answer that
 // cannot be used: the key was used then.
 func (s *Store) Get(ctx context.Context, machine, key, id string) (*Kept, error) {
-	subject := kv.SubjectOf(s.Bucket, streams.AnswerKey(machine, key, id))
-	stored, err := streams.LastIfHeld(ctx, s.NC, kv.StreamOf(s.Bucket), subject)
+	subject := streams.BucketSubject(s.Bucket, streams.AnswerKey(machine, key, id))
+	stored, err := streams.LastIfHeld(ctx, s.NC, streams.BucketStream(s.Bucket), subject)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look up what was answered under key %q of %s %s: %w", id, machine, key, err)
 	}
@@ -89,7 +89,7 @@ func (s *Store) Write(machine, key string, k Kept) (streams.Write, error) {
 // LastVersion is the version that the last answer to a key of an entity was given at; 0 when none is kept. Where somebody has had the last one
 // forgotten, or it cannot be read, it is the highest of the others.
 func (s *Store) LastVersion(ctx context.Context, machine, key string) (uint64, error) {
-	stored, err := streams.Last(ctx, s.NC, kv.StreamOf(s.Bucket), kv.SubjectOf(s.Bucket, machine+"."+key+".*"))
+	stored, err := streams.Last(ctx, s.NC, streams.BucketStream(s.Bucket), streams.BucketSubject(s.Bucket, machine+"."+key+".*"))
 	if err != nil {
 		return 0, fmt.Errorf("cannot find the last answer of %s %s: %w", machine, key, err)
 	}
@@ -128,7 +128,7 @@ func (s *Store) Above(ctx context.Context, machine, key string, version uint64) 
 // Forget takes answers away, and none that is kept from now on.
 func (s *Store) Forget(ctx context.Context, list []kv.Entry[[]byte]) error {
 	for _, a := range list {
-		if err := streams.Purge(ctx, s.NC, kv.StreamOf(s.Bucket), kv.SubjectOf(s.Bucket, a.Key), a.Revision); err != nil {
+		if err := streams.Purge(ctx, s.NC, streams.BucketStream(s.Bucket), streams.BucketSubject(s.Bucket, a.Key), a.Revision); err != nil {
 			return err
 		}
 	}

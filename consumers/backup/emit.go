@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -19,8 +18,8 @@ import (
 // timers.
 func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
 	bucket := r.s.Plan.Names.Bucket(of.Plural)
-	err := each(ctx, r.s.JS, "KV_"+bucket, func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
-		key := strings.TrimPrefix(m.Subject(), "$KV."+bucket+".")
+	err := each(ctx, r.s.JS, streams.BucketStream(bucket), func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
+		_, key, _ := streams.BucketKey(m.Subject())
 		e, err := of.DecodeAt(key, m.Data())
 		if err != nil {
 			return true, nil // it is parked, and was told

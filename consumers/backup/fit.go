@@ -45,9 +45,9 @@ func (r *restorer) planned(s *Section) error {
 func (r *restorer) below(m *Message) error {
 	n, stream := r.s.Plan.Names, r.in.at.Stream
 	var prefix string
-	switch bucket, isBucket := strings.CutPrefix(stream, "KV_"); {
+	switch bucket, isBucket := streams.BucketOf(stream); {
 	case isBucket:
-		prefix = "$KV." + bucket + "."
+		prefix = streams.BucketSubject(bucket, "")
 	case stream == n.Stream(streams.EventStream):
 		prefix = strings.TrimSuffix(n.Event(">", "", ""), ">..")
 	default:

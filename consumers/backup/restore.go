@@ -318,7 +318,7 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 		return nil
 	}
 	of := r.machine(r.in.at.Machine)
-	key := strings.TrimPrefix(m.Subject, "$KV."+r.s.Plan.Names.Bucket(of.Plural)+".")
+	_, key, _ := streams.BucketKey(m.Subject)
 	if _, _, _, err := streams.SplitKey(key); err != nil {
 		return fmt.Errorf("the backup has a value under %q: %w", key, err)
 	}

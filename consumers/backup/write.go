@@ -98,13 +98,13 @@ func (s *Store) sections() []Section {
 	p, n := s.Plan, s.Plan.Names
 	var sections []Section
 	for _, b := range append([]string{streams.OperationsBucket}, p.Views...) {
-		sections = append(sections, Section{Stream: "KV_" + n.Bucket(b), Kind: KindBucket})
+		sections = append(sections, Section{Stream: streams.BucketStream(n.Bucket(b)), Kind: KindBucket})
 	}
 	sections = append(sections, Section{Stream: n.Stream(streams.CommandStream), Kind: KindCommands})
 	for _, m := range s.Machines {
-		sections = append(sections, Section{Stream: "KV_" + n.Bucket(m.Plural), Kind: KindEntities, Machine: m.Name})
+		sections = append(sections, Section{Stream: streams.BucketStream(n.Bucket(m.Plural)), Kind: KindEntities, Machine: m.Name})
 	}
-	return append(sections, Section{Stream: "KV_" + n.Bucket(streams.IdempotencyBucket), Kind: KindAnswers},
+	return append(sections, Section{Stream: streams.BucketStream(n.Bucket(streams.IdempotencyBucket)), Kind: KindAnswers},
 		Section{Stream: n.Stream(streams.EventStream), Kind: KindMessages}, Section{Stream: n.Stream(streams.DeadStream), Kind: KindMessages})
 }
 

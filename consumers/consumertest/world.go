@@ -125,7 +125,7 @@ func (w *World) Entity(m *machines.Machine, key string) (machines.Entity, uint64
 	var stored *streams.Message
 	w.Eventually("a read of "+key, func() (ok bool) { // the connection may be on its way back
 		var err error
-		stored, err = streams.Last(w.Ctx, w.NC, "KV_"+m.Plural, "$KV."+m.Plural+"."+key)
+		stored, err = streams.Last(w.Ctx, w.NC, streams.BucketStream(m.Plural), streams.BucketSubject(m.Plural, key))
 		return err == nil
 	})
 	if stored == nil {
@@ -220,7 +220,7 @@ func (w *World) CheckStory(id string) {
 }
 
 func (w *World) SumSafely(id string) int {
-	m, err := streams.Last(w.Ctx, w.NC, "KV_things", "$KV.things.default."+id)
+	m, err := streams.Last(w.Ctx, w.NC, streams.BucketStream("things"), streams.BucketSubject("things", "default."+id))
 	if err != nil || m == nil {
 		return -1
 	}
@@ -311,7 +311,7 @@ func (w *World) Apart(name string) consumers.Deps {
 
 // Suspects are the keys of the notes about messages that may have ended a process that have not been taken back.
 func (w *World) Suspects(of string) (keys []string) {
-	for _, m := range w.Stream("KV_owners", "$KV.owners."+"suspect."+of) {
+	for _, m := range w.Stream(streams.BucketStream("owners"), streams.BucketSubject("owners", "suspect."+of)) {
 		if len(m.Data) > 0 {
 			keys = append(keys, m.Subject)
 		}

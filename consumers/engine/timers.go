@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/bcc94042/instar/consumers/bulkack"
-	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -82,7 +81,7 @@ func (p *partition) replaceable(ctx context.Context, t schedule) error {
 		return err
 	}
 	bucket := p.e.Names.Bucket(t.cached.m.Plural)
-	stored, err := streams.Last(ctx, p.e.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, t.cached.key))
+	stored, err := streams.Last(ctx, p.e.NC, streams.BucketStream(bucket), streams.BucketSubject(bucket, t.cached.key))
 	if err != nil {
 		return fmt.Errorf("cannot load %s %s: %w", t.cached.m.Name, t.cached.key, err)
 	}

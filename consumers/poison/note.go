@@ -39,7 +39,7 @@ type Note struct {
 // this one: they count, but not towards its end.
 func (n Note) Before(ctx context.Context, seq uint64, at time.Time) (Record, error) {
 	bucket := n.Deps.Names.Bucket(streams.OwnersBucket)
-	stored, err := streams.Last(ctx, n.Deps.NC, kv.StreamOf(bucket), kv.SubjectOf(bucket, cluster.PoisonKey+n.Name))
+	stored, err := streams.Last(ctx, n.Deps.NC, streams.BucketStream(bucket), streams.BucketSubject(bucket, cluster.PoisonKey+n.Name))
 	if err != nil {
 		return Record{}, fmt.Errorf("cannot look up what %s began with: %w", n.Name, err)
 	}

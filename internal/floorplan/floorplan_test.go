@@ -253,6 +253,26 @@ func TestNoDirectivesOfLintersThatDoNotRun(t *testing.T) {
 	}
 }
 
+// Whoever reads or writes a stream or a bucket goes through streams and kv, which know its names and the API of JetStream. Programs that look at a
+// server from outside, as any client of NATS does, write them down.
+func TestStreamsAndBucketsHaveOneDoor(t *testing.T) {
+	t.Parallel()
+	for _, p := range house(t) {
+		if room, _, _ := strings.Cut(p.path(), "/"); slices.Contains([]string{"streams", "kv", "torture", "bench"}, room) && p.path() != "streams/outbox/relay" {
+			continue
+		}
+		for _, f := range p.files() {
+			text, err := os.ReadFile(filepath.Join(p.Dir, f))
+			require.NoError(t, err)
+			for _, name := range []string{`"$K` + `V.`, `"K` + `V_`, `"$J` + `S.`} {
+				if bytes.Contains(text, []byte(name)) {
+					t.Errorf("%s/%s has a name that begins with %s: streams and kv have functions for it", p.path(), f, name)
+				}
+			}
+		}
+	}
+}
+
 func TestPackagesAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, p := range house(t) {

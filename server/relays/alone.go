@@ -84,7 +84,7 @@ func (a *Alone) make(ctx context.Context, count *sentRows) (_ *relay.Relay, err 
 // leasesFor shares the shards with other relays through the bucket of owners, which is made where there is no server.
 // Without it two relays would take the shards from each other again and again: harmless, but slow.
 func leasesFor(ctx context.Context, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (relay.Leases, error) {
-	bucket := "KV_" + r.Names.Bucket(streams.OwnersBucket)
+	bucket := streams.BucketStream(r.Names.Bucket(streams.OwnersBucket))
 	for _, stream := range (streams.Plan{Names: r.Names, Replicas: r.Replicas}).Configs() {
 		if stream.Name != bucket {
 			continue

@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/consumers/backup"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
 )
 
 const whereBackups = `A place is a file, a directory that is there or ends with a slash, - (standard input or output), or s3://bucket/key of any store that speaks S3, with the usual AWS_ACCESS_KEY_ID,
@@ -130,8 +131,9 @@ func tellBackup(p *command.Program, w io.Writer, head backup.Head, end backup.En
 	for _, n := range end.Messages {
 		total += n
 	}
+	names := streams.Names{Prefix: head.Prefix}
 	for _, m := range p.Machines {
-		if n, ok := end.Entities["KV_"+m.Plural]; ok {
+		if n, ok := end.Entities[streams.BucketStream(names.Bucket(m.Plural))]; ok {
 			fmt.Fprintf(w, "%s: %d\n", m.Plural, n)
 		}
 	}

@@ -87,11 +87,13 @@ func (l *NATSLeases) Acquire(ctx context.Context, shard int) (<-chan struct{}, f
 	return lost, func() { once.Do(func() { close(stop); <-gone }) }, true
 }
 
-func (l *NATSLeases) bucket() string { return "KV_" + l.Names.Bucket(streams.OwnersBucket) }
+func (l *NATSLeases) bucket() string {
+	return streams.BucketStream(l.Names.Bucket(streams.OwnersBucket))
+}
 
 // key is a subject of the source.
 func (l *NATSLeases) key(name string) string {
-	return "$KV." + l.Names.Bucket(streams.OwnersBucket) + ".outbox." + l.Source + "." + name
+	return streams.BucketSubject(l.Names.Bucket(streams.OwnersBucket), "outbox."+l.Source+"."+name)
 }
 
 // put writes a key that ends by itself, whoever wrote it last.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -86,7 +85,7 @@ func (l *NATSLeases) meet(ctx context.Context, held int) (map[string]int, error)
 		}
 		var p presence
 		if err := json.Unmarshal(m.Data, &p); err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", strings.TrimPrefix(subject, "$KV."), err)
+			return nil, fmt.Errorf("cannot read %s: %w", subject, err)
 		}
 		if p.Node != l.Node {
 			all[p.Node] = p.Shards
