@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -40,8 +40,8 @@ func BenchmarkCommand(b *testing.B) {
 		_ = m.Respond([]byte(`{"stream":"COMMANDS","seq":1}`))
 	})
 	require.NoError(b, err)
-	ix := kv.NewIndex(js, "gadgets", func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{})
-	door, err := api.New(api.Options{Machines: []*machines.Machine{gadget}, Commands: commands, NC: nc, JS: js, Indexes: map[string]*kv.Index{"gadget": ix}, Tokens: tokens})
+	ix := index.New(js, "gadgets", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
+	door, err := api.New(api.Options{Machines: []*machines.Machine{gadget}, Commands: commands, NC: nc, JS: js, Indexes: map[string]*index.Index{"gadget": ix}, Tokens: tokens})
 	require.NoError(b, err)
 	h := door.Handler()
 	var n atomic.Int64

@@ -18,7 +18,7 @@ import (
 	"github.com/bcc94042/instar/api/operations"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -228,11 +228,11 @@ func (s *Server) answer(q *rest.Request, m *machines.Machine, cmd streams.Comman
 }
 
 // settled waits until the entity is in a state that it can stay in, as of the command or later.
-func (s *Server) settled(q *rest.Request, m *machines.Machine, key string, revision uint64, until time.Time) (kv.Item, error) {
+func (s *Server) settled(q *rest.Request, m *machines.Machine, key string, revision uint64, until time.Time) (index.Item, error) {
 	ctx, cancel := context.WithDeadline(q.Context(), until)
 	defer cancel()
 	defer context.AfterFunc(s.rest.Closing(), cancel)()
-	return s.store.Index(m.Name).WaitFor(ctx, key, func(it kv.Item) bool {
+	return s.store.Index(m.Name).WaitFor(ctx, key, func(it index.Item) bool {
 		st, known := m.State(it.State)
 		return it.Revision >= revision && it.Problem == "" && known && !st.Transitional
 	})

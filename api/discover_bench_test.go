@@ -16,7 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/discovery"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -43,20 +43,20 @@ func BenchmarkDiscover(b *testing.B) {
 		require.NoError(b, err)
 	}
 	<-js.PublishAsyncComplete()
-	ix := kv.NewIndex(js, "instances", func(_ string, v []byte) (kv.Meta, error) {
-		meta, err := kv.DescribeJSON(v)
+	ix := index.New(js, "instances", func(_ string, v []byte) (index.Meta, error) {
+		meta, err := index.DescribeJSON(v)
 		if err == nil {
 			meta.Value, err = instance.Decode(v)
 		}
 		return meta, err
-	}, kv.Options{})
+	}, index.Options{})
 	catalog := discovery.New(discovery.Options{Instances: ix})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = ix.Run(ctx) })
 	running.Go(func() { _ = catalog.Run(ctx) })
 	<-catalog.Ready()
-	door, err := api.New(api.Options{Machines: []*machines.Machine{instance.Machine}, Commands: commands, NC: nc, JS: js, Indexes: map[string]*kv.Index{"instance": ix}, Discovery: catalog, Tokens: tokens})
+	door, err := api.New(api.Options{Machines: []*machines.Machine{instance.Machine}, Commands: commands, NC: nc, JS: js, Indexes: map[string]*index.Index{"instance": ix}, Discovery: catalog, Tokens: tokens})
 	require.NoError(b, err)
 	web := httptest.NewUnstartedServer(nil)
 	web.Config = door.HTTPServer("", nil)

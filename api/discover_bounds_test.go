@@ -13,7 +13,7 @@ import (
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 )
 
 func TestDiscoveryIsDocumented(t *testing.T) {
@@ -66,7 +66,7 @@ func TestWaitingForAServiceTakesASeat(t *testing.T) {
 // A catalog that is not complete yet would deny that services exist.
 func TestNothingIsAnsweredBeforeAllWasRead(t *testing.T) {
 	r := discovering(t, func(o *api.Options) {
-		o.Discovery = discovery.New(discovery.Options{Instances: kv.NewIndex(o.JS, "instances", func(string, []byte) (kv.Meta, error) { return kv.Meta{}, nil }, kv.Options{})})
+		o.Discovery = discovery.New(discovery.Options{Instances: index.New(o.JS, "instances", func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{})})
 	})
 	for _, path := range []string{"/v1/discover/web", "/v1/discover", "/v1/discover/web/watch", "/v1/prometheus/targets"} {
 		require.Equal(t, "1", r.get(path).Header.Get("Retry-After"))

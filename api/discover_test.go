@@ -14,7 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/discovery"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -34,14 +34,14 @@ func discovering(t *testing.T, change ...func(*api.Options)) *registry {
 	r.bundle = setup(t, append([]func(*api.Options){func(o *api.Options) {
 		_, err := streams.Ensure(t.Context(), o.JS, streams.Plan{States: []string{"instances", "preservations"}})
 		require.NoError(t, err)
-		instances := kv.NewIndex(o.JS, "instances", func(_ string, value []byte) (kv.Meta, error) {
-			meta, err := kv.DescribeJSON(value)
+		instances := index.New(o.JS, "instances", func(_ string, value []byte) (index.Meta, error) {
+			meta, err := index.DescribeJSON(value)
 			if err == nil {
 				meta.Value, err = instance.Decode(value)
 			}
 			return meta, err
-		}, kv.Options{})
-		guards := kv.NewIndex(o.JS, "preservations", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+		}, index.Options{})
+		guards := index.New(o.JS, "preservations", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 		r.catalog = discovery.New(discovery.Options{Instances: instances, Preservations: guards, History: discovery.History{JS: o.JS}})
 		ctx, cancel := context.WithCancel(context.Background())
 		heard, cut := context.WithCancel(ctx)

@@ -9,7 +9,7 @@ import (
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/sse"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 )
 
 const (
@@ -28,7 +28,7 @@ type Snapshot struct {
 // change is one change with the machine that it is of.
 type change struct {
 	w *watched
-	kv.Change
+	index.Change
 }
 
 // follow sends a snapshot and then changes. It returns true when changes were lost.
@@ -209,7 +209,7 @@ func anew(w *sse.Writer, all []*watched, why string) {
 }
 
 // reached reports whether the index has a revision that the client has seen elsewhere, or gets it soon.
-func (s *Server) reached(q *rest.Request, ix *kv.Index, rev uint64) bool {
+func (s *Server) reached(q *rest.Request, ix *index.Index, rev uint64) bool {
 	if rev > ix.Lag().Known {
 		return false // nobody here knows it
 	}
@@ -269,7 +269,7 @@ func (s *Server) pushChange(q *rest.Request, w *sse.Writer, all []*watched, c ch
 		w.Send("parked", id, struct {
 			Machine string        `json:"machine"`
 			Item    entities.Item `json:"item"`
-		}{c.w.m.Name, entities.ItemOf(kv.Item{Key: c.Item.Key, Revision: rev, UpdatedAt: c.Item.UpdatedAt, Problem: "parked"})})
+		}{c.w.m.Name, entities.ItemOf(index.Item{Key: c.Item.Key, Revision: rev, UpdatedAt: c.Item.UpdatedAt, Problem: "parked"})})
 		return
 	}
 	w.Send("entity", id, e)

@@ -20,7 +20,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -109,7 +109,7 @@ func (s *Server) list(q *rest.Request, m *machines.Machine) error {
 }
 
 // include reads the whole entities of a page, a few at a time.
-func (s *Server) include(q *rest.Request, m *machines.Machine, items []kv.Item, out []entities.Item) error {
+func (s *Server) include(q *rest.Request, m *machines.Machine, items []index.Item, out []entities.Item) error {
 	errs := make(chan error, len(items))
 	gate := make(chan struct{}, 16)
 	for i := range items {
@@ -141,7 +141,7 @@ func (s *Server) include(q *rest.Request, m *machines.Machine, items []kv.Item, 
 
 // listing is a query with what it was made from.
 type listing struct {
-	kv.Query
+	index.Query
 	machine string
 	filters []string
 }
@@ -164,7 +164,7 @@ func (s *Server) listQuery(q *rest.Request, m *machines.Machine) (*listing, erro
 	if ns == auth.AnyNamespace {
 		ns = ""
 	}
-	l := &listing{Query: kv.Query{Namespace: ns, States: values(q.Query["state"])}, machine: m.Name}
+	l := &listing{Query: index.Query{Namespace: ns, States: values(q.Query["state"])}, machine: m.Name}
 	switch {
 	case q.PathValue(m.Parent) != "":
 		l.Parent = q.PathValue(m.Parent)
@@ -179,7 +179,7 @@ func (s *Server) listQuery(q *rest.Request, m *machines.Machine) (*listing, erro
 		}
 	}
 	for _, text := range q.Query["label"] {
-		selectors, err := kv.ParseSelectors(text)
+		selectors, err := index.ParseSelectors(text)
 		if err != nil {
 			return nil, problem.Invalid("query.label", "must be k=v, k!=v, k in (a,b) or k")
 		}
@@ -225,7 +225,7 @@ func (s *Server) bounds(q *rest.Request, l *listing) *problem.Problem {
 }
 
 // orders are the times that lists can be ordered by.
-var orders = map[string]kv.By{"id": kv.ByKey, "createdAt": kv.ByCreated, "updatedAt": kv.ByUpdated, "since": kv.BySince}
+var orders = map[string]index.By{"id": index.ByKey, "createdAt": index.ByCreated, "updatedAt": index.ByUpdated, "since": index.BySince}
 
 func orderByParam() *huma.Param {
 	p := rest.QueryParam("orderBy", "id (the default, and the only order that costs nothing), createdAt, updatedAt or since; the times also with desc behind", rest.Text(32))
@@ -234,14 +234,14 @@ func orderByParam() *huma.Param {
 }
 
 // orderOf reads orderBy as AIP-132 writes it: a field, and desc behind it for the other way round.
-func orderOf(text string) (o kv.Order, p *problem.Problem) {
+func orderOf(text string) (o index.Order, p *problem.Problem) {
 	words := strings.Fields(text)
-	by, known := kv.ByKey, false
+	by, known := index.ByKey, false
 	if len(words) > 0 {
 		by, known = orders[words[0]]
 	}
-	o = kv.Order{By: by, Descending: len(words) == 2 && words[1] == "desc"}
-	if !known || len(words) > 2 || len(words) == 2 && !o.Descending || o.Descending && by == kv.ByKey {
+	o = index.Order{By: by, Descending: len(words) == 2 && words[1] == "desc"}
+	if !known || len(words) > 2 || len(words) == 2 && !o.Descending || o.Descending && by == index.ByKey {
 		return o, problem.Invalid("query.orderBy", "must be id, createdAt, updatedAt or since; the times also with desc behind")
 	}
 	return o, nil
@@ -253,7 +253,7 @@ type cursor struct {
 	Filter string     `json:"f"`
 }
 
-func writeCursor(page kv.Page, filter string) string {
+func writeCursor(page index.Page, filter string) string {
 	c := cursor{Key: page.Next, Filter: filter}
 	if !page.NextTime.IsZero() {
 		c.Time = &page.NextTime

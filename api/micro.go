@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/schema"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -189,11 +190,11 @@ func (req ListRequest) query(machine string) (*listing, *problem.Problem) {
 	if req.Parent != "" && streams.CheckLabel(req.Parent) != nil {
 		return nil, problem.Invalid("body.parent", problem.LabelRule)
 	}
-	selectors, err := kv.ParseSelectors(req.Label)
+	selectors, err := index.ParseSelectors(req.Label)
 	if err != nil || len(selectors) > 16 {
 		return nil, problem.Invalid("body.label", "must be up to 16 of k=v, k!=v, k in (a,b) or k")
 	}
-	l := &listing{Query: kv.Query{Namespace: ns, Parent: req.Parent, States: req.States, Labels: selectors, Limit: min(max(req.Limit, 0), rest.MaxPage)}, machine: machine}
+	l := &listing{Query: index.Query{Namespace: ns, Parent: req.Parent, States: req.States, Labels: selectors, Limit: min(max(req.Limit, 0), rest.MaxPage)}, machine: machine}
 	l.filters = append(append(l.filters, req.States...), req.Label)
 	if req.Cursor != "" {
 		if l.After, l.AfterTime, err = readCursor(req.Cursor, l.hash()); err != nil {

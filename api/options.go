@@ -21,7 +21,7 @@ import (
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -33,7 +33,7 @@ type Options struct {
 	NC       *nats.Conn
 	JS       jetstream.JetStream
 	Names    streams.Names
-	Indexes  map[string]*kv.Index // by name of machine
+	Indexes  map[string]*index.Index // by name of machine
 
 	DeadLetters admin.DeadLetters       // nil offers none
 	Nodes       admin.Nodes             // nil offers none

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/streams"
 )
@@ -63,7 +63,7 @@ func TestEntitiesOfANamespace(t *testing.T) {
 func TestTheQuotaIsOfWhatCanEnd(t *testing.T) {
 	r := discovering(t, func(o *api.Options) {
 		o.Limits.Entities = 1
-		ix := kv.NewIndex(o.JS, preservation.Machine.Plural, func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+		ix := index.New(o.JS, preservation.Machine.Plural, func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { _ = ix.Run(ctx) })

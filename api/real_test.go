@@ -12,7 +12,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/auth"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
 )
@@ -33,13 +33,13 @@ func TestTheRealMachines(t *testing.T) {
 	t.Cleanup(app.Close)
 	commands, err := streams.NewCommands(app)
 	require.NoError(t, err)
-	plan, indexes := streams.Plan{}, map[string]*kv.Index{}
+	plan, indexes := streams.Plan{}, map[string]*index.Index{}
 	for _, m := range all.Machines() {
 		plan.States = append(plan.States, m.Plural)
 		for _, v := range m.Views {
 			plan.Views = append(plan.Views, m.BucketOf(v))
 		}
-		indexes[m.Name] = kv.NewIndex(js, m.Plural, func(string, []byte) (kv.Meta, error) { return kv.Meta{}, nil }, kv.Options{})
+		indexes[m.Name] = index.New(js, m.Plural, func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{})
 	}
 	_, err = streams.Ensure(t.Context(), js, plan)
 	require.NoError(t, err)

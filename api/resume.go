@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 )
 
 // A store that was restored, or has lost its end, gives its revisions out again, so that a revision alone does not say whether
@@ -27,11 +27,11 @@ type witness struct {
 	at  uint64 // a part of its time, above 0; 0 of one that was deleted
 }
 
-func witnessOf(it *kv.Item) witness {
+func witnessOf(it *index.Item) witness {
 	return witness{hashOf(it.Key), it.Revision, 1 + uint64(it.UpdatedAt.UnixNano())%(1<<31)} // as bits
 }
 
-func deletedWitness(it *kv.Item) witness { return witness{key: hashOf(it.Key), rev: it.Revision} }
+func deletedWitness(it *index.Item) witness { return witness{key: hashOf(it.Key), rev: it.Revision} }
 
 // hashOf is the same at all nodes, and short.
 func hashOf(key string) uint64 {
@@ -103,7 +103,7 @@ func (w *watched) newest() uint64 {
 
 // proven sets after to what the store is known to share with what the client was told. It is false when the client may have
 // more than is sent behind that, so that it has to forget everything.
-func (w *watched) proven(ix *kv.Index) bool {
+func (w *watched) proven(ix *index.Index) bool {
 	switch {
 	case w.after == 0 && len(w.names) == 0:
 		return true
@@ -142,7 +142,7 @@ func (w *watched) proven(ix *kv.Index) bool {
 }
 
 // named are the items that the store has under the keys that the client names.
-func (w *watched) named(ix *kv.Index) map[uint64]witness {
+func (w *watched) named(ix *index.Index) map[uint64]witness {
 	has := make(map[uint64]witness, len(w.names))
 	query := w.query
 	for query.Limit = rest.MaxPage; ; {

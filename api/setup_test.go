@@ -22,7 +22,7 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/auth"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -47,7 +47,7 @@ type bundle struct {
 	server  *api.Server
 	web     *httptest.Server
 	client  *http.Client
-	indexes map[string]*kv.Index
+	indexes map[string]*index.Index
 	letters *letters
 	log     *lockedBuffer
 	stop    context.CancelFunc // ends the indexes
@@ -136,9 +136,9 @@ func (b *bundle) startIndexes(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	b.stop = cancel
-	b.indexes = map[string]*kv.Index{}
+	b.indexes = map[string]*index.Index{}
 	for _, m := range []*machines.Machine{gadget, part} {
-		ix := kv.NewIndex(b.js, m.Plural, func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+		ix := index.New(b.js, m.Plural, func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 		running.Go(func() { _ = ix.Run(ctx) })
 		b.indexes[m.Name] = ix
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 )
 
 // The NATS server answers "no message found" for a message that its disk does not give, too. Only what it knows not to
@@ -50,11 +50,11 @@ func TestWhatCannotBeReadIsNotMissing(t *testing.T) {
 // Before the index was read there is no list, which would lack what there is.
 func TestNoListBeforeTheIndexIsThere(t *testing.T) {
 	b := setup(t, func(o *api.Options) {
-		indexes := map[string]*kv.Index{}
+		indexes := map[string]*index.Index{}
 		for name, ix := range o.Indexes {
 			indexes[name] = ix
 		}
-		indexes["gadget"] = kv.NewIndex(o.JS, "gadgets", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+		indexes["gadget"] = index.New(o.JS, "gadgets", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 		o.Indexes = indexes
 	})
 	for _, path := range []string{"/v1/gadgets", "/v1/machines/gadget/counts"} {

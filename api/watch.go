@@ -12,7 +12,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/sse"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -37,7 +37,7 @@ func (s *Server) watchOneRoute(m *machines.Machine, base string) *rest.Route {
 				return err
 			}
 		}
-		return s.watch(q, []*watched{{m: m, query: kv.Query{}, filter: kv.Filter{Key: key}}})
+		return s.watch(q, []*watched{{m: m, query: index.Query{}, filter: index.Filter{Key: key}}})
 	}
 	return rt
 }
@@ -74,8 +74,8 @@ func anyWatchRoute(id, path, summary string) *rest.Route {
 // watched is what one watch wants of one machine.
 type watched struct {
 	m      *machines.Machine
-	filter kv.Filter
-	query  kv.Query // the same, for the snapshot
+	filter index.Filter
+	query  index.Query // the same, for the snapshot
 
 	after uint64    // the client has everything up to here; 0 for nothing
 	tells bool      // it says what it was told of
@@ -84,7 +84,7 @@ type watched struct {
 	mark  uint64    // the client has everything up to here now
 	base  uint64    // the revision of the snapshot
 	newer map[string]uint64
-	sub   *kv.Subscription
+	sub   *index.Subscription
 }
 
 // watchedBy reads what the query of a watch asks for.
@@ -113,7 +113,7 @@ func (s *Server) watchedBy(q *rest.Request) ([]*watched, error) {
 		if name != "" && name != m.Name {
 			continue
 		}
-		w := &watched{m: m, filter: kv.Filter{Namespace: ns, States: states}, query: kv.Query{Namespace: ns, Parent: parent, States: states}}
+		w := &watched{m: m, filter: index.Filter{Namespace: ns, States: states}, query: index.Query{Namespace: ns, Parent: parent, States: states}}
 		switch {
 		case id != "" && (m.Parent == "") != (parent == ""):
 			return nil, problem.Invalid("query.parent", "is needed with id exactly for machines that have a parent")

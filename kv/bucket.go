@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/kv/internal/feed"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -82,7 +83,7 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	if err != nil {
 		return Entry[T]{}, fmt.Errorf("kv: cannot get %s/%s: %w", b.name, key, err)
 	}
-	return b.entry(update{key: key, value: e.Value(), rev: e.Revision(), at: e.Created().UnixNano()})
+	return b.entry(feed.Update{Key: key, Value: e.Value(), Revision: e.Revision(), At: e.Created().UnixNano()})
 }
 
 // absent is [ErrNotFound] if the key holds no value, and else why that is not known: the server says "no message found"
@@ -137,14 +138,14 @@ func (b *Bucket[T]) failed(verb, key string, rev uint64, err error) error {
 }
 
 // entry decodes an update. On a corrupt value the entry has all but the value.
-func (b *Bucket[T]) entry(u update) (Entry[T], error) {
-	e := Entry[T]{Key: u.key, Revision: u.rev, Created: time.Unix(0, u.at).UTC(), Deleted: u.deleted}
-	if u.deleted {
+func (b *Bucket[T]) entry(u feed.Update) (Entry[T], error) {
+	e := Entry[T]{Key: u.Key, Revision: u.Revision, Created: time.Unix(0, u.At).UTC(), Deleted: u.Deleted}
+	if u.Deleted {
 		return e, nil
 	}
-	v, err := b.codec.Decode(u.value)
+	v, err := b.codec.Decode(u.Value)
 	if err != nil {
-		return e, &CorruptError{Bucket: b.name, Key: u.key, Revision: u.rev, Raw: u.value, Err: err}
+		return e, &CorruptError{Bucket: b.name, Key: u.Key, Revision: u.Revision, Raw: u.Value, Err: err}
 	}
 	e.Value = v
 	return e, nil

@@ -7,22 +7,28 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/kv/kvtest"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type thing struct {
 	State string `json:"state"`
 }
 
-func open(t *testing.T, n *node, name string) *Bucket[thing] {
-	b, err := Open(t.Context(), n.js, name, JSON[thing]())
+func open(t *testing.T, n *kvtest.Node, name string) *Bucket[thing] {
+	b, err := Open(t.Context(), n.JS, name, JSON[thing]())
 	require.NoError(t, err)
 	return b
 }
 
 func TestBucket(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	b := open(t, n, "things")
 	ctx := t.Context()
 
@@ -64,7 +70,7 @@ func TestBucket(t *testing.T) {
 		require.ErrorIs(t, err, jetstream.ErrInvalidKey)
 	})
 	t.Run("CorruptValue", func(t *testing.T) {
-		rev := n.put(t, "things", "default.bad", `{"state":7}`)
+		rev := n.Put(t, "things", "default.bad", `{"state":7}`)
 		e, err := b.Get(ctx, "default.bad")
 		require.ErrorIs(t, err, ErrCorrupt)
 		var corrupt *CorruptError
@@ -76,11 +82,11 @@ func TestBucket(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("things/default.bad at revision %d", rev))
 	})
 	t.Run("OpenRefuses", func(t *testing.T) {
-		_, err := Open(ctx, n.js, "nothing", JSON[thing]())
+		_, err := Open(ctx, n.JS, "nothing", JSON[thing]())
 		require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
-		_, err = n.js.CreateStream(ctx, jetstream.StreamConfig{Name: "KV_direct", Subjects: []string{"$KV.direct.>"}, MaxMsgsPerSubject: 1, AllowDirect: true})
+		_, err = n.JS.CreateStream(ctx, jetstream.StreamConfig{Name: "KV_direct", Subjects: []string{"$KV.direct.>"}, MaxMsgsPerSubject: 1, AllowDirect: true})
 		require.NoError(t, err)
-		_, err = Open(ctx, n.js, "direct", JSON[thing]())
+		_, err = Open(ctx, n.JS, "direct", JSON[thing]())
 		require.ErrorContains(t, err, "bucket direct: its stream allows direct reads")
 	})
 }

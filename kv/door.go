@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/kv/internal/feed"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -29,4 +30,4 @@ func WriteAt(bucket, key string, value []byte, revision uint64) streams.Write {
 }
 
 // Absent reports whether a key holds no value: none was written, or it was deleted, of which its bucket keeps a marker.
-func Absent(m *streams.Message) bool { return m == nil || IsMarker(m.Headers()) }
+func Absent(m *streams.Message) bool { return m == nil || feed.IsMarker(m.Headers()) }

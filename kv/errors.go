@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
 var (
@@ -16,7 +18,7 @@ var (
 	ErrCorrupt = errors.New("value cannot be decoded")
 	// ErrReset says that the stream is not the one that was being followed: it was deleted, restored or cut. What was
 	// read before is void; begin again from the start.
-	ErrReset = errors.New("stream was reset")
+	ErrReset = feed.ErrReset
 )
 
 // CorruptError is a stored value that cannot be decoded. It matches [ErrCorrupt].

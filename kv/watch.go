@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
 // Watch gives the newest value of every key that the filter names, then one entry that is Synced, then every change,
@@ -16,34 +18,34 @@ import (
 // a failure to begin, the context's error, or [ErrReset]; breaks in between are healed.
 func (b *Bucket[T]) Watch(ctx context.Context, filter string, after uint64) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {
-		f, err := openFeed(ctx, b.js, b.name, filter, position{rev: after})
+		f, err := feed.Open(ctx, b.js, b.name, filter, feed.Position{Revision: after})
 		if err != nil {
 			yield(Entry[T]{}, err)
 			return
 		}
 		defer func() {
 			if f != nil {
-				f.close()
+				f.Close()
 			}
 		}()
-		var wait backoff
+		var wait feed.Backoff
 		for synced := false; ; {
 			if err = b.drain(ctx, f, &synced, yield); errors.Is(err, errStopped) {
 				return
 			}
-			at := f.position
-			f.close()
+			at := f.Position
+			f.Close()
 			for f = nil; f == nil; {
-				if err = wait.wait(ctx); err == nil {
-					f, err = openFeed(ctx, b.js, b.name, filter, at)
+				if err = wait.Wait(ctx); err == nil {
+					f, err = feed.Open(ctx, b.js, b.name, filter, at)
 				}
 				if ctx.Err() != nil || errors.Is(err, ErrReset) {
 					yield(Entry[T]{}, err)
 					return
 				}
 			}
-			if f.rev > at.rev {
-				wait.reset()
+			if f.Revision > at.Revision {
+				wait.Reset()
 			}
 		}
 	}
@@ -53,17 +55,17 @@ func (b *Bucket[T]) Watch(ctx context.Context, filter string, after uint64) iter
 var errStopped = errors.New("reader stopped")
 
 // drain gives what the feed has until the feed breaks or the caller stops.
-func (b *Bucket[T]) drain(ctx context.Context, f *feed, synced *bool, yield func(Entry[T], error) bool) error {
-	var batch []update
+func (b *Bucket[T]) drain(ctx context.Context, f *feed.Feed, synced *bool, yield func(Entry[T], error) bool) error {
+	var batch []feed.Update
 	for {
-		if f.caught && !*synced {
+		if f.CaughtUp && !*synced {
 			*synced = true
-			if !yield(Entry[T]{Synced: true, Revision: f.rev}, nil) {
+			if !yield(Entry[T]{Synced: true, Revision: f.Revision}, nil) {
 				return errStopped
 			}
 		}
 		var err error
-		batch, err = f.next(ctx, batch[:0])
+		batch, err = f.Next(ctx, batch[:0])
 		for _, u := range batch {
 			if !yield(b.entry(u)) {
 				return errStopped

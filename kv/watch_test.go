@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/kv/kvtest"
 )
 
 // told is an entry in words.
@@ -37,23 +39,23 @@ func reader(t *testing.T, seq iter.Seq2[Entry[thing], error]) (next func() strin
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	b := open(t, n, "things")
-	n.put(t, "things", "a.one", `{"state":"old"}`)
-	n.put(t, "things", "a.two", `{"state":"x"}`)
-	n.put(t, "things", "a.one", `{"state":"new"}`)
-	n.put(t, "things", "b.bad", `[`)
-	n.remove(t, "things", "a.two")
+	n.Put(t, "things", "a.one", `{"state":"old"}`)
+	n.Put(t, "things", "a.two", `{"state":"x"}`)
+	n.Put(t, "things", "a.one", `{"state":"new"}`)
+	n.Put(t, "things", "b.bad", `[`)
+	n.Remove(t, "things", "a.two")
 
 	t.Run("SnapshotThenChanges", func(t *testing.T) {
 		next := reader(t, b.Watch(t.Context(), "", 0))
 		for _, want := range []string{"a.one@3 new", "b.bad@4 !", "a.two@5 deleted", "synced"} {
 			require.Equal(t, want, next())
 		}
-		rev := n.put(t, "things", "a.three", `{"state":"y"}`)
+		rev := n.Put(t, "things", "a.three", `{"state":"y"}`)
 		require.Equal(t, fmt.Sprintf("a.three@%d y", rev), next())
-		rev = n.remove(t, "things", "a.three")
+		rev = n.Remove(t, "things", "a.three")
 		require.Equal(t, fmt.Sprintf("a.three@%d deleted", rev), next())
 	})
 	t.Run("FilterAndResume", func(t *testing.T) {
@@ -91,51 +93,55 @@ func TestWatch(t *testing.T) {
 
 func TestWatchGoesOnAfterServerRestart(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	b := open(t, n, "things")
-	n.put(t, "things", "a", `{"state":"1"}`)
+	n.Put(t, "things", "a", `{"state":"1"}`)
 	next := reader(t, b.Watch(t.Context(), "", 0))
 	require.Equal(t, "a@1 1", next())
 	require.Equal(t, "synced", next())
-	n.stop()
-	n.start(t)
-	n.eventually(t, "things", "b", `{"state":"2"}`)
-	n.remove(t, "things", "a")
+	n.Stop()
+	n.Restart(t)
+	n.PutOnceBack(t, "things", "b", `{"state":"2"}`)
+	n.Remove(t, "things", "a")
 	require.Equal(t, "b@2 2", next())
 	require.Equal(t, "a@3 deleted", next())
 }
 
 func TestWatchEndsWhenTheStreamIsAnother(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	b := open(t, n, "things")
-	n.put(t, "things", "a", `{"state":"1"}`)
+	n.Put(t, "things", "a", `{"state":"1"}`)
 	next := reader(t, b.Watch(t.Context(), "", 0))
 	require.Equal(t, "a@1 1", next())
 	require.Equal(t, "synced", next())
-	require.NoError(t, n.js.DeleteStream(t.Context(), "KV_things"))
-	n.bucket(t, "things")
-	n.put(t, "things", "b", `{"state":"1"}`)
-	require.NoError(t, n.nc.ForceReconnect())
+	require.NoError(t, n.JS.DeleteStream(t.Context(), "KV_things"))
+	n.Create(t, "things")
+	n.Put(t, "things", "b", `{"state":"1"}`)
+	require.NoError(t, n.NC.ForceReconnect())
 	require.Equal(t, "@0 !", next())
 	require.Equal(t, "end", next())
 }
 
-func TestParseReply(t *testing.T) {
+// A watch cannot take back what it gave: it ends.
+func TestWatchOfAStreamThatLostItsEnd(t *testing.T) {
 	t.Parallel()
-	for reply, want := range map[string][4]uint64{
-		"$JS.ACK.KV_b.cons.1.22.33.44.55":             {22, 33, 44, 55},
-		"$JS.ACK.hub.acc.KV_b.cons.1.22.33.44.55":     {22, 33, 44, 55},
-		"$JS.ACK.hub.acc.KV_b.cons.1.22.33.44.55.rnd": {22, 33, 44, 55},
-	} {
-		sseq, dseq, at, pending, ok := parseReply(reply)
-		require.True(t, ok, reply)
-		require.Equal(t, want, [4]uint64{sseq, dseq, uint64(at), pending}, reply)
-	}
-	for _, reply := range []string{"", "$JS.ACK.KV_b.cons.1.22.33.44", "$JS.ACK.KV_b.cons.1.x.33.44.55"} {
-		_, _, _, _, ok := parseReply(reply)
-		require.False(t, ok, reply)
-	}
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	n.Put(t, "things", "ns.a", `{"state":"old"}`)
+	mark := n.Snapshot(t)
+	b := open(t, n, "things")
+	next := reader(t, b.Watch(t.Context(), "ns.a", 0))
+	require.Equal(t, "ns.a@1 old", next())
+	require.Equal(t, "synced", next())
+	n.Put(t, "things", "ns.a", `{"state":"lost"}`)
+	require.Equal(t, "ns.a@2 lost", next())
+	n.Restore(t, mark, "things", func(put func(key, value string)) {
+		put("ns.b", `{"state":"new"}`)
+		put("ns.c", `{"state":"new"}`)
+	})
+	require.Equal(t, "@0 !", next())
+	require.Equal(t, "end", next())
 }

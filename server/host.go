@@ -15,7 +15,7 @@ import (
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/cluster"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -27,11 +27,11 @@ type Host struct {
 	Config   config.Config
 	Node     string // its name in the cluster
 	Log      *slog.Logger
-	Deps     consumers.Deps       // streams, their names, and the way in for commands, on the connection of the engine
-	Member   *cluster.Node        // this node among those that share the work
-	Embedded *streams.Server      // the NATS server in this process; nil when attached to another one
-	Indexes  map[string]*kv.Index // by name of machine
-	Replicas int                  // of a stream that the provider makes: as many as the server's own have
+	Deps     consumers.Deps          // streams, their names, and the way in for commands, on the connection of the engine
+	Member   *cluster.Node           // this node among those that share the work
+	Embedded *streams.Server         // the NATS server in this process; nil when attached to another one
+	Indexes  map[string]*index.Index // by name of machine
+	Replicas int                     // of a stream that the provider makes: as many as the server's own have
 
 	app *app
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/bcc94042/instar/internal/panics"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -17,7 +17,7 @@ func (a *app) startIndexes(ctx context.Context) error {
 		return err
 	}
 	for _, m := range a.opts.Machines {
-		ix := kv.NewIndex(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m, a.opts.Providers[m.Name])), kv.Options{
+		ix := index.New(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m, a.opts.Providers[m.Name])), index.Options{
 			Log: a.log, EndedFor: a.cfg.Index.EndedFor,
 			Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
 		})
@@ -28,15 +28,15 @@ func (a *app) startIndexes(ctx context.Context) error {
 }
 
 // describer is how the index of a machine reads its values.
-func describer(m *machines.Machine, p Provider) func(key string, value []byte) (kv.Meta, error) {
+func describer(m *machines.Machine, p Provider) func(key string, value []byte) (index.Meta, error) {
 	if p.Decoder == nil {
-		return func(_ string, value []byte) (kv.Meta, error) {
+		return func(_ string, value []byte) (index.Meta, error) {
 			meta, _, err := readValue(m, value)
 			return meta, err
 		}
 	}
 	decode := p.Decoder()
-	return func(key string, value []byte) (kv.Meta, error) {
+	return func(key string, value []byte) (index.Meta, error) {
 		meta, value, err := readValue(m, value)
 		if err == nil {
 			meta.Value, err = decode(key, value)
@@ -47,12 +47,12 @@ func describer(m *machines.Machine, p Provider) func(key string, value []byte) (
 
 // readValue refuses what the engine would park, as far as that can be told without decoding all of it. It returns the value in the schema of
 // this program.
-func readValue(m *machines.Machine, value []byte) (kv.Meta, []byte, error) {
+func readValue(m *machines.Machine, value []byte) (index.Meta, []byte, error) {
 	value, err := m.Current(value)
 	if err != nil {
-		return kv.Meta{}, nil, err
+		return index.Meta{}, nil, err
 	}
-	meta, err := kv.DescribeJSON(value)
+	meta, err := index.DescribeJSON(value)
 	switch {
 	case err != nil:
 		return meta, nil, err
@@ -65,8 +65,8 @@ func readValue(m *machines.Machine, value []byte) (kv.Meta, []byte, error) {
 }
 
 // unpanicked takes a value whose reading panics for one that cannot be read: it is only the one.
-func unpanicked(read func(string, []byte) (kv.Meta, error)) func(string, []byte) (kv.Meta, error) {
-	return func(key string, value []byte) (meta kv.Meta, err error) {
+func unpanicked(read func(string, []byte) (index.Meta, error)) func(string, []byte) (index.Meta, error) {
+	return func(key string, value []byte) (meta index.Meta, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = panics.Error("index", p)

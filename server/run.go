@@ -20,7 +20,7 @@ import (
 	"github.com/bcc94042/instar/consumers/engine"
 	"github.com/bcc94042/instar/consumers/observer"
 	"github.com/bcc94042/instar/consumers/views"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -35,7 +35,7 @@ type app struct {
 	nonce    string          // of this process
 	before   []string        // of those before it, which have ended
 	server   *streams.Server // nil when attached
-	indexes  map[string]*kv.Index
+	indexes  map[string]*index.Index
 	deps     consumers.Deps
 	engine   *engine.Engine
 	plan     streams.Plan
@@ -66,7 +66,7 @@ func newApp(cfg config.Config, opts Options, log *slog.Logger) *app {
 	if opts.Out == nil {
 		opts.Out = io.Discard
 	}
-	return &app{cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), indexes: map[string]*kv.Index{}, work: map[string]Work{}, broken: make(chan error, 8)}
+	return &app{cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), indexes: map[string]*index.Index{}, work: map[string]Work{}, broken: make(chan error, 8)}
 }
 
 // Run serves until ctx ends. It stops what it has started in reverse order, tells the service manager how it stands, and returns what

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -23,7 +23,7 @@ func crowd(n int) *Catalog {
 		if err != nil {
 			panic(err)
 		}
-		touched[c.take(&kv.Item{Key: fmt.Sprintf("default.s%d.i-%d", i/50, i), State: r.State, Revision: uint64(i + 1), Value: r}, false)] = struct{}{}
+		touched[c.take(&index.Item{Key: fmt.Sprintf("default.s%d.i-%d", i/50, i), State: r.State, Revision: uint64(i + 1), Value: r}, false)] = struct{}{}
 	}
 	c.advance(uint64(n), touched)
 	return c

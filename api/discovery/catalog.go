@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -20,8 +20,8 @@ const Machine = "instance"
 
 // Options of a catalog. Instances is needed.
 type Options struct {
-	Instances     *kv.Index        // its items have an *instance.Record as Value
-	Preservations *kv.Index        // nil: no service is ever protected
+	Instances     *index.Index     // its items have an *instance.Record as Value
+	Preservations *index.Index     // nil: no service is ever protected
 	History       History          // what [Catalog.At] reads; its zero value has none
 	Hears         func() bool      // whether this node hears the other ones; nil: there are none
 	Now           func() time.Time // nil is time.Now
@@ -120,14 +120,14 @@ func (c *Catalog) cool(ctx context.Context) {
 }
 
 // again follows an index anew whenever changes were lost.
-func (c *Catalog) again(ctx context.Context, ix *kv.Index, follow func(context.Context, *kv.Index) error) {
+func (c *Catalog) again(ctx context.Context, ix *index.Index, follow func(context.Context, *index.Index) error) {
 	select {
 	case <-ix.Ready(): // a subscription from before would be lost at once
 	case <-ctx.Done():
 		return
 	}
 	for ctx.Err() == nil {
-		if err := follow(ctx, ix); errors.Is(err, kv.ErrLost) {
+		if err := follow(ctx, ix); errors.Is(err, index.ErrLost) {
 			c.lost.Add(1)
 			c.o.Log.Info("discovery: changes were missed, reading all again")
 		}
@@ -135,8 +135,8 @@ func (c *Catalog) again(ctx context.Context, ix *kv.Index, follow func(context.C
 }
 
 // follow takes what there is and then every change, until changes are lost.
-func (c *Catalog) follow(ctx context.Context, ix *kv.Index) error {
-	b := ix.Batches(kv.Filter{}, waiting)
+func (c *Catalog) follow(ctx context.Context, ix *index.Index) error {
+	b := ix.Batches(index.Filter{}, waiting)
 	defer b.Close()
 	c.fill(ix)
 	for {
@@ -156,7 +156,7 @@ func (c *Catalog) follow(ctx context.Context, ix *kv.Index) error {
 
 // fill takes everything that an index has, and nothing else: what it lists counts, at whatever revision. After the bucket was
 // restored, or lost its end, what was known of before is of a history that never was, also when as much has been written since.
-func (c *Catalog) fill(ix *kv.Index) {
+func (c *Catalog) fill(ix *index.Index) {
 	items, revision := everything(ix)
 	other := revision < c.at.Load()
 	if other {
@@ -188,7 +188,7 @@ func (c *Catalog) fill(ix *kv.Index) {
 
 // sorted are the instances of each service, in the order of their ids. Of one whose value cannot be read it is what was
 // known before.
-func (c *Catalog) sorted(items []kv.Item) map[string][]entry {
+func (c *Catalog) sorted(items []index.Item) map[string][]entry {
 	fresh := map[string][]entry{}
 	for i := range items {
 		namespace, rest, _ := strings.Cut(items[i].Key, ".")
@@ -210,8 +210,8 @@ func (c *Catalog) sorted(items []kv.Item) map[string][]entry {
 }
 
 // everything is all that an index has; the revision is the one up to which that is complete.
-func everything(ix *kv.Index) (items []kv.Item, revision uint64) {
-	for q := (kv.Query{Limit: page}); ; {
+func everything(ix *index.Index) (items []index.Item, revision uint64) {
+	for q := (index.Query{Limit: page}); ; {
 		p := ix.List(q)
 		if items = append(items, p.Items...); revision == 0 {
 			revision = p.Revision
@@ -223,7 +223,7 @@ func everything(ix *kv.Index) (items []kv.Item, revision uint64) {
 }
 
 // take applies one item and returns the service that it changed.
-func (c *Catalog) take(it *kv.Item, deleted bool) *service {
+func (c *Catalog) take(it *index.Item, deleted bool) *service {
 	namespace, rest, _ := strings.Cut(it.Key, ".")
 	name, id, whole := strings.Cut(rest, ".")
 	if !whole {

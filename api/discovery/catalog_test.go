@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -24,7 +24,7 @@ func fed(now *time.Time) *Catalog {
 }
 
 func (c *Catalog) feed(revision uint64, deleted bool, r *instance.Record) {
-	it := kv.Item{Key: r.Namespace + "." + r.Service + "." + r.ID, State: r.State, Revision: revision, Value: r}
+	it := index.Item{Key: r.Namespace + "." + r.Service + "." + r.ID, State: r.State, Revision: revision, Value: r}
 	if deleted {
 		it.Value = nil
 	}
@@ -315,7 +315,7 @@ func TestWhatCannotBeReadStays(t *testing.T) {
 	now := noon
 	c := fed(&now)
 	c.feed(1, false, record("a", instance.Healthy))
-	require.Nil(t, c.take(&kv.Item{Key: "default.web.a", Revision: 2, Problem: "schema 9"}, false))
+	require.Nil(t, c.take(&index.Item{Key: "default.web.a", Revision: 2, Problem: "schema 9"}, false))
 	require.Equal(t, []string{"a"}, ids(c.Find(Query{Namespace: "default", Service: "web"}).Endpoints))
 	c.feed(3, false, record("a", instance.Deregistered))
 	r := c.Find(Query{Namespace: "default", Service: "web", Draining: true})

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bcc94042/instar/api/discovery"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -26,7 +26,7 @@ var plan = streams.Plan{States: []string{"instances", "preservations"}}
 type bundle struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	ix      *kv.Index
+	ix      *index.Index
 	catalog *discovery.Catalog
 }
 
@@ -42,15 +42,15 @@ func setup(t testing.TB, change ...func(*discovery.Options)) *bundle {
 	require.NoError(t, err)
 	_, err = streams.Ensure(t.Context(), b.js, plan)
 	require.NoError(t, err)
-	b.ix = kv.NewIndex(b.js, "instances", func(_ string, value []byte) (kv.Meta, error) {
-		meta, err := kv.DescribeJSON(value)
+	b.ix = index.New(b.js, "instances", func(_ string, value []byte) (index.Meta, error) {
+		meta, err := index.DescribeJSON(value)
 		if err != nil {
 			return meta, err
 		}
 		meta.Value, err = instance.Decode(value)
 		return meta, err
-	}, kv.Options{})
-	guards := kv.NewIndex(b.js, "preservations", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+	}, index.Options{})
+	guards := index.New(b.js, "preservations", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 	o := discovery.Options{Instances: b.ix, Preservations: guards}
 	for _, f := range change {
 		f(&o)

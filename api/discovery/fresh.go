@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 )
 
 // lookEvery is how soon it is noticed that the catalog is behind.
@@ -73,7 +73,7 @@ func (c *Catalog) judge() {
 	f := &c.fresh
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	behind, was := !complete || f.apart || quiet >= kv.MaxQuiet, f.since.Load() != 0
+	behind, was := !complete || f.apart || quiet >= index.MaxQuiet, f.since.Load() != 0
 	switch {
 	case behind == was && behind:
 		return

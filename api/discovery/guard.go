@@ -4,16 +4,16 @@ import (
 	"context"
 	"strings"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/preservation"
 )
 
 // followGuards keeps in mind which services preserve themselves.
-func (c *Catalog) followGuards(ctx context.Context, ix *kv.Index) error {
-	b := ix.Batches(kv.Filter{}, waiting)
+func (c *Catalog) followGuards(ctx context.Context, ix *index.Index) error {
+	b := ix.Batches(index.Filter{}, waiting)
 	defer b.Close()
 	seen := map[string]struct{}{}
-	for q := (kv.Query{Limit: page}); ; {
+	for q := (index.Query{Limit: page}); ; {
 		p := ix.List(q)
 		for _, it := range p.Items {
 			seen[it.Key] = struct{}{}

@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -160,7 +161,7 @@ type Item struct {
 }
 
 // ItemOf is what lists show of an item of an index.
-func ItemOf(it kv.Item) Item {
+func ItemOf(it index.Item) Item {
 	out := Item{
 		State: it.State, Version: it.Version, Generation: it.Generation, Revision: it.Revision, Labels: it.Labels,
 		Since: it.Since, CreatedAt: it.CreatedAt, UpdatedAt: it.UpdatedAt,

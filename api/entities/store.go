@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/sse"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -27,7 +28,7 @@ type Store struct {
 	Machines []*machines.Machine
 	Names    streams.Names
 	JS       jetstream.JetStream
-	indexes  map[string]*kv.Index                   // by name of machine
+	indexes  map[string]*index.Index                // by name of machine
 	buckets  map[string]*kv.Bucket[json.RawMessage] // by name of machine
 	views    map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
 	behind   func() time.Duration                   // for how long this node may be behind the others; nil is not at all
@@ -40,8 +41,8 @@ type Options struct {
 	Machines []*machines.Machine
 	Names    streams.Names
 	JS       jetstream.JetStream
-	Indexes  map[string]*kv.Index // by name of machine
-	Behind   func() time.Duration // for how long this node may be behind the others; nil is not at all
+	Indexes  map[string]*index.Index // by name of machine
+	Behind   func() time.Duration    // for how long this node may be behind the others; nil is not at all
 	Rest     *rest.Server
 }
 
@@ -112,7 +113,7 @@ func (s *Store) View(ctx context.Context, m *machines.Machine, v machines.View, 
 }
 
 // Index is that of a machine, by its name; nil if there is no such machine.
-func (s *Store) Index(machine string) *kv.Index { return s.indexes[machine] }
+func (s *Store) Index(machine string) *index.Index { return s.indexes[machine] }
 
 // Indexed says that the index of a machine was read since the start. A list that lacks what there is would be believed.
 func (s *Store) Indexed(machine string) error {

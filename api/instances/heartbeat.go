@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 )
 
@@ -101,7 +102,7 @@ func (s *Service) standing(q *rest.Request, key string, asks uint64) (state stri
 	if err != nil {
 		return "", 0, err
 	}
-	meta, err := kv.DescribeJSON(e.Value)
+	meta, err := index.DescribeJSON(e.Value)
 	if err != nil {
 		return "", 0, problem.New(machines.CodeParked, "the stored value of this instance cannot be read by this version of the program")
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -221,8 +222,8 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 }
 
 // query is which entities are still to come.
-func (b *batch) query(m *machines.Machine) (kv.Query, *problem.Problem) {
-	kq := kv.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, After: b.After, Limit: batchPage}
+func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
+	kq := index.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, After: b.After, Limit: batchPage}
 	if kq.Parent != "" && (m.Parent == "" || streams.CheckLabel(kq.Parent) != nil) {
 		return kq, problem.Invalid("body.filter.parent", problem.LabelRule+", and only for machines that have a parent")
 	}
@@ -232,7 +233,7 @@ func (b *batch) query(m *machines.Machine) (kv.Query, *problem.Problem) {
 		}
 	}
 	for _, text := range b.Request.Filter.Labels {
-		selectors, err := kv.ParseSelectors(text)
+		selectors, err := index.ParseSelectors(text)
 		if err != nil {
 			return kq, problem.Invalid("body.filter.labels", "must be k=v, k!=v, k in (a,b) or k")
 		}

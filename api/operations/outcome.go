@@ -8,7 +8,7 @@ import (
 
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -132,7 +132,7 @@ func (s *Service) moved(q *rest.Request, a asked, was *entities.Entity, until ti
 	ctx, cancel := context.WithDeadline(q.Context(), until)
 	defer cancel()
 	defer context.AfterFunc(s.rest.Closing(), cancel)()
-	_, err := s.store.Index(a.m.Name).WaitFor(ctx, a.key, func(it kv.Item) bool {
+	_, err := s.store.Index(a.m.Name).WaitFor(ctx, a.key, func(it index.Item) bool {
 		return it.Revision > was.Revision && (it.State != was.State || it.Generation != was.Generation)
 	})
 	return err == nil

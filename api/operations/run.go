@@ -11,6 +11,7 @@ import (
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -115,7 +116,7 @@ func (s *Service) saveBatch(id string, b *batch, rev uint64, pageEnded bool) (ui
 // answers are long in coming. It asks meanwhile whether the batch is to go on (alive). When the server is being closed nothing is counted:
 // whoever goes on sends it again, and each entity answers as then. Nothing is counted either, and no more is sent, when it has become too
 // late for that; and when commands failed, which stops the batch: their entities have had no turn.
-func (s *Service) sendPage(id string, b *batch, items []kv.Item, alive func() bool) (n int, ended bool) {
+func (s *Service) sendPage(id string, b *batch, items []index.Item, alive func() bool) (n int, ended bool) {
 	outcomes := make([]BatchFailure, len(items)) // Code is the outcome
 	sent := make([]bool, len(items))
 	gate := make(chan struct{}, batchAtOnce)

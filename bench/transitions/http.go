@@ -11,17 +11,17 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
 )
 
 // serve puts the API in front of the world and returns where it is. The micro service runs, too.
 func (w *world) serve(ctx context.Context) (url string, stop func() error, err error) {
-	indexes := map[string]*kv.Index{}
+	indexes := map[string]*index.Index{}
 	ctx, cancel := context.WithCancel(ctx)
 	for _, m := range all.Machines() {
-		indexes[m.Name] = kv.NewIndex(w.js, m.Plural, func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{})
+		indexes[m.Name] = index.New(w.js, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
 		go func() { _ = indexes[m.Name].Run(ctx) }()
 	}
 	a, err := api.New(api.Options{Machines: all.Machines(), Commands: w.commands, NC: w.nc, JS: w.js, Indexes: indexes, Open: true})

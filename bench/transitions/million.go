@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -85,7 +85,7 @@ func startFrom(ctx context.Context, dir string) error {
 		return err
 	}
 	opened := time.Since(started)
-	ix := kv.NewIndex(w.js, "services", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+	ix := index.New(w.js, "services", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { _ = ix.Run(ctx) }()
@@ -103,13 +103,13 @@ func startFrom(ctx context.Context, dir string) error {
 	fmt.Printf("  start to ready: %s (streams open after %s, then the index and a first command)\n", ready.Round(time.Millisecond), opened.Round(time.Millisecond))
 	fmt.Printf("  resident memory: %s now, %s at its peak\n", procStatus("VmRSS"), procStatus("VmHWM"))
 	listed := time.Now()
-	page := ix.List(kv.Query{Namespace: "default", States: []string{service.Failed}, Limit: 500})
+	page := ix.List(index.Query{Namespace: "default", States: []string{service.Failed}, Limit: 500})
 	fmt.Printf("  list by state: %s for the first %d of %d FAILED; counts by state: %s\n", time.Since(listed).Round(time.Microsecond), len(page.Items), ix.Counts("")[service.Failed], counts(ix))
 	cancel()
 	return nil
 }
 
-func counts(ix *kv.Index) string {
+func counts(ix *index.Index) string {
 	at := time.Now()
 	raw, err := json.Marshal(ix.Counts("default"))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -71,8 +72,8 @@ type view struct {
 
 // buildView reads the index, and returns up to which revision everything is in the view. seen is brought up to date: a node is
 // left out once the bucket has said that it has ended.
-func buildView(ix *kv.Index, seen map[string]lastSeen, now time.Duration) (view, uint64) {
-	page := ix.List(kv.Query{Limit: 100_000})
+func buildView(ix *index.Index, seen map[string]lastSeen, now time.Duration) (view, uint64) {
+	page := ix.List(index.Query{Limit: 100_000})
 	v := view{nodes: map[string]record{}, desired: map[string]NodeState{}, roles: map[string]string{}}
 	for _, item := range page.Items {
 		raw, _ := item.Value.([]byte) // what describeOwner keeps
@@ -133,6 +134,6 @@ func readClaim(raw []byte, revision uint64) claim {
 }
 
 // describe keeps the value as it is: leases of roles are no JSON.
-func describe(_ string, value []byte) (kv.Meta, error) { return kv.Meta{Value: value}, nil }
+func describe(_ string, value []byte) (index.Meta, error) { return index.Meta{Value: value}, nil }
 
 func keyOf(partition int) string { return fmt.Sprintf("%s%02d", partitionKey, partition) }

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/boottime"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -54,7 +54,7 @@ type Node struct {
 	wake     chan struct{}
 
 	mu          sync.Mutex
-	index       *kv.Index
+	index       *index.Index
 	http        string
 	started     time.Time
 	revision    uint64 // of this node's key
@@ -116,7 +116,7 @@ func (n *Node) prepare() {
 	n.seen = map[string]lastSeen{}
 	n.ownedChange, n.anyChange = make(chan struct{}), make(chan struct{})
 	n.renewNow, n.wake = make(chan struct{}, 1), make(chan struct{}, 1)
-	n.index = kv.NewIndex(n.JS, n.Names.Bucket(streams.OwnersBucket), describe, kv.Options{Log: n.Log})
+	n.index = index.New(n.JS, n.Names.Bucket(streams.OwnersBucket), describe, index.Options{Log: n.Log})
 }
 
 // Run is a node until ctx ends; then it gives back what it holds, when the loops have come to an end. It returns an error
@@ -153,7 +153,7 @@ func (n *Node) balanceLoop(ctx, inner context.Context, work Work) error {
 	done := ctx.Done()
 	var loops sync.WaitGroup
 	defer loops.Wait()
-	sub := n.index.Subscribe(kv.Filter{}, 4096)
+	sub := n.index.Subscribe(index.Filter{}, 4096)
 	defer func() { sub.Close() }()
 	for {
 		n.refreshView()
@@ -165,7 +165,7 @@ func (n *Node) balanceLoop(ctx, inner context.Context, work Work) error {
 		case _, ok := <-sub.C:
 			if !ok {
 				sub.Close()
-				sub = n.index.Subscribe(kv.Filter{}, 4096)
+				sub = n.index.Subscribe(index.Filter{}, 4096)
 			}
 		case <-n.wake:
 		case <-tick.C:

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/internal/wait"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -32,7 +32,7 @@ type World struct {
 	Dir    string // of the server
 	Ctx    context.Context
 
-	Indexes    map[string]*kv.Index // of the engine
+	Indexes    map[string]*index.Index // of the engine
 	StopEngine context.CancelFunc
 	engines    sync.WaitGroup
 	Running    sync.WaitGroup // everything else

@@ -14,7 +14,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/consumers/reconcile"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -29,7 +29,7 @@ type Engine struct {
 
 	// Indexes of the machines, by name. An entity that its index lacks is not looked up before it is created: the commit
 	// finds out. Without an index, every entity is looked up that is not in memory.
-	Indexes map[string]*kv.Index
+	Indexes map[string]*index.Index
 
 	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What a
 	// commit waits for gives up before: a write after some seconds, a read after ten.

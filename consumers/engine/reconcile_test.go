@@ -14,7 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -205,9 +205,9 @@ func TestAForeignIDKeepsNothingOut(t *testing.T) {
 func TestWhatIsMissingIsFoundWithoutACommand(t *testing.T) {
 	t.Parallel()
 	w := setup(t, streams.Interval, consumertest.Things)
-	ix := kv.NewIndex(w.JS, "things", func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{})
+	ix := index.New(w.JS, "things", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
 	w.Also(ix.Run)
-	w.Indexes = map[string]*kv.Index{"thing": ix}
+	w.Indexes = map[string]*index.Index{"thing": ix}
 	w.start()
 	w.Ask(consumertest.ToThing("calm", "create", ""))
 	w.Ask(consumertest.ToThing("a", "create", ""))
@@ -273,10 +273,10 @@ func TestALostValueIsFoundWithoutACommand(t *testing.T) {
 	values, err := w.JS.Stream(w.Ctx, "KV_things")
 	require.NoError(t, err)
 	require.NoError(t, values.Purge(w.Ctx, jetstream.WithPurgeSubject("$KV.things.default.lost")))
-	ix := kv.NewIndex(w.JS, "things", func(_ string, v []byte) (kv.Meta, error) { return kv.DescribeJSON(v) }, kv.Options{})
+	ix := index.New(w.JS, "things", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
 	w.Also(ix.Run)
 	<-ix.Ready()
-	w.Indexes = map[string]*kv.Index{"thing": ix}
+	w.Indexes = map[string]*index.Index{"thing": ix}
 	e := &Engine{Deps: w.Deps, Indexes: w.Indexes, ReconcileAfter: time.Millisecond}
 	w.Run(e.Run)
 	w.Eventually("it is told", func() bool { return slices.Contains(w.Events("thing", "default.lost"), "2 entity.reconciled") })

@@ -14,7 +14,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/consumers/effects"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -24,9 +24,9 @@ func (w *world) speculating() *world {
 	w.T.Helper()
 	_, err := streams.Ensure(w.Ctx, w.JS, streams.Plan{States: []string{"nothing"}})
 	require.NoError(w.T, err)
-	w.Indexes = map[string]*kv.Index{}
+	w.Indexes = map[string]*index.Index{}
 	for _, m := range w.Machines {
-		ix := kv.NewIndex(w.JS, "nothing", func(string, []byte) (kv.Meta, error) { return kv.Meta{}, nil }, kv.Options{})
+		ix := index.New(w.JS, "nothing", func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{})
 		w.Also(ix.Run)
 		<-ix.Ready()
 		w.Indexes[m.Name] = ix

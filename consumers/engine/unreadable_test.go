@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/consumertest"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -50,11 +50,11 @@ func (w *world) damage(stream, what string) {
 // indexed gives the engine an index of each machine, of what its bucket holds now.
 func (w *world) indexed() *world {
 	w.T.Helper()
-	w.Indexes = map[string]*kv.Index{}
+	w.Indexes = map[string]*index.Index{}
 	for _, m := range w.Machines {
-		ix := kv.NewIndex(w.JS, m.Plural, func(_ string, value []byte) (meta kv.Meta, err error) {
+		ix := index.New(w.JS, m.Plural, func(_ string, value []byte) (meta index.Meta, err error) {
 			return meta, json.Unmarshal(value, &meta)
-		}, kv.Options{})
+		}, index.Options{})
 		w.Also(ix.Run)
 		<-ix.Ready()
 		w.Indexes[m.Name] = ix

@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -31,7 +32,7 @@ type Observer struct {
 	consumers.Deps
 	Machine     *machines.Machine
 	Looker      Looker
-	Index       *kv.Index     // of the machine's bucket
+	Index       *index.Index  // of the machine's bucket
 	Every       time.Duration // between sweeps; 0 is the shortest poll of the table
 	Timeout     time.Duration // of one look; 0 is 10 s
 	Concurrency int           // looks at a time; 0 is 8
@@ -157,7 +158,7 @@ func (o *Observer) sweep(ctx context.Context, states []string, polled bool) {
 		return
 	}
 	now := time.Now()
-	for q := (kv.Query{States: states, Limit: 500}); ctx.Err() == nil; {
+	for q := (index.Query{States: states, Limit: 500}); ctx.Err() == nil; {
 		page := o.Index.List(q)
 		for _, item := range page.Items {
 			o.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/internal/panics"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -114,7 +114,7 @@ func (k *looker) of(id string) []bool {
 func observed(t *testing.T, k *looker, o *Observer) *world {
 	t.Helper()
 	w := setup(t, streams.Interval, lampMachine).start()
-	index := kv.NewIndex(w.JS, "lamps", func(_ string, value []byte) (kv.Meta, error) { return kv.DescribeJSON(value) }, kv.Options{})
+	index := index.New(w.JS, "lamps", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 	w.Also(index.Run)
 	o.Deps, o.Machine, o.Looker, o.Index = w.Deps, lampMachine, k, index
 	w.Also(o.Run)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -139,7 +139,7 @@ func TestADrainOfBeforeIsNotTheNext(t *testing.T) {
 	at := time.Now()
 	draining := func(revision uint64, since time.Time) *tracked {
 		rec := &instance.Record{Namespace: "default", Service: "web", ID: "a", State: instance.Draining, Since: since, Generation: 1, Data: instance.Known{Terms: &instance.Terms{}}}
-		l.take(&kv.Item{Key: key, State: instance.Draining, Revision: revision, Value: rec})
+		l.take(&index.Item{Key: key, State: instance.Draining, Revision: revision, Value: rec})
 		return l.tracked[key]
 	}
 	draining(5, at)

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -75,7 +75,7 @@ func TestFlappingBesideTheDead(t *testing.T) {
 		rec := *it.rec
 		rec.Data.Zone, rec.Generation = fmt.Sprint("z", i), 2
 		l.revision++
-		l.take(&kv.Item{Key: it.key, State: rec.State, Revision: l.revision, Value: &rec})
+		l.take(&index.Item{Key: it.key, State: rec.State, Revision: l.revision, Value: &rec})
 		it.passes, it.answers = rec.Data.Rise(), l.at
 		all = append(all, it)
 	}
@@ -121,7 +121,7 @@ func TestTheLastOneIsLetGo(t *testing.T) {
 		rec := *it.rec
 		rec.State, rec.Data.Flap = state, flap
 		l.revision++
-		l.take(&kv.Item{Key: it.key, State: state, Revision: l.revision, Value: &rec})
+		l.take(&index.Item{Key: it.key, State: state, Revision: l.revision, Value: &rec})
 	}
 	unsteady(held)
 	turns(held, instance.Flapping, &instance.Flap{Until: time.Now().Add(time.Hour)})

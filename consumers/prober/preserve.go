@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
@@ -56,7 +56,7 @@ func (s *service) zone(name string) *zone {
 
 func (l *loop) loadPreservations() {
 	there := map[string]bool{}
-	for q := (kv.Query{Limit: 1000}); ; {
+	for q := (index.Query{Limit: 1000}); ; {
 		page := l.Preservations.List(q)
 		for _, i := range page.Items {
 			l.preservation(&i)
@@ -69,14 +69,14 @@ func (l *loop) loadPreservations() {
 	for _, s := range l.services {
 		for _, z := range s.zones {
 			if z.state != "" && !there[z.key] {
-				l.preservation(&kv.Item{Key: z.key})
+				l.preservation(&index.Item{Key: z.key})
 			}
 		}
 	}
 }
 
 // preservation is the news of one.
-func (l *loop) preservation(item *kv.Item) {
+func (l *loop) preservation(item *index.Item) {
 	i := strings.LastIndexByte(item.Key, '.')
 	if i < 0 {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/bcc94042/instar/consumers/prober/pool"
 	"github.com/bcc94042/instar/consumers/prober/quorum"
 	"github.com/bcc94042/instar/consumers/prober/watchers"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -30,8 +30,8 @@ type Peers interface {
 type Prober struct {
 	consumers.Deps
 	Shares        cluster.Shares
-	Instances     *kv.Index
-	Preservations *kv.Index // nil preserves nothing
+	Instances     *index.Index
+	Preservations *index.Index // nil preserves nothing
 	Checker       Checker
 	Peers         Peers  // nil is this node only
 	Node          string // this node's name, as Peers has it
@@ -60,7 +60,7 @@ const (
 
 // Run looks after instances until ctx ends, and returns nil then. All its goroutines have ended when it returns.
 func (p *Prober) Run(ctx context.Context) error {
-	indexes := []*kv.Index{p.Instances}
+	indexes := []*index.Index{p.Instances}
 	if p.Preservations != nil {
 		indexes = append(indexes, p.Preservations)
 	}
@@ -174,11 +174,11 @@ func (l *loop) unsubscribe() {
 
 // follow reads the indexes and everything else until a subscription is lost or the context ends.
 func (l *loop) follow() {
-	changes := l.Instances.Subscribe(kv.Filter{}, changeBuffer)
+	changes := l.Instances.Subscribe(index.Filter{}, changeBuffer)
 	defer changes.Close()
-	var preserved <-chan kv.Change
+	var preserved <-chan index.Change
 	if l.Preservations != nil {
-		s := l.Preservations.Subscribe(kv.Filter{}, changeBuffer)
+		s := l.Preservations.Subscribe(index.Filter{}, changeBuffer)
 		defer s.Close()
 		preserved = s.C
 		l.loadPreservations()

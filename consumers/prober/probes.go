@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/consumers/prober/pool"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -127,7 +127,7 @@ func (l *loop) unfollow(t *tracked) {
 const maxAliases = 8
 
 // circular reports whether nobody is at the end of those that an instance follows: they would keep each other alive.
-func (l *loop) circular(item kv.Item) bool {
+func (l *loop) circular(item index.Item) bool {
 	for range maxAliases {
 		rec, ok := item.Value.(*instance.Record)
 		if !ok || rec.Data.Check.Kind() != instance.CheckAlias {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -43,7 +43,7 @@ func TestAStoreOfLowerRevisionsIsTaken(t *testing.T) {
 	w, seen := setup(t), &places{}
 	w.start(w.prober(seen))
 	key := "default.back.a"
-	var item kv.Item
+	var item index.Item
 	for generation := range uint64(3) {
 		w.register(t, key, instance.RegisterBody{NodeAddress: "127.0.0.1:1001", Check: quick})
 		require.Eventually(t, func() bool {
@@ -75,7 +75,7 @@ func TestAStoreThatLostItsEndIsTaken(t *testing.T) {
 	w.start(w.prober(seen))
 	key := "default.back.a"
 	w.register(t, key, instance.RegisterBody{NodeAddress: "127.0.0.1:1001", Check: quick})
-	var item kv.Item
+	var item index.Item
 	require.Eventually(t, func() bool {
 		item, _ = w.instances.Get(key)
 		return item.State == instance.Healthy && seen.at() == "127.0.0.1:1001"

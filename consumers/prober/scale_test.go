@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -103,7 +103,7 @@ func owner(n int) (*loop, []string) {
 		all[i] = fmt.Sprintf("default.s-%d.i-%d", i%50, i)
 		rec := &instance.Record{Namespace: "default", Service: fmt.Sprintf("s-%d", i%50), ID: fmt.Sprintf("i-%d", i), State: instance.Healthy, Generation: 1}
 		rec.Data.Terms = &instance.Terms{Check: instance.Check{Type: instance.CheckTTL, TTL: "30s"}}
-		l.take(&kv.Item{Key: all[i], State: rec.State, Generation: 1, Revision: uint64(i + 1), Value: rec})
+		l.take(&index.Item{Key: all[i], State: rec.State, Generation: 1, Revision: uint64(i + 1), Value: rec})
 	}
 	return l, all
 }
@@ -119,11 +119,11 @@ func TestMemory(t *testing.T) {
 		return m.HeapAlloc
 	}
 	recs := make([]*instance.Record, n)
-	items := make([]kv.Item, n)
+	items := make([]index.Item, n)
 	for i := range recs {
 		recs[i] = &instance.Record{Namespace: "default", Service: "web", ID: fmt.Sprintf("i-%d", i), State: instance.Healthy, Generation: 1}
 		recs[i].Data.Terms = &instance.Terms{Check: instance.Check{Type: instance.CheckTTL}}
-		items[i] = kv.Item{Key: fmt.Sprintf("default.web.i-%d", i), State: instance.Healthy, Revision: uint64(i + 1), Value: recs[i]}
+		items[i] = index.Item{Key: fmt.Sprintf("default.web.i-%d", i), State: instance.Healthy, Revision: uint64(i + 1), Value: recs[i]}
 	}
 	l := (&Prober{Shares: cluster.Everything{}}).newLoop(context.Background()) // it does not run
 	l.owned = cluster.All

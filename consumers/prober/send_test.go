@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
@@ -29,11 +29,11 @@ func TestReportsThatWaitAreFenced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := &shares{set: cluster.All}
-			l := (&Prober{Shares: own, Preservations: new(kv.Index)}).newLoop(t.Context())
+			l := (&Prober{Shares: own, Preservations: new(index.Index)}).newLoop(t.Context())
 			l.claim(cluster.All, 0)
 			rec := &instance.Record{Namespace: "default", Service: "web", Data: instance.Known{Terms: &instance.Terms{Check: quick}}, Generation: 1}
-			at := l.track(&kv.Item{Key: "default.web.a", State: instance.Healthy}, rec, true, 1)
-			l.update(at, &kv.Item{Key: at.key, State: instance.Healthy, Revision: 1}, rec, 1)
+			at := l.track(&index.Item{Key: "default.web.a", State: instance.Healthy}, rec, true, 1)
+			l.update(at, &index.Item{Key: at.key, State: instance.Healthy, Revision: 1}, rec, 1)
 			l.inFlight.running = maxAsking // all that may be under way is
 			require.True(t, l.report(at, 1, instance.ReportFailed, l.failure(at)))
 			l.reportZone(at.zone, "losses", l.losses(at.zone, 1, all), 1)
@@ -112,7 +112,7 @@ func TestRefusedReportsAreNotForgotten(t *testing.T) {
 	l.claim(cluster.All, 0)
 	rec := &instance.Record{Namespace: "default", Service: "web", ID: "a", State: instance.Unhealthy, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}}}
 	l.inFlight.running = 2 * maxAsking // nothing is really sent
-	l.take(&kv.Item{Key: "default.web.a", State: instance.Unhealthy, Revision: 1, Value: rec})
+	l.take(&index.Item{Key: "default.web.a", State: instance.Unhealthy, Revision: 1, Value: rec})
 	at := l.tracked["default.web.a"]
 	at.passes, at.probing = at.rec.Data.Rise(), true
 	l.decide(at, now)

@@ -17,7 +17,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/engine"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
@@ -30,8 +30,8 @@ type world struct {
 	t             *testing.T
 	ctx           context.Context
 	log           *testLog
-	instances     *kv.Index
-	preservations *kv.Index
+	instances     *index.Index
+	preservations *index.Index
 	running       sync.WaitGroup
 }
 
@@ -58,8 +58,8 @@ func setup(t *testing.T) *world {
 	}
 	_, err = streams.Ensure(ctx, js, plan)
 	require.NoError(t, err)
-	w.instances = kv.NewIndex(js, instance.Machine.Plural, describe, kv.Options{Log: log})
-	w.preservations = kv.NewIndex(js, preservation.Machine.Plural, describeZone, kv.Options{Log: log})
+	w.instances = index.New(js, instance.Machine.Plural, describe, index.Options{Log: log})
+	w.preservations = index.New(js, preservation.Machine.Plural, describeZone, index.Options{Log: log})
 	engine := &engine.Engine{Deps: w.Deps}
 	for _, run := range []func(context.Context) error{w.instances.Run, w.preservations.Run, engine.Run} {
 		w.running.Go(func() { _ = run(ctx) })
@@ -75,8 +75,8 @@ func setup(t *testing.T) *world {
 	return w
 }
 
-func describe(_ string, value []byte) (kv.Meta, error) {
-	m, err := kv.DescribeJSON(value)
+func describe(_ string, value []byte) (index.Meta, error) {
+	m, err := index.DescribeJSON(value)
 	if err != nil {
 		return m, err
 	}
@@ -84,8 +84,8 @@ func describe(_ string, value []byte) (kv.Meta, error) {
 	return m, err
 }
 
-func describeZone(_ string, value []byte) (kv.Meta, error) {
-	m, err := kv.DescribeJSON(value)
+func describeZone(_ string, value []byte) (index.Meta, error) {
+	m, err := index.DescribeJSON(value)
 	if err != nil {
 		return m, err
 	}

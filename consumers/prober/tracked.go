@@ -9,7 +9,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/prober/quorum"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -111,7 +111,7 @@ func (l *loop) load(owned cluster.Set) {
 		}
 	}
 	there := make(map[string]bool, len(l.tracked))
-	for q := (kv.Query{Limit: 1000}); ; {
+	for q := (index.Query{Limit: 1000}); ; {
 		page := l.Instances.List(q)
 		for i := range page.Items {
 			l.take(&page.Items[i])
@@ -177,7 +177,7 @@ func (l *loop) restored() {
 	l.resetDeadlines("all instances were read anew")
 }
 
-func (l *loop) changed(c *kv.Change) {
+func (l *loop) changed(c *index.Change) {
 	if c.Deleted {
 		if t := l.tracked[c.Item.Key]; t != nil {
 			l.drop(t)
@@ -191,7 +191,7 @@ func (l *loop) changed(c *kv.Change) {
 }
 
 // take keeps what the index says of an instance, if this node has to do with it.
-func (l *loop) take(item *kv.Item) {
+func (l *loop) take(item *index.Item) {
 	t := l.tracked[item.Key]
 	rec, ok := item.Value.(*instance.Record)
 	owned := l.owned.Has(streams.Partition(instance.Machine.Name, item.Key))
@@ -218,7 +218,7 @@ func (l *loop) take(item *kv.Item) {
 	l.plan(t, now)
 }
 
-func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.Duration) *tracked {
+func (l *loop) track(item *index.Item, rec *instance.Record, owned bool, now time.Duration) *tracked {
 	t := &tracked{key: item.Key, owned: owned, place: -1, weight: -1, seen: now, epoch: l.epoch, probeAt: never}
 	t.fresh = item.State == instance.Pending && (rec.Generation == 1 || l.known(t))
 	l.tracked[t.key] = t
@@ -228,7 +228,7 @@ func (l *loop) track(item *kv.Item, rec *instance.Record, owned bool, now time.D
 }
 
 // update is the news of an instance.
-func (l *loop) update(t *tracked, item *kv.Item, rec *instance.Record, now time.Duration) {
+func (l *loop) update(t *tracked, item *index.Item, rec *instance.Record, now time.Duration) {
 	before, old := t.rec, t.state
 	t.rec, t.state, t.revision = rec, item.State, item.Revision
 	born := before == nil || before.Generation != rec.Generation

@@ -12,7 +12,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/prober/localhealth"
 	"github.com/bcc94042/instar/consumers/prober/quorum"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
@@ -40,7 +40,7 @@ func (s *still) instance(key, state string) *tracked {
 	ns, service, id, _ := streams.SplitKey(key)
 	s.revision++
 	rec := &instance.Record{Namespace: ns, Service: service, ID: id, State: state, Generation: 1, Data: instance.Known{Terms: &instance.Terms{Check: quick}, Weight: 100}}
-	s.take(&kv.Item{Key: key, State: state, Revision: s.revision, Value: rec})
+	s.take(&index.Item{Key: key, State: state, Revision: s.revision, Value: rec})
 	t := s.tracked[key]
 	t.passes, t.answers, t.probing = rec.Data.Rise(), s.at, true
 	return t
@@ -66,7 +66,7 @@ func (s *still) fails(r instance.Result, all ...*tracked) {
 
 // news is how a zone stands in the index.
 func (s *still) news(z *zone, state string) {
-	s.preservation(&kv.Item{Key: z.key, State: state, Value: &preservation.Data{}})
+	s.preservation(&index.Item{Key: z.key, State: state, Value: &preservation.Data{}})
 }
 
 // sent are the reports that wait to be sent, which are taken.
@@ -273,7 +273,7 @@ func TestWhoIsDeregisteredKeepsItsPlace(t *testing.T) {
 			rec := *a.t.rec
 			rec.State = instance.Deregistered // maxFailures: from healthy at once
 			l.revision++
-			l.take(&kv.Item{Key: a.t.key, State: rec.State, Revision: l.revision, Value: &rec})
+			l.take(&index.Item{Key: a.t.key, State: rec.State, Revision: l.revision, Value: &rec})
 			out = append(out, a.t)
 		}
 		l.sent()

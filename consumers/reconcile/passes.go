@@ -8,7 +8,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/internal/wait"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -23,8 +23,8 @@ const (
 // Passes has the entities looked at that nobody sends a command to.
 type Passes struct {
 	consumers.Deps
-	Indexes map[string]*kv.Index // of the machines, by name
-	After   time.Duration        // when the first pass begins; 0 is 30 s
+	Indexes map[string]*index.Index // of the machines, by name
+	After   time.Duration           // when the first pass begins; 0 is 30 s
 
 	// Owns reports whether this process has a partition now.
 	Owns func(partition int) bool
@@ -53,10 +53,10 @@ func (p *Passes) Run(ctx context.Context) {
 }
 
 // Listed looks at the entities of a machine that the index lists.
-func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *kv.Index) {
+func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *index.Index) {
 	tick := time.NewTicker(time.Second / pace)
 	defer tick.Stop()
-	for q := (kv.Query{Limit: 200}); ; {
+	for q := (index.Query{Limit: 200}); ; {
 		page := ix.List(q)
 		for _, item := range page.Items {
 			if !p.Owns(streams.Partition(m.Name, item.Key)) || item.Problem != "" {
@@ -77,7 +77,7 @@ func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *kv.Index) 
 
 // Missing looks for entities of a machine that were born, as their events say, and that the index never had: their values
 // are lost. It asks for the subjects of births only, one per entity, 100,000 at once, which are some 10 MB for a moment.
-func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *kv.Index) {
+func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Index) {
 	tick := time.NewTicker(time.Second / pace)
 	defer tick.Stop()
 	for _, filter := range p.births(m) {

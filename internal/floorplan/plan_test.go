@@ -45,7 +45,9 @@ var plan = []room{
 	// The outbox has both ends: the tables of an application, and the stream.
 	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx, uuid, goose}, tests: []string{"internal/postgres"}},
 
-	{path: "kv/...", ours: []string{"internal/boottime", "kv/...", "streams"}, outside: []string{natsgo, "github.com/tidwall/btree"}},
+	{path: "kv/...", ours: []string{"internal/boottime", "kv/...", "streams"}, outside: []string{natsgo}},
+	{path: "kv/index", ours: []string{"kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
+	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 
 	{path: "providers/...", ours: []string{"internal/panics", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
@@ -57,18 +59,18 @@ var plan = []room{
 	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
 	{path: "consumers", ours: []string{"internal/wait", "machines", "streams", "kv"}, outside: []string{natsgo}},
-	{path: "consumers/...", ours: []string{"internal/panics", "internal/wait", "consumers", "machines", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/...", "machines/..."}},
-	{path: "consumers/cluster", ours: []string{"internal/boottime", "internal/wait", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"consumers", "consumers/consumertest", "machines/..."}},
+	{path: "consumers/...", ours: []string{"internal/panics", "internal/wait", "consumers", "machines", "streams", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/...", "machines/..."}},
+	{path: "consumers/cluster", ours: []string{"internal/boottime", "internal/wait", "streams", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"consumers", "consumers/consumertest", "machines/..."}},
 	{path: "consumers/poison", ours: []string{"consumers", "consumers/cluster", "streams", "kv"}},
 	{path: "consumers/bulkack", ours: []string{"streams"}, outside: []string{natsgo}},
-	{path: "consumers/reconcile", ours: []string{"internal/boottime", "internal/wait", "consumers", "consumers/cluster", "machines", "streams", "kv"}, outside: []string{natsgo}},
+	{path: "consumers/reconcile", ours: []string{"internal/boottime", "internal/wait", "consumers", "consumers/cluster", "machines", "streams", "kv", "kv/index"}, outside: []string{natsgo}},
 	{path: "consumers/effects", ours: []string{"internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/poison", "machines", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"consumers/engine", "consumers/consumertest", "machines/..."}},
 	{path: "consumers/engine", ours: []string{
-		"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/answers", "consumers/bulkack", "consumers/cluster", "consumers/poison", "consumers/reconcile", "machines", "streams", "kv",
+		"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/answers", "consumers/bulkack", "consumers/cluster", "consumers/poison", "consumers/reconcile", "machines", "streams", "kv", "kv/index",
 	}, outside: []string{natsgo}, tests: []string{"consumers/effects", "consumers/consumertest", "machines/..."}},
 
 	// What the tests of the consumers stand on.
-	{path: "consumers/consumertest", ours: []string{"consumers", "internal/wait", "machines/...", "streams", "kv"}, outside: []string{nats, testify, "go.uber.org/goleak"}},
+	{path: "consumers/consumertest", ours: []string{"consumers", "internal/wait", "machines/...", "streams", "kv", "kv/index"}, outside: []string{nats, testify, "go.uber.org/goleak"}},
 
 	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams"}, outside: []string{natsgo, "github.com/nats-io/nuid", "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
 
@@ -78,13 +80,13 @@ var plan = []room{
 	{path: "consumers/prober/heartbeat", ours: []string{"machines"}},
 	{path: "consumers/prober/quorum", ours: []string{"machines/instance"}},
 	{path: "consumers/prober/pool", ours: []string{"internal/panics", "machines/instance"}},
-	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
-	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
+	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
+	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
 	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},
 	{path: "api/xds", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
-	{path: "api/...", ours: []string{"internal/panics", "api/...", "machines", "streams", "kv"}, outside: []string{
+	{path: "api/...", ours: []string{"internal/panics", "api/...", "machines", "streams", "kv", "kv/index"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,
 	}, tests: []string{"machines/...", "internal/rebind"}},
 
@@ -99,11 +101,11 @@ var plan = []room{
 
 	// What assembles all of it. What serves one machine is a provider in a folder of its own, which knows the server, and which the
 	// server does not know; builtin puts together those that ship.
-	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "machines", "streams", "server/config", "server/memory"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
+	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "streams", "server/config", "server/memory"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
 	{path: "server/memory"},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/preservation", "providers/probe", "server", "server/config", "streams"}, outside: []string{metrics}},
-	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "kv", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
+	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 
 	// The binary: main names the machines that ship, the command line takes them from the options that it is given.
@@ -114,7 +116,7 @@ var plan = []room{
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
 	// What measures and tortures the program runs it as a process; it has modules of its own, for the sake of their libraries.
-	{path: "bench/...", ours: []string{"api", "client", "consumers/...", "internal/...", "kv", "machines/...", "streams/..."}, outside: []string{anything}},
+	{path: "bench/...", ours: []string{"api", "client", "consumers/...", "internal/...", "kv", "kv/index", "machines/...", "streams/..."}, outside: []string{anything}},
 	{path: "torture/...", ours: []string{"client", "internal/...", "machines/...", "streams/...", "torture/..."}, outside: []string{anything}},
 
 	// The documents are checked against the tables; their example is a machine with its provider.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/relay"
 	provider "github.com/bcc94042/instar/providers/relay"
@@ -106,8 +106,8 @@ func (o *outboxes) follow(ctx context.Context) error {
 	return nil
 }
 
-func (o *outboxes) followOnce(ctx context.Context, ix *kv.Index) {
-	sub := ix.Subscribe(kv.Filter{}, 256)
+func (o *outboxes) followOnce(ctx context.Context, ix *index.Index) {
+	sub := ix.Subscribe(index.Filter{}, 256)
 	defer sub.Close()
 	for _, name := range o.provider.Sources() {
 		if item, ok := ix.Get(machines.Key(relayNamespace, "", name)); ok {

@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
 // Item is what an index knows of one key.
@@ -55,9 +57,9 @@ type Index struct {
 	even                           atomic.Pointer[time.Time] // and when all was taken that it had said by then, and had been written during a break
 }
 
-// NewIndex is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
+// New is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
 // parts of it, at no cost: the revisions of a value come with the copy that the index has.
-func NewIndex(js jetstream.JetStream, bucket string, describe func(key string, value []byte) (Meta, error), opts Options) *Index {
+func New(js jetstream.JetStream, bucket string, describe func(key string, value []byte) (Meta, error), opts Options) *Index {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -86,10 +88,10 @@ func (ix *Index) Ready() <-chan struct{} { return ix.ready }
 func (ix *Index) Run(ctx context.Context) error {
 	var (
 		t    = ix.newTable() // what the watch feeds: this one until it is complete, then the one that is served
-		wait backoff
+		wait feed.Backoff
 	)
 	for {
-		from := t.at.rev
+		from := t.at.Revision
 		if heard := ix.heard.Load(); heard == nil || time.Since(*heard) > ix.opts.ResumeWithin {
 			t = ix.newTable()
 		}
@@ -101,44 +103,44 @@ func (ix *Index) Run(ctx context.Context) error {
 			return nil
 		}
 		ix.breaks.Add(1)
-		ix.opts.Log.Warn("kv: watch broke, will resume", "bucket", ix.bucket, "revision", t.at.rev, "error", err)
-		if errors.Is(err, ErrReset) {
+		ix.opts.Log.Warn("kv: watch broke, will resume", "bucket", ix.bucket, "revision", t.at.Revision, "error", err)
+		if errors.Is(err, feed.ErrReset) {
 			t = ix.newTable()
 		}
-		if t.at.rev > from {
-			wait.reset()
+		if t.at.Revision > from {
+			wait.Reset()
 		}
-		_ = wait.wait(ctx) // the next follow ends if the context has
+		_ = wait.Wait(ctx) // the next follow ends if the context has
 	}
 }
 
 // follow feeds the table from where it stands, and serves it as soon as it is complete, until the watch breaks.
 func (ix *Index) follow(ctx context.Context, t **table) error {
-	f, err := openFeed(ctx, ix.js, ix.bucket, "", (*t).at)
+	f, err := feed.Open(ctx, ix.js, ix.bucket, "", (*t).at)
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer f.Close()
 	var (
-		batch []update
+		batch []feed.Update
 		ops   []op
 	)
 	for {
-		if f.caught && !(*t).sealed {
-			(*t).at = f.position
-			if (*t).missing = (*t).unread(f.keys); (*t).missing > 0 {
+		if f.CaughtUp && !(*t).sealed {
+			(*t).at = f.Position
+			if (*t).missing = (*t).unread(f.Keys); (*t).missing > 0 {
 				ix.opts.Log.Error("kv: the bucket holds values that it cannot read", "bucket", ix.bucket, "keys", (*t).missing)
 			}
 			ix.serve(*t)
 		}
-		batch, err = f.next(ctx, batch[:0])
+		batch, err = f.Next(ctx, batch[:0])
 		now, said := time.Now(), err == nil || len(batch) > 0
 		if said {
 			ix.heard.Store(&now)
 		}
 		ops = ix.describeAll(ops[:0], *t, batch)
 		ix.take(*t, ops, f)
-		if said && f.caught { // until all that was written during a break is taken, the index is as old as it was
+		if said && f.CaughtUp { // until all that was written during a break is taken, the index is as old as it was
 			ix.even.Store(&now)
 		}
 		if err != nil {
@@ -147,16 +149,16 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 	}
 }
 
-func (ix *Index) describeAll(ops []op, t *table, batch []update) []op {
+func (ix *Index) describeAll(ops []op, t *table, batch []feed.Update) []op {
 	for _, u := range batch {
-		u.key = t.key(u.key)
-		o := op{update: u}
-		if !u.deleted {
-			m, err := ix.describe(u.key, u.value)
+		u.Key = t.key(u.Key)
+		o := op{Update: u}
+		if !u.Deleted {
+			m, err := ix.describe(u.Key, u.Value)
 			if err != nil {
 				m, o.problem = Meta{}, err.Error()
 				ix.problems.Add(1)
-				ix.opts.Log.Warn("kv: cannot describe value", "bucket", ix.bucket, "key", u.key, "revision", u.rev, "error", err)
+				ix.opts.Log.Warn("kv: cannot describe value", "bucket", ix.bucket, "key", u.Key, "revision", u.Revision, "error", err)
 			}
 			o.meta = m
 		}
@@ -168,17 +170,17 @@ func (ix *Index) describeAll(ops []op, t *table, batch []update) []op {
 }
 
 // take applies a batch. A table that is not served yet needs no lock and has no readers.
-func (ix *Index) take(t *table, ops []op, f *feed) {
-	ix.pending.Store(f.pending)
+func (ix *Index) take(t *table, ops []op, f *feed.Feed) {
+	ix.pending.Store(f.Pending)
 	ix.applied.Add(uint64(len(ops)))
-	ix.learn(max(f.known, f.rev))
+	ix.learn(max(f.Known, f.Revision))
 	horizon := time.Now().Add(-ix.opts.EndedFor).UnixNano()
 	if !t.sealed {
 		for i := range ops {
 			t.apply(&ops[i])
 		}
 		t.forget(horizon)
-		t.at = f.position
+		t.at = f.Position
 		return
 	}
 	ix.mu.Lock()
@@ -188,8 +190,8 @@ func (ix *Index) take(t *table, ops []op, f *feed) {
 		r, before := t.apply(&ops[i])
 		ix.publish(t, &ops[i], r, before)
 	}
-	t.at = f.position
-	ix.advance(f.rev)
+	t.at = f.Position
+	ix.advance(f.Revision)
 }
 
 // serve makes a complete table the one that is served.
@@ -199,12 +201,12 @@ func (ix *Index) serve(t *table) {
 	defer ix.mu.Unlock()
 	ix.table = t
 	ix.loseAll() // they have not had the changes from what was served to this
-	ix.known.Store(t.at.rev)
-	ix.advance(t.at.rev)
+	ix.known.Store(t.at.Revision)
+	ix.advance(t.at.Revision)
 	if ix.builds.Add(1) == 1 {
 		close(ix.ready)
 	}
-	ix.opts.Log.Info("kv: index is complete", "bucket", ix.bucket, "keys", len(t.rows), "revision", t.at.rev)
+	ix.opts.Log.Info("kv: index is complete", "bucket", ix.bucket, "keys", len(t.rows), "revision", t.at.Revision)
 }
 
 // learn raises what is known of the stream's last sequence.

@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"context"
@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
 func put(key, state string, rev uint64) op {
-	return op{update: update{key: key, rev: rev, value: []byte(state)}, meta: Meta{State: state}}
+	return op{Update: feed.Update{Key: key, Revision: rev, Value: []byte(state)}, meta: Meta{State: state}}
 }
 
 func del(key string, rev uint64) op {
-	return op{update: update{key: key, rev: rev, deleted: true}}
+	return op{Update: feed.Update{Key: key, Revision: rev, Deleted: true}}
 }
 
 func spoken(c Change) string {
@@ -130,8 +132,8 @@ func TestConcurrentReadersConverge(t *testing.T) {
 	}
 	for rev := uint64(1); rev <= last; rev++ {
 		o := put(fmt.Sprintf("ns.k%03d", rev*31%200), fmt.Sprint("s", rev%5), rev)
-		if o.deleted = rev%7 == 0; o.deleted {
-			o = del(o.key, rev)
+		if o.Deleted = rev%7 == 0; o.Deleted {
+			o = del(o.Key, rev)
 		}
 		if rev == last {
 			o = put("ns.zzz", "end", rev)

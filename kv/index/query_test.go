@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"cmp"
@@ -11,42 +11,44 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
 // memory is a served index without a server, fed by hand.
 func memory() *Index {
-	ix := NewIndex(nil, "b", describe, Options{})
+	ix := New(nil, "b", describe, Options{})
 	ix.serve(newTable())
 	return ix
 }
 
 func (ix *Index) feed(ops ...op) {
-	rev := ix.table.at.rev
+	rev := ix.table.at.Revision
 	for _, o := range ops {
-		rev = max(rev, o.rev)
+		rev = max(rev, o.Revision)
 	}
-	ix.take(ix.table, ops, &feed{position: position{rev: rev}})
+	ix.take(ix.table, ops, &feed.Feed{Position: feed.Position{Revision: rev}})
 }
 
 // naive is the model: all items, looked at one by one.
 type naive map[string]Item
 
 func (m naive) apply(o op) {
-	if o.deleted {
-		delete(m, o.key)
+	if o.Deleted {
+		delete(m, o.Key)
 		return
 	}
 	i := Item{
-		Key: o.key, State: o.meta.State, Since: o.meta.Since, CreatedAt: o.meta.CreatedAt, UpdatedAt: o.meta.UpdatedAt,
-		Version: o.meta.Version, Generation: o.meta.Generation, Revision: o.rev, Problem: o.problem,
+		Key: o.Key, State: o.meta.State, Since: o.meta.Since, CreatedAt: o.meta.CreatedAt, UpdatedAt: o.meta.UpdatedAt,
+		Version: o.meta.Version, Generation: o.meta.Generation, Revision: o.Revision, Problem: o.problem,
 	}
 	if len(o.meta.Labels) > 0 {
 		i.Labels = o.meta.Labels
 	}
 	if i.UpdatedAt.IsZero() {
-		i.UpdatedAt = time.Unix(0, o.at).UTC()
+		i.UpdatedAt = time.Unix(0, o.At).UTC()
 	}
-	m[o.key] = i
+	m[o.Key] = i
 }
 
 func (m naive) list(q Query) (items []Item, next string) {
@@ -101,10 +103,10 @@ var (
 var _ = fmt.Sprint(keyGen, stateGen, valueGen, labelGen, timeGen, labelsGen)
 
 func drawOp(t *rapid.T, rev uint64) op {
-	o := op{update: update{key: keyGen.Draw(t, "key"), rev: rev, at: int64(rev)}}
+	o := op{Update: feed.Update{Key: keyGen.Draw(t, "key"), Revision: rev, At: int64(rev)}}
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 0, 1:
-		o.deleted = true
+		o.Deleted = true
 	case 2:
 		o.problem = "unreadable"
 	default:
@@ -209,7 +211,7 @@ func TestQueriesEqualBruteForce(t *testing.T) {
 			half.apply(&o)
 			ix.feed(o)
 		}
-		built := NewIndex(nil, "b", describe, Options{})
+		built := New(nil, "b", describe, Options{})
 		built.serve(half)
 		for range 12 {
 			q := drawQuery(t)
@@ -246,7 +248,7 @@ func TestQueriesEqualBruteForce(t *testing.T) {
 // empty deletes all and sees that the index keeps nothing of it.
 func empty(t *rapid.T, ix *Index, model naive) {
 	for key := range model {
-		ix.feed(op{update: update{key: key, rev: 1000, deleted: true}})
+		ix.feed(op{Update: feed.Update{Key: key, Revision: 1000, Deleted: true}})
 	}
 	x := ix.table
 	require.Zero(t, len(x.rows)+x.all.len()+len(x.spaces)+len(x.labels)+len(x.combos)+len(x.problems))

@@ -1,4 +1,4 @@
-package kv
+package feed
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // written again after the position comes when the feed is resumed, whatever became of the revision that was seen. So the follower
 // remembers the last keys that it took, and asks for them, the newest first, until one still is what it was.
 
-// maxWitnesses is how many keys are remembered. Usually the first one that is asked for decides; when all of them were
+// MaxWitnesses is how many keys are remembered. Usually the first one that is asked for decides; when all of them were
 // written again meanwhile, everything is read anew.
-const maxWitnesses = 32
+const MaxWitnesses = 32
 
 // witness is the last update of a key that was taken.
 type witness struct {
@@ -32,16 +32,16 @@ type witnesses struct {
 }
 
 // note takes the updates of a batch. A copy that was made before must not be used any more.
-func (w *witnesses) note(batch []update) {
+func (w *witnesses) note(batch []Update) {
 	list := w.last
-	if n := len(batch) - maxWitnesses; n > 0 {
+	if n := len(batch) - MaxWitnesses; n > 0 {
 		batch, w.dropped = batch[n:], true
 	}
 	for _, u := range batch {
-		list = slices.DeleteFunc(list, func(o witness) bool { return o.key == u.key })
-		list = append(list, witness{u.key, u.rev, u.at})
+		list = slices.DeleteFunc(list, func(o witness) bool { return o.key == u.Key })
+		list = append(list, witness{u.Key, u.Revision, u.At})
 	}
-	if n := len(list) - maxWitnesses; n > 0 {
+	if n := len(list) - MaxWitnesses; n > 0 {
 		list, w.dropped = list[n:], true
 	}
 	w.last = list
@@ -49,9 +49,9 @@ func (w *witnesses) note(batch []update) {
 
 // resume is the revision after which to go on, or [ErrReset] when the stream is not known to have what was taken. Without
 // any witness there is nothing to compare.
-func (p *position) resume(ctx context.Context, s jetstream.Stream, prefix string) (uint64, error) {
+func (p *Position) resume(ctx context.Context, s jetstream.Stream, prefix string) (uint64, error) {
 	if len(p.seen.last) == 0 {
-		return p.rev, nil
+		return p.Revision, nil
 	}
 	for _, w := range slices.Backward(p.seen.last) {
 		m, err := s.GetLastMsgForSubject(ctx, prefix+w.key)
@@ -60,7 +60,7 @@ func (p *position) resume(ctx context.Context, s jetstream.Stream, prefix string
 			return 0, ErrReset
 		case err != nil:
 			return 0, err
-		case m.Sequence > p.rev: // it comes again
+		case m.Sequence > p.Revision: // it comes again
 		case m.Sequence == w.rev && m.Time.UnixNano() == w.at:
 			return w.rev, nil // what was taken after it was written again
 		default:

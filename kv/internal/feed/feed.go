@@ -1,4 +1,8 @@
-package kv
+// Package feed follows the stream of a bucket: what a bucket of package kv is watched by, and what an index is kept by.
+//
+// A [Feed] is opened after a [Position] and gives the updates that follow in batches. It never heals itself; whoever has it opens another
+// one where it stood, after a [Backoff]. Whether the stream still has what was read before is found out when a feed is opened ([ErrReset]).
+package feed
 
 import (
 	"cmp"
@@ -24,6 +28,10 @@ const (
 	batchSize = 256             // updates taken at once
 )
 
+// ErrReset says that the stream is not the one that was being followed: it was deleted, restored or cut. What was
+// read before is void; begin again from the start.
+var ErrReset = errors.New("stream was reset")
+
 var (
 	errGap    = errors.New("a message was lost on the way")
 	errSilent = errors.New("server is silent")
@@ -31,23 +39,23 @@ var (
 	errEnded  = errors.New("server ended the watch")
 )
 
-// update is one message of a bucket's stream.
-type update struct {
-	key     string
-	value   []byte
-	rev     uint64
-	at      int64 // when it was stored, in nanoseconds
-	deleted bool
+// Update is one message of a bucket's stream.
+type Update struct {
+	Key      string
+	Value    []byte
+	Revision uint64
+	At       int64 // when it was stored, in nanoseconds
+	Deleted  bool  // by a marker; there is no value
 }
 
-// position is where a follower of a stream stands.
-type position struct {
-	created time.Time // of the stream, so that another one of the same name is told apart
-	rev     uint64    // everything up to here was taken
-	seen    witnesses // the last of it, by which a stream that lost its end is told
+// Position is where a follower of a stream stands. The zero value is before its beginning.
+type Position struct {
+	Revision uint64    // everything up to here was taken
+	created  time.Time // of the stream, so that another one of the same name is told apart
+	seen     witnesses // the last of what was taken, by which a stream that lost its end is told
 }
 
-// feed is a raw push consumer over a bucket's stream from one revision on. The reader takes messages straight from
+// Feed is a raw push consumer over a bucket's stream from one revision on. The reader takes messages straight from
 // the connection's channel, in batches and on its own goroutine. In BenchmarkSnapshot a key costs 8.2 us of CPU with
 // it, the server's part included, 9.4 with WatchAll and 10.1 with an ordered consumer (best of four runs); those have
 // a channel hop or locks and several allocations more. It sees every gap and never heals itself: on any error, open
@@ -55,7 +63,7 @@ type position struct {
 //
 // It delivers in stream order rather than "last per subject": with one message per subject these are the same
 // messages, the order gives a revision that everything up to it was seen, and resuming is the same request.
-type feed struct {
+type Feed struct {
 	js     jetstream.JetStream
 	stream string
 	name   string
@@ -66,23 +74,24 @@ type feed struct {
 	timer  *time.Timer
 
 	delivered uint64 // messages taken
-	position
-	known   uint64 // the stream's last sequence when the feed was opened
-	keys    int    // that the bucket held then, also those whose value it cannot read
-	pending uint64 // messages that the server still had after the last one taken
-	caught  bool   // the reader has had all that there was at some moment since the feed was opened
+	Position         // after the last update that was given
+	Known     uint64 // the stream's last sequence when the feed was opened
+	Keys      int    // that the bucket held then, also those whose value it cannot read
+	Pending   uint64 // messages that the server still had after the last one taken
+	CaughtUp  bool   // the reader has had all that there was at some moment since the feed was opened
 }
 
-// openFeed begins after the position. It fails with [ErrReset] if the stream has never been there, or lost what was taken.
-func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string, after position) (_ *feed, err error) {
+// Open begins after the position, with the keys that the filter names; empty is all. It fails with [ErrReset] if the stream has never been
+// there, or lost what was taken. The feed has to be closed.
+func Open(ctx context.Context, js jetstream.JetStream, bucket, filter string, after Position) (_ *Feed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	nc, prefix := js.Conn(), streams.BucketSubject(bucket, "")
-	f := &feed{js: js, stream: streams.BucketStream(bucket), skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence), position: after}
+	f := &Feed{js: js, stream: streams.BucketStream(bucket), skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence), Position: after}
 	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // before the first look: all that follows is of one connection
 	defer func() {
 		if err != nil {
-			f.close()
+			f.Close()
 		}
 	}()
 	s, err := streams.Led(ctx, js, f.stream)
@@ -90,13 +99,13 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 		return nil, fmt.Errorf("kv: cannot look at bucket %s: %w", bucket, err)
 	}
 	info := s.CachedInfo()
-	if info.State.LastSeq < after.rev || !after.created.IsZero() && !info.Created.Equal(after.created) {
-		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, ErrReset)
+	if info.State.LastSeq < after.Revision || !after.created.IsZero() && !info.Created.Equal(after.created) {
+		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.Revision, ErrReset)
 	}
-	f.created, f.known, f.keys = info.Created, info.State.LastSeq, int(info.State.NumSubjects) // they are in memory
+	f.created, f.Known, f.Keys = info.Created, info.State.LastSeq, int(info.State.NumSubjects) // they are in memory
 	from, err := after.resume(ctx, s, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.rev, err)
+		return nil, fmt.Errorf("kv: cannot follow bucket %s after revision %d: %w", bucket, after.Revision, err)
 	}
 	if f.sub, err = nc.ChanSubscribe(nc.NewInbox(), f.msgs); err != nil {
 		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
@@ -114,14 +123,14 @@ func openFeed(ctx context.Context, js jetstream.JetStream, bucket, filter string
 		return nil, fmt.Errorf("kv: cannot watch bucket %s: %w", bucket, err)
 	}
 	ci := c.CachedInfo()
-	if f.name, f.pending = ci.Name, ci.NumPending; f.pending == 0 {
-		f.rev, f.caught = f.known, true
+	if f.name, f.Pending = ci.Name, ci.NumPending; f.Pending == 0 {
+		f.Revision, f.CaughtUp = f.Known, true
 	}
 	return f, nil
 }
 
-// close leaves nothing behind, neither here nor, if it can be reached, on the server.
-func (f *feed) close() {
+// Close leaves nothing behind, neither here nor, if it can be reached, on the server.
+func (f *Feed) Close() {
 	nc := f.js.Conn()
 	nc.RemoveStatusListener(f.status)
 	f.timer.Stop()
@@ -135,9 +144,9 @@ func (f *feed) close() {
 	}
 }
 
-// next waits for updates and appends what is there to batch, up to batchSize. What it appends is valid even if it
-// returns an error. It may return nothing when only rev, pending or caught have changed.
-func (f *feed) next(ctx context.Context, batch []update) (_ []update, err error) {
+// Next waits for updates and appends what is there to batch, up to batchSize. What it appends is valid even if it
+// returns an error. It may return nothing when only Revision, Pending or CaughtUp have changed.
+func (f *Feed) Next(ctx context.Context, batch []Update) (_ []Update, err error) {
 	f.timer.Reset(silence)
 	select {
 	case <-f.status: // before messages: what came over the new connection may be the rest of what the old one lost
@@ -166,7 +175,7 @@ func (f *feed) next(ctx context.Context, batch []update) (_ []update, err error)
 	}
 }
 
-func (f *feed) take(batch []update, m *nats.Msg) ([]update, error) {
+func (f *Feed) take(batch []Update, m *nats.Msg) ([]Update, error) {
 	if len(m.Data) == 0 && len(m.Header["Status"]) > 0 {
 		return batch, f.control(m)
 	}
@@ -174,15 +183,15 @@ func (f *feed) take(batch []update, m *nats.Msg) ([]update, error) {
 	if !ok || dseq != f.delivered+1 || len(m.Subject) <= f.skip {
 		return batch, errGap
 	}
-	f.delivered, f.rev, f.pending = dseq, sseq, pending
+	f.delivered, f.Revision, f.Pending = dseq, sseq, pending
 	if pending == 0 {
-		f.caught = true
+		f.CaughtUp = true
 	}
-	return append(batch, update{key: m.Subject[f.skip:], value: m.Data, rev: sseq, at: at, deleted: IsMarker(m.Header)}), nil
+	return append(batch, Update{Key: m.Subject[f.skip:], Value: m.Data, Revision: sseq, At: at, Deleted: IsMarker(m.Header)}), nil
 }
 
 // control takes a message of the server itself: a request for flow control, a heartbeat, or the end.
-func (f *feed) control(m *nats.Msg) error {
+func (f *Feed) control(m *nats.Msg) error {
 	if m.Header["Status"][0] != "100" {
 		return fmt.Errorf("%w: %s", errEnded, m.Header.Get("Description"))
 	}
@@ -197,11 +206,11 @@ func (f *feed) control(m *nats.Msg) error {
 		return errGap
 	}
 	// An idle server has looked at the whole stream, beyond our last message if the last ones were removed.
-	if last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err == nil && last > f.rev {
-		f.rev = last
+	if last, err := strconv.ParseUint(m.Header.Get("Nats-Last-Stream"), 10, 64); err == nil && last > f.Revision {
+		f.Revision = last
 	}
-	if f.rev >= f.known {
-		f.pending, f.caught = 0, true
+	if f.Revision >= f.Known {
+		f.Pending, f.CaughtUp = 0, true
 	}
 	return nil
 }
@@ -249,12 +258,14 @@ func parseReply(s string) (sseq, dseq uint64, at int64, pending uint64, ok bool)
 	return n[0], n[1], int64(n[2]), n[3], field >= first+3 // #nosec G602 -- it has four
 }
 
-// backoff waits longer from one failure to the next, and never as long as another process does.
-type backoff struct{ d time.Duration }
+// Backoff waits longer from one failure to the next, and never as long as another process does.
+type Backoff struct{ d time.Duration }
 
-func (b *backoff) reset() { b.d = 0 }
+// Reset says that a try was of use.
+func (b *Backoff) Reset() { b.d = 0 }
 
-func (b *backoff) wait(ctx context.Context) error {
+// Wait waits for 25 ms to 2 s, or until the context ends.
+func (b *Backoff) Wait(ctx context.Context) error {
 	b.d = min(max(2*b.d, 50*time.Millisecond), 2*time.Second)
 	t := time.NewTimer(b.d/2 + rand.N(b.d/2))
 	defer t.Stop()

@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"cmp"
@@ -10,18 +10,21 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
+	"github.com/bcc94042/instar/kv/kvtest"
 )
 
 func TestIndexFollowsItsBucket(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
-	ix := n.run(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	ix := run(t, n, "things")
 	require.Zero(t, ix.Len())
 
-	n.put(t, "things", "ns.a", `{"state":"new","version":1,"labels":{"team":"web"},"createdAt":"2025-01-02T03:04:05Z","updatedAt":"2025-01-02T03:04:06.5Z"}`)
-	n.put(t, "things", "ns.b", `{"state":`)
-	rev := n.put(t, "things", "ns.c", `{"state":"ready"}`)
+	n.Put(t, "things", "ns.a", `{"state":"new","version":1,"labels":{"team":"web"},"createdAt":"2025-01-02T03:04:05Z","updatedAt":"2025-01-02T03:04:06.5Z"}`)
+	n.Put(t, "things", "ns.b", `{"state":`)
+	rev := n.Put(t, "things", "ns.c", `{"state":"ready"}`)
 	require.NoError(t, ix.Wait(t.Context(), rev))
 	a, ok := ix.Get("ns.a")
 	require.True(t, ok)
@@ -38,7 +41,7 @@ func TestIndexFollowsItsBucket(t *testing.T) {
 		require.WithinDuration(t, time.Now(), b.UpdatedAt, time.Minute)
 		require.Equal(t, 1, ix.Stats().Problems)
 		require.Equal(t, map[string]int{"new": 1, "": 1, "ready": 1}, ix.Counts("ns"))
-		rev := n.put(t, "things", "ns.b", `{"state":"well"}`)
+		rev := n.Put(t, "things", "ns.b", `{"state":"well"}`)
 		require.NoError(t, ix.Wait(t.Context(), rev))
 		require.Empty(t, ix.List(Query{Problems: true}).Items)
 		require.Zero(t, ix.Stats().Problems)
@@ -46,7 +49,7 @@ func TestIndexFollowsItsBucket(t *testing.T) {
 	t.Run("DeleteMarkerRemoves", func(t *testing.T) {
 		s := ix.Subscribe(Filter{Key: "ns.c"}, 1)
 		defer s.Close()
-		rev := n.remove(t, "things", "ns.c")
+		rev := n.Remove(t, "things", "ns.c")
 		require.Equal(t, fmt.Sprintf("ns.c@%d deleted", rev), spoken(<-s.C))
 		require.NoError(t, ix.Wait(t.Context(), rev))
 		_, ok := ix.Get("ns.c")
@@ -55,7 +58,7 @@ func TestIndexFollowsItsBucket(t *testing.T) {
 	t.Run("SubscriptionHasTheValue", func(t *testing.T) {
 		s := ix.Subscribe(Filter{Namespace: "ns"}, 10)
 		defer s.Close()
-		rev := n.put(t, "things", "ns.d", `{"state":"new"}`)
+		rev := n.Put(t, "things", "ns.d", `{"state":"new"}`)
 		require.Equal(t, fmt.Sprintf(`ns.d@%d {"state":"new"}`, rev), spoken(<-s.C))
 	})
 	lag := ix.Lag()
@@ -67,52 +70,52 @@ func TestIndexFollowsItsBucket(t *testing.T) {
 // A last message that was removed without a marker must not keep a waiter waiting.
 func TestIndexLacksWhatWasNeverThere(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
-	require.False(t, NewIndex(n.js, "things", describe, Options{}).Lacks("ns.a"), "it has seen nothing yet")
-	ix := n.run(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	require.False(t, New(n.JS, "things", describe, Options{}).Lacks("ns.a"), "it has seen nothing yet")
+	ix := run(t, n, "things")
 	require.True(t, ix.Lacks("ns.a"))
-	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"new"}`)))
+	require.NoError(t, ix.Wait(t.Context(), n.Put(t, "things", "ns.a", `{"state":"new"}`)))
 	require.False(t, ix.Lacks("ns.a"))
-	require.NoError(t, ix.Wait(t.Context(), n.remove(t, "things", "ns.a")))
+	require.NoError(t, ix.Wait(t.Context(), n.Remove(t, "things", "ns.a")))
 	require.False(t, ix.Lacks("ns.a"), "its marker is there")
-	require.False(t, n.run(t, "things").Lacks("ns.a"), "also for who comes later")
-	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"new"}`)))
+	require.False(t, run(t, n, "things").Lacks("ns.a"), "also for who comes later")
+	require.NoError(t, ix.Wait(t.Context(), n.Put(t, "things", "ns.a", `{"state":"new"}`)))
 	require.False(t, ix.Lacks("ns.a"))
 	require.True(t, ix.Lacks("ns.b"))
 }
 
 func TestIndexReachesRevisionsThatAreGone(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
-	ix := n.run(t, "things")
-	n.nc.Flush()
-	rev := n.put(t, "things", "ns.a", `{"state":"new"}`)
-	s, err := n.js.Stream(t.Context(), "KV_things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	ix := run(t, n, "things")
+	n.NC.Flush()
+	rev := n.Put(t, "things", "ns.a", `{"state":"new"}`)
+	s, err := n.JS.Stream(t.Context(), "KV_things")
 	require.NoError(t, err)
 	require.NoError(t, s.Purge(t.Context()))
 	require.NoError(t, ix.Wait(t.Context(), rev))
 
-	late := n.run(t, "things")
+	late := run(t, n, "things")
 	require.Zero(t, late.Len())
 	require.NoError(t, late.Wait(t.Context(), rev))
 }
 
 func TestIndexResumesAfterServerRestart(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	for i := range 10 {
-		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
+		n.Put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
 	}
-	ix := n.run(t, "things")
+	ix := run(t, n, "things")
 	s := ix.Subscribe(Filter{}, 100)
 	defer s.Close()
-	n.stop()
-	n.start(t)
-	n.eventually(t, "things", "ns.k3", `{"state":"new"}`)
-	rev := n.remove(t, "things", "ns.k4")
+	n.Stop()
+	n.Restart(t)
+	n.PutOnceBack(t, "things", "ns.k3", `{"state":"new"}`)
+	rev := n.Remove(t, "things", "ns.k4")
 	require.NoError(t, ix.Wait(t.Context(), rev))
 	require.Equal(t, 9, ix.Len())
 	require.Equal(t, map[string]int{"old": 8, "new": 1}, ix.Counts(""))
@@ -126,18 +129,18 @@ func TestIndexResumesAfterServerRestart(t *testing.T) {
 
 func TestIndexIsBuiltAnewWhenTheStreamIsAnother(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	for i := range 10 {
-		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
+		n.Put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
 	}
-	ix := n.run(t, "things")
+	ix := run(t, n, "things")
 	s := ix.Subscribe(Filter{}, 100)
 	defer s.Close()
-	require.NoError(t, n.js.DeleteStream(t.Context(), "KV_things"))
-	n.bucket(t, "things")
-	n.put(t, "things", "ns.other", `{"state":"new"}`)
-	require.NoError(t, n.nc.ForceReconnect())
+	require.NoError(t, n.JS.DeleteStream(t.Context(), "KV_things"))
+	n.Create(t, "things")
+	n.Put(t, "things", "ns.other", `{"state":"new"}`)
+	require.NoError(t, n.NC.ForceReconnect())
 	item, err := ix.WaitFor(t.Context(), "ns.other", func(Item) bool { return true })
 	require.NoError(t, err)
 	require.EqualValues(t, 1, item.Revision)
@@ -151,39 +154,39 @@ func TestIndexIsBuiltAnewWhenTheStreamIsAnother(t *testing.T) {
 // Purged without markers while nobody watched, and nothing left of what was seen.
 func TestIndexForgetsWhatWasPurgedMeanwhile(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	for i := range 10 {
-		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
+		n.Put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"old"}`)
 	}
-	ix := n.run(t, "things")
-	s, err := n.js.Stream(t.Context(), "KV_things")
+	ix := run(t, n, "things")
+	s, err := n.JS.Stream(t.Context(), "KV_things")
 	require.NoError(t, err)
 	require.NoError(t, s.Purge(t.Context()))
 	require.Equal(t, 10, ix.Len())
-	require.NoError(t, n.nc.ForceReconnect())
+	require.NoError(t, n.NC.ForceReconnect())
 	require.Eventually(t, func() bool { return ix.Len() == 0 }, 10*time.Second, 5*time.Millisecond)
 }
 
 func TestIndexWaitsForItsBucket(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	ix := NewIndex(n.js, "things", describe, Options{})
+	n := kvtest.Start(t)
+	ix := New(n.JS, "things", describe, Options{})
 	start(t, ix)
 	require.Eventually(t, func() bool { return ix.Stats().Breaks > 0 }, 10*time.Second, time.Millisecond)
-	n.bucket(t, "things")
+	n.Create(t, "things")
 	<-ix.Ready()
 }
 
 func TestIndexOfAThousandUnderWrites(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
-	n.fill(t, "things", 1000)
-	ix := n.run(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	fill(t, n, "things", 1000)
+	ix := run(t, n, "things")
 	require.Equal(t, 1000, ix.Len())
 	require.Equal(t, map[string]int{"active.healthy": 250, "active.unhealthy": 250, "starting": 250, "stopped": 250}, ix.Counts("default"))
-	n.fill(t, "things", 1000)
+	fill(t, n, "things", 1000)
 	require.NoError(t, ix.Wait(t.Context(), 2000))
 	require.Len(t, ix.List(Query{States: []string{"starting"}, Limit: 1000}).Items, 250)
 	p := ix.List(Query{Labels: []Selector{{Label: "team", Op: Equal, Values: []string{"t42"}}}})
@@ -194,10 +197,10 @@ func TestIndexOfAThousandUnderWrites(t *testing.T) {
 
 func TestARowHasOneCopyOfItsKey(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	described := map[string]*byte{}
-	ix := NewIndex(n.js, "things", func(key string, value []byte) (Meta, error) {
+	ix := New(n.JS, "things", func(key string, value []byte) (Meta, error) {
 		before := described[key]
 		described[key] = unsafe.StringData(key)
 		if before != nil && before != described[key] {
@@ -208,9 +211,9 @@ func TestARowHasOneCopyOfItsKey(t *testing.T) {
 	start(t, ix)
 	<-ix.Ready()
 	for range 3 {
-		n.put(t, "things", "ns.a", `{"state":"new"}`)
-		n.put(t, "things", "ns.c", `{"state":"new"}`)
-		last := n.put(t, "things", "ns.c", `{"state":"newer"}`)
+		n.Put(t, "things", "ns.a", `{"state":"new"}`)
+		n.Put(t, "things", "ns.c", `{"state":"new"}`)
+		last := n.Put(t, "things", "ns.c", `{"state":"newer"}`)
 		require.NoError(t, ix.Wait(t.Context(), last))
 		require.Zero(t, ix.Stats().Undescribed)
 	}
@@ -220,18 +223,18 @@ func TestARowHasOneCopyOfItsKey(t *testing.T) {
 
 func TestARowHasOneCopyOfAKeyThatComesTwiceInABatch(t *testing.T) {
 	t.Parallel()
-	ix := NewIndex(nil, "things", describe, Options{})
+	ix := New(nil, "things", describe, Options{})
 	key := []byte("ns.a")
-	ops := ix.describeAll(nil, ix.table, []update{{key: string(key), value: []byte(`{"state":"new"}`)}, {key: string(key), value: []byte(`{"state":"newer"}`)}})
-	require.Same(t, unsafe.StringData(ops[0].key), unsafe.StringData(ops[1].key))
+	ops := ix.describeAll(nil, ix.table, []feed.Update{{Key: string(key), Value: []byte(`{"state":"new"}`)}, {Key: string(key), Value: []byte(`{"state":"newer"}`)}})
+	require.Same(t, unsafe.StringData(ops[0].Key), unsafe.StringData(ops[1].Key))
 	require.Empty(t, ix.table.fresh, "they are not kept for keys that get no row")
 }
 
 func TestItemsCarryWhatDescribeKeeps(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
-	ix := NewIndex(n.js, "things", func(_ string, value []byte) (Meta, error) {
+	n := kvtest.Start(t)
+	n.Create(t, "things")
+	ix := New(n.JS, "things", func(_ string, value []byte) (Meta, error) {
 		m, err := DescribeJSON(value)
 		if m.State == "kept" {
 			m.Value = string(value)
@@ -242,15 +245,15 @@ func TestItemsCarryWhatDescribeKeeps(t *testing.T) {
 	<-ix.Ready()
 	s := ix.Subscribe(Filter{}, 10)
 	defer s.Close()
-	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"kept"}`)))
+	require.NoError(t, ix.Wait(t.Context(), n.Put(t, "things", "ns.a", `{"state":"kept"}`)))
 	require.Equal(t, `{"state":"kept"}`, (<-s.C).Item.Value)
 	a, _ := ix.Get("ns.a")
 	require.Equal(t, `{"state":"kept"}`, a.Value)
-	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"other"}`)))
+	require.NoError(t, ix.Wait(t.Context(), n.Put(t, "things", "ns.a", `{"state":"other"}`)))
 	a, _ = ix.Get("ns.a")
 	require.Nil(t, a.Value)
-	require.NoError(t, ix.Wait(t.Context(), n.put(t, "things", "ns.a", `{"state":"kept"}`)))
-	require.NoError(t, ix.Wait(t.Context(), n.remove(t, "things", "ns.a")))
+	require.NoError(t, ix.Wait(t.Context(), n.Put(t, "things", "ns.a", `{"state":"kept"}`)))
+	require.NoError(t, ix.Wait(t.Context(), n.Remove(t, "things", "ns.a")))
 	require.Empty(t, ix.table.values)
 }
 
@@ -258,18 +261,18 @@ func TestItemsCarryWhatDescribeKeeps(t *testing.T) {
 // again.
 func TestIndexForgetsWhatEnded(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	follow := func(endedFor time.Duration) *Index {
-		ix := NewIndex(n.js, "things", describe, Options{Ended: func(state string) bool { return state == "stopped" }, EndedFor: endedFor})
+		ix := New(n.JS, "things", describe, Options{Ended: func(state string) bool { return state == "stopped" }, EndedFor: endedFor})
 		start(t, ix)
 		<-ix.Ready()
 		return ix
 	}
 	for i := range 4 {
-		n.put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"stopped","labels":{"a":"b"}}`)
+		n.Put(t, "things", fmt.Sprintf("ns.k%d", i), `{"state":"stopped","labels":{"a":"b"}}`)
 	}
-	n.put(t, "things", "ns.lives", `{"state":"ready"}`)
+	n.Put(t, "things", "ns.lives", `{"state":"ready"}`)
 	patient := follow(time.Hour)
 	ix := follow(10 * time.Millisecond)
 	forgotten := func(ix *Index) {
@@ -290,12 +293,12 @@ func TestIndexForgetsWhatEnded(t *testing.T) {
 
 	s := ix.Subscribe(Filter{Key: "ns.k1"}, 1)
 	defer s.Close()
-	rev := n.put(t, "things", "ns.k1", `{"state":"ready"}`)
+	rev := n.Put(t, "things", "ns.k1", `{"state":"ready"}`)
 	require.Equal(t, rev, (<-s.C).Item.Revision, "it is there again")
 	require.NoError(t, ix.Wait(t.Context(), rev))
 	require.Equal(t, 2, ix.Len())
 	require.False(t, ix.Lacks("ns.k1"))
-	n.put(t, "things", "ns.k1", `{"state":"stopped"}`)
+	n.Put(t, "things", "ns.k1", `{"state":"stopped"}`)
 	forgotten(ix)
 	require.Equal(t, 5, patient.Len())
 }
@@ -311,7 +314,7 @@ func TestTheMemoryOfWhatEndedIsUsedAgain(t *testing.T) {
 		key := fmt.Sprintf("ns.k%d", i)
 		for life, state := range []string{"ready", "stopped"} {
 			rev := int64(2*i + life + 1)
-			tb.apply(&op{update: update{key: tb.key(key), rev: uint64(rev), at: rev}, meta: Meta{State: state, Labels: map[string]string{"id": key}}})
+			tb.apply(&op{Update: feed.Update{Key: tb.key(key), Revision: uint64(rev), At: rev}, meta: Meta{State: state, Labels: map[string]string{"id": key}}})
 			clear(tb.fresh)
 		}
 		tb.forget(int64(2*i - 100))
@@ -326,10 +329,10 @@ func TestTheMemoryOfWhatEndedIsUsedAgain(t *testing.T) {
 // An index that catches up after a break is as old as it was before, although the server speaks to it all the while.
 func TestIndexThatCatchesUpIsQuiet(t *testing.T) {
 	t.Parallel()
-	n := setup(t)
-	n.bucket(t, "things")
+	n := kvtest.Start(t)
+	n.Create(t, "things")
 	begun, hold := make(chan string, 10), map[string]chan struct{}{"first": make(chan struct{}), "ns.n500": make(chan struct{})}
-	ix := NewIndex(n.js, "things", func(key string, value []byte) (Meta, error) {
+	ix := New(n.JS, "things", func(key string, value []byte) (Meta, error) {
 		m, err := describe(key, value)
 		if gate := hold[cmp.Or(m.State, key)]; gate != nil {
 			begun <- key
@@ -343,13 +346,13 @@ func TestIndexThatCatchesUpIsQuiet(t *testing.T) {
 		open[key] = sync.OnceFunc(func() { close(gate) })
 		t.Cleanup(open[key])
 	}
-	n.put(t, "things", "ns.a", `{"state":"first"}`)
+	n.Put(t, "things", "ns.a", `{"state":"first"}`)
 	<-begun
-	require.NoError(t, n.nc.ForceReconnect())
-	require.Eventually(t, func() bool { return n.nc.Stats().Reconnects > 0 && n.nc.IsConnected() }, 10*time.Second, time.Millisecond)
+	require.NoError(t, n.NC.ForceReconnect())
+	require.Eventually(t, func() bool { return n.NC.Stats().Reconnects > 0 && n.NC.IsConnected() }, 10*time.Second, time.Millisecond)
 	var last uint64
 	for i := range 600 {
-		last = n.put(t, "things", fmt.Sprintf("ns.n%d", i), `{}`)
+		last = n.Put(t, "things", fmt.Sprintf("ns.n%d", i), `{}`)
 	}
 	broke := time.Now()
 	open["first"]()

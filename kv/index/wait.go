@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"context"

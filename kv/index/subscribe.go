@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"slices"
@@ -219,7 +219,7 @@ func (ix *Index) publish(t *table, o *op, r *row, before *state) {
 	if ix.subs.n == 0 || r == nil && before == nil {
 		return
 	}
-	c := Change{Item: Item{Key: o.key, Revision: o.rev}, Deleted: true}
+	c := Change{Item: Item{Key: o.Key, Revision: o.Revision}, Deleted: true}
 	var was, is string
 	if before != nil {
 		was = before.name
@@ -228,13 +228,13 @@ func (ix *Index) publish(t *table, o *op, r *row, before *state) {
 		is = r.state.name
 	}
 	made := false
-	for _, subs := range [...]map[*Subscription]struct{}{ix.subs.keys[o.key], ix.subs.spaces[namespace(o.key)], ix.subs.spaces[""]} {
+	for _, subs := range [...]map[*Subscription]struct{}{ix.subs.keys[o.Key], ix.subs.spaces[namespace(o.Key)], ix.subs.spaces[""]} {
 		for s := range subs {
-			if !s.filter.match(o.key, was, is, before != nil, r != nil) {
+			if !s.filter.match(o.Key, was, is, before != nil, r != nil) {
 				continue
 			}
 			if r != nil && !made {
-				c, made = Change{Item: t.item(r), Value: o.value}, true
+				c, made = Change{Item: t.item(r), Value: o.Value}, true
 			}
 			if !s.offer(c) {
 				ix.lost.Add(1)

@@ -1,4 +1,4 @@
-package kv
+package index
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
+	"github.com/bcc94042/instar/kv/kvtest"
 )
 
 // keys is the size of a snapshot in benchmarks; KEYS=1000000 shows the start of a large installation.
@@ -24,10 +27,10 @@ func keys() int {
 
 // BenchmarkSnapshot reads all keys of a bucket in the three ways that there are, describes them, and as an index.
 func BenchmarkSnapshot(b *testing.B) {
-	n := setup(b)
-	n.bucket(b, "b")
+	n := kvtest.Start(b)
+	n.Create(b, "b")
 	count := keys()
-	n.fill(b, "b", count)
+	fill(b, n, "b", count)
 	rate := func(b *testing.B) {
 		b.ReportMetric(float64(count)*float64(b.N)/b.Elapsed().Seconds(), "keys/s")
 	}
@@ -42,7 +45,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 	way("WatchAll", func(b *testing.B) {
-		kv, err := n.js.KeyValue(b.Context(), "b")
+		kv, err := n.JS.KeyValue(b.Context(), "b")
 		require.NoError(b, err)
 		w, err := kv.WatchAll(b.Context())
 		require.NoError(b, err)
@@ -55,7 +58,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		require.NoError(b, w.Stop())
 	})
 	way("OrderedConsumer", func(b *testing.B) {
-		c, err := n.js.OrderedConsumer(b.Context(), "KV_b", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"$KV.b.>"}})
+		c, err := n.JS.OrderedConsumer(b.Context(), "KV_b", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"$KV.b.>"}})
 		require.NoError(b, err)
 		done := make(chan struct{})
 		cc, err := c.Consume(func(m jetstream.Msg) {
@@ -70,21 +73,21 @@ func BenchmarkSnapshot(b *testing.B) {
 		cc.Stop()
 	})
 	way("Feed", func(b *testing.B) {
-		f, err := openFeed(b.Context(), n.js, "b", "", position{})
+		f, err := feed.Open(b.Context(), n.JS, "b", "", feed.Position{})
 		require.NoError(b, err)
-		var batch []update
-		for !f.caught {
-			batch, err = f.next(b.Context(), batch[:0])
+		var batch []feed.Update
+		for !f.CaughtUp {
+			batch, err = f.Next(b.Context(), batch[:0])
 			require.NoError(b, err)
 			for _, u := range batch {
-				_, _ = DescribeJSON(u.value)
+				_, _ = DescribeJSON(u.Value)
 			}
 		}
-		f.close()
+		f.Close()
 	})
 	way("Index", func(b *testing.B) {
 		ctx, cancel := context.WithCancel(b.Context())
-		ix, done := NewIndex(n.js, "b", describe, Options{}), make(chan error, 1)
+		ix, done := New(n.JS, "b", describe, Options{}), make(chan error, 1)
 		go func() { done <- ix.Run(ctx) }()
 		<-ix.Ready()
 		require.Equal(b, count, ix.Len())
@@ -102,7 +105,7 @@ func cpu(b *testing.B) time.Duration {
 
 // million is a served index of many items in memory, and what it costs per item beyond the key.
 func million(count int) (*Index, float64) {
-	ix := NewIndex(nil, "b", describe, Options{})
+	ix := New(nil, "b", describe, Options{})
 	t := newTable()
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -110,9 +113,9 @@ func million(count int) (*Index, float64) {
 	bytes := 0
 	for i := range count {
 		o := item(i*7919%count, uint64(i+1))
-		bytes += len(o.key)
+		bytes += len(o.Key)
 		t.apply(&o)
-		t.at.rev = o.rev
+		t.at.Revision = o.Revision
 	}
 	ix.serve(t)
 	runtime.GC()
@@ -122,7 +125,7 @@ func million(count int) (*Index, float64) {
 
 func item(k int, rev uint64) op {
 	at := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
-	return op{update: update{key: fmt.Sprintf("ns%d.entity-%07d", k%50, k), rev: rev, at: 1}, meta: Meta{
+	return op{Update: feed.Update{Key: fmt.Sprintf("ns%d.entity-%07d", k%50, k), Revision: rev, At: 1}, meta: Meta{
 		State: stateOf(k), Version: 3, Since: at, CreatedAt: at, UpdatedAt: at.Add(time.Duration(k) * time.Second),
 		Labels: map[string]string{"team": "t" + strconv.Itoa(k%1000), "env": [...]string{"prod", "dev"}[k%2]},
 	}}
@@ -181,7 +184,7 @@ func BenchmarkApply(b *testing.B) {
 	}{
 		{"SameState", func(int, *op) {}},
 		{"OtherState", func(i int, o *op) { o.meta.State = "state." + strconv.Itoa(i%9) }},
-		{"Insert", func(i int, o *op) { o.key = "ns7.new-" + strconv.Itoa(i*7919%1_000_003) }},
+		{"Insert", func(i int, o *op) { o.Key = "ns7.new-" + strconv.Itoa(i*7919%1_000_003) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -208,9 +211,9 @@ func BenchmarkDescribeJSON(b *testing.B) {
 // BenchmarkLive writes to a bucket as fast as it takes writes, with an index and many subscriptions behind it, and
 // waits until the index has all.
 func BenchmarkLive(b *testing.B) {
-	n := setup(b)
-	n.bucket(b, "b")
-	ix := n.run(b, "b")
+	n := kvtest.Start(b)
+	n.Create(b, "b")
+	ix := run(b, n, "b")
 	for i := range 1000 {
 		s := ix.Subscribe(Filter{Key: fmt.Sprintf("default.k%d", i)}, 1)
 		b.Cleanup(s.Close)
@@ -223,8 +226,8 @@ func BenchmarkLive(b *testing.B) {
 	}()
 	const count = 20_000
 	for b.Loop() {
-		n.fill(b, "b", count)
-		info, err := n.js.Stream(b.Context(), "KV_b")
+		fill(b, n, "b", count)
+		info, err := n.JS.Stream(b.Context(), "KV_b")
 		require.NoError(b, err)
 		require.NoError(b, ix.Wait(b.Context(), info.CachedInfo().State.LastSeq))
 	}

@@ -1,16 +1,18 @@
-package kv
+package index
 
 import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
 // table holds the rows of an index and the ordered sets over them. While it is being filled it has rows only; seal
 // sorts once and fills the sets, which costs a fraction of a million ordered insertions.
 type table struct {
 	sealed   bool
-	at       position
+	at       feed.Position
 	rows     map[string]*row
 	all      set
 	states   map[string]*state
@@ -58,7 +60,7 @@ type labelSet struct {
 
 // op is one described update.
 type op struct {
-	update
+	feed.Update
 	meta    Meta
 	problem string
 }
@@ -86,20 +88,20 @@ func (t *table) key(k string) string {
 
 // apply takes one update, whose key it keeps. It returns the row, or nil if the key is gone, and the state that the row had before.
 func (t *table) apply(o *op) (r *row, before *state) {
-	r = t.rows[o.key]
+	r = t.rows[o.Key]
 	if r != nil {
 		before = r.state
 	}
-	if o.deleted {
+	if o.Deleted {
 		if r != nil {
 			t.drop(r)
 		}
-		t.mark(o.key)
+		t.mark(o.Key)
 		return nil, before
 	}
-	t.unmark(o.key)
+	t.unmark(o.Key)
 	if r == nil {
-		r = t.newRow(o.key)
+		r = t.newRow(o.Key)
 		t.rows[r.key] = r
 		if t.sealed {
 			t.all.insert(r)
@@ -115,11 +117,11 @@ func (t *table) fill(r *row, o *op) {
 	t.setLabels(r, m.Labels)
 	r.since, r.created, r.updated = nanos(m.Since), nanos(m.CreatedAt), nanos(m.UpdatedAt)
 	if r.updated == 0 {
-		r.updated = o.at
+		r.updated = o.At
 	}
-	r.version, r.generation, r.revision = m.Version, m.Generation, o.rev
+	r.version, r.generation, r.revision = m.Version, m.Generation, o.Revision
 	if r.state.ended {
-		t.ending = append(t.ending, ending{r, o.rev, o.at})
+		t.ending = append(t.ending, ending{r, o.Revision, o.At})
 	}
 	if m.Value != nil {
 		t.values[r] = m.Value
