@@ -37,6 +37,8 @@ var modules = []string{".", "bench", "torture"}
 var plan = []room{
 	{path: "machines", outside: []string{"github.com/looplab/fsm"}, banned: impure, tests: []string{"machines/transcript"}},
 	{path: "machines/...", ours: []string{"machines"}, banned: impure, tests: []string{"machines/transcript"}},
+	{path: "machines/instance/reader", ours: []string{"machines/instance"}, banned: impure},
+	{path: "machines/instance", ours: []string{"machines"}, banned: impure, tests: []string{"machines/transcript", "machines/instance/reader"}},
 	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
 	{path: "machines/transcript", ours: []string{"machines"}, outside: []string{testify}},
 
@@ -104,7 +106,7 @@ var plan = []room{
 	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "streams", "server/config", "server/memory"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
 	{path: "server/memory"},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams"}, outside: []string{"k8s.io"}},
-	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/preservation", "providers/probe", "server", "server/config", "streams"}, outside: []string{metrics}},
+	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams"}, outside: []string{metrics}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 

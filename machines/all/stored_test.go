@@ -14,6 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/instance/reader"
 )
 
 // What every released version has stored is read, and written again without loss. A value that is brought up to a newer schema is written in
@@ -41,8 +42,8 @@ func TestStoredValuesOfReleasedVersions(t *testing.T) {
 				current, err := m.Current(value)
 				require.NoError(t, err)
 				if m == instance.Machine {
-					var reader instance.Reader
-					_, err := reader.Decode(e.Key(), current)
+					var r reader.Reader
+					_, err := r.Decode(e.Key(), current)
 					require.NoError(t, err, path)
 				}
 				strange(t, m, current)

@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/prober"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/instance/reader"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/providers/probe"
 	"github.com/bcc94042/instar/server"
@@ -31,8 +32,8 @@ import (
 // checked.
 func Provider() server.Provider {
 	return server.Provider{Open: openInstances, Live: true, Decoder: func() func(string, []byte) (any, error) {
-		var reader instance.Reader // an index decodes one value after another
-		return func(key string, value []byte) (any, error) { return reader.Decode(key, value) }
+		var r reader.Reader // an index decodes one value after another
+		return func(key string, value []byte) (any, error) { return r.Decode(key, value) }
 	}}
 }
 

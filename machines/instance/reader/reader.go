@@ -1,18 +1,21 @@
-package instance
+// Package reader reads stored instances by the thousand: what an index of all of them keeps.
+package reader
 
 import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/bcc94042/instar/machines/instance"
 )
 
-// Reader decodes stored instances as [Decode] does, and lets those that it has decoded share what they have in common:
+// Reader decodes stored instances as [instance.Decode] does, and lets those that it has decoded share what they have in common:
 // most texts of a registration are those of its neighbours, terms and payloads as well. So a record is a fifth of the size,
 // and decoding allocates little. Values must be valid JSON. It is for one goroutine; its zero value is ready.
 type Reader struct {
 	texts    map[string]string
 	payloads map[string]map[string]string // by their JSON
-	terms    map[string]*Terms            // by that of the check and of the policy
+	terms    map[string]*instance.Terms   // by that of the check and of the policy
 	buf      []byte
 	key      string // of the value that is being read
 }
@@ -25,13 +28,13 @@ const (
 )
 
 // Decode reads the value that is stored under a key. The id is a part of the key, if it may be.
-func (r *Reader) Decode(key string, value []byte) (*Record, error) {
-	rec := new(Record)
+func (r *Reader) Decode(key string, value []byte) (*instance.Record, error) {
+	rec := new(instance.Record)
 	r.key = key
-	if rec.quick(r, value) {
+	if r.quick(rec, value) {
 		return rec, nil
 	}
-	rec, err := Decode(value) // whatever it is, it is decoded or refused by the rules of encoding/json
+	rec, err := instance.Decode(value) // whatever it is, it is decoded or refused by the rules of encoding/json
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +42,7 @@ func (r *Reader) Decode(key string, value []byte) (*Record, error) {
 	return rec, nil
 }
 
-func (r *Reader) shareAll(rec *Record) {
+func (r *Reader) shareAll(rec *instance.Record) {
 	d := &rec.Data
 	for _, p := range [...]*string{&rec.Namespace, &rec.Service, &rec.State, &d.Zone, &d.Version} {
 		*p = r.text([]byte(*p))
@@ -55,20 +58,20 @@ func (r *Reader) shareAll(rec *Record) {
 	}
 }
 
-func (r *Reader) shareTags(d *Known) {
+func (r *Reader) shareTags(d *instance.Known) {
 	for i := range d.Tags {
 		d.Tags[i] = r.text([]byte(d.Tags[i]))
 	}
 }
 
 // termsOf is the one copy of terms; t are they when they are decoded already. Without the one or the other it is empty.
-func (r *Reader) termsOf(check, policy []byte, t *Terms) *Terms {
+func (r *Reader) termsOf(check, policy []byte, t *instance.Terms) *instance.Terms {
 	r.buf = append(append(append(r.buf[:0], check...), 0), policy...)
 	if have, there := r.terms[string(r.buf)]; there {
 		return have
 	}
 	if t == nil {
-		read := new(Terms)
+		read := new(instance.Terms)
 		if len(check) > 0 && json.Unmarshal(check, &read.Check) != nil || len(policy) > 0 && json.Unmarshal(policy, &read.Policy) != nil {
 			return nil
 		}
@@ -121,7 +124,7 @@ func (r *Reader) payload(raw []byte, m map[string]string) map[string]string {
 }
 
 // quick reads what instances usually look like. It returns false for anything else.
-func (rec *Record) quick(r *Reader, value []byte) bool {
+func (r *Reader) quick(rec *instance.Record, value []byte) bool {
 	f := fields{b: value}
 	machine := false
 	for f.next() {
@@ -144,7 +147,7 @@ func (rec *Record) quick(r *Reader, value []byte) bool {
 		case "version":
 			ok = f.number(&rec.Version)
 		case "data":
-			ok = rec.Data.quick(r, f.value)
+			ok = r.quickData(&rec.Data, f.value)
 		}
 		if !ok {
 			return false
@@ -153,7 +156,7 @@ func (rec *Record) quick(r *Reader, value []byte) bool {
 	return f.whole && machine && rec.Namespace != "" && rec.Service != "" && rec.ID != "" && rec.State != ""
 }
 
-func (d *Known) quick(r *Reader, value []byte) bool {
+func (r *Reader) quickData(d *instance.Known, value []byte) bool {
 	f, tags := fields{b: value}, false
 	var check, policy []byte
 	var at time.Time
