@@ -39,7 +39,7 @@ type Provider struct {
 	// performs nothing: the machine has no effects.
 	Open func(context.Context, *Host) (Work, error)
 
-	// Decoder makes a function that decodes the values of the machine for its index, where [kv.Meta.Value] holds them. Nil keeps
+	// Decoder makes a function that decodes the values of the machine for its index, where [index.Meta.Value] holds them. Nil keeps
 	// none decoded. A decoder is used by one goroutine.
 	Decoder func() func(key string, value []byte) (any, error)
 

@@ -11,7 +11,7 @@
 // scripts are enabled, and the listeners of this program. Metrics takes what a program shows of it.
 //
 // Instances is an index over the bucket of machines/instance whose describe keeps the [*instance.Record] of
-// [instance.Decode] in [kv.Meta.Value]; an item without one is not looked after. Preservations is an index over the bucket
+// [instance.Decode] in [index.Meta.Value]; an item without one is not looked after. Preservations is an index over the bucket
 // of machines/preservation, with its [*preservation.Data] in the same place; nil turns self-preservation off. Commands must have a connection whose inbox lives as long as
 // Run. One Run at a time may use a Prober.
 //

@@ -51,7 +51,7 @@ var plan = []room{
 	{path: "kv/index", ours: []string{"kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
 	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 
-	{path: "providers/...", ours: []string{"internal/panics", "machines/...", "providers/..."}, outside: []string{
+	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
 	}, tests: []string{"internal/rebind"}},

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file for its owner only, with its directory. Nobody sees a part of it.
+// Replace writes a file for its owner only, with its directory. Nobody sees a part of it, and after any crash either the old or the new
+// content is there.
 func Replace(path string, raw []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -23,6 +24,11 @@ func Replace(path string, raw []byte) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
+		return err
 	}
-	return err
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

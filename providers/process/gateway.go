@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/bcc94042/instar/internal/ownfile"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/providers"
 )
@@ -82,7 +83,7 @@ func (g *Gateway) claim() error {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		raw = []byte(uuid.NewString())
-		err = write(path, raw)
+		err = ownfile.Replace(path, raw)
 	}
 	if err != nil {
 		return errors.Join(err, lock.Close())

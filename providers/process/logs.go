@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bcc94042/instar/internal/ownfile"
 )
 
 // Processes write to their log files themselves, appending, because a pipe to the control plane would break with it.
@@ -34,7 +36,7 @@ func trim(path string, limit int64) error {
 	if err != nil {
 		return err
 	}
-	if err := write(path+".1", end); err != nil {
+	if err := ownfile.Replace(path+".1", end); err != nil {
 		return err
 	}
 	return os.Truncate(path, 0)

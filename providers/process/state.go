@@ -103,28 +103,6 @@ func (s *state) all() []*copied {
 	return all
 }
 
-// write replaces a file, so that after any crash either the old or the new content is there.
-func write(path string, content []byte) (err error) {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
 // load reads all state files below dir.
 func load(dir string) ([]*state, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.*", "state.json"))

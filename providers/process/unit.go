@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bcc94042/instar/internal/ownfile"
 )
 
 // forwarderName is the name of the pseudo-revision of a forwarder. No revision can have it: theirs end in digits.
@@ -73,7 +75,7 @@ func (u *unit) save() error {
 	if err != nil {
 		return err
 	}
-	return write(filepath.Join(u.dir, "state.json"), raw)
+	return ownfile.Replace(filepath.Join(u.dir, "state.json"), raw)
 }
 
 // run is the loop of a service: until ctx ends, or until nothing of the service is left. It waits for all
