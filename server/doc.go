@@ -14,7 +14,7 @@
 //	the node        cluster.go                   this process among those that share the work
 //	providers       host.go, options.go          what each machine brings, see [Host]
 //	consumers       run.go                       the engine; effects, looks at the world and views where this node has the role
-//	doors           doors.go                     HTTP and NATS, then what providers do once these are open
+//	doors           doors.go                     HTTP and NATS, then what providers do once these are open; then server/systemd is told
 //
 // A part that ends although it should not ends the server, with its error. A stop takes half a minute at most: see watchdog.go.
 package server

@@ -22,6 +22,7 @@ import (
 	"github.com/bcc94042/instar/consumers/views"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/systemd"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -85,13 +86,13 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 	defer cancel()
 	defer a.dog.end()
 	context.AfterFunc(ctx, a.dog.begin) // a start may hang as well
-	manager := notifierFrom(log)
+	manager := systemd.FromEnvironment(log)
 	err = a.start(inner)
 	if err == nil {
-		manager.tell("READY=1\nSTATUS=Serving " + a.url)
+		manager.Tell("READY=1\nSTATUS=Serving " + a.url)
 		watched, end := context.WithCancel(context.WithoutCancel(ctx)) // also while it stops
 		defer end()
-		go manager.alive(watched, a.api.Handler())
+		go manager.KeepAlive(watched, a.api.Handler())
 		a.banner()
 		select {
 		case <-ctx.Done():
@@ -99,7 +100,7 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 		}
 	}
 	a.stopping.Store(true)
-	manager.tell("STOPPING=1")
+	manager.Tell("STOPPING=1")
 	log.Info("stopping")
 	a.dog.begin()
 	return errors.Join(err, a.shutdown(ctx))

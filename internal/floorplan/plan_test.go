@@ -103,8 +103,9 @@ var plan = []room{
 
 	// What assembles all of it. What serves one machine is a provider in a folder of its own, which knows the server, and which the
 	// server does not know; builtin puts together those that ship.
-	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "streams", "server/config", "server/memory"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
+	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "streams", "server/config", "server/memory", "server/systemd"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
 	{path: "server/memory"},
+	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams"}, outside: []string{metrics}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},

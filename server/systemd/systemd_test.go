@@ -1,4 +1,4 @@
-package server
+package systemd_test
 
 import (
 	"context"
@@ -16,11 +16,13 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/systemd"
 )
 
-// systemd is the receiving end of sd_notify.
-func systemd(t *testing.T) (path string, told func() string) {
+// listen is the receiving end of sd_notify.
+func listen(t *testing.T) (path string, told func() string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "notify") // shorter than t.TempDir: a socket's path has 108 bytes
 	require.NoError(t, err)
@@ -38,9 +40,9 @@ func systemd(t *testing.T) (path string, told func() string) {
 	}
 }
 
-// Not parallel: systemd speaks through the environment of the process.
+// None is parallel: systemd speaks through the environment of the process.
 func TestTellsSystemd(t *testing.T) {
-	path, told := systemd(t)
+	path, told := listen(t)
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "200000")
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
@@ -48,7 +50,9 @@ func TestTellsSystemd(t *testing.T) {
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "", "error"
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg, Options{Machines: []*machines.Machine{preservation.Machine}}) }() // one without a provider
+	go func() {
+		ended <- server.Run(ctx, cfg, server.Options{Machines: []*machines.Machine{preservation.Machine}})
+	}() // one without a provider
 	require.Contains(t, told(), "READY=1\nSTATUS=Serving http://127.0.0.1:")
 	require.Equal(t, "WATCHDOG=1", told())
 	require.Equal(t, "WATCHDOG=1", told())
@@ -63,8 +67,9 @@ func TestTellsSystemd(t *testing.T) {
 
 // A process whose door does not answer gives no sign of life.
 func TestNoSignOfLifeFromAHandlerThatHangs(t *testing.T) {
-	t.Parallel()
-	path, told := systemd(t)
+	path, told := listen(t)
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "20000")
 	var hangs atomic.Bool
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan struct{}, 1)
@@ -77,25 +82,26 @@ func TestNoSignOfLifeFromAHandlerThatHangs(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusOK)
 	})
-	n := notifier{socket: path, watchdog: 20 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
+	m := systemd.FromEnvironment(slog.New(slog.DiscardHandler))
 	done := make(chan struct{})
-	go func() { defer close(done); n.alive(ctx, handler) }()
+	go func() { defer close(done); m.KeepAlive(ctx, handler) }()
 	require.Equal(t, "WATCHDOG=1", told())
 	hangs.Store(true)
 	<-asked
 	cancel()
 	<-done
-	n.tell("END")
+	m.Tell("END")
 	for said := told(); said != "END"; said = told() {
 		require.Equal(t, "WATCHDOG=1", said, "from before")
 	}
 }
 
 func TestUnitAndWatchdogOfAnotherProcess(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "@nobody")
 	t.Setenv("WATCHDOG_USEC", "1000000")
 	t.Setenv("WATCHDOG_PID", "1")
-	require.Zero(t, notifierFrom(slog.New(slog.DiscardHandler)).watchdog)
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "instar.service"))
+	systemd.FromEnvironment(slog.New(slog.DiscardHandler)).KeepAlive(t.Context(), nil) // nobody wants a sign of life of this one
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "instar.service"))
 	require.NoError(t, err)
 	unit := string(text)
 	require.Contains(t, unit, "\nType=notify\n")
