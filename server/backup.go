@@ -116,15 +116,16 @@ func (a *app) notRestored(done backup.Restored, err error) error {
 	if why != "" {
 		why = "\n" + why
 	}
-	what := "the streams in " + a.place()
+	at, left := a.place(), "its streams and those of its outboxes from "+a.place()
 	if !a.cfg.NATS.Attached() {
-		what = filepath.Join(a.place(), "nats")
+		at = filepath.Join(a.place(), "nats")
+		left = at
 	}
 	switch {
 	case done.Begun:
-		return fmt.Errorf("%w\nwhat it has left is taken by no server: remove %s before the next restore%s", err, what, why)
+		return fmt.Errorf("%w\nwhat it has left is taken by no server: remove %s before the next restore%s", err, left, why)
 	case errors.Is(err, streams.ErrOccupied):
-		return fmt.Errorf("%w\nit is in %s", err, what)
+		return fmt.Errorf("%w\nit is in %s", err, at)
 	}
 	return err
 }

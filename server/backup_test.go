@@ -3,12 +3,15 @@ package server
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers/backup"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
 )
 
 // A store that is full after a restore is told, as a server would refuse all commands.
@@ -32,4 +35,21 @@ func TestARestoreTellsThatTheStoreIsFull(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Contains(t, a.whyFull(), "every server refuses all commands: the store of the streams is full")
+}
+
+// What a restore has left, or found, is told as what has to be removed from where.
+func TestWhereARestoreHasLeftSomething(t *testing.T) {
+	t.Parallel()
+	cfg := config.Defaults(config.Serve)
+	cfg.Data, cfg.NATS.URL = t.TempDir(), "nats://127.0.0.1:4222"
+	for url, text := range map[string][2]string{
+		"":                      {"remove " + filepath.Join(cfg.Data, "nats") + " before", "it is in " + filepath.Join(cfg.Data, "nats")},
+		"nats://127.0.0.1:4222": {"remove its streams and those of its outboxes from the account at nats://127.0.0.1:4222 before", "it is in the account at nats://127.0.0.1:4222"},
+	} {
+		cfg.NATS.URL = url
+		a := newApp(cfg, Options{}, slog.New(slog.DiscardHandler))
+		require.ErrorContains(t, a.notRestored(backup.Restored{Begun: true}, context.Canceled), text[0])
+		require.ErrorContains(t, a.notRestored(backup.Restored{}, streams.ErrOccupied), text[1])
+		require.Equal(t, context.Canceled, a.notRestored(backup.Restored{}, context.Canceled))
+	}
 }

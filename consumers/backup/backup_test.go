@@ -46,7 +46,9 @@ func TestCheck(t *testing.T) {
 	_, _, err = Check(bytes.NewReader(compressed(t, `{"head":{"instarBackup":2,"version":"v9"}}`)))
 	require.ErrorContains(t, err, "use the one that made it, v9")
 	_, _, err = Check(bytes.NewReader(append(compressed(t, good), 'x')))
-	require.Error(t, err)
+	require.ErrorContains(t, err, "too early")
+	_, _, err = Check(bytes.NewReader(append(compressed(t, good), compressed(t, good)...)))
+	require.EqualError(t, err, "backup: the backup is not complete: something follows its end")
 }
 
 // Why a backup cannot be read is told apart: it ends, it is damaged, or the place that it is read from fails.

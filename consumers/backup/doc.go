@@ -97,6 +97,26 @@ type End struct {
 	Entities map[string]int `json:"entities"`          // that have a value, by stream: one that changed meanwhile has several messages
 	Readers  []string       `json:"readers,omitempty"` // durable consumers of readers on their copies, as STREAM/NAME, which are not in it
 	Missing  map[string]int `json:"missing"`           // values that the server has and could not read, by stream
+
+	Others []Other `json:"-"` // what the sections of snapshots say
+}
+
+// Other is a stream that is in a backup as a snapshot.
+type Other struct {
+	Stream   string
+	Messages int
+}
+
+// Stored is how many messages a backup has, with those in its snapshots.
+func (e End) Stored() int {
+	total := 0
+	for _, n := range e.Messages {
+		total += n
+	}
+	for _, o := range e.Others {
+		total += o.Messages - e.Messages[o.Stream]
+	}
+	return total
 }
 
 // line is one of them.

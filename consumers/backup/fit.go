@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,11 @@ func (r *restorer) fits(h Head) error {
 			return fmt.Errorf("the backup has entities of the machine %s, which this program does not have: use the one that made it, %s", name, h.Version)
 		} else if schema > of.Schema() {
 			return fmt.Errorf("the backup has values of %s of schema %d, this program knows up to %d: use the one that made it, %s", name, schema, of.Schema(), h.Version)
+		}
+	}
+	for _, name := range r.s.Without {
+		if !slices.Contains(h.Others, name) {
+			return fmt.Errorf("the backup has no stream %s to leave out: beside those of Instar it is of %s", name, cmp.Or(strings.Join(h.Others, ", "), "none"))
 		}
 	}
 	for _, name := range h.Others {

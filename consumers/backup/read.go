@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // ErrIncomplete says that a file ends before its backup does, or has lost something.
@@ -93,23 +94,43 @@ func (r *reader) next() (*line, error) {
 	}
 	switch {
 	case l.Section != nil:
+		if err := r.other(l.Section); err != nil {
+			return nil, fmt.Errorf("backup: %w", err)
+		}
 		r.at = l.Section
 		r.found[r.at.Stream] += 0
 	case r.at != nil && (l.Message != nil || l.Part != nil):
 		r.found[r.at.Stream]++
 	case l.End != nil:
+		l.End.Others = r.end.Others
 		r.end = *l.End
 		if !maps.Equal(r.found, r.end.Messages) {
 			return nil, fmt.Errorf("backup: %w: it has other messages than its end says", ErrIncomplete)
 		}
-		if _, err := r.json.Token(); !errors.Is(err, io.EOF) { // the checksum of the file is behind it
-			return nil, fmt.Errorf("backup: %w: something follows its end: %w", ErrIncomplete, err)
+		switch _, err := r.json.Token(); { // the checksum of the file is behind it
+		case err == nil:
+			return nil, fmt.Errorf("backup: %w: something follows its end", ErrIncomplete)
+		case !errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("backup: %w", r.broken(err))
 		}
 		return nil, io.EOF
 	default:
 		return nil, fmt.Errorf("backup: %w: a line is none of a backup", ErrIncomplete)
 	}
 	return l, nil
+}
+
+// other notes what a section says of its stream, if it is a snapshot.
+func (r *reader) other(s *Section) error {
+	if s.Kind != KindSnapshot || s.Snapshot == nil {
+		return nil
+	}
+	var state jetstream.StreamState
+	if err := json.Unmarshal(s.Snapshot.State, &state); err != nil {
+		return fmt.Errorf("the state of stream %s cannot be read: %w", s.Stream, err)
+	}
+	r.end.Others = append(r.end.Others, Other{Stream: s.Stream, Messages: int(state.Msgs)}) // it counts
+	return nil
 }
 
 // broken says what it means that a line cannot be read: the file could not be, or ends too early, or is damaged.

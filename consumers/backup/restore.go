@@ -26,7 +26,7 @@ type Restored struct {
 	Entities int // with Parked
 	Parked   int // whose value this program cannot use
 	Events   int
-	Gone     int // messages of the stream of events that it has let go again: it has no room for all of them
+	Gone     int // messages of the stream of events that it has let go again before their life ended: it has no room for all of them
 	Newer    int // events that were left out, because they are newer than the value of their entity
 	Commands int // that no entity has taken
 	Timers   int
@@ -46,7 +46,7 @@ func (s *Store) Restore(ctx context.Context, from io.Reader) (Restored, error) {
 		return Restored{}, err
 	}
 	defer in.close()
-	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*streams.Chain{}, ends: map[string]uint64{}, now: time.Now().UTC(), told: time.Now()}
+	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*streams.Chain{}, ends: map[string]uint64{}, lives: map[int64]int{}, now: time.Now().UTC(), told: time.Now()}
 	if err := r.all(ctx); err != nil {
 		return r.done, fmt.Errorf("backup: cannot restore: %w", err)
 	}
@@ -74,8 +74,9 @@ type restorer struct {
 	ends      map[string]uint64 // sequence of the last event, by what matches those of its entity
 	messages  int
 	size      int
-	told      time.Time // of how far it is
-	top       uint64    // the highest sequence that was stored in the section under way
+	told      time.Time     // of how far it is
+	lives     map[int64]int // of messages that have an end: how many end in which second
+	top       uint64        // the highest sequence that was stored in the section under way
 }
 
 // entity is what the restore has to know of one.

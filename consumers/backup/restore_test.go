@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
@@ -62,6 +64,46 @@ func TestRestoreBelowABoundOfTheEvents(t *testing.T) {
 	require.Positive(t, done.Gone)
 	require.EqualValues(t, done.Events-done.Gone, s.held(t, "EVENTS").Msgs)
 	require.Contains(t, said.String(), "msg=restoring entities=60")
+}
+
+// Events whose life ends while others are restored are not told as ones that had no room.
+func TestEventsWhoseLifeEndsDuringARestore(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	lines := services(t, 2, 3, 0)
+	for _, l := range lines {
+		if l.Message != nil && l.Message.Header != nil {
+			l.Message.Header.Set("Nats-TTL", "2s")
+		}
+	}
+	var text, rest []byte
+	for _, l := range append(lines, of("DEAD_LETTERS", KindMessages)) {
+		raw, err := json.Marshal(l)
+		require.NoError(t, err)
+		text = append(text, raw...)
+	}
+	rest, err := json.Marshal(line{End: &End{Messages: map[string]int{"KV_services": 2, "EVENTS": 6, "DEAD_LETTERS": 0}}})
+	require.NoError(t, err)
+	done, err := s.Restore(t.Context(), io.MultiReader(bytes.NewReader(compressed(t, string(text))), await(func() bool {
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			st, err := s.JS.Stream(t.Context(), "EVENTS")
+			require.NoError(c, err)
+			require.Zero(c, st.CachedInfo().State.Msgs)
+			require.Greater(c, st.CachedInfo().State.LastSeq, uint64(6))
+		}, 30*time.Second, 50*time.Millisecond)
+		return true
+	}), bytes.NewReader(compressed(t, string(rest)))))
+	require.NoError(t, err)
+	require.Equal(t, 6+2, done.Events, "with those of the restore")
+	require.Zero(t, done.Gone)
+}
+
+// await is a place that has nothing, once something has come about.
+type await func() bool
+
+func (a await) Read([]byte) (int, error) {
+	a()
+	return 0, io.EOF
 }
 
 // A connection that is lost in the midst costs a restore nothing, and doubles nothing: whatever was under way, and although everything goes over it.
@@ -229,11 +271,25 @@ func TestStreamsThatAreLeftOut(t *testing.T) {
 	_, err := from.Restore(t.Context(), file(t, services(t, 2, 1, 0)...))
 	require.NoError(t, err)
 	from.Others = []string{"THEIRS"}
+	for range 3 {
+		_, err = from.JS.Publish(t.Context(), "theirs.a", nil)
+		require.NoError(t, err)
+	}
 	var copied bytes.Buffer
 	_, err = from.Write(t.Context(), &copied)
 	require.NoError(t, err)
+	_, end, err := Check(bytes.NewReader(copied.Bytes()))
+	require.NoError(t, err)
+	stored := 0
+	for _, c := range append(from.Plan.Configs(), jetstream.StreamConfig{Name: "THEIRS"}) {
+		stored += int(from.held(t, c.Name).Msgs)
+	}
+	require.Equal(t, stored, end.Stored(), "messages, and no parts of a snapshot")
 	_, err = to.Restore(t.Context(), bytes.NewReader(copied.Bytes()))
 	require.ErrorContains(t, err, "leave it out by --without THEIRS")
+	to.Without = []string{"THEIRS", "THEIR"}
+	_, err = to.Restore(t.Context(), bytes.NewReader(copied.Bytes()))
+	require.ErrorContains(t, err, "the backup has no stream THEIR to leave out: beside those of Instar it is of THEIRS")
 	to.Without = []string{"THEIRS"}
 	done, err := to.Restore(t.Context(), bytes.NewReader(copied.Bytes()))
 	require.NoError(t, err)

@@ -15,8 +15,9 @@ import (
 // message stores one of a stream that tells, unless it is an event that is newer than the value of its entity.
 func (r *restorer) message(ctx context.Context, m *Message) error {
 	msg := &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}
-	if ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL")); err == nil {
-		left := ttl - r.now.Sub(m.Time)
+	ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL"))
+	mortal, left := err == nil, ttl-r.now.Sub(m.Time)
+	if mortal {
 		if left <= 0 {
 			return nil
 		}
@@ -36,12 +37,15 @@ func (r *restorer) message(ctx context.Context, m *Message) error {
 		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
 	}
 	of, key := r.teller(m.Subject)
-	if of == nil {
-		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
-	}
-	if r.newer(of, key, m) {
+	if of != nil && r.newer(of, key, m) {
 		r.done.Newer++
 		return nil
+	}
+	if mortal {
+		r.lives[time.Now().Add(max(left.Truncate(time.Second), time.Second)).Unix()]++ // see streams.Keep
+	}
+	if of == nil {
+		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
 	}
 	r.done.Events++
 	return r.event(ctx, r.s.Plan.Names.EventsOf(of.Name, key), msg)
@@ -73,7 +77,7 @@ func (r *restorer) newer(of *machines.Machine, key string, m *Message) bool {
 	return false
 }
 
-// count finds out what of the events the stream has let go.
+// count finds out what of the events the stream has let go before their life ended.
 func (r *restorer) count(ctx context.Context) error {
 	events, err := streams.Led(ctx, r.s.JS, r.s.Plan.Names.Stream(streams.EventStream))
 	if err != nil {
@@ -81,5 +85,11 @@ func (r *restorer) count(ctx context.Context) error {
 	}
 	has := events.CachedInfo().State
 	r.done.Gone = int(has.LastSeq + 1 - r.first - has.Msgs) // it counts
+	for end, events := range r.lives {
+		if end <= time.Now().Unix() {
+			r.done.Gone -= events
+		}
+	}
+	r.done.Gone = max(r.done.Gone, 0) // one whose life has just ended may still be there
 	return nil
 }

@@ -80,7 +80,11 @@ func runBackup(s *command.Session, cmd *cobra.Command, _ []string) error {
 		place := &paced{w: w}
 		_, err := io.Copy(io.MultiWriter(place, copied), body)
 		copied.CloseWithError(err)
-		if why := <-checked; why != nil {
+		why := <-checked
+		switch {
+		case place.err != nil: // what was checked ends there, too
+			return errors.Join(place.err, place.tooSlow(place.err))
+		case why != nil:
 			return errors.Join(why, cutOff(err, why), place.tooSlow(err))
 		}
 		return err
@@ -96,16 +100,17 @@ func runBackup(s *command.Session, cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// paced notes how long a place took at most for what it was given.
+// paced notes how long a place took at most for what it was given, and why it takes no more.
 type paced struct {
 	w     io.Writer
 	worst time.Duration
+	err   error
 }
 
 func (p *paced) Write(b []byte) (int, error) {
 	began := time.Now()
 	n, err := p.w.Write(b)
-	p.worst = max(p.worst, time.Since(began))
+	p.worst, p.err = max(p.worst, time.Since(began)), err
 	return n, err
 }
 
@@ -127,17 +132,13 @@ func cutOff(err, why error) error {
 
 func tellBackup(p *command.Program, w io.Writer, head backup.Head, end backup.End) {
 	fmt.Fprintf(w, "everything that was answered before %s, by instar %s\n", head.At.Format(time.RFC3339), head.Version)
-	total := 0
-	for _, n := range end.Messages {
-		total += n
-	}
 	names := streams.Names{Prefix: head.Prefix}
 	for _, m := range p.Machines {
 		if n, ok := end.Entities[streams.BucketStream(names.Bucket(m.Plural))]; ok {
 			fmt.Fprintf(w, "%s: %d\n", m.Plural, n)
 		}
 	}
-	fmt.Fprintf(w, "%d messages in all\n", total)
+	fmt.Fprintf(w, "%d messages in all\n", end.Stored())
 	if len(end.Readers) > 0 {
 		fmt.Fprintf(w, "not in it: durable consumers of readers on their copies: %s\n", strings.Join(end.Readers, ", "))
 	}
