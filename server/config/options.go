@@ -77,7 +77,7 @@ var options = []option{
 	{"probe-any-request", "discovery.probe.anyRequest", "let checks send any method, headers and bodies"},
 	{"probe-match", "discovery.probe.match", "let checks look for an expression in what is answered"},
 	{"scripts", "discovery.scripts", "let checks of the type script run programs on this machine"},
-	{"max-connections", "limits.connections", "HTTP connections at once; 0 is as many as files may be open"},
+	{"max-connections", "limits.connections", "HTTP connections at once; 0, or more than three quarters of the open-file limit, is three quarters of it"},
 	{"max-connections-per-client", "limits.connectionsPerClient", "of these, those of one address; more where a proxy stands before the server; 0 is no limit"},
 	{"max-watches", "limits.watches", "watches and blocking reads at once; 0 is no limit"},
 	{"max-watches-per-client", "limits.watchesPerClient", "of these, those of one token, or without tokens of one address"},
