@@ -41,7 +41,9 @@ func BenchmarkCommand(b *testing.B) {
 	})
 	require.NoError(b, err)
 	ix := index.New(js, "gadgets", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
-	door, err := api.New(api.Options{Machines: []*machines.Machine{gadget}, Commands: commands, NC: nc, JS: js, Indexes: map[string]*index.Index{"gadget": ix}, Tokens: tokens})
+	var indexes index.Map
+	indexes.Set("gadget", ix)
+	door, err := api.New(api.Options{Machines: registryOf(b, gadget), Commands: commands, NC: nc, JS: js, Indexes: &indexes, Tokens: tokens})
 	require.NoError(b, err)
 	h := door.Handler()
 	var n atomic.Int64

@@ -17,7 +17,6 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/kv/index"
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -56,7 +55,9 @@ func BenchmarkDiscover(b *testing.B) {
 	running.Go(func() { _ = ix.Run(ctx) })
 	running.Go(func() { _ = catalog.Run(ctx) })
 	<-catalog.Ready()
-	door, err := api.New(api.Options{Machines: []*machines.Machine{instance.Machine}, Commands: commands, NC: nc, JS: js, Indexes: map[string]*index.Index{"instance": ix}, Discovery: catalog, Tokens: tokens})
+	var indexes index.Map
+	indexes.Set("instance", ix)
+	door, err := api.New(api.Options{Machines: registryOf(b, instance.Machine), Commands: commands, NC: nc, JS: js, Indexes: &indexes, Discovery: catalog, Tokens: tokens})
 	require.NoError(b, err)
 	web := httptest.NewUnstartedServer(nil)
 	web.Config = door.HTTPServer("", nil)

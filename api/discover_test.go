@@ -56,8 +56,8 @@ func discovering(t *testing.T, change ...func(*api.Options)) *registry {
 			running.Wait()
 		})
 		<-r.catalog.Ready()
-		o.Machines = append(o.Machines, instance.Machine)
-		o.Indexes[instance.Machine.Name] = instances
+		require.NoError(t, o.Machines.Add(instance.Machine))
+		o.Indexes.Set(instance.Machine.Name, instances)
 		o.Discovery = r.catalog
 	}}, change...)...)
 	return r

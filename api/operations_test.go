@@ -161,7 +161,7 @@ func TestBatchKeysOfTwoNamespaces(t *testing.T) {
 	for _, ns := range []string{"acme", "default"} {
 		require.Equal(t, 200, b.post("/v1/gadgets/one/create?settle=10s&namespace="+ns, `{"spec":{"name":"x"}}`).StatusCode)
 	}
-	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("")["READY"] == 2 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.indexes.Get("gadget").Counts("")["READY"] == 2 }, soon, time.Millisecond)
 	size := func(ns string) any {
 		return b.get("/v1/gadgets/one?namespace=" + ns).json(t)["data"].(map[string]any)["spec"].(map[string]any)["size"]
 	}
@@ -205,7 +205,7 @@ func TestBatchOfWhatFailed(t *testing.T) {
 	for i := range 3 {
 		require.Equal(t, 200, b.post(fmt.Sprintf("/v1/gadgets/g%d/create", i), `{"spec":{"name":"x"}}`).StatusCode)
 	}
-	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == 3 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.indexes.Get("gadget").Counts("default")["READY"] == 3 }, soon, time.Millisecond)
 	bound := func(size int32) {
 		st, err := b.js.Stream(t.Context(), streams.CommandStream)
 		require.NoError(t, err)
@@ -245,7 +245,7 @@ func TestBatchEndsAndGoesOn(t *testing.T) {
 	for i := range all {
 		require.Equal(t, 200, b.post(fmt.Sprintf("/v1/gadgets/g%03d/create", i), `{"spec":{"name":"x"}}`).StatusCode)
 	}
-	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.indexes.Get("gadget").Counts("default")["READY"] == all }, soon, time.Millisecond)
 	body := `{"machine":"gadget","command":"resize","body":{"size":2}}`
 
 	b.engine.hush(func(command string) bool { return command == "resize" })

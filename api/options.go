@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,12 +27,12 @@ import (
 
 // Options are what a [Server] works with. Machines, Commands, NC, JS and an index for every machine are needed.
 type Options struct {
-	Machines []*machines.Machine
+	Machines *machines.Registry
 	Commands *streams.Commands
 	NC       *nats.Conn
 	JS       jetstream.JetStream
 	Names    streams.Names
-	Indexes  map[string]*index.Index // by name of machine
+	Indexes  *index.Map // of the machines
 
 	DeadLetters admin.DeadLetters       // nil offers none
 	Nodes       admin.Nodes             // nil offers none
@@ -76,18 +75,18 @@ type Options struct {
 
 func (o *Options) check() error {
 	switch {
-	case len(o.Machines) == 0:
+	case o.Machines == nil || len(o.Machines.All()) == 0:
 		return errors.New("api: there are no machines")
 	case o.Commands == nil || o.NC == nil || o.JS == nil:
 		return errors.New("api: commands, connection and JetStream are needed")
 	case !o.Open && len(o.Tokens) == 0:
 		return errors.New("api: nobody could call it: it has no tokens and is not open")
 	}
-	if o.Discovery != nil && !slices.ContainsFunc(o.Machines, func(m *machines.Machine) bool { return m.Name == discovery.Machine }) {
+	if o.Discovery != nil && o.Machines.Get(discovery.Machine) == nil {
 		return fmt.Errorf("api: discovery needs the machine %s", discovery.Machine)
 	}
-	for _, m := range o.Machines {
-		if o.Indexes[m.Name] == nil {
+	for _, m := range o.Machines.All() {
+		if o.Indexes.Get(m.Name) == nil {
 			return fmt.Errorf("api: machine %s has no index", m.Name)
 		}
 	}

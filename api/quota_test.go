@@ -69,7 +69,8 @@ func TestTheQuotaIsOfWhatCanEnd(t *testing.T) {
 		running.Go(func() { _ = ix.Run(ctx) })
 		t.Cleanup(func() { cancel(); running.Wait() })
 		<-ix.Ready()
-		o.Machines, o.Indexes[preservation.Machine.Name] = append(o.Machines, preservation.Machine), ix
+		require.NoError(t, o.Machines.Add(preservation.Machine))
+		o.Indexes.Set(preservation.Machine.Name, ix)
 	})
 	hold := func(zone string) {
 		a := r.post("/v1/services/web/preservations/"+zone+"/hold", "")

@@ -33,17 +33,17 @@ func TestTheRealMachines(t *testing.T) {
 	t.Cleanup(app.Close)
 	commands, err := streams.NewCommands(app)
 	require.NoError(t, err)
-	plan, indexes := streams.Plan{}, map[string]*index.Index{}
+	plan, indexes := streams.Plan{}, &index.Map{}
 	for _, m := range all.Machines() {
 		plan.States = append(plan.States, m.Plural)
 		for _, v := range m.Views {
 			plan.Views = append(plan.Views, m.BucketOf(v))
 		}
-		indexes[m.Name] = index.New(js, m.Plural, func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{})
+		indexes.Set(m.Name, index.New(js, m.Plural, func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{}))
 	}
 	_, err = streams.Ensure(t.Context(), js, plan)
 	require.NoError(t, err)
-	door, err := api.New(api.Options{Machines: all.Machines(), Commands: commands, NC: nc, JS: js, Indexes: indexes, Open: true})
+	door, err := api.New(api.Options{Machines: registryOf(t, all.Machines()...), Commands: commands, NC: nc, JS: js, Indexes: indexes, Open: true})
 	require.NoError(t, err)
 	doc, err := openapi3.NewLoader().LoadFromData(door.OpenAPI())
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ type bundle struct {
 	server  *api.Server
 	web     *httptest.Server
 	client  *http.Client
-	indexes map[string]*index.Index
+	indexes *index.Map
 	letters *letters
 	log     *lockedBuffer
 	stop    context.CancelFunc // ends the indexes
@@ -69,6 +69,13 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+func registryOf(t testing.TB, ms ...*machines.Machine) *machines.Registry {
+	t.Helper()
+	r, err := machines.NewRegistry(ms...)
+	require.NoError(t, err)
+	return r
 }
 
 func setup(t *testing.T, change ...func(*api.Options)) *bundle {
@@ -97,7 +104,7 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 	b.startIndexes(t)
 
 	o := api.Options{
-		Machines: []*machines.Machine{gadget, part}, Commands: commands, NC: b.nc, JS: b.js, Names: names, Indexes: b.indexes, DeadLetters: b.letters,
+		Machines: registryOf(t, gadget, part), Commands: commands, NC: b.nc, JS: b.js, Names: names, Indexes: b.indexes, DeadLetters: b.letters,
 		Tokens: tokens, Version: admin.Version{Version: "1.2.3", Commit: "abc"}, Profile: "os", Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	for _, f := range change {
@@ -136,15 +143,14 @@ func (b *bundle) startIndexes(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	b.stop = cancel
-	b.indexes = map[string]*index.Index{}
+	b.indexes = &index.Map{}
 	for _, m := range []*machines.Machine{gadget, part} {
 		ix := index.New(b.js, m.Plural, func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 		running.Go(func() { _ = ix.Run(ctx) })
-		b.indexes[m.Name] = ix
+		b.indexes.Set(m.Name, ix)
 	}
-	for _, ix := range b.indexes {
-		<-ix.Ready()
-	}
+	<-b.indexes.Get(gadget.Name).Ready()
+	<-b.indexes.Get(part.Name).Ready()
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()

@@ -224,7 +224,7 @@ func TestABatchWaitsForAPlace(t *testing.T) {
 	for i := range all {
 		b.post(fmt.Sprintf("/v1/gadgets/g%d/create", i), `{"spec":{"name":"x"}}`)
 	}
-	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.indexes.Get("gadget").Counts("default")["READY"] == all }, soon, time.Millisecond)
 	leave := b.server.TakeCommands("token boss")
 	b.post("/v1/gadgets/g0/touch", "").problem(t, http.StatusTooManyRequests, "rate-limited")
 	a := b.post("/v1/batches", `{"machine":"gadget","command":"touch"}`)
@@ -258,7 +258,7 @@ func TestABatchKeepsItsPlaceInTheLine(t *testing.T) {
 	for i := range all {
 		b.ready(fmt.Sprint("g", i))
 	}
-	require.Eventually(t, func() bool { return b.indexes["gadget"].Counts("default")["READY"] == all }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.indexes.Get("gadget").Counts("default")["READY"] == all }, soon, time.Millisecond)
 	var touched atomic.Int64
 	b.engine.hush(func(command string) bool {
 		if command == "touch" {

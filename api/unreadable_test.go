@@ -50,12 +50,7 @@ func TestWhatCannotBeReadIsNotMissing(t *testing.T) {
 // Before the index was read there is no list, which would lack what there is.
 func TestNoListBeforeTheIndexIsThere(t *testing.T) {
 	b := setup(t, func(o *api.Options) {
-		indexes := map[string]*index.Index{}
-		for name, ix := range o.Indexes {
-			indexes[name] = ix
-		}
-		indexes["gadget"] = index.New(o.JS, "gadgets", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
-		o.Indexes = indexes
+		o.Indexes.Set("gadget", index.New(o.JS, "gadgets", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{}))
 	})
 	for _, path := range []string{"/v1/gadgets", "/v1/machines/gadget/counts"} {
 		a := b.get(path)

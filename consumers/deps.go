@@ -27,7 +27,7 @@ type Deps struct {
 	Names    streams.Names
 	Appender *streams.Appender
 	Commands *streams.Commands
-	Machines []*machines.Machine
+	Machines *machines.Registry
 	Log      *slog.Logger
 	Meter    Meter  // nil measures nothing
 	Trace    Tracer // nil traces nothing

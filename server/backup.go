@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/bcc94042/instar/consumers/backup"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -36,7 +37,7 @@ func (a *app) backup(ctx context.Context, w io.Writer) error {
 }
 
 func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
-	return &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.opts.Machines, Version: a.opts.Build.Filled().Version, Log: a.log}
+	return &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.machines.All(), Version: a.opts.Build.Filled().Version, Log: a.log}
 }
 
 // others are the streams beside those of the plan. A server that is attached may hold those of anybody: there it is those of outboxes only.
@@ -75,12 +76,16 @@ type Restoration struct {
 // Restore fills an empty data directory, or an empty account of the server that the configuration attaches to. A member of a cluster
 // waits for the others. The configuration is that of the server which is started afterwards.
 func Restore(ctx context.Context, cfg config.Config, opts Options, r Restoration) error {
+	ms, err := machines.NewRegistry(opts.Machines...)
+	if err != nil {
+		return err
+	}
 	log, err := NewLog(cfg.Log)
 	if err != nil {
 		return err
 	}
 	cfg.NATS.Listen = "" // nobody else is to write there
-	a := newApp(cfg, opts, log)
+	a := newApp(cfg, opts, ms, log)
 	a.stopped = ctx.Done()
 	if r.From == nil {
 		err = a.takePart(ctx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/server/config"
 )
@@ -24,12 +25,14 @@ func TestTheStreamsOfAMember(t *testing.T) {
 	cfg := config.Defaults(config.Serve)
 	cfg.Data, cfg.Node, cfg.NATS.Listen = t.TempDir(), "node-1", "127.0.0.1:0"
 	cfg.Cluster = config.Cluster{Name: "blue", Listen: free(), Routes: "nats://" + free(), User: "u", Password: "p", Replicas: 3}
-	a := newApp(cfg, Options{Machines: all.Machines()}, slog.New(slog.DiscardHandler))
+	ms, err := machines.NewRegistry(all.Machines()...)
+	require.NoError(t, err)
+	a := newApp(cfg, Options{}, ms, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		a.stopping.Store(true)
 		require.NoError(t, a.stopAll(context.Background(), func(string) {}))
 	})
-	_, _, err := a.openNATS()
+	_, _, err = a.openNATS()
 	require.NoError(t, err)
 	for _, c := range a.plan.Configs() {
 		require.Equal(t, 3, c.Replicas, c.Name)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -67,7 +68,7 @@ func TestTheStoreIsToldWhileItIsFull(t *testing.T) {
 func TestAStuckStoreEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	said := &lockedbuffer.Buffer{}
-	a := newApp(config.Config{}, Options{}, slog.New(slog.NewTextHandler(said, nil)))
+	a := newApp(config.Config{}, Options{}, &machines.Registry{}, slog.New(slog.NewTextHandler(said, nil)))
 	var codes []int
 	a.dog.out, a.dog.exit = said, func(code int) { codes = append(codes, code) }
 	var failed error

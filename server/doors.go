@@ -30,7 +30,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	bounds := a.cfg.Limits.API(files)
 	a.tellLimits(bounds)
 	doors := api.Options{
-		Machines: a.opts.Machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
+		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
 		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
 		Backup:      a.backup,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,

@@ -16,12 +16,12 @@ func (a *app) startIndexes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range a.opts.Machines {
+	for _, m := range a.machines.All() {
 		ix := index.New(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m, a.opts.Providers[m.Name])), index.Options{
 			Log: a.log, EndedFor: a.cfg.Index.EndedFor,
 			Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
 		})
-		a.indexes[m.Name] = ix
+		a.indexes.Set(m.Name, ix)
 		a.goes(ctx, "index of "+m.Plural, ix.Run)
 	}
 	return nil

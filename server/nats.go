@@ -23,7 +23,7 @@ func (a *app) startNATS(ctx context.Context) error {
 		return err
 	}
 	names := a.plan.Names
-	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.opts.Machines, Log: a.log}
+	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
 	if a.server != nil {
 		a.deps.Acking = a.server.Acking()
 	}
@@ -69,7 +69,7 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 	if a.cfg.Cluster.On() {
 		plan.Node, plan.Replicas = a.node, a.cfg.Cluster.Replicas
 	}
-	for _, m := range a.opts.Machines {
+	for _, m := range a.machines.All() {
 		plan.States = append(plan.States, m.Plural)
 		if a.opts.Providers[m.Name].Live {
 			plan.Live = append(plan.Live, m.Plural)

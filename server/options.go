@@ -85,20 +85,17 @@ func (o Options) Validate(cfg config.Config) error {
 	if len(o.Machines) == 0 {
 		errs = append(errs, errors.New("there are no machines"))
 	}
-	seen := map[string]string{}
+	ms, err := machines.NewRegistry(o.Machines...)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	for _, m := range o.Machines {
-		for _, name := range []string{m.Name, m.Plural} {
-			if other, ok := seen[name]; ok && other != m.Name {
-				errs = append(errs, fmt.Errorf("machines %s and %s are both called %q", other, m.Name, name))
-			}
-			seen[name] = m.Name
-		}
 		if len(m.Effects) > 0 && o.Providers[m.Name].Open == nil {
 			errs = append(errs, fmt.Errorf("machine %s has effects and no provider", m.Name))
 		}
 	}
 	for name := range o.Providers {
-		if seen[name] != name {
+		if ms.Get(name) == nil {
 			errs = append(errs, fmt.Errorf("there is a provider of %s, and no such machine", name))
 		}
 	}

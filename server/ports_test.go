@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/providers/probe"
 	"github.com/bcc94042/instar/server/config"
@@ -18,7 +19,7 @@ func TestListeners(t *testing.T) {
 	c := config.Defaults(config.Serve)
 	c.HTTP.Listen, c.NATS.Listen, c.Cluster.Listen = "localhost:8080", ":4222", "10.0.0.1:6222"
 	c.Discovery.DNS, c.Discovery.XDS = "127.0.0.1:0", "[::1]:8658"
-	a := newApp(c, Options{}, slog.New(slog.DiscardHandler))
+	a := newApp(c, Options{}, &machines.Registry{}, slog.New(slog.DiscardHandler))
 	h := &Host{app: a}
 	for _, addr := range a.listeners() {
 		h.Listens(addr)

@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/consumers/observer"
 	"github.com/bcc94042/instar/consumers/views"
 	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/systemd"
 	"github.com/bcc94042/instar/streams"
@@ -33,10 +34,11 @@ type app struct {
 	log  *slog.Logger
 
 	node     string
-	nonce    string          // of this process
-	before   []string        // of those before it, which have ended
-	server   *streams.Server // nil when attached
-	indexes  map[string]*index.Index
+	nonce    string             // of this process
+	before   []string           // of those before it, which have ended
+	server   *streams.Server    // nil when attached
+	machines *machines.Registry // that all parts look into
+	indexes  *index.Map         // of them
 	deps     consumers.Deps
 	engine   *engine.Engine
 	plan     streams.Plan
@@ -63,11 +65,11 @@ type app struct {
 	broken   chan error // what ended although it should not
 }
 
-func newApp(cfg config.Config, opts Options, log *slog.Logger) *app {
+func newApp(cfg config.Config, opts Options, ms *machines.Registry, log *slog.Logger) *app {
 	if opts.Out == nil {
 		opts.Out = io.Discard
 	}
-	return &app{cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), indexes: map[string]*index.Index{}, work: map[string]Work{}, broken: make(chan error, 8)}
+	return &app{cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), machines: ms, indexes: &index.Map{}, work: map[string]Work{}, broken: make(chan error, 8)}
 }
 
 // Run serves until ctx ends. It stops what it has started in reverse order, tells the service manager how it stands, and returns what
@@ -77,11 +79,15 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 	if err := errors.Join(cfg.Validate(), opts.Validate(cfg)); err != nil {
 		return err
 	}
+	ms, err := machines.NewRegistry(opts.Machines...)
+	if err != nil {
+		return err
+	}
 	log, err := NewLog(cfg.Log)
 	if err != nil {
 		return err
 	}
-	a := newApp(cfg, opts, log)
+	a := newApp(cfg, opts, ms, log)
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer a.dog.end()
@@ -150,7 +156,7 @@ func (a *app) openProviders(ctx context.Context) error {
 	for _, addr := range a.listeners() {
 		a.listens(addr)
 	}
-	for _, m := range a.opts.Machines {
+	for _, m := range a.machines.All() {
 		p := a.opts.Providers[m.Name]
 		if p.Open == nil {
 			continue
@@ -181,7 +187,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 	performers := map[string]effects.Performer{}
 	var external []string
 	var gateway []func(context.Context) error
-	for _, m := range a.opts.Machines {
+	for _, m := range a.machines.All() {
 		w := a.work[m.Name]
 		if w.External {
 			external = append(external, m.Name)
@@ -190,7 +196,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 			performers[m.Name] = w.Performer
 		}
 		if w.Looker != nil {
-			gateway = append(gateway, (&observer.Observer{Deps: a.deps, Machine: m, Looker: w.Looker, Index: a.indexes[m.Name], Every: w.Every}).Run)
+			gateway = append(gateway, (&observer.Observer{Deps: a.deps, Machine: m, Looker: w.Looker, Index: a.indexes.Get(m.Name), Every: w.Every}).Run)
 		}
 	}
 	gateway = append(gateway, (&effects.Workers{Deps: a.deps, Performers: performers, External: external, Concurrency: a.cfg.Effects.Concurrency}).Run)

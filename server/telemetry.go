@@ -27,7 +27,7 @@ import (
 func (a *app) startTelemetry(ctx context.Context) error {
 	a.registry = prometheus.NewRegistry()
 	m := newMeter()
-	m.begin(a.opts.Machines)
+	m.begin(a.machines.All())
 	for _, c := range append(m.all(), panicCounts{}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := a.registry.Register(c); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)

@@ -28,7 +28,7 @@ type Store struct {
 	Machines []*machines.Machine
 	Names    streams.Names
 	JS       jetstream.JetStream
-	indexes  map[string]*index.Index                // by name of machine
+	indexes  *index.Map
 	buckets  map[string]*kv.Bucket[json.RawMessage] // by name of machine
 	views    map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
 	behind   func() time.Duration                   // for how long this node may be behind the others; nil is not at all
@@ -38,18 +38,18 @@ type Store struct {
 
 // Options are what a [Store] works with. Behind may be nil.
 type Options struct {
-	Machines []*machines.Machine
+	Machines *machines.Registry
 	Names    streams.Names
 	JS       jetstream.JetStream
-	Indexes  map[string]*index.Index // by name of machine
-	Behind   func() time.Duration    // for how long this node may be behind the others; nil is not at all
+	Indexes  *index.Map
+	Behind   func() time.Duration // for how long this node may be behind the others; nil is not at all
 	Rest     *rest.Server
 }
 
 // Open opens the buckets of all machines and their views.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		Machines: o.Machines, Names: o.Names, JS: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest,
+		Machines: o.Machines.All(), Names: o.Names, JS: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest,
 		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
 	}
 	for _, m := range s.Machines {
@@ -92,7 +92,7 @@ func (c entityCounts) Describe(ch chan<- *prometheus.Desc) {
 
 func (c entityCounts) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range c.s.Machines {
-		ix := c.s.indexes[m.Name]
+		ix := c.s.indexes.Get(m.Name)
 		counts := ix.Counts("")
 		for _, state := range m.States {
 			ch <- prometheus.MustNewConstMetric(entitiesDesc, prometheus.GaugeValue, float64(counts[state.Name]), m.Name, state.Name)
@@ -113,12 +113,12 @@ func (s *Store) View(ctx context.Context, m *machines.Machine, v machines.View, 
 }
 
 // Index is that of a machine, by its name; nil if there is no such machine.
-func (s *Store) Index(machine string) *index.Index { return s.indexes[machine] }
+func (s *Store) Index(machine string) *index.Index { return s.indexes.Get(machine) }
 
 // Indexed says that the index of a machine was read since the start. A list that lacks what there is would be believed.
 func (s *Store) Indexed(machine string) error {
 	select {
-	case <-s.indexes[machine].Ready():
+	case <-s.indexes.Get(machine).Ready():
 		return nil
 	default:
 		return problem.Unavailable("what there is of " + machine + " is still being read")
@@ -127,7 +127,7 @@ func (s *Store) Indexed(machine string) error {
 
 // WaitIndex waits until the index of a machine has what minRevision asks for.
 func (s *Store) WaitIndex(q *rest.Request, m *machines.Machine) error {
-	rev, ix := q.Number("minRevision"), s.indexes[m.Name]
+	rev, ix := q.Number("minRevision"), s.indexes.Get(m.Name)
 	if rev <= ix.Revision() {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (s *Store) WaitIndex(q *rest.Request, m *machines.Machine) error {
 
 // Written refuses a revision that was never written: it would be waited for in vain.
 func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machine, rev uint64) error {
-	if rev <= s.indexes[m.Name].Lag().Known {
+	if rev <= s.indexes.Get(m.Name).Lag().Known {
 		return nil
 	}
 	st, err := streams.Led(ctx, s.JS, streams.BucketStream(s.Names.Bucket(m.Plural)))
@@ -180,7 +180,7 @@ func (s *Store) PathOf(m *machines.Machine, namespace, parent, id string) string
 // or, where discovery tells, from the other nodes. 0 is not at all.
 func (s *Store) Stale(ms ...*machines.Machine) (longest time.Duration) {
 	for _, m := range ms {
-		longest = max(longest, s.indexes[m.Name].Stale())
+		longest = max(longest, s.indexes.Get(m.Name).Stale())
 	}
 	if s.behind != nil {
 		longest = max(longest, s.behind())

@@ -18,13 +18,14 @@ import (
 
 // serve puts the API in front of the world and returns where it is. The micro service runs, too.
 func (w *world) serve(ctx context.Context) (url string, stop func() error, err error) {
-	indexes := map[string]*index.Index{}
+	indexes := &index.Map{}
 	ctx, cancel := context.WithCancel(ctx)
 	for _, m := range all.Machines() {
-		indexes[m.Name] = index.New(w.js, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
-		go func() { _ = indexes[m.Name].Run(ctx) }()
+		ix := index.New(w.js, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
+		indexes.Set(m.Name, ix)
+		go func() { _ = ix.Run(ctx) }()
 	}
-	a, err := api.New(api.Options{Machines: all.Machines(), Commands: w.commands, NC: w.nc, JS: w.js, Indexes: indexes, Open: true})
+	a, err := api.New(api.Options{Machines: w.machines, Commands: w.commands, NC: w.nc, JS: w.js, Indexes: indexes, Open: true})
 	if err != nil {
 		cancel()
 		return "", nil, err

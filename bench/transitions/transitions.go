@@ -14,6 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -28,6 +29,7 @@ type world struct {
 	js        jetstream.JetStream
 	appender  *streams.Appender
 	commands  *streams.Commands
+	machines  *machines.Registry
 	clients   []*nats.Conn // over TCP, as real ones
 }
 
@@ -46,6 +48,9 @@ func newWorld(ctx context.Context, profile streams.Profile) (*world, error) {
 
 func worldIn(ctx context.Context, dir string, profile streams.Profile) (w *world, err error) {
 	w = &world{dir: dir}
+	if w.machines, err = machines.NewRegistry(all.Machines()...); err != nil {
+		return nil, err
+	}
 	if w.server, err = streams.StartServer(streams.ServerOptions{Dir: w.dir, Listen: "127.0.0.1:0", Open: true, Profile: profile}); err != nil {
 		return nil, err
 	}
@@ -171,7 +176,7 @@ func labelBody(n int) []byte { return labelBodies[n%len(labelBodies)] }
 func (w *world) engine(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	e := &engine.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: all.Machines()}}
+	e := &engine.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: w.machines}}
 	running.Go(func() { _ = e.Run(ctx) })
 	return func() {
 		cancel()

@@ -43,7 +43,7 @@ func Attached(t *testing.T, account string, ms ...*machines.Machine) (*World, *N
 	require.NoError(t, err)
 	n := NewNotes()
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &World{T: t, Ctx: ctx, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Meter: n}}
+	w := &World{T: t, Ctx: ctx, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: Registry(t, ms...), Meter: n}}
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)

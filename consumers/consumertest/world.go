@@ -32,7 +32,7 @@ type World struct {
 	Dir    string // of the server
 	Ctx    context.Context
 
-	Indexes    map[string]*index.Index // of the engine
+	Indexes    *index.Map // of the engine
 	StopEngine context.CancelFunc
 	engines    sync.WaitGroup
 	Running    sync.WaitGroup // everything else
@@ -58,7 +58,7 @@ func New(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *World 
 	require.NoError(t, err)
 	commands, err := streams.NewCommands(appender)
 	require.NoError(t, err)
-	w.Deps = consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: log, Acking: server.Acking()}
+	w.Deps = consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: Registry(t, ms...), Log: log, Acking: server.Acking()}
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)
@@ -79,6 +79,14 @@ func New(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *World 
 		require.NoError(t, server.Shutdown(context.Background()))
 	})
 	return w
+}
+
+// Registry is one of these machines.
+func Registry(t *testing.T, ms ...*machines.Machine) *machines.Registry {
+	t.Helper()
+	r, err := machines.NewRegistry(ms...)
+	require.NoError(t, err)
+	return r
 }
 
 // Run starts an engine, which runs until stop.

@@ -51,7 +51,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	w.Concurrency, w.AckWait = cmp.Or(w.Concurrency, 16), cmp.Or(w.AckWait, 30*time.Second)
 	w.process, w.queue = cmp.Or(w.process, rand.Text()), make(chan struct{}, 1)
 	var all sync.WaitGroup
-	for _, m := range w.Machines {
+	for _, m := range w.Machines.All() {
 		for _, fx := range m.Effects {
 			k := &kind{w: w, m: m, fx: fx, performer: w.Performers[m.Name], name: streams.WorkerName(m.Name, fx.Name)}
 			if slices.Contains(w.External, m.Name) {

@@ -15,7 +15,6 @@ import (
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/kv/index"
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -27,9 +26,9 @@ type Engine struct {
 	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
 	Node      *cluster.Node // whose partitions are run; nil runs all of them
 
-	// Indexes of the machines, by name. An entity that its index lacks is not looked up before it is created: the commit
+	// Indexes of the machines. An entity that its index lacks is not looked up before it is created: the commit
 	// finds out. Without an index, every entity is looked up that is not in memory.
-	Indexes map[string]*index.Index
+	Indexes *index.Map
 
 	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What a
 	// commit waits for gives up before: a write after some seconds, a read after ten.
@@ -38,7 +37,6 @@ type Engine struct {
 	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.
 	ReconcileAfter time.Duration
 
-	byName     map[string]*machines.Machine
 	live       atomic.Int32                     // partitions that take commands
 	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, by now; 0 is idle
 	reconciled atomic.Int64                     // entities that did not fit their events
@@ -63,10 +61,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.Batch, e.CacheSize = cmp.Or(e.Batch, 256), cmp.Or(e.CacheSize, 2048)
 	e.AckWait = cmp.Or(e.AckWait, 30*time.Second)
 	e.purging, e.process = make(chan struct{}, 1), rand.Text()
-	e.byName = map[string]*machines.Machine{}
-	for _, m := range e.Machines {
-		e.byName[m.Name] = m
-	}
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)

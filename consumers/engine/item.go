@@ -75,7 +75,7 @@ func (p *partition) newItem(d delivery) *item {
 	it.addr = addr
 	it.answer = machines.Answer{Machine: addr.Machine, Command: addr.Last}
 	it.answer.Namespace, it.answer.Parent, it.answer.ID, _ = streams.SplitKey(addr.Key) // ParseStored has checked it
-	it.machine = p.e.byName[addr.Machine]
+	it.machine = p.e.Machines.Get(addr.Machine)
 	if it.machine != nil && (it.machine.Parent == "") != (it.answer.Parent == "") {
 		it.machine = nil
 	}

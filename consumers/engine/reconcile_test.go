@@ -207,7 +207,8 @@ func TestWhatIsMissingIsFoundWithoutACommand(t *testing.T) {
 	w := setup(t, streams.Interval, consumertest.Things)
 	ix := index.New(w.JS, "things", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
 	w.Also(ix.Run)
-	w.Indexes = map[string]*index.Index{"thing": ix}
+	w.Indexes = &index.Map{}
+	w.Indexes.Set("thing", ix)
 	w.start()
 	w.Ask(consumertest.ToThing("calm", "create", ""))
 	w.Ask(consumertest.ToThing("a", "create", ""))
@@ -276,7 +277,8 @@ func TestALostValueIsFoundWithoutACommand(t *testing.T) {
 	ix := index.New(w.JS, "things", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
 	w.Also(ix.Run)
 	<-ix.Ready()
-	w.Indexes = map[string]*index.Index{"thing": ix}
+	w.Indexes = &index.Map{}
+	w.Indexes.Set("thing", ix)
 	e := &Engine{Deps: w.Deps, Indexes: w.Indexes, ReconcileAfter: time.Millisecond}
 	w.Run(e.Run)
 	w.Eventually("it is told", func() bool { return slices.Contains(w.Events("thing", "default.lost"), "2 entity.reconciled") })

@@ -20,7 +20,7 @@ var errSpeculation = errors.New("speculative create of an entity that exists")
 
 // speculate takes an entity for one that does not exist, if the command creates it and its index lacks it.
 func (p *partition) speculate(s *cachedEntity, it *item) bool {
-	ix := p.e.Indexes[s.m.Name]
+	ix := p.e.Indexes.Get(s.m.Name)
 	if input, _ := s.m.Input(it.addr.Last); ix == nil || !input.Birth || it.delivered > 1 || int64(p.e.now()) < p.e.coolUntil.Load() {
 		return false
 	}

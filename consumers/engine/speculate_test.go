@@ -24,12 +24,12 @@ func (w *world) speculating() *world {
 	w.T.Helper()
 	_, err := streams.Ensure(w.Ctx, w.JS, streams.Plan{States: []string{"nothing"}})
 	require.NoError(w.T, err)
-	w.Indexes = map[string]*index.Index{}
-	for _, m := range w.Machines {
+	w.Indexes = &index.Map{}
+	for _, m := range w.Machines.All() {
 		ix := index.New(w.JS, "nothing", func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{})
 		w.Also(ix.Run)
 		<-ix.Ready()
-		w.Indexes[m.Name] = ix
+		w.Indexes.Set(m.Name, ix)
 	}
 	return w
 }

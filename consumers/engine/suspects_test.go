@@ -175,7 +175,7 @@ func TestACommandThatKillsTheProcessIsGivenUp(t *testing.T) {
 			}
 			t.Logf("%d processes died", deaths)
 			for id, want := range map[string]int{"a": 1, same[0]: 10, same[19]: 0} {
-				e, _ := m.Entity(m.Machines[0], "default."+id)
+				e, _ := m.Entity(m.Machines.All()[0], "default."+id)
 				require.Equal(t, want, e.Data.(*consumertest.Thing).Sum, id)
 			}
 			letters, err := m.DeadLetters().List(m.Ctx, 0, 10)
@@ -213,7 +213,7 @@ func TestCommandsBesideAKillerAreNotGivenUp(t *testing.T) {
 		require.LessOrEqual(t, deaths, poison.GivenUp)
 	}
 	for _, id := range beside {
-		e, _ := m.Entity(m.Machines[0], "default."+id)
+		e, _ := m.Entity(m.Machines.All()[0], "default."+id)
 		require.Equal(t, 1, e.Data.(*consumertest.Thing).Sum, id)
 	}
 	letters, err := m.DeadLetters().List(m.Ctx, 0, 10)

@@ -50,14 +50,14 @@ func (w *world) damage(stream, what string) {
 // indexed gives the engine an index of each machine, of what its bucket holds now.
 func (w *world) indexed() *world {
 	w.T.Helper()
-	w.Indexes = map[string]*index.Index{}
-	for _, m := range w.Machines {
+	w.Indexes = &index.Map{}
+	for _, m := range w.Machines.All() {
 		ix := index.New(w.JS, m.Plural, func(_ string, value []byte) (meta index.Meta, err error) {
 			return meta, json.Unmarshal(value, &meta)
 		}, index.Options{})
 		w.Also(ix.Run)
 		<-ix.Ready()
-		w.Indexes[m.Name] = ix
+		w.Indexes.Set(m.Name, ix)
 	}
 	return w
 }

@@ -51,7 +51,9 @@ func setup(t *testing.T) *world {
 	commands, err := streams.NewCommands(appender)
 	require.NoError(t, err)
 	ms := []*machines.Machine{instance.Machine, preservation.Machine}
-	w := &world{t: t, ctx: ctx, log: said, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: log}}
+	registry, err := machines.NewRegistry(ms...)
+	require.NoError(t, err)
+	w := &world{t: t, ctx: ctx, log: said, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: registry, Log: log}}
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)

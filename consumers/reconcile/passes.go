@@ -23,8 +23,8 @@ const (
 // Passes has the entities looked at that nobody sends a command to.
 type Passes struct {
 	consumers.Deps
-	Indexes map[string]*index.Index // of the machines, by name
-	After   time.Duration           // when the first pass begins; 0 is 30 s
+	Indexes *index.Map    // of the machines
+	After   time.Duration // when the first pass begins; 0 is 30 s
 
 	// Owns reports whether this process has a partition now.
 	Owns func(partition int) bool
@@ -36,8 +36,8 @@ type Passes struct {
 // Run looks at all entities of this process's partitions, again and again, until ctx ends.
 func (p *Passes) Run(ctx context.Context) {
 	for pause := cmp.Or(p.After, firstAfter); wait.For(ctx, pause); pause = passEvery {
-		for _, m := range p.Machines {
-			ix := p.Indexes[m.Name]
+		for _, m := range p.Machines.All() {
+			ix := p.Indexes.Get(m.Name)
 			if ix == nil {
 				continue
 			}

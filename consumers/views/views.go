@@ -32,7 +32,7 @@ func (v *Views) Run(ctx context.Context) error {
 	v.Deps = v.WithDefaults()
 	v.Batch = cmp.Or(v.Batch, 512)
 	var all sync.WaitGroup
-	for _, m := range v.Machines {
+	for _, m := range v.Machines.All() {
 		for _, view := range m.Views {
 			f := &folder{v: v, m: m, view: view, name: consumers.ViewName(m, view), failures: map[string]int{}}
 			all.Go(func() { f.v.Keep(ctx, f.name, f.serve) })

@@ -62,7 +62,7 @@ func openInstances(ctx context.Context, h *server.Host) (server.Work, error) {
 	}
 	f := &finder{Host: h}
 	f.catalog = discovery.New(discovery.Options{
-		Instances: h.Indexes[instance.Machine.Name], Preservations: h.Indexes[preservation.Machine.Name],
+		Instances: h.Indexes.Get(instance.Machine.Name), Preservations: h.Indexes.Get(preservation.Machine.Name),
 		History: discovery.History{JS: js, Names: h.Deps.Names}, Hears: func() bool { return h.Member.Status().Member }, Log: h.Log,
 	})
 	if err := h.Register(discoveryCounts{f.catalog}); err != nil {
@@ -120,7 +120,7 @@ func (f *finder) startProbes(ctx context.Context) error {
 		return err
 	}
 	p := &prober.Prober{
-		Deps: f.Deps, Shares: f.Member, Instances: f.Indexes[instance.Machine.Name], Preservations: f.Indexes[preservation.Machine.Name],
+		Deps: f.Deps, Shares: f.Member, Instances: f.Indexes.Get(instance.Machine.Name), Preservations: f.Indexes.Get(preservation.Machine.Name),
 		Checker: &f.checker, Peers: peers{f.Member}, Node: f.Node, Metrics: meter,
 	}
 	f.Go(ctx, "the prober", p.Run)

@@ -94,7 +94,7 @@ func (o *outboxes) config(s config.OutboxSource) (outbox.Config, error) {
 
 // follow tells the provider what the entities want, for as long as ctx lasts.
 func (o *outboxes) follow(ctx context.Context) error {
-	ix := o.h.Indexes[machine.Machine.Name]
+	ix := o.h.Indexes.Get(machine.Machine.Name)
 	for ctx.Err() == nil {
 		select {
 		case <-ix.Ready():
@@ -160,7 +160,7 @@ func (o *outboxes) register(ctx context.Context) error {
 }
 
 func (o *outboxes) registered(ctx context.Context, name string) bool {
-	ix := o.h.Indexes[machine.Machine.Name]
+	ix := o.h.Indexes.Get(machine.Machine.Name)
 	select {
 	case <-ix.Ready():
 		if item, ok := ix.Get(machines.Key(relayNamespace, "", name)); ok && item.State != machine.Deleted {
@@ -212,7 +212,7 @@ func (o *outboxes) Sources(ctx context.Context) ([]admin.OutboxSource, error) {
 	var all sync.WaitGroup
 	for i, name := range names {
 		list[i].Name = name
-		if item, ok := o.h.Indexes[machine.Machine.Name].Get(machines.Key(relayNamespace, "", name)); ok {
+		if item, ok := o.h.Indexes.Get(machine.Machine.Name).Get(machines.Key(relayNamespace, "", name)); ok {
 			list[i].State = item.State
 		}
 		if reason != "" {

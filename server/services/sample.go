@@ -54,7 +54,7 @@ func (s *sample) start(ctx context.Context, _ string) error {
 	}
 	if answer.Refusal != nil || streams.Replayed(m) {
 		s.state = "was here before"
-		if e, ok := s.h.Indexes[service.Machine.Name].Get(machines.Key("default", "", sampleID)); ok {
+		if e, ok := s.h.Indexes.Get(service.Machine.Name).Get(machines.Key("default", "", sampleID)); ok {
 			s.state += " and is " + e.State
 		}
 	}

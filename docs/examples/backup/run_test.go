@@ -38,7 +38,9 @@ func TestABackupIsTaken(t *testing.T) {
 	commands, err := streams.NewCommands(appender)
 	require.NoError(t, err)
 
-	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: []*machines.Machine{backup.Machine}}
+	registry, err := machines.NewRegistry(backup.Machine)
+	require.NoError(t, err)
+	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: registry}
 	vault := t.TempDir()
 	workers := &effects.Workers{Deps: deps, Performers: map[string]effects.Performer{"backup": tarball.Provider{Dir: vault}}}
 	var running sync.WaitGroup
