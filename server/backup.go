@@ -74,7 +74,8 @@ type Restoration struct {
 }
 
 // Restore fills an empty data directory, or an empty account of the server that the configuration attaches to. A member of a cluster
-// waits for the others. The configuration is that of the server which is started afterwards.
+// waits for the others. The configuration is that of the server which is started afterwards. A [streams.ErrUnfinished] names what has to be removed before the
+// next restore; also one that is due to the end of ctx.
 func Restore(ctx context.Context, cfg config.Config, opts Options, r Restoration) error {
 	ms, err := machines.NewRegistry(opts.Machines...)
 	if err != nil {
@@ -128,7 +129,7 @@ func (a *app) notRestored(done backup.Restored, err error) error {
 	}
 	switch {
 	case done.Begun:
-		return fmt.Errorf("%w\nwhat it has left is taken by no server: remove %s before the next restore%s", err, left, why)
+		return fmt.Errorf("%w: %w\nwhat it has left is taken by no server: remove %s before the next restore%s", streams.ErrUnfinished, err, left, why)
 	case errors.Is(err, streams.ErrOccupied):
 		return fmt.Errorf("%w\nit is in %s", err, at)
 	}

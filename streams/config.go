@@ -167,16 +167,20 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 // Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how
 // long answers to keys are kept, and how many bytes the streams may have that only tell.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
+	configs := p.Configs()
+	there, err := found(ctx, js, configs)
+	if err != nil {
+		return nil, err
+	}
 	var diffs []Difference
-	for _, want := range p.Configs() {
-		info, err := ensure(ctx, js, want)
-		if err != nil {
-			return diffs, err
+	for _, want := range configs {
+		info := there[want.Name]
+		if info == nil {
+			if info, err = create(ctx, js, want); err != nil {
+				return diffs, err
+			}
 		}
 		have := info.Config
-		if err := Unfinished(have.Metadata); err != nil {
-			return diffs, err
-		}
 		if want.Name == BucketStream(p.Names.Bucket(IdempotencyBucket)) && have.MaxAge != want.MaxAge {
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 			if _, err := js.UpdateStream(ctx, have); err != nil {
@@ -212,24 +216,55 @@ func Replicated(ctx context.Context, js jetstream.JetStream, names Names) (bool,
 	}
 }
 
-// ensure creates one stream, or tells of the one that is there. A replicated one that has no leader yet does not answer.
-func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
-	if want.Replicas > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
+// found are the streams of the plan that there are, by name. It fails for those of a restore that did not end: all carry its mark, so some of them may have been
+// removed.
+func found(ctx context.Context, js jetstream.JetStream, configs []jetstream.StreamConfig) (map[string]*jetstream.StreamInfo, error) {
+	all := map[string]*jetstream.StreamInfo{}
+	for _, c := range configs {
+		info, err := find(ctx, js, c)
+		if err != nil {
+			return nil, err
+		}
+		if info == nil {
+			continue
+		}
+		if err := Unfinished(info.Config.Metadata); err != nil {
+			return nil, err
+		}
+		all[c.Name] = info
 	}
+	return all, nil
+}
+
+// within bounds what is asked of one stream: a replicated one that has no leader yet does not answer.
+func within(ctx context.Context, c jetstream.StreamConfig) (context.Context, context.CancelFunc) {
+	if c.Replicas > 1 {
+		return context.WithTimeout(ctx, 2*time.Second)
+	}
+	return ctx, func() {}
+}
+
+// find tells of a stream; nil is none.
+func find(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	ctx, cancel := within(ctx, want)
+	defer cancel()
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if _, err = js.CreateStream(ctx, want); err != nil {
-			return nil, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
-		}
-		return &jetstream.StreamInfo{Config: want}, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
 	}
 	return s.CachedInfo(), nil
+}
+
+func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	ctx, cancel := within(ctx, want)
+	defer cancel()
+	if _, err := js.CreateStream(ctx, want); err != nil {
+		return nil, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
+	}
+	return &jetstream.StreamInfo{Config: want}, nil
 }
 
 const settingBytes = "bytes"

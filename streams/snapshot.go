@@ -1,10 +1,13 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -121,13 +124,13 @@ func askSnapshot(ctx context.Context, nc *nats.Conn, verb, stream string, body, 
 // ErrUnfinished says that streams are there that a restore has left unfinished.
 var ErrUnfinished = errors.New("a restore of these streams did not end")
 
-// What the metadata of the stream of commands says of a restore.
+// What the metadata of streams says of a restore.
 const (
-	unfinishedIs = "instar.restoring" // since when
-	aboveIs      = "instar.above"     // versions that may have been given out before it
+	unfinishedIs = "instar.restoring" // since when: on all streams of the plan, until it has ended
+	aboveIs      = "instar.above"     // versions that may have been given out before it: on the stream of commands
 )
 
-// Unfinished is an [ErrUnfinished] where the metadata of the stream of commands say so.
+// Unfinished is an [ErrUnfinished] where the metadata of a stream say so.
 func Unfinished(metadata map[string]string) error {
 	if since, unfinished := metadata[unfinishedIs]; unfinished {
 		return fmt.Errorf("streams: %w: it began at %s. Wait until it ends; if it was ended, remove what it has left, and restore again", ErrUnfinished, since)
@@ -139,33 +142,38 @@ func Unfinished(metadata map[string]string) error {
 var ErrOccupied = errors.New("a restore takes an empty place")
 
 // Begin makes the streams of a restore, none of which may exist, nor any of others, but those that it has made itself, under the same mark, when it was called before. Until
-// [Plan.Finish] no server takes them.
+// [Plan.Finish] no server takes any of them. An [ErrUnfinished] without [ErrOccupied] says that it may have made some.
 func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, mark string, others []string) error {
 	p.FirstSeq = first
 	configs := p.Configs()
-	configs[0].Metadata = map[string]string{unfinishedIs: mark}
-	var names []string
+	var missing []jetstream.StreamConfig
 	for _, c := range configs {
-		names = append(names, c.Name)
-	}
-	own := false // the first of them tells whose all are
-	for i, name := range append(names, others...) {
-		s, err := js.Stream(ctx, name)
+		info, err := find(ctx, js, c)
 		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
 		case err != nil:
-			return fmt.Errorf("streams: cannot look at stream %s: %w", name, err)
-		case i == 0 && s.CachedInfo().Config.Metadata[unfinishedIs] == mark:
-			own = true
-		case !own && i == 0 && Unfinished(s.CachedInfo().Config.Metadata) != nil:
-			return fmt.Errorf("%w; %w", Unfinished(s.CachedInfo().Config.Metadata), ErrOccupied)
-		case !own:
-			return fmt.Errorf("streams: %w: %s is there already", ErrOccupied, name)
+			return err
+		case info == nil:
+			missing = append(missing, c)
+		case info.Config.Metadata[unfinishedIs] == mark:
+		case Unfinished(info.Config.Metadata) != nil:
+			return fmt.Errorf("%w; %w", Unfinished(info.Config.Metadata), ErrOccupied)
+		default:
+			return fmt.Errorf("streams: %w: %s is there already", ErrOccupied, c.Name)
 		}
 	}
-	for _, c := range configs {
-		if _, err := ensure(ctx, js, c); err != nil {
-			return err
+	for _, name := range others {
+		if info, err := find(ctx, js, jetstream.StreamConfig{Name: name, Replicas: p.Replicas}); err != nil || info != nil {
+			return cmp.Or(err, fmt.Errorf("streams: %w: %s is there already", ErrOccupied, name)) // the first one that is not nil
+		}
+	}
+	for _, c := range missing {
+		c.Metadata = maps.Clone(c.Metadata)
+		if c.Metadata == nil {
+			c.Metadata = map[string]string{}
+		}
+		c.Metadata[unfinishedIs] = mark
+		if _, err := create(ctx, js, c); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnfinished, err)
 		}
 	}
 	return nil
@@ -199,19 +207,33 @@ func (p Plan) Restoring(ctx context.Context, js jetstream.JetStream) (Restoring,
 	return Ended, nil
 }
 
-// Finish makes the streams of a restore those of whoever starts next. Versions of entities that begin then are above the one given.
+// Finish makes the streams of a restore those of whoever starts next. Versions of entities that begin then are above the one given. It may be called again when it fails.
 func (p Plan) Finish(ctx context.Context, js jetstream.JetStream, above uint64) error {
-	s, err := js.Stream(ctx, p.Names.Stream(CommandStream))
-	if err == nil {
-		c := s.CachedInfo().Config
-		delete(c.Metadata, unfinishedIs)
-		c.Metadata[aboveIs] = utoa(above)
-		_, err = js.UpdateStream(ctx, c)
-	}
-	if err != nil {
-		return fmt.Errorf("streams: cannot end the restore: %w", err)
+	configs := p.Configs()
+	slices.Reverse(configs) // that of the commands is the last, and says that it has ended
+	for _, c := range configs {
+		if err := p.unmark(ctx, js, c, above); err != nil {
+			return fmt.Errorf("streams: cannot end the restore: stream %s: %w", c.Name, err)
+		}
 	}
 	return nil
+}
+
+func (p Plan) unmark(ctx context.Context, js jetstream.JetStream, of jetstream.StreamConfig, above uint64) error {
+	s, err := js.Stream(ctx, of.Name)
+	if err != nil {
+		return err
+	}
+	c := s.CachedInfo().Config
+	if Unfinished(c.Metadata) == nil { // it was called before
+		return nil
+	}
+	delete(c.Metadata, unfinishedIs)
+	if c.Name == p.Names.Stream(CommandStream) {
+		c.Metadata[aboveIs] = utoa(above)
+	}
+	_, err = js.UpdateStream(ctx, c)
+	return err
 }
 
 // Above is what the metadata of the stream of commands says of versions that may have been given out before it was restored; 0 of one that never was.

@@ -35,7 +35,7 @@ type Restored struct {
 	Consumers int // of others that could not be made; the log says why
 
 	Above uint64 // versions, sequences and revisions go on above it
-	Begun bool   // it has made streams
+	Begun bool   // it has made streams, or may have
 }
 
 // Restore makes the streams of the plan, none of which may exist, out of a backup. What it leaves when it fails is taken by nobody: see
@@ -113,10 +113,14 @@ func (r *restorer) all(ctx context.Context) error {
 	}
 	others := slices.DeleteFunc(slices.Clone(h.Others), func(name string) bool { return slices.Contains(r.s.Without, name) })
 	mark := r.now.Format(time.RFC3339) + " " + nuid.Next()
-	if err := r.s.Await(ctx, func(ctx context.Context) error { return p.Begin(ctx, r.s.JS, r.first, mark, others) }); err != nil {
+	if err := r.s.Await(ctx, func(ctx context.Context) error {
+		err := p.Begin(ctx, r.s.JS, r.first, mark, others)
+		r.done.Begun = r.done.Begun || err == nil || errors.Is(err, streams.ErrUnfinished) && !errors.Is(err, streams.ErrOccupied)
+		return err
+	}); err != nil {
 		return err
 	}
-	r.done.Head, r.done.Begun = h, true
+	r.done.Head = h
 	for {
 		l, err := r.in.next()
 		if errors.Is(err, io.EOF) {

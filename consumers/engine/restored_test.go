@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/consumertest"
@@ -25,6 +26,14 @@ func TestAnEngineBesideARestore(t *testing.T) {
 	require.ErrorIs(t, plan.Begin(w.Ctx, w.JS, 1000, "another", nil), streams.ErrOccupied)
 	_, err := streams.Ensure(w.Ctx, w.JS, plan)
 	require.ErrorIs(t, err, streams.ErrUnfinished)
+	commands := plan.Names.Stream(streams.CommandStream)
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, commands), "as by an operator who removes what is left one by one")
+	_, err = streams.Ensure(w.Ctx, w.JS, plan)
+	require.ErrorIs(t, err, streams.ErrUnfinished, "of the rest")
+	_, err = w.JS.Stream(w.Ctx, commands)
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound, "nothing is made anew meanwhile")
+	require.ErrorIs(t, plan.Begin(w.Ctx, w.JS, 1000, "another", nil), streams.ErrOccupied)
+	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
 
 	answered := make(chan machines.Answer, 1)
 	go func() {
@@ -36,6 +45,12 @@ func TestAnEngineBesideARestore(t *testing.T) {
 	require.Empty(t, answered)
 	require.Empty(t, w.Stream(streams.EventStream, "instar.evt.>"))
 	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000))
+	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000), "it may be called again")
+	for _, c := range plan.Configs() {
+		st, err := w.JS.Stream(w.Ctx, c.Name)
+		require.NoError(t, err)
+		require.NoError(t, streams.Unfinished(st.CachedInfo().Config.Metadata), c.Name)
+	}
 	require.EqualValues(t, 5001, (<-answered).Version)
 	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("a", "create", "")).Version)
 }

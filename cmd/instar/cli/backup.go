@@ -204,7 +204,11 @@ func runRestore(p *command.Program, cmd *cobra.Command, cfg config.Config, place
 		}
 		return nil
 	}
-	return server.Restore(cmd.Context(), cfg, p.Options, r)
+	err := server.Restore(cmd.Context(), cfg, p.Options, r)
+	if cmd.Context().Err() != nil && errors.Is(err, streams.ErrUnfinished) {
+		return &command.Error{Code: command.ExitInterrupted, Err: err} // it is to be told nevertheless
+	}
+	return err
 }
 
 func tellRestored(p *command.Program, out io.Writer, done backup.Restored) {

@@ -1,15 +1,23 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server/builtin"
 )
 
 type full struct{ lockedbuffer.Buffer }
@@ -29,4 +37,39 @@ func TestABackupToAPlaceThatIsFull(t *testing.T) {
 	var said lockedbuffer.Buffer
 	require.NotZero(t, execute([]string{"backup", "--to", "-", "--server", web.URL}, strings.NewReader(""), new(full), &said))
 	require.Equal(t, "instar: there is no backup: no space left on device\n", said.String())
+}
+
+// A restore that is interrupted says what it has left where, and what to do about it; most commands have nothing to say then.
+func TestARestoreThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	compressed := func(lines string) io.Reader {
+		z, err := zstd.NewWriter(nil)
+		require.NoError(t, err)
+		return bytes.NewReader(z.EncodeAll([]byte(lines), nil))
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	options, dir := builtin.Options(), t.TempDir()
+	options.Out = io.Discard
+	root := rootCommand(&command.Program{Options: options})
+	root.SetArgs([]string{"restore", "-", "--data", dir, "--durability", "interval", "--log-level", "error"})
+	root.SetIn(io.MultiReader(compressed(`{"head":{"instarBackup":1,"at":"2026-02-01T00:00:00Z","prefix":"instar"}}{"section":{"stream":"KV_operations","kind":"bucket"}}{"m":{"s":"$KV.operations.a"}}`),
+		interrupts(interrupt), compressed(`{"end":{"messages":{"KV_operations":1}}}`)))
+	cmd, err := root.ExecuteContextC(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	var said bytes.Buffer
+	require.Equal(t, command.ExitInterrupted, command.Report(ctx, &said, cmd, err))
+	require.Contains(t, said.String(), "a restore of these streams did not end")
+	require.Contains(t, said.String(), "remove "+filepath.Join(dir, "nats")+" before the next restore")
+
+	said.Reset()
+	require.Equal(t, command.ExitInterrupted, command.Report(ctx, &said, cmd, fmt.Errorf("asked: %w", context.Canceled)))
+	require.Empty(t, said.String())
+}
+
+// interrupts is the place in a backup where somebody does.
+type interrupts context.CancelFunc
+
+func (i interrupts) Read([]byte) (int, error) {
+	i()
+	return 0, io.EOF
 }

@@ -100,7 +100,8 @@ func codeOfProblem(p *client.Problem) int {
 	return ExitGeneric
 }
 
-// Report prints what went wrong, and the next command to try, and returns the exit code.
+// Report prints what went wrong, and the next command to try, and returns the exit code. Of what was interrupted it prints nothing, unless that is an [Error] with
+// [ExitInterrupted], which has something to say.
 func Report(ctx context.Context, stderr io.Writer, cmd *cobra.Command, err error) int {
 	if err == nil {
 		return ExitOK
@@ -108,10 +109,10 @@ func Report(ctx context.Context, stderr io.Writer, cmd *cobra.Command, err error
 	if errors.Is(err, errUnread) {
 		return ExitUnread
 	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	code := CodeOf(err)
+	if code != ExitInterrupted && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return ExitInterrupted
 	}
-	code := CodeOf(err)
 	fmt.Fprintf(stderr, "instar: %v\n", err)
 	if text := next(err, code, cmd); text != "" {
 		fmt.Fprintf(stderr, "try: %s\n", text)
