@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/diagram"
 )
 
 // Counts is how many entities are in each state.
@@ -26,7 +27,7 @@ type Counts struct {
 
 func (s *Server) graphRoutes() []*rest.Route {
 	tags := []string{"machines"}
-	graph := map[string]*huma.MediaType{"application/json": {Schema: s.rest.Registry().Schema(reflect.TypeFor[machines.Graph](), true, "")}}
+	graph := map[string]*huma.MediaType{"application/json": {Schema: s.rest.Registry().Schema(reflect.TypeFor[entities.Graph](), true, "")}}
 	format := rest.QueryParam("format", "mermaid (default), dot or json; the Accept header is the other way to say so", &huma.Schema{Type: huma.TypeString, Enum: []any{"mermaid", "dot", "json"}})
 	drawn := map[string]*huma.MediaType{"text/vnd.mermaid": {Schema: rest.Text(1 << 20)}, "text/vnd.graphviz": {Schema: rest.Text(1 << 20)}}
 	drawn["application/json"] = graph["application/json"]
@@ -65,9 +66,9 @@ func (s *Server) machine(q *rest.Request) (*machines.Machine, error) {
 }
 
 func (s *Server) graphs(q *rest.Request) error {
-	list := entities.MachineList{Items: []machines.Graph{}}
+	list := entities.MachineList{Items: []entities.Graph{}}
 	for _, m := range s.store.Machines {
-		list.Items = append(list.Items, m.Graph())
+		list.Items = append(list.Items, entities.GraphOf(m))
 	}
 	return q.JSON(http.StatusOK, list)
 }
@@ -77,7 +78,7 @@ func (s *Server) graph(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
-	return q.JSON(http.StatusOK, m.Graph())
+	return q.JSON(http.StatusOK, entities.GraphOf(m))
 }
 
 func (s *Server) diagram(q *rest.Request) error {
@@ -94,11 +95,11 @@ func (s *Server) diagram(q *rest.Request) error {
 	q.W.Header().Set("Vary", "Accept")
 	switch format {
 	case "dot":
-		return q.Text("text/vnd.graphviz; charset=utf-8", []byte(m.DOT()))
+		return q.Text("text/vnd.graphviz; charset=utf-8", []byte(diagram.DOT(m)))
 	case "json":
-		return q.JSON(http.StatusOK, m.Graph())
+		return q.JSON(http.StatusOK, entities.GraphOf(m))
 	}
-	return q.Text("text/vnd.mermaid; charset=utf-8", []byte(m.Mermaid()))
+	return q.Text("text/vnd.mermaid; charset=utf-8", []byte(diagram.Mermaid(m)))
 }
 
 // drawnAs picks the first form that Accept names and that exists.

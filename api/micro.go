@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/schema"
+	"github.com/bcc94042/instar/internal/strictjson"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
@@ -157,7 +158,7 @@ func (s *Server) microList(r micro.Request) {
 	}
 	var req ListRequest
 	if len(r.Data()) > 0 {
-		if err := machines.Unmarshal(r.Data(), &req); err != nil {
+		if err := strictjson.Unmarshal(r.Data(), &req); err != nil {
 			s.rpc.Deny(r, problem.New(problem.CodeMalformed, "the body is not a query in JSON"))
 			return
 		}

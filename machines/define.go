@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -38,7 +39,7 @@ func Define[D any](d Definition[D]) *Machine {
 		m.States = append(m.States, info)
 	}
 	for _, e := range d.Effects {
-		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: orDefault(e.Timeout, time.Minute), Task: e.Task, looks: e.Looks})
+		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: cmp.Or(e.Timeout, time.Minute), Task: e.Task, looks: e.Looks})
 	}
 	m.Events = append(slices.Clone(d.Events),
 		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},
@@ -93,19 +94,11 @@ func flatten[D any](edges []Edge[D]) []EdgeInfo {
 }
 
 func (r Retry) withDefaults() Retry {
-	r.Attempts = orDefault(r.Attempts, 10)
-	r.Base = orDefault(r.Base, 500*time.Millisecond)
-	r.Factor = orDefault(r.Factor, 2)
-	r.Cap = orDefault(r.Cap, time.Minute)
+	r.Attempts = cmp.Or(r.Attempts, 10)
+	r.Base = cmp.Or(r.Base, 500*time.Millisecond)
+	r.Factor = cmp.Or(r.Factor, 2)
+	r.Cap = cmp.Or(r.Cap, time.Minute)
 	return r
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // checker collects the names of a definition and says what is wrong with it.

@@ -14,5 +14,5 @@
 //   - Every state with a timeout has its deadline among the entity's timers for as long as the entity stays in it, unless
 //     its Until says that there is none.
 //
-// Sub-packages hold one lifecycle each; all lists them. Behaviour is read in the transcripts under testdata.
+// Sub-packages hold one lifecycle each; all lists them, diagram draws them. Behaviour is read in the transcripts under testdata.
 package machines

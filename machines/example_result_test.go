@@ -152,18 +152,6 @@ func ExampleMachine_Decode() {
 	// Output: machines: stored parcel default.p1 has schema 2, this program knows up to 1: run a newer one
 }
 
-// Unlike encoding/json, names must be those of the fields, letter by letter.
-func ExampleUnmarshal() {
-	var p parcel
-	fmt.Println(machines.Unmarshal([]byte(`{"Grams": 1}`), &p))
-	fmt.Println(machines.Unmarshal([]byte(`{"grams": 1} {}`), &p))
-	fmt.Println(machines.Unmarshal([]byte(`{"grams": 1}`), &p), p.Grams)
-	// Output:
-	// json: unknown field "Grams"
-	// json: has text after the JSON value
-	// <nil> 1
-}
-
 // Findings collect all that is wrong, so that a user is told once.
 func ExampleFindings() {
 	f := machines.Findings{Under: "spec."}

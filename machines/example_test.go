@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/diagram"
 )
 
 func ExampleDefine() {
@@ -22,7 +23,7 @@ func ExampleDefine() {
 			{From: []string{"closed"}, On: "open", To: "open", Emit: []string{"door.moved"}},
 		},
 	})
-	fmt.Print(m.Mermaid())
+	fmt.Print(diagram.Mermaid(m))
 	// Output:
 	// stateDiagram-v2
 	//     state "open" as open

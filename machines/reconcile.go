@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -58,7 +59,7 @@ func (m *Machine) Reconciled(e Entity, above uint64, in Input, data any) (Entity
 	e.Version = max(e.Version, above) + 1
 	e.UpdatedAt = in.Time
 	event := Event{
-		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: in.Command, CommandID: in.ID, Actor: orDefault(in.Actor, "engine"), Reason: in.Reason, Data: data,
+		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: in.Command, CommandID: in.ID, Actor: cmp.Or(in.Actor, "engine"), Reason: in.Reason, Data: data,
 	}
 	body, err := event.AppendJSON(nil)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+
+	"github.com/bcc94042/instar/internal/strictjson"
 )
 
 // Upcast brings a stored value from one schema to the next: from the first to the second for the first upcast of a machine, and so on. The
@@ -72,7 +74,7 @@ func restOf(raw []byte, t, data reflect.Type) rest {
 			t = t.Elem()
 		}
 	}
-	if t == nil || decodesItself(t) || t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
+	if t == nil || strictjson.DecodesItself(t) || t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
 		return nil
 	}
 	var members map[string]json.RawMessage
@@ -84,7 +86,7 @@ func restOf(raw []byte, t, data reflect.Type) rest {
 		of, known := data, true
 		if t.Kind() == reflect.Map {
 			of = t.Elem()
-		} else if of, known = fieldsOf(t)[name]; !known {
+		} else if of, known = strictjson.Fields(t)[name]; !known {
 			found[name] = member
 			continue
 		}
@@ -131,7 +133,7 @@ func (r rest) into(object []byte) ([]byte, error) {
 		name, ok := token.(string)
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil || !ok {
-			return nil, errors.Join(err, errTrailing)
+			return nil, errors.Join(err, strictjson.ErrTrailing)
 		}
 		if within, ok := left[name].(rest); ok {
 			if value, err = within.into(value); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/diagram"
 )
 
 //go:embed docs
@@ -90,16 +90,16 @@ func (s *Set) Publish() error {
 }
 
 func (s *Set) publishDocs() error {
-	graphs := entities.MachineList{Items: []machines.Graph{}}
+	graphs := entities.MachineList{Items: []entities.Graph{}}
 	for _, m := range s.store.Machines {
-		graphs.Items = append(graphs.Items, m.Graph())
+		graphs.Items = append(graphs.Items, entities.GraphOf(m))
 	}
 	list, err := indented(graphs)
 	if err != nil {
 		return fmt.Errorf("api: cannot write the machines: %w", err)
 	}
 	s.keep("/docs/machines.json", "application/json", list, "")
-	page, err := template.ParseFS(assets, "docs/docs.html")
+	page, err := template.New("docs.html").Funcs(template.FuncMap{"mermaid": diagram.Mermaid}).ParseFS(assets, "docs/docs.html")
 	if err != nil {
 		return fmt.Errorf("api: cannot read the page: %w", err)
 	}

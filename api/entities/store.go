@@ -199,5 +199,5 @@ func (s *Store) MarkStale(q *rest.Request, m *machines.Machine) float64 {
 
 // MachineList is every machine as data.
 type MachineList struct {
-	Items []machines.Graph `json:"items"`
+	Items []Graph `json:"items"`
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/rpc"
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/internal/strictjson"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -61,7 +61,7 @@ func (s *Service) microDiscover(r micro.Request) {
 	}
 	var req DiscoverRequest
 	if len(r.Data()) > 0 {
-		if err := machines.Unmarshal(r.Data(), &req); err != nil {
+		if err := strictjson.Unmarshal(r.Data(), &req); err != nil {
 			s.rpc.Deny(r, problem.New(problem.CodeMalformed, "the body is not a query in JSON"))
 			return
 		}

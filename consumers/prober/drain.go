@@ -10,7 +10,7 @@ import (
 	"github.com/bcc94042/instar/consumers/prober/heartbeat"
 	"github.com/bcc94042/instar/consumers/prober/watchers"
 	"github.com/bcc94042/instar/internal/panics"
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/internal/strictjson"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 )
@@ -68,7 +68,7 @@ func (l *loop) acknowledge(m *nats.Msg, ready map[*tracked]struct{}) {
 		Watcher string `json:"watcher"`
 		Index   uint64 `json:"index"`
 	}
-	if len(m.Data) > heartbeat.MaxBody || machines.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > watchers.MaxName {
+	if len(m.Data) > heartbeat.MaxBody || strictjson.Unmarshal(m.Data, &b) != nil || b.Watcher == "" || len(b.Watcher) > watchers.MaxName {
 		return
 	}
 	now, s := l.now(), l.services[name]

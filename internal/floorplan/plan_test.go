@@ -35,12 +35,12 @@ var modules = []string{".", "bench", "torture"}
 // plan is the house. What acts (api, consumers, providers) never imports one another; what is below never imports what
 // is above; no folder but machines/all and the providers names a lifecycle.
 var plan = []room{
-	{path: "machines", outside: []string{"github.com/looplab/fsm"}, banned: impure, tests: []string{"machines/transcript"}},
+	{path: "machines", ours: []string{"internal/strictjson"}, outside: []string{"github.com/looplab/fsm"}, banned: impure, tests: []string{"machines/diagram", "machines/transcript"}},
 	{path: "machines/...", ours: []string{"machines"}, banned: impure, tests: []string{"machines/transcript"}},
 	{path: "machines/instance/reader", ours: []string{"machines/instance"}, banned: impure},
 	{path: "machines/instance", ours: []string{"machines"}, banned: impure, tests: []string{"machines/transcript", "machines/instance/reader"}},
 	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
-	{path: "machines/transcript", ours: []string{"machines"}, outside: []string{testify}},
+	{path: "machines/transcript", ours: []string{"machines", "machines/diagram"}, outside: []string{testify}},
 
 	{path: "streams", ours: []string{"internal/renew"}, outside: []string{nats}, tests: []string{"internal/powerloss", "internal/selfsigned"}},
 	{path: "streams/...", ours: []string{"streams/..."}, outside: []string{nats}},
@@ -79,16 +79,16 @@ var plan = []room{
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober/localhealth"},
 	{path: "consumers/prober/watchers"},
-	{path: "consumers/prober/heartbeat", ours: []string{"machines"}},
+	{path: "consumers/prober/heartbeat", ours: []string{"internal/strictjson"}},
 	{path: "consumers/prober/quorum", ours: []string{"machines/instance"}},
 	{path: "consumers/prober/pool", ours: []string{"internal/panics", "machines/instance"}},
-	{path: "consumers/prober", ours: []string{"internal/panics", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
+	{path: "consumers/prober", ours: []string{"internal/panics", "internal/strictjson", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
 	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},
 	{path: "api/xds", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
-	{path: "api/...", ours: []string{"internal/panics", "api/...", "machines", "streams", "kv", "kv/index"}, outside: []string{
+	{path: "api/...", ours: []string{"internal/panics", "internal/strictjson", "api/...", "machines", "machines/diagram", "streams", "kv", "kv/index"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nats + "/nuid", metrics, otel,
 	}, tests: []string{"machines/...", "internal/rebind"}},
 
@@ -113,7 +113,7 @@ var plan = []room{
 
 	// The binary: main names the machines that ship, the command line takes them from the options that it is given.
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
-	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "server", "server/config", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
+	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "machines/diagram", "server", "server/config", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
 	{path: "cmd/instar/demo", ours: []string{"client", "cmd/instar/cli/command", "internal/...", "machines/instance", "server", "server/config", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
 	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},

@@ -30,6 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/diagram"
 )
 
 // Update is set by -update: the files are written anew.
@@ -68,7 +69,7 @@ func Cover(t *testing.T, m *machines.Machine, pattern string) {
 // Diagrams checks testdata/<machine>.mmd and .dot.
 func Diagrams(t *testing.T, m *machines.Machine) {
 	t.Helper()
-	for ending, drawn := range map[string]string{".mmd": m.Mermaid(), ".dot": m.DOT()} {
+	for ending, drawn := range map[string]string{".mmd": diagram.Mermaid(m), ".dot": diagram.DOT(m)} {
 		file := filepath.Join("testdata", m.Name+ending)
 		if *Update {
 			require.NoError(t, os.WriteFile(file, []byte(drawn), 0o644)) // #nosec G306 -- a file of the repository

@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/cli/entities"
 	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/machines/diagram"
 	"github.com/bcc94042/instar/server/builtin"
 	"github.com/bcc94042/instar/server/config"
 )
@@ -300,9 +301,9 @@ func TestMachineGraphIsThatOfTheTable(t *testing.T) {
 	t.Parallel()
 	m := all.Machines()[0]
 	_, stdout, _ := exitOf1("machine", "graph", m.Name)
-	require.Equal(t, m.Mermaid(), stdout)
+	require.Equal(t, diagram.Mermaid(m), stdout)
 	_, stdout, _ = exitOf1("machine", "graph", m.Name, "-o", "dot")
-	require.Equal(t, m.DOT(), stdout)
+	require.Equal(t, diagram.DOT(m), stdout)
 }
 
 func TestVersionIsJSON(t *testing.T) {

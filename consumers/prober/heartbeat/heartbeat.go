@@ -4,7 +4,7 @@ package heartbeat
 import (
 	"time"
 
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/internal/strictjson"
 )
 
 // Bounds of what a heartbeat says.
@@ -31,7 +31,7 @@ func Read(body []byte) *Beat {
 		return &plain
 	}
 	var b Beat
-	if len(body) > MaxBody || machines.Unmarshal(body, &b) != nil || !b.valid() {
+	if len(body) > MaxBody || strictjson.Unmarshal(body, &b) != nil || !b.valid() {
 		return nil
 	}
 	return &b

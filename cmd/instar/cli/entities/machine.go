@@ -7,10 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/diagram"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -48,7 +50,7 @@ func machineLs(s *command.Session, _ *cobra.Command, _ []string) error {
 	g := output.Grid{Titles: []string{"MACHINE", "PLURAL", "PARENT", "STATES", "COMMANDS", "ABOUT"}}
 	var raws []json.RawMessage
 	for _, m := range s.Program.Machines {
-		raw, err := json.Marshal(m.Graph())
+		raw, err := json.Marshal(entities.GraphOf(m))
 		if err != nil {
 			return err
 		}
@@ -68,7 +70,7 @@ func machineLs(s *command.Session, _ *cobra.Command, _ []string) error {
 }
 
 func machineShow(s *command.Session, m *machines.Machine) error {
-	graph := m.Graph()
+	graph := entities.GraphOf(m)
 	if !s.Format.Human() {
 		raw, err := json.Marshal(graph)
 		if err != nil {
@@ -144,12 +146,12 @@ func graphCommand(p *command.Program) *cobra.Command {
 		}
 		switch *format {
 		case "mermaid":
-			_, err = fmt.Fprint(cmd.OutOrStdout(), m.Mermaid())
+			_, err = fmt.Fprint(cmd.OutOrStdout(), diagram.Mermaid(m))
 		case "dot":
-			_, err = fmt.Fprint(cmd.OutOrStdout(), m.DOT())
+			_, err = fmt.Fprint(cmd.OutOrStdout(), diagram.DOT(m))
 		case "json":
 			var raw []byte
-			if raw, err = json.Marshal(m.Graph()); err == nil {
+			if raw, err = json.Marshal(entities.GraphOf(m)); err == nil {
 				err = output.JSON.Value(cmd.OutOrStdout(), raw)
 			}
 		default:

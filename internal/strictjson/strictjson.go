@@ -1,4 +1,5 @@
-package machines
+// Package strictjson reads JSON that must not have anything that nobody reads.
+package strictjson
 
 import (
 	"bytes"
@@ -11,8 +12,11 @@ import (
 	"sync"
 )
 
+// ErrTrailing says that there is text after the value.
+var ErrTrailing = errors.New("json: has text after the JSON value")
+
 // Unmarshal reads one JSON value as encoding/json does, but refuses what that would forgive: members that no field has,
-// members whose name differs from that of a field in upper and lower case, and text after the value.
+// members whose name differs from that of a field in upper and lower case, and text after the value ([ErrTrailing]).
 func Unmarshal(raw []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
@@ -20,7 +24,7 @@ func Unmarshal(raw []byte, into any) error {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errTrailing
+		return ErrTrailing
 	}
 	n := names{raw: raw}
 	n.value(reflect.TypeOf(into))
@@ -29,44 +33,6 @@ func Unmarshal(raw []byte, into any) error {
 	}
 	return nil
 }
-
-// decodeBody refuses unknown fields, names in another case, wrong types, trailing text, and what the body itself finds wrong.
-func decodeBody(c *Command, raw []byte) (any, *Refusal) {
-	if c.Body == nil {
-		if raw = bytes.TrimSpace(raw); len(raw) > 0 && !bytes.Equal(raw, []byte("{}")) && !bytes.Equal(raw, []byte("null")) {
-			return nil, Invalid(FieldError{"body", c.Name + " takes no body"})
-		}
-		return nil, nil
-	}
-	body := reflect.New(reflect.TypeOf(c.Body)).Interface()
-	if len(bytes.TrimSpace(raw)) > 0 {
-		switch err := Unmarshal(raw, body); {
-		case errors.Is(err, errTrailing):
-			return nil, Invalid(FieldError{"body", "has text after the JSON value"})
-		case err != nil:
-			return nil, Invalid(fieldError(err))
-		}
-	}
-	if v, ok := body.(Validator); ok {
-		if r := v.Validate(); r != nil {
-			return nil, r
-		}
-	}
-	return body, nil
-}
-
-func fieldError(err error) FieldError {
-	var typ *json.UnmarshalTypeError
-	if errors.As(err, &typ) {
-		return FieldError{orDefault(typ.Field, "body"), fmt.Sprintf("expected %s, got %s", typ.Type, typ.Value)}
-	}
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return FieldError{strings.Trim(field, `"`), "unknown field"}
-	}
-	return FieldError{"body", "is not valid JSON: " + strings.TrimPrefix(err.Error(), "json: ")}
-}
-
-var errTrailing = errors.New("json: has text after the JSON value")
 
 // unknownError says of a name what encoding/json says of one that no field is alike to.
 type unknownError string
@@ -90,7 +56,7 @@ func (n *names) value(t reflect.Type) {
 		n.object(t)
 	case '[':
 		var each reflect.Type
-		if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) && !decodesItself(t) {
+		if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) && !DecodesItself(t) {
 			each = t.Elem()
 		}
 		for n.i++; n.more(']'); {
@@ -109,9 +75,9 @@ func (n *names) object(t reflect.Type) {
 	var fields map[string]reflect.Type
 	var each reflect.Type
 	switch {
-	case t == nil || decodesItself(t):
+	case t == nil || DecodesItself(t):
 	case t.Kind() == reflect.Struct:
-		fields = fieldsOf(t)
+		fields = Fields(t)
 	case t.Kind() == reflect.Map:
 		each = t.Elem()
 	}
@@ -171,14 +137,15 @@ func (n *names) text() []byte {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-func decodesItself(t reflect.Type) bool {
+// DecodesItself reports whether a type, or a pointer to it, has a method that decodes it.
+func DecodesItself(t reflect.Type) bool {
 	return t.Implements(unmarshaler) || reflect.PointerTo(t).Implements(unmarshaler)
 }
 
 var fieldNames sync.Map // of reflect.Type: map[string]reflect.Type
 
-// fieldsOf are the members of a struct by their exact names, those of embedded structs included.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
+// Fields are the members of a struct by their exact names, those of embedded structs included. They are shared and must not be changed.
+func Fields(t reflect.Type) map[string]reflect.Type {
 	if known, ok := fieldNames.Load(t); ok {
 		return known.(map[string]reflect.Type)
 	}

@@ -1,4 +1,4 @@
-package machines_test
+package strictjson
 
 import (
 	"encoding/json"
@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/bcc94042/instar/machines"
 )
 
 type inner struct {
@@ -37,7 +35,7 @@ func TestNamesOfMembersAreExact(t *testing.T) {
 		`{"next":{"next":{"name":"\"}{"}}}`, `{"na\u006de":"a"}`, "\n{ \"name\" :\t\"a\" , \"list\" : [ ] }\r\n",
 	} {
 		var v strictly
-		require.NoError(t, machines.Unmarshal([]byte(raw), &v), raw)
+		require.NoError(t, Unmarshal([]byte(raw), &v), raw)
 	}
 	for raw, want := range map[string]string{
 		`{"Name":"a"}`: "Name", `{"NAME":"a"}`: "NAME", `{"plain":1}`: "plain", `{"name":"a","Name":"b"}`: "Name", `{"N\u0061me":"a"}`: "Name",
@@ -45,10 +43,10 @@ func TestNamesOfMembersAreExact(t *testing.T) {
 		`{"Deep":"b"}`: "Deep", `{"other":1}`: "other", `{"Hidden":"a"}`: "Hidden",
 	} {
 		var v strictly
-		require.EqualError(t, machines.Unmarshal([]byte(raw), &v), `json: unknown field "`+want+`"`, raw)
+		require.EqualError(t, Unmarshal([]byte(raw), &v), `json: unknown field "`+want+`"`, raw)
 	}
 	for _, raw := range []string{``, `{`, `{} {}`, `{}x`, `{"name":1}`, `[]`} {
-		require.Error(t, machines.Unmarshal([]byte(raw), &strictly{}), raw)
+		require.Error(t, Unmarshal([]byte(raw), &strictly{}), raw)
 	}
 }
 
@@ -59,19 +57,8 @@ func TestAnyTextIsReadOrRefused(t *testing.T) {
 		raw := rapid.StringOf(rapid.SampledFrom([]rune(`{}[]",:\ namefrt1e-.`))).Draw(t, "raw")
 		var v map[string]any
 		var s strictly
-		err := machines.Unmarshal([]byte(raw), &v)
+		err := Unmarshal([]byte(raw), &v)
 		require.Equal(t, json.Unmarshal([]byte(raw), &v) == nil, err == nil, raw)
-		_ = machines.Unmarshal([]byte(raw), &s)
+		_ = Unmarshal([]byte(raw), &s)
 	})
-}
-
-func TestCommandsTakeNoNameInAnotherCase(t *testing.T) {
-	t.Parallel()
-	b := kettleBench(t)
-	_, _, err := b.m.Step(b.e, machines.Input{Command: "boil", Body: []byte(`{"N":3}`)})
-	var r *machines.Refusal
-	require.ErrorAs(t, err, &r)
-	require.Equal(t, []machines.FieldError{{Field: "N", Message: "unknown field"}}, r.Fields)
-	_, _, err = b.m.Step(b.e, machines.Input{Command: "boil", Body: []byte(`{"n":3}`), Time: start})
-	require.NoError(t, err)
 }

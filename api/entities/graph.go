@@ -1,0 +1,48 @@
+package entities
+
+import (
+	"slices"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Graph is the machine as data: what clients draw from.
+type Graph struct {
+	Name     string                `json:"name"`
+	Plural   string                `json:"plural"`
+	Parent   string                `json:"parent,omitempty"`
+	Doc      string                `json:"doc,omitempty"`
+	States   []machines.StateInfo  `json:"states"`
+	Commands []CommandInfo         `json:"commands"`
+	Effects  []machines.EffectInfo `json:"effects"`
+	Events   []machines.EventType  `json:"events"`
+	Edges    []machines.EdgeInfo   `json:"edges"`
+	Columns  []machines.Column     `json:"columns,omitempty"`
+	Views    []machines.View       `json:"views,omitempty"`
+}
+
+// CommandInfo is an input as readers see it.
+type CommandInfo struct {
+	Name        string   `json:"name"`
+	Doc         string   `json:"doc,omitempty"`
+	Report      bool     `json:"report"`
+	Birth       bool     `json:"birth,omitempty"`
+	Admin       bool     `json:"admin,omitempty"`
+	Destructive bool     `json:"destructive,omitempty"`
+	From        []string `json:"from"` // the states that have an edge for it; empty text is "does not exist"
+}
+
+// GraphOf is a machine as data.
+func GraphOf(m *machines.Machine) Graph {
+	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: append([]machines.EffectInfo{}, m.Effects...), Events: append([]machines.EventType{}, m.Events...), Edges: m.Edges, Columns: m.Columns, Views: m.Views}
+	for _, c := range m.Inputs {
+		info := CommandInfo{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, From: []string{}}
+		for _, e := range m.Edges {
+			if e.On == c.Name && !slices.Contains(info.From, e.From) {
+				info.From = append(info.From, e.From)
+			}
+		}
+		g.Commands = append(g.Commands, info)
+	}
+	return g
+}
