@@ -32,9 +32,10 @@ type Turns struct {
 	// All is how many of all clients together; 0 is no bound, and everything begins at once.
 	All int
 
-	// Few is how much a small client has under way and waiting at most; less than 2 is 2. While one was here within the last half second to
-	// second, those with more have so many turns together, and two each at least: what the small one finds before it is bounded, however much
-	// others ask for. Else, and among the small ones, clients begin one thing each in turn until all turns are taken.
+	// Few is how much a small client has under way and waiting at most; less than 2 is 2. While one has anything (also what has passed), or had
+	// within the last half second to second, those with more have so many turns together, and two each at least: what the small one finds before
+	// it is bounded, however much others ask for, and however long it takes. Else, and among the small ones, clients begin one thing each in turn
+	// until all turns are taken.
 	Few int
 
 	// Hold is after how long a turn passes to another client although what it was for is still under way: what hangs keeps others waiting for no
@@ -51,7 +52,7 @@ const (
 type size int
 
 const (
-	silent size = iota // it asked for nothing
+	silent size = iota // nothing
 	small
 	large
 )
@@ -63,8 +64,8 @@ type line struct {
 	passed  int // under way, without a turn any more
 	waiting []*Place
 	listed  bool // in next
-	asked   bool // for something, in this time of rememberedFor
-	much    bool // was under way or waiting
+	some    bool // was under way or waiting, in this time of rememberedFor
+	much    bool
 }
 
 func (l *line) has() int { return l.held + l.passed + len(l.waiting) }
@@ -111,7 +112,7 @@ func (q *Queue) Join(client string) (*Place, error) {
 	}
 	p := &Place{q: q, l: l, turn: make(chan struct{}), leave: leave}
 	l.waiting = append(l.waiting, p)
-	l.asked, l.much = true, l.much || l.has() > q.turns.Few
+	l.some, l.much = true, l.much || l.has() > q.turns.Few
 	switch {
 	case l.much:
 		q.is(l, large)
@@ -164,6 +165,7 @@ func (p *Place) Leave() {
 	q, l := p.q, p.l
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.age() // while it is still here
 	switch p.stage {
 	case left:
 		return
@@ -193,6 +195,7 @@ func (p *Place) pass() {
 	if p.stage != begun {
 		return
 	}
+	q.age()
 	p.stage = passed
 	l.held--
 	q.held--
@@ -226,7 +229,7 @@ func (q *Queue) is(l *line, s size) {
 	l.size = s
 }
 
-// age forgets what was asked for long ago.
+// age forgets what was long ago. It is called before anything changes.
 func (q *Queue) age() {
 	passed := time.Since(q.since)
 	if passed < rememberedFor {
@@ -234,19 +237,20 @@ func (q *Queue) age() {
 	}
 	q.since = time.Now()
 	for client, l := range q.of {
+		some, much := l.has() > 0, l.has() > q.turns.Few // since the last call
 		if passed >= 2*rememberedFor {
-			l.asked, l.much = false, false
+			l.some, l.much = some, much
 		}
 		switch {
-		case l.much || l.has() > q.turns.Few:
+		case l.much:
 			q.is(l, large)
-		case l.asked:
+		case l.some:
 			q.is(l, small)
 		default:
 			q.is(l, silent)
 		}
-		l.asked, l.much = false, l.has() > q.turns.Few
-		if l.size == silent && l.has() == 0 {
+		l.some, l.much = some, much
+		if l.size == silent {
 			q.count[silent]--
 			delete(q.of, client)
 		}
@@ -279,7 +283,6 @@ func (q *Queue) list(l *line) {
 
 // goOn begins what may begin when something of a client has ended or passed.
 func (q *Queue) goOn(l *line) {
-	q.age()
 	q.list(l)
 	q.dispatch()
 }

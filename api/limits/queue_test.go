@@ -3,6 +3,7 @@ package limits_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,4 +223,59 @@ func TestAGivenUpTurnIsPassedOn(t *testing.T) {
 		require.NoError(t, err)
 		leave()
 	})
+}
+
+// A small client is protected for as long as it waits for an engine that is slow, and a while longer: also where that needs more than a second for
+// all turns, and for the first command that stood behind all of them.
+func TestASmallClientOnAnEngineThatIsSlow(t *testing.T) {
+	t.Parallel()
+	for _, perSecond := range []int{200, 100, 40} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const all, few = 256, 8
+				s := on(t, limits.Turns{All: all, Few: few, Hold: time.Second})
+				var engine, waiting []*limits.Place // in order
+				ask := func(client string) *limits.Place {
+					p, err := s.q.Join(client)
+					require.NoError(t, err)
+					waiting = append(waiting, p)
+					return p
+				}
+				begin := func() {
+					waiting = slices.DeleteFunc(waiting, func(p *limits.Place) bool {
+						if p.Begun() {
+							engine = append(engine, p)
+						}
+						return p.Begun()
+					})
+				}
+				for range 1000 {
+					ask("storm")
+				}
+				begin()
+				mine, asked := ask("small"), time.Now()
+				var waited []time.Duration
+				for len(waited) < 20 {
+					time.Sleep(time.Second / time.Duration(perSecond))
+					synctest.Wait() // turns that pass
+					begin()
+					require.NotEmpty(t, engine)
+					p := engine[0]
+					engine = engine[1:]
+					if p.Leave(); p == mine {
+						waited = append(waited, time.Since(asked))
+						mine, asked = ask("small"), time.Now()
+					} else {
+						ask("storm")
+					}
+					begin()
+				}
+				for i, d := range waited[1:] { // before it may be as many as may have passed while the one before it waited
+					before := 2*few + 2 + few*(waited[i]/time.Second)
+					require.LessOrEqual(t, d, before*time.Second/time.Duration(perSecond), "the command %d: %v", i+2, waited)
+				}
+			})
+		})
+	}
 }
