@@ -92,11 +92,11 @@ func generate(t *testing.T, what, of string) string {
 	case "diagram":
 		return "```mermaid\n" + diagram.Mermaid(m) + "```\n"
 	case "states":
-		return table([]string{"state", "what it means", "deadline"}, m.States, func(s machines.StateInfo) []string {
+		return table([]string{"state", "meaning", "deadline"}, m.States, func(s machines.StateInfo) []string {
 			return []string{code(s.Name), s.Doc, code(s.Deadline)}
 		})
 	case "commands":
-		return table([]string{"command", "what it asks for", "body", "role", "from"}, m.Commands(), func(c machines.Command) []string {
+		return table([]string{"command", "meaning", "body", "role", "from"}, m.Commands(), func(c machines.Command) []string {
 			role := "operate"
 			if c.Admin {
 				role = "admin"
@@ -105,16 +105,16 @@ func generate(t *testing.T, what, of string) string {
 		})
 	case "reports":
 		reports := slices.DeleteFunc(slices.Clone(m.Inputs), func(c machines.Command) bool { return !c.Report })
-		return table([]string{"report", "what it says", "taken in"}, reports, func(c machines.Command) []string {
+		return table([]string{"report", "meaning", "accepted in"}, reports, func(c machines.Command) []string {
 			return []string{code(c.Name), c.Doc, from(m, c.Name)}
 		})
 	case "effects":
-		return table([]string{"effect", "what is done", "ends with", "tries", "wait between tries", "time of one try"}, m.Effects, func(e machines.EffectInfo) []string {
+		return table([]string{"effect", "meaning", "ends with", "attempts", "backoff", "timeout of one attempt"}, m.Effects, func(e machines.EffectInfo) []string {
 			wait := fmt.Sprintf("up to %s, ×%g, at most %s", e.Retry.Base, e.Retry.Factor, e.Retry.Cap)
 			return []string{code(e.Name), e.Doc, code(e.Done) + " or " + code(e.Failed), strconv.Itoa(e.Retry.Attempts), wait, e.Timeout.String()}
 		})
 	case "events":
-		return table([]string{"event type", "class", "what it says"}, m.Events, func(e machines.EventType) []string {
+		return table([]string{"event type", "class", "meaning"}, m.Events, func(e machines.EventType) []string {
 			name := code(e.Name)
 			if e.Subject != e.Name {
 				name += " (subject " + code(e.Subject) + ")"
@@ -122,7 +122,7 @@ func generate(t *testing.T, what, of string) string {
 			return []string{name, string(e.Class), e.Doc}
 		})
 	case "views":
-		return table([]string{"view", "bucket", "what it shows", "made of"}, m.Views, func(v machines.View) []string {
+		return table([]string{"view", "bucket", "content", "folded from"}, m.Views, func(v machines.View) []string {
 			return []string{code(v.Name), code(m.BucketOf(v)), v.Doc, code(v.Events...)}
 		})
 	}

@@ -27,7 +27,7 @@ func settings(t *testing.T, of string) string {
 		require.GreaterOrEqual(t, j, 0, "%s has no field %s", body, name)
 		body = reflect.VisibleFields(body)[j].Type
 	}
-	return table([]string{"field", "what it says"}, reflect.VisibleFields(body), func(f reflect.StructField) []string {
+	return table([]string{"field", "meaning"}, reflect.VisibleFields(body), func(f reflect.StructField) []string {
 		return []string{code(jsonName(f)), strings.ReplaceAll(f.Tag.Get("doc"), "<", "&lt;")}
 	})
 }

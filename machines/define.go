@@ -43,10 +43,10 @@ func Define[D any](d Definition[D]) *Machine {
 	}
 	m.Events = append(slices.Clone(d.Events),
 		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},
-		EventType{Name: EventDead, Class: ClassError, Doc: "A command could not be processed; it lies in DEAD_LETTERS."},
-		EventType{Name: EventRetrying, Class: ClassProgress, Doc: "A try of an effect failed; the next one is planned."},
-		EventType{Name: EventRetried, Class: ClassProgress, Doc: "The next try of an effect was started."},
-		EventType{Name: EventReconciled, Class: ClassError, Doc: "The stored value and its events did not belong together; data tells what was lost."})
+		EventType{Name: EventDead, Class: ClassError, Doc: "A command could not be processed; it is in DEAD_LETTERS."},
+		EventType{Name: EventRetrying, Class: ClassProgress, Doc: "An attempt of an effect failed; the next one is scheduled."},
+		EventType{Name: EventRetried, Class: ClassProgress, Doc: "The next attempt of an effect was started."},
+		EventType{Name: EventReconciled, Class: ClassError, Doc: "The stored value and its events were inconsistent; data says what was lost."})
 	m.Edges = flatten(d.Edges)
 	m.index()
 	m.step, m.resume = stepper(&d), resumer(&d)

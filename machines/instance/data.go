@@ -39,44 +39,44 @@ type Terms struct {
 
 // Check says how the health of an instance is learned. Durations are as in Go: 500ms, 5s, 2m.
 type Check struct {
-	Type     string `json:"type" enum:"none,ttl,http,tcp,grpc,udp,alias,script" doc:"How health is learned; none by default: healthy while registered"`
-	Interval string `json:"interval,omitempty" example:"5s" doc:"Between probes; 5s by default, at least 100ms"`
-	Timeout  string `json:"timeout,omitempty" example:"2s" doc:"Of one probe; 2s by default"`
-	TTL      string `json:"ttl,omitempty" example:"10s" doc:"ttl: silent for longer, it is suspect; 15s by default, at least 1s"`
-	Grace    string `json:"grace,omitempty" example:"5s" doc:"ttl: suspect for longer, it is unhealthy; half the TTL by default"`
+	Type     string `json:"type" enum:"none,ttl,http,tcp,grpc,udp,alias,script" doc:"Type of the check; none by default: healthy while registered"`
+	Interval string `json:"interval,omitempty" example:"5s" doc:"Time between probes; 5s by default, at least 100ms"`
+	Timeout  string `json:"timeout,omitempty" example:"2s" doc:"Timeout of one probe; 2s by default"`
+	TTL      string `json:"ttl,omitempty" example:"10s" doc:"ttl: silent for longer, the instance is suspect; 15s by default, at least 1s"`
+	Grace    string `json:"grace,omitempty" example:"5s" doc:"ttl: suspect for longer, the instance is unhealthy; half the TTL by default"`
 
 	Path        string            `json:"path,omitempty" maxLength:"2048" doc:"http: path and query; / by default"`
-	Port        int               `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port to probe when it is not the one of nodeAddress"`
+	Port        int               `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port to probe, if not the one of nodeAddress"`
 	Method      string            `json:"method,omitempty" enum:"GET,HEAD,POST,PUT,OPTIONS" doc:"http: GET by default"`
 	Headers     map[string]string `json:"headers,omitempty" doc:"http: sent with each probe, up to 16 KiB in all; Host is honoured"`
 	Body        string            `json:"body,omitempty" maxLength:"16384" doc:"http: body to send. udp: bytes to send"`
 	Status      []int             `json:"status,omitempty" maxItems:"16" doc:"http: statuses that pass; any 2xx by default"`
 	Match       string            `json:"match,omitempty" maxLength:"1024" doc:"http, udp: regular expression (RE2) that the first 64 KiB of the answer must match"`
-	HTTPVersion string            `json:"httpVersion,omitempty" enum:"1.1,2" doc:"http: 2 for servers that speak nothing else, with TLS and without (h2c, prior knowledge); 1.1 never speaks HTTP/2. By default TLS negotiates it, and 1.1 without TLS"`
-	TLS         bool              `json:"tls,omitempty" doc:"http, tcp, grpc: speak TLS"`
-	TLSInsecure bool              `json:"tlsInsecure,omitempty" doc:"Take any certificate"`
-	ServerName  string            `json:"serverName,omitempty" maxLength:"253" doc:"Name in the certificate when it is not the host of nodeAddress"`
-	GRPCService string            `json:"grpcService,omitempty" maxLength:"255" doc:"grpc: service name of grpc.health.v1; empty asks for the server"`
+	HTTPVersion string            `json:"httpVersion,omitempty" enum:"1.1,2" doc:"http: 2 for HTTP/2 only, with TLS or without (h2c, prior knowledge); 1.1 never uses HTTP/2. By default TLS negotiates the version, and without TLS it is 1.1"`
+	TLS         bool              `json:"tls,omitempty" doc:"http, tcp, grpc: use TLS"`
+	TLSInsecure bool              `json:"tlsInsecure,omitempty" doc:"Accept any certificate"`
+	ServerName  string            `json:"serverName,omitempty" maxLength:"253" doc:"Name in the certificate, if not the host of nodeAddress"`
+	GRPCService string            `json:"grpcService,omitempty" maxLength:"255" doc:"grpc: service name for grpc.health.v1; empty means the whole server"`
 	Alias       string            `json:"alias,omitempty" maxLength:"127" doc:"alias: <service>/<instanceId> in the same namespace"`
 	Command     []string          `json:"command,omitempty" maxItems:"32" doc:"script: program and arguments, up to 16 KiB in all"`
-	Observers   int               `json:"observers,omitempty" minimum:"0" maximum:"9" doc:"Nodes that probe it; 1 by default. More than one: k of them must agree before it is unhealthy"`
-	Agree       int               `json:"agree,omitempty" minimum:"0" maximum:"9" doc:"k of k-of-n observers; the majority by default"`
+	Observers   int               `json:"observers,omitempty" minimum:"0" maximum:"9" doc:"Nodes that probe the instance; 1 by default. With several, k of them must agree before it is unhealthy"`
+	Agree       int               `json:"agree,omitempty" minimum:"0" maximum:"9" doc:"k of the k-of-n observers; the majority by default"`
 }
 
 // Policy holds the thresholds of one instance. What is zero has its default.
 type Policy struct {
 	Rise                    int     `json:"rise,omitempty" minimum:"0" maximum:"100" doc:"Passes in a row that make it healthy; 2 by default, 1 for ttl"`
 	Fall                    int     `json:"fall,omitempty" minimum:"0" maximum:"100" doc:"Failures in a row that make it unhealthy; 3 by default"`
-	MaxFailures             int     `json:"maxFailures,omitempty" minimum:"0" maximum:"1000" doc:"Failures in a row that deregister it; 0 never does (the first design had 3)"`
-	Warmup                  string  `json:"warmup,omitempty" example:"30s" doc:"Time over which its weight grows from a tenth; 0s by default"`
-	Aggression              float64 `json:"aggression,omitempty" minimum:"0" maximum:"10" doc:"Form of the growth, as Envoy's slow start: 1 by default is linear"`
+	MaxFailures             int     `json:"maxFailures,omitempty" minimum:"0" maximum:"1000" doc:"Failures in a row that deregister it; 0, the default, never does"`
+	Warmup                  string  `json:"warmup,omitempty" example:"30s" doc:"Time in which the weight grows from a tenth; 0s by default"`
+	Aggression              float64 `json:"aggression,omitempty" minimum:"0" maximum:"10" doc:"Shape of the growth, as in Envoy's slow start; 1 by default, linear"`
 	SuspectMin              string  `json:"suspectMin,omitempty" doc:"Shortest suspect window; two intervals by default"`
 	SuspectMax              string  `json:"suspectMax,omitempty" doc:"Longest suspect window; six times the shortest by default"`
 	Drain                   string  `json:"drain,omitempty" example:"10s" doc:"Hard deadline of a graceful shutdown; 10s by default"`
-	DeregisterCriticalAfter string  `json:"deregisterCriticalAfter,omitempty" doc:"Unhealthy for longer, it is deregistered, once whoever looks at it has looked for long enough to see that; 30m by default for probes, never for ttl; 0s never"`
-	FlapHigh                int     `json:"flapHigh,omitempty" minimum:"0" maximum:"100" doc:"Percent of change from which it is held down; 30 by default"`
-	FlapLow                 int     `json:"flapLow,omitempty" minimum:"0" maximum:"100" doc:"Held down, it is not let go before its percent of change is below this; 20 by default"`
-	NoFlap                  bool    `json:"noFlap,omitempty" doc:"Never hold it down"`
+	DeregisterCriticalAfter string  `json:"deregisterCriticalAfter,omitempty" doc:"Unhealthy for longer, the instance is deregistered after its owner has confirmed that; 30m by default for probes, never for ttl; 0s never"`
+	FlapHigh                int     `json:"flapHigh,omitempty" minimum:"0" maximum:"100" doc:"Flap score in percent at which the instance is held down; 30 by default"`
+	FlapLow                 int     `json:"flapLow,omitempty" minimum:"0" maximum:"100" doc:"Flap score in percent below which a held-down instance is released; 20 by default"`
+	NoFlap                  bool    `json:"noFlap,omitempty" doc:"Never hold the instance down"`
 }
 
 // Evidence is what an observer saw.
@@ -134,7 +134,7 @@ type RegisterBody struct {
 	Zone        string            `json:"zone,omitempty" maxLength:"63" doc:"Where it runs; self-preservation counts by zone"`
 	Version     string            `json:"version,omitempty" maxLength:"128"`
 	Tags        []string          `json:"tags,omitempty" maxItems:"64"`
-	Weight      *int              `json:"weight,omitempty" minimum:"0" maximum:"65535" doc:"Part of the traffic; 100 by default"`
+	Weight      *int              `json:"weight,omitempty" minimum:"0" maximum:"65535" doc:"Share of the traffic; 100 by default"`
 	Check       Check             `json:"check,omitzero"`
 	Policy      Policy            `json:"policy,omitzero"`
 	Labels      map[string]string `json:"labels,omitempty" maxProperties:"32"`
@@ -142,13 +142,13 @@ type RegisterBody struct {
 
 // ShutdownBody begins a drain.
 type ShutdownBody struct {
-	Generation uint64 `json:"generation,omitempty" doc:"Refused when the instance has another one: an old process must not end its successor"`
-	Drain      string `json:"drain,omitempty" doc:"Deadline instead of the policy's"`
+	Generation uint64 `json:"generation,omitempty" doc:"Refused if the instance has another one, so that an old process cannot end its successor"`
+	Drain      string `json:"drain,omitempty" doc:"Deadline, instead of the policy's"`
 }
 
 // ForceBody ends an instance at once.
 type ForceBody struct {
-	Generation uint64 `json:"generation,omitempty" doc:"Refused when the instance has another one"`
+	Generation uint64 `json:"generation,omitempty" doc:"Refused if the instance has another one"`
 }
 
 // MaintenanceBody turns the maintenance flag on or off.
@@ -160,7 +160,7 @@ type MaintenanceBody struct {
 
 // PinBody sets an administrator's weight, or takes it away.
 type PinBody struct {
-	Weight *int `json:"weight,omitempty" minimum:"0" maximum:"65535" doc:"None goes back to the registered one"`
+	Weight *int `json:"weight,omitempty" minimum:"0" maximum:"65535" doc:"Omit it to return to the registered weight"`
 }
 
 // LabelBody replaces the labels.

@@ -38,7 +38,7 @@ type Hold struct {
 
 // ReleaseBody ends the protection.
 type ReleaseBody struct {
-	For string `json:"for,omitempty" example:"10m" doc:"Protect nothing again for so long; 10m by default, 0s is at once"`
+	For string `json:"for,omitempty" example:"10m" doc:"Time without protection; 10m by default, 0s for none"`
 }
 
 func (b *ReleaseBody) wait() time.Duration {

@@ -19,7 +19,7 @@ const (
 
 // Machine is the self-preservation of a service in a zone.
 var Machine = machines.Define(machines.Definition[Data]{
-	Name: "preservation", Plural: "preservations", Parent: "service", Doc: "Self-preservation of one service in one zone: when too many instances are lost at once, none of them is taken out.",
+	Name: "preservation", Plural: "preservations", Parent: "service", Doc: "Self-preservation of one service in one zone: when too many instances are lost at once, none of them is removed.",
 	States: states, Inputs: inputs, Events: events, Edges: table,
 	Columns: []machines.Column{
 		{Title: "EXPIRING", Path: "data.losses.expiring"},
@@ -56,28 +56,28 @@ var table = []machines.Edge[Data]{
 }
 
 var states = []machines.State[Data]{
-	{Name: Normal, Doc: "What is silent for too long expires."},
+	{Name: Normal, Doc: "Instances that are silent for too long expire."},
 	{Name: Protected, Doc: "Nothing expires: the last known set is served.", Failed: true, Timeout: &machines.Timeout[Data]{Input: TimeoutDecay, Until: decay}},
-	{Name: Recovering, Doc: "Heard again; still nothing expires until that has lasted.", Timeout: &machines.Timeout[Data]{Input: TimeoutSettled, After: func(*Data) time.Duration { return SettleAfter }}},
+	{Name: Recovering, Doc: "Enough instances are healthy again; nothing expires until that has lasted.", Timeout: &machines.Timeout[Data]{Input: TimeoutSettled, After: func(*Data) time.Duration { return SettleAfter }}},
 }
 
 var inputs = []machines.Command{
-	{Name: CommandHold, Doc: "Stay protected until released.", Birth: true},
-	{Name: CommandRelease, Doc: "What is silent is dead: end the protection, and protect nothing for a while.", Body: ReleaseBody{}, Destructive: true},
-	{Name: ReportLosses, Doc: "So many are lost at once.", Body: Losses{}, Birth: true, Report: true},
-	{Name: ReportRenewals, Doc: "Enough are well again.", Body: Losses{}, Report: true},
-	{Name: TimeoutSettled, Doc: "It has been heard again for long enough.", Report: true},
-	{Name: TimeoutDecay, Doc: "It was protected for too long.", Report: true},
+	{Name: CommandHold, Doc: "Protect until released.", Birth: true},
+	{Name: CommandRelease, Doc: "End the protection and disable it for a while: lost instances are dead.", Body: ReleaseBody{}, Destructive: true},
+	{Name: ReportLosses, Doc: "How many instances are lost.", Body: Losses{}, Birth: true, Report: true},
+	{Name: ReportRenewals, Doc: "Enough instances are healthy again.", Body: Losses{}, Report: true},
+	{Name: TimeoutSettled, Doc: "The recovery has lasted long enough.", Report: true},
+	{Name: TimeoutDecay, Doc: "The protection has lasted too long.", Report: true},
 }
 
 var events = []machines.EventType{
-	{Name: EventWatched, Class: machines.ClassProgress, Doc: "Losses were reported for the first time, and were not too many."},
-	{Name: EventProtected, Class: machines.ClassState, Doc: "Nothing expires from now on, and what it was decided from."},
-	{Name: EventLosses, Class: machines.ClassProgress, Doc: "More or fewer expire while nothing does."},
-	{Name: EventRecovering, Class: machines.ClassState, Doc: "Enough are heard again."},
-	{Name: EventNormal, Class: machines.ClassState, Doc: "Expiry goes on, and why: settled, decay or release."},
+	{Name: EventWatched, Class: machines.ClassProgress, Doc: "Losses were reported for the first time, below the threshold."},
+	{Name: EventProtected, Class: machines.ClassState, Doc: "Nothing expires from now on; with the evidence."},
+	{Name: EventLosses, Class: machines.ClassProgress, Doc: "The number of lost instances changed during the protection."},
+	{Name: EventRecovering, Class: machines.ClassState, Doc: "Enough instances are healthy again."},
+	{Name: EventNormal, Class: machines.ClassState, Doc: "The protection ended, and why: settled, decay or release."},
 	{Name: EventHeld, Class: machines.ClassState, Doc: "An operator holds the protection."},
-	{Name: EventReleased, Class: machines.ClassState, Doc: "An operator ended the protection, and until when there is none."},
+	{Name: EventReleased, Class: machines.ClassState, Doc: "An operator ended the protection, and until when it is disabled."},
 }
 
 var (

@@ -18,11 +18,11 @@ type Data struct {
 // Policy holds the thresholds and deadlines of one relay. What is zero has its default.
 type Policy struct {
 	LagRows              int64 `json:"lagRows,omitempty" minimum:"0" maximum:"1000000000000" doc:"Rows behind that make it lagging; 10000 by default"`
-	LagSeconds           int   `json:"lagSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the oldest row that makes it lagging; 30 by default"`
-	StallSeconds         int   `json:"stallSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Standing still for so long with work to do, it is stalled; 15 by default"`
-	SlotBytes            int64 `json:"slotBytes,omitempty" minimum:"0" doc:"Log kept for the replication slot that is told; 1 GiB by default"`
-	StartDeadlineSeconds int   `json:"startDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Not started by then, it is failed; 120 by default"`
-	DrainDeadlineSeconds int   `json:"drainDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Not empty by then, it is paused all the same; 300 by default"`
+	LagSeconds           int   `json:"lagSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the oldest row, in seconds, that makes it lagging; 30 by default"`
+	StallSeconds         int   `json:"stallSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds without progress, with rows waiting, that make it stalled; 15 by default"`
+	SlotBytes            int64 `json:"slotBytes,omitempty" minimum:"0" doc:"Write-ahead log retained by the replication slot, in bytes, that is reported; 1 GiB by default"`
+	StartDeadlineSeconds int   `json:"startDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a start counts as failed; 120 by default"`
+	DrainDeadlineSeconds int   `json:"drainDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a drain ends and the relay is paused; 300 by default"`
 }
 
 func or[T int | int64](v, def T) T {
@@ -119,12 +119,12 @@ type ConfigureBody struct {
 
 // DeleteBody is the body of delete.
 type DeleteBody struct {
-	Force bool `json:"force,omitempty" doc:"Events of mode wal that were not read are gone with the replication slot"`
+	Force bool `json:"force,omitempty" doc:"Give up unread events of mode wal with the replication slot"`
 }
 
 // PurgeBody is the body of purge.
 type PurgeBody struct {
-	Force bool `json:"force" doc:"Must be true: the relay is forgotten even when its replication slot is still there"`
+	Force bool `json:"force" doc:"Must be true: the relay is forgotten even if its replication slot still exists"`
 }
 
 // Task is the data of every effect. The provider finds the rest by the name of the source in its configuration.

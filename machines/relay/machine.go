@@ -89,7 +89,7 @@ const (
 
 // Machine is the lifecycle of a relayed database.
 var Machine = machines.Define(machines.Definition[Data]{
-	Name: "relay", Plural: "relays", Doc: "What brings the outbox of one database into a stream.",
+	Name: "relay", Plural: "relays", Doc: "The relay that publishes the outbox of one database to a stream.",
 	States: states, Inputs: inputs, Effects: effects, Events: events, Columns: columns, Edges: table,
 })
 
@@ -161,46 +161,46 @@ func deadline(input string, of func(Policy) time.Duration) *machines.Timeout[Dat
 }
 
 var states = []machines.State[Data]{
-	{Name: Starting, Doc: "The database and the stream are being reached.", Timeout: deadline(TimeoutStart, Policy.startDeadline), Poll: every},
-	{Name: Running, Doc: "Rows go into the stream as they come.", Poll: every},
-	{Name: Lagging, Doc: "Rows go into the stream, but more wait, or longer, than they should.", Poll: every},
-	{Name: Stalled, Doc: "Rows wait and none moves; the problem says why. It goes on by itself when that ends.", Failed: true, Poll: every},
-	{Name: Draining, Doc: "What is there goes into the stream; then it stands.", Timeout: deadline(TimeoutDrain, Policy.drainDeadline), Poll: every},
-	{Name: Paused, Doc: "It stands because somebody asked for it; rows wait in the database.", Poll: every},
-	{Name: Failed, Doc: "It cannot work, and waiting does not mend it.", Failed: true, Poll: every},
-	{Name: Deleting, Doc: "What the relay keeps in the database and in NATS is taken away; rows and messages stay.", Timeout: deadline(TimeoutDelete, Policy.deleteDeadline)},
-	{Name: Deleted, Doc: "It is gone; register begins a new life of the name.", Terminal: true},
+	{Name: Starting, Doc: "The relay is connecting to the database and the stream.", Timeout: deadline(TimeoutStart, Policy.startDeadline), Poll: every},
+	{Name: Running, Doc: "Rows are published as they are committed.", Poll: every},
+	{Name: Lagging, Doc: "Rows are published, but too many wait, or for too long.", Poll: every},
+	{Name: Stalled, Doc: "Rows wait and none is published; the problem says why. The relay continues when the cause is gone.", Failed: true, Poll: every},
+	{Name: Draining, Doc: "The waiting rows are published; then the relay pauses.", Timeout: deadline(TimeoutDrain, Policy.drainDeadline), Poll: every},
+	{Name: Paused, Doc: "The relay is paused; rows wait in the database.", Poll: every},
+	{Name: Failed, Doc: "The relay cannot work, and waiting does not help.", Failed: true, Poll: every},
+	{Name: Deleting, Doc: "The state of the relay in the database and in NATS is being removed; rows and messages stay.", Timeout: deadline(TimeoutDelete, Policy.deleteDeadline)},
+	{Name: Deleted, Doc: "The relay is gone; register begins a new life of the name.", Terminal: true},
 }
 
 var inputs = []machines.Command{
-	{Name: CommandRegister, Doc: "Begin to relay a source of the configuration; its name is the id.", Body: RegisterBody{}, Birth: true},
+	{Name: CommandRegister, Doc: "Start to relay a source of the configuration; its name is the id.", Body: RegisterBody{}, Birth: true},
 	{Name: CommandConfigure, Doc: "Replace thresholds and deadlines.", Body: ConfigureBody{}},
-	{Name: CommandPause, Doc: "Stand still at once; rows wait in the database.", Destructive: true},
-	{Name: CommandResume, Doc: "Go on where it stands."},
-	{Name: CommandDrain, Doc: "Publish what is there, then stand still.", Destructive: true},
-	{Name: CommandRefresh, Doc: "Look at it now."},
-	{Name: CommandDelete, Doc: "End the relay: its replication slot and leases go, rows and messages stay. It is paused instead when the slot has events that were not read.", Body: DeleteBody{}, Admin: true, Destructive: true},
-	{Name: CommandPurge, Doc: "Forget it even when nothing could be taken away.", Body: PurgeBody{}, Admin: true, Destructive: true},
-	{Name: ReportStarted, Doc: "The database and the stream were reached, and the engine runs.", Body: Observation{}, Report: true},
-	{Name: ReportStartFailed, Doc: "The engine could not be started.", Body: machines.Failure{}, Report: true},
-	{Name: ReportStopped, Doc: "The engine stands.", Report: true},
-	{Name: ReportStopFailed, Doc: "The engine did not stop.", Body: machines.Failure{}, Report: true},
-	{Name: ReportDrained, Doc: "Everything that was there is in the stream.", Body: Observation{}, Report: true},
-	{Name: ReportDrainFailed, Doc: "What was there could not all be published.", Body: machines.Failure{}, Report: true},
-	{Name: ReportRemoved, Doc: "What the relay kept is gone.", Report: true},
-	{Name: ReportRemoveFailed, Doc: "What the relay kept could not be taken away.", Body: machines.Failure{}, Report: true},
-	{Name: ReportObserved, Doc: "How the relay stands.", Body: Observation{}, Report: true},
-	{Name: ReportObserveFailed, Doc: "The relay could not be looked at.", Body: machines.Failure{}, Report: true},
-	{Name: TimeoutStart, Doc: "It did not start in time.", Report: true},
-	{Name: TimeoutDrain, Doc: "It was not empty in time.", Report: true},
-	{Name: TimeoutDelete, Doc: "It was not gone in time.", Report: true},
+	{Name: CommandPause, Doc: "Stop publishing at once; rows wait in the database.", Destructive: true},
+	{Name: CommandResume, Doc: "Continue where the relay stopped."},
+	{Name: CommandDrain, Doc: "Publish the waiting rows, then pause.", Destructive: true},
+	{Name: CommandRefresh, Doc: "Observe the relay now."},
+	{Name: CommandDelete, Doc: "Delete the relay with its replication slot and leases; rows and messages stay. It is paused instead if the slot has unread events.", Body: DeleteBody{}, Admin: true, Destructive: true},
+	{Name: CommandPurge, Doc: "Forget the relay even if nothing could be removed.", Body: PurgeBody{}, Admin: true, Destructive: true},
+	{Name: ReportStarted, Doc: "The relay is connected to the database and the stream, and runs.", Body: Observation{}, Report: true},
+	{Name: ReportStartFailed, Doc: "The relay could not be started.", Body: machines.Failure{}, Report: true},
+	{Name: ReportStopped, Doc: "The relay stopped.", Report: true},
+	{Name: ReportStopFailed, Doc: "The relay did not stop.", Body: machines.Failure{}, Report: true},
+	{Name: ReportDrained, Doc: "All waiting rows were published.", Body: Observation{}, Report: true},
+	{Name: ReportDrainFailed, Doc: "Not all waiting rows could be published.", Body: machines.Failure{}, Report: true},
+	{Name: ReportRemoved, Doc: "The state of the relay was removed.", Report: true},
+	{Name: ReportRemoveFailed, Doc: "The state of the relay could not be removed.", Body: machines.Failure{}, Report: true},
+	{Name: ReportObserved, Doc: "The current state of the relay.", Body: Observation{}, Report: true},
+	{Name: ReportObserveFailed, Doc: "The relay could not be observed.", Body: machines.Failure{}, Report: true},
+	{Name: TimeoutStart, Doc: "The relay did not start in time.", Report: true},
+	{Name: TimeoutDrain, Doc: "The drain did not finish in time.", Report: true},
+	{Name: TimeoutDelete, Doc: "The deletion did not finish in time.", Report: true},
 }
 
 // The deadline, not the number of tries, ends a start.
 var effects = []machines.Effect[Data]{
-	{Name: EffectStart, Doc: "Run the engine.", Done: ReportStarted, Failed: ReportStartFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Payload: task, Task: Task{}},
-	{Name: EffectStop, Doc: "Let the engine stand.", Done: ReportStopped, Failed: ReportStopFailed, Payload: task, Task: Task{}},
-	{Name: EffectDrain, Doc: "Publish what is there, then let the engine stand.", Done: ReportDrained, Failed: ReportDrainFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Timeout: 24 * time.Hour, Payload: task, Task: Task{}},
-	{Name: EffectRemove, Doc: "Take away what the relay keeps: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: removal, Task: Task{}},
-	{Name: EffectLook, Doc: "See how it stands.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: task, Task: Task{}, Looks: true},
+	{Name: EffectStart, Doc: "Start the relay.", Done: ReportStarted, Failed: ReportStartFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Payload: task, Task: Task{}},
+	{Name: EffectStop, Doc: "Stop the relay.", Done: ReportStopped, Failed: ReportStopFailed, Payload: task, Task: Task{}},
+	{Name: EffectDrain, Doc: "Publish the waiting rows, then stop the relay.", Done: ReportDrained, Failed: ReportDrainFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Timeout: 24 * time.Hour, Payload: task, Task: Task{}},
+	{Name: EffectRemove, Doc: "Remove the state of the relay: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: removal, Task: Task{}},
+	{Name: EffectLook, Doc: "Read the current state of the relay.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: task, Task: Task{}, Looks: true},
 }

@@ -34,11 +34,11 @@ type Probe struct {
 
 // Policy is how patient and how strict the control plane is with one service.
 type Policy struct {
-	FailureThreshold        int    `json:"failureThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make it FAILED while it converges, when the reason is not of the failed kind; 3 by default"`
+	FailureThreshold        int    `json:"failureThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make it FAILED while it converges, if the reason is not terminal; 3 by default"`
 	DegradeThreshold        int    `json:"degradeThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make a READY service FAILED; 3 by default"`
 	ProgressDeadlineSeconds int    `json:"progressDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds to converge; 600 by default, as Knative's"`
 	DeleteDeadlineSeconds   int    `json:"deleteDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds to be gone before a deletion counts as stalled; 120 by default"`
-	Drift                   string `json:"drift,omitempty" enum:"report,reapply" doc:"What to do when the world differs from the spec: report (default) or reapply"`
+	Drift                   string `json:"drift,omitempty" enum:"report,reapply" doc:"What to do when the object differs from the spec: report (default) or reapply"`
 }
 
 // Data is what a service entity keeps.
@@ -197,12 +197,12 @@ type UpdateBody struct {
 	Spec      Spec              `json:"spec" doc:"What to run from now on"`
 	Policy    *Policy           `json:"policy,omitempty" doc:"Replaces the policy; the old one stays when absent"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Replaces the labels; the old ones stay when absent"`
-	Supersede bool              `json:"supersede,omitempty" doc:"Also from CREATING and UPDATING: the new spec takes the place of the one under way"`
+	Supersede bool              `json:"supersede,omitempty" doc:"Also in CREATING and UPDATING: the new spec replaces the one in progress"`
 }
 
 // PurgeBody is the body of purge.
 type PurgeBody struct {
-	Force bool `json:"force" doc:"Must be true: the service is forgotten even when the gateway still has it"`
+	Force bool `json:"force" doc:"Must be true: the service is forgotten even if the gateway still has it"`
 }
 
 // LabelBody is the body of label.

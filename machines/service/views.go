@@ -12,11 +12,11 @@ import (
 // The read models: what lists and pages show of a service without reading its story.
 var views = []machines.View{
 	{
-		Name: "status", Doc: "Where it stands, what was seen last, and how its earlier lives ended.", Project: projectStatus,
+		Name: "status", Doc: "The current state, the last observation, and how earlier lives ended.", Project: projectStatus,
 		Events: []string{EventCreationRequested, EventSnapshot, EventReady, EventFailed, EventDeleted},
 	},
-	{Name: "revisions", Doc: "Every revision that was seen, newest first.", Project: projectRevisions, Events: []string{EventRevisionCreated, EventRouteAligned, EventSnapshot}},
-	{Name: "route", Doc: "Where traffic goes, and where it went before.", Project: projectRoute, Events: []string{EventRouteAligned, EventDeleted}},
+	{Name: "revisions", Doc: "All observed revisions, newest first.", Project: projectRevisions, Events: []string{EventRevisionCreated, EventRouteAligned, EventSnapshot}},
+	{Name: "route", Doc: "The current and previous traffic targets.", Project: projectRoute, Events: []string{EventRouteAligned, EventDeleted}},
 }
 
 // StatusView is the value of the view status.

@@ -270,7 +270,7 @@ func TestCompletion(t *testing.T) {
 		"entity send service ":                     "create\nupdate\n",
 		"service create web --drift ":              "report\nreapply\n",
 		"service ls -o ":                           "table\nwide\n",
-		"service ":                                 "create\tBegin a life",
+		"service ":                                 "create\tCreate the service",
 		"service get --server http://127.0.0.1:1 ": ":1\n", // an error, but no noise
 	} {
 		_, stdout, _ := exitOf1(append([]string{"__complete"}, strings.Split(line, " ")...)...)
