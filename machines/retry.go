@@ -69,6 +69,9 @@ func (s *stepping[D]) failed() error {
 	if failure.At.IsZero() {
 		failure.At = s.in.Time
 	}
+	// The entity waits for this try, so what its provider has seen with a higher fence is of a life, or of versions, that the entity has lost: it
+	// goes on above them.
+	s.next.Version = max(s.next.Version, failure.Fence)
 	if failure.Retryable && attempt.Try < info.Retry.Attempts {
 		return s.planRetry(body.Effect, attempt, &failure, info)
 	}
@@ -121,10 +124,8 @@ func plain(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// planRetry arms the timer of the next try. The entity waits for this one, so what its provider has seen with a higher fence is of a life, or of
-// versions, that the entity has lost: it goes on above them.
+// planRetry arms the timer of the next try.
 func (s *stepping[D]) planRetry(effect string, attempt Attempt, failure *Failure, info *EffectInfo) error {
-	s.next.Version = max(s.next.Version, failure.Fence)
 	s.advance()
 	wait := max(info.Retry.wait(attempt.Try, s.next.Key()+attempt.ID), failure.RetryAfter)
 	at := s.in.Time.Add(wait)

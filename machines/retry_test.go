@@ -80,6 +80,31 @@ func TestTheNextTryComesWithAHigherFence(t *testing.T) {
 	}
 }
 
+// So does one whose last try it was: what comes next has tasks, too.
+func TestWhatFollowsTheLastTryHasAHigherFence(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "buy")
+	out, err := b.fail("heat", machines.Failure{Code: "fenced", Message: "older", Fence: 17})
+	require.NoError(t, err)
+	require.Equal(t, "broken", out.To)
+	require.EqualValues(t, 18, b.e.Version)
+}
+
+// Nothing is written that nobody could read.
+func TestAVersionEndsBeforeItCannotBeRead(t *testing.T) {
+	t.Parallel()
+	const last = 1<<53 - 1
+	b := setup(t, "buy")
+	b.e.Version = last - 1
+	_, err := b.fail("heat", down)
+	require.NoError(t, err)
+	require.EqualValues(t, last, b.e.Version)
+	before := b.e
+	_, err = b.fire("retry-heat")
+	require.Equal(t, machines.CodeEvaluation, refusal(t, err).Code)
+	require.Equal(t, before, b.e)
+}
+
 // A worker elsewhere sends what it likes.
 func TestWhatAProviderSaysIsBounded(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,12 @@ func (s *stepping[D]) run() (Entity, Output, error) {
 	if s.out.Result != Applied {
 		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State, Edge: s.out.Edge}, nil
 	}
+	if s.next.Version > maxVersion { // what is written has to be one that can be read
+		return s.before, Output{From: s.before.State, To: s.before.State}, &Refusal{
+			Code: CodeEvaluation, State: s.before.State, Command: s.in.Command,
+			Message: fmt.Sprintf("the version %d cannot rise any more; versions do not come near that by themselves: use another id", s.before.Version),
+		}
+	}
 	if s.comparable && any(*s.tx.Data) == any(*s.before.Data.(*D)) {
 		s.next.Data = s.before.Data // the same pointer says that it is unchanged
 	}

@@ -73,6 +73,9 @@ func (d *disk) Run(ctx context.Context) error {
 			d.say("")
 			continue
 		}
+		if errors.Is(err, streams.ErrStuck) || errors.Is(err, streams.ErrSlow) {
+			continue // the next look tells
+		}
 		if missed++; missed < 2 {
 			continue
 		}
@@ -85,7 +88,9 @@ func (d *disk) Run(ctx context.Context) error {
 		if d.server != nil && ctx.Err() == nil && time.Since(restarted) >= pause {
 			restarted, pause = time.Now(), min(max(2*pause, 5*time.Second), 2*time.Minute)
 			d.log.Warn("restarting the embedded NATS server, whose store is dead")
-			if err := d.server.Restart(); err != nil {
+			if err := d.server.Restart(); errors.Is(err, streams.ErrStuck) {
+				d.stuck(err)
+			} else if err != nil {
 				d.log.Error("cannot restart the embedded NATS server; trying again", "error", err)
 			}
 			missed = 0
@@ -106,16 +111,18 @@ func (d *disk) lacksRoom(ctx context.Context) string {
 	asked, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	room, err := d.room(asked)
-	if errors.Is(err, streams.ErrStuck) {
+	d.has.Store(nil) // an old number would be believed
+	switch {
+	case errors.Is(err, streams.ErrStuck):
 		d.stuck(err)
+		return err.Error()
+	case errors.Is(err, streams.ErrSlow):
+		return err.Error() // a restart would wait as long
+	case err != nil:
+		return "" // the probe tells
 	}
-	if err != nil {
-		d.has.Store(nil) // an old number would be believed
-		return ""        // the probe tells
-	}
-	d.has.Store(&room)
-	if !room.Full() {
-		d.follow(asked, room.Limit)
+	if d.has.Store(&room); !room.Full() {
+		d.follow(ctx, room.Limit)
 		return ""
 	}
 	return full(room)
@@ -134,6 +141,8 @@ func (d *disk) follow(ctx context.Context, room int64) {
 	if d.share == nil || room-d.shared <= d.shared/5 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
 	if err := d.share(ctx, room); err != nil {
 		if d.untold != err.Error() {
 			d.log.Warn("the streams cannot be told how much room there is; trying again", "error", err)

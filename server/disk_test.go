@@ -76,8 +76,11 @@ func TestAStuckStoreEndsTheProcess(t *testing.T) {
 	failed = errors.New("it is restarting")
 	require.Empty(t, d.lacksRoom(t.Context()))
 	require.Empty(t, codes)
+	failed = streams.ErrSlow
+	require.Contains(t, d.lacksRoom(t.Context()), "does not say how it stands", "a disk that stands still, or a large purge")
+	require.Empty(t, codes)
 	failed = streams.ErrStuck
-	require.Empty(t, d.lacksRoom(t.Context()))
+	require.NotEmpty(t, d.lacksRoom(t.Context()))
 	require.Equal(t, []int{1}, codes)
 	require.Contains(t, said.String(), "the process ends, so that the next one can store again")
 	require.Contains(t, said.String(), "lacksRoom", "what hangs")

@@ -171,7 +171,7 @@ func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 	}
 	m := &nats.Msg{Subject: l.Subject, Data: l.Body, Header: nats.Header{}}
 	if Header(l.Header, headerDeadTruncated) != "" {
-		return fmt.Errorf("streams: dead letter %d holds only the beginning of its message and cannot be put back: %w", seq, ErrSubject)
+		return fmt.Errorf("streams: dead letter %d holds only the beginning of its message, or of its subject, and cannot be put back: %w", seq, ErrSubject)
 	}
 	for _, k := range kept {
 		if v := l.Header[k]; len(v) > 0 {

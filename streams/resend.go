@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -101,8 +102,8 @@ func (s *sending) result(r Result) {
 		s.mu.Unlock()
 		return
 	}
-	if s.unknown && errors.Is(r.Err, errNoStream) { // it is certain of the last try only
-		r.Err = ErrUnanswered
+	if (s.unknown || s.open > 0) && r.Err != nil && !errors.Is(r.Err, ErrUnanswered) { // this try was not stored, but another one may be
+		r.Err = fmt.Errorf("%w; another try: %v", ErrUnanswered, r.Err) // not wrapped: nobody is to read in it that nothing is stored
 	}
 	s.ended = true
 	if s.timer != nil {

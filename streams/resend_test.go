@@ -47,6 +47,10 @@ func TestACommandIsSentAgain(t *testing.T) {
 			require.NoError(t, commands.Start(testCommand("one"), "", func(r Result) { results <- r }))
 			r := <-results
 			require.Equal(t, c.ok, r.Err == nil, fmt.Sprint(r.Err))
+			if c.answers[0] == silence && r.Err != nil {
+				require.ErrorIs(t, r.Err, ErrUnanswered)
+				require.NotErrorAs(t, r.Err, new(*RefusedError), "the first try may be stored")
+			}
 			require.EqualValues(t, len(c.answers), tries.Load())
 			require.Never(t, func() bool { return len(results) > 0 || int(tries.Load()) > len(c.answers) }, 500*time.Millisecond, 50*time.Millisecond, "it has ended")
 			first := <-ids

@@ -88,7 +88,7 @@ type Server struct {
 
 	look  sync.Mutex // one at the store at a time
 	used  int64      // what the last look found
-	stuck bool       // it had no answer
+	stuck bool       // for good, as it found
 }
 
 // modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.
@@ -335,39 +335,48 @@ func (s *Server) loopbackURL() string {
 }
 
 // Restart stops the server and starts it again on the same directory. Clients reconnect. A single-replica stream
-// whose disk was full stays dead until this is done.
+// whose disk was full stays dead until this is done. It fails with [ErrStuck] where only another process helps.
 func (s *Server) Restart() error {
-	s.stop()
+	if err := s.stop(); err != nil {
+		return err
+	}
 	return s.start()
 }
 
 // Health is why the server's store does not work, or nil. A stream that could not be written once, as on a full disk,
-// takes no writes any more until [Server.Restart], whatever the others do.
+// takes no writes any more until [Server.Restart], whatever the others do. See [Server.Store] for ErrStuck and ErrSlow.
 func (s *Server) Health() error {
 	srv := s.running()
 	if srv == nil {
 		return errors.New("streams: the embedded NATS server is restarting")
 	}
-	// Of a member only its own store is looked at, which a full disk switches off: streams that lack a leader are no reason to restart a server.
-	if h := srv.Healthz(&server.HealthzOptions{JSEnabledOnly: s.o.Cluster != nil}); h.Error != "" {
-		return fmt.Errorf("streams: %s", h.Error)
-	}
-	return nil
+	return s.within(func() error {
+		// Of a member only its own store is looked at, which a full disk switches off: streams that lack a leader are no reason to restart a server.
+		if h := srv.Healthz(&server.HealthzOptions{JSEnabledOnly: s.o.Cluster != nil}); h.Error != "" {
+			return fmt.Errorf("streams: %s", h.Error)
+		}
+		return nil
+	})
 }
 
-func (s *Server) stop() {
+// stop returns when the server has ended, however long that takes, or [ErrStuck].
+func (s *Server) stop() error {
 	s.mu.Lock()
 	srv := s.srv
 	s.srv = nil
 	s.mu.Unlock()
 	if srv == nil {
-		return
+		return nil
 	}
 	if s.o.Cluster != nil {
 		srv.LameDuckShutdown() // does nothing for a server that does not listen
 	}
-	srv.Shutdown()
-	srv.WaitForShutdown()
+	go srv.Shutdown()
+	err := ErrSlow
+	for errors.Is(err, ErrSlow) {
+		err = s.within(func() error { srv.WaitForShutdown(); return nil })
+	}
+	return err
 }
 
 // Shutdown stops the server and gives the directory free.
@@ -375,6 +384,5 @@ func (s *Server) Shutdown(context.Context) error {
 	if s.barrier != nil {
 		s.barrier.stop(s.running())
 	}
-	s.stop()
-	return s.lock.Close()
+	return errors.Join(s.stop(), s.lock.Close())
 }

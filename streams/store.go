@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/pprof"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,21 +32,22 @@ func (r Room) Full() bool { return r.Limit >= 0 && r.Used >= r.Limit }
 
 // Store is what the server's streams use, and may use: a limit that is set, or what they have and what is left of the disk, whichever is less,
 // but for a reserve. Of a member that is its own store, not those of the others. The disk is asked anew each time: others fill it, and make room on it.
-// The error is [ErrStuck] when the server gives no answer although its disk has room.
+// The error is [ErrStuck] for a server that no restart brings back, as soon as its disk has room, and [ErrSlow] for one that does not answer for now.
 func (s *Server) Store() (Room, error) {
-	free, size, err := s.o.space(filepath.Join(s.o.Dir, "nats"))
-	if err != nil {
-		return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", err)
-	}
 	s.look.Lock()
 	defer s.look.Unlock()
-	if s.stuck && free < reserve(size) {
-		return s.full(), nil
+	var info *server.JSInfo
+	err := ErrStuck
+	if !s.stuck {
+		err = s.within(func() (err error) { _, info, err = s.jsz(server.JSzOptions{}); return err })
 	}
-	info, err := s.jszWithin(cmp.Or(s.o.patience, patience))
-	switch s.stuck = errors.Is(err, ErrStuck); {
+	s.stuck = errors.Is(err, ErrStuck)
+	free, size, full := s.o.space(filepath.Join(s.o.Dir, "nats"))
+	switch {
+	case full != nil:
+		return Room{}, fmt.Errorf("streams: cannot tell how much room there is: %w", full)
 	case s.stuck && free < reserve(size):
-		return s.full(), nil
+		return Room{Used: s.used, Disk: true}, nil
 	case err != nil:
 		return Room{}, err
 	}
@@ -55,34 +59,43 @@ func (s *Server) Store() (Room, error) {
 	return r, nil
 }
 
-// ErrStuck says that the embedded server does not tell how it stands, which takes it no look at a disk. So it is when a disk was full
-// while a stream was purged or a schedule fired: nats-server 2.15.2 then waits for a lock of that stream's store that it holds itself
-// (fileStore.PurgeEx, flushPendingMsgs, rebuildState). It cannot be restarted either, as its end waits for that lock: only the process can.
-var ErrStuck = errors.New("streams: the embedded NATS server gives no answer about itself; only another process can open its store again")
+// ErrStuck says that the embedded server waits for itself: a write failed, as on a full disk, while a stream was purged or a schedule fired, and
+// nats-server 2.15.2 then takes a lock of that stream's store that it holds (fileStore.PurgeEx, flushPendingMsgs, rebuildState). It cannot be
+// restarted either, as its end waits for that lock: only the process can.
+var ErrStuck = errors.New("streams: the embedded NATS server waits for itself after a failed write; only another process can open its store again")
 
-// patience is how long the embedded server may take to say how it stands: many times what a busy machine makes of microseconds.
+// ErrSlow says that the embedded server does not tell how it stands: a purge of millions of messages is under way, or its disk stands still.
+var ErrSlow = errors.New("streams: the embedded NATS server does not say how it stands: it purges very much, or its disk stands still")
+
+// patience is how long the embedded server may take for what takes microseconds, before it is looked at more closely.
 const patience = 10 * time.Second
 
-// full is a store without room whose server does not say what it has: that is what it said the last time.
-func (s *Server) full() Room { return Room{Used: s.used, Limit: 0, Disk: true} }
-
-// jszWithin asks the server how it stands. The question stays behind when it is stuck.
-func (s *Server) jszWithin(patience time.Duration) (info *server.JSInfo, err error) {
-	type answer struct {
-		info *server.JSInfo
-		err  error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		_, info, err := s.jsz(server.JSzOptions{})
-		answers <- answer{info, err}
-	}()
+// within asks the server something that takes locks of its streams. The question stays behind where there is no answer.
+func (s *Server) within(ask func() error) error {
+	answer := make(chan error, 1)
+	go func() { answer <- ask() }()
 	select {
-	case a := <-answers:
-		return a.info, a.err
-	case <-time.After(patience):
-		return nil, ErrStuck
+	case err := <-answer:
+		return err
+	case <-time.After(cmp.Or(s.o.patience, patience)):
 	}
+	if waitsForItself(goroutines()) {
+		return ErrStuck
+	}
+	return ErrSlow
+}
+
+// waitsForItself finds the one who waits in what all goroutines do: nobody else takes that lock there.
+func waitsForItself(stacks string) bool {
+	return slices.ContainsFunc(strings.Split(stacks, "\n\n"), func(stack string) bool {
+		return strings.Contains(stack, "sync.(*RWMutex).Lock") && strings.Contains(stack, "server.(*fileStore).rebuildState")
+	})
+}
+
+func goroutines() string {
+	var stacks strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1) // a builder takes everything
+	return stacks.String()
 }
 
 // unlimited is what the server itself is told: at its own limit a member takes part in nothing any more, not even in what would make room, and
