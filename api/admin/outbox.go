@@ -48,7 +48,7 @@ type OutboxSource struct {
 
 // OutboxStatus is how a relay stands.
 type OutboxStatus struct {
-	Mode      string           `json:"mode" enum:"claim,log,wal"`
+	Mode      string           `json:"mode" enum:"claim,log"`
 	Rows      map[string]int64 `json:"rows" doc:"By state: NEW, SENDING, SENT (an estimate for large tables), FAILED, DEAD"`
 	Oldest    float64          `json:"oldestSeconds" doc:"Age of the oldest row that is not sent"`
 	Lag       int64            `json:"lag" doc:"Rows behind"`
@@ -56,8 +56,6 @@ type OutboxStatus struct {
 	Parked    []OutboxParked   `json:"parked,omitempty" doc:"Aggregates whose first row failed; at most 100"`
 	Rate      float64          `json:"rate" doc:"Rows per second over the last minute"`
 	Shards    []OutboxShard    `json:"shards"`
-	SlotBytes int64            `json:"slotBytes,omitempty" doc:"Log that the database keeps for the replication slot"`
-	Unread    int64            `json:"unreadBytes,omitempty" doc:"Log of the whole database, in bytes, that a relay of mode wal has not confirmed"`
 	Problem   string           `json:"problem,omitempty" doc:"Why it stands still"`
 	At        time.Time        `json:"at"`
 }

@@ -31,7 +31,7 @@ var (
 // there before, at 0.
 var appear = []string{
 	"instar_outbox_attempts", "instar_outbox_fence_wait_seconds", "instar_outbox_lag", "instar_outbox_oldest_seconds", "instar_outbox_parked", "instar_outbox_published_total",
-	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_outbox_slot_bytes", "instar_outbox_unread_bytes",
+	"instar_outbox_restarts_total", "instar_outbox_rows",
 }
 
 // The dashboard, and the alerts, ask only for what a server has: names from its own page, labels and kinds from the table of

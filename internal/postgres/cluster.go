@@ -22,7 +22,7 @@ const superuser = "instar"
 type Options struct {
 	Dir         string            // of the cluster, its socket and its password; created
 	Port        int               // on 127.0.0.1; a free one when 0
-	Config      map[string]string // settings beside the defaults of Postgres, such as wal_level
+	Config      map[string]string // settings beside the defaults of Postgres, such as max_connections
 	KeepRunning bool              // the server outlives this process; the next Start adopts it
 	LogTo       io.Writer         // what the server says; nothing when nil. With KeepRunning it goes to <Dir>/log
 	Bin         string            // directory of initdb and postgres; found when empty

@@ -27,8 +27,8 @@ func (c *Cluster) Database(ctx context.Context) (dsn string, err error) {
 	return c.DSN(name), nil
 }
 
-// Suite is the cluster of a package's tests: started by the first test that asks for it, without fsync, with logical
-// replication and prepared transactions, in a directory that goes away.
+// Suite is the cluster of a package's tests: started by the first test that asks for it, without fsync, with
+// prepared transactions, in a directory that goes away.
 //
 //	var pg postgres.Suite
 //
@@ -86,8 +86,8 @@ func (s *Suite) start() {
 		return
 	}
 	config := map[string]string{
-		"fsync": "off", "full_page_writes": "off", "wal_level": "logical", "max_prepared_transactions": "10",
-		"max_connections": "200", "shared_buffers": "64MB", "max_replication_slots": "20", "max_wal_senders": "20",
+		"fsync": "off", "full_page_writes": "off", "max_prepared_transactions": "10",
+		"max_connections": "200", "shared_buffers": "64MB",
 	}
 	maps.Copy(config, s.Config)
 	s.cluster, s.err = Start(context.Background(), Options{Dir: s.dir, Config: config})

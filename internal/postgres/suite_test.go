@@ -40,7 +40,7 @@ func TestSuiteStopsItsCluster(t *testing.T) {
 	t.Parallel()
 	s := &Suite{}
 	dsn := s.Database(t)
-	require.Equal(t, "logical", ask(t, dsn, "show wal_level"))
+	require.Equal(t, "10", ask(t, dsn, "show max_prepared_transactions"))
 	pid := s.cluster.PID()
 	require.Equal(t, 3, s.Around(code(3)).Run())
 	require.False(t, alive(pid))

@@ -60,7 +60,6 @@ func audit(s *step) {
 }
 
 func markDeleting(s *step) {
-	s.Data.Discard = machines.Body[DeleteBody](s).Force
 	s.Detail(EventDeletionRequested, left(s))
 	s.Fail(nil)
 	s.Condition(Publishing, machines.False, "Deleting", "")
@@ -72,8 +71,6 @@ func purge(s *step) {
 }
 
 func task(s *step) any { return Task{Source: s.Entity().ID} }
-
-func removal(s *step) any { return Task{Source: s.Entity().ID, Force: s.Data.Discard} }
 
 // Start.
 
@@ -198,16 +195,6 @@ func deletionFailed(s *step) {
 	deletionStalls(s, f.Code, f.Message)
 }
 
-func deletionRefused(s *step) {
-	f := machines.Body[machines.Failure](s)
-	f = &machines.Failure{Code: f.Code, Message: clip(f.Message), At: s.Now()}
-	s.Forget(Stuck)
-	s.Fail(f)
-	s.Condition(Publishing, machines.False, "Paused", "")
-	s.Detail(EventDeletionRefused, map[string]any{"error": f})
-	s.Detail(EventPaused, left(s))
-}
-
 func deletionLate(s *step) {
 	deletionStalls(s, FailureDelete, fmt.Sprintf("still there %s after the deletion began; it is tried again, purge forgets it", s.Now().Sub(s.Entity().Since).Round(time.Second)))
 }
@@ -219,11 +206,11 @@ func deletionStalls(s *step, code, message string) {
 	s.Detail(EventDeletionStalled, f)
 }
 
-func removed(s *step) { s.Data.Discard = false; ended(s, "Deleted") }
+func removed(s *step) { ended(s, "Deleted") }
 
 // ended leaves one condition: those of a relay at work say nothing of one that has ended.
 func ended(s *step, reason string) {
-	for _, c := range []string{Behind, Troubled, HasParked, SlotGrows, Emptied, Observed, Stuck} {
+	for _, c := range []string{Behind, Troubled, HasParked, Emptied, Observed, Stuck} {
 		s.Forget(c)
 	}
 	s.Fail(nil)

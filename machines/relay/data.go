@@ -12,7 +12,6 @@ type Data struct {
 	Seen      *Observation `json:"seen,omitempty"` // the last observation that was worth telling
 	SeenAt    time.Time    `json:"seenAt,omitzero"`
 	StartedAt time.Time    `json:"startedAt,omitzero"`
-	Discard   bool         `json:"discard,omitempty"` // its deletion takes what was not read with it
 }
 
 // Policy holds the thresholds and deadlines of one relay. What is zero has its default.
@@ -20,7 +19,6 @@ type Policy struct {
 	LagRows              int64 `json:"lagRows,omitempty" minimum:"0" maximum:"1000000000000" doc:"Rows behind that make it lagging; 10000 by default"`
 	LagSeconds           int   `json:"lagSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the oldest row, in seconds, that makes it lagging; 30 by default"`
 	StallSeconds         int   `json:"stallSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds without progress, with rows waiting, that make it stalled; 15 by default"`
-	SlotBytes            int64 `json:"slotBytes,omitempty" minimum:"0" doc:"Write-ahead log retained by the replication slot, in bytes, that is reported; 1 GiB by default"`
 	StartDeadlineSeconds int   `json:"startDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a start counts as failed; 120 by default"`
 	DrainDeadlineSeconds int   `json:"drainDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a drain ends and the relay is paused; 300 by default"`
 }
@@ -37,7 +35,6 @@ func seconds(n, def int) time.Duration { return time.Duration(or(n, def)) * time
 func (p Policy) lagRows() int64               { return or(p.LagRows, 10_000) }
 func (p Policy) lagSeconds() float64          { return seconds(p.LagSeconds, 30).Seconds() }
 func (p Policy) stallSeconds() float64        { return seconds(p.StallSeconds, 15).Seconds() }
-func (p Policy) slotBytes() int64             { return or(p.SlotBytes, 1<<30) }
 func (p Policy) startDeadline() time.Duration { return seconds(p.StartDeadlineSeconds, 120) }
 func (p Policy) drainDeadline() time.Duration { return seconds(p.DrainDeadlineSeconds, 300) }
 func (p Policy) deleteDeadline() time.Duration {
@@ -57,7 +54,6 @@ type Observation struct {
 	Waiting   int              `json:"parkedAggregates,omitempty"` // how many aggregates are parked in all
 	Rate      float64          `json:"rate,omitempty"`             // rows per second over the last minute
 	Shards    []Shard          `json:"shards,omitempty"`           // at most 64
-	SlotBytes int64            `json:"slotBytes,omitempty"`        // log kept for the replication slot
 	Problem   string           `json:"problem,omitempty"`          // why it stands still; at most 1024 bytes
 	Fatal     bool             `json:"fatal,omitempty"`            // waiting does not mend the problem
 	Node      string           `json:"node,omitempty"`             // that looked
@@ -91,7 +87,6 @@ const (
 	Behind     = "Lagging"         // more rows wait, or longer, than they should
 	Troubled   = "Troubled"        // something holds it up
 	HasParked  = "Parked"          // aggregates wait behind a row that cannot be published
-	SlotGrows  = "SlotGrowing"     // the replication slot keeps more of the log than it should
 	Emptied    = "Drained"         // whether a drain came to its end
 	Observed   = "Observed"        // whether it could be looked at
 	Stuck      = "DeletionStalled" // the deletion does not come to its end
@@ -103,7 +98,6 @@ const (
 	FailureDrain  = "DrainDeadlineExceeded"
 	FailureDelete = "DeleteDeadlineExceeded"
 	FailureFatal  = "CannotWork"
-	FailureUnread = "unread" // of the provider: a removal would take events with it
 )
 
 // RegisterBody is the body of register.
@@ -117,20 +111,14 @@ type ConfigureBody struct {
 	Policy Policy `json:"policy" doc:"Replaces thresholds and deadlines"`
 }
 
-// DeleteBody is the body of delete.
-type DeleteBody struct {
-	Force bool `json:"force,omitempty" doc:"Give up unread events of mode wal with the replication slot"`
-}
-
 // PurgeBody is the body of purge.
 type PurgeBody struct {
-	Force bool `json:"force" doc:"Must be true: the relay is forgotten even if its replication slot still exists"`
+	Force bool `json:"force" doc:"Must be true: the relay is forgotten even if what it reported of the lag still exists"`
 }
 
 // Task is the data of every effect. The provider finds the rest by the name of the source in its configuration.
 type Task struct {
 	Source string `json:"source"`
-	Force  bool   `json:"force,omitempty"` // remove: also what was not read
 }
 
 // Validate checks what the types cannot say.
@@ -148,7 +136,6 @@ func (p Policy) validate() *machines.Refusal {
 		{"policy.lagRows", p.LagRows, 1e12},
 		{"policy.lagSeconds", int64(p.LagSeconds), 86400},
 		{"policy.stallSeconds", int64(p.StallSeconds), 86400},
-		{"policy.slotBytes", p.SlotBytes, 1 << 50},
 		{"policy.startDeadlineSeconds", int64(p.StartDeadlineSeconds), 86400},
 		{"policy.drainDeadlineSeconds", int64(p.DrainDeadlineSeconds), 86400},
 	} {

@@ -24,11 +24,9 @@ var (
 var nothingNew = &guard{Name: "nothing new", Holds: func(s *step) bool { return machines.Body[ConfigureBody](s).Policy == s.Data.Policy }}
 
 var forced = &guard{
-	Name: "force", Doc: "purge forgets what may still keep the log of the database; send force: true",
+	Name: "force", Doc: "purge forgets a relay that could not be removed; send force: true",
 	Holds: func(s *step) bool { return machines.Body[PurgeBody](s).Force },
 }
-
-var unread = &guard{Name: "unread", Holds: func(s *step) bool { return machines.Body[machines.Failure](s).Code == FailureUnread }}
 
 // blindAlready: an observer says again what is known. An answer to refresh is always told.
 var blindAlready = &guard{Name: "known", Holds: func(s *step) bool {

@@ -78,11 +78,9 @@ const (
 	EventObservationFailed = "relay.observation.failed"
 	EventParked            = "relay.parked"
 	EventUnparked          = "relay.unparked"
-	EventSlotGrowing       = "relay.slot.growing"
 	EventAudit             = "relay.audit.recorded"
 	EventDeletionRequested = "relay.deletion.requested"
 	EventDeletionStalled   = "relay.deletion.stalled"
-	EventDeletionRefused   = "relay.deletion.refused"
 	EventDeleted           = "relay.deleted"
 	EventPurged            = "relay.purged"
 )
@@ -148,7 +146,6 @@ var table = []machines.Edge[Data]{
 	{From: only(Draining), On: ReportDrainFailed, To: Paused, Do: drainFailed, Emit: emit(EventDrainExpired, EventPaused), Effects: stop},
 	{From: only(Draining), On: TimeoutDrain, To: Paused, Do: drainLate, Emit: emit(EventDrainExpired, EventPaused), Effects: stop},
 	{From: only(Deleting), On: ReportRemoved, To: Deleted, Do: removed, Emit: emit(EventDeleted)},
-	{From: only(Deleting), On: ReportRemoveFailed, If: unread, To: Paused, Do: deletionRefused, Emit: emit(EventDeletionRefused, EventPaused)},
 	{From: only(Deleting), On: ReportRemoveFailed, To: machines.Same, Do: deletionFailed, Emit: emit(EventDeletionStalled)},
 	{From: only(Deleting), On: TimeoutDelete, To: machines.Same, Do: deletionLate, Emit: emit(EventDeletionStalled), Effects: remove},
 }
@@ -179,7 +176,7 @@ var inputs = []machines.Command{
 	{Name: CommandResume, Doc: "Continue where the relay stopped."},
 	{Name: CommandDrain, Doc: "Publish the waiting rows, then pause.", Destructive: true},
 	{Name: CommandRefresh, Doc: "Observe the relay now."},
-	{Name: CommandDelete, Doc: "Delete the relay with its replication slot and leases; rows and messages stay. It is paused instead if the slot has unread events.", Body: DeleteBody{}, Admin: true, Destructive: true},
+	{Name: CommandDelete, Doc: "Delete the relay and what it reported of the lag, which limits appending; rows and messages stay.", Admin: true, Destructive: true},
 	{Name: CommandPurge, Doc: "Forget the relay even if nothing could be removed.", Body: PurgeBody{}, Admin: true, Destructive: true},
 	{Name: ReportStarted, Doc: "The relay is connected to the database and the stream, and runs.", Body: Observation{}, Report: true},
 	{Name: ReportStartFailed, Doc: "The relay could not be started.", Body: machines.Failure{}, Report: true},
@@ -201,6 +198,6 @@ var effects = []machines.Effect[Data]{
 	{Name: EffectStart, Doc: "Start the relay.", Done: ReportStarted, Failed: ReportStartFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Payload: task, Task: Task{}},
 	{Name: EffectStop, Doc: "Stop the relay.", Done: ReportStopped, Failed: ReportStopFailed, Payload: task, Task: Task{}},
 	{Name: EffectDrain, Doc: "Publish the waiting rows, then stop the relay.", Done: ReportDrained, Failed: ReportDrainFailed, Retry: machines.Retry{Attempts: 50, Cap: 10 * time.Second}, Timeout: 24 * time.Hour, Payload: task, Task: Task{}},
-	{Name: EffectRemove, Doc: "Remove the state of the relay: replication slot, leases.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: removal, Task: Task{}},
+	{Name: EffectRemove, Doc: "Remove what the relay reported of the lag.", Done: ReportRemoved, Failed: ReportRemoveFailed, Payload: task, Task: Task{}},
 	{Name: EffectLook, Doc: "Read the current state of the relay.", Done: ReportObserved, Failed: ReportObserveFailed, Retry: machines.Retry{Attempts: 3}, Payload: task, Task: Task{}, Looks: true},
 }

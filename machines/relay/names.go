@@ -24,13 +24,11 @@ var events = []machines.EventType{
 	{Name: EventObservationFailed, Class: machines.ClassError, Doc: "The relay could not be observed; the last known state becomes stale."},
 	{Name: EventParked, Class: machines.ClassError, Doc: "Aggregates wait behind a row that cannot be published."},
 	{Name: EventUnparked, Class: machines.ClassResource, Doc: "Aggregates are no longer parked."},
-	{Name: EventSlotGrowing, Class: machines.ClassError, Doc: "The replication slot retains too much of the write-ahead log."},
 	{Name: EventAudit, Class: machines.ClassResource, Doc: "An exceptional manual action, and who took it."},
 	{Name: EventDeletionRequested, Class: machines.ClassState, Doc: "Deletion was requested."},
 	{Name: EventDeletionStalled, Class: machines.ClassError, Doc: "The deletion has not finished in time."},
-	{Name: EventDeletionRefused, Class: machines.ClassError, Doc: "The relay was not deleted, because its replication slot has unread events; it is paused."},
 	{Name: EventDeleted, Class: machines.ClassState, Doc: "The relay is deleted."},
-	{Name: EventPurged, Class: machines.ClassState, Doc: "The relay was purged; a replication slot may still exist."},
+	{Name: EventPurged, Class: machines.ClassState, Doc: "The relay was purged; what it reported of the lag may still exist."},
 }
 
 var columns = []machines.Column{

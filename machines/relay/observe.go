@@ -30,8 +30,6 @@ func (p Policy) moves(o *Observation) bool {
 	return o.Active && !o.Fatal && o.Problem == "" && !p.stuck(o)
 }
 
-func (p Policy) slotGrows(o *Observation) bool { return o.SlotBytes >= p.slotBytes() }
-
 // Stale is how old the evidence of a relay may grow while nothing changes.
 const Stale = time.Minute
 
@@ -49,7 +47,7 @@ func Meaningful(e *machines.Entity, o *Observation) bool {
 		return true
 	}
 	p, was := d.Policy, d.Seen
-	if (o.Problem != "") != (was.Problem != "") || o.Active != was.Active || p.slotGrows(o) != p.slotGrows(was) ||
+	if (o.Problem != "") != (was.Problem != "") || o.Active != was.Active ||
 		!slices.Equal(keys(o.Parked), keys(was.Parked)) || o.Waiting != was.Waiting || !maps.Equal(owners(o), owners(was)) ||
 		o.Rows["FAILED"] != was.Rows["FAILED"] || o.Rows["DEAD"] != was.Rows["DEAD"] {
 		return true
@@ -119,7 +117,7 @@ func clip(s string) string {
 
 // take keeps an observation, and tells what it changes beside the state.
 func take(s *step, o *Observation) {
-	was, now, p := s.Data.Seen, tidy(o), s.Data.Policy
+	was, now := s.Data.Seen, tidy(o)
 	if was == nil {
 		was = &Observation{}
 	}
@@ -135,13 +133,6 @@ func take(s *step, o *Observation) {
 		}
 	}
 	tellParked(s, was, now)
-	switch {
-	case !p.slotGrows(now):
-		s.Forget(SlotGrows)
-	case !p.slotGrows(was):
-		s.Condition(SlotGrows, machines.True, "SlotBytes", "the database keeps its log for the relay; let it catch up, or drop the slot")
-		s.Emit(EventSlotGrowing, map[string]any{"slotBytes": now.SlotBytes, "limit": p.slotBytes()})
-	}
 }
 
 func tellParked(s *step, was, now *Observation) {

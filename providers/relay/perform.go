@@ -33,7 +33,7 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 	case u == nil && task.Effect == relay.EffectStop: // what is not configured does not run
 		return struct{}{}, nil
 	case u == nil && gone: // another node may have it
-		return nil, providers.Errorf(providers.Unavailable, "no source %q is configured on this server: what its relay keeps, such as a replication slot, cannot be taken away; add it to outbox.sources, or purge the relay, which leaves that there", body.Source)
+		return nil, providers.Errorf(providers.Unavailable, "no source %q is configured on this server: what its relay said of the lag, which limits appending, cannot be taken away; add it to outbox.sources, or purge the relay, which leaves that there", body.Source)
 	case u == nil:
 		return nil, unknown(body.Source)
 	case task.Namespace != p.namespace && gone:
@@ -63,7 +63,7 @@ func (p *Provider) perform(ctx context.Context, task *machines.Task) (any, error
 	case relay.EffectDrain:
 		return p.drain(ctx, u)
 	case relay.EffectRemove:
-		return struct{}{}, u.remove(ctx, body.Force)
+		return struct{}{}, u.remove(ctx)
 	}
 	return nil, providers.Errorf(providers.Invalid, "no relay performs the effect %q", task.Effect)
 }
@@ -161,7 +161,7 @@ func (p *Provider) drain(ctx context.Context, u *unit) (any, error) {
 	}
 }
 
-func (u *unit) remove(ctx context.Context, force bool) error {
+func (u *unit) remove(ctx context.Context) error {
 	if err := u.stop(ctx); err != nil {
 		return err
 	}
@@ -169,11 +169,7 @@ func (u *unit) remove(ctx context.Context, force bool) error {
 	if err != nil {
 		return u.foreign(err)
 	}
-	err = engine.Remove(ctx, force)
-	if errors.Is(err, outbox.ErrRowsWait) {
-		return providers.Errorf(relay.FailureUnread, "%s", discreet(err.Error()))
-	}
-	if err != nil {
+	if err := engine.Remove(ctx); err != nil {
 		return u.foreign(err)
 	}
 	u.close()
@@ -233,7 +229,7 @@ func (p *Provider) observe(ctx context.Context, u *unit) (relay.Observation, err
 	u.mu.Unlock()
 	o := relay.Observation{
 		Mode: string(s.Mode), Active: active, Rows: s.Rows, Oldest: s.Oldest, Lag: s.Lag, FenceWait: s.FenceWait, Rate: s.Rate,
-		SlotBytes: s.SlotBytes, Problem: s.Problem, Waiting: len(s.Parked), Node: p.node, At: time.Now().UTC(),
+		Problem: s.Problem, Waiting: len(s.Parked), Node: p.node, At: time.Now().UTC(),
 	}
 	if o.Mode == "" {
 		o.Mode = u.source.Mode

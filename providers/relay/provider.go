@@ -22,9 +22,8 @@ type Engine interface {
 	Drain(ctx context.Context) error
 	// Status is how the source stands, on all nodes.
 	Status(ctx context.Context) (outbox.Status, error)
-	// Remove takes away what the relay keeps beside rows and messages: its replication slot, its leases. Unless it is forced,
-	// it fails with [outbox.ErrRowsWait], and takes nothing away, when events would go with them.
-	Remove(ctx context.Context, force bool) error
+	// Remove takes away what the relay said of the lag, which limits appending. Rows and messages stay.
+	Remove(ctx context.Context) error
 	// Close lets go of the database.
 	Close()
 }

@@ -104,7 +104,7 @@ func (e engine) Status(context.Context) (outbox.Status, error) {
 	return e.status, e.down
 }
 
-func (e engine) Remove(context.Context, bool) error {
+func (e engine) Remove(context.Context) error {
 	e.set(func(d *database) { d.removed = true })
 	return nil
 }
@@ -186,10 +186,8 @@ func TestAnUnknownSourceFailsForGood(t *testing.T) {
 	require.Equal(t, &machines.Failure{Code: "invalid", Message: `no source "invoices" is configured on this server: add it to outbox.sources`}, r.Failure)
 	require.Nil(t, perform(t, p, machine.EffectStop, "invoices", 1).Failure, "what is not there does not run")
 	r = perform(t, p, machine.EffectRemove, "invoices", 1)
-	require.Equal(t, string(providers.Unavailable), r.Failure.Code, "its slot is there")
+	require.Equal(t, string(providers.Unavailable), r.Failure.Code, "what it has said is there")
 	require.True(t, r.Failure.Retryable)
-	r = p.Perform(t.Context(), machines.Task{Namespace: "default", Effect: machine.EffectRemove, Data: []byte(`{"source": "invoices", "force": true}`)})
-	require.Equal(t, string(providers.Unavailable), r.Failure.Code, "purge forgets it")
 	_, err := p.Status(context.Background(), "invoices")
 	require.Error(t, err)
 	p.Follow("invoices", machine.Running, 1)

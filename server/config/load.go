@@ -179,9 +179,13 @@ func walkPair(key, value *yaml.Node, t reflect.Type, at string, report func(*yam
 	report(key, "unknown key %q; known here: %s", path, strings.Join(known, ", "))
 }
 
+// noSlot is why a key for mode wal is gone.
+const noSlot = "no mode needs a replication slot. Leave the key away"
+
 // gone are the keys that there were once, and what to do instead.
 var gone = map[string]string{
-	"outbox.sources[].publication": "the table is read by mode log, which needs no slot; mode wal reads what is appended in mode wal. Leave the key away (instar outbox init --mode changes the mode)",
+	"outbox.sources[].publication": noSlot,
+	"outbox.sources[].slot":        noSlot,
 }
 
 var index = regexp.MustCompile(`\[[0-9]+\]`)

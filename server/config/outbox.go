@@ -47,7 +47,6 @@ type OutboxSource struct {
 	Retention   time.Duration `koanf:"retention"`
 	Inbox       time.Duration `koanf:"inboxRetention"`
 	MaxLag      int64         `koanf:"maxLag"`
-	Slot        string        `koanf:"slot"`
 	Types       []string      `koanf:"types"`        // events that there are
 	Unknown     string        `koanf:"unknownTypes"` // what happens to others: publish or park
 	CloudEvents string        `koanf:"cloudEvents"`  // binary or structured
@@ -88,7 +87,7 @@ func (s OutboxSource) Relayed() (outbox.Config, error) {
 	return outbox.Config{
 		Name: s.Name, DSN: dsn, Schema: s.Schema, Mode: outbox.Mode(cmp.Or(s.Mode, string(outbox.Log))), Stream: s.Stream, Prefix: s.Prefix,
 		Shards: s.Shards, Batch: s.Batch, Poll: s.Poll, Lease: s.Lease, Attempts: s.Attempts, BaseBackoff: s.BaseBackoff, MaxBackoff: s.MaxBackoff,
-		Retention: s.Retention, MaxLag: s.MaxLag, Slot: s.Slot, Types: s.types(), Structured: s.CloudEvents == structuredMode,
+		Retention: s.Retention, MaxLag: s.MaxLag, Types: s.types(), Structured: s.CloudEvents == structuredMode,
 	}, nil
 }
 
@@ -107,7 +106,7 @@ var (
 	eventTypes   = regexp.MustCompile(`^([A-Za-z0-9_-]+[.])*([A-Za-z0-9_-]+|>)$`)
 	sqlName      = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 	streamName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-	outboxModes  = []string{"", string(outbox.Claim), string(outbox.Log), string(outbox.WAL)}
+	outboxModes  = []string{"", string(outbox.Claim), string(outbox.Log)}
 	longestSteps = 24 * time.Hour
 )
 
@@ -141,11 +140,9 @@ func (s OutboxSource) Validate() error {
 	case (s.DSN == "") == (s.DSNFile == ""):
 		return errors.New("dsn: needs either dsn or dsnFile")
 	case !slices.Contains(outboxModes, s.Mode):
-		return fmt.Errorf("mode: %q is none of claim, log, wal", s.Mode)
+		return fmt.Errorf("mode: %q is neither claim nor log", s.Mode)
 	case s.Schema != "" && !sqlName.MatchString(s.Schema):
 		return fmt.Errorf("schema: %q is not a plain lower-case name of at most 63 characters", s.Schema)
-	case s.Slot != "" && !sqlName.MatchString(s.Slot):
-		return fmt.Errorf("slot: %q is not a plain lower-case name of at most 63 characters", s.Slot)
 	case !slices.Contains([]string{"", "binary", structuredMode}, s.CloudEvents):
 		return fmt.Errorf("cloudEvents: %q is none of binary, structured", s.CloudEvents)
 	case !slices.Contains([]string{"", string(outbox.PublishUnknown), string(outbox.ParkUnknown)}, s.Unknown):

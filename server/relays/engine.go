@@ -7,11 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
-	"github.com/bcc94042/instar/kv"
-	"github.com/bcc94042/instar/machines"
-	machine "github.com/bcc94042/instar/machines/relay"
 	provider "github.com/bcc94042/instar/providers/relay"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
@@ -44,7 +40,6 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 			Config: relayed, NC: o.nc, JS: o.js, Names: o.h.Deps.Names, Replicas: o.h.Replicas,
 			Fsync: streams.Profile(o.h.Config.Durability) == streams.Fsync, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
 			Leases: &relay.NATSLeases{JS: o.js, Names: o.h.Deps.Names, Source: s.Name, Node: o.h.Node, Life: relayed.Lease / 3, Log: o.h.Log},
-			Wanted: func(ctx context.Context) error { return o.wanted(ctx, s.Name) },
 		}, nil
 	}}
 	r, err := e.make(ctx)
@@ -54,22 +49,6 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 	e.r = r
 	e.store, err = outbox.Open(ctx, r.Config.DSN, r.Config.Schema)
 	return e, err
-}
-
-// wanted says why the entity of a source wants nothing relayed, as the leader of its bucket knows it.
-func (o *outboxes) wanted(ctx context.Context, source string) error {
-	bucket, err := kv.Open(ctx, o.js, o.h.Deps.Names.Bucket(machine.Machine.Plural), kv.JSON[struct{ State string }]())
-	if err != nil {
-		return err
-	}
-	e, err := bucket.Get(ctx, machines.Key(relayNamespace, "", source))
-	if err != nil {
-		return err
-	}
-	if provider.WishOf(e.Value.State) == provider.Stand {
-		return fmt.Errorf("the relay %s is %s", source, e.Value.State)
-	}
-	return nil
 }
 
 func (e *relayEngine) current() *relay.Relay {
@@ -119,24 +98,11 @@ func (e *relayEngine) Status(ctx context.Context) (outbox.Status, error) {
 	if err := e.ahead(ctx, &own, &st); err != nil {
 		return own, err
 	}
-	if unread, oldest, ok := e.current().Unread(); ok && st.Mode == outbox.WAL && len(own.Shards) > 0 {
-		e.read(&st, unread, oldest)
-	}
 	if own.Problem == relay.ErrDrained.Error() { // it was meant
 		own.Problem = ""
 	}
 	st.Problem, st.Rate, st.FenceWait = own.Problem, own.Rate, max(own.FenceWait, st.FenceWait)
 	return st, nil
-}
-
-// read corrects what the database says of mode wal in the same way.
-func (e *relayEngine) read(st *outbox.Status, unread int64, oldest time.Duration) {
-	parked := keptAside(st)
-	st.Lag = unread + parked
-	st.Rows[outbox.StateNew] = max(0, st.Lag-st.Rows[outbox.StateFailed])
-	if parked == 0 {
-		st.Oldest = oldest.Seconds()
-	}
 }
 
 // keptAside is how many rows wait behind one that failed, and those that are tried again.
@@ -162,7 +128,7 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 	for _, h := range own.Shards {
 		at, err := strconv.ParseInt(h.Position, 10, 64)
 		if err != nil {
-			return nil // not a number of a row: the database's word holds
+			return fmt.Errorf("shard %d stands at %q, which is no number of a row: %w", h.Number, h.Position, err)
 		}
 		shards, positions = append(shards, int16(h.Number)), append(positions, at) // at most 64
 	}
@@ -187,14 +153,9 @@ func (e *relayEngine) ahead(ctx context.Context, own, st *outbox.Status) error {
 	return nil
 }
 
-// Remove drops the replication slot, which would keep the log of the database for ever, and what was said of the lag, which would
-// refuse what is appended for ever. Leases end by themselves. The database knows its mode and its slot, whatever was configured since.
-func (e *relayEngine) Remove(ctx context.Context, force bool) error {
-	relayed := e.current().Config
-	if err := outbox.DropSlot(ctx, relayed.DSN, relayed.Schema, relay.Slot(relayed), force); err != nil {
-		return err
-	}
-	return e.store.Unpublish(ctx, relayed.Name)
+// Remove takes away what was said of the lag, which would refuse what is appended for ever. Leases end by themselves.
+func (e *relayEngine) Remove(ctx context.Context) error {
+	return e.store.Unpublish(ctx, e.current().Config.Name)
 }
 
 func (e *relayEngine) Close() { e.store.Pool.Close() }

@@ -52,8 +52,6 @@ var (
 	outboxLag       = prometheus.NewDesc("instar_outbox_lag", "Rows behind.", []string{"source"}, nil)
 	outboxFence     = prometheus.NewDesc("instar_outbox_fence_wait_seconds", "How long the oldest open writer holds the relay back.", []string{"source"}, nil)
 	outboxParked    = prometheus.NewDesc("instar_outbox_parked", "Aggregates that wait behind a row that cannot be published; counted up to 100.", []string{"source"}, nil)
-	outboxUnread    = prometheus.NewDesc("instar_outbox_unread_bytes", "Log of the database that a relay of mode wal has not confirmed.", []string{"source"}, nil)
-	outboxSlot      = prometheus.NewDesc("instar_outbox_slot_bytes", "Log that the database keeps for the replication slot.", []string{"source"}, nil)
 	outboxPublished = prometheus.NewDesc("instar_outbox_published_total", "Rows that this node has brought into the stream.", []string{"source"}, nil)
 	outboxAttempts  = prometheus.NewDesc("instar_outbox_attempts", "Tries that rows took which this node has brought into the stream.", []string{"source"}, nil)
 	outboxRestarts  = prometheus.NewDesc("instar_outbox_restarts_total", "How often the relay opened its shards again after a fault.", []string{"source"}, nil)
@@ -75,7 +73,7 @@ func (o *outboxes) Collect(ch chan<- prometheus.Metric) {
 }
 
 func describeOutbox(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxSlot, outboxUnread, outboxPublished, outboxAttempts, outboxRestarts} {
+	for _, d := range []*prometheus.Desc{outboxRows, outboxOldest, outboxLag, outboxFence, outboxParked, outboxPublished, outboxAttempts, outboxRestarts} {
 		ch <- d
 	}
 }
@@ -98,6 +96,4 @@ func collectOutbox(ch chan<- prometheus.Metric, name string, count *sentRows, s 
 	gauge(outboxLag, float64(s.Lag), name)
 	gauge(outboxFence, s.FenceWait, name)
 	gauge(outboxParked, float64(len(s.Parked)), name)
-	gauge(outboxSlot, float64(s.SlotBytes), name)
-	gauge(outboxUnread, float64(s.Unread), name)
 }

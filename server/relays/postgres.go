@@ -102,7 +102,7 @@ func (p *privatePostgres) start(ctx context.Context) error {
 			return err
 		}
 	}
-	cluster, err := postgres.Start(ctx, postgres.Options{Dir: p.dir(), Port: p.lastPort(), Config: map[string]string{"wal_level": "logical", "max_connections": "100"}})
+	cluster, err := postgres.Start(ctx, postgres.Options{Dir: p.dir(), Port: p.lastPort(), Config: map[string]string{"max_connections": "100"}})
 	if errors.Is(err, postgres.ErrNoPostgres) {
 		return fmt.Errorf("%w (--outbox-dsn postgres://…)", err)
 	}

@@ -238,7 +238,7 @@ func (o *outboxes) Sources(ctx context.Context) ([]admin.OutboxSource, error) {
 // Shown is how an outbox stands as the API shows it.
 func Shown(s *outbox.Status) *admin.OutboxStatus {
 	out := &admin.OutboxStatus{
-		Mode: string(s.Mode), Rows: s.Rows, Oldest: s.Oldest, Lag: s.Lag, FenceWait: s.FenceWait, Rate: s.Rate, SlotBytes: s.SlotBytes, Unread: s.Unread, Problem: s.Problem, At: s.At,
+		Mode: string(s.Mode), Rows: s.Rows, Oldest: s.Oldest, Lag: s.Lag, FenceWait: s.FenceWait, Rate: s.Rate, Problem: s.Problem, At: s.At,
 		Shards: []admin.OutboxShard{},
 	}
 	if out.Rows == nil {

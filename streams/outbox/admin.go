@@ -150,7 +150,7 @@ const sqlDiscardParked = `
 	with ` + badParked + `, gone as (
 		delete from outbox_parked p using bad where p.shard = bad.shard and p.seq = bad.seq returning p.*
 	)
-	insert into outbox_late (shard, seq, event_id, day, message) select shard, seq, event_id, day, message from gone
+	insert into outbox_late (shard, seq, event_id, day) select shard, seq, event_id, day from gone
 	on conflict (shard, seq, event_id) do update set marker = null, sent_at = now() returning event_id`
 
 // Purged is what [Store.Purge] removed.
@@ -200,11 +200,7 @@ type Entry struct {
 	Cursor    string // for Tail
 }
 
-// ErrNoRows says that there is nothing to look at: in the mode wal events are in the log of the database and in the stream.
-var ErrNoRows = errors.New("outbox: in the mode wal no table has the events: read the stream")
-
-// Tail is the n newest events (1 to 1000), oldest first; with the cursor of an entry, those after it. In the mode wal it is
-// [ErrNoRows]. An event may come in before the
+// Tail is the n newest events (1 to 1000), oldest first; with the cursor of an entry, those after it. An event may come in before the
 // newest ones, because transactions commit in another order than they begin: this is for people to look at.
 func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) {
 	var mode Mode
@@ -213,8 +209,8 @@ func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) 
 	}
 	query, key := sqlTailLog, any(nil)
 	switch {
-	case mode == WAL:
-		return nil, ErrNoRows
+	case mode == formerMode:
+		return nil, errFormerMode
 	case mode == Claim && after != "":
 		id, err := uuid.Parse(after)
 		if err != nil {

@@ -32,8 +32,7 @@ const lagging = "OB001"
 // Append appends messages in a transaction, in one round trip, in this order, and returns their ids. They are published
 // after the transaction has committed, or not at all. What is not a message is refused before the database is asked;
 // after any other error the transaction has failed. An id is made (UUIDv7, rising) and the time taken from the database where
-// a message has none. An id can be appended once: in the mode claim, and in the mode log within a day (UTC); mode wal has nothing to
-// compare it with.
+// a message has none. An id can be appended once: in the mode claim, and in the mode log within a day (UTC).
 func (a *Appender) Append(ctx context.Context, tx pgx.Tx, msgs ...Message) ([]uuid.UUID, error) {
 	c, err := a.columns(msgs)
 	if err != nil || len(msgs) == 0 {

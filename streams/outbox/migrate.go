@@ -38,18 +38,26 @@ const schemaVersion = 9
 // ErrSchema says that the tables of an outbox are not those that this version works with.
 var ErrSchema = errors.New("outbox: the schema is of another version")
 
+// formerMode is a mode that programs before this one had. Its events are in a replication slot, which nothing here reads.
+const formerMode Mode = "wal"
+
+var errFormerMode = fmt.Errorf("%w: it is in mode wal, which this program does not have: leave that mode with the program before it (instar outbox init --mode log), or, to give up what no relay has read from its replication slot, drop the slot (pg_drop_replication_slot) and run: update outbox_settings set mode = 'log'; select outbox_settings_renew()", ErrSchema)
+
 var errNone = errors.New("outbox: there is none in this schema (instar outbox init makes it)")
 
-// CheckSchema returns an error that says what to do when there is no outbox, or ErrSchema when it is of another version.
+// CheckSchema returns an error that says what to do when there is no outbox, or ErrSchema when it is of another version, or in a mode of one.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	return checkSchema(func(query string, to any) error { return s.Pool.QueryRow(ctx, query).Scan(to) })
 }
 
 func checkSchema(ask func(query string, to any) error) error {
-	there, version := false, 0
+	there, version, mode := false, 0, Mode("")
 	err := ask(`select to_regclass('outbox_settings') is not null`, &there)
 	if err == nil && there {
 		err = ask(`select coalesce((select (to_jsonb(s) ->> 'version')::int from outbox_settings s), 0)`, &version)
+	}
+	if err == nil && version == schemaVersion {
+		err = ask(`select coalesce((select s.mode from outbox_settings s), '')`, &mode)
 	}
 	switch {
 	case err != nil:
@@ -60,6 +68,8 @@ func checkSchema(ask func(query string, to any) error) error {
 		return fmt.Errorf("%w: it is of version %d, this program knows version %d: use a newer one", ErrSchema, version, schemaVersion)
 	case version < schemaVersion:
 		return fmt.Errorf("%w: it is older than version %d and cannot be brought up to date: let a relay of the program that made it drain it, remove it (docs/outbox.md, Versions, has the statement), and make it again with instar outbox init", ErrSchema, schemaVersion)
+	case mode == formerMode:
+		return errFormerMode
 	}
 	return nil
 }
@@ -73,10 +83,6 @@ type Settings struct {
 	Shards    int           // 4, at most 64; likewise
 	Retention time.Duration // 7 days, of what was sent
 	MaxLag    int64         // no limit; negative removes it. Beyond it outbox_append refuses, if a relay says how far it is
-
-	// Force gives up, when the mode changes, what was emitted in mode wal and no relay has read: it is in no stream then. Whatever waits in
-	// tables refuses the change all the same.
-	Force bool
 
 	InboxRetention time.Duration // of what handlers have handled; twice as long as the stream keeps messages, 14 days at least
 }
@@ -110,7 +116,7 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 	}
 	err = checkSchema(func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) })
 	if err == nil { // also when somebody else's tool has made it
-		return set.store(ctx, db, schema)
+		return set.store(ctx, db)
 	}
 	if !errors.Is(err, errNone) {
 		return err
@@ -123,7 +129,7 @@ func Init(ctx context.Context, dsn, schema string, set Settings) error {
 	if _, err := steps.Up(ctx); err != nil {
 		return fmt.Errorf("outbox: migrations: %w", err)
 	}
-	return set.store(ctx, db, schema)
+	return set.store(ctx, db)
 }
 
 // connect opens a database with the schema as its search path.
@@ -142,26 +148,13 @@ func connect(dsn, schema string) (*sql.DB, error) {
 // store writes the settings. Appending reads them, and keeps the lock of a reader until its transaction ends: with them
 // locked, nobody who has seen the old ones still writes, and all others wait for the new ones, or are refused when their
 // snapshot is older.
-func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
+func (s Settings) store(ctx context.Context, db *sql.DB) error {
 	var mode string
 	var shards int
 	if err := db.QueryRowContext(ctx, `select mode, shards from outbox_settings`).Scan(&mode, &shards); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
-	other := s.Mode != "" && string(s.Mode) != mode
-	changes := other || s.Shards != 0 && s.Shards != shards
-	leaves, remedy := changes && Mode(mode) == WAL, "instar outbox init --mode log --force"
-	careful := leaves && !(other && s.Force)
-	var numbers int64
-	if leaves {
-		err := slotsFree(ctx, db)
-		if err == nil && careful {
-			numbers, err = peek(ctx, db, "", remedy)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	changes := s.Mode != "" && string(s.Mode) != mode || s.Shards != 0 && s.Shards != shards
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -172,41 +165,13 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 			return err
 		}
 	}
-	if leaves {
-		list, err := slots(ctx, tx, "")
-		if err == nil {
-			err = reads(list)
-		}
-		if err == nil && careful {
-			err = noneUnread(ctx, tx, numbers, remedy)
-		}
-		if err != nil {
-			return err
-		}
-		// Its positions are no numbers of rows; all of these were sent.
-		if _, err := tx.ExecContext(ctx, `update outbox_cursor set (seq, reading) = (select n, n from `+sqlNumbers+` as n)`); err != nil {
-			return fmt.Errorf("outbox: settings: %w", err)
-		}
-	}
-	if other { // the next relay says when it has one, and makes another one when the mode comes back
-		mode = string(s.Mode)
-		for _, query := range []string{`update outbox_settings set wal_slot = null`, sqlGiveUp} {
-			if _, err := tx.ExecContext(ctx, query); err != nil {
-				return fmt.Errorf("outbox: settings: %w", err)
-			}
-		}
-	}
-	prefix := "instar.outbox"
-	if schema != "" && schema != "public" {
-		prefix += "." + schema // two outboxes of a database are told apart
-	}
 	if _, err := tx.ExecContext(ctx, `
 		update outbox_settings set mode = coalesce(nullif($1, ''), mode), shards = coalesce(nullif($2::int, 0), shards),
 			read_shards = case when exists (select from outbox_log) then greatest(read_shards, $2::int) else coalesce(nullif($2::int, 0), read_shards) end, narrowed = case when $2::int between 1 and shards - 1 then (clock_timestamp() at time zone 'UTC')::date else narrowed end,
 			retention = case when $3::float8 > 0 then make_interval(secs => $3) else retention end,
-			max_lag = case when $4::bigint < 0 then 0 when $4 > 0 then $4 else max_lag end, wal_prefix = $5,
-			inbox_retention = case when $6::float8 > 0 then make_interval(secs => $6) else inbox_retention end, updated_at = now()`,
-		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, prefix, s.InboxRetention.Seconds()); err != nil {
+			max_lag = case when $4::bigint < 0 then 0 when $4 > 0 then $4 else max_lag end,
+			inbox_retention = case when $5::float8 > 0 then make_interval(secs => $5) else inbox_retention end, updated_at = now()`,
+		string(s.Mode), s.Shards, s.Retention.Seconds(), s.MaxLag, s.InboxRetention.Seconds()); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)
 	}
 	if changes {
@@ -214,22 +179,18 @@ func (s Settings) store(ctx context.Context, db *sql.DB, schema string) error {
 			return fmt.Errorf("outbox: settings: %w", err)
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	if Mode(mode) == WAL {
-		return nil
-	}
-	if err := dropSlots(ctx, db, Mode(mode), ""); err != nil { // also those that an earlier change has left
-		return fmt.Errorf("outbox: the mode is changed, but the replication slot, which keeps the log of the database for nobody, cannot be dropped; do it by hand, or change to this mode again: %w", err)
-	}
-	return nil
+	return tx.Commit()
 }
 
 // noneWait locks writers out and makes sure that they have left nothing to publish.
 func noneWait(ctx context.Context, tx *sql.Tx, mode Mode, shards int) error {
-	if err := lockSettings(ctx, tx); err != nil {
-		return err
+	for _, query := range []string{
+		`set local lock_timeout = '10s'`, // applications wait behind it
+		`lock table outbox_settings in access exclusive mode`,
+	} {
+		if _, err := tx.ExecContext(ctx, query); err != nil {
+			return fmt.Errorf("outbox: settings: %w (a transaction that has appended is still open, or a dump is under way)", err)
+		}
 	}
 	if _, err := tx.ExecContext(ctx, `lock table outbox_event, outbox_log in share row exclusive mode`); err != nil {
 		return fmt.Errorf("outbox: settings: %w", err)

@@ -27,7 +27,6 @@ type Mode string
 const (
 	Claim Mode = "claim" // rows with a state, claimed under a lease: the first design's table
 	Log   Mode = "log"   // the default: append-only partitions read behind a cursor
-	WAL   Mode = "wal"   // logical replication of emitted messages
 )
 
 // The states of a row, in the table (claim) or in the view outbox_event_status (log).
@@ -38,7 +37,7 @@ const (
 	StateFailed  = "FAILED" // waits for its next try
 	StateDead    = "DEAD"   // tried often enough; an operator redrives or discards it
 
-	StateDiscarded = "DISCARDED" // given up by an operator; mode log, the others keep no such row
+	StateDiscarded = "DISCARDED" // given up by an operator; mode log; mode claim keeps no such row
 )
 
 // Config is one database whose outbox is relayed. What is zero has the default that is named.
@@ -62,8 +61,6 @@ type Config struct {
 	MaxLag      int64         // rows; beyond it the relay says so and Append may be refused by the application; 0 is no limit
 
 	Structured bool // publish CloudEvents in structured mode, one JSON object for each; binary mode has the attributes in headers
-
-	Slot string // WAL: name of the replication slot; instar_outbox_<name>
 }
 
 // Status is how a relay stands.
@@ -76,9 +73,7 @@ type Status struct {
 	Parked    []Parked         `json:"parked,omitempty"` // aggregates whose first row failed; at most 100
 	Rate      float64          `json:"rate"`             // rows per second over the last minute
 	Shards    []Shard          `json:"shards"`
-	SlotBytes int64            `json:"slotBytes,omitempty"`   // mode wal: WAL kept for the slot
-	Unread    int64            `json:"unreadBytes,omitempty"` // mode wal: bytes of WAL, of the whole database, that the relay has not confirmed
-	Problem   string           `json:"problem,omitempty"`     // why it stands still
+	Problem   string           `json:"problem,omitempty"` // why it stands still
 	At        time.Time        `json:"at"`
 }
 
@@ -98,7 +93,7 @@ type Parked struct {
 type Shard struct {
 	Number   int    `json:"number"`
 	Owner    string `json:"owner,omitempty"`    // node that relays it
-	Position string `json:"position,omitempty"` // of the last message in the stream: a sequence, or an LSN
+	Position string `json:"position,omitempty"` // of the last message in the stream: its sequence number
 }
 
 // ShardOf is the shard of an aggregate, from 0 to shards-1, as outbox_shard says it in the database. It panics without shards.

@@ -55,14 +55,10 @@ func Prepare(config *pgx.ConnConfig, schema string) error {
 	return nil
 }
 
-// NoTimeouts lets statements and transactions of a session last as long as they do: a replication slot is made when all transactions of the
-// cluster have ended that were open before. It is no more than one statement.
-const NoTimeouts = `select set_config(t, '0', false) from unnest(array['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout']) as t
-	where current_setting(t, true) <> '0'`
-
 const sqlBegin = `
 	select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off';
-	` + NoTimeouts + `;
+	select set_config(t, '0', false) from unnest(array['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout']) as t
+		where current_setting(t, true) <> '0';
 	select current_setting('instar.session', true)`
 
 // Pooled is [ErrPooler] where an error of a connection says that a pooler refused what a session begins with; every other

@@ -88,7 +88,7 @@ func TestInitIsRepeatable(t *testing.T) {
 	}
 	require.NoError(t, Init(t.Context(), dsn, "events", Settings{}), "what is zero stays")
 	conn := dial(t, dsn)
-	require.Equal(t, "claim 8 01:00:00 10 instar.outbox.events", one[string](t, conn, `select mode || ' ' || shards || ' ' || retention || ' ' || max_lag || ' ' || wal_prefix from events.outbox_settings`))
+	require.Equal(t, "claim 8 01:00:00 10", one[string](t, conn, `select mode || ' ' || shards || ' ' || retention || ' ' || max_lag from events.outbox_settings`))
 	// From another search path, and with a temporary table of the same name, it is still that schema.
 	run(t, conn, `create temp table outbox_settings (mode text)`)
 	run(t, conn, `select events.outbox_append('order', '1', 'order.paid', '{}')`)
@@ -202,31 +202,6 @@ func TestFence(t *testing.T) {
 	require.Nil(t, one[*time.Time](t, conn, `select outbox_oldest_writer()`))
 }
 
-func TestAppendInModeWAL(t *testing.T) {
-	t.Parallel()
-	_, conn := setup(t, WAL)
-	_, err := conn.Exec(t.Context(), `select outbox_append('order', '4711', 'order.paid', '{"amount": 12}')`)
-	require.ErrorContains(t, err, "SQLSTATE OB002", "no slot would have it")
-	run(t, conn, `update outbox_settings set wal_slot = 'a relay says so'`)
-	run(t, conn, `select pg_create_logical_replication_slot('s' || left(md5(current_database()), 20), 'test_decoding')`)
-	id := one[uuid.UUID](t, conn, `select outbox_append('order', '4711', 'order.paid', '{"amount": 12}')`)
-	message := one[string](t, conn, `select data from pg_logical_slot_get_changes('s' || left(md5(current_database()), 20), null, null) where data like 'message: transactional: 1 prefix: instar.outbox, %'`)
-	require.Contains(t, message, id.String())
-	require.True(t, strings.HasSuffix(message, "\n{\"amount\": 12}"), message)
-	for _, bad := range []string{
-		`select outbox_append('or.der', '1', 'order.paid', '{}')`,
-		`select outbox_append('order', null, 'order.paid', '{}')`,
-		`select outbox_append('order', '1', 'order..paid', '{}')`,
-		`select outbox_append('order', '1', 'order.paid', null)`,
-		`select outbox_append('order', '1', 'order.paid', '{}', '[]')`,
-	} {
-		_, err := conn.Exec(t.Context(), bad)
-		require.ErrorContains(t, err, "SQLSTATE 23514", bad)
-	}
-	run(t, conn, `select pg_drop_replication_slot('s' || left(md5(current_database()), 20))`)
-	require.Zero(t, one[int](t, conn, `select count(*)::int from outbox_event_status`))
-}
-
 // An application's role needs to write, not to read what others wrote.
 func TestRoleOfAnApplication(t *testing.T) {
 	t.Parallel()
@@ -235,11 +210,10 @@ func TestRoleOfAnApplication(t *testing.T) {
 	run(t, conn, `create role `+role)
 	run(t, conn, `grant select on outbox_settings, outbox_pressure to `+role)
 	run(t, conn, `grant insert on outbox_log, outbox_event, outbox_inbox to `+role)
-	run(t, conn, `grant usage on sequence outbox_log_seq_seq to `+role) // mode wal
 	app := dial(t, dsn)
 	run(t, app, `set role `+role)
-	for _, mode := range []string{"log", "claim", "wal"} {
-		run(t, conn, `update outbox_settings set mode = $1, max_lag = 5, wal_slot = 'a relay says so'`, mode)
+	for _, mode := range []string{"log", "claim"} {
+		run(t, conn, `update outbox_settings set mode = $1, max_lag = 5`, mode)
 		run(t, app, `select outbox_append('order', '1', 'order.paid', '{}')`)
 		require.NoError(t, pgx.BeginFunc(t.Context(), app, func(tx pgx.Tx) error {
 			m := Message{AggregateType: "order", AggregateID: "1", EventType: "order.paid"}

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"net/url"
 	"testing"
 	"time"
 
@@ -100,106 +99,16 @@ func TestFenceAndMaintenanceNeedReadCommitted(t *testing.T) {
 	}
 }
 
-// A slot that was given up with the mode wal stays when that is back before it could be dropped: a relay may read it again. When none
-// has, it goes with the mode the next time; where the change was cut off before it was dropped, it goes when that is asked for again.
-func TestASlotStaysWhenItsModeIsBack(t *testing.T) {
-	t.Parallel()
-	for _, cut := range []bool{false, true} {
-		dsn, conn := setup(t, WAL)
-		pool := open(t, dsn).Pool
-		slot := one[string](t, conn, `select 's' || left(md5(current_database()), 20)`)
-		run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
-		run(t, conn, `create publication `+slot+`_none`)
-		run(t, conn, `insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('main', 'wal', 0, '', '', 1, '', $1)`, slot)
-		there := func() int {
-			return one[int](t, conn, `select count(*)::int from pg_replication_slots where slot_name = $1`, slot)
-		}
-		changed, locked := make(chan error, 1), make(chan error, 1)
-		writer, err := pool.Begin(t.Context()) // the change waits for it with the settings locked
-		require.NoError(t, err)
-		_, err = writer.Exec(t.Context(), `lock table outbox_log in row exclusive mode`)
-		require.NoError(t, err)
-		go func() { changed <- Init(t.Context(), dsn, "", Settings{Mode: Log}) }()
-		blocked(t, pool, 1)
-		behind := dial(t, dsn)
-		go func() { // gets them before the slot can be dropped
-			_, err := behind.Exec(t.Context(), `begin; lock table outbox_settings in access exclusive mode`)
-			locked <- err
-		}()
-		blocked(t, pool, 2)
-		require.NoError(t, writer.Commit(t.Context()))
-		require.NoError(t, <-locked)
-		blocked(t, pool, 1)
-		if cut {
-			run(t, behind, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
-			require.Error(t, <-changed)
-			run(t, behind, `rollback`)
-		} else {
-			run(t, behind, `update outbox_settings set mode = 'wal'`)
-			run(t, behind, `commit`)
-			require.NoError(t, <-changed)
-		}
-		require.Equal(t, 1, there())
-		require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log}))
-		require.Zero(t, there())
-		require.Empty(t, one[string](t, conn, `select slot from outbox_stream`))
-	}
-}
-
-// What somebody else has under a name that is noted for a slot stays: it is not of this outbox.
-func TestSlotsOfOthersStay(t *testing.T) {
-	t.Parallel()
-	for _, elsewhere := range []bool{false, true} {
-		dsn, conn := setup(t, Log)
-		other, plugin := conn, "test_decoding"
-		if elsewhere {
-			other, plugin = dial(t, pg.Database(t)), "pgoutput"
-		}
-		slot := one[string](t, conn, `select 'o' || left(md5(current_database()), 20)`)
-		run(t, other, `select pg_create_logical_replication_slot($1, $2)`, slot, plugin)
-		run(t, conn, `insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('main', 'wal', 0, '', '', 1, '', '?' || $1)`, slot)
-		require.NoError(t, DropSlot(t.Context(), dsn, "", slot, true))
-		require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log}))
-		require.Empty(t, one[string](t, conn, `select slot from outbox_stream`))
-		run(t, other, `select pg_drop_replication_slot($1)`, slot)
-	}
-}
-
-// A name that is noted while another change forgets those of slots that it has dropped stays, when its slot is there.
-func TestASlotThatIsMadeWhileOthersAreForgotten(t *testing.T) {
+// Timeouts that a role or a database has by default are not those of an outbox.
+func TestNoTimeoutsByDefault(t *testing.T) {
 	t.Parallel()
 	dsn, conn := setup(t, Log)
-	pool := open(t, dsn).Pool
-	slot := one[string](t, conn, `select 'f' || left(md5(current_database()), 20)`)
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `lock table outbox_stream in share mode`)
-	require.NoError(t, err)
-	changed := make(chan error, 1)
-	go func() { changed <- Init(t.Context(), dsn, "", Settings{Mode: Log}) }()
-	blocked(t, pool, 1)
-	run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
-	_, err = tx.Exec(t.Context(), `insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) values ('main', 'wal', 0, '', '', 1, '', '?' || $1)`, slot)
-	require.NoError(t, err)
-	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-changed)
-	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Log}))
-	require.Zero(t, one[int](t, conn, `select count(*)::int from pg_replication_slots where slot_name = $1`, slot))
-}
-
-// A relay of another mode has no slot: what has the name that it would have is of another outbox of the database. Its DSN may have settings of
-// the pool.
-func TestASlotOfAnotherOutboxStays(t *testing.T) {
-	t.Parallel()
-	dsn, conn := setup(t, Log)
-	slot := one[string](t, conn, `select 'n' || left(md5(current_database()), 20)`)
-	run(t, conn, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	q := u.Query()
-	q.Set("pool_max_conns", "5")
-	u.RawQuery = q.Encode()
-	require.NoError(t, DropSlot(t.Context(), u.String(), "", slot, true))
-	require.Equal(t, 1, one[int](t, conn, `select count(*)::int from pg_replication_slots where slot_name = $1`, slot))
-	run(t, conn, `select pg_drop_replication_slot($1)`, slot)
+	database := one[string](t, conn, `select current_database()`)
+	for _, timeout := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"} {
+		run(t, conn, `alter database "`+database+`" set `+timeout+` = '77min'`)
+		require.Equal(t, "77min", one[string](t, dial(t, dsn), `select current_setting($1)`, timeout))
+		var is string
+		require.NoError(t, open(t, dsn).Pool.QueryRow(t.Context(), `select current_setting($1)`, timeout).Scan(&is))
+		require.Equal(t, "0", is)
+	}
 }

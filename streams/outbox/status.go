@@ -13,8 +13,7 @@ import (
 const counted = 10000
 
 // Status is how the outbox stands, as far as the database knows: a relay writes its positions every few seconds. Problem and
-// Rate are for the relay to say. In mode wal nothing counts what was sent, Lag goes by numbers, and Oldest is at most how long
-// the oldest event waits: so long ago the relay had read everything.
+// Rate are for the relay to say.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	st := Status{Rows: map[string]int64{StateNew: 0, StateSending: 0, StateSent: 0, StateFailed: 0, StateDead: 0}}
 	var shards int
@@ -23,9 +22,12 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		if err := s.Pool.QueryRow(ctx, `select mode, case mode when 'log' then read_shards else shards end, now() from outbox_settings`).Scan(&st.Mode, &shards, &st.At); err != nil {
 			return err
 		}
-		rows := map[Mode]string{Log: sqlStatusLog, Claim: sqlStatusEvents, WAL: sqlStatusWAL}[st.Mode]
+		if st.Mode == formerMode {
+			return errFormerMode
+		}
+		rows := map[Mode]string{Log: sqlStatusLog, Claim: sqlStatusEvents}[st.Mode]
 		var fresh, sending, sent, failed, dead int64
-		if err := s.Pool.QueryRow(ctx, rows, counted).Scan(&fresh, &sending, &failed, &dead, &sent, &oldest, &st.SlotBytes, &st.Unread); err != nil {
+		if err := s.Pool.QueryRow(ctx, rows, counted).Scan(&fresh, &sending, &failed, &dead, &sent, &oldest); err != nil {
 			return err
 		}
 		st.Rows = map[string]int64{StateNew: fresh, StateSending: sending, StateFailed: failed, StateDead: dead, StateSent: max(sent, 0)}
@@ -89,9 +91,6 @@ func (s *Store) parts(ctx context.Context, st *Status, shards int) error {
 	return err
 }
 
-// sqlLeft is what Postgres keeps for a slot that was given up with the mode wal, and could not be dropped: the next init does.
-var sqlLeft = `(select coalesce(max(pg_current_wal_lsn() - r.restart_lsn), 0)::bigint from outbox_stream n join pg_replication_slots r on r.slot_name = ` + SlotNoted + ` where n.mode = 'wal' and ` + slotOurs + `)`
-
 // sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is not sent and should be: its time has come. What is more than can be
 // counted quickly is what the planner believes.
 var sqlStatusEvents = `
@@ -109,33 +108,11 @@ var sqlStatusEvents = `
 	)
 	select case when n.ahead >= $1 then greatest(n.fresh, n.guess - n.sending - n.failed - n.dead) else n.fresh end, n.sending, n.failed, n.dead,
 		case when pg_relation_size('outbox_event') < 8388608 then (select count(*) from outbox_event where status = 'SENT') else n.sent end,
-		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad)), ` + sqlLeft + `, 0
+		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad))
 	from n`
 
-// statusParked is what is parked, in modes log and wal.
-const statusParked = `parked as (
-		select count(*) filter (where state = 'NEW') as fresh, count(*) filter (where state = 'FAILED') as failed,
-			count(*) filter (where state = 'DEAD') as dead, count(*) as n, min(parked_at) filter (where not coalesce(not_before > now(), false)) as oldest
-		from (select state, parked_at, not_before from outbox_parked order by shard, seq limit $1) as p
-	)`
-
-// sqlStatusWAL goes by the numbers of what was emitted. Before a slot was read, while it is made, and after it was given up, that is nothing;
-// when it was lost, it is what nobody has read. A slot keeps the log of the database from the moment on at which somebody began to make it.
-const sqlStatusWAL = `
-	with ` + statusParked + `, slot as (
-		select s.wal_slot is not null or exists (select from outbox_stream where mode = 'wal' and ` + SlotRead + `) as is, pg_current_wal_lsn() - r.restart_lsn as kept, pg_current_wal_lsn() - r.confirmed_flush_lsn as unread
-		from outbox_settings s left join pg_replication_slots r on r.database = current_database()
-			and r.slot_name = coalesce(s.wal_slot::name, (select ` + SlotNoted + ` from outbox_stream where mode = 'wal' and slot <> '' order by updated_at desc limit 1))
-	), c as (
-		select coalesce(max(seq), 0) as seq, max(updated_at) as at from (select seq, updated_at from outbox_cursor where shard = 0 order by seq desc limit 1) as c
-	), n as (
-		select case when slot.is then greatest(coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')::regclass), 0) - c.seq, 0) else 0 end as unread from slot, c
-	)
-	select n.unread + p.fresh, 0, p.failed, p.dead, 0, least(case when n.unread > 0 then c.at end, p.oldest), coalesce(slot.kept, 0)::bigint, greatest(coalesce(slot.unread, 0), 0)::bigint
-	from n, c, slot, parked p`
-
 // sqlStatusLog does the same for the mode log: what is behind the cursors, and what is parked.
-var sqlStatusLog = `
+const sqlStatusLog = `
 	with c as (
 		select n::smallint as shard, coalesce(min(c.seq), 0) as seq, coalesce(max(c.reading), 0) as reading
 		from outbox_settings s cross join generate_series(0, s.read_shards - 1) as n left join outbox_cursor c on c.shard = n group by n
@@ -146,12 +123,16 @@ var sqlStatusLog = `
 	), behind as (
 		select count(*) filter (where a.seq > c.reading) as fresh, count(*) filter (where a.seq <= c.reading) as sending, min(a.created_at) as oldest
 		from ahead a join c using (shard) where a.seq > c.seq
-	), ` + statusParked + `, total as (
+	), parked as (
+		select count(*) filter (where state = 'NEW') as fresh, count(*) filter (where state = 'FAILED') as failed,
+			count(*) filter (where state = 'DEAD') as dead, count(*) as n, min(parked_at) filter (where not coalesce(not_before > now(), false)) as oldest
+		from (select state, parked_at, not_before from outbox_parked order by shard, seq limit $1) as p
+	), total as (
 		select case when sum(pg_relation_size(i.inhrelid)) < 8388608 then -1 else sum(greatest(p.reltuples, 0))::bigint end as n
 		from pg_inherits i join pg_class p on p.oid = i.inhrelid where i.inhparent = 'outbox_log'::regclass
 	)
 	select case when (select count(*) from ahead) >= $1 then last.seq - last.lowest else b.fresh end + p.fresh, b.sending, p.failed, p.dead,
-		case when t.n < 0 then (select count(*) from outbox_log) else t.n end - b.fresh - b.sending - p.n, least(b.oldest, p.oldest), ` + sqlLeft + `, 0
+		case when t.n < 0 then (select count(*) from outbox_log) else t.n end - b.fresh - b.sending - p.n, least(b.oldest, p.oldest)
 	from behind b, parked p, total t, last`
 
 const sqlParked = `

@@ -56,14 +56,12 @@ $$;
 -- What holds for the whole outbox; one row. outbox.Init writes it.
 create table outbox_settings (
     id boolean primary key default true check (id), -- there is one
-    mode text not null default 'log' check (mode in ('claim', 'log', 'wal')),
+    mode text not null default 'log' check (mode in ('claim', 'log')),
     shards smallint not null default 4 check (shards between 1 and 64),
     read_shards smallint not null default 4 check (read_shards >= shards), -- mode log: what relays read, more than shards while the table may have rows of when there were more
     narrowed date,                                          -- when shards was lowered last
     retention interval not null default '7 days' check (retention >= '1 minute'),
     max_lag bigint not null default 0 check (max_lag >= 0), -- beyond it outbox_append refuses, in every language; 0 is no limit
-    wal_prefix text not null default 'instar.outbox',       -- of emitted messages
-    wal_slot text,                                          -- mode wal: what a relay reads from. A slot sees only what is committed after it was made, so without one nothing may be emitted
     inbox_retention interval check (inbox_retention >= '1 minute'), -- null: twice as long as the stream keeps its messages, 14 days at least; what is forgotten and delivered again is handled again
     source text,                                            -- the name under which it is relayed; the first relay writes it
     renamed text,                                           -- the one before it
@@ -145,8 +143,7 @@ create unique index outbox_log_event on outbox_log (event_id, day); -- a key of 
 create table outbox_log_default partition of outbox_log default; -- an insert never fails for want of a day
 
 -- How far each shard has come: for those who look, for the view, and for retention. The truth about positions is in the
--- stream. Mode wal numbers what it emits by the sequence of outbox_log, and updated_at is there the time up to which
--- everything was published.
+-- stream.
 create table outbox_cursor (
     source text not null default '',
     shard smallint not null,
@@ -159,7 +156,7 @@ create table outbox_cursor (
 );
 
 -- The last marker of each shard that a relay has noted, so that a stream that was set back is told from one that is whole: a
--- stream whose last marker is older than this has lost what was stored since. In mode wal also which slot is read.
+-- stream whose last marker is older than this has lost what was stored since.
 create table outbox_stream (
     source text not null,
     mode text not null,               -- of the relay
@@ -169,18 +166,17 @@ create table outbox_stream (
     marker bigint not null,           -- its sequence in the stream; 0 accepts whatever the stream has
     generation bigint not null default 0, -- raised before each marker, which names it: a database that has a lower one was set back to an older state
     cluster text not null,            -- whose rows it is about: system_identifier, database and schema
-    slot text not null default '',    -- its name; with a question mark before it while nothing is in it: it is to be made, or was given up
     updated_at timestamptz not null default now(),
     primary key (source, mode, shard)
 );
 
--- Modes log and wal: rows behind the cursor that are not published. The first one of an aggregate is FAILED, DEAD, or NEW
+-- Mode log: rows behind the cursor that are not published. The first one of an aggregate is FAILED, DEAD, or NEW
 -- (redriven, or not before a time); next_retry_at says when it is due. The others wait behind it: NEW, next_retry_at null.
 create table outbox_parked (
     shard smallint not null,
     seq bigint not null,
     event_id uuid not null,
-    day date,                                   -- of its partition in outbox_log; null in mode wal
+    day date,                                   -- of its partition in outbox_log
     aggregate_type text not null,
     aggregate_id text not null,
     event_type text not null,
@@ -190,7 +186,6 @@ create table outbox_parked (
     not_before timestamptz,
     last_error text,
     redrives integer not null default 0,        -- part of the message's id, so that a redrive is not taken for a duplicate
-    message bytea,                              -- mode wal: the emitted message; null: read outbox_log
     parked_at timestamptz not null default now(),
     updated_at timestamptz not null default now(),
     primary key (shard, seq)
@@ -201,14 +196,13 @@ create index outbox_parked_event on outbox_parked (event_id);
 create index outbox_parked_day on outbox_parked (day);
 create index outbox_parked_bad on outbox_parked (seq) where state in ('FAILED', 'DEAD');
 
--- Modes log and wal: rows that were parked and published, or discarded, since. No position tells of them, so whoever opens the shard
+-- Mode log: rows that were parked and published, or discarded, since. No position tells of them, so whoever opens the shard
 -- looks whether the stream has them; what it lost is parked again. What was discarded is passed over when it is read once more.
 create table outbox_late (
     shard smallint not null,
     seq bigint not null,
     event_id uuid not null,
-    day date,                                   -- of its partition in outbox_log, which is kept for it; null in mode wal
-    message bytea,                              -- mode wal: the emitted message
+    day date,                                   -- of its partition in outbox_log, which is kept for it
     marker bigint,                              -- it was stored after this message of the stream, and before the next marker; null: discarded
     sent_at timestamptz not null default now(),
     primary key (shard, seq, event_id)
@@ -304,25 +298,10 @@ begin
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.headers, '{}'), m.payload
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
-    elsif how.mode = 'claim' then
+    else
         insert into @.outbox_event (shard, event_id, occurred_at, aggregate_type, aggregate_id, event_type, content_type, not_before, next_retry_at, headers, payload)
         select coalesce(@.outbox_shard(m.type, m.id, how.shards), 0), case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, coalesce(m.at, clock_timestamp()), m.type, m.id, m.event,
             coalesce(m.content, 'application/json'), m.not_before, coalesce(m.not_before, now()), coalesce(m.headers, '{}'), m.payload
-        from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
-            as m (event_id, at, type, id, event, payload, content, headers, not_before);
-    else
-        if how.wal_slot is null then
-            raise exception 'no relay reads the events of mode wal yet: what is emitted now would be seen by none'
-                using errcode = 'OB002', hint = 'Start the relay: it makes its replication slot. Then try again.';
-        end if;
-        perform @.outbox_check(m.type, m.id, m.event, m.payload, coalesce(m.content, 'application/json'), coalesce(m.headers, '{}'))
-        from unnest(aggregate_types, aggregate_ids, event_types, payloads, content_types, headers) as m (type, id, event, payload, content, headers);
-        -- One line of JSON, a line feed, and the payload as it is.
-        perform pg_logical_emit_message(true, how.wal_prefix, convert_to(jsonb_build_object(
-            'event_id', case when m.content ilike 'application/cloudevents%' then @.outbox_cloudevent(m.event_id, m.event, m.payload, m.content) else coalesce(m.event_id, @.outbox_uuid_v7()) end, 'occurred_at', coalesce(m.at, clock_timestamp()),
-            'aggregate_type', m.type, 'aggregate_id', m.id, 'event_type', m.event, 'content_type', coalesce(m.content, 'application/json'),
-            'headers', coalesce(m.headers, '{}'), 'not_before', m.not_before, 'shard', @.outbox_shard(m.type, m.id, how.shards),
-            'created_at', clock_timestamp(), 'number', nextval('@.outbox_log_seq_seq'))::text || E'\n', 'UTF8') || m.payload)
         from unnest(event_ids, occurred_at, aggregate_types, aggregate_ids, event_types, payloads, content_types, headers, not_befores)
             as m (event_id, at, type, id, event, payload, content, headers, not_before);
     end if;
@@ -350,7 +329,7 @@ begin
     end if;
     event_id := coalesce(event_id, @.outbox_uuid_v7());
     part := coalesce(@.outbox_shard(aggregate_type, aggregate_id, part), 0); -- of what is null the check tells
-    if how = 'wal' or most > 0 or limit_lag > 0 then
+    if most > 0 or limit_lag > 0 then
         perform @.outbox_append_batch(array[event_id], array[occurred_at], array[aggregate_type], array[aggregate_id], array[event_type],
             array[payload], array[content_type], array[headers], array[not_before], limit_lag);
     elsif how = 'log' then
@@ -477,9 +456,8 @@ begin
         end;
     end loop;
     select ((clock_timestamp() - s.retention) at time zone 'UTC')::date into oldest from outbox_settings s;
-    -- What was discarded is passed over for as long as it can be read: its day is there or, in mode wal, no relay has read all that was there then.
-    delete from outbox_late t where t.sent_at < clock_timestamp() - (select s.retention from outbox_settings s)
-        and (t.marker is not null or t.day is null and t.sent_at < (select max(c.updated_at) from outbox_cursor c where c.shard = 0));
+    -- What was discarded is passed over for as long as it can be read: its day is there.
+    delete from outbox_late t where t.sent_at < clock_timestamp() - (select s.retention from outbox_settings s) and t.marker is not null;
     select coalesce(min(coalesce(c.seq, 0)), 0) into lowest from outbox_settings s, generate_series(0, s.read_shards - 1) as n
         left join (select shard, min(seq) as seq from outbox_cursor group by shard) c on c.shard = n;
     for part, d in

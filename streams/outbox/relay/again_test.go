@@ -37,9 +37,9 @@ func TestASessionThatPassesNothingForgetsNothing(t *testing.T) {
 	for _, held := range []string{"paused", "writer"} { // what keeps the session in between from passing anything
 		t.Run(held, func(t *testing.T) {
 			t.Parallel()
-			inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+			inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
 				forgotten := s.forgetful()
-				stop := s.killed(mode, named, "published", 20)
+				stop := s.killed(mode, "published", 20)
 				for n := range 20 {
 					s.add("o-1", n)
 				}
@@ -48,7 +48,7 @@ func TestASessionThatPassesNothingForgetsNothing(t *testing.T) {
 				tx, err := s.pool.Begin(s.ctx)
 				require.NoError(t, err)
 				var waits waiting
-				between := s.relay(mode, named, func(r *Relay) { r.Meter = &waits })
+				between := s.relay(mode, func(r *Relay) { r.Meter = &waits })
 				if held == "writer" {
 					_, err = tx.Exec(s.ctx, `select outbox_append('order', 'o-2', 'order.paid', '{}')`)
 					require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestASessionThatPassesNothingForgetsNothing(t *testing.T) {
 				require.NoError(t, stop())
 				require.NoError(t, tx.Commit(s.ctx))
 				forgotten()
-				s.begin(mode, named)
+				s.begin(mode)
 				s.add("o-3", 1)
 				s.passed(20, held == "writer")
 			})
@@ -72,10 +72,10 @@ func TestASessionThatPassesNothingForgetsNothing(t *testing.T) {
 }
 
 // killed runs a relay that loses NATS for good at a point, once so many events are stored.
-func (s *shop) killed(mode outbox.Mode, named func(*Relay), at string, stored int) (stop func() error) {
+func (s *shop) killed(mode outbox.Mode, at string, stored int, change ...func(*Relay)) (stop func() error) {
 	s.t.Helper()
 	dead := make(chan struct{})
-	r := s.relay(mode, named)
+	r := s.relay(mode, change...)
 	r.hook = func(here string) {
 		if here == at && s.stored() >= stored && r.NC.IsConnected() {
 			r.NC.Close()
@@ -83,9 +83,6 @@ func (s *shop) killed(mode outbox.Mode, named func(*Relay), at string, stored in
 		}
 	}
 	end := s.run(r)
-	if mode == outbox.WAL {
-		s.reads(r)
-	}
 	return func() error {
 		select {
 		case <-dead:
@@ -109,25 +106,13 @@ func (s *shop) passed(before int, writer bool) {
 	require.Equal(s.t, want, s.stored())
 }
 
-// inLots runs a test beside itself for each mode that publishes in lots.
-func inLots(t *testing.T, test func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay))) {
-	t.Helper()
-	for _, mode := range []outbox.Mode{outbox.Log, outbox.WAL} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			s, named := shopOf(t, mode)
-			test(t, s, mode, named)
-		})
-	}
-}
-
 // ends runs a relay that is told to end at a point, which then goes on after what meanwhile did. It waits until Run has returned.
-func (s *shop) ends(mode outbox.Mode, named func(*Relay), at string, stored int, meanwhile, work func()) {
+func (s *shop) ends(at string, stored int, meanwhile, work func(), change ...func(*Relay)) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx))
 	defer cancel()
 	var once sync.Once
-	r := s.relay(mode, named)
+	r := s.relay(outbox.Log, change...)
 	r.hook = func(here string) {
 		if here == at && s.stored() >= stored {
 			once.Do(func() { meanwhile(); cancel() })
@@ -135,9 +120,6 @@ func (s *shop) ends(mode outbox.Mode, named func(*Relay), at string, stored int,
 	}
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	if mode == outbox.WAL {
-		s.reads(r)
-	}
 	require.Eventually(s.t, func() bool { // it may end at once, by what is due already
 		st, _ := r.Status(s.ctx)
 		return len(st.Shards) > 0 || len(done) > 0
@@ -155,30 +137,29 @@ func (s *shop) ends(mode outbox.Mode, named func(*Relay), at string, stored int,
 // since and sessions ended in order.
 func TestAParkedRowIsStoredOnceOverManySessions(t *testing.T) {
 	t.Parallel()
-	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		forgotten := s.forgetful()
-		patient := func(r *Relay) { named(r); r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour }
-		tx, err := s.pool.Begin(s.ctx)
+	s := openShop(t, outbox.Log)
+	forgotten := s.forgetful()
+	patient := func(r *Relay) { r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour }
+	tx, err := s.pool.Begin(s.ctx)
+	require.NoError(t, err)
+	s.ends("published parked", 1, func() {
+		_, err := tx.Exec(s.ctx, `select from outbox_parked for update`) // it cannot be taken out
 		require.NoError(t, err)
-		s.ends(mode, patient, "published parked", 1, func() {
-			_, err := tx.Exec(s.ctx, `select from outbox_parked for update`) // it cannot be taken out
-			require.NoError(t, err)
-		}, func() {
-			s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '100 milliseconds')`)
-		})
-		require.NoError(t, tx.Commit(s.ctx))
-		require.Equal(t, 1, s.count(`select count(*) from outbox_parked`))
-		for n := range 3 {
-			forgotten()
-			_, stop := s.begin(mode, patient)
-			s.add("o-2", n)
-			s.eventually(2 + n)
-			s.exec(`update outbox_parked set next_retry_at = now()`)
-			require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
-			require.NoError(t, stop())
-		}
-		require.Equal(t, "1", s.numbered("o-1"))
-	})
+	}, func() {
+		s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '100 milliseconds')`)
+	}, patient)
+	require.NoError(t, tx.Commit(s.ctx))
+	require.Equal(t, 1, s.count(`select count(*) from outbox_parked`))
+	for n := range 3 {
+		forgotten()
+		_, stop := s.begin(outbox.Log, patient)
+		s.add("o-2", n)
+		s.eventually(2 + n)
+		s.exec(`update outbox_parked set next_retry_at = now()`)
+		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
+		require.NoError(t, stop())
+	}
+	require.Equal(t, "1", s.numbered("o-1"))
 }
 
 // A relay that is told to end while a lot is under way, and cannot end it, leaves nothing that says that it had.
@@ -194,10 +175,10 @@ func TestALotThatDoesNotEndIsReadBack(t *testing.T) {
 	fill := func(s *shop) {
 		s.exec(`begin; select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}'); ` + large + `; select outbox_append('order', 'o-2', 'order.paid', '{"n": 3}'); commit`)
 	}
-	complete := func(s *shop, mode outbox.Mode, named func(*Relay), forgotten func()) {
+	complete := func(s *shop, forgotten func()) {
 		forgotten()
 		limit(s, -1)
-		s.begin(mode, named)
+		s.begin(outbox.Log)
 		s.exec(`update outbox_parked set next_retry_at = now()`)
 		s.eventually(3)
 		s.add("o-2", 4)
@@ -207,25 +188,23 @@ func TestALotThatDoesNotEndIsReadBack(t *testing.T) {
 	}
 	t.Run("twice", func(t *testing.T) { // what goes before a row that is too large is stored, and the row cannot be parked
 		t.Parallel()
-		inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-			forgotten := s.forgetful()
-			limit(s, 4096)
-			s.ends(mode, named, "published", 1, func() {}, func() { fill(s) })
-			require.Zero(t, s.count(`select count(*) from outbox_parked`))
-			complete(s, mode, named, forgotten)
-		})
+		s := openShop(t, outbox.Log)
+		forgotten := s.forgetful()
+		limit(s, 4096)
+		s.ends("published", 1, func() {}, func() { fill(s) })
+		require.Zero(t, s.count(`select count(*) from outbox_parked`))
+		complete(s, forgotten)
 	})
 	t.Run("lost", func(t *testing.T) { // what goes behind a row that the stream refuses is not stored, and the row cannot be parked
 		t.Parallel()
-		inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-			forgotten := s.forgetful()
-			s.ends(mode, named, "published", 1, func() { s.exec(`alter table outbox_parked rename to outbox_away`) }, func() {
-				limit(s, 4096) // which the relay does not know yet
-				fill(s)
-			})
-			s.exec(`alter table outbox_away rename to outbox_parked`)
-			complete(s, mode, named, forgotten)
+		s := openShop(t, outbox.Log)
+		forgotten := s.forgetful()
+		s.ends("published", 1, func() { s.exec(`alter table outbox_parked rename to outbox_away`) }, func() {
+			limit(s, 4096) // which the relay does not know yet
+			fill(s)
 		})
+		s.exec(`alter table outbox_away rename to outbox_parked`)
+		complete(s, forgotten)
 	})
 }
 
@@ -272,7 +251,7 @@ func TestAStreamIsReadBackOnce(t *testing.T) {
 		o := s.opener("a", s.can, false)
 		o.pool = s.pool
 		for shard := range 4 {
-			_, err := o.open(s.ctx, shard, position{})
+			_, err := o.open(s.ctx, shard, 0)
 			require.NoError(t, err)
 		}
 		return o.looked

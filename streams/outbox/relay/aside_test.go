@@ -19,10 +19,10 @@ func picky(r *Relay) {
 }
 
 // aside kills a relay that has parked the rows of a query, before it has said that it is past them.
-func (s *shop) aside(mode outbox.Mode, named func(*Relay), query string, args ...any) {
+func (s *shop) aside(query string) {
 	s.t.Helper()
-	end := s.killed(mode, func(r *Relay) { named(r); picky(r) }, "parked", 0)
-	s.exec(query, args...)
+	end := s.killed(outbox.Log, "parked", 0, picky)
+	s.exec(query)
 	_ = end()
 }
 
@@ -40,30 +40,29 @@ func TestADiscardBeforeARowIsReadAgain(t *testing.T) {
 	for _, when := range []string{"opened", "read"} {
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
-			inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-				s.aside(mode, named, `select outbox_append('order', 'o-1', 'order.new', '{"n": 1}')`)
-				r := s.relay(mode, named)
-				r.Pause()
-				var once sync.Once
-				r.hook = func(at string) {
-					if when == "read" && at == "read" {
-						once.Do(s.discard)
-					}
+			s := openShop(t, outbox.Log)
+			s.aside(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}')`)
+			r := s.relay(outbox.Log)
+			r.Pause()
+			var once sync.Once
+			r.hook = func(at string) {
+				if when == "read" && at == "read" {
+					once.Do(s.discard)
 				}
-				s.exec(`update outbox_parked set next_retry_at = now() + interval '1 hour'`)
-				s.run(r)
-				s.opened(r)
-				if when == "opened" {
-					s.discard()
-				}
-				r.Resume()
-				s.add("o-1", 2)
-				s.eventually(1)
-				s.add("o-1", 3)
-				s.eventually(2)
-				require.Equal(t, "2 3", s.numbered("o-1"))
-				require.Zero(t, s.count(`select count(*) from outbox_parked`))
-			})
+			}
+			s.exec(`update outbox_parked set next_retry_at = now() + interval '1 hour'`)
+			s.run(r)
+			s.opened(r)
+			if when == "opened" {
+				s.discard()
+			}
+			r.Resume()
+			s.add("o-1", 2)
+			s.eventually(1)
+			s.add("o-1", 3)
+			s.eventually(2)
+			require.Equal(t, "2 3", s.numbered("o-1"))
+			require.Zero(t, s.count(`select count(*) from outbox_parked`))
 		})
 	}
 }
@@ -73,7 +72,7 @@ func TestARowThatFallsDueBeforeItIsReadAgain(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Log)
 	forgotten := s.forgetful()
-	s.aside(outbox.Log, func(*Relay) {}, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`)
+	s.aside(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`)
 	s.exec(`update outbox_log set not_before = now()`) // and not yet when it was looked
 	stop := s.run(s.relay(outbox.Log))
 	s.add("o-2", 1)
@@ -95,7 +94,7 @@ func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
 	r, o := s.relay(outbox.Log), s.opener("a", s.can, false)
 	o.pool = s.pool
 	l := &lot{r: r, pool: s.pool, pub: o.pub, shards: &shards{r: r, o: o, held: map[int]*shard{}}}
-	opened, err := o.open(s.ctx, 0, position{at: 5})
+	opened, err := o.open(s.ctx, 0, position(5))
 	require.NoError(t, err)
 	h := &shard{s: opened}
 	l.shards.held[0] = h
@@ -107,7 +106,7 @@ func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
 	}
 	require.Equal(t, "o-5 o-4 o-3 o-2 o-1", strings.Join(due, " "))
 	require.LessOrEqual(t, time.Until(l.next), r.Config.Poll, "when it is looked again")
-	h.s.pos = position{at: 500} // it has read those
+	h.s.pos = position(500) // it has read those
 	require.NoError(t, l.look(s.ctx))
 	require.Len(t, l.due, 500)
 
@@ -118,28 +117,6 @@ func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
 	_, err = l.retry(s.ctx)
 	require.NoError(t, err)
 	require.NotContains(t, l.parked, aggregate{"order", "o-1"})
-}
-
-// The tables of an outbox in mode wal that were restored in another cluster: what is parked there has positions that its log
-// does not reach.
-func TestWhatWasParkedInAnotherCluster(t *testing.T) {
-	t.Parallel()
-	s, named := openWAL(t, outbox.WAL)
-	r := s.relay(outbox.WAL, named, picky)
-	stop := s.run(r)
-	s.reads(r)
-	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}'), outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2 }, waitFor, tick)
-	require.NoError(t, stop())
-	s.exec(`update outbox_parked set message = convert_to(replace(convert_from(message, 'UTF8'), '"pos":"0/', '"pos":"F/'), 'UTF8'), next_retry_at = case when next_retry_at is not null then now() end`)
-	require.Equal(t, 2, s.count(`select count(*) from outbox_parked where position('"pos":"F/' in convert_from(message, 'UTF8')) > 0`))
-	stream, err := s.js.Stream(s.ctx, "OUTBOX")
-	require.NoError(t, err)
-	require.NoError(t, stream.Purge(s.ctx, withSubject("outbox-pos.>"))) // as it was told to go on
-	s.run(s.relay(outbox.WAL, named))
-	s.add("o-1", 3)
-	s.eventually(3)
-	require.Equal(t, "1 2 3", s.numbered("o-1"))
 }
 
 // What is discarded while it is published is in the stream, and is shown so, also where the relay ends before it has heard of either.
@@ -171,17 +148,17 @@ func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
 	stop = s.run(r)
 	sent(1)
 	require.NoError(t, stop())
-	s.ends(outbox.Log, func(*Relay) {}, "published parked", 0, discard("o-2"), func() {})
+	s.ends("published parked", 0, discard("o-2"), func() {})
 	s.run(s.relay(outbox.Log))
 	sent(2)
 }
 
 // published runs a relay that publishes what is parked and due, and is ended before it can take that out of the database. It returns when
 // the stream has forgotten the ids.
-func (s *shop) published(mode outbox.Mode, named func(*Relay), n int) {
+func (s *shop) published(n int, change ...func(*Relay)) {
 	s.t.Helper()
 	forgotten := s.forgetful()
-	s.ends(mode, named, "published parked", n, func() {}, func() {})
+	s.ends("published parked", n, func() {}, func() {}, change...)
 	forgotten()
 }
 
@@ -202,7 +179,7 @@ func TestWhatWasPublishedBehindALaterRow(t *testing.T) {
 	s.parks(2)
 	require.NoError(t, stop())
 	s.exec(`update outbox_parked set next_retry_at = now() where event_type = 'order.new'`)
-	s.published(outbox.Log, taking("order.new"), 1)
+	s.published(1, taking("order.new"))
 	s.due("o-1")
 	stop = s.run(s.relay(outbox.Log, taking("order.new")))
 	require.Eventually(t, func() bool {
@@ -218,28 +195,27 @@ func TestWhatWasPublishedBehindALaterRow(t *testing.T) {
 // Nor when the next relay is told to end while it opens a shard, whichever it begins with.
 func TestARelayThatEndsWhileItOpens(t *testing.T) {
 	t.Parallel()
-	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		const all = 20 // some in each shard
-		_, stop := s.begin(mode, named)
-		s.exec(`select outbox_append('order', 'o-' || n, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour') from generate_series(1, $1::int) as n`, all)
-		s.parks(all)
-		require.NoError(t, stop())
-		s.exec(`update outbox_parked set not_before = now(), next_retry_at = now()`)
-		s.published(mode, named, all)
-		tx, err := s.pool.Begin(s.ctx)
-		require.NoError(t, err)
-		_, err = tx.Exec(s.ctx, `lock table outbox_parked`)
-		require.NoError(t, err)
-		stop = s.run(s.relay(mode, named))
-		require.Eventually(t, func() bool {
-			return s.count(`select count(*) from pg_locks where relation = 'outbox_parked'::regclass and not granted`) > 0
-		}, waitFor, tick)
-		require.NoError(t, stop())
-		require.NoError(t, tx.Commit(s.ctx))
-		s.run(s.relay(mode, named))
-		s.parks(0)
-		require.Equal(t, all, s.stored())
-	})
+	s := openShop(t, outbox.Log)
+	const all = 20 // some in each shard
+	_, stop := s.begin(outbox.Log)
+	s.exec(`select outbox_append('order', 'o-' || n, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour') from generate_series(1, $1::int) as n`, all)
+	s.parks(all)
+	require.NoError(t, stop())
+	s.exec(`update outbox_parked set not_before = now(), next_retry_at = now()`)
+	s.published(all)
+	tx, err := s.pool.Begin(s.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(s.ctx, `lock table outbox_parked`)
+	require.NoError(t, err)
+	stop = s.run(s.relay(outbox.Log))
+	require.Eventually(t, func() bool {
+		return s.count(`select count(*) from pg_locks where relation = 'outbox_parked'::regclass and not granted`) > 0
+	}, waitFor, tick)
+	require.NoError(t, stop())
+	require.NoError(t, tx.Commit(s.ctx))
+	s.run(s.relay(outbox.Log))
+	s.parks(0)
+	require.Equal(t, all, s.stored())
 }
 
 // What was published and left parked is in the stream, and is shown so, though it is discarded before the next relay tries anything.
@@ -254,7 +230,7 @@ func TestADiscardOfWhatWasPublished(t *testing.T) {
 			s.parks(1)
 			require.NoError(t, stop())
 			s.due("o-1")
-			s.published(outbox.Log, func(*Relay) {}, 1)
+			s.published(1)
 			s.exec(`update outbox_parked set state = 'FAILED'`) // as after a refusal
 			discard := func() {
 				_, err := (&outbox.Store{Pool: s.pool}).Discard(s.ctx, outbox.Filter{All: true}, "somebody")
@@ -288,10 +264,10 @@ func TestWhatWasPublishedInAFormerShardLetsOthersGoOn(t *testing.T) {
 		r, o := s.relay(outbox.Log), s.opener("a", s.can, false)
 		l := &lot{r: r, pool: s.pool, pub: o.pub, shards: &shards{r: r, o: o, held: map[int]*shard{}}}
 		for _, n := range order {
-			opened, err := o.open(s.ctx, n, position{at: 5})
+			opened, err := o.open(s.ctx, n, position(5))
 			require.NoError(t, err)
 			if n == 3 {
-				opened.seen, opened.seenTo = map[string]stored{"1": {uuid.Nil.String(), 7}}, position{at: 1}
+				opened.seen, opened.seenTo = map[string]stored{"1": {uuid.Nil.String(), 7}}, position(1)
 			}
 			require.NoError(t, l.load(s.ctx, opened))
 			l.shards.held[n] = &shard{number: n, s: opened}

@@ -31,7 +31,7 @@ func BenchmarkPublish(b *testing.B) {
 			require.NoError(b, p.start())
 			defer p.close()
 			o := &opener{js: js, pub: p, stream: stream, source: "shop", mode: "log", node: "a", cluster: "1", clock: time.Now}
-			s, err := o.open(b.Context(), 0, position{})
+			s, err := o.open(b.Context(), 0, 0)
 			require.NoError(b, err)
 			payload := make([]byte, 256)
 			b.ReportAllocs()

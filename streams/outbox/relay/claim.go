@@ -170,7 +170,7 @@ func (e *claimEngine) pause(ctx context.Context, cancel func()) (err error) {
 // mark is the position of the next marker. All that is stored is marked as sent.
 func (e *claimEngine) mark(ctx context.Context, s *session) error {
 	at, err := e.sentUpTo(ctx)
-	if err == nil && at.after(s.pos) {
+	if err == nil && at > s.pos {
 		s.pos = at
 	}
 	return err
@@ -243,7 +243,7 @@ func (e *claimEngine) open(ctx context.Context, h *shard) error {
 	if err != nil {
 		return err
 	}
-	s, err := e.shards.o.open(ctx, 0, position{})
+	s, err := e.shards.o.open(ctx, 0, 0)
 	if errors.Is(err, errForeign) {
 		return permanent(err)
 	}

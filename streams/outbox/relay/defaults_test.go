@@ -57,9 +57,9 @@ func TestTheDefaultIsolationDoesNotMatter(t *testing.T) {
 // A relay writes, also where transactions are read-only by default.
 func TestReadOnlyByDefaultDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
+	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
 		as := s.byDefault(true, "default_transaction_read_only", "on")
-		s.begin(mode, func(r *Relay) { named(r); as(r) })
+		s.begin(mode, as)
 		s.add("o-1", 1)
 		s.eventually(1)
 	})

@@ -5,13 +5,10 @@
 //     stream itself says how far a shard is and who may write: a marker per shard, which every message of a relay expects
 //     to be the last one. Whoever opens a shard writes the next marker and so ends all earlier sessions; then it reads back
 //     what those stored beyond their position. docs/adr/0009-outbox-fence.md has the argument.
-//   - Rows of an aggregate are stored in the order of their numbers (log, claim) or of their commits (wal). A row that can
-//     never be published keeps its aggregate back, not the others: it is tried again after a back-off, and after the last
+//   - Rows of an aggregate are stored in the order of their numbers. A row that can never be published keeps its aggregate back, not the others: it is tried again after a back-off, and after the last
 //     try it waits for an operator. A row that is not to be published before a time is overtaken.
 //   - Log reads behind a fence: a number of the sequence is passed only when every transaction that might have taken a lower
 //     one has ended. Only writers of that table are waited for.
-//   - WAL confirms to Postgres only what the stream has acknowledged. A slot sees what is committed after it was made: let
-//     the relay make it before the first event. It refuses to go on when its slot was lost.
 //   - Claim has one active relay. The store's functions may be used beside it to look, not to claim.
 //   - Relays of one source share the shards of mode log by leases: one that comes has its share within seconds, without a
 //     row twice or out of order. One outbox may be relayed under a name, and under one name; others are refused.

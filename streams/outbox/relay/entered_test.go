@@ -19,47 +19,40 @@ func TestAZombieParksNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-				forgotten := s.forgetful()
-				old := s.relay(mode, named, func(r *Relay) {
-					r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
-				})
-				stands, goes := make(chan struct{}), make(chan struct{})
-				var once sync.Once
-				old.hook = func(at string) {
-					if at == "read" && s.stored() > 0 {
-						once.Do(func() { close(stands); <-goes })
-					}
-				}
-				stop := s.run(old)
-				if mode == outbox.WAL {
-					s.reads(old)
-				}
-				s.add("o-1", 1)
-				s.eventually(1)
-				s.exec(second)
-				<-stands
-				want := "1 2"
-				if name == "waiting" {
-					want = "1 2 3"
-				}
-				s.exec(`select pg_sleep(1)`) // until the row is due
-				if mode == outbox.WAL {
-					s.exec(`select pg_terminate_backend(active_pid) from pg_replication_slots where active and database = current_database()`)
-				}
-				_, end := s.begin(mode, named)
-				require.Eventually(t, func() bool { return s.numbered("o-1") == want }, waitFor, tick)
-				close(goes)
-				require.Eventually(t, func() bool { return old.restarts.Load() > 0 }, waitFor, tick)
-				_ = stop()
-				_ = end()
-				forgotten()
-				s.begin(mode, named)
-				s.add("o-2", 1)
-				require.Eventually(t, func() bool { return s.numbered("o-2") == "1" }, waitFor, tick)
-				require.Zero(t, s.count(`select count(*) from outbox_parked`))
-				require.Equal(t, want, s.numbered("o-1"))
+			s := openShop(t, outbox.Log)
+			forgotten := s.forgetful()
+			old := s.relay(outbox.Log, func(r *Relay) {
+				r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
 			})
+			stands, goes := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			old.hook = func(at string) {
+				if at == "read" && s.stored() > 0 {
+					once.Do(func() { close(stands); <-goes })
+				}
+			}
+			stop := s.run(old)
+			s.add("o-1", 1)
+			s.eventually(1)
+			s.exec(second)
+			<-stands
+			want := "1 2"
+			if name == "waiting" {
+				want = "1 2 3"
+			}
+			s.exec(`select pg_sleep(1)`) // until the row is due
+			_, end := s.begin(outbox.Log)
+			require.Eventually(t, func() bool { return s.numbered("o-1") == want }, waitFor, tick)
+			close(goes)
+			require.Eventually(t, func() bool { return old.restarts.Load() > 0 }, waitFor, tick)
+			_ = stop()
+			_ = end()
+			forgotten()
+			s.begin(outbox.Log)
+			s.add("o-2", 1)
+			require.Eventually(t, func() bool { return s.numbered("o-2") == "1" }, waitFor, tick)
+			require.Zero(t, s.count(`select count(*) from outbox_parked`))
+			require.Equal(t, want, s.numbered("o-1"))
 		})
 	}
 }

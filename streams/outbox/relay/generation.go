@@ -18,25 +18,6 @@ import (
 // What then helps is what helps without any marker: go on from where the database believes to be, and pass over what the stream
 // has, told by number and event id.
 
-// errWentBack says that a database was set back where the relay cannot go on by itself.
-var errWentBack = errors.New("the database was set back to an older state")
-
-// notWentBack refuses a database that has a lower generation than the stream. Mode wal cannot go on: it does not know what the
-// slot has seen of the history that is gone, and of the one that goes on.
-func (e *walEngine) notWentBack(ctx context.Context) error {
-	o := e.shards.o
-	kept, err := o.generation(ctx, 0)
-	if err != nil {
-		return err
-	}
-	before, from, err := o.last(ctx, o.subject(0))
-	if err != nil || from == 0 || before.Generation <= kept {
-		return err
-	}
-	return permanent(fmt.Errorf("relay: %s: %w: it has generation %d, the stream knows %d: a standby was promoted that had not received everything, or a backup was restored. What is committed before a replication slot is made is in no slot, so events may be missing. To go on with what the slot %s has, or, without it, with what is committed from now on: nats stream purge %s --subject %s. What the stream has is not published again",
-		o.source, errWentBack, kept, before.Generation, e.r.Config.Slot, o.stream.Name, o.subject(0)))
-}
-
 // generation is the one that the database has; 0 for none.
 func (o *opener) generation(ctx context.Context, shard int) (n uint64, err error) {
 	if o.pool == nil {

@@ -43,27 +43,18 @@ func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge ti
 // lagEvery is how often the lag is looked at.
 const lagEvery = 2 * time.Second
 
-// lag is how many rows wait; in modes log and wal it is what the sequence says, which counts those that are rolled back, too, until
+// lag is how many rows wait; in mode log it is what the sequence says, which counts those that are rolled back, too, until
 // the reading has passed them.
 func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
-	switch r.Config.Mode {
-	case outbox.Claim:
+	if r.Config.Mode == outbox.Claim {
 		st, err := store.Status(ctx)
 		return st.Lag, err
-	case outbox.WAL:
-		lag, oldest, err := r.unread(ctx, store.Pool)
-		if err == nil {
-			r.mu.Lock()
-			r.state.lag, r.state.oldest, r.state.lagAt = lag, oldest, time.Now()
-			r.mu.Unlock()
-		}
-		return lag, err
 	}
 	at, open := r.position()
 	if !open {
 		return 0, errors.New("no shard")
 	}
-	last, err := lastNumber(ctx, store.Pool, sqlMark)
+	last, err := lastNumber(ctx, store.Pool)
 	return max(0, last-at), err
 }
 

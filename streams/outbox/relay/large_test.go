@@ -14,8 +14,8 @@ import (
 // Rows of nearly 1 MiB, in all modes.
 func TestLargePayloads(t *testing.T) {
 	t.Parallel()
-	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		s.begin(mode, named)
+	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
+		s.begin(mode)
 		s.exec(`select outbox_append_bytes('order', 'o-' || n % 2, 'order.paid', convert_to(repeat(chr(64 + n), $1::int), 'UTF8'), 'text/plain') from generate_series(1, 24) as n`, outbox.MaxPayload)
 		s.eventually(24)
 		last := map[string]byte{}

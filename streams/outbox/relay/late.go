@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bcc94042/instar/streams"
-	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // What was parked and published since lies behind the position: when the stream loses it, restored from a backup or cut short
@@ -23,7 +22,7 @@ const sqlPublished = `
 	with done as (
 		delete from outbox_parked p using unnest($1::smallint[], $2::bigint[], $3::bigint[]) as w (part, num, marker) where p.shard = w.part and p.seq = w.num returning p.*, w.marker
 	)
-	insert into outbox_late (shard, seq, event_id, day, message, marker) select shard, seq, event_id, day, message, marker from done
+	insert into outbox_late (shard, seq, event_id, day, marker) select shard, seq, event_id, day, marker from done
 	on conflict (shard, seq, event_id) do update set marker = excluded.marker, sent_at = excluded.sent_at`
 
 // sqlPublishedBeside says of rows that were discarded while they were published that they are in the stream.
@@ -32,22 +31,24 @@ const sqlPublishedBeside = `
 	where t.shard = w.part and t.seq = w.num and t.event_id = w.id and t.marker is null`
 
 const (
-	sqlLate      = `select seq, event_id, ` + sqlKey + `, marker from outbox_late where shard = $1 and marker >= $2 and (message is not null) = $3`
-	sqlDiscarded = `select seq, event_id, ` + sqlKey + ` from outbox_late where shard = $1 and marker is null and (message is not null) = $2`
+	// Rows without a day are of the former mode wal: no table has them. The expression is one that no index has.
+	ofLog = `coalesce(day, 'infinity') < 'infinity'`
+
+	sqlLate      = `select seq, event_id, marker from outbox_late where shard = $1 and marker >= $2 and ` + ofLog
+	sqlDiscarded = `select seq, event_id from outbox_late where shard = $1 and marker is null and ` + ofLog
 )
 
 // reclaim parks again what was published behind the position of a session and is missing in what it has read back. What lies
 // before that is there: a stream loses its tail, or from its beginning what is too old. It refuses to go on when something
 // of it is gone from its table, unless that was accepted.
 func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool) error {
-	wal := s.o.mode == string(outbox.WAL)
 	if s.from == 0 { // nobody knows where in this stream they were stored; what was discarded stays so
-		if _, err := pool.Exec(ctx, `delete from outbox_late where shard = $1 and marker is not null and (message is not null) = $2`, s.shard, wal); err != nil {
+		if _, err := pool.Exec(ctx, `delete from outbox_late where shard = $1 and marker is not null`, s.shard); err != nil {
 			return fmt.Errorf("relay: cannot write outbox_late: %w", err)
 		}
 		return nil
 	}
-	rows, err := pool.Query(ctx, sqlLate, s.shard, int64(s.since), wal) // a stream has fewer messages
+	rows, err := pool.Query(ctx, sqlLate, s.shard, int64(s.since)) // a stream has fewer messages
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
@@ -56,10 +57,9 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 	var behind []bool // what is not is read from the source once more
 	var seq int64
 	var id uuid.UUID
-	var key string
 	var marker, first uint64
-	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &key, &marker}, func() error {
-		if there, ok := s.seen[key]; ok && there.id == id.String() {
+	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &marker}, func() error {
+		if there, ok := s.seen[position(seq).String()]; ok && there.id == id.String() {
 			return nil
 		}
 		if first == 0 {
@@ -70,9 +70,8 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 		if marker < first { // it may have been dropped for its age
 			return nil
 		}
-		pos, err := parsePosition(key)
-		seqs, ids, behind = append(seqs, seq), append(ids, id), append(behind, !pos.after(s.pos))
-		return err
+		seqs, ids, behind = append(seqs, seq), append(ids, id), append(behind, position(seq) <= s.pos)
+		return nil
 	}); err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
@@ -96,7 +95,7 @@ func (s *session) reclaim(ctx context.Context, pool *pgxpool.Pool, accepted bool
 	return err
 }
 
-const sqlTakeOut = `select seq, event_id, ` + sqlKey + `, aggregate_type, aggregate_id from outbox_parked where shard = $1 and event_id = any ($2)`
+const sqlTakeOut = `select seq, event_id, aggregate_type, aggregate_id from outbox_parked where shard = $1 and event_id = any ($2)`
 
 // takeOut takes out of the database what earlier sessions have published and left parked, and returns the heads that their aggregates
 // have now. They may be in other shards.
@@ -115,14 +114,13 @@ func (s *session) takeOut(ctx context.Context, pool *pgxpool.Pool) (heads []*par
 			return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 		}
 		var r row
-		var key string
-		if _, err := pgx.ForEachRow(rows, []any{&r.num, &r.ID, &key, &r.AggregateType, &r.AggregateID}, func() (err error) {
+		if _, err := pgx.ForEachRow(rows, []any{&r.num, &r.ID, &r.AggregateType, &r.AggregateID}, func() error {
 			one := r
-			one.shard = s.shard
-			if one.pos, err = parsePosition(key); err == nil && s.stored(&one) {
+			one.shard, one.pos = s.shard, position(r.num)
+			if s.stored(&one) {
 				done, list = append(done, &one), append(list, one.parking())
 			}
-			return err
+			return nil
 		}); err != nil {
 			return nil, fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 		}
@@ -133,27 +131,18 @@ func (s *session) takeOut(ctx context.Context, pool *pgxpool.Pool) (heads []*par
 	return promote(ctx, pool, list)
 }
 
-const sqlAside = `select event_id::text, ` + sqlKey + ` from outbox_parked where shard = $1 and seq > $2`
+const sqlAside = `select event_id::text, seq from outbox_parked where shard = $1 and seq > $2`
 
 // putAside notes what earlier sessions have parked beyond the position.
 func (s *session) putAside(ctx context.Context, pool *pgxpool.Pool) error {
-	after := int64(s.pos.at) // a number of a row
-	if s.pos.lsn {           // they have other numbers there
-		after = 0
-	}
-	rows, err := pool.Query(ctx, sqlAside, s.shard, after)
+	rows, err := pool.Query(ctx, sqlAside, s.shard, int64(s.pos))
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
 	s.aside = map[string]string{}
-	var id, key string
-	if _, err := pgx.ForEachRow(rows, []any{&id, &key}, func() error {
-		if pos, err := parsePosition(key); err != nil || !pos.after(s.pos) {
-			return err
-		}
-		s.aside[key] = id
-		return nil
-	}); err != nil {
+	var id string
+	var seq int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &seq}, func() error { s.aside[position(seq).String()] = id; return nil }); err != nil {
 		return fmt.Errorf("relay: cannot read outbox_parked: %w", err)
 	}
 	return nil
@@ -165,13 +154,13 @@ func (s *session) ahead(key, event string) bool {
 		return false
 	}
 	pos, err := parsePosition(key)
-	return err == nil && pos.after(s.pos)
+	return err == nil && pos > s.pos
 }
 
 // spare takes what was discarded for stored where it will be read once more: a relay that is killed, or a stream that is set
 // back, leaves a position before it. What an earlier session published before that is sent.
 func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, sqlDiscarded, s.shard, s.o.mode == string(outbox.WAL))
+	rows, err := pool.Query(ctx, sqlDiscarded, s.shard)
 	if err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
 	}
@@ -179,23 +168,21 @@ func (s *session) spare(ctx context.Context, pool *pgxpool.Pool) error {
 	var ids []uuid.UUID
 	var seq int64
 	var id uuid.UUID
-	var key string
-	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &key}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&seq, &id}, func() error {
+		pos := position(seq)
+		key := pos.String()
 		if there, ok := s.seen[key]; ok && there.id == id.String() {
 			seqs, ids, markers = append(seqs, seq), append(ids, id), append(markers, int64(there.at)) // a stream has fewer messages
 			return nil
 		}
-		pos, err := parsePosition(key)
-		if err != nil || !pos.after(s.pos) {
-			return err
+		if pos <= s.pos {
+			return nil
 		}
 		if s.seen == nil {
 			s.seen = map[string]stored{}
 		}
 		s.seen[key] = stored{id: id.String()}
-		if pos.after(s.seenTo) {
-			s.seenTo = pos
-		}
+		s.seenTo = max(s.seenTo, pos)
 		return nil
 	}); err != nil {
 		return fmt.Errorf("relay: cannot read outbox_late: %w", err)
@@ -226,13 +213,10 @@ const sqlReclaim = `
 	), late as (
 		delete from outbox_late t using w where t.shard = w.part and t.seq = w.seq and t.event_id = w.event_id returning t.*, w.behind
 	), found as (
-		select t.shard, t.seq, t.event_id, t.day, l.aggregate_type, l.aggregate_id, l.event_type, t.message from late t
+		select t.shard, t.seq, t.event_id, t.day, l.aggregate_type, l.aggregate_id, l.event_type from late t
 		cross join lateral (select * from outbox_log l where l.seq = t.seq and l.day = t.day limit 1) as l where t.behind
-		union all
-		select t.shard, t.seq, t.event_id, t.day, line ->> 'aggregate_type', line ->> 'aggregate_id', line ->> 'event_type', t.message
-		from late t cross join lateral (select ` + sqlLine + ` as line) as l where t.behind and t.message is not null
 	), parked as (
-		insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, message, state, next_retry_at)
+		insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at)
 		select *, 'NEW', now() from found on conflict do nothing
 	)
 	select (select count(*) from found), (select count(*) from late where behind) - (select count(*) from found)`

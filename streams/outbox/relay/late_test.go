@@ -13,54 +13,53 @@ import (
 // cut off forgets what it had not synced. Nothing tells of it but the rows.
 func TestAStreamThatLostItsTail(t *testing.T) {
 	t.Parallel()
-	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		_, stop := s.begin(mode, named)
-		for _, id := range []string{"o-1", "o-2"} {
-			s.exec(`select outbox_append('order', $1, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`, id)
-			s.exec(`select outbox_append('order', $1, 'order.paid', '{"n": 2}', not_before => now() + interval '1 hour')`, id)
-		}
-		s.add("o-1", 3)
-		s.eventually(1)
-		require.NoError(t, stop())
-		s.due("o-2")
-		r, stop := s.begin(mode, named)
-		s.eventually(3)
-		s.empty("o-2")
-		r.NC.Close()
-		_ = stop()
-		s.due("o-1")
-		r = s.relay(mode, named)
-		r.Pause()
-		stop = s.run(r)
-		s.opened(r)
-		old := s.backup() // of a session that goes on without another marker
-		r.Resume()
-		s.eventually(5)
-		s.empty("o-1")
-		r.NC.Close()
-		_ = stop()
-		s.restore(old)
-		require.Equal(t, 3, s.stored())
+	s := openShop(t, outbox.Log)
+	_, stop := s.begin(outbox.Log)
+	for _, id := range []string{"o-1", "o-2"} {
+		s.exec(`select outbox_append('order', $1, 'order.paid', '{"n": 1}', not_before => now() + interval '1 hour')`, id)
+		s.exec(`select outbox_append('order', $1, 'order.paid', '{"n": 2}', not_before => now() + interval '1 hour')`, id)
+	}
+	s.add("o-1", 3)
+	s.eventually(1)
+	require.NoError(t, stop())
+	s.due("o-2")
+	r, stop := s.begin(outbox.Log)
+	s.eventually(3)
+	s.empty("o-2")
+	r.NC.Close()
+	_ = stop()
+	s.due("o-1")
+	r = s.relay(outbox.Log)
+	r.Pause()
+	stop = s.run(r)
+	s.opened(r)
+	old := s.backup() // of a session that goes on without another marker
+	r.Resume()
+	s.eventually(5)
+	s.empty("o-1")
+	r.NC.Close()
+	_ = stop()
+	s.restore(old)
+	require.Equal(t, 3, s.stored())
 
-		// A relay that is stopped before it has published any of it forgets nothing.
-		between := s.relay(mode, named)
-		between.Pause()
-		stop = s.run(between)
-		s.opened(between)
-		require.NoError(t, stop())
-		_, stop = s.begin(mode, named)
-		s.eventually(5)
-		s.empty("o-1")
-		s.add("o-3", 1)
-		s.eventually(6)
-		require.NoError(t, stop())
-		s.begin(mode, named)
-		s.add("o-3", 2)
-		s.eventually(7)
-		require.Equal(t, "3 1 2", s.numbered("o-1"))
-		require.Equal(t, "1 2", s.numbered("o-2"))
-		require.Equal(t, "1 2", s.numbered("o-3"))
-	})
+	// A relay that is stopped before it has published any of it forgets nothing.
+	between := s.relay(outbox.Log)
+	between.Pause()
+	stop = s.run(between)
+	s.opened(between)
+	require.NoError(t, stop())
+	_, stop = s.begin(outbox.Log)
+	s.eventually(5)
+	s.empty("o-1")
+	s.add("o-3", 1)
+	s.eventually(6)
+	require.NoError(t, stop())
+	s.begin(outbox.Log)
+	s.add("o-3", 2)
+	s.eventually(7)
+	require.Equal(t, "3 1 2", s.numbered("o-1"))
+	require.Equal(t, "1 2", s.numbered("o-2"))
+	require.Equal(t, "1 2", s.numbered("o-3"))
 }
 
 // opened waits until a relay has opened all that it is to open.
@@ -131,32 +130,28 @@ func TestARestoredStreamGetsParkedRowsInOrder(t *testing.T) {
 // What was discarded is not published, though its relay was killed before it said that it had passed it.
 func TestWhatWasDiscardedIsNotReadAgain(t *testing.T) {
 	t.Parallel()
-	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		r := s.relay(mode, named, func(r *Relay) {
-			r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
-		})
-		stop := s.run(r)
-		if mode == outbox.WAL {
-			s.reads(r)
-		}
-		s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}'), outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
-		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2 }, waitFor, tick)
-		store, err := outbox.Open(s.ctx, s.dsn, "")
-		require.NoError(t, err)
-		defer store.Pool.Close()
-		n, err := store.Discard(s.ctx, outbox.Filter{All: true}, "somebody")
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n, "the other one did not fail")
-		r.NC.Close()
-		_ = stop()
-		for n := range 2 {
-			_, stop = s.begin(mode, named)
-			s.add("o-1", 3+n)
-			s.eventually(2 + n)
-			require.NoError(t, stop())
-		}
-		require.Equal(t, "2 3 4", s.numbered("o-1"))
+	s := openShop(t, outbox.Log)
+	r := s.relay(outbox.Log, func(r *Relay) {
+		r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
 	})
+	stop := s.run(r)
+	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}'), outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2 }, waitFor, tick)
+	store, err := outbox.Open(s.ctx, s.dsn, "")
+	require.NoError(t, err)
+	defer store.Pool.Close()
+	n, err := store.Discard(s.ctx, outbox.Filter{All: true}, "somebody")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n, "the other one did not fail")
+	r.NC.Close()
+	_ = stop()
+	for n := range 2 {
+		_, stop = s.begin(outbox.Log)
+		s.add("o-1", 3+n)
+		s.eventually(2 + n)
+		require.NoError(t, stop())
+	}
+	require.Equal(t, "2 3 4", s.numbered("o-1"))
 }
 
 // Nor when all that is there is published again into a stream that was made anew.

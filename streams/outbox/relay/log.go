@@ -165,11 +165,11 @@ func (e *logEngine) open(ctx context.Context, h *shard) error {
 	if err := e.prune(ctx, s); err != nil {
 		return err
 	}
-	last, err := lastNumber(ctx, e.pool, sqlMark) // of now: who stands by may have begun long ago
+	last, err := lastNumber(ctx, e.pool) // of now: who stands by may have begun long ago
 	if err != nil {
 		return err
 	}
-	if uint64(last) < max(s.pos.at, s.seenTo.at) {
+	if position(last) < max(s.pos, s.seenTo) {
 		return permanent(behind(e.r.Config.Name, s, last))
 	}
 	if err := e.shards.o.note(ctx, e.pool, s); err != nil {
@@ -221,7 +221,7 @@ func (e *logEngine) next() (request, []int) {
 	var list []int
 	first := true
 	for _, h := range e.shards.held {
-		at := int64(h.s.pos.at)
+		at := int64(h.s.pos)
 		switch {
 		case first || at < q.from:
 			if !first {
@@ -259,7 +259,7 @@ func (e *logEngine) step(ctx context.Context) (busy bool, rest time.Duration, er
 	}
 	if len(got.rows) == 0 {
 		for _, n := range list { // nothing of theirs: those that are behind others are level with them now
-			e.shards.held[n].s.pos.at = max(e.shards.held[n].s.pos.at, uint64(got.upto))
+			e.shards.held[n].s.pos = max(e.shards.held[n].s.pos, position(got.upto))
 		}
 		if got.wait > 0 {
 			return false, min(rest, got.wait), nil
@@ -268,7 +268,7 @@ func (e *logEngine) step(ctx context.Context) (busy bool, rest time.Duration, er
 	}
 	last := got.rows[len(got.rows)-1].pos
 	if got.full { // read on while these are published
-		e.start(ctx, request{int64(last.at), q.upto, q.shards}, list)
+		e.start(ctx, request{int64(last), q.upto, q.shards}, list)
 	}
 	e.r.at("read")
 	if err := e.lot.deliver(ctx, got.rows, list, last); err != nil {

@@ -20,9 +20,8 @@ type lot struct {
 	shards *shards
 	pub    *publisher
 
-	items  []item
-	begun  bool  // something is under way, or has failed: the positions of the sessions may say too much or too little
-	number int64 // of the row that was parked last, where rows have no numbers of their own
+	items []item
+	begun bool // something is under way, or has failed: the positions of the sessions may say too much or too little
 
 	parked map[aggregate]*parking // the first row of each aggregate that waits. After a change to fewer shards it may be in a shard that is not held
 	due    []*parking             // to be tried next, in this order
@@ -160,7 +159,6 @@ var errNotYet = errors.New("not before its time")
 
 // park keeps an aggregate aside, in the database first.
 func (l *lot) park(ctx context.Context, h *shard, r *row, why error) error {
-	l.enumerate(r)
 	p := &parking{agg: r.aggregate(), shard: h.number, key: r.key(), event: r.ID.String(), num: r.num, attempts: 1}
 	wait := l.backoff(1)
 	if errors.Is(why, errNotYet) {
@@ -188,7 +186,6 @@ func (l *lot) wait(ctx context.Context, rows []*row) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	l.enumerate(rows...)
 	of := map[int][]*row{}
 	for _, r := range rows {
 		of[r.shard] = append(of[r.shard], r)
@@ -201,16 +198,6 @@ func (l *lot) wait(ctx context.Context, rows []*row) error {
 	}
 	l.r.at("waited")
 	return nil
-}
-
-// enumerate gives rows from the WAL numbers to be parked under, in the order of their commits.
-func (l *lot) enumerate(rows ...*row) {
-	for _, r := range rows {
-		if r.num == 0 {
-			l.number++
-			r.num = l.number
-		}
-	}
 }
 
 // backoff is the wait after the n-th try.

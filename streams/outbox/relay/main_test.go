@@ -116,26 +116,22 @@ func (s *shop) run(r *Relay) (stop func() error) {
 }
 
 // inEachMode runs a test beside itself for each mode, with a shop of its own.
-func inEachMode(t *testing.T, test func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay))) {
+func inEachMode(t *testing.T, test func(t *testing.T, s *shop, mode outbox.Mode)) {
 	t.Helper()
-	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			s, named := shopOf(t, mode)
-			test(t, s, mode, named)
+			s := openShop(t, mode)
+			test(t, s, mode)
 		})
 	}
 }
 
-// begin runs a relay. It returns when an event of mode wal that is committed then is not missed.
-func (s *shop) begin(mode outbox.Mode, named func(*Relay)) (r *Relay, stop func() error) {
+// begin runs a relay.
+func (s *shop) begin(mode outbox.Mode, change ...func(*Relay)) (r *Relay, stop func() error) {
 	s.t.Helper()
-	r = s.relay(mode, named)
-	stop = s.run(r)
-	if mode == outbox.WAL {
-		s.reads(r)
-	}
-	return r, stop
+	r = s.relay(mode, change...)
+	return r, s.run(r)
 }
 
 // add appends an event and commits it.
@@ -143,6 +139,18 @@ func (s *shop) add(id string, n int) {
 	s.t.Helper()
 	_, err := s.pool.Exec(s.ctx, `select outbox_append('order', $1, 'order.paid', $2::jsonb)`, id, fmt.Sprintf(`{"n": %d}`, n))
 	require.NoError(s.t, err)
+}
+
+// numbered are the n of the payloads of an aggregate, in the order of the stream.
+func (s *shop) numbered(id string) string {
+	s.t.Helper()
+	var list []string
+	for _, m := range s.events() {
+		if strings.HasSuffix(m.Header.Get("ce-subject"), "/"+id) {
+			list = append(list, strings.Trim(string(m.Data), `{"n,: }`))
+		}
+	}
+	return strings.Join(list, " ")
 }
 
 func (s *shop) exec(query string, args ...any) {

@@ -19,7 +19,7 @@ import (
 const (
 	HeaderSource   = "Outbox-Source"   // name of the database
 	HeaderShard    = "Outbox-Shard"    // number of the part of its aggregates
-	HeaderPosition = "Outbox-Pos"      // of the row: a sequence, or an LSN and the index in its transaction
+	HeaderPosition = "Outbox-Pos"      // of the row: its sequence number; its id in mode claim
 	HeaderLater    = "Outbox-Attempts" // tries that it took, when it was more than one
 )
 
@@ -38,16 +38,15 @@ type row struct {
 	pos      position
 	num      int64 // that it is parked under; its sequence number for a row of the log
 	shard    int
-	attempts int       // this one included; 0 for the first one of a row that comes for the first time
-	later    bool      // not before a time that has not come
-	redrives int       // by operators
-	line     *envelope // of a row from the WAL; nil for a row of a table
-	gone     bool      // parked, and no longer in its table
+	attempts int  // this one included; 0 for the first one of a row that comes for the first time
+	later    bool // not before a time that has not come
+	redrives int  // by operators
+	gone     bool // parked, and no longer in its table
 }
 
 // key tells a row in the stream: its position, or its id where the source has no order.
 func (r *row) key() string {
-	if r.pos.zero() {
+	if r.pos == 0 {
 		return r.ID.String()
 	}
 	return r.pos.String()
@@ -58,36 +57,15 @@ type aggregate struct{ typ, id string }
 
 func (r *row) aggregate() aggregate { return aggregate{r.AggregateType, r.AggregateID} }
 
-// position is where a row stands in its source: a sequence number, or the LSN of a commit and the index of the message
-// within its transaction.
-type position struct {
-	at  uint64
-	nth uint32
-	lsn bool
-}
+// position is where a row stands in its table: its sequence number. In mode claim, where rows have no order, it is the time of the
+// last one that was marked as sent, in microseconds.
+type position uint64
 
-func (p position) zero() bool { return p.at == 0 && p.nth == 0 }
-
-func (p position) after(q position) bool { return p.at > q.at || p.at == q.at && p.nth > q.nth }
-
-func (p position) String() string {
-	if !p.lsn {
-		return strconv.FormatUint(p.at, 10)
-	}
-	return fmt.Sprintf("%s.%d", lsn(p.at), p.nth)
-}
+func (p position) String() string { return strconv.FormatUint(uint64(p), 10) }
 
 func parsePosition(s string) (position, error) {
-	high, rest, lsn := strings.Cut(s, "/")
-	if !lsn {
-		at, err := strconv.ParseUint(s, 10, 64)
-		return position{at: at}, err
-	}
-	low, nth, _ := strings.Cut(rest, ".")
-	h, err1 := strconv.ParseUint(high, 16, 32)
-	l, err2 := strconv.ParseUint(low, 16, 32)
-	n, err3 := strconv.ParseUint(nth, 10, 32)
-	return position{at: h<<32 | l, nth: uint32(n), lsn: true}, errors.Join(err1, err2, err3)
+	at, err := strconv.ParseUint(s, 10, 64)
+	return position(at), err
 }
 
 // encoder writes rows into one message that is used again and again: a publish copies it before it returns.

@@ -6,100 +6,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
 )
-
-// Positions in the WAL are no numbers of rows: a database that comes back from the mode wal goes on in the mode log, and
-// back. The slot goes with the mode: nobody would read it.
-func TestFromTheWALToTheLogAndBack(t *testing.T) {
-	t.Parallel()
-	s, named := openWAL(t, outbox.WAL)
-	_, stop := s.begin(outbox.WAL, named)
-	s.add("o-1", 1)
-	s.eventually(1)
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_cursor where seq > 0`) > 0 }, waitFor, tick)
-	require.NoError(t, stop())
-	change := func(mode outbox.Mode) error {
-		return outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: mode})
-	}
-	require.NoError(t, change(outbox.Log))
-	require.Zero(t, s.count(`select count(*) from pg_replication_slots where database = current_database()`))
-	stop = s.run(s.relay(outbox.Log))
-	s.add("o-1", 2)
-	s.add("o-2", 3)
-	s.eventually(3)
-	require.Equal(t, "1 2", s.numbered("o-1"))
-	require.NoError(t, stop())
-
-	require.NoError(t, change(outbox.WAL))
-	r := s.relay(outbox.WAL, named)
-	s.run(r)
-	s.reads(r)
-	s.add("o-1", 4)
-	s.eventually(4)
-	require.Equal(t, "1 2 4", s.numbered("o-1"))
-}
-
-// What was emitted and not yet read is seen by no other mode: the mode stays until it was read.
-func TestAnUnreadWALKeepsItsMode(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			s, named := openWAL(t, outbox.WAL)
-			_, stop := s.begin(outbox.WAL, named)
-			s.add("o-1", 1)
-			s.eventually(1)
-			change := func() error {
-				return outbox.Init(t.Context(), s.dsn, "", outbox.Settings{Mode: mode})
-			}
-			err := change()
-			require.ErrorIs(t, err, outbox.ErrRowsWait)
-			require.ErrorContains(t, err, "reads the slot")
-			require.NoError(t, stop())
-			// Committed without waiting for the disk: it is not there yet.
-			s.exec(`set synchronous_commit = off`)
-			s.add("o-1", 2)
-			err = change()
-			require.ErrorIs(t, err, outbox.ErrRowsWait)
-			require.ErrorContains(t, err, "instar relay drain shop")
-			s.add("o-1", 3) // still in that mode
-
-			r := s.relay(outbox.WAL, named)
-			stop = s.run(r)
-			require.NoError(t, r.Drain(t.Context()))
-			require.ErrorIs(t, stop(), ErrDrained)
-			s.exec(`select pg_logical_emit_message(true, 'instar.outbox.heartbeat', ''), pg_logical_emit_message(true, 'another', 'instar.outbox')`) // not ours
-			require.NoError(t, change())
-			s.run(s.relay(mode))
-			s.add("o-1", 4)
-			s.eventually(4)
-			require.Equal(t, "1 2 3 4", s.numbered("o-1"))
-			require.Equal(t, 4, s.stored(), fmt.Sprint("events after the change to ", mode))
-		})
-	}
-}
-
-// In mode wal nothing sees what is emitted before there is a slot: it is refused.
-func TestNothingIsEmittedForNobody(t *testing.T) {
-	t.Parallel()
-	s, named := openWAL(t, outbox.WAL)
-	appended := func() error {
-		_, err := s.pool.Exec(s.ctx, `select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}')`)
-		return err
-	}
-	require.ErrorContains(t, appended(), "no relay reads")
-	r := s.relay(outbox.WAL, named)
-	stop := s.run(r)
-	require.Eventually(t, func() bool { return appended() == nil }, waitFor, tick)
-	s.eventually(1)
-	require.NoError(t, stop())
-	require.NoError(t, appended(), "the slot has it")
-	s.run(s.relay(outbox.WAL, named))
-	s.eventually(2)
-}
 
 // A relay that runs notices that its database has another mode, and ends in order for another one; with another number of
 // shards it goes on by itself.
@@ -171,4 +82,82 @@ func TestFewerShards(t *testing.T) {
 	s.holds(r, 2)
 	fill()
 	s.eventually(80)
+}
+
+// The limit of the lag refuses in each mode, and lets go again.
+func TestTheLimitOfTheLagHoldsInEachMode(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
+		require.NoError(t, outbox.Init(t.Context(), s.dsn, "", outbox.Settings{MaxLag: 50}))
+		r, _ := s.begin(mode)
+		s.add("o-1", 0)
+		s.eventually(1)
+		r.Pause()
+		refused := func() bool {
+			return pgx.BeginFunc(s.ctx, s.pool, func(tx pgx.Tx) error {
+				_, err := (&outbox.Appender{}).Append(s.ctx, tx, outbox.Message{AggregateType: "order", AggregateID: "o-1", EventType: "order.paid"})
+				return err
+			}) != nil
+		}
+		for n := 0; n < 60 && !refused(); n++ { // on a slow machine it is refused before the last
+		}
+		require.Eventually(t, refused, waitFor, 20*tick)
+		r.Resume()
+		require.Eventually(t, func() bool { return !refused() }, waitFor, 20*tick)
+	})
+}
+
+// What was appended in the former mode wal is in a replication slot, which no relay reads: a database in that mode is refused. One that has
+// left it goes on in mode log, whatever relays of that mode have noted.
+func TestTheFormerModeIsRefused(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, outbox.Log)
+	stop := s.run(s.relay(outbox.Log))
+	s.add("o-1", 1)
+	s.eventually(1)
+	s.settled()
+	require.NoError(t, stop())
+	// The tables as the program before made them, with what its relay of mode wal has left.
+	for _, change := range []string{
+		`alter table outbox_settings drop constraint outbox_settings_mode_check`,
+		`alter table outbox_settings add column wal_prefix text not null default 'instar.outbox', add column wal_slot text`,
+		`alter table outbox_stream add column slot text not null default ''`,
+		`alter table outbox_parked add column message bytea`,
+		`alter table outbox_late add column message bytea`,
+		`update outbox_settings set mode = 'wal', wal_slot = 'instar_outbox_shop'`,
+		`insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) select source, 'wal', 0, stream, 'outbox-pos.shop.wal.0', marker + 1, cluster, 'instar_outbox_shop' from outbox_stream limit 1`,
+		`update outbox_cursor set seq = seq + 7, reading = reading + 7 where shard = 0`,
+		`select setval(pg_get_serial_sequence('outbox_log', 'seq'), 20)`,
+		`insert into outbox_late (shard, seq, event_id, message, marker) select n, 1, gen_random_uuid(), '{}', 1000 from generate_series(0, 3) as n`,
+		`insert into outbox_late (shard, seq, event_id, message) select n, 30, gen_random_uuid(), '{}' from generate_series(0, 3) as n`,
+	} {
+		s.exec(change)
+	}
+	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, "wal"} {
+		err := s.relay(mode).Run(s.ctx)
+		var fatal *PermanentError
+		require.ErrorAs(t, err, &fatal)
+		require.ErrorIs(t, err, outbox.ErrSchema)
+		require.ErrorContains(t, err, "it is in mode wal, which this program does not have")
+	}
+
+	s.exec(`update outbox_settings set mode = 'log'`) // as the error says
+	s.exec(`select outbox_settings_renew()`)
+	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{}))
+	s.add("o-1", 2)
+	s.exec(`select outbox_append('order', 'o-2', 'order.paid', '{"n": 1}', not_before => now() + interval '100 milliseconds')`)
+	stop = s.run(s.relay(outbox.Log))
+	s.eventually(3)
+	s.settled()
+	require.NoError(t, stop())
+	stop = s.run(s.relay(outbox.Log))
+	for n := range 5 {
+		s.add(fmt.Sprint("o-", n), 3)
+	}
+	s.check()
+	require.NoError(t, stop())
+	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{Mode: outbox.Claim}))
+	s.run(s.relay(outbox.Claim))
+	s.add("o-1", 4)
+	s.eventually(9)
 }

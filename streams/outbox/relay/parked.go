@@ -45,10 +45,6 @@ const (
 // load reads what is parked of a shard that is being opened, and what was discarded. Until it has ended the session must not write a
 // marker: what earlier ones published, and could not take out of the database any more, is accounted for here.
 func (l *lot) load(ctx context.Context, s *session) error {
-	var err error
-	if l.number, err = lastNumber(ctx, l.pool, sqlLastParked, s.shard); err != nil {
-		return err
-	}
 	behind, err := s.takeOut(ctx, l.pool)
 	if err != nil {
 		return err

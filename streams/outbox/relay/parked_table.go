@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -16,38 +15,26 @@ import (
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
-const (
-	sqlInsertParked = `
-	insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state, attempts, next_retry_at, last_error)
+const sqlInsertParked = `
+	insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, state, attempts, next_retry_at, last_error)
 	select r.*, @state, @attempts, case when @state = 'NEW' then coalesce(r.not_before, now()) else now() + @wait * interval '1 second' end, nullif(@why, '')
-	from ` + sqlEntered + `, (%s) as r (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message)
+	from ` + sqlEntered + `, (select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before from outbox_log where seq = @seq and event_id = @id) as r
 	returning case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now()) end`
-
-	sqlOfLog     = `select shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, null::bytea from outbox_log where seq = @seq and event_id = @id`
-	sqlOfMessage = `select @shard::smallint, @seq::bigint, @id::uuid, null::date, @type::text, @aggregate::text, @event::text, @notBefore::timestamptz, @message::bytea`
-)
 
 // of are the parameters of a row that is to be parked by a session.
 func (s *session) of(r *row) pgx.NamedArgs {
-	args := pgx.NamedArgs{"source": s.o.source, "mode": s.o.mode, "shard": s.shard, "generation": s.generation, "seq": r.num, "id": r.ID}
-	if r.line != nil {
-		maps.Copy(args, pgx.NamedArgs{"type": r.AggregateType, "aggregate": r.AggregateID, "event": r.EventType, "notBefore": notBefore(r), "message": r.parkable()})
-	}
-	return args
+	return pgx.NamedArgs{"source": s.o.source, "mode": s.o.mode, "shard": s.shard, "generation": s.generation, "seq": r.num, "id": r.ID}
 }
 
 // insertParked puts the first row of an aggregate aside and returns how long it waits.
 func insertParked(ctx context.Context, pool *pgxpool.Pool, s *session, p *parking, r *row, wait time.Duration, why string) (time.Duration, error) {
-	from, args := sqlOfLog, s.of(r)
-	if r.line != nil {
-		from = sqlOfMessage
-	}
+	args := s.of(r)
 	args["state"], args["attempts"], args["wait"], args["why"] = outbox.StateFailed, p.attempts, wait.Seconds(), clip(why)
 	if r.later {
 		args["state"], args["why"] = outbox.StateNew, ""
 	}
 	var left float64
-	err := pool.QueryRow(ctx, fmt.Sprintf(sqlInsertParked, from), args).Scan(&left)
+	err := pool.QueryRow(ctx, sqlInsertParked, args).Scan(&left)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, fmt.Errorf("%w: shard %d parks nothing more", errFenced, s.shard)
 	}
@@ -57,21 +44,10 @@ func insertParked(ctx context.Context, pool *pgxpool.Pool, s *session, p *parkin
 	return time.Duration(left * float64(time.Second)), nil
 }
 
-func notBefore(r *row) *time.Time {
-	if r.NotBefore.IsZero() {
-		return nil
-	}
-	return &r.NotBefore
-}
-
-const (
-	sqlInsertWaiting = `insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, message, state) select r.*, 'NEW' from ` + sqlEntered
-
-	sqlWaitingOfLog = sqlInsertWaiting + `,
-		(select l.shard, l.seq, l.event_id, l.day, l.aggregate_type, l.aggregate_id, l.event_type, l.not_before, null::bytea
+const sqlInsertWaiting = `
+	insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, not_before, state) select r.*, 'NEW' from ` + sqlEntered + `,
+		(select l.shard, l.seq, l.event_id, l.day, l.aggregate_type, l.aggregate_id, l.event_type, l.not_before
 			from unnest(@seqs::bigint[], @ids::uuid[]) as w (seq, event_id) cross join lateral (select * from outbox_log l where l.seq = w.seq and l.event_id = w.event_id limit 1) as l) as r`
-	sqlWaitingOfMessage = sqlInsertWaiting + `, (` + sqlOfMessage + `) as r`
-)
 
 // insertWaiting puts rows of a shard aside that follow parked ones.
 func insertWaiting(ctx context.Context, pool *pgxpool.Pool, s *session, rows []*row) error {
@@ -81,20 +57,13 @@ func insertWaiting(ctx context.Context, pool *pgxpool.Pool, s *session, rows []*
 		entered = rows.Next()
 		return rows.Err()
 	})
-	var seqs []int64
-	var ids []uuid.UUID
-	for _, r := range rows {
-		if r.line == nil {
-			seqs, ids = append(seqs, r.num), append(ids, r.ID)
-			continue
-		}
-		batch.Queue(sqlWaitingOfMessage, s.of(r))
+	seqs, ids := make([]int64, len(rows)), make([]uuid.UUID, len(rows))
+	for i, r := range rows {
+		seqs[i], ids[i] = r.num, r.ID
 	}
-	if len(seqs) > 0 {
-		args := s.of(rows[0])
-		args["seqs"], args["ids"] = seqs, ids
-		batch.Queue(sqlWaitingOfLog, args)
-	}
+	args := s.of(rows[0])
+	args["seqs"], args["ids"] = seqs, ids
+	batch.Queue(sqlInsertWaiting, args)
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("relay: cannot park rows behind others: %w", err)
 	}
@@ -104,15 +73,9 @@ func insertWaiting(ctx context.Context, pool *pgxpool.Pool, s *session, rows []*
 	return nil
 }
 
-// sqlLine is what an emitted message says of itself: its first line. sqlKey is [row.key] of what is parked, or was.
-const (
-	sqlLine = `convert_from(substring(message for position('\x0a'::bytea in message) - 1), 'UTF8')::jsonb`
-	sqlKey  = `coalesce(` + sqlLine + ` ->> 'pos', seq::text)`
-)
-
 // The first row of each parked aggregate has a time when it is due: it is the head. What follows it has none.
 const (
-	head = `shard, seq, event_id::text, ` + sqlKey + `, aggregate_type, aggregate_id, attempts, coalesce(not_before > now(), false),
+	head = `shard, seq, event_id::text, aggregate_type, aggregate_id, attempts, coalesce(not_before > now(), false),
 			case when next_retry_at = 'infinity' then 1e9 else extract(epoch from next_retry_at - now())::float8 end`
 
 	// What is due, longest ago first.
@@ -177,7 +140,8 @@ func selectHeads(ctx context.Context, db database, query string, args ...any) ([
 	list, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*parking, error) {
 		p := &parking{}
 		var left float64
-		err := c.Scan(&p.shard, &p.num, &p.event, &p.key, &p.agg.typ, &p.agg.id, &p.attempts, &p.later, &left)
+		err := c.Scan(&p.shard, &p.num, &p.event, &p.agg.typ, &p.agg.id, &p.attempts, &p.later, &left)
+		p.key = position(p.num).String()
 		p.left = time.Duration(left * float64(time.Second))
 		return p, err
 	})
@@ -254,11 +218,11 @@ func countTries(ctx context.Context, db database, list []*parking, backoff func(
 }
 
 // sqlWaiting reads rows of aggregates in order, so many of each and so many bytes of all; at least one.
-const sqlWaiting = `select seq, shard, event_id, at, aggregate_type, aggregate_id, event_type, payload, content_type, headers, attempts, redrives, message, gone from (
+const sqlWaiting = `select seq, shard, event_id, at, aggregate_type, aggregate_id, event_type, payload, content_type, headers, attempts, redrives, gone from (
 		select p.seq, p.shard, p.event_id, case when isfinite(l.occurred_at) then l.occurred_at else p.parked_at end as at, p.aggregate_type, p.aggregate_id, p.event_type,
-			coalesce(l.payload, '') as payload, coalesce(l.content_type, '') as content_type, coalesce(l.headers, '{}') as headers, p.attempts, p.redrives, p.message,
-			l.seq is null and p.message is null as gone, a.nth,
-			sum(coalesce(octet_length(l.payload), octet_length(p.message), 0)) over (order by a.nth, p.seq rows between unbounded preceding and 1 preceding) as before
+			coalesce(l.payload, '') as payload, coalesce(l.content_type, '') as content_type, coalesce(l.headers, '{}') as headers, p.attempts, p.redrives,
+			l.seq is null as gone, a.nth,
+			sum(coalesce(octet_length(l.payload), 0)) over (order by a.nth, p.seq rows between unbounded preceding and 1 preceding) as before
 		from unnest($1::text[], $2::text[]) with ordinality as a (type, id, nth)
 		cross join lateral (select * from outbox_parked p where p.aggregate_id = a.id and p.aggregate_type = a.type and not coalesce(p.not_before > now(), false) order by p.seq limit $3) as p
 		left join lateral (select * from outbox_log l where l.seq = p.seq and l.day = p.day limit 1) as l on true) as w
@@ -273,14 +237,11 @@ func selectWaiting(ctx context.Context, db database, list []*parking, each int) 
 	}
 	waiting, err := pgx.CollectRows(rows, func(c pgx.CollectableRow) (*row, error) {
 		r := &row{}
-		var headers, message []byte
-		err := c.Scan(&r.num, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.attempts, &r.redrives, &message, &r.gone)
-		r.pos = position{at: uint64(r.num)}
+		var headers []byte
+		err := c.Scan(&r.num, &r.shard, &r.ID, &r.OccurredAt, &r.AggregateType, &r.AggregateID, &r.EventType, &r.Payload, &r.ContentType, &headers, &r.attempts, &r.redrives, &r.gone)
+		r.pos = position(r.num)
 		r.Headers = outbox.ReadHeaders(headers)
 		r.attempts++
-		if err == nil && message != nil {
-			err = r.emitted(message, position{})
-		}
 		return r, err
 	})
 	if err != nil {

@@ -23,85 +23,78 @@ func (b *batches) Tried(tries, rows int) { b.tried[min(tries, 10)].Add(int64(row
 func (b *batches) Sent(int, time.Duration) { b.n.Add(1) }
 
 // parksOthers runs a relay that takes nothing but order.paid, and tries nothing again by itself.
-func (s *shop) parksOthers(mode outbox.Mode, named func(*Relay)) (stop func() error) {
+func (s *shop) parksOthers() (stop func() error) {
 	s.t.Helper()
-	r := s.relay(mode, named, func(r *Relay) {
+	return s.run(s.relay(outbox.Log, func(r *Relay) {
 		r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
 		r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
-	})
-	stop = s.run(r)
-	if mode == outbox.WAL {
-		s.reads(r)
-	}
-	return stop
+	}))
 }
 
 // An aggregate with many rows behind a redriven one is published in batches, between which others go on.
 func TestALargeParkedAggregateHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		const waiting = 3_000
-		stop := s.parksOthers(mode, named)
-		s.exec(`select outbox_append('order', 'o-1', 'order.unheard', '{"n": 0}')`)
-		s.exec(`select outbox_append('order', 'o-1', 'order.paid', jsonb_build_object('n', n)) from generate_series(1, $1::int) as n`, waiting)
-		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == waiting+1 }, waitFor, tick)
-		require.NoError(t, stop())
+	s := openShop(t, outbox.Log)
+	const waiting = 3_000
+	stop := s.parksOthers()
+	s.exec(`select outbox_append('order', 'o-1', 'order.unheard', '{"n": 0}')`)
+	s.exec(`select outbox_append('order', 'o-1', 'order.paid', jsonb_build_object('n', n)) from generate_series(1, $1::int) as n`, waiting)
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == waiting+1 }, waitFor, tick)
+	require.NoError(t, stop())
 
-		s.exec(`update outbox_parked set next_retry_at = now(), state = 'NEW' where state = 'FAILED'`)
-		s.add("o-2", 1)
-		var count batches
-		s.run(s.relay(mode, named, func(r *Relay) { r.Meter = &count }))
-		s.eventually(waiting + 2)
-		require.Equal(t, words(0, waiting), s.numbered("o-1"))
-		list := s.events()
-		for i, m := range list {
-			if mode == outbox.Log && m.Header.Get("ce-subject") == "order/o-2" { // when a row of the WAL comes is up to Postgres
-				require.Less(t, i, 2000, "rows before that of another aggregate")
-			}
+	s.exec(`update outbox_parked set next_retry_at = now(), state = 'NEW' where state = 'FAILED'`)
+	s.add("o-2", 1)
+	var count batches
+	s.run(s.relay(outbox.Log, func(r *Relay) { r.Meter = &count }))
+	s.eventually(waiting + 2)
+	require.Equal(t, words(0, waiting), s.numbered("o-1"))
+	list := s.events()
+	for i, m := range list {
+		if m.Header.Get("ce-subject") == "order/o-2" {
+			require.Less(t, i, 2000, "rows before that of another aggregate")
 		}
-		require.Less(t, count.n.Load(), int64(waiting/100), "batches")
-		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
-	})
+	}
+	require.Less(t, count.n.Load(), int64(waiting/100), "batches")
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
 }
 
 // Many aggregates that are due at once go on together, whichever of them are refused again.
 func TestManyParkedAggregatesGoOnTogether(t *testing.T) {
 	t.Parallel()
-	inLots(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		stop := s.parksOthers(mode, named)
-		for _, kind := range []string{"order.unheard", "order.paid", "order.strange", "order.paid"} {
-			s.exec(`select outbox_append('order', 'o-' || n, $1, jsonb_build_object('n', 1)) from generate_series(1, 500) as n`, kind)
-		}
-		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2000 }, waitFor, tick)
-		require.NoError(t, stop())
-		s.exec(`update outbox_parked set next_retry_at = now() where state = 'FAILED'`)
-		var count batches
-		stop = s.run(s.relay(mode, named, func(r *Relay) {
-			r.Meter = &count
-			r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
-			r.Config.Types = &outbox.Types{Names: []string{"order.paid", "order.unheard"}, Unknown: outbox.ParkUnknown}
-		}))
-		s.eventually(1000)
-		require.Eventually(t, func() bool {
-			return s.count(`select count(*) from outbox_parked where state = 'FAILED' and event_type = 'order.strange' and attempts = 1 and next_retry_at > now()`) == 500
-		}, waitFor, tick)
-		require.NoError(t, stop())
-		require.Equal(t, 1000, s.stored())
-		require.Less(t, count.n.Load(), int64(100), "batches")
-		require.Equal(t, []int64{500, 500}, []int64{count.tried[1].Load(), count.tried[2].Load()})
-		require.Equal(t, 1000, s.count(`select count(*) from outbox_parked`))
+	s := openShop(t, outbox.Log)
+	stop := s.parksOthers()
+	for _, kind := range []string{"order.unheard", "order.paid", "order.strange", "order.paid"} {
+		s.exec(`select outbox_append('order', 'o-' || n, $1, jsonb_build_object('n', 1)) from generate_series(1, 500) as n`, kind)
+	}
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2000 }, waitFor, tick)
+	require.NoError(t, stop())
+	s.exec(`update outbox_parked set next_retry_at = now() where state = 'FAILED'`)
+	var count batches
+	stop = s.run(s.relay(outbox.Log, func(r *Relay) {
+		r.Meter = &count
+		r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour
+		r.Config.Types = &outbox.Types{Names: []string{"order.paid", "order.unheard"}, Unknown: outbox.ParkUnknown}
+	}))
+	s.eventually(1000)
+	require.Eventually(t, func() bool {
+		return s.count(`select count(*) from outbox_parked where state = 'FAILED' and event_type = 'order.strange' and attempts = 1 and next_retry_at > now()`) == 500
+	}, waitFor, tick)
+	require.NoError(t, stop())
+	require.Equal(t, 1000, s.stored())
+	require.Less(t, count.n.Load(), int64(100), "batches")
+	require.Equal(t, []int64{500, 500}, []int64{count.tried[1].Load(), count.tried[2].Load()})
+	require.Equal(t, 1000, s.count(`select count(*) from outbox_parked`))
 
-		// Discarded while a relay runs: the next one is due.
-		s.run(s.relay(mode, named))
-		s.eventually(1000)
-		n, err := (&outbox.Store{Pool: s.pool}).Discard(s.ctx, outbox.Filter{EventType: "order.strange"}, "me")
-		require.NoError(t, err)
-		require.Equal(t, int64(500), n)
-		s.eventually(1500)
-		for _, id := range []string{"o-1", "o-250", "o-500"} {
-			require.Equal(t, "1 1 1", s.numbered(id))
-		}
-		require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
-		require.False(t, strings.Contains(s.positions(), "order.strange"))
-	})
+	// Discarded while a relay runs: the next one is due.
+	s.run(s.relay(outbox.Log))
+	s.eventually(1000)
+	n, err := (&outbox.Store{Pool: s.pool}).Discard(s.ctx, outbox.Filter{EventType: "order.strange"}, "me")
+	require.NoError(t, err)
+	require.Equal(t, int64(500), n)
+	s.eventually(1500)
+	for _, id := range []string{"o-1", "o-250", "o-500"} {
+		require.Equal(t, "1 1 1", s.numbered(id))
+	}
+	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
+	require.False(t, strings.Contains(s.positions(), "order.strange"))
 }

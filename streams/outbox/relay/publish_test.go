@@ -40,19 +40,19 @@ func TestABatchIsStoredInOrder(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, g *ground, open func(string) *opener) {
 		o := open("a")
-		s, err := o.open(g.ctx, 0, position{})
+		s, err := o.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		for _, batch := range [][]int{span(1, 1), span(2, 40), span(41, 300)} {
-			s.pos = position{at: uint64(batch[len(batch)-1])}
+			s.pos = position(batch[len(batch)-1])
 			n, err := o.pub.publish(g.ctx, items(s, batch...), []*session{s})
 			require.NoError(t, err)
 			require.Equal(t, len(batch), n)
 		}
 		require.Equal(t, words(1, 300), g.positions())
 
-		next, err := open("b").open(g.ctx, 0, position{})
+		next, err := open("b").open(g.ctx, 0, 0)
 		require.NoError(t, err)
-		require.Equal(t, position{at: 300}, next.pos)
+		require.Equal(t, position(300), next.pos)
 		require.Empty(t, next.seen)
 	})
 }
@@ -61,16 +61,16 @@ func TestAZombieCanStoreNothing(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, g *ground, open func(string) *opener) {
 		a, b := open("a"), open("b")
-		zombie, err := a.open(g.ctx, 0, position{})
+		zombie, err := a.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		_, err = a.pub.publish(g.ctx, items(zombie, span(1, 30)...), nil) // no marker: it died before the next one was due
 		require.NoError(t, err)
 
-		s, err := b.open(g.ctx, 0, position{})
+		s, err := b.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		require.Zero(t, s.pos)
 		require.Equal(t, span(1, 30), numbers(s.seen), "what lies beyond the marker is read back")
-		other, err := b.open(g.ctx, 1, position{})
+		other, err := b.open(g.ctx, 1, 0)
 		require.NoError(t, err)
 
 		for _, late := range [][]item{items(zombie, 31), items(zombie, span(31, 70)...)} {
@@ -92,7 +92,7 @@ func TestALostAnswerCostsNothing(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, g *ground, open func(string) *opener) {
 		o := open("a")
-		s, err := o.open(g.ctx, 0, position{})
+		s, err := o.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		var deaf atomic.Bool
 		o.pub.drops = func(*nats.Msg) bool { return deaf.Load() }
@@ -101,11 +101,11 @@ func TestALostAnswerCostsNothing(t *testing.T) {
 		deaf.Store(true)
 		_, err = o.pub.publish(g.ctx, items(s, span(1, 20)...), nil)
 		require.ErrorIs(t, err, errDoubt)
-		_, err = o.open(g.ctx, 0, position{}) // its own marker is stored, and it does not know
+		_, err = o.open(g.ctx, 0, 0) // its own marker is stored, and it does not know
 		require.ErrorIs(t, err, errDoubt)
 		deaf.Store(false)
 
-		again, err := o.open(g.ctx, 0, position{})
+		again, err := o.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		stored := numbers(again.seen)
 		require.Equal(t, words(1, len(stored)), g.positions())
@@ -119,7 +119,7 @@ func TestARowThatIsTooLargeIsNamed(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, g *ground, open func(string) *opener) {
 		o := open("a")
-		s, err := o.open(g.ctx, 0, position{})
+		s, err := o.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		c := g.stream.Config()
 		c.MaxMsgSize = 4096
@@ -149,7 +149,7 @@ func TestAnIdOfTheWindowIsNoError(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, g *ground, open func(string) *opener) {
 		o := open("a")
-		s, err := o.open(g.ctx, 0, position{})
+		s, err := o.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		batch := items(s, span(1, 40)...)
 		_, err = o.pub.publish(g.ctx, batch[7:8], nil)
@@ -167,7 +167,7 @@ func TestAMessageCarriesItsRow(t *testing.T) {
 	t.Parallel()
 	g := setup(t, streams.OS)
 	o := g.opener("a", g.can, false)
-	s, err := o.open(g.ctx, 3, position{})
+	s, err := o.open(g.ctx, 3, 0)
 	require.NoError(t, err)
 	r := example(7)
 	r.shard = 3
@@ -234,10 +234,10 @@ func TestAPositionOfAnotherClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	g := setup(t, streams.OS)
 	o := g.opener("a", g.can, false)
-	s, err := o.open(g.ctx, 0, position{})
+	s, err := o.open(g.ctx, 0, 0)
 	require.NoError(t, err)
 	o.cluster = "2/shop"
-	_, err = o.open(g.ctx, 0, position{})
+	_, err = o.open(g.ctx, 0, 0)
 	require.ErrorIs(t, err, errForeign)
 	_, err = o.pub.publish(g.ctx, items(s, 1), nil)
 	require.NoError(t, err, "a refusal does not fence")
@@ -249,7 +249,7 @@ func TestARestartedServerKeepsAPrefix(t *testing.T) {
 	ways(t, func(t *testing.T, g *ground, open func(string) *opener) {
 		o := open("a")
 		done := make(chan error, 1)
-		s, err := o.open(g.ctx, 0, position{})
+		s, err := o.open(g.ctx, 0, 0)
 		require.NoError(t, err)
 		go func() {
 			for n := 1; ; n += 100 {
@@ -263,7 +263,7 @@ func TestARestartedServerKeepsAPrefix(t *testing.T) {
 		require.NoError(t, g.server.Restart())
 		require.ErrorIs(t, <-done, errDoubt)
 		var next *session
-		require.Eventually(t, func() bool { next, err = o.open(g.ctx, 0, position{}); return err == nil }, waitFor, tick)
+		require.Eventually(t, func() bool { next, err = o.open(g.ctx, 0, 0); return err == nil }, waitFor, tick)
 		stored := numbers(next.seen)
 		require.Equal(t, words(1, len(stored)), g.positions())
 		require.Equal(t, span(1, len(stored)), stored)
@@ -277,7 +277,7 @@ func numbers(seen map[string]stored) []int {
 		if err != nil {
 			panic(errors.New("no number: " + k))
 		}
-		list = append(list, int(p.at))
+		list = append(list, int(p))
 	}
 	slices.Sort(list)
 	return list

@@ -150,7 +150,7 @@ func (d *reader) ask(ctx context.Context, q request, list []int, all int, how ho
 	if d.limit = min(2*limit, d.r.Config.Batch); cut {
 		d.limit = max(1, len(got))
 	}
-	for len(got) > 0 && int64(got[len(got)-1].pos.at) > upto {
+	for len(got) > 0 && int64(got[len(got)-1].pos) > upto {
 		got, full = got[:len(got)-1], true
 	}
 	out := read{rows: got, full: full && len(got) > 0, upto: upto}
@@ -207,5 +207,5 @@ func (d *reader) fence(last int64, now []string) {
 
 // behind says that the sequence has gone back: the database is an older copy of the one that the position is from.
 func behind(source string, s *session, last int64) error {
-	return fmt.Errorf("relay: shard %d of %s stands at %d, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, max(s.pos.at, s.seenTo.at), last, s.o.stream.Name, s.subject)
+	return fmt.Errorf("relay: shard %d of %s stands at %d, but the sequence of its table only at %d: the database was set back to an older state. Rows that it numbers again would be taken for sent. Set the sequence beyond the position, or remove the position with: nats stream purge %s --subject %s", s.shard, source, max(s.pos, s.seenTo), last, s.o.stream.Name, s.subject)
 }

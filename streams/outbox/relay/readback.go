@@ -59,10 +59,10 @@ func (o *opener) readBack(ctx context.Context, s *session) error {
 		}
 		s.seen[key] = row
 		p, err := parsePosition(key)
-		if err != nil || o.mode == string(outbox.Claim) || p.lsn != (o.mode == string(outbox.WAL)) {
+		if err != nil || o.mode == string(outbox.Claim) {
 			continue // rows of claim have no order, and what was stored in another mode says nothing here
 		}
-		if p.after(s.seenTo) {
+		if p > s.seenTo {
 			s.seenTo = p
 		}
 	}
@@ -123,7 +123,7 @@ func (s *session) storedAt(r *row) (at uint64, ok bool) {
 			return at, true
 		}
 	}
-	if len(s.seen) == 0 || r.pos.after(s.seenTo) {
+	if len(s.seen) == 0 || r.pos > s.seenTo {
 		return 0, false
 	}
 	there, ok := s.seen[r.key()]
@@ -136,9 +136,9 @@ func (e *logEngine) prune(ctx context.Context, s *session) error {
 	if len(s.seen) == 0 {
 		return nil
 	}
-	there, last := make(map[string]stored, len(s.seen)), position{}
+	there, last := make(map[string]stored, len(s.seen)), position(0)
 	found := func(p position, row stored) {
-		if there[p.String()] = row; p.after(last) {
+		if there[p.String()] = row; p > last {
 			last = p
 		}
 	}
@@ -147,8 +147,8 @@ func (e *logEngine) prune(ctx context.Context, s *session) error {
 	for key, row := range s.seen {
 		id, err := uuid.Parse(row.id)
 		p, wrong := parsePosition(key)
-		if err == nil && wrong == nil && !p.lsn {
-			keys, missing[id] = append(keys, int64(p.at)), p // a number of a row
+		if err == nil && wrong == nil {
+			keys, missing[id] = append(keys, int64(p)), p
 		}
 	}
 	err := match(ctx, e.pool, `select l.seq, l.event_id from unnest($1::bigint[]) as k (seq) cross join lateral (select * from outbox_log l where l.seq = k.seq limit 1) as l`, keys, func(p position, id uuid.UUID) {
@@ -163,7 +163,7 @@ func (e *logEngine) prune(ctx context.Context, s *session) error {
 	ids := slices.Collect(maps.Keys(missing))
 	s.lost = map[uuid.UUID]uint64{}
 	for id, p := range missing {
-		if p.after(s.pos) { // a row before it was dropped for its age
+		if p > s.pos { // a row before it was dropped for its age
 			s.lost[id] = s.seen[p.String()].at
 		}
 	}
@@ -189,7 +189,7 @@ func match[T any](ctx context.Context, pool *pgxpool.Pool, query string, list []
 		}
 		var p position
 		var id uuid.UUID
-		if _, err := pgx.ForEachRow(rows, []any{&p.at, &id}, func() error { found(p, id); return nil }); err != nil {
+		if _, err := pgx.ForEachRow(rows, []any{&p, &id}, func() error { found(p, id); return nil }); err != nil {
 			return fmt.Errorf("relay: cannot look for rows of outbox_log: %w", err)
 		}
 	}

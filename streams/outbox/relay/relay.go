@@ -32,10 +32,6 @@ type Relay struct {
 	Gate     func() error  // why nothing is to be stored now; nil, or a nil error, is that it may be
 	Log      *slog.Logger  // nil says nothing
 
-	// Wanted says why no replication slot is to be made (mode wal): a relay that has not been told that it was deleted would make one for
-	// nobody. It is asked while the slot cannot be given up, and must answer by what holds, not by what was seen. Nil is that it is wanted.
-	Wanted func(context.Context) error
-
 	once  sync.Once
 	wake  chan struct{}
 	ended chan struct{} // Run has ended
@@ -97,7 +93,6 @@ func withDefaults(c outbox.Config) outbox.Config {
 	set(&c.Schema, "public")
 	set(&c.Stream, "OUTBOX")
 	set(&c.Prefix, "outbox")
-	set(&c.Slot, Slot(c))
 	if c.Mode == "" {
 		c.Mode = outbox.Log
 	}
@@ -288,12 +283,7 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 	if how.mode != r.Config.Mode {
 		return permanent(fmt.Errorf("relay: %s is configured for a database in mode %s, it is in mode %s: change one of them (instar outbox init)", r.Config.Name, r.Config.Mode, how.mode))
 	}
-	if how.mode == outbox.WAL {
-		if err := r.refuseAppends(ctx, pool); err != nil {
-			return err
-		}
-	}
-	if s.count, s.live = 1, 1; r.Config.Mode == outbox.Log { // the others have one reader: a slot has one, and claims of an aggregate follow each other
+	if s.count, s.live = 1, 1; r.Config.Mode == outbox.Log { // the other one has one reader: claims of an aggregate follow each other
 		s.count, s.live = how.read, how.shards
 	}
 	pub := &publisher{nc: r.NC, gate: r.Gate, can: can, fsync: r.Fsync, wait: 5 * time.Second, enc: newEncoder(stream.Prefix, r.Config.Name, can.maxBytes)}
@@ -323,10 +313,8 @@ func (r *Relay) attempt(ctx context.Context, s *shards) error {
 		e = &logEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	case outbox.Claim:
 		e = &claimEngine{r: r, store: store, shards: s, pub: pub, parts: how.read}
-	case outbox.WAL:
-		e = &walEngine{r: r, pool: pool, shards: s, pub: pub, settings: how}
 	default:
-		return permanent(fmt.Errorf("relay: mode %q of %s is none of log, claim, wal", r.Config.Mode, r.Config.Name))
+		return permanent(fmt.Errorf("relay: mode %q of %s is neither log nor claim", r.Config.Mode, r.Config.Name))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

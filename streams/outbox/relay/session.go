@@ -23,12 +23,11 @@ import (
 type marker struct {
 	Session    string    `json:"session"` // of the relay that wrote it; new each time that a shard is opened
 	Node       string    `json:"node"`
-	Position   string    `json:"position"`            // every row up to here is in the stream, or parked in the database
-	Generation uint64    `json:"generation"`          // that the database had when it was written
-	Confirmed  uint64    `json:"confirmed,omitempty"` // mode wal: up to here the slot may have been told that it was read
-	Cluster    string    `json:"cluster"`             // system_identifier, database and schema of the Postgres that positions belong to
-	Since      uint64    `json:"since,omitempty"`     // where to read back from: earlier sessions stored more than is accounted for by Position
-	Clean      bool      `json:"clean,omitempty"`     // the session ended with it: there is nothing to read back
+	Position   string    `json:"position"`        // every row up to here is in the stream, or parked in the database
+	Generation uint64    `json:"generation"`      // that the database had when it was written
+	Cluster    string    `json:"cluster"`         // system_identifier, database and schema of the Postgres that positions belong to
+	Since      uint64    `json:"since,omitempty"` // where to read back from: earlier sessions stored more than is accounted for by Position
+	Clean      bool      `json:"clean,omitempty"` // the session ended with it: there is nothing to read back
 	At         time.Time `json:"at"`
 }
 
@@ -72,8 +71,6 @@ type session struct {
 	last       position             // in the last marker
 	generation uint64               // of the last marker, in the database
 	back       bool                 // the database was set back since
-	confirmed  uint64               // mode wal: up to here the slot may be told that it was read
-	said       uint64               // likewise, in the last marker
 	before     marker               // the last one before its own, and
 	from       uint64               // its sequence; 0 for none
 	since      uint64               // from where the next session has to read back until this one is settled
@@ -150,7 +147,7 @@ func (o *opener) open(ctx context.Context, shard int, fallback position) (*sessi
 		}
 	}
 	s.guard(from)
-	s.before, s.from, s.confirmed = before, from, before.Confirmed
+	s.before, s.from = before, from
 	kept, err := o.generation(ctx, shard)
 	if err != nil {
 		return nil, err
@@ -224,19 +221,19 @@ func (s *session) due(now time.Time, maxAge time.Duration) bool {
 		return true
 	}
 	since := now.Sub(s.written)
-	return s.pos.after(s.last) && since > markAfter || maxAge > 0 && since > maxAge/refresh
+	return s.pos > s.last && since > markAfter || maxAge > 0 && since > maxAge/refresh
 }
 
 // settled says that all that earlier sessions stored is accounted for: the position has passed it. What of it was parked was taken
 // out of the database when the shard was opened. Until then every marker says from where it has to be read back.
 func (s *session) settled() bool {
-	return s.known && !s.seenTo.after(s.pos)
+	return s.known && s.seenTo <= s.pos
 }
 
 // message is the marker of now.
 func (s *session) message() *nats.Msg {
-	s.last, s.said = s.pos, s.confirmed
-	m := marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Generation: s.generation, Confirmed: s.confirmed, Cluster: s.o.cluster, At: s.o.clock().UTC()}
+	s.last = s.pos
+	m := marker{Session: s.id, Node: s.o.node, Position: s.pos.String(), Since: s.since, Generation: s.generation, Cluster: s.o.cluster, At: s.o.clock().UTC()}
 	if s.settled() {
 		m.Since, m.Clean = 0, s.ending
 	}

@@ -52,13 +52,11 @@ func (e *setBackError) remedy() string {
 	forget := fmt.Sprintf("update outbox_stream set marker = 0 where source = '%s'", e.o.source)
 	switch e.o.mode {
 	case "claim":
-		if since, err := parsePosition(e.before.Position); err == nil && !since.zero() { // without it all sent rows are looked for in the stream
+		if since, err := parsePosition(e.before.Position); err == nil && since > 0 { // without it all sent rows are looked for in the stream
 			return fmt.Sprintf("To publish that again, in the database: update outbox_event set status = 'NEW', next_retry_at = now() where status = 'SENT' and sent_at > timestamptz 'epoch' + %d * interval '1 microsecond'; %s. To go on without it, purge the position: nats stream purge %s --subject %s; and %s",
-				since.at, forget, e.o.stream.Name, e.o.subject(e.shard), forget)
+				since, forget, e.o.stream.Name, e.o.subject(e.shard), forget)
 		}
 		return fmt.Sprintf("In the database, to publish all that is still there again: update outbox_event set status = 'NEW', next_retry_at = now() where status = 'SENT'; %s. To go on without it: only %s", forget, forget)
-	case "wal":
-		return "The write-ahead log has it no more. To go on without it, in the database: " + forget
 	}
 	if e.from > 0 {
 		return "Days of the table since that position were dropped. To publish the rest again, in the database: " + forget
@@ -140,7 +138,7 @@ func (e *logEngine) whole(ctx context.Context, s *session, accepted bool) error 
 		return fmt.Errorf("relay: cannot read outbox_dropped: %w", err)
 	}
 	switch {
-	case uint64(dropped) <= max(s.pos.at, s.seenTo.at): // a number of a row
+	case position(dropped) <= max(s.pos, s.seenTo):
 		return nil
 	case !accepted:
 		return permanent(s.setBack())
@@ -161,9 +159,9 @@ func (e *claimEngine) sentUpTo(ctx context.Context) (position, error) {
 	var at int64
 	err := e.store.Pool.QueryRow(ctx, sqlSentUpTo).Scan(&at)
 	if err != nil {
-		return position{}, fmt.Errorf("relay: cannot ask what was sent last: %w", err)
+		return 0, fmt.Errorf("relay: cannot ask what was sent last: %w", err)
 	}
-	return position{at: uint64(at)}, nil // after 1970
+	return position(at), nil // after 1970
 }
 
 const sqlSentUpTo = `select coalesce((select (extract(epoch from sent_at) * 1000000)::bigint from outbox_event where phase = 2 order by sent_at desc limit 1), 0)`
@@ -171,18 +169,18 @@ const sqlSentUpTo = `select coalesce((select (extract(epoch from sent_at) * 1000
 // whole makes sure that the stream has what was marked as sent after its last marker: all that was sent before it was marked
 // before it. stored is what the stream has since.
 func (e *claimEngine) whole(ctx context.Context, s *session, stored []uuid.UUID) error {
-	if s.pos.zero() { // the first one, or of a version that kept no position
+	if s.pos == 0 { // the first one, or of a version that kept no position
 		return nil
 	}
 	var missing string
-	err := e.store.Pool.QueryRow(ctx, sqlMissing, int64(s.pos.at), stored).Scan(&missing) // microseconds
+	err := e.store.Pool.QueryRow(ctx, sqlMissing, int64(s.pos), stored).Scan(&missing)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err != nil:
 		return fmt.Errorf("relay: cannot compare what was sent with the stream: %w", err)
 	}
-	before := marker{Position: s.pos.String(), At: time.UnixMicro(int64(s.pos.at))} // microseconds
+	before := marker{Position: s.pos.String(), At: time.UnixMicro(int64(s.pos))}
 	return permanent(fmt.Errorf("%w (event %s is the first)", &setBackError{o: s.o, shard: s.shard, from: s.guarded, before: before}, missing))
 }
 

@@ -108,7 +108,7 @@ func (g *ground) positions() string {
 
 // example is a row of the shop.
 func example(n int) *row {
-	return &row{pos: position{at: uint64(n)}, Message: outbox.Message{
+	return &row{pos: position(n), Message: outbox.Message{
 		ID: uuid.Must(uuid.NewV7()), OccurredAt: time.Now(), AggregateType: "order", AggregateID: fmt.Sprint("o-", n%3), EventType: "order.paid",
 		Payload: fmt.Appendf(nil, `{"n":%d}`, n), Headers: map[string]string{"tenant": "t1"},
 	}}

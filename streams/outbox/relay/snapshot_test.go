@@ -21,18 +21,13 @@ func TestAnOldSnapshotDoesNotAppendByOldSettings(t *testing.T) {
 	}{
 		{outbox.Settings{Mode: outbox.Log}, outbox.Settings{Mode: outbox.Claim}},
 		{outbox.Settings{Mode: outbox.Claim}, outbox.Settings{Mode: outbox.Log}},
-		{outbox.Settings{Mode: outbox.WAL}, outbox.Settings{Mode: outbox.Log}},
 		{outbox.Settings{Mode: outbox.Log, Shards: 8}, outbox.Settings{Mode: outbox.Log, Shards: 2}},
 		{outbox.Settings{Mode: outbox.Claim, Shards: 2}, outbox.Settings{Mode: outbox.Claim, Shards: 8}},
 	} {
 		t.Run(fmt.Sprint(change.from.Mode, change.from.Shards, "To", change.to.Mode, change.to.Shards), func(t *testing.T) {
 			t.Parallel()
-			s, named := shopOf(t, change.from.Mode)
+			s := openShop(t, change.from.Mode)
 			require.NoError(t, outbox.Init(s.ctx, s.dsn, "", change.from))
-			if change.from.Mode == outbox.WAL {
-				_, stop := s.begin(outbox.WAL, named)
-				require.NoError(t, stop())
-			}
 			open := map[pgx.TxIsoLevel]pgx.Tx{}
 			for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
 				tx, err := s.pool.BeginTx(s.ctx, pgx.TxOptions{IsoLevel: level})

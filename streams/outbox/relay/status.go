@@ -12,10 +12,6 @@ import (
 type status struct {
 	problem   string
 	fenceWait time.Duration
-	reached   progress // mode wal
-	lag       int64    // likewise, and when that was seen
-	oldest    time.Duration
-	lagAt     time.Time
 	rate      meter
 	shards    map[int]position // of those that are open
 }
@@ -148,17 +144,9 @@ func (r *Relay) position() (at int64, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.state.shards {
-		if !open || int64(p.at) < at {
-			at, open = int64(p.at), true
+		if !open || int64(p) < at {
+			at, open = int64(p), true
 		}
 	}
 	return at, open
-}
-
-// Unread is how many events mode wal has not yet read and how long at most the oldest of them waits, as this relay knew it a
-// few seconds ago; ok is false when it does not know.
-func (r *Relay) Unread() (rows int64, oldest time.Duration, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state.lag, r.state.oldest, time.Since(r.state.lagAt) < 5*lagEvery
 }

@@ -26,8 +26,8 @@ func hasCE(m *nats.Msg) bool {
 // A row whose payload is a CloudEvent goes into the stream as it is, and no header says something else of it.
 func TestARowInStructuredModePassesThrough(t *testing.T) {
 	t.Parallel()
-	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode, named func(*Relay)) {
-		s.begin(mode, named)
+	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
+		s.begin(mode)
 		id := uuid.Must(uuid.NewV7())
 		event := fmt.Sprintf(`{"specversion": "1.0", "id": %q, "source": "/shop", "type": "order.paid", "data": {"n": 1}}`, id)
 		s.exec(`select outbox_append_bytes('order', 'o-1', 'order.paid', convert_to($1, 'UTF8'), 'application/cloudevents+json; charset=utf-8', '{"tenant": "t1"}')`, event)
@@ -96,7 +96,7 @@ func TestWhatIsAcceptedFits(t *testing.T) {
 			}
 		}
 		require.NoError(t, m.Check())
-		r := &row{Message: m, pos: position{at: 1<<63 - 1, nth: 1<<32 - 1, lsn: true}, shard: 63, attempts: 1000, redrives: 1000}
+		r := &row{Message: m, pos: 1<<63 - 1, shard: 63, attempts: 1000, redrives: 1000}
 		require.NoError(t, e.fits(r))
 		for _, structured := range []bool{false, true} {
 			e.structured = structured

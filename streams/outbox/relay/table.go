@@ -14,17 +14,16 @@ import (
 
 // settings are what the database says of its outbox.
 type settings struct {
-	mode      outbox.Mode
-	shards    int
-	read      int // those that were more once have rows, too: all of mode log, those of mode claim that wait
-	walPrefix string
-	source    string // the name under which it is relayed
-	renamed   string // the one before
+	mode    outbox.Mode
+	shards  int
+	read    int    // those that were more once have rows, too: all of mode log, those of mode claim that wait
+	source  string // the name under which it is relayed
+	renamed string // the one before
 }
 
-func readSettings(ctx context.Context, q querier) (settings, error) {
+func readSettings(ctx context.Context, pool *pgxpool.Pool) (settings, error) {
 	var s settings
-	err := q.QueryRow(ctx, `select mode, shards, case mode when 'claim' then greatest(shards, (select max(shard) + 1 from outbox_event where phase < 2)) else read_shards end, wal_prefix, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.read, &s.walPrefix, &s.source, &s.renamed)
+	err := pool.QueryRow(ctx, `select mode, shards, case mode when 'claim' then greatest(shards, (select max(shard) + 1 from outbox_event where phase < 2)) else read_shards end, coalesce(source, ''), coalesce(renamed, '') from outbox_settings`).Scan(&s.mode, &s.shards, &s.read, &s.source, &s.renamed)
 	if err != nil {
 		return s, fmt.Errorf("relay: cannot read outbox_settings (instar outbox init makes the tables): %w", err)
 	}
@@ -42,10 +41,10 @@ func nameSource(ctx context.Context, pool *pgxpool.Pool, name string) (is string
 	return is, nil
 }
 
-// lastNumber is the answer to one of the questions how far the database is: sqlMark, sqlLastParked, sqlFlushed.
-func lastNumber(ctx context.Context, pool *pgxpool.Pool, question string, args ...any) (int64, error) {
+// lastNumber is what the sequence of the log has given out last.
+func lastNumber(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var n int64
-	if err := pool.QueryRow(ctx, question, args...).Scan(&n); err != nil {
+	if err := pool.QueryRow(ctx, sqlMark).Scan(&n); err != nil {
 		return 0, fmt.Errorf("relay: cannot ask how far the database is: %w", err)
 	}
 	return n, nil
@@ -54,12 +53,7 @@ func lastNumber(ctx context.Context, pool *pgxpool.Pool, question string, args .
 const (
 	sqlFence = `select mark, writers from outbox_fence()`
 
-	// What the sequence of the log has given out last.
 	sqlMark = `select coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox_log', 'seq')), 0)`
-	// The greatest number that something of a shard is or was parked under.
-	sqlLastParked = `select greatest((select max(seq) from outbox_parked where shard = $1), (select max(seq) from outbox_late where shard = $1), 0)`
-	// How far the write-ahead log is on disk: replication sends nothing that is not.
-	sqlFlushed = `select (pg_current_wal_flush_lsn() - '0/0')::bigint`
 	// Puts what was read before it on disk, when there was something to read, as outbox_fence does it: rows can be seen before
 	// their commit is there.
 	sqlFlush = `select case when (` + sqlMark + `) > $1 and pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
@@ -91,7 +85,7 @@ func scan(rows pgx.Rows, capacity int) (list []*row, cut bool, err error) {
 			return nil, false, err
 		}
 		bytes += len(r.Payload) + len(headers)
-		r.pos, r.num = position{at: uint64(seq)}, seq
+		r.pos, r.num = position(seq), seq
 		r.Headers = outbox.ReadHeaders(headers)
 		list = append(list, r)
 	}
@@ -105,16 +99,16 @@ func savedPosition(ctx context.Context, pool *pgxpool.Pool, o *opener, shard int
 	var cluster string
 	err := pool.QueryRow(ctx, `select seq, system_identifier from outbox_cursor where source = $1 and shard = $2`, o.source, shard).Scan(&seq, &cluster)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return position{}, nil
+		return 0, nil
 	}
 	if err != nil {
-		return position{}, fmt.Errorf("relay: cannot read outbox_cursor: %w", err)
+		return 0, fmt.Errorf("relay: cannot read outbox_cursor: %w", err)
 	}
 	if cluster != "" && cluster != o.cluster {
-		return position{}, permanent(fmt.Errorf("%w: outbox_cursor has a position of %s, this is %s (cluster, database, oid, schema): the tables of %s were restored here. In the database, to go on behind what was sent from there: update outbox_cursor set system_identifier = '' where source = '%s'; to publish all that the stream does not have: delete from outbox_cursor where source = '%s'",
+		return 0, permanent(fmt.Errorf("%w: outbox_cursor has a position of %s, this is %s (cluster, database, oid, schema): the tables of %s were restored here. In the database, to go on behind what was sent from there: update outbox_cursor set system_identifier = '' where source = '%s'; to publish all that the stream does not have: delete from outbox_cursor where source = '%s'",
 			errForeign, cluster, o.cluster, o.source, o.source, o.source))
 	}
-	return position{at: uint64(seq)}, nil
+	return position(seq), nil
 }
 
 // savePositions tells those who look into the database how far the shards are. A database that has another generation was set
@@ -126,7 +120,7 @@ func savePositions(ctx context.Context, pool *pgxpool.Pool, o *opener, sessions 
 			select $1, $2, $3, $3, $4, $5 where exists (select from outbox_stream where source = $1 and mode = $6 and shard = $2 and generation = $7)
 			on conflict (source, shard) do update set seq = excluded.seq, reading = excluded.reading, system_identifier = excluded.system_identifier, owner = excluded.owner, updated_at = now()
 			where (c.seq, c.owner, c.system_identifier) <> (excluded.seq, excluded.owner, excluded.system_identifier)`,
-			o.source, s.shard, int64(min(s.pos.at, math.MaxInt64)), o.cluster, o.node, o.mode, s.generation)
+			o.source, s.shard, int64(min(s.pos, math.MaxInt64)), o.cluster, o.node, o.mode, s.generation)
 	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("relay: cannot write outbox_cursor: %w", err)

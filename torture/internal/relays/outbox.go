@@ -35,7 +35,7 @@ func Outboxes(t *part.T) error {
 	}{{outbox.Log, "interval", 18 * time.Second}}
 	if t.Long {
 		runs[0].life = 75 * time.Second
-		for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
+		for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
 			runs = append(runs, runs[0])
 			last := &runs[len(runs)-1]
 			last.mode, last.profile, last.life = mode, "fsync", 40*time.Second
@@ -100,7 +100,7 @@ func (o *orders) run(disturb func() error) error {
 
 func (o *orders) setUp() error {
 	var err error
-	if o.pg, err = Postgres(o.T, map[string]string{"fsync": "off", "wal_level": "logical"}); err != nil {
+	if o.pg, err = Postgres(o.T, map[string]string{"fsync": "off"}); err != nil {
 		return err
 	}
 	if o.url == "" {
@@ -133,13 +133,6 @@ func (o *orders) setUp() error {
 		}
 	})
 	o.supervise()
-	if o.mode == outbox.WAL { // a slot holds only what is committed after it was made
-		return rig.Until(o.Ctx, 90*time.Second, "a replication slot", func() bool {
-			var n int
-			err := o.pool.QueryRow(o.Ctx, `select count(*) from pg_replication_slots join pg_stat_replication on pid = active_pid`).Scan(&n)
-			return err == nil && n == 1
-		})
-	}
 	return nil
 }
 

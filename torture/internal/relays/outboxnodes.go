@@ -35,11 +35,9 @@ func OutboxNodes(t *part.T) error {
 		name  string
 	}{{outbox.Log, (*shareholders).alone, "relays"}, {outbox.Log, (*shareholders).attached, "nodes"}}
 	if t.Long {
-		for _, mode := range []outbox.Mode{outbox.Claim, outbox.WAL} {
-			kinds = append(kinds, kinds[0])
-			kinds[len(kinds)-1].mode = mode
-		}
-		for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, outbox.WAL} {
+		kinds = append(kinds, kinds[0])
+		kinds[len(kinds)-1].mode = outbox.Claim
+		for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
 			kinds = append(kinds, kinds[0])
 			last := &kinds[len(kinds)-1]
 			last.mode, last.start, last.name = mode, (*shareholders).clustered, "cluster"

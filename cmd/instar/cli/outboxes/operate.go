@@ -234,9 +234,6 @@ func tailRows(s *command.Session, cmd *cobra.Command, store *outbox.Store) error
 			n = max(lines, 1)
 		}
 		list, err := store.Tail(s.Ctx, cursor, n)
-		if errors.Is(err, outbox.ErrNoRows) {
-			return command.Try(err, "nats sub 'outbox.>'")
-		}
 		if err != nil {
 			return err
 		}

@@ -80,11 +80,10 @@ while no rows wait. It needs the right to create tables in the schema; relays an
 		Example: "  instar outbox init --dsn postgres://owner@db/orders\n  instar outbox init --mode claim --retention 48h",
 	}
 	fs := cmd.Flags()
-	fs.String("mode", "", "log (the default of a new outbox), claim or wal")
+	fs.String("mode", "", "log (the default of a new outbox) or claim")
 	fs.Int("shards", 0, "parts of the aggregates, each with one active relay (default of a new outbox 4)")
 	fs.Duration("retention", 0, "how long sent rows are kept (default of a new outbox 168h)")
 	fs.Duration("inbox-retention", 0, "how long the inbox remembers what was handled (default twice the age of the stream, at least 336h)")
-	fs.Bool("force", false, "with --mode, in mode wal: give up what was appended and no relay has read")
 	fs.Int64("max-lag", 0, "rows behind, beyond which appending is refused; -1 removes the limit")
 	return cmd
 }
@@ -102,9 +101,8 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 	set.Retention, _ = fs.GetDuration("retention")
 	set.InboxRetention, _ = fs.GetDuration("inbox-retention")
 	set.MaxLag, _ = fs.GetInt64("max-lag")
-	set.Force, _ = fs.GetBool("force")
-	if !slices.Contains([]string{"", string(outbox.Log), string(outbox.Claim), string(outbox.WAL)}, mode) {
-		return command.Usagef("--mode: %q is none of log, claim, wal", mode)
+	if !slices.Contains([]string{"", string(outbox.Log), string(outbox.Claim)}, mode) {
+		return command.Usagef("--mode: %q is neither log nor claim", mode)
 	}
 	if err := outbox.Init(cmd.Context(), dsn, schema, set); err != nil {
 		if errors.Is(err, outbox.ErrRowsWait) {

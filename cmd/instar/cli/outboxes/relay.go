@@ -32,7 +32,7 @@ may serve one database: each shard has one active relay at a time. It ends at th
 	fs.String("nats-prefix", streams.DefaultPrefix, "first token of the subjects of wake-ups and leases")
 	fs.String("source", "main", "name of the source: part of positions in the stream, of leases and of wake-ups")
 	fs.String("node", "", "name of this relay (default: the host's)")
-	fs.String("mode", "", "claim, log or wal (default: what the database says)")
+	fs.String("mode", "", "claim or log (default: what the database says)")
 	fs.String("stream", "", "stream (default OUTBOX); it is created when it is missing")
 	fs.String("prefix", "", "first token of the events' subjects (default outbox)")
 	fs.Int("shards", 0, "parts of the aggregates (default: what the database says)")
@@ -45,7 +45,6 @@ may serve one database: each shard has one active relay at a time. It ends at th
 	fs.Duration("retention", 0, "how long sent rows are kept (default: what the database says)")
 	fs.Duration("inbox-retention", 0, "how long the inbox remembers what was handled (default: what the database says)")
 	fs.Int64("max-lag", 0, "rows behind, beyond which appending is refused (default: what the database says)")
-	fs.String("slot", "", "name of the replication slot in mode wal (default instar_outbox_<source>)")
 	fs.StringSlice("types", nil, "event types that there are, order.> for all below one (default: all)")
 	fs.String("unknown-types", "", "what becomes of others: park or publish (default park)")
 	fs.String("cloudevents", "", "binary or structured (default binary)")
@@ -76,7 +75,7 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	schema, _ := cmd.Flags().GetString("schema") // of the group
 	s := config.OutboxSource{
 		Name: text("source", ""), DSN: dsn, Schema: schema, Mode: text("mode", ""), Stream: text("stream", ""), Prefix: text("prefix", ""),
-		Shards: number("shards"), Batch: number("batch"), Attempts: number("attempts"), Slot: text("slot", ""), Unknown: text("unknown-types", ""), CloudEvents: text("cloudevents", ""),
+		Shards: number("shards"), Batch: number("batch"), Attempts: number("attempts"), Unknown: text("unknown-types", ""), CloudEvents: text("cloudevents", ""),
 	}
 	s.Types, _ = cmd.Flags().GetStringSlice("types") // declared above, all of them
 	s.MaxLag, _ = cmd.Flags().GetInt64("max-lag")
