@@ -69,7 +69,7 @@ release: ## binaries, what is in each (CycloneDX), SHA256SUMS, and its signature
 	$(TOOLS)/release -version "$(VERSION)" -key "$(KEY)" -out dist
 
 race: ## the tests of the parts with goroutines, several times over
-	$(GO) test -race -count=3 -timeout 15m ./streams ./kv/... ./consumers/... ./providers/... ./api
+	$(GO) test -race -count=3 -timeout 15m ./streams ./streams/embedded ./streams/publish ./kv/... ./consumers/... ./providers/... ./api
 
 vet:
 	$(GO) vet ./...

@@ -15,12 +15,14 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // BenchmarkCommand is the price of the door alone: an engine answers every command as soon as it is published, nothing
 // is stored, and no client is in between.
 func BenchmarkCommand(b *testing.B) {
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: streams.OS})
+	srv, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: embedded.OS})
 	require.NoError(b, err)
 	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "bench"})
 	require.NoError(b, err)
@@ -29,9 +31,9 @@ func BenchmarkCommand(b *testing.B) {
 	_, err = streams.Ensure(b.Context(), js, streams.Plan{States: []string{"gadgets"}, Views: []string{"gadgets_sizes"}})
 	require.NoError(b, err)
 	require.NoError(b, js.DeleteStream(b.Context(), streams.CommandStream))
-	app, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	app, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(b, err)
-	commands, err := streams.NewCommands(app)
+	commands, err := publish.NewCommands(app)
 	require.NoError(b, err)
 	done, err := json.Marshal(machines.Answer{Outcome: machines.Applied, Machine: "gadget", Namespace: "default", ID: "x", State: "CREATING", Version: 1, Revision: 1})
 	require.NoError(b, err)

@@ -9,16 +9,17 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // Users of NATS who are not the control plane's are told apart by what the server says of them, whatever they say themselves.
 func TestUsersOfNATSHaveSharesOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	user := func(name, role string) streams.User {
-		return streams.User{Name: name, Password: "secret", Role: role}
+	user := func(name, role string) embedded.User {
+		return embedded.User{Name: name, Password: "secret", Role: role}
 	}
-	srv, err := streams.StartServer(streams.ServerOptions{
-		Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{user("ann", streams.RoleRead), user("bob", streams.RoleRead), user("ci", streams.RoleOperate)},
+	srv, err := embedded.Start(embedded.Options{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: embedded.OS, Users: []embedded.User{user("ann", embedded.RoleRead), user("bob", embedded.RoleRead), user("ci", embedded.RoleOperate)},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(t.Context()) })
@@ -37,7 +38,7 @@ func TestUsersOfNATSHaveSharesOfTheirOwn(t *testing.T) {
 			m, err := nc.RequestMsg(&nats.Msg{Subject: "instar.api.get.gadget.default.x", Header: header}, soon)
 			require.NoError(t, err)
 			require.Equal(t, want, string(m.Data))
-			require.Equal(t, want, "account "+user(name, map[bool]string{true: streams.RoleOperate, false: streams.RoleRead}[name == "ci"]).Account()+" "+name)
+			require.Equal(t, want, "account "+user(name, map[bool]string{true: embedded.RoleOperate, false: embedded.RoleRead}[name == "ci"]).Account()+" "+name)
 		}
 		nc.Close()
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // CommandResult is the answer to a command that was applied, or that had nothing to do.
@@ -97,7 +98,7 @@ func (s *Server) command(q *rest.Request, m *machines.Machine, name string, sche
 	}
 	asked := s.sender.Asking(q, cmd)
 	if wait.Not() && !s.sender.AnsweredBefore(q, cmd) {
-		var r streams.Result
+		var r publish.Result
 		if r, asked, err = s.sender.Send(q.Context(), q.Client(), cmd); err != nil {
 			return commands.Problem(err)
 		}
@@ -115,7 +116,7 @@ func (s *Server) command(q *rest.Request, m *machines.Machine, name string, sche
 		defer leave()
 	}
 	answer, err := s.sender.Answer(q, asked, wait.Preferred())
-	var accepted *streams.AcceptedError
+	var accepted *publish.AcceptedError
 	if errors.As(err, &accepted) {
 		s.sender.Observe(m.Name, name, "unanswered", start)
 		if accepted.Seen {
@@ -132,12 +133,12 @@ func (s *Server) command(q *rest.Request, m *machines.Machine, name string, sche
 }
 
 // readCommand reads everything that makes up a command, and refuses what cannot be right.
-func (s *Server) readCommand(q *rest.Request, m *machines.Machine, name string, schema *huma.Schema) (cmd streams.Command, wait rest.WaitOptions, err error) {
+func (s *Server) readCommand(q *rest.Request, m *machines.Machine, name string, schema *huma.Schema) (cmd publish.Command, wait rest.WaitOptions, err error) {
 	_, key, err := q.Key(m)
 	if err != nil {
 		return cmd, wait, err
 	}
-	cmd = streams.Command{Machine: m.Name, Key: key, Name: name, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context())}
+	cmd = publish.Command{Machine: m.Name, Key: key, Name: name, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context())}
 	var p *problem.Problem
 	if cmd.ID, p = rest.IdempotencyKey(q.R); p != nil {
 		return cmd, wait, p
@@ -198,7 +199,7 @@ func (s *Server) expect(q *rest.Request, m *machines.Machine, command string) (s
 }
 
 // stored answers 202.
-func (s *Server) stored(q *rest.Request, m *machines.Machine, cmd streams.Command, body CommandStored) error {
+func (s *Server) stored(q *rest.Request, m *machines.Machine, cmd publish.Command, body CommandStored) error {
 	if !streams.MadeUp(cmd.ID) { // else no answer is kept that could be looked up
 		body.Operation = operations.Name(m.Name, cmd.Key, cmd.ID)
 		q.W.Header().Set("Location", "/v1/operations/"+body.Operation)
@@ -207,7 +208,7 @@ func (s *Server) stored(q *rest.Request, m *machines.Machine, cmd streams.Comman
 }
 
 // answer answers with what the engine has decided.
-func (s *Server) answer(q *rest.Request, m *machines.Machine, cmd streams.Command, a *machines.Answer, wait rest.WaitOptions) error {
+func (s *Server) answer(q *rest.Request, m *machines.Machine, cmd publish.Command, a *machines.Answer, wait rest.WaitOptions) error {
 	if p := commands.Denied(m, a); p != nil {
 		return p
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func TestCommands(t *testing.T) {
@@ -181,11 +182,11 @@ func TestIfMatchIsRequired(t *testing.T) {
 func TestStoringProblems(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]string{10167: "429 rate-limited", 10002: "503 queue-full", 10023: "503 queue-full", 10028: "503 queue-full", 10047: "503 queue-full", 10054: "413 payload-too-large"} {
-		p := api.Storing(&streams.RefusedError{Code: code})
+		p := api.Storing(&publish.RefusedError{Code: code})
 		require.NotNil(t, p, code)
 		require.Equal(t, want, strconv.Itoa(p.Status)+" "+p.Code)
 	}
-	require.Nil(t, api.Storing(&streams.RefusedError{Code: 10077}), "what the store says in words decides nothing")
+	require.Nil(t, api.Storing(&publish.RefusedError{Code: 10077}), "what the store says in words decides nothing")
 }
 
 // made makes a gadget and returns its id.

@@ -19,12 +19,14 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // BenchmarkDiscover asks for one of 200 services with 50 instances each over HTTP on loopback, eight clients at a time,
 // and reports the 99th percentile of the answers' times.
 func BenchmarkDiscover(b *testing.B) {
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: streams.OS})
+	srv, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: embedded.OS})
 	require.NoError(b, err)
 	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "bench"})
 	require.NoError(b, err)
@@ -32,9 +34,9 @@ func BenchmarkDiscover(b *testing.B) {
 	require.NoError(b, err)
 	_, err = streams.Ensure(b.Context(), js, streams.Plan{States: []string{"instances"}})
 	require.NoError(b, err)
-	app, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	app, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(b, err)
-	commands, err := streams.NewCommands(app)
+	commands, err := publish.NewCommands(app)
 	require.NoError(b, err)
 	for i := range 10_000 {
 		_, err := js.PublishAsync(fmt.Sprintf("$KV.instances.default.s%d.i-%d", i/50, i), fmt.Appendf(nil, `{"schema":1,"machine":"instance","namespace":"default","parent":"s%d","id":"i-%d",

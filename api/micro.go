@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // split reads <machine>.<key>[.<last>] behind a verb.
@@ -60,7 +61,7 @@ func (s *Server) microCommand(r micro.Request, client string) {
 		return
 	}
 	h := nats.Header(r.Headers())
-	cmd := streams.Command{
+	cmd := publish.Command{
 		Machine: m.Name, Key: key, Name: name, Body: r.Data(), ID: streams.UnscopeID(m.Name, key, streams.Header(h, streams.HeaderID)),
 		Actor: cmp.Or(streams.Header(h, streams.HeaderActor), "nats"), Reason: streams.Header(h, streams.HeaderReason),
 		Expect: streams.Header(h, streams.HeaderExpect), Trace: streams.Header(h, streams.HeaderTrace), Wait: streams.WaitOf(h),
@@ -80,7 +81,7 @@ func (s *Server) microCommand(r micro.Request, client string) {
 	arrived := time.Now()
 	s.rpc.InTurn(s.sender.Turns, r, client, func(r micro.Request) {
 		answer, err := s.sender.AskUntil(arrived.Add(s.sender.AnswerWithin), cmd)
-		var accepted *streams.AcceptedError
+		var accepted *publish.AcceptedError
 		switch {
 		case errors.As(err, &accepted): // silence, as of whoever is still at it
 		case err != nil:
@@ -91,7 +92,7 @@ func (s *Server) microCommand(r micro.Request, client string) {
 	})
 }
 
-func checkHeaders(cmd streams.Command) *problem.Problem {
+func checkHeaders(cmd publish.Command) *problem.Problem {
 	for _, h := range []struct {
 		name, value string
 		most        int

@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // ask makes a request to the micro service; headers come in pairs.
@@ -31,7 +32,7 @@ func (b *bundle) ask(subject, body string, headers ...string) *nats.Msg {
 
 func TestMicro(t *testing.T) {
 	b := setup(t, func(o *api.Options) {
-		o.Admit = func(c streams.Command) error {
+		o.Admit = func(c publish.Command) error {
 			if strings.Contains(string(c.Body), `"panic"`) {
 				panic("another secret dsn")
 			}

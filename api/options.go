@@ -23,12 +23,13 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Options are what a [Server] works with. Machines, Commands, NC, JS and an index for every machine are needed.
 type Options struct {
 	Machines *machines.Registry
-	Commands *streams.Commands
+	Commands *publish.Commands
 	NC       *nats.Conn
 	JS       jetstream.JetStream
 	Names    streams.Names
@@ -53,7 +54,7 @@ type Options struct {
 
 	// Admit, when set, says why what a command asks for can never be done, although its schema holds. Its error is the answer:
 	// 422, with the text. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.
-	Admit func(streams.Command) error
+	Admit func(publish.Command) error
 
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
 

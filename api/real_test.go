@@ -15,12 +15,14 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Every lifecycle that the program runs can be described: no two types share a name, no two paths meet.
 func TestTheRealMachines(t *testing.T) {
 	t.Parallel()
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
 	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
@@ -28,10 +30,10 @@ func TestTheRealMachines(t *testing.T) {
 	t.Cleanup(nc.Close)
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
-	app, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	app, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(app.Close)
-	commands, err := streams.NewCommands(app)
+	commands, err := publish.NewCommands(app)
 	require.NoError(t, err)
 	plan, indexes := streams.Plan{}, &index.Map{}
 	for _, m := range all.Machines() {

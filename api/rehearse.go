@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Rehearsal is what a command would do now. Nothing was stored, and another command may come first.
@@ -21,7 +22,7 @@ type Rehearsal struct {
 
 // rehearse lets the table decide about the stored entity, as the engine would, and leaves it at that. What the table
 // refuses is the same problem as in earnest.
-func (s *Server) rehearse(q *rest.Request, m *machines.Machine, cmd streams.Command) error {
+func (s *Server) rehearse(q *rest.Request, m *machines.Machine, cmd publish.Command) error {
 	namespace, parent, id, err := streams.SplitKey(cmd.Key)
 	if err != nil {
 		return err

@@ -25,6 +25,8 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +44,7 @@ type bundle struct {
 	t       testing.TB
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	app     *streams.Appender
+	app     *publish.Appender
 	engine  *engine
 	server  *api.Server
 	web     *httptest.Server
@@ -83,7 +85,7 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 	t.Parallel()
 	b := &bundle{t: t, token: "admin-token", log: &lockedBuffer{}, letters: &letters{}}
 	dir := t.TempDir()
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: dir, Profile: streams.OS})
+	srv, err := embedded.Start(embedded.Options{Dir: dir, Profile: embedded.OS})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
 	b.nc, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
@@ -94,10 +96,10 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 	names := streams.Names{}
 	_, err = streams.Ensure(t.Context(), b.js, streams.Plan{Names: names, States: []string{"gadgets", "parts"}, Views: []string{"gadgets_sizes"}})
 	require.NoError(t, err)
-	b.app, err = streams.NewAppender(b.nc, streams.AppenderOptions{})
+	b.app, err = publish.NewAppender(b.nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(b.app.Close)
-	commands, err := streams.NewCommands(b.app)
+	commands, err := publish.NewCommands(b.app)
 	require.NoError(t, err)
 	t.Cleanup(commands.Close)
 	b.engine = startEngine(t, b.js, names)

@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Tracer starts a span below a W3C traceparent and returns the traceparent of the span and what ends it.
@@ -25,14 +26,14 @@ type Deps struct {
 	NC       *nats.Conn
 	JS       jetstream.JetStream
 	Names    streams.Names
-	Appender *streams.Appender
-	Commands *streams.Commands
+	Appender *publish.Appender
+	Commands *publish.Commands
 	Machines *machines.Registry
 	Log      *slog.Logger
 	Meter    Meter  // nil measures nothing
 	Trace    Tracer // nil traces nothing
 
-	// Acking is held while a command is acked whose entity was written before (see [streams.Server.Acking]); nil needs nothing.
+	// Acking is held while a command is acked whose entity was written before (see [embedded.Server.Acking]); nil needs nothing.
 	Acking sync.Locker
 
 	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
@@ -63,8 +64,8 @@ func (d Deps) WithDefaults() Deps {
 }
 
 // DeadLetters is the stream of what was given up.
-func (d *Deps) DeadLetters() streams.DeadLetters {
-	return streams.DeadLetters{JS: d.JS, Names: d.Names, Appender: d.Appender}
+func (d *Deps) DeadLetters() publish.DeadLetters {
+	return publish.DeadLetters{JS: d.JS, Names: d.Names, Appender: d.Appender}
 }
 
 type unlocked struct{}

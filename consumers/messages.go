@@ -8,10 +8,11 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Published is what is published for one message of an entity, in the life that began with a birth.
-func Published(names streams.Names, of *machines.Machine, key, birth string, m *machines.Message) (streams.Write, error) {
+func Published(names streams.Names, of *machines.Machine, key, birth string, m *machines.Message) (publish.Write, error) {
 	id := m.ID(of.Name, key)
 	msg := &nats.Msg{Data: m.Body, Header: make(nats.Header, 12)}
 	if m.Trace != "" {
@@ -32,17 +33,17 @@ func Published(names streams.Names, of *machines.Machine, key, birth string, m *
 			msg.Header[streams.HeaderBirth] = []string{birth}
 		}
 		streams.Keep(msg, streams.LifeOf(string(t.Class)))
-		return streams.Write{Stream: names.Stream(streams.EventStream), Msg: msg}, nil
+		return publish.Write{Stream: names.Stream(streams.EventStream), Msg: msg}, nil
 	case machines.KindEffect:
 		msg.Subject = names.Effect(of.Name, m.Name, key)
 		msg.Header[streams.HeaderID] = []string{id}
-		return streams.Write{Stream: names.Stream(streams.EffectStream), Msg: msg}, nil
+		return publish.Write{Stream: names.Stream(streams.EffectStream), Msg: msg}, nil
 	case machines.KindTimer:
 		msg.Subject = names.Timer(of.Name, key, m.Name)
 		streams.Schedule(msg, m.At, names.Stored(of.Name, key, machines.CommandElapsed))
-		return streams.Write{Stream: names.Stream(streams.CommandStream), Msg: msg}, nil
+		return publish.Write{Stream: names.Stream(streams.CommandStream), Msg: msg}, nil
 	}
-	return streams.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", of.Name, key, m.Kind)
+	return publish.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", of.Name, key, m.Kind)
 }
 
 // EventVersion is the version of the entity when it emitted an event. That of a refusal has none in its id: its body says where the entity stood.

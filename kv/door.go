@@ -7,6 +7,7 @@ import (
 
 	"github.com/bcc94042/instar/kv/internal/feed"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Read reads the newest value of a key from the leader of its bucket, in one round trip, as bytes. It is nil when none was ever written, and
@@ -15,15 +16,15 @@ func Read(ctx context.Context, nc *nats.Conn, bucket, key string) (*streams.Mess
 	return streams.LastHeld(ctx, nc, streams.BucketStream(bucket), streams.BucketSubject(bucket, key))
 }
 
-// Write is the write of a value for [streams.Appender], whatever the revision of the key is: see [WriteAt].
-func Write(bucket, key string, value []byte) streams.Write {
+// Write is the write of a value for [publish.Appender], whatever the revision of the key is: see [WriteAt].
+func Write(bucket, key string, value []byte) publish.Write {
 	m := &nats.Msg{Subject: streams.BucketSubject(bucket, key), Data: value, Header: make(nats.Header, 1)}
-	return streams.Write{Stream: streams.BucketStream(bucket), Msg: m}
+	return publish.Write{Stream: streams.BucketStream(bucket), Msg: m}
 }
 
 // WriteAt is [Write] if the key is at a revision: that of its last value or marker, or 0 for one that was never written. Else
-// it fails with [streams.ErrConflict].
-func WriteAt(bucket, key string, value []byte, revision uint64) streams.Write {
+// it fails with [publish.ErrConflict].
+func WriteAt(bucket, key string, value []byte, revision uint64) publish.Write {
 	w := Write(bucket, key, value)
 	streams.Expect(w.Msg, revision)
 	return w

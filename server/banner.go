@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // banner tells a person where things are and what to try.
@@ -38,7 +38,7 @@ func (a *app) profile() string {
 	if a.cfg.NATS.Attached() {
 		return "attached: as that NATS server is configured (sync_interval)"
 	}
-	return a.cfg.Durability + ": survives " + streams.Profile(a.cfg.Durability).Survives()
+	return a.cfg.Durability + ": survives " + embedded.Profile(a.cfg.Durability).Survives()
 }
 
 func (a *app) natsURL() string {

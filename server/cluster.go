@@ -199,7 +199,7 @@ type replicas struct {
 	plan   streams.Plan
 	js     jetstream.JetStream
 	server string
-	held   func() (map[string]uint64, error) // of that server, see [streams.Server.Held]
+	held   func() (map[string]uint64, error) // of that server, see [embedded.Server.Held]
 
 	mu     sync.Mutex
 	behind []string

@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // data is the data directory, held by this process.
@@ -88,7 +89,7 @@ func (a *app) disconnected() string {
 }
 
 // letters shows the dead letters to the API.
-type letters struct{ streams.DeadLetters }
+type letters struct{ publish.DeadLetters }
 
 func (l letters) List(ctx context.Context, after uint64, limit int) ([]admin.DeadLetter, error) {
 	list, err := l.DeadLetters.List(ctx, after, limit)
@@ -104,6 +105,6 @@ func (l letters) Get(ctx context.Context, seq uint64) (admin.DeadLetter, error) 
 	return show(d), err
 }
 
-func show(d streams.DeadLetter) admin.DeadLetter {
+func show(d publish.DeadLetter) admin.DeadLetter {
 	return admin.DeadLetter{Seq: d.Seq, Time: d.Time, Consumer: d.Consumer, Machine: d.Machine, Key: d.Key, Subject: d.Subject, Reason: d.Reason, Tries: d.Tries, Body: d.Body}
 }

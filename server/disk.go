@@ -15,6 +15,8 @@ import (
 
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // disk watches whether the stream store takes writes. A stream whose disk was full gives no answers and
@@ -22,9 +24,9 @@ import (
 // refuse commands with 503, and the embedded server is restarted when there is room; one that cannot be restarted takes the process with it. Before the disk, or the limit of the
 // store, is reached, commands are refused as well: what is under way still has room then.
 type disk struct {
-	server  *streams.Server // nil when attached: somebody else's server is not restarted
-	at      string          // where the server is, for messages
-	member  bool            // of a cluster: a stream that has no leader for a while is none that is dead
+	server  *embedded.Server // nil when attached: somebody else's server is not restarted
+	at      string           // where the server is, for messages
+	member  bool             // of a cluster: a stream that has no leader for a while is none that is dead
 	nc      *nats.Conn
 	room    func(context.Context) (streams.Room, error)
 	share   func(context.Context, int64) error // tells the streams how much room there is; nil where that is set
@@ -73,7 +75,7 @@ func (d *disk) Run(ctx context.Context) error {
 			d.say("")
 			continue
 		}
-		if errors.Is(err, streams.ErrStuck) || errors.Is(err, streams.ErrSlow) {
+		if errors.Is(err, embedded.ErrStuck) || errors.Is(err, embedded.ErrSlow) {
 			continue // the next look tells
 		}
 		if missed++; missed < 2 {
@@ -82,13 +84,13 @@ func (d *disk) Run(ctx context.Context) error {
 		if ctx.Err() == nil {
 			d.say(d.lacks(err))
 		}
-		if streams.OutOfRoom(err) { // it answers: it is not dead
+		if publish.OutOfRoom(err) { // it answers: it is not dead
 			continue
 		}
 		if d.server != nil && ctx.Err() == nil && time.Since(restarted) >= pause {
 			restarted, pause = time.Now(), min(max(2*pause, 5*time.Second), 2*time.Minute)
 			d.log.Warn("restarting the embedded NATS server, whose store is dead")
-			if err := d.server.Restart(); errors.Is(err, streams.ErrStuck) {
+			if err := d.server.Restart(); errors.Is(err, embedded.ErrStuck) {
 				d.stuck(err)
 			} else if err != nil {
 				d.log.Error("cannot restart the embedded NATS server; trying again", "error", err)
@@ -113,10 +115,10 @@ func (d *disk) lacksRoom(ctx context.Context) string {
 	room, err := d.room(asked)
 	d.has.Store(nil) // an old number would be believed
 	switch {
-	case errors.Is(err, streams.ErrStuck):
+	case errors.Is(err, embedded.ErrStuck):
 		d.stuck(err)
 		return err.Error()
-	case errors.Is(err, streams.ErrSlow):
+	case errors.Is(err, embedded.ErrSlow):
 		return err.Error() // a restart would wait as long
 	case err != nil:
 		return "" // the probe tells
@@ -191,7 +193,7 @@ func (d *disk) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return streams.AckError(m)
+	return publish.AckError(m)
 }
 
 func (d *disk) say(reason string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // What is told of the store is what the last look found, also while nothing can be stored: by it alerts fire. A store that is not known
@@ -76,10 +77,10 @@ func TestAStuckStoreEndsTheProcess(t *testing.T) {
 	failed = errors.New("it is restarting")
 	require.Empty(t, d.lacksRoom(t.Context()))
 	require.Empty(t, codes)
-	failed = streams.ErrSlow
+	failed = embedded.ErrSlow
 	require.Contains(t, d.lacksRoom(t.Context()), "does not say how it stands", "a disk that stands still, or a large purge")
 	require.Empty(t, codes)
-	failed = streams.ErrStuck
+	failed = embedded.ErrStuck
 	require.NotEmpty(t, d.lacksRoom(t.Context()))
 	require.Equal(t, []int{1}, codes)
 	require.Contains(t, said.String(), "the process ends, so that the next one can store again")

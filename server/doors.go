@@ -11,7 +11,7 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // startAPI opens the doors: HTTP, and requests over NATS.
@@ -31,7 +31,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	a.tellLimits(bounds)
 	doors := api.Options{
 		Machines: a.machines, Commands: commands, NC: nc, JS: js, Names: a.deps.Names, Indexes: a.indexes,
-		DeadLetters: letters{streams.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
+		DeadLetters: letters{publish.DeadLetters{JS: js, Names: a.deps.Names, Appender: appender}},
 		Backup:      a.backup,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.cfg.Auth.APITokens(), Users: a.cfg.NATS.APIUsers(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.AllowedHosts(), RequireIfMatch: a.cfg.HTTP.RequiringIfMatch(), KeysFor: a.cfg.IdempotencyWindow,

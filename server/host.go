@@ -17,7 +17,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // Host is a server as a provider sees it: what it may use, and what it may add. It is there when the provider is opened, before
@@ -27,11 +27,11 @@ type Host struct {
 	Config   config.Config
 	Node     string // its name in the cluster
 	Log      *slog.Logger
-	Deps     consumers.Deps  // streams, their names, and the way in for commands, on the connection of the engine
-	Member   *cluster.Node   // this node among those that share the work
-	Embedded *streams.Server // the NATS server in this process; nil when attached to another one
-	Indexes  *index.Map      // of the machines
-	Replicas int             // of a stream that the provider makes: as many as the server's own have
+	Deps     consumers.Deps   // streams, their names, and the way in for commands, on the connection of the engine
+	Member   *cluster.Node    // this node among those that share the work
+	Embedded *embedded.Server // the NATS server in this process; nil when attached to another one
+	Indexes  *index.Map       // of the machines
+	Replicas int              // of a stream that the provider makes: as many as the server's own have
 
 	app *app
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // startNATS brings up the streams: in the embedded server, or in the one attached to.
@@ -51,8 +53,8 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 	a.onStop("the data directory", func(context.Context) error { return dir.close() })
 	most, events, dead := a.cfg.Store.Sizes()
 	if !a.cfg.NATS.Attached() {
-		a.server, err = streams.StartServer(streams.ServerOptions{
-			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: streams.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users, Open: a.cfg.AdmitsAllNATS(),
+		a.server, err = embedded.Start(embedded.Options{
+			Dir: a.cfg.Data, Listen: a.cfg.NATS.Listen, Profile: embedded.Profile(a.cfg.Durability), Users: a.cfg.NATS.Users, Open: a.cfg.AdmitsAllNATS(),
 			TLSCert: a.cfg.NATS.TLS.Cert, TLSKey: a.cfg.NATS.TLS.Key, Names: streams.Names{Prefix: a.cfg.NATS.Prefix}, Name: a.node, Cluster: a.cfg.Cluster.Server(), MaxStore: most, Log: a.log,
 		})
 		if err != nil {
@@ -84,9 +86,13 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 
 // dial opens a connection that its caller closes.
 func (a *app) dial(name string) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := streams.Connect(streams.ConnectOptions{
-		Server: a.server, Dial: NatsContext(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
-	})
+	o := streams.ConnectOptions{
+		Dial: NatsContext(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
+	}
+	if a.server != nil {
+		o.Server = a.server
+	}
+	nc, err := streams.Connect(o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,15 +116,15 @@ func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 }
 
 // writers are an appender and the way in for commands on one connection.
-func (a *app) writers(nc *nats.Conn, names streams.Names) (*streams.Appender, *streams.Commands, error) {
-	group := streams.Profile(a.cfg.Durability) == streams.Fsync && !a.cfg.Cluster.On() // members group in their log
+func (a *app) writers(nc *nats.Conn, names streams.Names) (*publish.Appender, *publish.Commands, error) {
+	group := embedded.Profile(a.cfg.Durability) == embedded.Fsync && !a.cfg.Cluster.On() // members group in their log
 	moves := a.cfg.Cluster.On() || a.cfg.NATS.Attached()
-	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Names: names, Group: group, Moves: moves})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Names: names, Group: group, Moves: moves})
 	if err != nil {
 		return nil, nil, err
 	}
 	a.onStop("an appender", func(context.Context) error { appender.Close(); return nil })
-	commands, err := streams.NewCommands(appender)
+	commands, err := publish.NewCommands(appender)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func TestPendingOfDurableConsumers(t *testing.T) {
 	t.Parallel()
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(t.Context()) })
 	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})

@@ -25,6 +25,7 @@ import (
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/systemd"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // app is a running server: what was started, and how to stop it, in reverse.
@@ -36,7 +37,7 @@ type app struct {
 	node     string
 	nonce    string             // of this process
 	before   []string           // of those before it, which have ended
-	server   *streams.Server    // nil when attached
+	server   *embedded.Server   // nil when attached
 	machines *machines.Registry // that all parts look into
 	indexes  *index.Map         // of them
 	deps     consumers.Deps

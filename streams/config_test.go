@@ -1,4 +1,4 @@
-package streams
+package streams_test
 
 import (
 	"fmt"
@@ -8,50 +8,43 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 func TestEnsureCreatesAndThenChangesNothing(t *testing.T) {
 	t.Parallel()
-	g := setup(t, Interval)
-	before := g.configs()
+	g := planned(t)
+	before := configs(t, g)
 	require.Len(t, before, 5+5)
-	diffs, err := Ensure(g.ctx, g.js, testPlan(g.names))
+	diffs, err := streams.Ensure(g.Ctx, g.JS, thingPlan(g.Names))
 	require.NoError(t, err)
 	require.Empty(t, diffs)
-	require.Equal(t, before, g.configs())
-	for _, bucket := range []string{"things", "thing_steps", OwnersBucket} {
-		kv, err := g.js.KeyValue(g.ctx, bucket)
+	require.Equal(t, before, configs(t, g))
+	for _, bucket := range []string{"things", "thing_steps", streams.OwnersBucket} {
+		kv, err := g.JS.KeyValue(g.Ctx, bucket)
 		require.NoError(t, err)
-		rev, err := kv.Create(g.ctx, "default.a", []byte("1"))
+		rev, err := kv.Create(g.Ctx, "default.a", []byte("1"))
 		require.NoError(t, err)
-		_, err = kv.Update(g.ctx, "default.a", []byte("2"), rev)
+		_, err = kv.Update(g.Ctx, "default.a", []byte("2"), rev)
 		require.NoError(t, err)
-		_, err = kv.Update(g.ctx, "default.a", []byte("3"), rev)
+		_, err = kv.Update(g.Ctx, "default.a", []byte("3"), rev)
 		require.ErrorIs(t, err, jetstream.ErrKeyRevisionMismatch)
-		require.NoError(t, kv.Purge(g.ctx, "default.a"))
+		require.NoError(t, kv.Purge(g.Ctx, "default.a"))
 		require.False(t, before["KV_"+bucket].AllowDirect, "replicas answer stale reads")
 		require.True(t, before["KV_"+bucket].AllowAtomicPublish)
 	}
-	require.Equal(t, jetstream.WorkQueuePolicy, before[CommandStream].Retention)
-	require.Equal(t, CommandWindow, before[CommandStream].Duplicates)
-	require.Equal(t, EventWindow, before[EventStream].Duplicates)
-}
-
-func (g *ground) configs() map[string]jetstream.StreamConfig {
-	g.t.Helper()
-	all := map[string]jetstream.StreamConfig{}
-	streams := g.js.ListStreams(g.ctx)
-	for s := range streams.Info() {
-		all[s.Config.Name] = s.Config
-	}
-	require.NoError(g.t, streams.Err())
-	return all
+	require.Equal(t, jetstream.WorkQueuePolicy, before[streams.CommandStream].Retention)
+	require.Equal(t, streams.CommandWindow, before[streams.CommandStream].Duplicates)
+	require.Equal(t, streams.EventWindow, before[streams.EventStream].Duplicates)
 }
 
 // Each stream that there is already differs in one setting: it is told, and left as it is.
 func TestEnsureReportsEveryDifference(t *testing.T) {
 	t.Parallel()
-	g := bare(t, ServerOptions{Profile: OS})
+	g := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
 	type change struct {
 		setting string
 		make    func(*jetstream.StreamConfig)
@@ -79,12 +72,12 @@ func TestEnsureReportsEveryDifference(t *testing.T) {
 			c.PersistMode, c.AllowAtomicPublish = jetstream.AsyncPersistMode, false
 		}},
 	}
-	plan := testPlan(g.names)
-	_, err := Ensure(g.ctx, g.js, plan)
+	plan := thingPlan(g.Names)
+	_, err := streams.Ensure(g.Ctx, g.JS, plan)
 	require.NoError(t, err)
 	for _, config := range plan.Configs() {
 		of := changes
-		if config.Name == CommandStream {
+		if config.Name == streams.CommandStream {
 			of = append(of[:len(of):len(of)], noTransform, change{"message schedules", func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false }})
 		}
 		if config.AllowRollup && !config.AllowMsgSchedules {
@@ -93,25 +86,25 @@ func TestEnsureReportsEveryDifference(t *testing.T) {
 		for _, ch := range of {
 			deviating := config
 			ch.make(&deviating)
-			require.NoError(t, g.js.DeleteStream(g.ctx, config.Name))
-			s, err := g.js.CreateStream(g.ctx, deviating)
+			require.NoError(t, g.JS.DeleteStream(g.Ctx, config.Name))
+			s, err := g.JS.CreateStream(g.Ctx, deviating)
 			if err != nil { // a combination that the server does not take cannot be found either
 				require.NotContains(t, []string{"subjects", "bytes", "age", "duplicate window", "direct reads", "message size"}, ch.setting, "%s: %v", config.Name, err)
-				_, err = g.js.CreateStream(g.ctx, config)
+				_, err = g.JS.CreateStream(g.Ctx, config)
 				require.NoError(t, err)
 				continue
 			}
 			made := s.CachedInfo().Config
-			diffs, err := Ensure(g.ctx, g.js, plan)
+			diffs, err := streams.Ensure(g.Ctx, g.JS, plan)
 			require.NoError(t, err)
-			if ch.setting == "age" && config.Name == "KV_"+g.names.Bucket(IdempotencyBucket) {
+			if ch.setting == "age" && config.Name == "KV_"+g.Names.Bucket(streams.IdempotencyBucket) {
 				require.Empty(t, diffs, "how long answers are kept is a setting: it is changed")
-				s, err := g.js.Stream(g.ctx, config.Name)
+				s, err := g.JS.Stream(g.Ctx, config.Name)
 				require.NoError(t, err)
 				require.Equal(t, config.MaxAge, s.CachedInfo().Config.MaxAge)
 				continue
 			}
-			if ch.setting == "bytes" && (config.Name == EventStream || config.Name == DeadStream) {
+			if ch.setting == "bytes" && (config.Name == streams.EventStream || config.Name == streams.DeadStream) {
 				require.Empty(t, diffs, "whoever has bounded it may have")
 				continue
 			}
@@ -126,12 +119,12 @@ func TestEnsureReportsEveryDifference(t *testing.T) {
 			if ch.setting != "persistence" {
 				require.Len(t, settings, 1, "%s: %v", config.Name, diffs)
 			}
-			s, err = g.js.Stream(g.ctx, config.Name)
+			s, err = g.JS.Stream(g.Ctx, config.Name)
 			require.NoError(t, err)
 			require.Equal(t, made, s.CachedInfo().Config, "it is left as it is")
 		}
-		require.NoError(t, g.js.DeleteStream(g.ctx, config.Name))
-		_, err := g.js.CreateStream(g.ctx, config)
+		require.NoError(t, g.JS.DeleteStream(g.Ctx, config.Name))
+		_, err := g.JS.CreateStream(g.Ctx, config)
 		require.NoError(t, err)
 	}
 }
@@ -145,42 +138,43 @@ func other(d jetstream.DiscardPolicy) jetstream.DiscardPolicy {
 
 func TestMoreReplicasAreReportedAndNotMade(t *testing.T) {
 	t.Parallel()
-	g := setup(t, OS)
-	p := testPlan(g.names)
+	g := planned(t)
+	p := thingPlan(g.Names)
 	p.Replicas = 3
-	diffs, err := Ensure(g.ctx, g.js, p)
+	diffs, err := streams.Ensure(g.Ctx, g.JS, p)
 	require.NoError(t, err)
 	require.Len(t, diffs, 5+5)
-	require.Equal(t, Difference{Stream: CommandStream, Setting: "replicas", Want: "3", Have: "1"}, diffs[0])
+	require.Equal(t, streams.Difference{Stream: streams.CommandStream, Setting: "replicas", Want: "3", Have: "1"}, diffs[0])
 }
 
 func TestEventsLiveByClass(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	require.Equal(t, 3*365*day, LifeOf("state"))
-	require.Equal(t, 3*365*day, LifeOf("resource"))
-	require.Equal(t, 365*day, LifeOf("error"))
-	require.Equal(t, 90*day, LifeOf("progress"))
-	require.Equal(t, LifeOf("state"), LifeOf("of tomorrow"))
-	g := setup(t, OS)
-	a := g.appender(AppenderOptions{})
+	require.Equal(t, 3*365*day, streams.LifeOf("state"))
+	require.Equal(t, 3*365*day, streams.LifeOf("resource"))
+	require.Equal(t, 365*day, streams.LifeOf("error"))
+	require.Equal(t, 90*day, streams.LifeOf("progress"))
+	require.Equal(t, streams.LifeOf("state"), streams.LifeOf("of tomorrow"))
+	g := planned(t)
 	for class, want := range map[string]string{"progress": "7776000s", "state": "94608000s"} {
-		m := event(class, "thing.made", "{}")
-		Keep(m, LifeOf(class))
-		require.NoError(t, a.Append(g.ctx, []Write{{EventStream, m}})[0].Err)
-		require.Equal(t, want, g.held(EventStream, m.Subject)[0].Header.Get("Nats-TTL"))
+		m := &nats.Msg{Subject: g.Names.Event("thing", "default."+class, "thing.made"), Header: nats.Header{}}
+		streams.Keep(m, streams.LifeOf(class))
+		_, err := g.JS.PublishMsg(g.Ctx, m)
+		require.NoError(t, err)
+		require.Equal(t, want, g.Held(streams.EventStream, m.Subject)[0].Header.Get("Nats-TTL"))
 	}
-	brief := event("brief", "thing.made", "{}")
-	Keep(brief, time.Millisecond)
+	brief := &nats.Msg{Subject: g.Names.Event("thing", "default.brief", "thing.made"), Header: nats.Header{}}
+	streams.Keep(brief, time.Millisecond)
 	require.Equal(t, []string{"1s"}, brief.Header["Nats-TTL"], "the least that the server takes")
-	require.NoError(t, a.Append(g.ctx, []Write{{EventStream, brief}})[0].Err)
-	g.eventually("it ends", func() bool { return len(g.held(EventStream, brief.Subject)) == 0 })
+	_, err := g.JS.PublishMsg(g.Ctx, brief)
+	require.NoError(t, err)
+	g.Eventually("it ends", func() bool { return len(g.Held(streams.EventStream, brief.Subject)) == 0 })
 }
 
 // The partition is part of where an entity's commands lie: what this program computes must be what any server stores.
 func TestPartitionIsTheServers(t *testing.T) {
 	t.Parallel()
-	g := setup(t, OS)
+	g := planned(t)
 	var keys []string
 	for i := range 250 {
 		keys = append(keys, fmt.Sprintf("ns-%d.web-%d", i%7, i), fmt.Sprintf("ns-%d.web-%d.i-%d", i%5, i%50, i))
@@ -188,48 +182,18 @@ func TestPartitionIsTheServers(t *testing.T) {
 	want := map[string]string{}
 	for i, key := range keys {
 		machine := []string{"service", "instance", "database_provisioning", "x"}[i%4]
-		require.NoError(t, g.nc.Publish(Names{}.Command(machine, key, "create"), []byte(key+"/"+machine)))
-		want[key+"/"+machine] = Names{}.Stored(machine, key, "create")
+		require.NoError(t, g.NC.Publish(streams.Names{}.Command(machine, key, "create"), []byte(key+"/"+machine)))
+		want[key+"/"+machine] = streams.Names{}.Stored(machine, key, "create")
 	}
-	g.eventually("all are stored", func() bool {
-		s, err := g.js.Stream(g.ctx, CommandStream)
+	g.Eventually("all are stored", func() bool {
+		s, err := g.JS.Stream(g.Ctx, streams.CommandStream)
 		return err == nil && s.CachedInfo().State.Msgs == uint64(len(want))
 	})
 	have := map[string]string{}
-	for _, m := range g.held(CommandStream, ">") {
+	for _, m := range g.Held(streams.CommandStream, ">") {
 		have[string(m.Data)] = m.Subject
-		_, err := Names{}.ParseStored(m.Subject)
+		_, err := streams.Names{}.ParseStored(m.Subject)
 		require.NoError(t, err)
 	}
 	require.Equal(t, want, have)
-}
-
-// Two installations on one server do not see each other.
-func TestPrefixesAreApart(t *testing.T) {
-	t.Parallel()
-	g := setup(t, OS)
-	acme := Names{Prefix: "acme"}
-	diffs, err := Ensure(g.ctx, g.js, testPlan(acme))
-	require.NoError(t, err)
-	require.Empty(t, diffs)
-	require.Len(t, g.configs(), 2*(5+5))
-	one, two := g.appender(AppenderOptions{}), g.appender(AppenderOptions{Names: acme})
-	ones, twos := g.commands(one), g.commands(two)
-	cmd := Command{Machine: "thing", Key: "default.a", Name: "create", ID: "same"}
-	for _, c := range []*Commands{ones, twos} {
-		r, err := c.Send(g.ctx, cmd)
-		require.NoError(t, err)
-		require.Equal(t, Result{Seq: 1}, r, "neither a duplicate nor behind another")
-	}
-	require.Len(t, g.held(CommandStream, ">"), 1)
-	require.Len(t, g.held("ACME_COMMANDS", "acme.in.>"), 1)
-	for _, bucket := range []string{"things", "acme_things"} {
-		kv, err := g.js.KeyValue(g.ctx, bucket)
-		require.NoError(t, err)
-		_, err = kv.Create(g.ctx, "default.a", []byte(bucket))
-		require.NoError(t, err)
-	}
-	_, err = g.js.PublishMsg(g.ctx, &nats.Msg{Subject: acme.Probe(), Data: []byte("x")})
-	require.NoError(t, err)
-	require.Empty(t, g.held(ProbeStream, ">"))
 }

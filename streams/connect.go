@@ -18,13 +18,23 @@ import (
 // MinServer is the oldest nats-server that will do: it resets consumers and fires message schedules.
 const MinServer = "2.14.0"
 
+// Embedded is a NATS server in this process, as package embedded starts one.
+type Embedded interface {
+	// InProcessConn connects to the server without a socket.
+	InProcessConn() (net.Conn, error)
+	// LoopbackURL is where this process connects over TCP, or empty where it connects in process.
+	LoopbackURL() string
+	// Credentials are those of this process, or empty where everybody may connect.
+	Credentials() (user, password string)
+}
+
 // ConnectOptions say where NATS is.
 type ConnectOptions struct {
-	Server *Server // the embedded one, or nil
-	URL    string  // of another one
-	Creds  string  // credentials file; this and what follows are for URL
-	CA     string  // file of the certificate authority
-	Cert   string  // client certificate and key, files
+	Server Embedded // the one in this process, or nil
+	URL    string   // of another one
+	Creds  string   // credentials file; this and what follows are for URL
+	CA     string   // file of the certificate authority
+	Cert   string   // client certificate and key, files
 	Key    string
 	Dial   func(...nats.Option) (*nats.Conn, error) // connects instead, by settings of its own; URL is then what messages call it
 	Name   string                                   // shown by nats server report connections
@@ -63,11 +73,11 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	}
 	url := o.URL
 	if o.Server != nil {
-		if url = o.Server.loopbackURL(); url == "" {
+		if url = o.Server.LoopbackURL(); url == "" {
 			opts = append(opts, nats.InProcessServer(o.Server))
 		}
-		if o.Server.user != "" {
-			opts = append(opts, nats.UserInfo(o.Server.user, o.Server.password))
+		if user, password := o.Server.Credentials(); user != "" {
+			opts = append(opts, nats.UserInfo(user, password))
 		}
 		opts = append(opts, nats.IgnoreDiscoveredServers()) // a process whose own server is away is away
 	}

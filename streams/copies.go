@@ -12,10 +12,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// CopyConsumer is durable, on each stream that is copied.
+const CopyConsumer = "readers"
+
+// Subjects that cross the border between the account of the control plane and those of users, where there are such.
 const (
-	CopyConsumer = "readers"                                  // durable, on each stream that is copied
-	copyReset    = "$JS.API.CONSUMER.RESET.*." + CopyConsumer // by which a copy begins where it stands
-	copyFlow     = "$JS.FC.*." + CopyConsumer + ".>"
+	ReadersAPI = "$JS.READERS.API"                          // the JetStream of the readers, as the control plane sees it
+	OriginAPI  = "$JS.INSTAR.API"                           // the control plane's JetStream, as the other accounts see it
+	CopyReset  = "$JS.API.CONSUMER.RESET.*." + CopyConsumer // by which a copy begins where it stands
+	CopyFlow   = "$JS.FC.*." + CopyConsumer + ".>"          // by which a copy says how far it is
 )
 
 // Copy is where the messages of a stream are told to its copy.
@@ -40,7 +45,7 @@ func (c *Copies) Run(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := c.once(ctx); err != nil && ctx.Err() == nil {
+		if err := c.Once(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("the copies of the readers are not as they should be; trying again", "error", err)
 		}
 		select {
@@ -51,7 +56,8 @@ func (c *Copies) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Copies) once(ctx context.Context) error {
+// Once makes the copies that are missing, and anew those that cannot go on or lack something. Without an account of readers it does nothing.
+func (c *Copies) Once(ctx context.Context) error {
 	origin, err := JetStream(c.NC)
 	if err != nil {
 		return err
@@ -71,7 +77,7 @@ func (c *Copies) once(ctx context.Context) error {
 
 // Readers is the JetStream of the readers' account; nil where there are no readers.
 func Readers(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, error) {
-	readers, err := jetstream.NewWithAPIPrefix(nc, readersAPI, jetstream.WithDefaultTimeout(5*time.Second))
+	readers, err := jetstream.NewWithAPIPrefix(nc, ReadersAPI, jetstream.WithDefaultTimeout(5*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("streams: %w", err)
 	}
@@ -120,7 +126,7 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 		Storage: jetstream.FileStorage, MaxMsgsPerSubject: config.MaxMsgsPerSubject, MaxMsgs: -1, MaxBytes: copyBytes(from.CachedInfo()), MaxConsumers: -1,
 		AllowMsgTTL: config.AllowMsgTTL, AllowRollup: config.AllowRollup, DenyDelete: config.DenyDelete,
 		Mirror: &jetstream.StreamSource{
-			Name: config.Name, External: &jetstream.ExternalStream{APIPrefix: originAPI},
+			Name: config.Name, External: &jetstream.ExternalStream{APIPrefix: OriginAPI},
 			Consumer: &jetstream.StreamConsumerSource{Name: CopyConsumer, DeliverSubject: c.Plan.Names.Copy(config.Name)},
 		},
 	})

@@ -169,20 +169,6 @@ func ExampleNumberOf() {
 	// 0 0 false
 }
 
-// Writing it again helps unless it is permanent. A conflict is neither: somebody else wrote first.
-func ExamplePermanent() {
-	tooLarge := &streams.RefusedError{Code: 10054, Description: "message size exceeds maximum allowed"}
-	full := &streams.RefusedError{Code: 10023, Description: "insufficient resources"}
-	moved := &streams.RefusedError{Code: 10071, Description: "wrong last sequence: 8"}
-	for _, err := range []error{tooLarge, full, moved} {
-		fmt.Println(streams.Permanent(err), streams.OutOfRoom(err), errors.Is(err, streams.ErrConflict))
-	}
-	// Output:
-	// true false false
-	// false true false
-	// false false true
-}
-
 // Lives are whole seconds, one at least; a schedule keeps its nanoseconds.
 func ExampleSchedule() {
 	m := nats.NewMsg("instar.timer.service.default.web.deadline")
@@ -196,17 +182,6 @@ func ExampleSchedule() {
 func ExampleHeader() {
 	fmt.Println(streams.Header(nats.Header{"CE-Type": {"order.paid"}}, "ce-type"))
 	// Output: order.paid
-}
-
-// A user's subjects are checked before the server starts: none may give the rights of the control plane.
-func ExampleUser_Check() {
-	u := streams.User{Name: "ci", Password: "secret", Publish: []string{"instar.evt.>"}, Subscribe: []string{"instar.evt.>"}}
-	fmt.Println(u.Check(streams.Names{}))
-	u.Publish = []string{"instar.api.get.>"}
-	fmt.Println(u.Check(streams.Names{}))
-	// Output:
-	// publish: "instar.evt.>" is written by the control plane only
-	// <nil>
 }
 
 // Where the values of a bucket are, for the nats command line.

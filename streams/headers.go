@@ -34,12 +34,9 @@ const (
 	headerExpectSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerSchedule      = "Nats-Schedule"
 	headerTarget        = "Nats-Schedule-Target"
-	headerBatchID       = "Nats-Batch-Id"
-	headerBatchSeq      = "Nats-Batch-Sequence"
-	headerBatchCommit   = "Nats-Batch-Commit"
 )
 
-// Expect makes the write conditional: it is refused with [ErrConflict] unless the last message under the message's
+// Expect makes the write conditional: it is refused with ErrConflict of package publish unless the last message under the message's
 // own subject has that sequence. 0 means that there is none.
 func Expect(m *nats.Msg, revision uint64) { m.Header[headerExpect] = []string{utoa(revision)} }
 
@@ -47,6 +44,29 @@ func Expect(m *nats.Msg, revision uint64) { m.Header[headerExpect] = []string{ut
 func ExpectUnder(m *nats.Msg, filter string, sequence uint64) {
 	m.Header[headerExpect] = []string{utoa(sequence)}
 	m.Header[headerExpectSubject] = []string{filter}
+}
+
+// ExpectedUnder is the filter that [ExpectUnder] has set, or empty.
+func ExpectedUnder(m *nats.Msg) string {
+	if filter := m.Header[headerExpectSubject]; len(filter) > 0 {
+		return filter[0]
+	}
+	return ""
+}
+
+// Unexpect takes back [Expect] and [ExpectUnder]: the write is unconditional.
+func Unexpect(m *nats.Msg) {
+	delete(m.Header, headerExpect)
+	delete(m.Header, headerExpectSubject)
+}
+
+// Previous is the sequence of the message that one of a chain follows, as the stream has checked when it took it; 0 for none. In an atomic
+// batch the messages of a chain stand beside each other, and only the first one has it written down.
+func Previous(h nats.Header, seq uint64) uint64 {
+	if before, err := strconv.ParseUint(Header(h, headerExpect), 10, 64); err == nil {
+		return before
+	}
+	return seq - 1
 }
 
 // Keep bounds the life of a message; whole seconds, at least one.
@@ -61,7 +81,8 @@ func Schedule(m *nats.Msg, at time.Time, target string) {
 	m.Header[headerTarget] = []string{target}
 }
 
-func scheduled(m *nats.Msg) bool { return len(m.Header[headerSchedule]) > 0 }
+// Scheduled reports whether the message fires later; see [Schedule].
+func Scheduled(m *nats.Msg) bool { return len(m.Header[headerSchedule]) > 0 }
 
 // CloudEvent writes the attributes of CloudEvents 1.0 in binary mode, in exact lower case (ADR-4 preserves case, and
 // nats.go reads it case-sensitively). The data is JSON.
@@ -179,3 +200,5 @@ func RefusedOf(machine, key, id string) (seq uint64, at time.Time, ok bool) {
 func UnscopeID(machine, key, id string) string {
 	return strings.TrimPrefix(id, machine+"/"+key+"/")
 }
+
+func utoa(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -91,25 +91,3 @@ func Leaderless(answer []byte) bool {
 	return len(answer) == 0 || bytes.Contains(answer, notAvailable) ||
 		bytes.Contains(answer, []byte(`"cluster":{`)) && !bytes.Contains(answer, []byte(`"leader":"`))
 }
-
-// absent is nil if a stream has no message from one sequence to another, and else why none can be read.
-func absent(ctx context.Context, s jetstream.Stream, from, to uint64) error {
-	info, err := LeadersInfo(ctx, s, jetstream.WithDeletedDetails(true))
-	if err != nil {
-		return fmt.Errorf("streams: cannot ask for sequence %d: %w", from, err)
-	}
-	from, to = max(from, info.State.FirstSeq, 1), min(to, info.State.LastSeq)
-	if from > to {
-		return nil
-	}
-	there := to - from + 1
-	for _, gone := range info.State.Deleted {
-		if gone >= from && gone <= to {
-			there--
-		}
-	}
-	if there > 0 {
-		return ErrUnreadable
-	}
-	return nil
-}

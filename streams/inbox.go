@@ -17,7 +17,7 @@ func Inbox(subject string) string {
 			inner = parts[2]
 		}
 	}
-	if len(subject) > maxInbox || !strings.HasPrefix(inner, "_INBOX") && !strings.HasPrefix(inner, "_R_.") || strings.ContainsAny(subject, "*>\x00") || !storable(subject) {
+	if len(subject) > maxInbox || !strings.HasPrefix(inner, "_INBOX") && !strings.HasPrefix(inner, "_R_.") || strings.ContainsAny(subject, "*>\x00") || !Storable(subject) {
 		return ""
 	}
 	return subject

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -15,8 +14,9 @@ const fewBehind = 64
 
 // Behind are the streams of the plan of which the server holds a replica that is not current, each with the reason, sorted. Their
 // leaders are asked, all at once: the server itself does not know what it has missed. One that does not answer before ctx ends
-// is among them. What the server does not hold is not. Then held, the server's [Server.Held], is asked: a leader takes a replica for current that
-// has agreed to all that was written, and still fetches what was written while it was away.
+// is among them. What the server does not hold is not. Then held is asked, which tells the last sequences that the server itself has
+// (Held of package embedded): a leader takes a replica for current that has agreed to all that was written, and still fetches what was
+// written while it was away.
 func (p Plan) Behind(ctx context.Context, js jetstream.JetStream, server string, held func() (map[string]uint64, error)) []string {
 	configs := p.Configs()
 	infos := make([]*jetstream.StreamInfo, len(configs))
@@ -65,19 +65,4 @@ func replicaBehind(info *jetstream.StreamInfo, server string, last uint64) strin
 		}
 	}
 	return ""
-}
-
-// Held are the last sequences that the server itself has, by stream of the control plane: copies for readers have the same names.
-func (s *Server) Held() (map[string]uint64, error) {
-	_, info, err := s.jsz(server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Accounts: true, Streams: true, Limit: 1024})
-	if err != nil {
-		return nil, err
-	}
-	held := map[string]uint64{}
-	for _, account := range info.AccountDetails {
-		for _, st := range account.Streams {
-			held[st.Name] = st.State.LastSeq
-		}
-	}
-	return held, nil
 }

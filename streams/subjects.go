@@ -41,6 +41,12 @@ func (n Names) join(tokens ...string) string {
 	return prefix + "." + strings.Join(tokens, ".")
 }
 
+// All matches every subject of the installation.
+func (n Names) All() string { return n.join(">") }
+
+// Under matches every subject of one kind: cmd, in, evt, fx, timer, dead, hb, obs, ack, copy or live.
+func (n Names) Under(kind string) string { return n.join(kind, ">") }
+
 // Command is the subject that a command is sent to.
 func (n Names) Command(machine, key, command string) string {
 	return n.join("cmd", machine, key, command)
@@ -223,11 +229,11 @@ func (n Names) ParseEffect(subject string) (Address, error) {
 }
 
 func (a Address) check() error {
-	if err := checkToken(a.Machine); err != nil {
+	if err := CheckToken(a.Machine); err != nil {
 		return err
 	}
 	for t := range strings.SplitSeq(a.Last, ".") { // of an event type
-		if err := checkToken(t); err != nil {
+		if err := CheckToken(t); err != nil {
 			return err
 		}
 	}
@@ -235,9 +241,9 @@ func (a Address) check() error {
 	return err
 }
 
-// checkToken refuses what cannot be the name of a machine, a command or an effect, or a token of an event type. A
+// CheckToken refuses what cannot be the name of a machine, a command or an effect, or a token of an event type. A
 // longer one would make a line that the server closes the connection for.
-func checkToken(s string) error {
+func CheckToken(s string) error {
 	if s == "" || len(s) > 63 {
 		return fmt.Errorf("a token has 1 to 63 characters, not %d: %w", len(s), ErrSubject)
 	}
@@ -273,9 +279,9 @@ func SplitKey(key string) (namespace, parent, id string, err error) {
 // maxSubject leaves room for a reply in a line of the protocol: with a longer one than 4 KiB the server ends the connection.
 const maxSubject = 4<<10 - 256
 
-// storable reports whether any stream can take a message under the subject. Of one with an empty token the server says that no stream
+// Storable reports whether any stream can take a message under the subject. Of one with an empty token the server says that no stream
 // takes it, as it does where a stream has no leader. Wildcards are taken as they are.
-func storable(subject string) bool {
+func Storable(subject string) bool {
 	return subject != "" && len(subject) <= maxSubject && !strings.ContainsAny(subject, " \t\r\n") &&
 		subject[0] != '.' && subject[len(subject)-1] != '.' && !strings.Contains(subject, "..")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Letter is a dead letter as it is shown.
@@ -247,8 +247,8 @@ type DeadLetters interface {
 	Redrive(ctx context.Context, seq uint64) error
 }
 
-// ErrNoLetter says that there is no dead letter of that sequence; [streams.ErrNoLetter] is it as well.
-var ErrNoLetter = streams.ErrNoLetter
+// ErrNoLetter says that there is no dead letter of that sequence; [publish.ErrNoLetter] is it as well.
+var ErrNoLetter = publish.ErrNoLetter
 
 // DeadLetter is one of them.
 type DeadLetter struct {

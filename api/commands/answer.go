@@ -15,11 +15,12 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // AnsweredBefore reports that there is an answer to a command under this key of its sender: then the engine says which,
 // also to a sender who does not wait. The stream knows keys for two minutes only.
-func (s *Sender) AnsweredBefore(q *rest.Request, cmd streams.Command) bool {
+func (s *Sender) AnsweredBefore(q *rest.Request, cmd publish.Command) bool {
 	if len(q.R.Header["Idempotency-Key"]) == 0 {
 		return false
 	}
@@ -28,14 +29,14 @@ func (s *Sender) AnsweredBefore(q *rest.Request, cmd streams.Command) bool {
 }
 
 // Asking stores a command and waits for its answer.
-func (s *Sender) Asking(q *rest.Request, cmd streams.Command) asking {
+func (s *Sender) Asking(q *rest.Request, cmd publish.Command) asking {
 	return func(ctx context.Context, preferred time.Duration) (*nats.Msg, error) {
 		return s.askInTurn(ctx, q.Client(), cmd, preferred)
 	}
 }
 
 // Answer waits for what was asked, for as long as is preferred (0 is the time of an answer), and says in a header if it is the answer to an earlier request. The error may be a
-// [*streams.AcceptedError]: the command is stored, and not answered within the time.
+// [*publish.AcceptedError]: the command is stored, and not answered within the time.
 func (s *Sender) Answer(q *rest.Request, asked asking, preferred time.Duration) (*machines.Answer, error) {
 	m, err := asked(q.Context(), preferred)
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *Sender) Answer(q *rest.Request, asked asking, preferred time.Duration) 
 
 // Problem says what it means that a command could not be stored.
 func Problem(err error) error {
-	var refused *streams.RefusedError
+	var refused *publish.RefusedError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload), errors.As(err, &refused) && refused.Code == codeMessageTooLarge:
 		return problem.New(problem.CodeTooLarge, "the body and the headers together are too large")
@@ -64,7 +65,7 @@ func Problem(err error) error {
 	case errors.As(err, &refused) && slices.Contains(codesNoRoom, refused.Code):
 		return problem.New(problem.CodeQueueFull, "the stream of commands may not grow any more; the command was not stored").With("Retry-After", "5")
 	case errors.As(err, &refused):
-		return errors.Join(streams.ErrUnanswered, err)
+		return errors.Join(publish.ErrUnanswered, err)
 	}
 	return err
 }
@@ -111,7 +112,7 @@ type keptAnswer struct {
 }
 
 // Admit refuses a command that is as its schema says, and can never be done.
-func (s *Sender) Admit(cmd streams.Command) *problem.Problem {
+func (s *Sender) Admit(cmd publish.Command) *problem.Problem {
 	if s.admitted == nil {
 		return nil
 	}
@@ -121,7 +122,7 @@ func (s *Sender) Admit(cmd streams.Command) *problem.Problem {
 	return nil
 }
 
-// asking waits for the answer of the engine to one command, as [streams.Commands.AskMsg] does, for as long as is preferred from the turn of its
+// asking waits for the answer of the engine to one command, as [publish.Commands.AskMsg] does, for as long as is preferred from the turn of its
 // client on; 0 is the time of an answer.
 type asking func(ctx context.Context, preferred time.Duration) (*nats.Msg, error)
 

@@ -16,11 +16,12 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Room refuses a command that begins a life in a namespace that has as many entities as it may. One that was sent before under the same key
 // begins none: the engine answers it as then. What is about to begin is counted from now on, also by those that come at the same moment.
-func (s *Sender) Room(ctx context.Context, cmd streams.Command, begins bool) *problem.Problem {
+func (s *Sender) Room(ctx context.Context, cmd publish.Command, begins bool) *problem.Problem {
 	if s.Quota == nil {
 		return nil
 	}
@@ -45,7 +46,7 @@ func (s *Sender) Room(ctx context.Context, cmd streams.Command, begins bool) *pr
 
 // full says that a command would begin a life for which there may be no room. Entities are counted in the indexes of this process, and what it
 // has begun a moment ago beside them: what another node has begun is not among them yet.
-func (s *Sender) full(cmd streams.Command, begins bool) *problem.Problem {
+func (s *Sender) full(cmd publish.Command, begins bool) *problem.Problem {
 	m := s.store.MachineNamed(cmd.Machine)
 	if c, _ := m.Input(cmd.Name); !c.Birth || !ends(m) {
 		return nil
@@ -157,7 +158,7 @@ func (b *births) begin(namespace string, one birth) {
 
 // decided takes in what has become of a command that may have begun a life. What was not born has no place any more, what may still be keeps it, and so does what another
 // command may have begun.
-func (b *births) decided(cmd streams.Command, answer *nats.Msg, err error) {
+func (b *births) decided(cmd publish.Command, answer *nats.Msg, err error) {
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
 	one := birth{cmd.Machine, cmd.Key}
 	b.mu.Lock()
@@ -167,11 +168,11 @@ func (b *births) decided(cmd streams.Command, answer *nats.Msg, err error) {
 		return
 	}
 	var a machines.Answer
-	var accepted *streams.AcceptedError
+	var accepted *publish.AcceptedError
 	now, counts := time.Now(), time.Duration(0)
 	switch {
-	case streams.NotStored(err):
-	case errors.As(err, &accepted), errors.Is(err, streams.ErrUnanswered):
+	case publish.NotStored(err):
+	case errors.As(err, &accepted), errors.Is(err, publish.ErrUnanswered):
 		counts = decidedWithin
 	case err == nil && json.Unmarshal(answer.Data, &a) == nil && a.Outcome == machines.Applied:
 		counts = seenWithin
@@ -186,7 +187,7 @@ func (b *births) decided(cmd streams.Command, answer *nats.Msg, err error) {
 }
 
 // sentBefore reports whether a command of the same id waits to be decided, or was answered.
-func (s *Sender) sentBefore(ctx context.Context, cmd streams.Command) (bool, error) {
+func (s *Sender) sentBefore(ctx context.Context, cmd publish.Command) (bool, error) {
 	waits, unknown := streams.HoldsID(ctx, s.stored, s.store.Names.StoredOf(cmd.Machine, cmd.Key), streams.CommandID(cmd.Machine, cmd.Key, cmd.ID))
 	if waits {
 		return true, nil

@@ -1,7 +1,7 @@
 // Package commands sends commands to the engine for whoever has one (a route, a batch, a request over NATS). The commands of each
 // client take turns, one that begins a life needs room in its namespace, and an answer that is not a success is a problem.
 //
-// A command goes: turn (turns.go) → quota (quota.go) → [streams.Commands.AskMsg] → its answer (answer.go).
+// A command goes: turn (turns.go) → quota (quota.go) → [publish.Commands.AskMsg] → its answer (answer.go).
 package commands
 
 import (
@@ -22,13 +22,14 @@ import (
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Sender sends commands to the engine, those of each client in turn.
 type Sender struct {
-	commands     *streams.Commands
+	commands     *publish.Commands
 	AnswerWithin time.Duration // until a command that the engine has not answered is left to itself
-	admitted     func(streams.Command) error
+	admitted     func(publish.Command) error
 	Latency      *prometheus.HistogramVec
 
 	Pending *limits.Pool
@@ -45,9 +46,9 @@ type Sender struct {
 
 // Options are what a [Sender] works with. Admit may be nil.
 type Options struct {
-	Commands     *streams.Commands
+	Commands     *publish.Commands
 	AnswerWithin time.Duration
-	Admit        func(streams.Command) error
+	Admit        func(publish.Command) error
 	Pending      limits.Bound // of commands that wait for their turn, or for the answer of the engine
 	AtOnce       int          // commands that the engine has from this process at once; 0 is no bound
 	Entities     int          // that live in one namespace; 0 is no bound
@@ -79,10 +80,10 @@ const (
 	turnWithin = time.Second
 )
 
-// askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [streams.Commands.AskMsg]
+// askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [publish.Commands.AskMsg]
 // does, from then on for as long as is preferred, or else for what is left of the time of an answer. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
 // can tell them apart any more: in the stream, and in the partitions of the engine. So it lasts no shorter where the client hangs up.
-func (s *Sender) askInTurn(ctx context.Context, client string, cmd streams.Command, preferred time.Duration) (*nats.Msg, error) {
+func (s *Sender) askInTurn(ctx context.Context, client string, cmd publish.Command, preferred time.Duration) (*nats.Msg, error) {
 	begun := time.Now()
 	leave, err := s.turn(ctx, client, cmd)
 	if err != nil {
@@ -100,9 +101,9 @@ func (s *Sender) askInTurn(ctx context.Context, client string, cmd streams.Comma
 }
 
 // Ask stores a command for which there is room, and waits for the answer.
-func (s *Sender) Ask(ctx context.Context, cmd streams.Command, told func(streams.Result)) (m *nats.Msg, err error) {
+func (s *Sender) Ask(ctx context.Context, cmd publish.Command, told func(publish.Result)) (m *nats.Msg, err error) {
 	if c, _ := s.store.MachineNamed(cmd.Machine).Input(cmd.Name); c.Birth && s.Quota != nil {
-		err = streams.ErrUnanswered // after a panic
+		err = publish.ErrUnanswered // after a panic
 		defer func() { s.births.decided(cmd, m, err) }()
 	}
 	m, err = s.commands.AskMsg(ctx, cmd, told)
@@ -111,12 +112,12 @@ func (s *Sender) Ask(ctx context.Context, cmd streams.Command, told func(streams
 
 // Send returns when the command is stored. Its turn lasts until the engine has answered all the same; where the stream knew the command,
 // answer waits for that: another one of the client has no turn while this lasts.
-func (s *Sender) Send(ctx context.Context, client string, cmd streams.Command) (r streams.Result, answer asking, err error) {
+func (s *Sender) Send(ctx context.Context, client string, cmd publish.Command) (r publish.Result, answer asking, err error) {
 	leave, err := s.turn(ctx, client, cmd)
 	if err != nil {
 		return r, nil, err
 	}
-	stored := make(chan streams.Result, 2)
+	stored := make(chan publish.Result, 2)
 	answered := make(chan *nats.Msg, 1)
 	go func() {
 		defer leave()
@@ -124,14 +125,14 @@ func (s *Sender) Send(ctx context.Context, client string, cmd streams.Command) (
 		defer func() {
 			if p := recover(); p != nil {
 				panics.Caught(s.rest.Log, "http", p, "machine", cmd.Machine, "key", cmd.Key, "command", cmd.Name)
-				stored <- streams.Result{Err: problem.Unexpected()}
+				stored <- publish.Result{Err: problem.Unexpected()}
 			}
 		}()
 		ctx, cancel := s.answering(s.AnswerWithin)
 		defer cancel()
-		m, err := s.Ask(ctx, cmd, func(r streams.Result) { stored <- r })
+		m, err := s.Ask(ctx, cmd, func(r publish.Result) { stored <- r })
 		if err != nil {
-			stored <- streams.Result{Err: err} // the first one counts
+			stored <- publish.Result{Err: err} // the first one counts
 			return
 		}
 		answered <- m
@@ -139,7 +140,7 @@ func (s *Sender) Send(ctx context.Context, client string, cmd streams.Command) (
 	select {
 	case r = <-stored:
 	case <-ctx.Done():
-		return r, nil, errors.Join(streams.ErrUnanswered, ctx.Err())
+		return r, nil, errors.Join(publish.ErrUnanswered, ctx.Err())
 	}
 	return r, func(ctx context.Context, preferred time.Duration) (*nats.Msg, error) {
 		ctx, cancel := context.WithTimeout(ctx, min(cmp.Or(preferred, s.AnswerWithin), s.AnswerWithin))
@@ -151,13 +152,13 @@ func (s *Sender) Send(ctx context.Context, client string, cmd streams.Command) (
 			}
 		case <-ctx.Done():
 		}
-		return nil, &streams.AcceptedError{Seq: r.Seq, Seen: r.Duplicate, Err: context.DeadlineExceeded}
+		return nil, &publish.AcceptedError{Seq: r.Seq, Seen: r.Duplicate, Err: context.DeadlineExceeded}
 	}, r.Err
 }
 
 // turn waits for the client's turn. Only then it is asked whether there is room for what the command begins: of those that waited others
 // were first.
-func (s *Sender) turn(ctx context.Context, client string, cmd streams.Command) (leave func(), err error) {
+func (s *Sender) turn(ctx context.Context, client string, cmd publish.Command) (leave func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, s.AnswerWithin)
 	defer cancel()
 	end, err := s.Turns.Take(waiting, client)
@@ -202,8 +203,8 @@ func (s *Sender) answering(within time.Duration) (context.Context, context.Cance
 }
 
 // AskUntil stores a command whose client has its turn, if there is room for what it begins, and waits for the answer of the engine. Of what is stored
-// and not answered by then the error is a [*streams.AcceptedError]; any other error is to be told.
-func (s *Sender) AskUntil(until time.Time, cmd streams.Command) (*nats.Msg, error) {
+// and not answered by then the error is a [*publish.AcceptedError]; any other error is to be told.
+func (s *Sender) AskUntil(until time.Time, cmd publish.Command) (*nats.Msg, error) {
 	if s.rest.Closing().Err() != nil {
 		return nil, problem.Unavailable("this server stops; the command was not stored")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +33,7 @@ type bundle struct {
 
 func setup(t testing.TB, change ...func(*discovery.Options)) *bundle {
 	b := &bundle{}
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
 	b.nc, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})

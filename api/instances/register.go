@@ -23,6 +23,7 @@ import (
 	"github.com/bcc94042/instar/api/schema"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Registered is the answer to a registration.
@@ -174,7 +175,7 @@ func plainRegistration(members []schema.Member, size int) (reg registrant, rest 
 func (s *Service) sendCommand(q *rest.Request, ns, service, id, name string, body []byte) (Registered, error) {
 	start := time.Now()
 	out := Registered{InstanceID: id, Service: service, Namespace: ns}
-	cmd := streams.Command{Machine: discovery.Machine, Key: machines.Key(ns, service, id), Name: name, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body}
+	cmd := publish.Command{Machine: discovery.Machine, Key: machines.Key(ns, service, id), Name: name, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body}
 	var p *problem.Problem
 	if cmd.ID, p = rest.IdempotencyKey(q.R); p != nil {
 		return out, p
@@ -193,7 +194,7 @@ func (s *Service) sendCommand(q *rest.Request, ns, service, id, name string, bod
 		s.sender.Observe(cmd.Machine, name, outcome, start)
 	}
 	a, err := s.sender.Answer(q, s.sender.Asking(q, cmd), 0)
-	var accepted *streams.AcceptedError
+	var accepted *publish.AcceptedError
 	switch {
 	case errors.As(err, &accepted):
 		observe("unanswered")

@@ -24,6 +24,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // BatchRequest is one command for all entities that match.
@@ -201,7 +202,7 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 	if p := s.rest.CheckBody(of, b.Request.Body); p != nil {
 		return p
 	}
-	if p := s.sender.Admit(streams.Command{Machine: m.Name, Name: c.Name, Body: b.Request.Body}); p != nil {
+	if p := s.sender.Admit(publish.Command{Machine: m.Name, Name: c.Name, Body: b.Request.Body}); p != nil {
 		return p
 	}
 	if b.Namespace, p = q.Who.Resolve(b.Request.Filter.Namespace, true); p != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // claimBatch stores a new batch, or takes over one of the same request that has stalled, with a place to run it, until leave. Revision 0 says
@@ -235,14 +235,14 @@ func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string) 
 	ctx, cancel := context.WithTimeout(s.rest.Closing(), s.sender.AnswerWithin)
 	defer cancel()
 	m := s.store.MachineNamed(b.Request.Machine)
-	told, err := s.sender.Ask(ctx, streams.Command{
+	told, err := s.sender.Ask(ctx, publish.Command{
 		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
 	}, nil)
 	var a machines.Answer
 	if err == nil {
 		err = json.Unmarshal(told.Data, &a)
 	}
-	var accepted *streams.AcceptedError
+	var accepted *publish.AcceptedError
 	switch {
 	case errors.As(err, &accepted):
 		return BatchFailure{}, true
@@ -263,7 +263,7 @@ func notStored(err error) string {
 	switch {
 	case errors.As(commands.Problem(err), &p):
 		return p.Detail
-	case errors.Is(err, streams.ErrGated):
+	case errors.Is(err, publish.ErrGated):
 		return problem.Gated().Detail
 	}
 	return notKnown

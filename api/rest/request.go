@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Request is one call of an operation.
@@ -113,9 +114,9 @@ func (q *Request) classify(err error) *problem.Problem {
 	switch {
 	case errors.Is(err, context.Canceled) && q.Context().Err() != nil:
 		return problem.Unavailable("the request was given up") // nobody reads it
-	case errors.Is(err, streams.ErrGated) && q.server.o.NC.IsConnected(): // whoever closed the gate has told why
+	case errors.Is(err, publish.ErrGated) && q.server.o.NC.IsConnected(): // whoever closed the gate has told why
 		return problem.Gated()
-	case errors.Is(err, streams.ErrUnanswered), errors.Is(err, streams.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
+	case errors.Is(err, publish.ErrUnanswered), errors.Is(err, publish.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
 		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, streams.ErrUnreadable), errors.Is(err, streams.ErrLeaderless), errors.As(err, &api):
 		q.server.o.Log.Warn("storage does not answer", "request", q.Id, "operation", q.Rt.Op.OperationID, "error", err)

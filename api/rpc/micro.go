@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // ServiceName is what `nats micro ls` shows.
@@ -201,7 +202,7 @@ func (s *Server) Fail(r micro.Request, err error) {
 	var p *problem.Problem
 	switch {
 	case errors.As(err, &p):
-	case errors.Is(err, streams.ErrGated):
+	case errors.Is(err, publish.ErrGated):
 		p = problem.Gated()
 	default:
 		s.rest.Log.Warn("a request over NATS failed", "subject", r.Subject(), "error", err)

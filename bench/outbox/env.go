@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/postgres"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // event is one row of all contenders.
@@ -29,15 +29,15 @@ type env struct {
 	dir     string
 	cluster *postgres.Cluster
 	dsn     string
-	server  *streams.Server
+	server  *embedded.Server
 	url     string
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	profile streams.Profile
+	profile embedded.Profile
 }
 
 // open starts both; Postgres has the defaults of its packages, fsync included.
-func open(ctx context.Context, profile streams.Profile) (*env, error) {
+func open(ctx context.Context, profile embedded.Profile) (*env, error) {
 	dir, err := os.MkdirTemp("", "instar-bench-outbox-")
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func open(ctx context.Context, profile streams.Profile) (*env, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.close(ctx))
 	}
-	e.server, err = streams.StartServer(streams.ServerOptions{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Open: true, Profile: profile})
+	e.server, err = embedded.Start(embedded.Options{Dir: filepath.Join(dir, "nats"), Listen: "127.0.0.1:0", Open: true, Profile: profile})
 	if err != nil {
 		return nil, errors.Join(err, e.close(ctx))
 	}

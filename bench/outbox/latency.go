@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // latency measures from the beginning of an insert to a subscriber, with nothing else to do.
 func (b bench) latency(ctx context.Context) error {
-	e, err := open(ctx, streams.OS)
+	e, err := open(ctx, embedded.OS)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (e *env) latencies(ctx context.Context, c contender, subject string, n int)
 // producers measures what a relay that works costs the application that writes: order and event in one transaction, one
 // after the other at a steady rate, with the relay at work and without it, in turns.
 func (b bench) producers(ctx context.Context) error {
-	e, err := open(ctx, streams.OS)
+	e, err := open(ctx, embedded.OS)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/room"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func main() {
@@ -47,8 +47,8 @@ func main() {
 			name string
 			run  func(context.Context) error
 		}{
-			{"throughput", func(ctx context.Context) error { return b.throughput(ctx, streams.OS, *rows) }},
-			{"fsync", func(ctx context.Context) error { return b.throughput(ctx, streams.Fsync, *synced) }},
+			{"throughput", func(ctx context.Context) error { return b.throughput(ctx, embedded.OS, *rows) }},
+			{"fsync", func(ctx context.Context) error { return b.throughput(ctx, embedded.Fsync, *synced) }},
 			{"latency", b.latency},
 			{"producers", b.producers},
 		} {
@@ -92,7 +92,7 @@ type result struct {
 func (r result) cpu() float64 { return r.here + r.postgres }
 
 // throughput compares how fast a backlog is relayed: the contender runs and waits, then all rows are committed at once.
-func (b bench) throughput(ctx context.Context, profile streams.Profile, n int) error {
+func (b bench) throughput(ctx context.Context, profile embedded.Profile, n int) error {
 	e, err := open(ctx, profile)
 	if err != nil {
 		return err
@@ -119,8 +119,8 @@ func (b bench) throughput(ctx context.Context, profile streams.Profile, n int) e
 	return nil
 }
 
-func durability(p streams.Profile) string {
-	if p == streams.Fsync {
+func durability(p embedded.Profile) string {
+	if p == embedded.Fsync {
 		return "NATS with fsync (sync_interval: always)"
 	}
 	return "NATS with its default sync"

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
 )
@@ -43,7 +44,7 @@ func (o *ours) start(ctx context.Context, e *env) error {
 		return err
 	}
 	o.r = &relay.Relay{
-		Config: outbox.Config{Name: "bench", DSN: e.dsn, Mode: o.mode, Batch: o.batch}, NC: o.nc, JS: js, Node: "bench", Fsync: e.profile == streams.Fsync,
+		Config: outbox.Config{Name: "bench", DSN: e.dsn, Mode: o.mode, Batch: o.batch}, NC: o.nc, JS: js, Node: "bench", Fsync: e.profile == embedded.Fsync,
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	o.stopRun, o.done = cancel, make(chan error, 1)

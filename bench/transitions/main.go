@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/room"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 type options struct {
 	duration time.Duration
 	entities int
 	clients  []int
-	profiles []streams.Profile
+	profiles []embedded.Profile
 	only     string
 	million  int
 }
@@ -55,7 +55,7 @@ func run() error {
 		o.clients = append(o.clients, n)
 	}
 	for _, p := range strings.Split(*profiles, ",") {
-		profile, err := streams.ParseProfile(p)
+		profile, err := embedded.ParseProfile(p)
 		if err != nil {
 			return err
 		}

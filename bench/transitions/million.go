@@ -15,7 +15,8 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // million measures a start with many entities: the time until the index is complete and commands are taken, the
@@ -44,13 +45,13 @@ func (o *options) millionEntities(ctx context.Context) error {
 
 // fill writes entities as the engine would have left them.
 func fill(ctx context.Context, dir string, n int) error {
-	w, err := worldIn(ctx, dir, streams.OS)
+	w, err := worldIn(ctx, dir, embedded.OS)
 	if err != nil {
 		return err
 	}
 	spec := service.Spec{Image: "hello", Env: map[string]string{"GREETING": "hello"}, Port: 8080}
 	states := []string{service.Ready, service.Ready, service.Ready, service.Ready, service.Ready, service.Ready, service.Ready, service.Ready, service.Failed, service.Deleted}
-	batch := make([]streams.Write, 0, 1000)
+	batch := make([]publish.Write, 0, 1000)
 	for i := range n {
 		at := time.Now().UTC()
 		e := machines.Entity{
@@ -63,7 +64,7 @@ func fill(ctx context.Context, dir string, n int) error {
 			return err
 		}
 		m := &nats.Msg{Subject: "$KV.services." + e.Key(), Data: value, Header: nats.Header{}}
-		batch = append(batch, streams.Write{Stream: "KV_services", Msg: m})
+		batch = append(batch, publish.Write{Stream: "KV_services", Msg: m})
 		if len(batch) < cap(batch) && i < n-1 {
 			continue
 		}
@@ -80,7 +81,7 @@ func fill(ctx context.Context, dir string, n int) error {
 // startFrom is the measured process: it starts on a filled directory as the program does.
 func startFrom(ctx context.Context, dir string) error {
 	started := time.Now()
-	w, err := worldIn(ctx, dir, streams.OS)
+	w, err := worldIn(ctx, dir, embedded.OS)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func startFrom(ctx context.Context, dir string) error {
 	stop := w.engine(ctx)
 	defer stop()
 	<-ix.Ready()
-	raw, err := w.commands.Ask(ctx, streams.Command{Machine: "service", Key: "default.svc-0000001", Name: "label", Body: labelBody(1)})
+	raw, err := w.commands.Ask(ctx, publish.Command{Machine: "service", Key: "default.svc-0000001", Name: "label", Body: labelBody(1)})
 	if err != nil {
 		return err
 	}

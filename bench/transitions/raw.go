@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // raw measures what JetStream itself does with the operations of a transition, pipelined and batched as the engine
@@ -93,9 +94,9 @@ func rawPartition(ctx context.Context, w *world, p int) error {
 }
 
 func rawBatch(ctx context.Context, w *world, batch []jetstream.Msg, state map[string]*rawEntity, value, event []byte) error {
-	var writes []streams.Write
+	var writes []publish.Write
 	var entities []*rawEntity // beside writes and chains: an entity is written once for all of its commands of a batch
-	var chains []*streams.Chain
+	var chains []*publish.Chain
 	for _, m := range batch {
 		addr, err := streams.Names{}.ParseStored(m.Subject())
 		if err != nil {
@@ -111,8 +112,8 @@ func rawBatch(ctx context.Context, w *world, batch []jetstream.Msg, state map[st
 			i = len(entities)
 			kv := &nats.Msg{Subject: "$KV.services." + addr.Key, Data: value, Header: nats.Header{}}
 			streams.Expect(kv, e.revision)
-			writes, entities = append(writes, streams.Write{Stream: "KV_services", Msg: kv}), append(entities, e)
-			chains = append(chains, &streams.Chain{Filter: streams.Names{}.EventsOf("service", addr.Key), Last: e.event})
+			writes, entities = append(writes, publish.Write{Stream: "KV_services", Msg: kv}), append(entities, e)
+			chains = append(chains, &publish.Chain{Filter: streams.Names{}.EventsOf("service", addr.Key), Last: e.event})
 		}
 		ev := &nats.Msg{Subject: streams.Names{}.Event("service", addr.Key, "service.labels.updated"), Data: event, Header: nats.Header{}}
 		streams.CloudEvent(ev, streams.Header(m.Headers(), streams.HeaderID), "/instar", "service.labels.updated", addr.Key, time.Now())

@@ -18,22 +18,24 @@ import (
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // world is a server with its streams in a directory of its own.
 type world struct {
 	dir       string
 	temporary bool
-	server    *streams.Server
+	server    *embedded.Server
 	nc        *nats.Conn
 	js        jetstream.JetStream
-	appender  *streams.Appender
-	commands  *streams.Commands
+	appender  *publish.Appender
+	commands  *publish.Commands
 	machines  *machines.Registry
 	clients   []*nats.Conn // over TCP, as real ones
 }
 
-func newWorld(ctx context.Context, profile streams.Profile) (*world, error) {
+func newWorld(ctx context.Context, profile embedded.Profile) (*world, error) {
 	dir, err := os.MkdirTemp("", "instar-bench-")
 	if err != nil {
 		return nil, err
@@ -46,12 +48,12 @@ func newWorld(ctx context.Context, profile streams.Profile) (*world, error) {
 	return w, nil
 }
 
-func worldIn(ctx context.Context, dir string, profile streams.Profile) (w *world, err error) {
+func worldIn(ctx context.Context, dir string, profile embedded.Profile) (w *world, err error) {
 	w = &world{dir: dir}
 	if w.machines, err = machines.NewRegistry(all.Machines()...); err != nil {
 		return nil, err
 	}
-	if w.server, err = streams.StartServer(streams.ServerOptions{Dir: w.dir, Listen: "127.0.0.1:0", Open: true, Profile: profile}); err != nil {
+	if w.server, err = embedded.Start(embedded.Options{Dir: w.dir, Listen: "127.0.0.1:0", Open: true, Profile: profile}); err != nil {
 		return nil, err
 	}
 	if w.nc, err = streams.Connect(streams.ConnectOptions{Server: w.server, Name: "bench"}); err != nil {
@@ -60,10 +62,10 @@ func worldIn(ctx context.Context, dir string, profile streams.Profile) (w *world
 	if w.js, err = streams.JetStream(w.nc); err != nil {
 		return nil, err
 	}
-	if w.appender, err = streams.NewAppender(w.nc, streams.AppenderOptions{Group: profile == streams.Fsync, Timeout: 30 * time.Second}); err != nil {
+	if w.appender, err = publish.NewAppender(w.nc, publish.AppenderOptions{Group: profile == embedded.Fsync, Timeout: 30 * time.Second}); err != nil {
 		return nil, err
 	}
-	if w.commands, err = streams.NewCommands(w.appender); err != nil {
+	if w.commands, err = publish.NewCommands(w.appender); err != nil {
 		return nil, err
 	}
 	plan := streams.Plan{}
@@ -138,7 +140,7 @@ func (o *options) all(ctx context.Context) error {
 }
 
 // part runs one way of asking with each number of clients and keeps the figures of the last.
-func (o *options) part(ctx context.Context, name string, profile streams.Profile, last *figures, run func(*options, context.Context, *world, int) (figures, error)) error {
+func (o *options) part(ctx context.Context, name string, profile embedded.Profile, last *figures, run func(*options, context.Context, *world, int) (figures, error)) error {
 	for _, clients := range o.clients {
 		w, err := newWorld(ctx, profile)
 		if err != nil {
@@ -220,7 +222,7 @@ func (o *options) create(ctx context.Context, w *world) error {
 			defer func() { <-gate }()
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			if _, err := w.commands.Ask(ctx, streams.Command{Machine: "service", Key: key(i), Name: "create", Body: createBody}); err != nil {
+			if _, err := w.commands.Ask(ctx, publish.Command{Machine: "service", Key: key(i), Name: "create", Body: createBody}); err != nil {
 				select {
 				case errs <- err:
 				default:

@@ -23,17 +23,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bcc94042/instar/cmd/instar/cli/command"
-	"github.com/bcc94042/instar/internal/lockedbuffer"
-
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/internal/postgres"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -360,7 +359,7 @@ func (r *rig) searchCommands() {
 func TestCanariesOfAStart(t *testing.T) {
 	t.Parallel()
 	const number, word = "471100047110", "canary4711"
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{{Name: "ops", Password: "other", Role: streams.RoleAdmin}}})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: embedded.OS, Users: []embedded.User{{Name: "ops", Password: "other", Role: embedded.RoleAdmin}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
 	cert, _ := certificate(t)

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func deployed(t *testing.T, name string) string {
@@ -90,7 +90,7 @@ func TestThePageRestoresWhatTheUnitServes(t *testing.T) {
 // What a power loss may cost is told in the same words by the banner, /readyz and the documents.
 func TestDocumentsSayWhatIntervalSurvives(t *testing.T) {
 	t.Parallel()
-	says := "interval: survives " + streams.Interval.Survives()
+	says := "interval: survives " + embedded.Interval.Survives()
 	for _, file := range []string{"README.md", "docs/operations.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", file))
 		require.NoError(t, err)

@@ -11,22 +11,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bcc94042/instar/internal/lockedbuffer"
-	"github.com/bcc94042/instar/server"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // A server is attached by a context of the nats CLI, with its credentials. Not parallel: it sets the environment.
 func TestNATSContext(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: []streams.User{{Name: "instar", Password: "s3cret", Role: streams.RoleAdmin}}})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: embedded.OS, Users: []embedded.User{{Name: "instar", Password: "s3cret", Role: embedded.RoleAdmin}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
 	write := func(name, more string) {
@@ -71,7 +71,7 @@ func TestWrittenNATSContext(t *testing.T) {
 			c.Gateway, c.NATS.Write = config.GatewaySimulated, "ours"
 			if first != nil { // with tokens NATS is no way around them
 				c.Auth.Tokens = []config.Token{{Name: "a", Hash: "sha256:" + strings.Repeat("0", 64), Role: config.RoleRead, Namespace: config.AllNamespaces}}
-				c.NATS.Users = []streams.User{{Name: "ci", Password: "c1", Role: streams.RoleOperate}}
+				c.NATS.Users = []embedded.User{{Name: "ci", Password: "c1", Role: embedded.RoleOperate}}
 			}
 		})
 		_, err := nats.Connect(w.nats)

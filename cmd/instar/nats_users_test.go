@@ -26,16 +26,17 @@ import (
 
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 var writeMatrix = flag.Bool("update", false, "write the list of what users may do anew")
 
 // shipped are the users of deploy/nats-server.conf, and of an embedded server with the same roles.
-var shipped = []streams.User{
-	{Name: "instar", Password: "secret", Role: streams.RoleAdmin},
-	{Name: "ci", Password: "secret", Role: streams.RoleOperate},
-	{Name: "worker", Password: "secret", Role: streams.RoleWork},
-	{Name: "reader", Password: "secret", Role: streams.RoleRead},
+var shipped = []embedded.User{
+	{Name: "instar", Password: "secret", Role: embedded.RoleAdmin},
+	{Name: "ci", Password: "secret", Role: embedded.RoleOperate},
+	{Name: "worker", Password: "secret", Role: embedded.RoleWork},
+	{Name: "reader", Password: "secret", Role: embedded.RoleRead},
 }
 
 // doors is a server with the streams, somebody who answers whatever is asked, and a spy who hears all that arrives in the account of
@@ -350,7 +351,7 @@ func TestNATSUsers(t *testing.T) { // not parallel: the file of the example read
 		check(t, srv.ClientURL())
 	})
 	t.Run("OfTheEmbeddedServer", func(t *testing.T) {
-		srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: streams.OS, Users: shipped})
+		srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Profile: embedded.OS, Users: shipped})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, srv.Shutdown(context.Background())) })
 		_, err = nats.Connect(srv.ClientURL())
@@ -368,6 +369,6 @@ func TestTheExampleHasTheAccountsOfTheRoles(t *testing.T) {
 	text := deployed(t, "nats-server.conf")
 	_, text, _ = strings.Cut(text, "\naccounts {")
 	text, _, _ = strings.Cut(text, "\nsystem_account")
-	want := streams.Accounts("INSTAR", streams.Names{}, shipped, func(u streams.User) string { return "$" + strings.ToUpper(u.Name) + "_PASSWORD" })
+	want := embedded.Accounts("INSTAR", streams.Names{}, shipped, func(u embedded.User) string { return "$" + strings.ToUpper(u.Name) + "_PASSWORD" })
 	require.Equal(t, plain(want), plain("accounts {"+text+"\n"))
 }

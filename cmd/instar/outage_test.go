@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // All processes of the registry are away while the NATS server lives on, and the timers in it fire. An instance that is
 // there when they are back stays, one that is not is deregistered then, and a maintenance has ended meanwhile.
 func TestAnOutageOfTheRegistryDeregistersNothingThatLives(t *testing.T) {
 	t.Parallel()
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: streams.OS})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: embedded.OS})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
 	nc, err := nats.Connect(server.ClientURL())

@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // A user is told what cannot be reached and what to do: by the command line, by /readyz and in the log; and no password.
@@ -33,7 +34,7 @@ func TestANATSServerThatIsNotThere(t *testing.T) {
 	require.Contains(t, p.out.String(), "instar: cannot reach NATS at nats://"+address+": nothing listens there\ntry: start that NATS server, or name another one with --nats-url")
 	require.NotContains(t, p.out.String(), "s3cret")
 
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: streams.OS})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: embedded.OS})
 	require.NoError(t, err)
 	at := server.ClientURL() // it has none any more when it has ended
 	w := startWhole(t, t.TempDir(), func(c *config.Config) {

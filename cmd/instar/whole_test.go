@@ -21,19 +21,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bcc94042/instar/cmd/instar/cli"
-	"github.com/bcc94042/instar/cmd/instar/cli/command"
-	"github.com/bcc94042/instar/internal/lockedbuffer"
-	"github.com/bcc94042/instar/server"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/cmd/instar/cli"
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/internal/selfsigned"
+	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/builtin"
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func TestMain(m *testing.M) {
@@ -270,7 +269,7 @@ func TestTokensAndTLS(t *testing.T) {
 	xds := freePort(t)
 	w := startWhole(t, t.TempDir(), func(c *config.Config) {
 		c.HTTP.TLS = config.KeyPair{Cert: cert, Key: key}
-		c.NATS.TLS, c.NATS.Users = config.TLS{Cert: cert, Key: key}, []streams.User{{Name: "a", Password: "b", Role: streams.RoleRead}}
+		c.NATS.TLS, c.NATS.Users = config.TLS{Cert: cert, Key: key}, []embedded.User{{Name: "a", Password: "b", Role: embedded.RoleRead}}
 		c.Discovery.XDS, c.Discovery.XDSTLS = xds, config.TLS{Cert: cert, Key: key}
 		c.Auth.Tokens = []config.Token{
 			{Name: "reader", Hash: hash("r"), Role: config.RoleRead, Namespace: "default"},

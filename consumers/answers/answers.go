@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Kept is an answer as it is kept.
@@ -78,10 +79,10 @@ func (s *Store) Get(ctx context.Context, machine, key, id string) (*Kept, error)
 }
 
 // Write is what keeps an answer.
-func (s *Store) Write(machine, key string, k Kept) (streams.Write, error) {
+func (s *Store) Write(machine, key string, k Kept) (publish.Write, error) {
 	data, err := json.Marshal(k)
 	if err != nil {
-		return streams.Write{}, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", k.ID, machine, key, err)
+		return publish.Write{}, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", k.ID, machine, key, err)
 	}
 	return kv.Write(s.Bucket, streams.AnswerKey(machine, key, k.ID), data), nil
 }

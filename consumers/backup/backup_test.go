@@ -19,6 +19,8 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func compressed(t testing.TB, lines string) []byte {
@@ -119,8 +121,8 @@ func installed(t *testing.T) *Store {
 	return s
 }
 
-func installedAt(t *testing.T) (*Store, *streams.Server) {
-	srv, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS, Log: slog.New(slog.DiscardHandler)})
+func installedAt(t *testing.T) (*Store, *embedded.Server) {
+	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
 	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
@@ -130,7 +132,7 @@ func installedAt(t *testing.T) (*Store, *streams.Server) {
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "THEIRS", Subjects: []string{"theirs.>"}})
 	require.NoError(t, err)
-	a, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	a, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(a.Close)
 	return &Store{

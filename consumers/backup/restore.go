@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/consumers/answers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Restored tells what a restore has made.
@@ -46,7 +47,7 @@ func (s *Store) Restore(ctx context.Context, from io.Reader) (Restored, error) {
 		return Restored{}, err
 	}
 	defer in.close()
-	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*streams.Chain{}, ends: map[string]uint64{}, lives: map[int64]int{}, now: time.Now().UTC(), told: time.Now()}
+	r := &restorer{s: s, in: in, known: map[string]*entity{}, marks: map[string][]mark{}, open: map[string]*publish.Chain{}, ends: map[string]uint64{}, lives: map[int64]int{}, now: time.Now().UTC(), told: time.Now()}
 	if err := r.all(ctx); err != nil {
 		return r.done, fmt.Errorf("backup: cannot restore: %w", err)
 	}
@@ -67,10 +68,10 @@ type restorer struct {
 	marks map[string][]mark  // of commands that wait, by machine and key
 
 	consumers []*resumed // of the section under way
-	batch     []streams.Write
+	batch     []publish.Write
 	stored    []func(seq uint64) // what to do with the sequence of each write; nil is nothing
-	chains    []*streams.Chain   // of events: each names the one before it of its entity
-	open      map[string]*streams.Chain
+	chains    []*publish.Chain   // of events: each names the one before it of its entity
+	open      map[string]*publish.Chain
 	ends      map[string]uint64 // sequence of the last event, by what matches those of its entity
 	messages  int
 	size      int
@@ -234,7 +235,7 @@ func (r *restorer) machine(name string) *machines.Machine {
 }
 
 // append adds one message to those that are stored together.
-func (r *restorer) append(ctx context.Context, w streams.Write, stored func(uint64)) error {
+func (r *restorer) append(ctx context.Context, w publish.Write, stored func(uint64)) error {
 	r.batch, r.stored = append(r.batch, w), append(r.stored, stored)
 	return r.added(ctx, w.Msg)
 }
@@ -243,7 +244,7 @@ func (r *restorer) append(ctx context.Context, w streams.Write, stored func(uint
 func (r *restorer) event(ctx context.Context, filter string, m *nats.Msg) error {
 	c := r.open[filter]
 	if c == nil {
-		c = &streams.Chain{Filter: filter, Last: r.ends[filter]}
+		c = &publish.Chain{Filter: filter, Last: r.ends[filter]}
 		r.open[filter] = c
 		r.chains = append(r.chains, c)
 	}
@@ -288,7 +289,7 @@ func (r *restorer) value(ctx context.Context, m *Message) error {
 	if m.Header.Get("KV-Operation") != "" {
 		return nil
 	}
-	return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, nil)
+	return r.append(ctx, publish.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, nil)
 }
 
 // answer stores one to a key of a sender, unless the value of its entity is older than that.
@@ -312,7 +313,7 @@ func (r *restorer) command(ctx context.Context, m *Message) error {
 		return nil
 	}
 	id := a.Machine + "/" + a.Key
-	return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, func(seq uint64) {
+	return r.append(ctx, publish.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}}, func(seq uint64) {
 		r.marks[id] = append(r.marks[id], mark{then: m.Seq, now: seq})
 	})
 }
@@ -331,7 +332,7 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 	if r.known[id] == nil {
 		r.done.Entities++
 	}
-	write := streams.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Data: m.Data}}
+	write := publish.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Data: m.Data}}
 	e, err := of.DecodeAt(key, m.Data)
 	if err != nil {
 		r.done.Parked++

@@ -23,6 +23,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // services are the lines of a backup of many, each with events.
@@ -119,7 +120,7 @@ func TestRestoreOverALostConnection(t *testing.T) {
 		s.NC = nc
 		s.JS, err = streams.JetStream(nc)
 		require.NoError(t, err)
-		s.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Timeout: time.Second})
+		s.Appender, err = publish.NewAppender(nc, publish.AppenderOptions{Timeout: time.Second})
 		require.NoError(t, err)
 		t.Cleanup(s.Appender.Close)
 		lines := services(t, 100, 2, 500)

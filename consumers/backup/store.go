@@ -12,15 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // write stores the messages of the batch. What a lost connection leaves open is sent again: values replace themselves, and of all else the stream
 // knows the id.
-func (r *restorer) write(ctx context.Context) ([]streams.Result, error) {
+func (r *restorer) write(ctx context.Context) ([]publish.Result, error) {
 	results := r.s.Appender.Append(ctx, r.batch)
 	for began := time.Now(); ; {
 		var open []int
-		var again []streams.Write
+		var again []publish.Write
 		for i, result := range results {
 			if result.Err == nil {
 				continue
@@ -47,13 +48,13 @@ func (r *restorer) write(ctx context.Context) ([]streams.Result, error) {
 func (r *restorer) link(ctx context.Context) error {
 	for began, left := time.Now(), r.chains; len(left) > 0; {
 		r.s.Appender.AppendChains(ctx, r.s.Plan.Names.Stream(streams.EventStream), left)
-		var again []*streams.Chain
+		var again []*publish.Chain
 		gone := false
 		for _, c := range left {
 			if c.Err == nil {
 				continue
 			}
-			if !lost(c.Err) && !errors.Is(c.Err, streams.ErrConflict) || time.Since(began) > silence {
+			if !lost(c.Err) && !errors.Is(c.Err, publish.ErrConflict) || time.Since(began) > silence {
 				return fmt.Errorf("cannot store %s: %w", c.Msgs[c.Done].Subject, c.Err)
 			}
 			if lost(c.Err) && !gone {
@@ -73,7 +74,7 @@ func (r *restorer) link(ctx context.Context) error {
 }
 
 // realign finds out where a chain stands: behind one of its own messages, or behind what the stream still has.
-func (r *restorer) realign(ctx context.Context, c *streams.Chain) error {
+func (r *restorer) realign(ctx context.Context, c *publish.Chain) error {
 	stream := r.s.Plan.Names.Stream(streams.EventStream)
 	events, err := r.s.JS.Stream(ctx, stream)
 	if err != nil {
@@ -108,12 +109,12 @@ func steady(ctx context.Context, ask func() error) error {
 
 // lost reports whether it may succeed another time: nobody has refused it, so the connection was not there, or took the answer with it.
 func lost(err error) bool {
-	var refused *streams.RefusedError
+	var refused *publish.RefusedError
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
 		return api.ErrorCode == leaderless
 	}
-	return !errors.As(err, &refused) && !streams.Permanent(err) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, streams.ErrClosed)
+	return !errors.As(err, &refused) && !publish.Permanent(err) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, publish.ErrClosed)
 }
 
 const leaderless = 10008 // what a cluster without a leader answers

@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // message stores one of a stream that tells, unless it is an event that is newer than the value of its entity.
@@ -34,7 +35,7 @@ func (r *restorer) message(ctx context.Context, m *Message) error {
 		}
 	}
 	if r.in.at.Stream != r.s.Plan.Names.Stream(streams.EventStream) {
-		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
+		return r.append(ctx, publish.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
 	}
 	of, key := r.teller(m.Subject)
 	if of != nil && r.newer(of, key, m) {
@@ -45,7 +46,7 @@ func (r *restorer) message(ctx context.Context, m *Message) error {
 		r.lives[time.Now().Add(max(left.Truncate(time.Second), time.Second)).Unix()]++ // see streams.Keep
 	}
 	if of == nil {
-		return r.append(ctx, streams.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
+		return r.append(ctx, publish.Write{Stream: r.in.at.Stream, Msg: msg}, nil)
 	}
 	r.done.Events++
 	return r.event(ctx, r.s.Plan.Names.EventsOf(of.Name, key), msg)

@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Store is an installation.
@@ -26,7 +27,7 @@ type Store struct {
 	JS       jetstream.JetStream
 	Plan     streams.Plan
 	Machines []*machines.Machine
-	Appender *streams.Appender // of a restore
+	Appender *publish.Appender // of a restore
 	Version  string            // of this program
 	Log      *slog.Logger
 

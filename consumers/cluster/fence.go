@@ -6,7 +6,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Fence says under which claim of a partition a report was made, as [streams.Command.Fence] has it. What an owner reports is
+// Fence says under which claim of a partition a report was made, as [publish.Command.Fence] has it. What an owner reports is
 // what it has seen; once another one has claimed the partition, which begins by seeing for itself, it does not count.
 type Fence struct {
 	Partition int

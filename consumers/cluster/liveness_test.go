@@ -12,6 +12,8 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // node is a node that has entered, and whose life and judgement a test drives.
@@ -52,7 +54,7 @@ func (n *Node) sees(name string) bool {
 // No server's clock ends a node or a lease: a step forward on the leader of the bucket would end all of them at once.
 func TestNoServersClockEndsALife(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	w.node("one")
 	one := w.owner("one", time.Minute)
 	one.works(t)
@@ -66,7 +68,7 @@ func TestNoServersClockEndsALife(t *testing.T) {
 // A node is ended by one that has not seen it renew for its life, and by its own clock only.
 func TestANodeIsEndedByTheClockOfWhoSeesIt(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one, _ := w.node("one")
 	two, clock := w.node("two")
 	two.awaits(w, "one")
@@ -90,8 +92,8 @@ func TestANodeIsEndedByTheClockOfWhoSeesIt(t *testing.T) {
 	renewAt(2 * time.Second)
 	two.expireSilent(w.Ctx)
 	require.False(t, two.sees("one"))
-	require.ErrorIs(t, one.writeKey(w.Ctx, one.keyRevision()), streams.ErrConflict, "it finds out that it has been ended")
-	one.recheckKey(w.Ctx, streams.ErrConflict)
+	require.ErrorIs(t, one.writeKey(w.Ctx, one.keyRevision()), publish.ErrConflict, "it finds out that it has been ended")
+	one.recheckKey(w.Ctx, publish.ErrConflict)
 	require.NoError(t, one.writeKey(w.Ctx, one.keyRevision()))
 	two.awaits(w, "one") // it lives again
 }
@@ -112,7 +114,7 @@ func TestANodeIsJudgedByItsOwnLife(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, streams.Interval, consumertest.Things)
+			w := setup(t, embedded.Interval, consumertest.Things)
 			one, _ := w.nodeOf("one", c.life)
 			if c.silent {
 				raw, revision, err := one.read(w.Ctx, nodeKey+"one")
@@ -146,7 +148,7 @@ func TestANodeIsJudgedByItsOwnLife(t *testing.T) {
 // Who was away gives each other node the time in which that one renews its key.
 func TestWhoWasAwayWaitsForOthersByTheirOwnLife(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	w.nodeOf("one", 15*time.Second)
 	two, clock := w.node("two")
 	two.awaits(w, "one")
@@ -166,7 +168,7 @@ func TestWhoWasAwayWaitsForOthersByTheirOwnLife(t *testing.T) {
 // The machine was suspended, or the whole cluster stood still: a node that was away itself judges nobody by that time.
 func TestANodeThatWasAwayJudgesNobodyByThatTime(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	w.node("one")
 	two, clock := w.node("two")
 	two.awaits(w, "one")
@@ -186,7 +188,7 @@ func TestANodeThatWasAwayJudgesNobodyByThatTime(t *testing.T) {
 // A process that has another one's name waits for the life of its key by its own clock.
 func TestANameIsTakenOverWhenItsKeyIsNotRenewed(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	w.nodeOf("one", 9*time.Second)
 	c := consumertest.NewClock()
 	again := &Node{JS: w.JS, Appender: w.Appender, Name: "one", Log: w.Log, Life: 3 * time.Second, clock: c.Now}
@@ -212,7 +214,7 @@ func TestANameIsTakenOverWhenItsKeyIsNotRenewed(t *testing.T) {
 
 func TestALeaseIsTakenOverWhenItIsNotRenewed(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	renew := func() uint64 {
 		m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("one"), Header: nats.Header{}}
 		ack, err := w.JS.PublishMsg(w.Ctx, m)
@@ -244,7 +246,7 @@ func TestALeaseIsTakenOverWhenItIsNotRenewed(t *testing.T) {
 
 func TestALeaseIsJudgedByItsOwnLife(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	holds := func(life string) {
 		m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("one"), Header: nats.Header{}}
 		if life != "" {
@@ -275,7 +277,7 @@ func TestALeaseIsJudgedByItsOwnLife(t *testing.T) {
 // The holder's time is over before another one may take the lease, also when the bucket does not answer.
 func TestWhoCannotRenewTheLeaseStopsInTime(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	c := consumertest.NewClock()
 	o := &Role{JS: w.JS, Node: "one", Name: "engine", Life: time.Second, Log: w.Log, clock: c.Now}
 	ctx, cancel := context.WithCancel(w.Ctx)

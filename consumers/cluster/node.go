@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/internal/boottime"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Node is this process among the nodes that share the partitions. It renews a key in the bucket of owners, watches those
@@ -35,7 +36,7 @@ import (
 type Node struct {
 	JS       jetstream.JetStream
 	Names    streams.Names
-	Appender *streams.Appender
+	Appender *publish.Appender
 	Name     string        // of the node, a DNS label, kept with its data directory
 	Nonce    string        // of the process; made up when empty
 	Before   []string      // nonces of processes before it in the same directory, which are known to have ended

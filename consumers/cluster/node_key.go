@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func (n *Node) bucket() string { return n.Names.Bucket(streams.OwnersBucket) }
@@ -25,7 +26,7 @@ func (n *Node) write(ctx context.Context, key string, value []byte, revision uin
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(n.Life/3, time.Second))
 	defer cancel()
-	r := n.Appender.Append(ctx, []streams.Write{w})[0]
+	r := n.Appender.Append(ctx, []publish.Write{w})[0]
 	return r.Seq, r.Err
 }
 
@@ -62,7 +63,7 @@ func (n *Node) join(ctx context.Context) error {
 			if err = n.writeKey(ctx, revision); err == nil {
 				return nil
 			}
-			if !errors.Is(err, streams.ErrConflict) {
+			if !errors.Is(err, publish.ErrConflict) {
 				n.Log.Warn("cannot enter as a node; trying again", "node", n.Name, "error", err)
 			}
 		case met.Revision != 0 && revision != met.Revision:
@@ -275,7 +276,7 @@ func (n *Node) expire(ctx context.Context, name string) error {
 	case revision != s.Revision:
 		s.See(revision, n.clock())
 	default:
-		if s.Revision, err = n.writeEnded(ctx, name, s.Revision); errors.Is(err, streams.ErrConflict) {
+		if s.Revision, err = n.writeEnded(ctx, name, s.Revision); errors.Is(err, publish.ErrConflict) {
 			return nil // it lives, or another one has said so
 		} else if err != nil {
 			return err

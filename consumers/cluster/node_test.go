@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func TestSpread(t *testing.T) {
@@ -133,7 +134,7 @@ func (w *world) shared(nodes ...*member) {
 
 func TestOneNodeTakesEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	began := time.Now()
 	one := w.start("one")
 	w.shared(one)
@@ -152,7 +153,7 @@ func TestOneNodeTakesEverythingAtOnce(t *testing.T) {
 
 func TestANodeThatCannotRenewStopsBeforeOthersBegin(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one, two := w.start("one"), w.start("two")
 	w.shared(one, two)
 	one.die()
@@ -171,7 +172,7 @@ func TestANodeThatCannotRenewStopsBeforeOthersBegin(t *testing.T) {
 
 func TestCordonAndDrain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one, two := w.start("one"), w.start("two")
 	w.shared(one, two)
 	had := one.owns()
@@ -211,7 +212,7 @@ func state(m *member, name string) NodeState {
 
 func TestLeaveGivesEverythingBackAndStays(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one, two := w.start("one"), w.start("two")
 	w.shared(one, two)
 	began := time.Now()
@@ -225,7 +226,7 @@ func TestLeaveGivesEverythingBackAndStays(t *testing.T) {
 // The directory of a node was copied: two processes have one name.
 func TestTheSecondOfOneNameRefuses(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.start("one", func(n *Node) { n.Nonce = "original" })
 	one.Announce("http://somewhere")
 	w.shared(one)
@@ -242,7 +243,7 @@ func TestTheSecondOfOneNameRefuses(t *testing.T) {
 
 func TestARestartTakesItsNameBack(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.start("one", func(n *Node) { n.Nonce, n.Life = "first", time.Hour })
 	w.shared(one)
 	one.die()
@@ -258,7 +259,7 @@ func TestARestartTakesItsNameBack(t *testing.T) {
 // The view of a node may be of before: it asks the leader before it takes anything from somebody.
 func TestNothingIsTakenFromWhoLives(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.start("one")
 	w.shared(one)
 	n := &Node{JS: w.JS, Appender: w.Appender, Name: "two", Log: w.Log}
@@ -287,7 +288,7 @@ func TestTheBucketOfOwnersFallsBack(t *testing.T) {
 	t.Parallel()
 	t.Run("ADeadNodesPartitionsAreTaken", func(t *testing.T) {
 		t.Parallel()
-		w := setup(t, streams.Interval, consumertest.Things)
+		w := setup(t, embedded.Interval, consumertest.Things)
 		one, two := w.start("one"), w.start("two")
 		w.shared(one, two)
 		mark := w.Stream("KV_owners", "$KV.owners.>")
@@ -304,7 +305,7 @@ func TestTheBucketOfOwnersFallsBack(t *testing.T) {
 	})
 	t.Run("WhoRunsAPartitionClaimsItAgain", func(t *testing.T) {
 		t.Parallel()
-		w := setup(t, streams.Interval, consumertest.Things)
+		w := setup(t, embedded.Interval, consumertest.Things)
 		one, two := w.start("one"), w.start("two")
 		w.shared(one, two)
 		mark := w.Stream("KV_owners", "$KV.owners.>")

@@ -11,6 +11,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // leaveWithin is how long a loop may take to come to an end before it is cut off.
@@ -205,7 +206,7 @@ func (n *Node) release(ctx context.Context, p int) {
 		return
 	}
 	err := n.writeClaim(ctx, p, claim{Since: time.Now().UTC().Truncate(time.Millisecond)}, c.revision)
-	if err != nil && !errors.Is(err, streams.ErrConflict) {
+	if err != nil && !errors.Is(err, publish.ErrConflict) {
 		n.Log.Warn("cannot give a partition back; others take it when this node has ended", "partition", p, "error", err)
 	}
 }

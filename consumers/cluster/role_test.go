@@ -12,6 +12,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // holder is one node that runs for the lease.
@@ -63,7 +64,7 @@ func (w *world) lease() (string, uint64) {
 
 func TestTheLeaseIsRenewedAndGivenBack(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.owner("one", time.Second)
 	ctx := one.works(t)
 	holder, revision := w.lease()
@@ -91,7 +92,7 @@ func TestTheLeaseIsRenewedAndGivenBack(t *testing.T) {
 // The node was killed: its lease is still there, and it is its own.
 func TestARestartTakesItsOwnLeaseAtOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("one"), Header: nats.Header{}}
 	streams.Keep(m, time.Hour)
 	w.Publish(m)
@@ -106,7 +107,7 @@ func TestARestartTakesItsOwnLeaseAtOnce(t *testing.T) {
 
 func TestADeadNodesLeaseEnds(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("dead"), Header: nats.Header{}}
 	streams.Keep(m, 2*time.Second)
 	w.Publish(m)
@@ -116,7 +117,7 @@ func TestADeadNodesLeaseEnds(t *testing.T) {
 // Somebody else has the lease: work is told to end, and is waited for, and the node waits for the lease again.
 func TestALostLeaseEndsTheWork(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.owner("one", time.Second)
 	ctx := one.works(t)
 	m := &nats.Msg{Subject: "$KV.owners.engine", Data: []byte("robber"), Header: nats.Header{}}
@@ -135,7 +136,7 @@ func TestALostLeaseEndsTheWork(t *testing.T) {
 
 func TestALeaseThatVanishedIsTakenAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.owner("one", time.Second)
 	ctx := one.works(t)
 	s, err := w.JS.Stream(w.Ctx, "KV_owners")
@@ -148,7 +149,7 @@ func TestALeaseThatVanishedIsTakenAgain(t *testing.T) {
 
 func TestOneOfManyWorks(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	var mu sync.Mutex
 	at, most, turns := 0, 0, 0
 	var all sync.WaitGroup

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/consumertest"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // A machine whose clock is away from the server's is told so once, and once when it agrees again. That a write takes long
 // is no skew.
 func TestClocksThatAreApart(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	n, _ := w.node("one")
 	var log bytes.Buffer
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))

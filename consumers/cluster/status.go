@@ -9,6 +9,7 @@ import (
 
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // NodeInfo is one node as this one sees it.
@@ -68,7 +69,7 @@ func (n *Node) SetDesired(ctx context.Context, name string, state NodeState) err
 	if state == NodeLive {
 		state = ""
 	}
-	if r := n.Appender.Append(ctx, []streams.Write{kv.Write(n.bucket(), desiredKey+name, []byte(state))})[0]; r.Err != nil {
+	if r := n.Appender.Append(ctx, []publish.Write{kv.Write(n.bucket(), desiredKey+name, []byte(state))})[0]; r.Err != nil {
 		return fmt.Errorf("cannot write what is wanted of node %s: %w", name, r.Err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Attached is a base on a server of somebody else's, in an account with such settings.
@@ -37,9 +38,9 @@ func Attached(t *testing.T, account string, ms ...*machines.Machine) (*World, *N
 	require.NoError(t, err)
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
-	appender, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
-	commands, err := streams.NewCommands(appender)
+	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 	n := NewNotes()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Thing is a small lifecycle with everything that the consumers must handle.
@@ -73,8 +73,8 @@ var Things = machines.Define(machines.Definition[Thing]{
 	},
 })
 
-func ToThing(id, name, body string) streams.Command {
-	return streams.Command{Machine: "thing", Key: "default." + id, Name: name, Actor: "test", Body: []byte(body)}
+func ToThing(id, name, body string) publish.Command {
+	return publish.Command{Machine: "thing", Key: "default." + id, Name: name, Actor: "test", Body: []byte(body)}
 }
 
 // Errands waits for its effect without a deadline.

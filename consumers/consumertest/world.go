@@ -22,13 +22,15 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // World is a running NATS with everything that the consumers need, and what is started on it, such as an engine that can be stopped and started.
 type World struct {
 	consumers.Deps
 	T      *testing.T
-	Server *streams.Server
+	Server *embedded.Server
 	Dir    string // of the server
 	Ctx    context.Context
 
@@ -39,14 +41,14 @@ type World struct {
 	closing    []func()       // when nothing runs any more
 }
 
-func New(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *World {
+func New(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *World {
 	t.Helper()
 	if len(ms) == 0 {
 		ms = []*machines.Machine{service.Machine}
 	}
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	dir := t.TempDir()
-	server, err := streams.StartServer(streams.ServerOptions{Dir: dir, Profile: profile, Log: log})
+	server, err := embedded.Start(embedded.Options{Dir: dir, Profile: profile, Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &World{T: t, Server: server, Dir: dir, Ctx: ctx}
@@ -54,9 +56,9 @@ func New(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *World 
 	require.NoError(t, err)
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
-	appender, err := streams.NewAppender(nc, streams.AppenderOptions{Group: profile == streams.Fsync})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Group: profile == embedded.Fsync})
 	require.NoError(t, err)
-	commands, err := streams.NewCommands(appender)
+	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 	w.Deps = consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: Registry(t, ms...), Log: log, Acking: server.Acking()}
 	plan := streams.Plan{}
@@ -109,14 +111,14 @@ func (w *World) Also(run func(context.Context) error) {
 	w.Running.Go(func() { _ = run(w.Ctx) })
 }
 
-func (w *World) Ask(cmd streams.Command) machines.Answer {
+func (w *World) Ask(cmd publish.Command) machines.Answer {
 	w.T.Helper()
 	a, err := w.TryAsk(cmd)
 	require.NoError(w.T, err)
 	return a
 }
 
-func (w *World) TryAsk(cmd streams.Command) (machines.Answer, error) {
+func (w *World) TryAsk(cmd publish.Command) (machines.Answer, error) {
 	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
 	defer cancel()
 	m, err := w.Commands.AskMsg(ctx, cmd, nil)
@@ -240,7 +242,7 @@ func (w *World) SumSafely(id string) int {
 }
 
 // Persist asks again under the same id until there is an answer, as a client should.
-func (w *World) Persist(cmd streams.Command, id string) {
+func (w *World) Persist(cmd publish.Command, id string) {
 	cmd.ID = id
 	for {
 		ctx, cancel := context.WithTimeout(w.Ctx, 2*time.Second)
@@ -308,9 +310,9 @@ func (w *World) Apart(name string) consumers.Deps {
 	require.NoError(w.T, err)
 	d.JS, err = streams.JetStream(d.NC)
 	require.NoError(w.T, err)
-	d.Appender, err = streams.NewAppender(d.NC, streams.AppenderOptions{Timeout: 2 * time.Second, Group: w.Appender.Grouping()})
+	d.Appender, err = publish.NewAppender(d.NC, publish.AppenderOptions{Timeout: 2 * time.Second, Group: w.Appender.Grouping()})
 	require.NoError(w.T, err)
-	d.Commands, err = streams.NewCommands(d.Appender)
+	d.Commands, err = publish.NewCommands(d.Appender)
 	require.NoError(w.T, err)
 	d.Turn = make(chan struct{}, 1)
 	w.closing = append(w.closing, d.Commands.Close, d.Appender.Close, d.NC.Close)

@@ -12,11 +12,12 @@ import (
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func TestEffects(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	k := w.withWorkers()
 	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic", "large", "unwritable", "verbose"} {
 		w.Ask(consumertest.ToThing(how, "create", ""))
@@ -45,7 +46,7 @@ func TestEffects(t *testing.T) {
 
 func TestUnwantedAndUnreadableEffects(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	k := w.withWorkers()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	stale, err := json.Marshal(machines.Task{Machine: "thing", Namespace: "default", ID: "a", Effect: "work", Attempt: "work-99-1"})
@@ -79,7 +80,7 @@ func (h held) Perform(ctx context.Context, _ machines.Task) machines.Result {
 // for a repetition: the stream compares ids on all subjects, and drops what it has seen.
 func TestNobodyTakesTheIDOfAResult(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	work := held{make(chan struct{}), make(chan struct{})}
 	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"thing": work}}).Run)
 	w.Ask(consumertest.ToThing("a", "create", ""))
@@ -100,7 +101,7 @@ func TestNobodyTakesTheIDOfAResult(t *testing.T) {
 // under another id, is refused by its attempt.
 func TestAResultThatComesTwiceIsTakenOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"x"}`))
 	e, _ := w.Entity(consumertest.Things, "default.a")
@@ -118,7 +119,7 @@ func TestAResultThatComesTwiceIsTakenOnce(t *testing.T) {
 // Nobody waits for the task of an entity that was deleted, of which its bucket keeps a marker.
 func TestADeletedEntityWantsNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	for _, id := range []string{"never", "purged", "deleted"} {
 		key := "default." + id
 		switch id {

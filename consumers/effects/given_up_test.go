@@ -9,6 +9,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // More entities than tasks are done at a time have values that nobody can read. Their tasks go to the dead letters, and the
@@ -23,18 +24,18 @@ func TestTasksOfUnreadableEntitiesDoNotStarveTheirKind(t *testing.T) {
 	good := map[string][]byte{}
 	for i := range broken {
 		key := fmt.Sprintf("default.e-%d", i)
-		w.Ask(streams.Command{Machine: "errand", Key: key, Name: "create"})
+		w.Ask(publish.Command{Machine: "errand", Key: key, Name: "create"})
 		v, err := bucket.Get(w.Ctx, key)
 		require.NoError(t, err)
 		good[key] = v.Value()
 		_, err = bucket.Put(w.Ctx, key, []byte("{"))
 		require.NoError(t, err)
 	}
-	w.Ask(streams.Command{Machine: "errand", Key: "default.well", Name: "create"})
+	w.Ask(publish.Command{Machine: "errand", Key: "default.well", Name: "create"})
 	k := consumertest.NewWorker()
 	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)
 	w.Eventually("the one behind them is done", func() bool { return w.Errand("well") == "done" })
-	var letters []streams.DeadLetter
+	var letters []publish.DeadLetter
 	w.Eventually("all letters", func() bool {
 		letters, err = w.DeadLetters().List(w.Ctx, 0, 100)
 		return err == nil && len(letters) == broken
@@ -67,7 +68,7 @@ func TestAnEntityThatCannotBeReadIsNotGone(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	w.start()
-	w.Ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create"})
+	w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create"})
 	k := consumertest.NewWorker()
 	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)
 	w.Eventually("it is given up, not forgotten", func() bool {

@@ -11,6 +11,8 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // restless begins its effect anew with each command, before the one before has ended.
@@ -47,11 +49,11 @@ func (p *patient) Perform(ctx context.Context, t machines.Task) machines.Result 
 // for others.
 func TestOneEntityTakesOnePlace(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, restless).start()
+	w := setup(t, embedded.Interval, restless).start()
 	p := &patient{}
 	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"restless": p}, Concurrency: 4}).Run)
-	to := func(id, command string) streams.Command {
-		return streams.Command{Machine: "restless", Key: "default." + id, Name: command}
+	to := func(id, command string) publish.Command {
+		return publish.Command{Machine: "restless", Key: "default." + id, Name: command}
 	}
 	w.Ask(to("storm", "create"))
 	for i := range int64(8) {
@@ -73,7 +75,7 @@ func (p performed) Perform(ctx context.Context, t machines.Task) machines.Result
 // a higher fence, is still under way here.
 func TestAHigherFenceOfAnEarlierLife(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, restless).start()
+	w := setup(t, embedded.Interval, restless).start()
 	var begun, ended atomic.Int64
 	w.Also((&Workers{Deps: w.Deps, Concurrency: 4, Performers: map[string]Performer{"restless": performed(func(ctx context.Context, _ machines.Task) machines.Result {
 		if begun.Add(1) <= 2 { // of the life before
@@ -82,8 +84,8 @@ func TestAHigherFenceOfAnEarlierLife(t *testing.T) {
 		}
 		return machines.Result{Data: consumertest.WorkBody{How: "worked"}}
 	})}}).Run)
-	to := func(command string) streams.Command {
-		return streams.Command{Machine: "restless", Key: "default.x", Name: command}
+	to := func(command string) publish.Command {
+		return publish.Command{Machine: "restless", Key: "default.x", Name: command}
 	}
 	for i, command := range []string{"create", "again"} {
 		w.Ask(to(command))

@@ -15,6 +15,8 @@ import (
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // deadly is a provider that ends its process when it gets certain tasks.
@@ -50,10 +52,10 @@ func (w *world) process(n int, killers []string, done func() bool) (died bool) {
 	workers.NC, workers.Turn = nc, make(chan struct{}, 1)
 	workers.JS, err = streams.JetStream(nc)
 	require.NoError(w.T, err)
-	workers.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Timeout: 2 * time.Second})
+	workers.Appender, err = publish.NewAppender(nc, publish.AppenderOptions{Timeout: 2 * time.Second})
 	require.NoError(w.T, err)
 	defer workers.Appender.Close()
-	workers.Commands, err = streams.NewCommands(workers.Appender)
+	workers.Commands, err = publish.NewCommands(workers.Appender)
 	require.NoError(w.T, err)
 	defer workers.Commands.Close()
 	ctx, stop := context.WithCancel(w.Ctx)
@@ -83,12 +85,12 @@ func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
 	for _, outlives := range []bool{true, false} {
 		t.Run(fmt.Sprint("TheConsumerOutlivesIt=", outlives), func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, streams.Interval, consumertest.Errands).start()
+			w := setup(t, embedded.Interval, consumertest.Errands).start()
 			killers := []string{"e-3", "e-7"}
 			for i := range 12 {
-				w.Ask(streams.Command{Machine: "errand", Key: fmt.Sprintf("default.e-%d", i), Name: "create"})
+				w.Ask(publish.Command{Machine: "errand", Key: fmt.Sprintf("default.e-%d", i), Name: "create"})
 			}
-			letters := func() []streams.DeadLetter {
+			letters := func() []publish.DeadLetter {
 				list, err := w.DeadLetters().List(w.Ctx, 0, 10)
 				require.NoError(t, err)
 				return list
@@ -132,8 +134,8 @@ func TestTasksThatKillTheProcessAreGivenUp(t *testing.T) {
 // What a stopping process gives back counts for nothing, and neither does what comes while a process lives.
 func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Errands).start()
-	w.Ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create"})
+	w := setup(t, embedded.Interval, consumertest.Errands).start()
+	w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create"})
 	for n := range poison.GivenUp + 2 {
 		work := held{make(chan struct{}), make(chan struct{})}
 		ctx, stop := context.WithCancel(w.Ctx)
@@ -151,7 +153,7 @@ func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
 	w.Eventually("it is done", func() bool { return w.Errand("a") == "done" })
 	for n := range 5 {
 		id := fmt.Sprint("b", n)
-		w.Ask(streams.Command{Machine: "errand", Key: "default." + id, Name: "create"})
+		w.Ask(publish.Command{Machine: "errand", Key: "default." + id, Name: "create"})
 		w.Eventually(id, func() bool { return w.Errand(id) == "done" })
 	}
 	require.Empty(t, w.Stream("KV_owners", "$KV.owners.suspect.fx-errand-work.2"), "a task that came to a process that lives costs no note")

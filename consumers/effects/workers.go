@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Performer does in the world what a task says. It is idempotent, and refuses a task whose fence is older than one
@@ -239,7 +240,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		_, err = k.w.Commands.Send(ctx, cmd)
 	}
 	end(err)
-	if streams.Permanent(err) {
+	if publish.Permanent(err) {
 		return k.bury(ctx, m, fmt.Sprintf("no stream takes the result: %v", err))
 	}
 	if err != nil {
@@ -317,8 +318,8 @@ const maxEnvelope = 1 << 10 // room for what a report has around its data
 // report makes the command that ends a task. Its id is one that nobody can guess, and another one each time: the stream drops
 // a command whose id it has seen, on whatever subject, and the effect would be acked for a result that is not there. The
 // machine refuses doubles by their attempt.
-func (k *kind) report(t *machines.Task, r machines.Result, trace string) (streams.Command, error) {
-	cmd := streams.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
+func (k *kind) report(t *machines.Task, r machines.Result, trace string) (publish.Command, error) {
+	cmd := publish.Command{Machine: k.m.Name, Key: t.Key(), Actor: "provider", Trace: trace}
 	outcome, data := consumers.OutcomeDone, []byte(nil)
 	if r.Failure == nil {
 		var err error
@@ -351,10 +352,10 @@ func (k *kind) bury(ctx context.Context, m jetstream.Msg, reason string) error {
 		return err
 	}
 	addr, _ := k.w.Names.ParseEffect(m.Subject()) // what cannot be read stays "unknown"
-	letter := k.w.DeadLetters().Message(streams.DeadLetter{
+	letter := k.w.DeadLetters().Message(publish.DeadLetter{
 		Consumer: k.name, Machine: addr.Machine, Key: addr.Key, Subject: m.Subject(), Reason: reason, Tries: int(meta.NumDelivered), Header: m.Headers(), Body: m.Data(),
 	}, fmt.Sprintf("dead/%s/%d/%d", k.name, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
-	if r := k.w.Appender.Append(ctx, []streams.Write{{Stream: k.w.Names.Stream(streams.DeadStream), Msg: letter}})[0]; r.Err != nil {
+	if r := k.w.Appender.Append(ctx, []publish.Write{{Stream: k.w.Names.Stream(streams.DeadStream), Msg: letter}})[0]; r.Err != nil {
 		return r.Err
 	}
 	k.w.Log.Error("an effect cannot be handled; it goes to the dead letters", "worker", k.name, "subject", m.Subject(), "reason", reason)

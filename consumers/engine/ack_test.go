@@ -12,17 +12,19 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Where each write is fsynced, what is done leaves the stream all the same, and nothing else does.
 func TestWhatIsDoneIsSwept(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Fsync, consumertest.Things).speculating().start()
+	w := setup(t, embedded.Fsync, consumertest.Things).speculating().start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	var all sync.WaitGroup
 	for n := range 2 * bulkack.After {
 		all.Go(func() {
-			w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", ID: fmt.Sprint(n), Body: []byte(`{"n":1}`)})
+			w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "add", ID: fmt.Sprint(n), Body: []byte(`{"n":1}`)})
 		})
 	}
 	all.Wait()
@@ -36,7 +38,7 @@ func TestWhatIsDoneIsSwept(t *testing.T) {
 // An owner that dies before it sweeps leaves what it has done to the next one, which knows it.
 func TestWhatWasNotSweptIsKnown(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Fsync, consumertest.Things)
+	w := setup(t, embedded.Fsync, consumertest.Things)
 	nc, err := streams.Connect(streams.ConnectOptions{Server: w.Server, Name: "first"})
 	require.NoError(t, err)
 	defer nc.Close()
@@ -47,7 +49,7 @@ func TestWhatWasNotSweptIsKnown(t *testing.T) {
 	running.Go(func() { _ = first.Run(ctx) })
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for n := range 10 {
-		w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", ID: fmt.Sprint(n), Body: []byte(`{"n":1}`)})
+		w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "add", ID: fmt.Sprint(n), Body: []byte(`{"n":1}`)})
 	}
 	nc.Close()
 	cancel()
@@ -65,11 +67,11 @@ func TestWhatWasNotSweptIsKnown(t *testing.T) {
 // might be taken after all. So there is a time when a refusal is gone, and what was applied before it is not.
 func TestARefusalIsNotKeptForTheSweep(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Fsync, consumertest.Things).start()
+	w := setup(t, embedded.Fsync, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Eventually("a refusal that is gone before the sweep", func() bool {
 		w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
-		refused := w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", Expect: "1000000", Body: []byte(`{"n":10}`)})
+		refused := w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "add", Expect: "1000000", Body: []byte(`{"n":10}`)})
 		require.Equal(t, machines.CodePrecondition, refused.Refusal.Code)
 		applied, kept := 0, 0
 		for _, m := range w.Stream(streams.CommandStream, "instar.in.>") {
@@ -87,7 +89,7 @@ func TestARefusalIsNotKeptForTheSweep(t *testing.T) {
 // Somebody breaks a value by hand. What was taken before is not taken for what nobody can process.
 func TestWhatWasTakenIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Fsync, consumertest.Things).start()
+	w := setup(t, embedded.Fsync, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
 	_, err := w.JS.Publish(w.Ctx, "$KV.things.default.a", []byte("broken"))

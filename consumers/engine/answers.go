@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // A command that was sent under a key of its sender is answered once: its answer is kept in a bucket of its own for as long
@@ -41,7 +42,7 @@ func (p *partition) forgetLostAnswers(ctx context.Context, s *cachedEntity, vers
 		return err
 	}
 	if now == nil && s.revision != 0 || now != nil && now.Sequence != s.revision {
-		return fmt.Errorf("%s %s is not at revision %d any more: %w", s.m.Name, s.key, s.revision, streams.ErrConflict)
+		return fmt.Errorf("%s %s is not at revision %d any more: %w", s.m.Name, s.key, s.revision, publish.ErrConflict)
 	}
 	if err := p.e.answers().Forget(ctx, lost); err != nil {
 		return fmt.Errorf("cannot take an answer away that %s %s has lost: %w", s.m.Name, s.key, err)
@@ -97,8 +98,8 @@ func (it *item) replay(r *answers.Kept) {
 
 // storeAnswers is what stores the answers to the commands of an entity that are not kept yet: those of its last commit, and, after a
 // crash, those that its value brought along.
-func (p *partition) storeAnswers(s *cachedEntity) ([]streams.Write, error) {
-	var writes []streams.Write
+func (p *partition) storeAnswers(s *cachedEntity) ([]publish.Write, error) {
+	var writes []publish.Write
 	for i := range s.recent {
 		o := &s.recent[i]
 		if o.Kept {
@@ -145,7 +146,7 @@ func (p *partition) replyWritten(items []*item) {
 		if it.cached != nil && !it.cached.dirty && !it.late() {
 			p.reply(it)
 		} else if it.end != nil {
-			it.end(streams.ErrUnanswered)
+			it.end(publish.ErrUnanswered)
 		}
 	}
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
-func (w *world) raw(cmd streams.Command) *nats.Msg {
+func (w *world) raw(cmd publish.Command) *nats.Msg {
 	w.T.Helper()
 	ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 	defer cancel()
@@ -30,10 +32,10 @@ func (w *world) raw(cmd streams.Command) *nats.Msg {
 // ids the stream had seen, whatever the entity has taken since.
 func TestAKeyIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	const n = 150
-	commands := make([]streams.Command, n)
+	commands := make([]publish.Command, n)
 	answers := make([]string, n)
 	var all sync.WaitGroup
 	for i := range commands {
@@ -75,7 +77,7 @@ func TestAKeyIsAnsweredOnce(t *testing.T) {
 // The owner dies between the write of the value and that of the answer: the value has it.
 func TestAKeyWhoseAnswerWasNotKeptYet(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	cmd := consumertest.ToThing("a", "add", `{"n":1}`)
 	cmd.ID = "once"
@@ -95,7 +97,7 @@ func TestAKeyWhoseAnswerWasNotKeptYet(t *testing.T) {
 // What nobody chose a key for costs no answer that is kept, and what was kept ends by itself.
 func TestWhatIsKeptAndForHowLong(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.withWorkers()
 	keyed := consumertest.ToThing("a", "work", `{"how":"x"}`)
@@ -120,7 +122,7 @@ func (w *world) version(id string) uint64 {
 // applied twice.
 func TestAKeyThatIsRepeatedWithinABatch(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Stop()
 	id := streams.CommandID("thing", "default.a", "once")
@@ -138,7 +140,7 @@ func TestAKeyThatIsRepeatedWithinABatch(t *testing.T) {
 // The answer cannot be kept while its bucket takes nothing, and the entity goes on after a restart: the key is not forgotten.
 func TestAKeyWhoseAnswerCannotBeKeptForLong(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	bucket := "KV_" + streams.IdempotencyBucket
 	s, err := w.JS.Stream(w.Ctx, bucket)
@@ -166,7 +168,7 @@ func TestAKeyWhoseAnswerCannotBeKeptForLong(t *testing.T) {
 // A command that was parked, repaired and put back is the same as its sender's repetition of it.
 func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	bucket, err := w.JS.KeyValue(w.Ctx, "things")
 	require.NoError(t, err)
@@ -194,7 +196,7 @@ func TestAParkedCommandThatIsPutBackAndRepeated(t *testing.T) {
 // A key is bound to all that decides what the command does: the revision that was expected, too. It is looked at first.
 func TestAKeyWithAnExpectedRevision(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	add := func(id, expect string) machines.Answer {
 		cmd := consumertest.ToThing("a", "add", `{"n":1}`)
 		cmd.ID, cmd.Expect = id, expect
@@ -236,7 +238,7 @@ func TestAKeyOfALostTransition(t *testing.T) {
 			t.Parallel()
 			w, n := noted(t, consumertest.Things)
 			w.start()
-			add := func(id, body string) streams.Command {
+			add := func(id, body string) publish.Command {
 				cmd := consumertest.ToThing("a", "add", body)
 				cmd.ID = id
 				return cmd
@@ -281,7 +283,7 @@ func TestAKeyOfALostTransition(t *testing.T) {
 // A key that nobody has used costs one question, and one that was used two.
 func TestWhatAKeyCosts(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	var mu sync.Mutex
 	var asked []string
@@ -313,7 +315,7 @@ func TestWhatAKeyCosts(t *testing.T) {
 // does not know. They are not lost, and it takes none of them away.
 func TestAnOwnerThatStoodStillTakesNoAnswersAway(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	read := w.Ask(consumertest.ToThing("a", "create", ""))
 	add := consumertest.ToThing("a", "add", `{"n":1}`)
 	add.ID = "once"
@@ -325,7 +327,7 @@ func TestAnOwnerThatStoodStillTakesNoAnswersAway(t *testing.T) {
 	s := new(partition).newCached(it)
 	s.revision = read.Revision
 	p := &partition{e: w.engine}
-	require.ErrorIs(t, p.forgetLostAnswers(w.Ctx, s, read.Version), streams.ErrConflict)
+	require.ErrorIs(t, p.forgetLostAnswers(w.Ctx, s, read.Version), publish.ErrConflict)
 	w.Stop()
 	w.Empty(streams.CommandStream)
 	w.start()

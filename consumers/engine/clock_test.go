@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // steppedEngine is an engine of a node whose stream stamps commands by a clock that is off by as much as the test says. The
@@ -60,7 +61,7 @@ func TestDeadlinesAreKeptByAClockThatIsStepped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, streams.Interval, consumertest.Things)
+			w := setup(t, embedded.Interval, consumertest.Things)
 			node, off := w.steppedEngine()
 			off.Store(int64(c.armed))
 			deadline := w.works("a")
@@ -110,7 +111,7 @@ func TestALifeIsNotToldByClocks(t *testing.T) {
 // A clock that jumps back and forth all the time loses no deadline, keeps none twice, and none before it shows its time.
 func TestDeadlinesAreKeptByAClockThatJumps(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	node, off := w.steppedEngine()
 	jumping, stop := context.WithCancel(w.Ctx)
 	defer stop()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/kv"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // process takes a batch through the commit protocol, in as few commits as the bounds on a value allow.
@@ -178,7 +178,7 @@ func touched(items []*item) []*cachedEntity {
 
 // write is the commit point: every changed entity once, at its revision, all together.
 func (p *partition) write(ctx context.Context, entities []*cachedEntity) error {
-	var writes []streams.Write
+	var writes []publish.Write
 	var owners []*cachedEntity
 	for _, s := range entities {
 		if !s.dirty {
@@ -200,12 +200,12 @@ func (p *partition) write(ctx context.Context, entities []*cachedEntity) error {
 			continue
 		}
 		err := r.Err
-		switch conflict := errors.Is(err, streams.ErrConflict); {
+		switch conflict := errors.Is(err, publish.ErrConflict); {
 		case conflict && s.speculative:
 			err = fmt.Errorf("%w: %w", errSpeculation, err)
 		case conflict:
 			p.e.Meter.Conflict(s.m.Name)
-		case streams.Permanent(err):
+		case publish.Permanent(err):
 			p.countFailure(s)
 		}
 		errs = append(errs, fmt.Errorf("cannot write %s %s at revision %d: %w", s.m.Name, s.key, s.revision, err))

@@ -8,16 +8,17 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // toDeadLetters makes a dead letter of what a stream will never take, so that its entity does not wait for it for ever: the deadline of
 // its state ends that.
 func (p *partition) toDeadLetters(ctx context.Context, m *nats.Msg, why error) error {
 	addr, _ := p.e.Names.ParseEffect(m.Subject) // a timer stays "unknown"
-	dead := p.e.DeadLetters().Message(streams.DeadLetter{
+	dead := p.e.DeadLetters().Message(publish.DeadLetter{
 		Consumer: p.name, Machine: addr.Machine, Key: addr.Key, Subject: m.Subject, Reason: consumers.Clip(why.Error(), consumers.MaxReason), Tries: 1, Header: m.Header, Body: m.Data,
 	}, "dead/"+p.name+"/"+streams.Header(m.Header, streams.HeaderID)+m.Subject)
-	if r := p.e.Appender.Append(ctx, []streams.Write{{Stream: p.e.Names.Stream(streams.DeadStream), Msg: dead}})[0]; r.Err != nil {
+	if r := p.e.Appender.Append(ctx, []publish.Write{{Stream: p.e.Names.Stream(streams.DeadStream), Msg: dead}})[0]; r.Err != nil {
 		return fmt.Errorf("cannot keep what %s refuses as a dead letter: %w", m.Subject, r.Err)
 	}
 	p.e.Log.Error("a message is refused for good; it goes to the dead letters", "subject", m.Subject, "error", why)
@@ -41,10 +42,10 @@ func (p *partition) hasDeadLetter(ctx context.Context, it *item) (bool, error) {
 	return streams.Header(stored.Headers(), streams.HeaderID) == it.deadLetterID(p.name), nil
 }
 
-func (p *partition) deadLetterOf(it *item) streams.Write {
-	m := p.e.DeadLetters().Message(streams.DeadLetter{
+func (p *partition) deadLetterOf(it *item) publish.Write {
+	m := p.e.DeadLetters().Message(publish.DeadLetter{
 		Consumer: p.name, Machine: it.addr.Machine, Key: it.addr.Key, Subject: it.msg.Subject(), Reason: consumers.Clip(it.deadLetter, consumers.MaxReason), Tries: int(it.delivered), Header: it.msg.Headers(), Body: it.msg.Data(),
 		Untaken: it.parked() && it.keyed(),
 	}, it.deadLetterID(p.name))
-	return streams.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
+	return publish.Write{Stream: p.e.Names.Stream(streams.DeadStream), Msg: m}
 }

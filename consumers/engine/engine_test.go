@@ -13,11 +13,13 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func TestCreateIsAppliedAndPublished(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile).start()
@@ -46,7 +48,7 @@ func TestCreateIsAppliedAndPublished(t *testing.T) {
 
 func TestSameIDIsOneCommand(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval).start()
+	w := setup(t, embedded.Interval).start()
 	cmd := createCommand("web")
 	cmd.ID = "once"
 	first := w.Ask(cmd)
@@ -64,7 +66,7 @@ func TestSameIDIsOneCommand(t *testing.T) {
 
 func TestManyClientsManyEntities(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval).speculating().start()
+	w := setup(t, embedded.Interval).speculating().start()
 	var all sync.WaitGroup
 	const entities, each = 40, 10
 	for n := range entities {
@@ -73,7 +75,7 @@ func TestManyClientsManyEntities(t *testing.T) {
 			w.Ask(createCommand(id))
 			for i := range each {
 				body, _ := json.Marshal(service.LabelBody{Labels: map[string]string{"n": fmt.Sprint(i)}})
-				a := w.Ask(streams.Command{Machine: "service", Key: "default." + id, Name: "label", Body: body})
+				a := w.Ask(publish.Command{Machine: "service", Key: "default." + id, Name: "label", Body: body})
 				require.Equal(t, machines.Applied, a.Outcome)
 				require.EqualValues(t, i+2, a.Version)
 			}

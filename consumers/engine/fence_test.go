@@ -9,12 +9,13 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // A report of an owner whose partition was claimed since is refused, and changes nothing.
 func TestAReportOfAnEarlierClaimIsRefused(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.enter("one")
 	w.divided(one)
 	w.Ask(consumertest.ToThing("a", "create", ""))

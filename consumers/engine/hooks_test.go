@@ -12,6 +12,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // root is a trace context as W3C wants it: others are dropped at the door.
@@ -95,14 +96,14 @@ var growMachine = machines.Define(machines.Definition[consumertest.Thing]{
 func TestACommandWithoutRoomInTheValueEndsAsDead(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, growMachine)
-	grow := func(id string, by int) streams.Command {
-		return streams.Command{Machine: "growth", Key: "default." + id, Name: "grow", ID: fmt.Sprint(id, by), Body: []byte(fmt.Sprintf(`{"n":%d}`, by))}
+	grow := func(id string, by int) publish.Command {
+		return publish.Command{Machine: "growth", Key: "default." + id, Name: "grow", ID: fmt.Sprint(id, by), Body: []byte(fmt.Sprintf(`{"n":%d}`, by))}
 	}
-	send := func(cmd streams.Command) {
+	send := func(cmd publish.Command) {
 		_, err := w.Commands.Send(w.Ctx, cmd)
 		require.NoError(t, err)
 	}
-	send(streams.Command{Machine: "growth", Key: "default.a", Name: "create"})
+	send(publish.Command{Machine: "growth", Key: "default.a", Name: "create"})
 	for _, by := range []int{1, 2, 2 << 20, 3} { // all in one batch
 		send(grow("a", by))
 	}
@@ -121,7 +122,7 @@ func TestACommandWithoutRoomInTheValueEndsAsDead(t *testing.T) {
 	again := w.Ask(grow("a", 2<<20))
 	require.Equal(t, machines.Dead, again.Outcome)
 	require.True(t, again.Replayed)
-	require.Equal(t, machines.Applied, w.Ask(streams.Command{Machine: "growth", Key: "default.b", Name: "create"}).Outcome)
+	require.Equal(t, machines.Applied, w.Ask(publish.Command{Machine: "growth", Key: "default.b", Name: "create"}).Outcome)
 }
 
 // An entity's value is so large that not even the note of a dead command has room in it: the command is buried
@@ -130,7 +131,7 @@ func TestAFullEntityDoesNotStopItsPartition(t *testing.T) {
 	t.Parallel()
 	w, _ := noted(t, growMachine)
 	w.start()
-	w.Ask(streams.Command{Machine: "growth", Key: "default.a", Name: "create"})
+	w.Ask(publish.Command{Machine: "growth", Key: "default.a", Name: "create"})
 	size := func() int {
 		var m *streams.Message
 		w.Eventually("a read", func() (ok bool) { // a leader that is busy may not answer in time
@@ -140,13 +141,13 @@ func TestAFullEntityDoesNotStopItsPartition(t *testing.T) {
 		})
 		return len(m.Data)
 	}
-	grow := streams.Command{Machine: "growth", Key: "default.a", Name: "grow", Body: []byte(`{"n":1040000}`)}
+	grow := publish.Command{Machine: "growth", Key: "default.a", Name: "grow", Body: []byte(`{"n":1040000}`)}
 	require.Equal(t, machines.Applied, w.Ask(grow).Outcome)
 	grow.Body = []byte(fmt.Sprintf(`{"n":%d}`, 1<<20-size()-650))
 	require.Equal(t, machines.Applied, w.Ask(grow).Outcome)
 	require.Greater(t, size(), 1<<20-700)
 	before := size()
-	_, err := w.Commands.Send(w.Ctx, streams.Command{Machine: "growth", Key: "default.a", Name: "grow", ID: strings.Repeat("i", 250), Actor: strings.Repeat("a", 250), Reason: strings.Repeat("r", 250), Body: []byte(`{"n":5}`)})
+	_, err := w.Commands.Send(w.Ctx, publish.Command{Machine: "growth", Key: "default.a", Name: "grow", ID: strings.Repeat("i", 250), Actor: strings.Repeat("a", 250), Reason: strings.Repeat("r", 250), Body: []byte(`{"n":5}`)})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		letters, err := w.DeadLetters().List(w.Ctx, 0, 10)

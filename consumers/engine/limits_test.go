@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // bare publishes a command as anybody with the permission may, with whatever headers.
@@ -31,7 +32,7 @@ func (w *world) bare(id, name, body string, headers ...string) {
 // A sender that names another place than an inbox for its answer gets none, and the place is left alone.
 func TestAnswersGoToInboxesOnly(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
+	w := setup(t, embedded.Interval, consumertest.Things).speculating().start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for _, reply := range []string{"$KV.things.default.a", "instar.evt.thing.default.a.thing.added", "$JS.API.STREAM.PURGE.EVENTS", strings.Repeat("x", 5000), "_INBOX.*", "_INBOX.>", "_INBOX. x", "_INBOX." + strings.Repeat("y", 4090)} {
 		w.bare("a", "add", `{"n":1}`, streams.HeaderReply, reply)
@@ -44,7 +45,7 @@ func TestAnswersGoToInboxesOnly(t *testing.T) {
 // Whatever is too large for an answer, an event or a letter is cut; the partition goes on.
 func TestWhatIsTooLargeIsCut(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	huge := strings.Repeat("‹", 60_000)
 	refused := w.Ask(consumertest.ToThing("a", "add", `{"`+huge+`":1}`))
@@ -75,7 +76,7 @@ func TestWhatIsTooLargeIsCut(t *testing.T) {
 // was not taken before.
 func TestSequencesThatAreGivenOutAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for range 5 {
 		w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
@@ -99,7 +100,7 @@ func TestSequencesThatAreGivenOutAgain(t *testing.T) {
 // More commands of one entity than it remembers arrive at once: each is answered for what it was.
 func TestMoreThanTheRingAtOnce(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	_, err := w.Commands.Send(w.Ctx, consumertest.ToThing("a", "create", ""))
 	require.NoError(t, err)
 	inbox := w.NC.NewInbox()
@@ -122,7 +123,7 @@ func TestMoreThanTheRingAtOnce(t *testing.T) {
 // A parked entity takes commands again as soon as its value is repaired.
 func TestARepairedValueIsTaken(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	bucket, err := w.JS.KeyValue(w.Ctx, "things")
 	require.NoError(t, err)
@@ -212,7 +213,7 @@ func TestAParkedValueIsRepaired(t *testing.T) {
 // A refusal that nothing remembers is told when it cannot come again: until then it may be decided anew.
 func TestParkedIsAnsweredWhenItCannotComeAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	beside := "b"
 	for n := 0; streams.Partition("thing", "default."+beside) != streams.Partition("thing", "default.a"); n++ {
@@ -249,7 +250,7 @@ func TestParkedIsAnsweredWhenItCannotComeAgain(t *testing.T) {
 // under what is no subject, becomes a dead letter; the partition goes on.
 func TestWhatAStreamNeverTakesIsBuried(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	p := &partition{e: w.engine, name: "p00"}
 	s := &cachedEntity{m: consumertest.Things, key: "default.b"}

@@ -15,6 +15,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // process is an engine on a connection of its own, as another process would be.
@@ -71,7 +72,7 @@ func (w *world) divided(nodes ...*process) {
 // Commands go on while nodes come and go; no node is in the way of another for long.
 func TestNodesComeAndGoUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	one := w.enter("one")
 	w.divided(one)
 	ctx, stop := context.WithCancel(w.Ctx)

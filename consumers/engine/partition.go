@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // idleRound is how long an entity without commands stays in memory, at least.
@@ -73,14 +74,14 @@ func (p *partition) run(ctx context.Context) {
 		if time.Since(started) > 10*time.Second {
 			try, failing = 0, time.Now()
 		}
-		if streams.Permanent(err) && len(p.failures) > 0 {
+		if publish.Permanent(err) && len(p.failures) > 0 {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)
 		p.e.coolUntil.Store(int64(p.e.now() + coolDown))
 		if errors.Is(err, errSpeculation) {
 			p.e.Log.Info("a speculative create found an entity that its index did not know; the partition restarts from its ack floor", "partition", p.n, "error", err)
-		} else if errors.Is(err, streams.ErrConflict) {
+		} else if errors.Is(err, publish.ErrConflict) {
 			p.e.Log.Warn("an entity was written by somebody else; the partition restarts from its ack floor", "partition", p.n, "error", err)
 		} else {
 			p.e.Log.Error("the partition failed; it restarts from its ack floor", "partition", p.n, "error", err)

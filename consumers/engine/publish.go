@@ -11,11 +11,12 @@ import (
 	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // chain is the events that one entity emits in a batch.
 type chain struct {
-	streams.Chain
+	publish.Chain
 	cached   *cachedEntity
 	messages []machines.Message // beside Msgs
 }
@@ -26,7 +27,7 @@ type chain struct {
 func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items []*item) error {
 	var chains []*chain
 	var timers []schedule
-	var writes, first []streams.Write
+	var writes, first []publish.Write
 	for _, s := range entities {
 		answers, err := p.storeAnswers(s)
 		if err != nil {
@@ -35,7 +36,7 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 		writes = append(writes, answers...)
 		messages := append(s.outbox, s.uncommitted...)
 		s.outbox, s.uncommitted = nil, nil
-		c := &chain{Chain: streams.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, cached: s}
+		c := &chain{Chain: publish.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, cached: s}
 		for i := range messages {
 			w, err := consumers.Published(p.e.Names, s.m, s.key, s.entity.Birth, &messages[i])
 			if err != nil {
@@ -78,9 +79,9 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 	return p.publishOthers(ctx, first)
 }
 
-func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) error {
+func (p *partition) publishOthers(ctx context.Context, writes []publish.Write) error {
 	for i, r := range p.e.Appender.Append(ctx, writes) {
-		if streams.Permanent(r.Err) {
+		if publish.Permanent(r.Err) {
 			if err := p.toDeadLetters(ctx, writes[i].Msg, r.Err); err != nil {
 				return err
 			}
@@ -96,7 +97,7 @@ func (p *partition) publishOthers(ctx context.Context, writes []streams.Write) e
 // takes becomes a dead letter, and those after it follow the one before it.
 func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 	for conflicts := 0; len(chains) > 0; {
-		open := make([]*streams.Chain, len(chains))
+		open := make([]*publish.Chain, len(chains))
 		for i, c := range chains {
 			open[i] = &c.Chain
 		}
@@ -108,10 +109,10 @@ func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 			var err error
 			switch {
 			case c.Err == nil:
-			case errors.Is(c.Err, streams.ErrConflict):
+			case errors.Is(c.Err, publish.ErrConflict):
 				conflict = true
 				err = p.resync(ctx, c)
-			case streams.Permanent(c.Err):
+			case publish.Permanent(c.Err):
 				err = p.skipEvent(ctx, c)
 			default:
 				err = fmt.Errorf("cannot publish the events of %s %s: %w", c.cached.m.Name, c.cached.key, c.Err)
@@ -127,7 +128,7 @@ func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 			conflicts++
 		}
 		if conflicts == 4 && len(chains) > 0 {
-			return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].cached.m.Name, chains[0].cached.key, streams.ErrConflict)
+			return fmt.Errorf("cannot publish the events of %s %s: %w", chains[0].cached.m.Name, chains[0].cached.key, publish.ErrConflict)
 		}
 	}
 	return nil
@@ -156,7 +157,7 @@ func (p *partition) resync(ctx context.Context, c *chain) error {
 		return fmt.Errorf("%s %s has event %s of a life that is lost: %w", s.m.Name, s.key, last.ID, errSpeculation)
 	}
 	if last.Version > s.entity.Version {
-		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, streams.ErrConflict)
+		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, publish.ErrConflict)
 	}
 	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity)
 	c.Done, c.Last, c.Err = len(c.messages)-len(rest), last.Seq, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // attempts are those of the tasks of a thing that its stream has.
@@ -25,7 +26,7 @@ func (w *world) attempts(id string) (list []string) {
 // All but EFFECTS lose a version, which is made again: its effect is another one, though the stream has one of the same version.
 func TestAnEffectOfALostVersionHidesNoOther(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	bucket, err := w.JS.KeyValue(w.Ctx, "things")
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestALostEffectIsFoundBehindAnOlderAttempt(t *testing.T) {
 	for _, older := range []string{"task", "result"} {
 		t.Run(older, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, streams.Interval, consumertest.Things).start()
+			w := setup(t, embedded.Interval, consumertest.Things).start()
 			w.Ask(consumertest.ToThing("a", "create", ""))
 			w.Ask(consumertest.ToThing("a", "work", `{"how":"well"}`))
 			w.Eventually("the first", func() bool { return len(w.attempts("a")) == 1 })

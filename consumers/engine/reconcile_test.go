@@ -17,6 +17,8 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // What a power loss or a restore may take of the streams, in any combination: whatever it is, the entity takes commands, its
@@ -79,7 +81,7 @@ func TestStreamsThatLostEverything(t *testing.T) {
 // Deadlines that the stream has lost come all the same.
 func TestALostScheduleIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"well"}`))
 	w.Eventually("its schedule", func() bool { return len(w.Stream(streams.CommandStream, "instar.timer.>")) == 1 })
@@ -131,7 +133,7 @@ func TestAnOlderValueIsTold(t *testing.T) {
 // Commands without an id, sent before and after the stream counts anew, are all applied, and refusals are told.
 func TestBareCommandsWhereSequencesComeAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for range 5 {
 		w.bare("a", "add", `{"n":1}`)
@@ -155,7 +157,7 @@ func TestBareCommandsWhereSequencesComeAgain(t *testing.T) {
 // stays.
 func TestALateScheduleReplacesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	require.Equal(t, "working", w.Ask(consumertest.ToThing("a", "work", `{"how":"x"}`)).State) // a deadline in 2 s, and no workers
 	w.Eventually("its schedule", func() bool { return len(w.Stream(streams.CommandStream, "instar.timer.>")) == 1 })
@@ -166,7 +168,7 @@ func TestALateScheduleReplacesNothing(t *testing.T) {
 	old := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 1, At: time.Now().Add(time.Hour), Body: []byte(`{"timer":"deadline","armed":1}`)}
 	write, err := consumers.Published(w.Names, s.m, s.key, "", &old)
 	require.NoError(t, err)
-	require.ErrorIs(t, zombie.publishTimers(w.Ctx, []schedule{{cached: s, msg: &old, Write: write}}), streams.ErrConflict)
+	require.ErrorIs(t, zombie.publishTimers(w.Ctx, []schedule{{cached: s, msg: &old, Write: write}}), publish.ErrConflict)
 	require.Equal(t, live, schedules())
 	w.Reaches("a", "broken")
 }
@@ -174,7 +176,7 @@ func TestALateScheduleReplacesNothing(t *testing.T) {
 // Whoever may publish commands of one entity cannot keep those of another one out by using their ids up.
 func TestAForeignIDKeepsNothingOut(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for _, id := range []string{"work-2-1-done", "k1"} {
 		m := &nats.Msg{Subject: "instar.cmd.thing.other.x.create", Header: nats.Header{"Nats-Msg-Id": {"thing/default.a/" + id}}}
@@ -204,7 +206,7 @@ func TestAForeignIDKeepsNothingOut(t *testing.T) {
 // What nobody sends a command to is found as well: the deadline of an entity whose schedule was lost comes by itself.
 func TestWhatIsMissingIsFoundWithoutACommand(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	ix := index.New(w.JS, "things", func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
 	w.Also(ix.Run)
 	w.Indexes = &index.Map{}

@@ -15,12 +15,14 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // What a bucket keeps of a key that was deleted is no value: purging it is the way out where a value cannot be repaired.
 func TestADeletedValueIsAbsent(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	things, answers := w.Bucket("things"), w.Bucket(streams.IdempotencyBucket)
 	for id, remove := range map[string]func(string) error{
 		"purged":  func(key string) error { return things.Purge(w.Ctx, key) },
@@ -72,11 +74,11 @@ func (w *world) broken(id string) uint64 {
 	return revision
 }
 
-func repairOf(id string, revision uint64, value string) streams.Command {
+func repairOf(id string, revision uint64, value string) publish.Command {
 	return consumertest.ToThing(id, machines.CommandRepair, fmt.Sprintf(`{"revision":%d,"value":%s}`, revision, value))
 }
 
-func under(key string, cmd streams.Command) streams.Command {
+func under(key string, cmd publish.Command) publish.Command {
 	cmd.ID = key
 	return cmd
 }
@@ -135,7 +137,7 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 // A value that was put by hand has come as far as a version can. Whatever replaces it would be above its events, where nobody could read it.
 func TestNoRepairWritesWhatNobodyCanRead(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Stop()
 	first := string(w.stored("a").Value())
@@ -199,7 +201,7 @@ func TestAValueOfNamesThatAreNone(t *testing.T) {
 // A value that is older than an answer under a key does not have what the answer tells of: the key is free again.
 func TestARepairTakesAnswersAwayThatItsValueHasLost(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	created := w.Ask(under("birth", consumertest.ToThing("a", "create", "")))
 	first := string(w.stored("a").Value())
 	add := under("key", consumertest.ToThing("a", "add", `{"n":1}`))
@@ -237,7 +239,7 @@ func (w *world) answered(id, key string) (answers.Kept, machines.Answer, bool) {
 // A repair under a key is remembered as any other command.
 func TestARepairUnderAKeyIsAnsweredAsThen(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	good := string(w.stored("a").Value())
 	refused := under("early", repairOf("a", 1, good))

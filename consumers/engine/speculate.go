@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Speculative create: whoever creates an entity would wait for its bucket to say that there is none. The index of this process knows nearly
@@ -39,7 +40,7 @@ func (s *cachedEntity) unverified() bool { return s.speculative && !s.dirty }
 // verify reads the entity of a command, and decides about the command anew.
 func (p *partition) verify(ctx context.Context, it *item) (*item, error) {
 	if it.end != nil {
-		it.end(streams.ErrUnanswered)
+		it.end(publish.ErrUnanswered)
 	}
 	s := it.cached
 	*s = *p.newCached(it)

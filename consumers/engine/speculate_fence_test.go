@@ -11,6 +11,8 @@ import (
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // fencing is a provider that refuses an older fence than it has seen.
@@ -46,10 +48,10 @@ func TestALaterLifeIsNotFenced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, streams.Interval, consumertest.Errands).speculating().start()
-			to := streams.Command{Machine: "errand", Key: "default.x", Name: "create"}
+			w := setup(t, embedded.Interval, consumertest.Errands).speculating().start()
+			to := publish.Command{Machine: "errand", Key: "default.x", Name: "create"}
 			w.Ask(to)
-			w.Ask(streams.Command{Machine: to.Machine, Key: to.Key, Name: "done", Body: []byte(`{"data":{"how":"well"}}`)})
+			w.Ask(publish.Command{Machine: to.Machine, Key: to.Key, Name: "done", Body: []byte(`{"data":{"how":"well"}}`)})
 			w.Eventually("its events", func() bool { return len(w.Events("errand", to.Key)) == 2 })
 			w.Stop()
 			w.Empty(c.lost...)

@@ -17,6 +17,8 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // speculating gives the engine indexes that never have what a bucket has: each guess that can be wrong is.
@@ -54,28 +56,28 @@ func (w *world) tally() *tally {
 
 func (w *world) create(key, id string) machines.Answer {
 	w.T.Helper()
-	return w.Ask(streams.Command{Machine: "thing", Key: "default." + key, Name: "create", ID: id, Actor: "test"})
+	return w.Ask(publish.Command{Machine: "thing", Key: "default." + key, Name: "create", ID: id, Actor: "test"})
 }
 
 func TestARightGuessAsksNobody(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, consumertest.Things).speculating()
+	w := setup(t, embedded.OS, consumertest.Things).speculating()
 	n := w.tally()
 	w.start()
 	require.Equal(t, machines.Applied, w.create("a", "one").Outcome)
-	require.Equal(t, machines.Applied, w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", Body: []byte(`{"n":3}`)}).Outcome)
+	require.Equal(t, machines.Applied, w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "add", Body: []byte(`{"n":3}`)}).Outcome)
 	require.Zero(t, n.asked.Load())
 	require.Zero(t, n.restarts.Load())
 }
 
 func TestAWrongGuessChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, consumertest.Things).speculating()
+	w := setup(t, embedded.OS, consumertest.Things).speculating()
 	n := w.tally()
 	w.start()
 	require.Equal(t, machines.Applied, w.create("a", "one").Outcome)
 	require.Equal(t, machines.Applied, w.create("b", "one").Outcome)
-	require.Equal(t, machines.Applied, w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "add", Body: []byte(`{"n":3}`)}).Outcome)
+	require.Equal(t, machines.Applied, w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "add", Body: []byte(`{"n":3}`)}).Outcome)
 	w.acked()
 	_, before := w.Entity(consumertest.Things, "default.a")
 
@@ -94,12 +96,12 @@ func TestAWrongGuessChangesNothing(t *testing.T) {
 	w.Eventually("the event of the refusal", func() bool {
 		return slices.Equal([]string{"1 thing.created", "2 thing.added", "2 command.refused"}, w.Events("thing", "default.a"))
 	})
-	require.Equal(t, machines.Applied, w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "close"}).Outcome)
+	require.Equal(t, machines.Applied, w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "close"}).Outcome)
 }
 
 func TestAWrongGuessKnowsTheCommandAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, consumertest.Things).speculating().start()
+	w := setup(t, embedded.OS, consumertest.Things).speculating().start()
 	first := w.create("a", "one")
 	w.Stop()
 	purge(t, w) // so that the stream takes the same id again
@@ -121,7 +123,7 @@ func TestAGuessBesideALostLife(t *testing.T) {
 			w, n := noted(t, consumertest.Things, consumertest.Errands)
 			w.speculating().start()
 			w.create("a", "one")
-			w.Ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "one"})
+			w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "one"})
 			want := []string{"1 thing.created"}
 			switch end {
 			case "add":
@@ -149,7 +151,7 @@ func TestAGuessBesideALostLife(t *testing.T) {
 			require.Equal(t, machines.Applied, again.Outcome)
 			require.Equal(t, machines.CodeExists, w.create("a", "one").Refusal.Code, "the answer of the lost life is not given")
 
-			require.Equal(t, machines.Applied, w.Ask(streams.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "two"}).Outcome)
+			require.Equal(t, machines.Applied, w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "two"}).Outcome)
 			w.Also((&effects.Workers{Deps: w.Deps, Performers: map[string]effects.Performer{"thing": consumertest.NewWorker(), "errand": consumertest.NewWorker()}}).Run)
 			w.Eventually("its task is done", func() bool { return w.Errand("a") == "done" })
 		})
@@ -159,7 +161,7 @@ func TestAGuessBesideALostLife(t *testing.T) {
 // What leads to no commit is found out by nobody: the entity is looked up, and nothing starts again.
 func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.OS, consumertest.Things).speculating()
+	w := setup(t, embedded.OS, consumertest.Things).speculating()
 	n := w.tally()
 	w.start()
 	w.create("b", "one")
@@ -168,12 +170,12 @@ func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 	w.Stop()
 	w.start()
 	n.restarts.Store(0)
-	a := w.Ask(streams.Command{Machine: "thing", Key: "default.b", Name: "create", Expect: fmt.Sprint(revision)})
+	a := w.Ask(publish.Command{Machine: "thing", Key: "default.b", Name: "create", Expect: fmt.Sprint(revision)})
 	require.Equal(t, machines.CodeExists, a.Refusal.Code, "the revision is the expected one")
-	a = w.Ask(streams.Command{Machine: "thing", Key: "default.c", Name: "create", Expect: fmt.Sprint(revision)})
+	a = w.Ask(publish.Command{Machine: "thing", Key: "default.c", Name: "create", Expect: fmt.Sprint(revision)})
 	require.Equal(t, machines.CodePrecondition, a.Refusal.Code)
 	require.Empty(t, a.State)
-	a = w.Ask(streams.Command{Machine: "thing", Key: "default.d", Name: "create", Body: bytes.Repeat([]byte(" "), consumers.MaxBody+1)})
+	a = w.Ask(publish.Command{Machine: "thing", Key: "default.d", Name: "create", Body: bytes.Repeat([]byte(" "), consumers.MaxBody+1)})
 	require.Equal(t, machines.CodeValidation, a.Refusal.Code)
 	require.Equal(t, machines.Applied, w.create("d", "one").Outcome)
 	require.Zero(t, n.restarts.Load())
@@ -181,7 +183,7 @@ func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 
 func TestGuessesOfManyAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.OS, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile, consumertest.Things).speculating().start()
@@ -189,7 +191,7 @@ func TestGuessesOfManyAtOnce(t *testing.T) {
 				answers := make(chan machines.Answer, 100)
 				for i := range cap(answers) {
 					go func() {
-						a, _ := w.TryAsk(streams.Command{Machine: "thing", Key: fmt.Sprintf("default.t%d", i), Name: "create", ID: "one", Actor: "test"})
+						a, _ := w.TryAsk(publish.Command{Machine: "thing", Key: fmt.Sprintf("default.t%d", i), Name: "create", ID: "one", Actor: "test"})
 						answers <- a
 					}()
 				}

@@ -19,11 +19,13 @@ import (
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func TestWriteByHandRestartsThePartition(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
 	e, _ := w.Entity(consumertest.Things, "default.a")
@@ -53,7 +55,7 @@ func TestUnreadableValueParksOneEntity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, streams.Interval, consumertest.Things)
+			w := setup(t, embedded.Interval, consumertest.Things)
 			bucket, err := w.JS.KeyValue(w.Ctx, "things")
 			require.NoError(t, err)
 			_, err = bucket.Put(w.Ctx, "default.a", []byte(value))
@@ -61,7 +63,7 @@ func TestUnreadableValueParksOneEntity(t *testing.T) {
 			w.start()
 			a := w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
 			require.Equal(t, machines.CodeParked, a.Refusal.Code)
-			var letters []streams.DeadLetter // it is published beside the answer
+			var letters []publish.DeadLetter // it is published beside the answer
 			w.Eventually("a dead letter", func() bool {
 				var err error
 				letters, err = w.DeadLetters().List(w.Ctx, 0, 10)
@@ -80,7 +82,7 @@ func TestUnreadableValueParksOneEntity(t *testing.T) {
 
 func TestPoisonGoesToTheDeadLetters(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
+	w := setup(t, embedded.Interval, consumertest.Things).speculating().start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	a := w.Ask(consumertest.ToThing("a", "poison", ""))
 	require.Equal(t, machines.Dead, a.Outcome)
@@ -99,12 +101,12 @@ func TestPoisonGoesToTheDeadLetters(t *testing.T) {
 		again, err := w.DeadLetters().List(w.Ctx, letters[0].Seq, 10)
 		return err == nil && len(again) == 1
 	})
-	require.ErrorIs(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq), streams.ErrNoLetter)
+	require.ErrorIs(t, w.DeadLetters().Redrive(w.Ctx, letters[0].Seq), publish.ErrNoLetter)
 }
 
 func TestStrangeSubjectsAreBuriedAndOthersGoOn(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	for _, subject := range []string{"instar.cmd.thing.default.UPPER.create", "instar.cmd.ghost.default.a.create", "instar.cmd.thing.default.p.a.create", "instar.cmd.thing.default.-a.add"} {
 		ack, err := w.JS.Publish(w.Ctx, subject, nil)
 		require.NoError(t, err)
@@ -119,7 +121,7 @@ func TestStrangeSubjectsAreBuriedAndOthersGoOn(t *testing.T) {
 
 func TestBadBodiesAreRefused(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	for _, body := range []string{`{"n":`, `{"n":"x"}`, `{"n":1,"m":2}`, `[1]`, `{"n":-1}`, `{"n":1} {"n":2}`, strings.Repeat("[", 20000), `{"n":1, "x":"` + strings.Repeat("y", consumers.MaxBody) + `"}`} {
 		a := w.Ask(consumertest.ToThing("a", "add", body))
@@ -133,7 +135,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 
 func TestExpectedRevision(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	created := w.Ask(consumertest.ToThing("a", "create", ""))
 	cmd := consumertest.ToThing("a", "add", `{"n":1}`)
 	cmd.Expect = fmt.Sprint(created.Revision)
@@ -146,7 +148,7 @@ func TestExpectedRevision(t *testing.T) {
 // Two clients' commands for one entity arrive while the engine stands still: all are taken in one batch, in order.
 func TestBatchOfOneEntityIsOneWrite(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile, consumertest.Things)
@@ -169,7 +171,7 @@ func TestBatchOfOneEntityIsOneWrite(t *testing.T) {
 
 func TestServerRestartUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
+	w := setup(t, embedded.Interval, consumertest.Things).speculating().start()
 	const entities, each = 12, 25
 	var all sync.WaitGroup
 	for n := range entities {
@@ -196,7 +198,7 @@ func TestServerRestartUnderLoadLosesNothing(t *testing.T) {
 // Two processes on one NATS: the lease lets one of them work, and the other takes over.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	owner := func(node string) (stop func()) {
 		ctx, cancel := context.WithCancel(w.Ctx)
 		var done sync.WaitGroup
@@ -222,7 +224,7 @@ func TestStandbyTakesOver(t *testing.T) {
 // Without the lease, two engines take from the same consumers. They hinder each other, and lose nothing.
 func TestTwoEnginesLoseNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).speculating().start()
+	w := setup(t, embedded.Interval, consumertest.Things).speculating().start()
 	ctx, cancel := context.WithCancel(w.Ctx)
 	w.Running.Go(func() { _ = (&Engine{Deps: w.Deps, Indexes: w.Indexes}).Run(ctx) })
 	var all sync.WaitGroup
@@ -250,7 +252,7 @@ func TestTwoEnginesLoseNothing(t *testing.T) {
 // The consumers are gone with the server. That is noticed by the new connection, not by missing heartbeats.
 func TestCommandsGoOnSoonAfterTheServerIsBack(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Eventually("all partitions", func() bool { return w.engine.Live() == streams.Partitions })
 	require.NoError(t, w.Server.Restart())

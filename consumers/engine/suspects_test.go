@@ -17,6 +17,8 @@ import (
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // mortalMachine has a command that ends the process, and one that takes a while.
@@ -47,7 +49,7 @@ type mortal struct {
 	patience  func()            // before a process dies; may be nil
 }
 
-func mortals(t *testing.T, profile streams.Profile, beside ...*machines.Machine) *mortal {
+func mortals(t *testing.T, profile embedded.Profile, beside ...*machines.Machine) *mortal {
 	m := &mortal{part: streams.Partition("mortal", "default.a")}
 	own := mortalMachine(func() { (*m.kill.Load())() }, func() { (*m.rest.Load())() })
 	m.world = setup(t, profile, append([]*machines.Machine{own}, beside...)...)
@@ -56,7 +58,7 @@ func mortals(t *testing.T, profile streams.Profile, beside ...*machines.Machine)
 
 func (m *mortal) send(id, command, body string) uint64 {
 	m.T.Helper()
-	stored, err := m.Commands.Send(m.Ctx, streams.Command{Machine: "mortal", Key: "default." + id, Name: command, Body: []byte(body)})
+	stored, err := m.Commands.Send(m.Ctx, publish.Command{Machine: "mortal", Key: "default." + id, Name: command, Body: []byte(body)})
 	require.NoError(m.T, err)
 	return stored.Seq
 }
@@ -72,7 +74,7 @@ func (m *mortal) process() (died bool) {
 	deps.NC, deps.Turn = nc, make(chan struct{}, 1)
 	deps.JS, err = streams.JetStream(nc)
 	require.NoError(m.T, err)
-	deps.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{Group: m.Appender.Grouping()})
+	deps.Appender, err = publish.NewAppender(nc, publish.AppenderOptions{Group: m.Appender.Grouping()})
 	require.NoError(m.T, err)
 	defer deps.Appender.Close()
 	e := &Engine{Deps: deps, Batch: 8}
@@ -148,7 +150,7 @@ func (m *mortal) noted() (s poison.Record) {
 // wait with it are processed. It need not be in the first batch, and what lies before it may be done and still in the stream.
 func TestACommandThatKillsTheProcessIsGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			m := mortals(t, profile)
@@ -193,7 +195,7 @@ func TestACommandThatKillsTheProcessIsGivenUp(t *testing.T) {
 // and given up is the one that kills.
 func TestCommandsBesideAKillerAreNotGivenUp(t *testing.T) {
 	t.Parallel()
-	m := mortals(t, streams.Interval)
+	m := mortals(t, embedded.Interval)
 	m.send("a", "create", "")
 	beside := map[int]string{}
 	for i := 0; len(beside) < 4; i++ {
@@ -234,7 +236,7 @@ func (s slow) Perform(context.Context, machines.Task) machines.Result {
 // A task is under way whenever a command ends the process: it is done in the end, and the commands that kill are given up.
 func TestATaskBesideAKillerIsNotGivenUp(t *testing.T) {
 	t.Parallel()
-	m := mortals(t, streams.Interval, consumertest.Errands)
+	m := mortals(t, embedded.Interval, consumertest.Errands)
 	begun := make(chan struct{}, 1)
 	m.performer = slow{func() {
 		select {
@@ -249,7 +251,7 @@ func TestATaskBesideAKillerIsNotGivenUp(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	_, err := m.Commands.Send(m.Ctx, streams.Command{Machine: "errand", Key: "default.e", Name: "create"})
+	_, err := m.Commands.Send(m.Ctx, publish.Command{Machine: "errand", Key: "default.e", Name: "create"})
 	require.NoError(t, err)
 	m.send("a", "create", "")
 	m.send("a", "kill", "")
@@ -272,7 +274,7 @@ func TestATaskBesideAKillerIsNotGivenUp(t *testing.T) {
 // killedOnce is a mortal whose first process has died, and what that has left.
 func killedOnce(t *testing.T) (*mortal, poison.Record) {
 	t.Helper()
-	m := mortals(t, streams.Interval)
+	m := mortals(t, embedded.Interval)
 	m.send("a", "create", "")
 	m.send("a", "kill", "")
 	require.True(t, m.process())
@@ -309,7 +311,7 @@ func TestAProcessThatStallsIsNotCounted(t *testing.T) {
 	deps.NC = nc
 	deps.JS, err = streams.JetStream(nc)
 	require.NoError(t, err)
-	deps.Appender, err = streams.NewAppender(nc, streams.AppenderOptions{})
+	deps.Appender, err = publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	e := &Engine{Deps: deps, StallAfter: 50 * time.Millisecond}
 	kill := func() { time.Sleep(6 * e.StallAfter) } // it is seen after two
@@ -325,7 +327,7 @@ func TestAProcessThatStallsIsNotCounted(t *testing.T) {
 // What was not there when the process before died is nobody's fault, and costs nothing.
 func TestNewCommandsAreNotSuspected(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Eventually("all partitions", func() bool { return w.engine.Live() == streams.Partitions })
 	for n := range 20 {
 		w.Ask(consumertest.ToThing(fmt.Sprint("a", n), "create", ""))

@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/consumers/bulkack"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // schedule is one timer on its way into the stream of commands. A schedule replaces the one before it of the same name, so
@@ -18,14 +19,14 @@ import (
 type schedule struct {
 	cached *cachedEntity
 	msg    *machines.Message
-	streams.Write
+	publish.Write
 }
 
 // publishTimers arms timers: each over the schedule that is known, or over none. Where the stream has another one it is
 // looked up.
 func (p *partition) publishTimers(ctx context.Context, timers []schedule) error {
 	for range 4 {
-		writes := make([]streams.Write, len(timers))
+		writes := make([]publish.Write, len(timers))
 		for i, t := range timers {
 			streams.Expect(t.Msg, t.cached.schedules[t.msg.Name])
 			writes[i] = t.Write
@@ -36,12 +37,12 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 			switch {
 			case r.Err == nil:
 				t.cached.setSchedule(t.msg.Name, r.Seq)
-			case errors.Is(r.Err, streams.ErrConflict):
+			case errors.Is(r.Err, publish.ErrConflict):
 				if err := p.replaceable(ctx, t); err != nil {
 					return err
 				}
 				again = append(again, t)
-			case streams.Permanent(r.Err):
+			case publish.Permanent(r.Err):
 				if err := p.toDeadLetters(ctx, t.Msg, r.Err); err != nil {
 					return err
 				}
@@ -53,7 +54,7 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 			return nil
 		}
 	}
-	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].cached.m.Name, timers[0].cached.key, streams.ErrConflict)
+	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].cached.m.Name, timers[0].cached.key, publish.ErrConflict)
 }
 
 // keepArmed drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
@@ -86,7 +87,7 @@ func (p *partition) replaceable(ctx context.Context, t schedule) error {
 		return fmt.Errorf("cannot load %s %s: %w", t.cached.m.Name, t.cached.key, err)
 	}
 	if stored == nil || stored.Sequence != t.cached.revision {
-		return fmt.Errorf("timer %s of %s %s is armed at version %d, not at %d: %w", t.msg.Name, t.cached.m.Name, t.cached.key, armed, t.msg.Version, streams.ErrConflict)
+		return fmt.Errorf("timer %s of %s %s is armed at version %d, not at %d: %w", t.msg.Name, t.cached.m.Name, t.cached.key, armed, t.msg.Version, publish.ErrConflict)
 	}
 	return nil
 }

@@ -15,13 +15,15 @@ import (
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // However often a timer is armed and ended within one batch, one schedule is written, or none: they would replace each other, and
 // the partition would take that for somebody else's doing.
 func TestATimerIsArmedOnceInABatch(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w, n := setup(t, profile, consumertest.Things), consumertest.NewNotes()
@@ -55,7 +57,7 @@ func TestATimerIsArmedOnceInABatch(t *testing.T) {
 // A batch that arms a timer anew, and ends with it armed, has a schedule for it.
 func TestTheLastArmOfABatchIsKept(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile, consumertest.Things)
@@ -79,7 +81,7 @@ func TestTheLastArmOfABatchIsKept(t *testing.T) {
 // known. Purges are one at a time in the process.
 func TestEndsDoNotWaitForTheirTimers(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things)
+	w := setup(t, embedded.Interval, consumertest.Things)
 	p := &partition{e: &Engine{Deps: w.WithDefaults(), purging: make(chan struct{}, 1)}, found: reconcile.History{Reconnects: w.NC.Stats().Reconnects}}
 	var slots []*cachedEntity
 	for i := range 100 {
@@ -101,7 +103,7 @@ func TestEndsDoNotWaitForTheirTimers(t *testing.T) {
 
 func TestTimersSurviveTheEngine(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"nobody works"}`))
 	e, _ := w.Entity(consumertest.Things, "default.a")
@@ -118,7 +120,7 @@ func TestTimersSurviveTheEngine(t *testing.T) {
 // its time has come.
 func TestATimerThatFiresEarlyIsArmedAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"nobody works"}`))
 	e, _ := w.Entity(consumertest.Things, "default.a")
@@ -141,7 +143,7 @@ func TestATimerThatFiresEarlyIsArmedAgain(t *testing.T) {
 // An outdated schedule that fires makes the server purge its subject, with a newer schedule if one was just stored.
 func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval).start()
+	w := setup(t, embedded.Interval).start()
 	w.Ask(createCommand("a"))
 	commands, err := w.JS.Stream(w.Ctx, streams.CommandStream)
 	require.NoError(t, err)
@@ -150,7 +152,7 @@ func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
 	w.Eventually("the schedule", func() bool { armed, err = commands.GetLastMsgForSubject(w.Ctx, subject); return err == nil })
 	require.NoError(t, commands.Purge(w.Ctx, jetstream.WithPurgeSubject(subject)))
 
-	answer := w.Ask(streams.Command{Machine: "service", Key: "default.a", Name: machines.CommandElapsed, Body: []byte(`{"timer":"deadline","armed":0}`)})
+	answer := w.Ask(publish.Command{Machine: "service", Key: "default.a", Name: machines.CommandElapsed, Body: []byte(`{"timer":"deadline","armed":0}`)})
 	require.Equal(t, machines.Ignored, answer.Outcome)
 	w.Eventually("the schedule again", func() bool {
 		again, err := commands.GetLastMsgForSubject(w.Ctx, subject)
@@ -161,12 +163,12 @@ func TestNewerTimerSurvivesTheFiringOfAnOlderOne(t *testing.T) {
 // The schedules of an entity that has ended do not lie in the stream until they fire.
 func TestAnEndCancelsTheTimers(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"x"}`))
 	w.Eventually("its schedule", func() bool { return len(w.Stream(streams.CommandStream, "instar.timer.>")) == 1 })
 	e, _ := w.Entity(consumertest.Things, "default.a")
-	w.Ask(streams.Command{Machine: "thing", Key: "default.a", Name: "done", Body: fmt.Appendf(nil, `{"attempt":%q,"data":{"how":"x"}}`, e.Effects["work"].ID)})
+	w.Ask(publish.Command{Machine: "thing", Key: "default.a", Name: "done", Body: fmt.Appendf(nil, `{"attempt":%q,"data":{"how":"x"}}`, e.Effects["work"].ID)})
 	w.Ask(consumertest.ToThing("a", "close", ""))
 	w.Eventually("no schedule", func() bool { return len(w.Stream(streams.CommandStream, "instar.timer.>")) == 0 })
 	require.Less(t, time.Since(e.UpdatedAt), 2*time.Second, "before it would have fired")

@@ -13,13 +13,15 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Any number of commands that change nothing are answered, one after another and many at once, in both ways of ending
 // commands, and none of them costs a write of the value.
 func TestCommandsThatChangeNothingAreAnswered(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile, consumertest.Things).start()
@@ -41,7 +43,7 @@ func TestCommandsThatChangeNothingAreAnswered(t *testing.T) {
 // Any sequence of commands is answered: applied, unchanged, refused and dead ones mixed at random.
 func TestAnySequenceIsAnswered(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	names := []string{"create", "add", "idle", "idle", "idle", "close", "explode", "late", "poison"}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -100,12 +102,12 @@ var hangMachine = machines.Define(machines.Definition[consumertest.Thing]{
 // A partition that makes no progress is seen, and the engine gives up instead of keeping its node alive.
 func TestAStalledPartitionEndsTheEngine(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, hangMachine)
+	w := setup(t, embedded.Interval, hangMachine)
 	e := &Engine{Deps: w.Deps, StallAfter: 300 * time.Millisecond}
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(w.Ctx) }()
 	w.Eventually("all partitions", func() bool { return e.Live() == streams.Partitions })
-	_, err := w.Commands.Send(w.Ctx, streams.Command{Machine: "hanger", Key: "default.a", Name: "create"})
+	_, err := w.Commands.Send(w.Ctx, publish.Command{Machine: "hanger", Key: "default.a", Name: "create"})
 	require.NoError(t, err)
 	w.Eventually("it is seen", func() bool { return e.Stalled() == 1 || len(ended) == 1 })
 	require.ErrorIs(t, <-ended, ErrStalled)

@@ -19,6 +19,8 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // damage writes over the last bytes of a string in the files of a stream, as a bad sector does, and starts the server again.
@@ -66,14 +68,14 @@ func (w *world) indexed() *world {
 // was never created: nothing is written over what may be restored, and the others of its partition go on.
 func TestADamagedValueIsNotAbsent(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "add", `{"n":1234567}`))
 	w.Ask(consumertest.ToThing("b", "create", ""))
 	w.Stop()
 	w.damage("KV_things", `"sum":1234567`)
 	w.indexed().start()
-	for _, cmd := range []streams.Command{consumertest.ToThing("a", "add", `{"n":1}`), consumertest.ToThing("a", "create", "")} {
+	for _, cmd := range []publish.Command{consumertest.ToThing("a", "add", `{"n":1}`), consumertest.ToThing("a", "create", "")} {
 		a := w.Ask(cmd)
 		require.NotNil(t, a.Refusal, "%s: %s", cmd.Name, a.Outcome)
 		require.Equal(t, machines.CodeParked, a.Refusal.Code, cmd.Name)
@@ -110,7 +112,7 @@ func TestALostValueBesideADamagedOne(t *testing.T) {
 func TestADamagedAnswerIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	for _, unreadable := range []bool{true, false} {
-		w := setup(t, streams.Interval, consumertest.Things).start()
+		w := setup(t, embedded.Interval, consumertest.Things).start()
 		w.Ask(consumertest.ToThing("a", "create", ""))
 		cmd := consumertest.ToThing("a", "add", `{"n":1000}`)
 		cmd.ID = "once-upon"
@@ -147,7 +149,7 @@ func (w *world) neighbour(id string) string {
 // An event that its stream never takes becomes a dead letter; those behind it and the others of the partition go on.
 func TestAnEventThatIsRefusedForGood(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []streams.Profile{streams.Interval, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile, consumertest.Things)
@@ -162,7 +164,7 @@ func TestAnEventThatIsRefusedForGood(t *testing.T) {
 			w.Ask(consumertest.ToThing("a", "create", ""))
 			long := consumertest.ToThing("a", "add", `{"n":1}`)
 			long.ID, long.Actor, long.Reason = strings.Repeat("i", 200), strings.Repeat("a", 250), strings.Repeat("r", 250)
-			for _, cmd := range []streams.Command{long, consumertest.ToThing("a", "add", `{"n":2}`), consumertest.ToThing(w.neighbour("a"), "create", "")} {
+			for _, cmd := range []publish.Command{long, consumertest.ToThing("a", "add", `{"n":2}`), consumertest.ToThing(w.neighbour("a"), "create", "")} {
 				require.Equal(t, machines.Applied, w.Ask(cmd).Outcome)
 			}
 			w.Eventually("a dead letter, and the event after it", func() bool {
@@ -177,7 +179,7 @@ func TestAnEventThatIsRefusedForGood(t *testing.T) {
 // The stream of commands lost its end, and the clock that stamped it ran ahead: commands of now are not taken for those of then.
 func TestAMarkOfALostHistoryThatIsAhead(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, consumertest.Things).start()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Stop()
 	e, revision := w.Entity(consumertest.Things, "default.a")

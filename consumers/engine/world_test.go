@@ -6,7 +6,8 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func TestMain(m *testing.M) { consumertest.Main(m) }
@@ -17,14 +18,14 @@ type world struct {
 	engine *Engine
 }
 
-func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *world {
+func setup(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *world {
 	t.Helper()
 	return &world{World: consumertest.New(t, profile, ms...)}
 }
 
 func noted(t *testing.T, ms ...*machines.Machine) (*world, *consumertest.Notes) {
 	t.Helper()
-	w := setup(t, streams.Interval, ms...)
+	w := setup(t, embedded.Interval, ms...)
 	return w, w.Noted()
 }
 
@@ -47,6 +48,6 @@ func (w *world) withWorkers() *consumertest.Worker {
 	return k
 }
 
-func createCommand(id string) streams.Command {
-	return streams.Command{Machine: "service", Key: "default." + id, Name: "create", Actor: "test", Body: []byte(`{"spec":{"image":"hello"}}`)}
+func createCommand(id string) publish.Command {
+	return publish.Command{Machine: "service", Key: "default." + id, Name: "create", Actor: "test", Body: []byte(`{"spec":{"image":"hello"}}`)}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Looker looks at the world for one machine.
@@ -252,6 +252,6 @@ func (o *Observer) once(ctx context.Context, l look) error {
 		return err
 	}
 	// The answer is awaited, so that the next look starts from what this one changed.
-	_, err = o.Commands.Ask(ctx, streams.Command{Machine: o.Machine.Name, Key: l.key, Name: finding.Input, Actor: "observer", Body: body})
+	_, err = o.Commands.Ask(ctx, publish.Command{Machine: o.Machine.Name, Key: l.key, Name: finding.Input, Actor: "observer", Body: body})
 	return err
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 type lamp struct {
@@ -113,7 +115,7 @@ func (k *looker) of(id string) []bool {
 // observed runs an engine, an index and an observer.
 func observed(t *testing.T, k *looker, o *Observer) *world {
 	t.Helper()
-	w := setup(t, streams.Interval, lampMachine).start()
+	w := setup(t, embedded.Interval, lampMachine).start()
 	index := index.New(w.JS, "lamps", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
 	w.Also(index.Run)
 	o.Deps, o.Machine, o.Looker, o.Index = w.Deps, lampMachine, k, index
@@ -124,7 +126,7 @@ func observed(t *testing.T, k *looker, o *Observer) *world {
 func (w *world) lamp(id string, commands ...string) {
 	w.T.Helper()
 	for _, c := range commands {
-		a := w.Ask(streams.Command{Machine: "lamp", Key: "default." + id, Name: c})
+		a := w.Ask(publish.Command{Machine: "lamp", Key: "default." + id, Name: c})
 		require.Equal(w.T, machines.Applied, a.Outcome)
 	}
 }
@@ -155,7 +157,7 @@ func TestSweepsLookAtWhatHasAPoll(t *testing.T) {
 	require.LessOrEqual(t, len(k.of("gone")), gone+1)
 	require.NotContains(t, k.of("lit"), false)
 	require.Len(t, k.of("quiet"), 1, "it is not worth looking again before its time")
-	w.Ask(streams.Command{Machine: "lamp", Key: "default.quiet", Name: "seen", Body: []byte(`{"data":{}}`)})
+	w.Ask(publish.Command{Machine: "lamp", Key: "default.quiet", Name: "seen", Body: []byte(`{"data":{}}`)})
 	w.Eventually("a change is worth a look at any time", func() bool { return len(k.of("quiet")) == 2 })
 	require.False(t, k.doubled())
 }

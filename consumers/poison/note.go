@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // How many processes must have died with a message.
@@ -99,5 +100,5 @@ func (n Note) write(ctx context.Context, data []byte, life time.Duration) error 
 	if life > 0 {
 		streams.Keep(w.Msg, life)
 	}
-	return n.Deps.Appender.Append(ctx, []streams.Write{w})[0].Err
+	return n.Deps.Appender.Append(ctx, []publish.Write{w})[0].Err
 }

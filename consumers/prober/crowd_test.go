@@ -12,7 +12,7 @@ import (
 	"github.com/bcc94042/instar/consumers/prober/watchers"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/machines/instance"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Whoever fills the places of the watchers does not make a drain end without those who found none.
@@ -54,7 +54,7 @@ func TestDroppedHeartbeatsAreNoSilence(t *testing.T) {
 	l.owned = cluster.All
 	leaving := &tracked{idle: true}
 	l.service("default.leaving").draining = map[*tracked]struct{}{leaving: {}}
-	missed := &ask{cmd: streams.Command{Name: instance.ReportMissed}}
+	missed := &ask{cmd: publish.Command{Name: instance.ReportMissed}}
 	require.True(t, l.stillTrue(missed))
 	for range 50 {
 		w.beat(t, "default.web.a", "")

@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 const (
@@ -208,7 +209,7 @@ func (l *loop) renew(s *service, now time.Duration) {
 func (l *loop) reportZone(z *zone, input string, n preservation.Losses, now time.Duration) {
 	if body, ok := l.reportBody(n); ok {
 		z.askedAt = now
-		l.enqueue(ask{z: z, cmd: streams.Command{Machine: preservation.Machine.Name, Key: z.key, Name: input, Actor: actor, Body: body}})
+		l.enqueue(ask{z: z, cmd: publish.Command{Machine: preservation.Machine.Name, Key: z.key, Name: input, Actor: actor, Body: body}})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // A report about a zone that is refused as one of an earlier claim is nobody's decision: the zone stays protected.
@@ -25,7 +25,7 @@ func TestARefusedReportDecidesNothing(t *testing.T) {
 	z := at.zone
 	for outcome, tripped := range map[string]bool{machines.Refused: true, machines.Dead: true, machines.Unchanged: false} {
 		z.tripped = true
-		a := &answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportLosses}}, answer: machines.Answer{Outcome: outcome}}
+		a := &answer{ask: ask{z: z, cmd: publish.Command{Name: preservation.ReportLosses}}, answer: machines.Answer{Outcome: outcome}}
 		l.inFlight.running = 1
 		l.onAnswer(a)
 		require.Equal(t, tripped, z.tripped, outcome)

@@ -16,7 +16,7 @@ import (
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/instance"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Ten thousand instances: registered as fast as they are admitted, and then one beat each ten seconds. The CPU is that of
@@ -42,7 +42,7 @@ func TestTenThousand(t *testing.T) {
 		all[i] = fmt.Sprintf("default.s-%d.i-%d", i%50, i)
 		room <- struct{}{}
 		open.Add(1)
-		require.NoError(t, w.Commands.Start(streams.Command{Machine: "instance", Key: all[i], Name: "register", Body: body}, "", func(streams.Result) { open.Add(-1); <-room }))
+		require.NoError(t, w.Commands.Start(publish.Command{Machine: "instance", Key: all[i], Name: "register", Body: body}, "", func(publish.Result) { open.Add(-1); <-room }))
 	}
 	w.all(t, instance.Unknown, n)
 	t.Logf("%d registrations admitted in %s: %.0f/s", n, time.Since(start).Round(time.Millisecond), float64(n)/time.Since(start).Seconds())

@@ -10,6 +10,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Bounds of what is on its way.
@@ -29,7 +30,7 @@ const (
 type ask struct {
 	t            *tracked
 	z            *zone
-	cmd          streams.Command
+	cmd          publish.Command
 	fence        cluster.Fence // what it is reported under
 	epoch        uint64
 	droppedBeats uint64
@@ -62,7 +63,7 @@ func (l *loop) report(t *tracked, now time.Duration, input string, data any) boo
 	}
 	t.nextReport = 0
 	t.inFlight, t.lastReport, t.lastReportAt, t.again = true, said, t.revision, now+sameAgain
-	l.enqueue(ask{t: t, cmd: streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
+	l.enqueue(ask{t: t, cmd: publish.Command{Machine: instance.Machine.Name, Key: t.key, Name: input, Actor: actor, Body: body}})
 	return true
 }
 
@@ -196,7 +197,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 		v.Consecutive, told.Passed = t.passes, &v
 	}
 	t.held, t.retryAt = false, now+admitAgain
-	cmd := streams.Command{Machine: instance.Machine.Name, Key: t.key, Name: instance.ReportPersisted, Actor: actor, Fence: l.fence(t.key).String()}
+	cmd := publish.Command{Machine: instance.Machine.Name, Key: t.key, Name: instance.ReportPersisted, Actor: actor, Fence: l.fence(t.key).String()}
 	var data any = told
 	if err := l.Checker.Admit(t.rec.Data.Check, t.rec.Data.NodeAddress); err != nil {
 		l.log.Warn("an instance is not admitted: its check can never be carried out here, which the node that took the registration did not find", "instance", t.key, "reason", err)
@@ -208,7 +209,7 @@ func (l *loop) admit(t *tracked, now time.Duration) {
 	}
 	cmd.Body = body
 	l.admits.running.Add(1)
-	err := l.Commands.Start(cmd, "", func(r streams.Result) {
+	err := l.Commands.Start(cmd, "", func(r publish.Result) {
 		l.admits.running.Add(-1)
 		outcome := "stored"
 		if r.Err != nil {

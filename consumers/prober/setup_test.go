@@ -22,6 +22,8 @@ import (
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // world is a running NATS with an engine over the machines of discovery, and the indexes that a prober follows.
@@ -39,16 +41,16 @@ func setup(t *testing.T) *world {
 	t.Helper()
 	said := &testLog{t: t}
 	log := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS, Log: log})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS, Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "test", Log: log})
 	require.NoError(t, err)
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
-	appender, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
-	commands, err := streams.NewCommands(appender)
+	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 	ms := []*machines.Machine{instance.Machine, preservation.Machine}
 	registry, err := machines.NewRegistry(ms...)
@@ -115,7 +117,7 @@ func (w *world) tell(t *testing.T, machine, key, name string, body any) machines
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	answer, err := w.Commands.Ask(ctx, streams.Command{Machine: machine, Key: key, Name: name, Actor: "test", Body: raw})
+	answer, err := w.Commands.Ask(ctx, publish.Command{Machine: machine, Key: key, Name: name, Actor: "test", Body: raw})
 	require.NoError(t, err)
 	var a machines.Answer
 	require.NoError(t, json.Unmarshal(answer, &a))

@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // still is a loop that owns everything, sends nothing, and whose clock only the test moves.
@@ -114,7 +115,7 @@ func TestAReleaseThatWasToldTwiceDelaysNoOther(t *testing.T) {
 		require.Equal(t, []string{preservation.ReportRenewals}, l.sent())
 	}
 	for _, outcome := range []string{machines.Applied, machines.Unchanged} {
-		l.onZoneAnswer(&answer{ask: ask{z: z, cmd: streams.Command{Name: preservation.ReportRenewals}}, answer: machines.Answer{Outcome: outcome}}, l.at)
+		l.onZoneAnswer(&answer{ask: ask{z: z, cmd: publish.Command{Name: preservation.ReportRenewals}}, answer: machines.Answer{Outcome: outcome}}, l.at)
 	}
 	l.news(z, preservation.Recovering)
 	l.news(z, preservation.Protected)

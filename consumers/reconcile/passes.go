@@ -11,6 +11,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // The first pass follows the start, because that is when something may have been lost.
@@ -135,7 +136,7 @@ func (p *Passes) inspect(ctx context.Context, m *machines.Machine, key string) {
 		return
 	}
 	p.Log.Info("something that an entity waits for is missing in its streams; its owner looks again", "machine", m.Name, "key", key)
-	if _, err := p.Commands.Send(ctx, streams.Command{Machine: m.Name, Key: key, Name: machines.CommandReconcile, Actor: "engine"}); err != nil && ctx.Err() == nil {
+	if _, err := p.Commands.Send(ctx, publish.Command{Machine: m.Name, Key: key, Name: machines.CommandReconcile, Actor: "engine"}); err != nil && ctx.Err() == nil {
 		p.Log.Warn("an entity is not reconciled; the next pass looks again", "machine", m.Name, "key", key, "error", err)
 	}
 }

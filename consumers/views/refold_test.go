@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // numbered publishes the n-th event of a version of a tale, as the engine does.
@@ -40,7 +41,7 @@ func (w *world) anew() {
 // published again is not; and where the entity has lost its last versions, too, those that come instead are.
 func TestSequencesOfEventsThatAreGivenOutAgain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	w.folding(&Views{})
 	dawn := time.Now().UTC().Add(-time.Hour)
 	at := func(second int) time.Time { return dawn.Add(time.Duration(second) * time.Second) }
@@ -79,7 +80,7 @@ func TestSequencesOfEventsThatAreGivenOutAgain(t *testing.T) {
 // A value that an earlier program wrote has no number: its events are told by their sequences.
 func TestAViewWithoutNumbersGoesOn(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	dawn := time.Now().UTC()
 	for i := 1; i <= 3; i++ {
 		w.numbered(dawn.Add(time.Duration(i)*time.Second), i, 0, fmt.Sprint(i))

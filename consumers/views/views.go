@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Views folds events into the read models of all machines. Each view has a durable consumer of its own, and its own
@@ -250,7 +251,7 @@ func (f *folder) fold(ctx context.Context, key string, events []happened) error 
 		return nil
 	}
 	_, err = f.bucket.Put(ctx, key, folded, revision)
-	if !streams.Permanent(err) {
+	if !publish.Permanent(err) {
 		return err
 	}
 	if len(events) == 1 {

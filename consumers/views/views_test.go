@@ -14,6 +14,8 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // tale is a lifecycle with two views of the same events.
@@ -124,7 +126,7 @@ func (w *world) folding(v *Views) (stop func()) {
 
 func TestEventsReachTheirViews(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine).start()
+	w := setup(t, embedded.Interval, taleMachine).start()
 	w.folding(&Views{})
 	const entities, each = 8, 12
 	var want []string
@@ -135,9 +137,9 @@ func TestEventsReachTheirViews(t *testing.T) {
 	for n := range entities {
 		all.Go(func() {
 			key := fmt.Sprintf("default.e-%d", n)
-			w.Persist(streams.Command{Machine: "tale", Key: key, Name: "create"}, "c")
+			w.Persist(publish.Command{Machine: "tale", Key: key, Name: "create"}, "c")
 			for i := range each {
-				w.Persist(streams.Command{Machine: "tale", Key: key, Name: "tell", Body: []byte(fmt.Sprintf(`{"text":"%d"}`, i))}, fmt.Sprint(i))
+				w.Persist(publish.Command{Machine: "tale", Key: key, Name: "tell", Body: []byte(fmt.Sprintf(`{"text":"%d"}`, i))}, fmt.Sprint(i))
 			}
 		})
 	}
@@ -157,7 +159,7 @@ func TestEventsReachTheirViews(t *testing.T) {
 // What cannot be folded is left out of the view that it is no good for; the other view and the other entities go on.
 func TestWhatCannotBeFoldedIsLeftOut(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	w.folding(&Views{Batch: 1})
 	for _, text := range []string{"one", "fail", "two", "panic", "three", "keep"} {
 		w.told("a", text)
@@ -179,7 +181,7 @@ func TestWhatCannotBeFoldedIsLeftOut(t *testing.T) {
 // Deliveries come again, from the first one on: nothing is folded twice, nothing is even written.
 func TestEventsThatComeAgainAreIgnored(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	stop := w.folding(&Views{})
 	for i := range 5 {
 		w.told("a", fmt.Sprint(i))
@@ -201,7 +203,7 @@ func TestEventsThatComeAgainAreIgnored(t *testing.T) {
 // take them for folded.
 func TestWhatWasTakenAndNotFoldedComesFirst(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	w.folding(&Views{})()
 	w.Eventually("the consumer is there", func() bool {
 		stop := w.folding(&Views{})
@@ -230,7 +232,7 @@ func TestWhatWasTakenAndNotFoldedComesFirst(t *testing.T) {
 // Two processes take from the same consumer for a while, and one of them is slow.
 func TestTwoFoldersLoseNothing(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	stop := w.folding(&Views{Batch: 3})
 	w.folding(&Views{Batch: 2})
 	const n = 300
@@ -253,7 +255,7 @@ func TestTwoFoldersLoseNothing(t *testing.T) {
 
 func TestACorruptViewIsBegunAnew(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	bucket, err := w.JS.KeyValue(w.Ctx, "tales_words")
 	require.NoError(t, err)
 	_, err = bucket.Put(w.Ctx, "default.a", []byte("{not"))
@@ -267,7 +269,7 @@ func TestACorruptViewIsBegunAnew(t *testing.T) {
 
 func TestViewsGoOnAfterTheServerWasAway(t *testing.T) {
 	t.Parallel()
-	w := setup(t, streams.Interval, taleMachine)
+	w := setup(t, embedded.Interval, taleMachine)
 	w.folding(&Views{})
 	w.told("a", "before")
 	w.Eventually("the first", func() bool { return len(w.words("a")) == 1 })

@@ -6,7 +6,7 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/consumers/engine"
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func TestMain(m *testing.M) { consumertest.Main(m) }
@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { consumertest.Main(m) }
 // world is a NATS, with an engine when it is started.
 type world struct{ *consumertest.World }
 
-func setup(t *testing.T, profile streams.Profile, ms ...*machines.Machine) *world {
+func setup(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *world {
 	t.Helper()
 	return &world{consumertest.New(t, profile, ms...)}
 }
@@ -26,7 +26,7 @@ func (w *world) start() *world {
 
 func noted(t *testing.T, ms ...*machines.Machine) (*world, *consumertest.Notes) {
 	t.Helper()
-	w := setup(t, streams.Interval, ms...)
+	w := setup(t, embedded.Interval, ms...)
 	return w, w.Noted()
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // Cluster makes the embedded NATS server a member of a cluster, in which every stream has replicas. Without a name it is a
@@ -36,11 +36,11 @@ func (c Cluster) routes() []string {
 }
 
 // Server is what the embedded NATS server is told; nil for a single server.
-func (c Cluster) Server() *streams.ClusterOptions {
+func (c Cluster) Server() *embedded.ClusterOptions {
 	if !c.On() {
 		return nil
 	}
-	return &streams.ClusterOptions{
+	return &embedded.ClusterOptions{
 		Name: c.Name, Listen: c.Listen, Routes: c.routes(), User: c.User, Password: c.Password, TLSCert: c.TLS.Cert, TLSKey: c.TLS.Key, TLSCA: c.TLS.CA,
 	}
 }

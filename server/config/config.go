@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // Config is everything that a server can be told. [Load] fills and checks it, [Defaults] fills it alone. What each field means,
@@ -125,15 +126,15 @@ func (h HTTP) AllowedHosts() []string {
 // NATS is the embedded server, or with URL the one to attach to. TLS is the certificate of the embedded listener, or
 // what the client needs to attach.
 type NATS struct {
-	Listen   string         `koanf:"listen"`
-	URL      string         `koanf:"url"`
-	Context  string         `koanf:"context"`      // of the nats CLI: instead of URL, and of all that it takes to connect to it
-	Write    string         `koanf:"writeContext"` // name of a context of the nats CLI that leads to the embedded server
-	Creds    string         `koanf:"creds"`
-	TLS      TLS            `koanf:"tls"`
-	Prefix   string         `koanf:"prefix"`
-	Replicas int            `koanf:"replicas"`
-	Users    []streams.User `koanf:"users"`
+	Listen   string          `koanf:"listen"`
+	URL      string          `koanf:"url"`
+	Context  string          `koanf:"context"`      // of the nats CLI: instead of URL, and of all that it takes to connect to it
+	Write    string          `koanf:"writeContext"` // name of a context of the nats CLI that leads to the embedded server
+	Creds    string          `koanf:"creds"`
+	TLS      TLS             `koanf:"tls"`
+	Prefix   string          `koanf:"prefix"`
+	Replicas int             `koanf:"replicas"`
+	Users    []embedded.User `koanf:"users"`
 }
 
 var natsContextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -262,7 +263,7 @@ func Defaults(mode string) Config {
 	c := Config{
 		Mode:              mode,
 		Data:              "./data",
-		Durability:        string(streams.Fsync),
+		Durability:        string(embedded.Fsync),
 		HTTP:              defaultTimeouts(HTTP{Listen: "127.0.0.1:8080"}),
 		IdempotencyWindow: streams.IdempotencyWindow,
 
@@ -280,7 +281,7 @@ func Defaults(mode string) Config {
 	}
 	if mode == Dev {
 		c.Gateway = DefaultGateway()
-		c.Durability = string(streams.Interval)
+		c.Durability = string(embedded.Interval)
 		c.Outbox.Postgres = PostgresAuto
 	}
 	return c

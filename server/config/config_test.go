@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 func flagSet(t *testing.T, mode string, args ...string) *pflag.FlagSet {
@@ -36,7 +36,7 @@ func TestLoadPrecedence(t *testing.T) {
 	want := Defaults(Serve)
 	want.Data, want.HTTP.Listen, want.Observe.Every, want.NATS.Listen, want.Insecure = "/file", "127.0.0.1:2", 7*time.Second, "", true
 
-	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []streams.User{}, []Token{}, map[string]Template{}
+	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []embedded.User{}, []Token{}, map[string]Template{}
 	want.Outbox.Sources = []OutboxSource{}
 
 	got, err := Load(Serve, flagSet(t, Serve, "--config", path, "--observe-every", "7s"), env)
@@ -75,7 +75,7 @@ gateways:
 	c, err := Load(Serve, flagSet(t, Serve, "--config", path), nil)
 	require.NoError(t, err)
 	require.Equal(t, []Token{{Name: "ci", Hash: hash, Role: "operate", Namespace: "default"}}, c.Auth.Tokens)
-	require.Equal(t, []streams.User{{Name: "reader", Password: "s3cret", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}}}, c.NATS.Users)
+	require.Equal(t, []embedded.User{{Name: "reader", Password: "s3cret", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}}}, c.NATS.Users)
 	require.Equal(t, map[string]Template{"web.v1": {Command: []string{"python3", "app.py"}, Env: map[string]string{"A.B": "1"}, Dir: "/srv", Socket: "port"}}, c.Gateways.Process.Templates)
 }
 
@@ -163,7 +163,7 @@ func TestRedacted(t *testing.T) {
 	t.Parallel()
 	c := Defaults(Serve)
 	c.NATS.URL = "nats://me:canary@nats:4222"
-	c.NATS.Users = []streams.User{{Name: "reader", Password: "canary"}}
+	c.NATS.Users = []embedded.User{{Name: "reader", Password: "canary"}}
 	c.Auth.Tokens = []Token{{Name: "ci", Hash: "canary"}}
 	c.Gateways.Process.Templates = map[string]Template{"a": {Command: []string{"x"}, Env: map[string]string{"PGPASSWORD": "canary"}}}
 	text := c.String()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 var tokenHash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -31,7 +32,7 @@ func (c Config) Validate() error {
 		check(slices.Contains(allowed, value), "%s: %q is none of %s", key, value, strings.Join(allowed, ", "))
 	}
 	check(c.Data != "", "data: needs a directory")
-	oneOf("durability", c.Durability, string(streams.Fsync), string(streams.Interval), string(streams.OS))
+	oneOf("durability", c.Durability, string(embedded.Fsync), string(embedded.Interval), string(embedded.OS))
 	oneOf("gateway", c.Gateway, GatewayProcess, GatewayKnative, GatewaySimulated, GatewayExternal)
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
@@ -147,7 +148,7 @@ func (a Auth) validate() error {
 		if t.Namespace != AllNamespaces && !machines.IsLabel(t.Namespace) {
 			errs = append(errs, fmt.Errorf("%s.namespace: %q is neither a DNS label nor *", at, t.Namespace))
 		}
-		if err := streams.CheckRate(t.Rate, t.Burst); err != nil {
+		if err := embedded.CheckRate(t.Rate, t.Burst); err != nil {
 			errs = append(errs, fmt.Errorf("%s.rate: %w", at, err))
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/bcc94042/instar/providers/probe"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Provider serves machines/instance: instances are found over HTTP, NATS, DNS and xDS, and those of this node's partitions are
@@ -98,7 +98,7 @@ func (f *finder) setChecker() error {
 
 // admit refuses a registration whose check this node would never carry out. Its owner may be another node, and has the last
 // word: names are resolved by each probe.
-func (f *finder) admit(cmd streams.Command) error {
+func (f *finder) admit(cmd publish.Command) error {
 	if cmd.Machine != instance.Machine.Name || cmd.Name != instance.CommandRegister || !bytes.Contains(cmd.Body, []byte(`"check"`)) {
 		return nil
 	}

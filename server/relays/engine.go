@@ -10,7 +10,7 @@ import (
 
 	provider "github.com/bcc94042/instar/providers/relay"
 	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
 )
@@ -38,7 +38,7 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 		}
 		return &relay.Relay{
 			Config: relayed, NC: o.nc, JS: o.js, Names: o.h.Deps.Names, Replicas: o.h.Replicas,
-			Fsync: streams.Profile(o.h.Config.Durability) == streams.Fsync, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
+			Fsync: embedded.Profile(o.h.Config.Durability) == embedded.Fsync, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
 			Leases: &relay.NATSLeases{JS: o.js, Names: o.h.Deps.Names, Source: s.Name, Node: o.h.Node, Life: relayed.Lease / 3, Log: o.h.Log},
 		}, nil
 	}}

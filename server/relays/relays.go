@@ -27,6 +27,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // relayNamespace is where the entities of relays are.
@@ -171,7 +172,7 @@ func (o *outboxes) registered(ctx context.Context, name string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	raw, err := o.h.Deps.Commands.Ask(ctx, streams.Command{
+	raw, err := o.h.Deps.Commands.Ask(ctx, publish.Command{
 		Machine: machine.Machine.Name, Key: machines.Key(relayNamespace, "", name), Name: machine.CommandRegister, Actor: "configuration", Reason: "a source of the configuration", Body: []byte("{}"),
 	})
 	if err != nil {

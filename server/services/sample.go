@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // sampleID is the service that dev brings up when it is not there.
@@ -38,7 +39,7 @@ func (s *sample) start(ctx context.Context, _ string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	m, err := s.h.Deps.Commands.AskMsg(ctx, streams.Command{
+	m, err := s.h.Deps.Commands.AskMsg(ctx, publish.Command{
 		Machine: service.Machine.Name, Key: machines.Key("default", "", sampleID), Name: service.CommandCreate, ID: "sample", Actor: "instar dev", Reason: "the sample service", Body: body,
 	}, nil)
 	if err != nil {

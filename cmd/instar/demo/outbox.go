@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
 )
@@ -51,7 +52,7 @@ and postgres, and leaves nothing behind. The exit code is 1 when anything is los
 
 // demoServer is the NATS server of a demo: it runs until it is killed.
 func demoServer(cmd *cobra.Command, args []string) error {
-	s, err := streams.StartServer(streams.ServerOptions{Dir: args[0], Listen: args[1], Open: true, Profile: streams.Interval})
+	s, err := embedded.Start(embedded.Options{Dir: args[0], Listen: args[1], Open: true, Profile: embedded.Interval})
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,15 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // The whole loop, as the server wires it: a command, the engine, the worker, the provider, the result.
 func TestABackupIsTaken(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: streams.OS})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
 	require.NoError(t, err)
 	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "example"})
 	require.NoError(t, err)
@@ -33,9 +35,9 @@ func TestABackupIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	_, err = streams.Ensure(ctx, js, streams.Plan{States: []string{backup.Machine.Plural}})
 	require.NoError(t, err)
-	appender, err := streams.NewAppender(nc, streams.AppenderOptions{})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
-	commands, err := streams.NewCommands(appender)
+	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 
 	registry, err := machines.NewRegistry(backup.Machine)
@@ -59,7 +61,7 @@ func TestABackupIsTaken(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello"), 0o600))
 	body, err := json.Marshal(backup.TakeBody{Directory: dir})
 	require.NoError(t, err)
-	_, err = commands.Ask(ctx, streams.Command{Machine: "backup", Key: machines.Key("default", "", "web"), Name: "take", Body: body})
+	_, err = commands.Ask(ctx, publish.Command{Machine: "backup", Key: machines.Key("default", "", "web"), Name: "take", Body: body})
 	require.NoError(t, err)
 
 	bucket, err := kv.Open(ctx, js, backup.Machine.Plural, kv.JSON[machines.Entity]())

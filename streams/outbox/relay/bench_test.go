@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // BenchmarkPublish stores batches of 1000 rows of 256 bytes, as each profile does it.
 func BenchmarkPublish(b *testing.B) {
-	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.OS, embedded.Fsync} {
 		b.Run(string(profile), func(b *testing.B) {
-			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0", Open: true})
+			server, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0", Open: true})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
 			nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
@@ -27,7 +28,7 @@ func BenchmarkPublish(b *testing.B) {
 			stream := Stream{}.withDefaults()
 			can, err := stream.ensure(b.Context(), js)
 			require.NoError(b, err)
-			p := &publisher{nc: nc, can: can, fsync: profile == streams.Fsync, wait: 5e9, enc: newEncoder("outbox", "shop", can.maxBytes)}
+			p := &publisher{nc: nc, can: can, fsync: profile == embedded.Fsync, wait: 5e9, enc: newEncoder("outbox", "shop", can.maxBytes)}
 			require.NoError(b, p.start())
 			defer p.close()
 			o := &opener{js: js, pub: p, stream: stream, source: "shop", mode: "log", node: "a", cluster: "1", clock: time.Now}
@@ -52,9 +53,9 @@ func BenchmarkPublish(b *testing.B) {
 
 // BenchmarkLog relays b.N rows that wait, from the first read to the last answer.
 func BenchmarkLog(b *testing.B) {
-	for _, profile := range []streams.Profile{streams.OS, streams.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.OS, embedded.Fsync} {
 		b.Run(string(profile), func(b *testing.B) {
-			server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0", Open: true})
+			server, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: profile, Listen: "127.0.0.1:0", Open: true})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
 			nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})
@@ -72,7 +73,7 @@ func BenchmarkLog(b *testing.B) {
 			require.NoError(b, err)
 			_, err = conn.Exec(b.Context(), `analyze outbox_log`)
 			require.NoError(b, err)
-			r := &Relay{NC: nc, JS: js, Node: "a", Fsync: profile == streams.Fsync, Config: outbox.Config{Name: "shop", DSN: dsn}}
+			r := &Relay{NC: nc, JS: js, Node: "a", Fsync: profile == embedded.Fsync, Config: outbox.Config{Name: "shop", DSN: dsn}}
 			b.ReportAllocs()
 			b.ResetTimer()
 			go func() { require.ErrorIs(b, r.Drain(b.Context()), nil) }()
@@ -85,7 +86,7 @@ func BenchmarkLog(b *testing.B) {
 
 // BenchmarkClaim relays b.N rows that wait, in batches of 100.
 func BenchmarkClaim(b *testing.B) {
-	server, err := streams.StartServer(streams.ServerOptions{Dir: b.TempDir(), Profile: streams.OS, Listen: "127.0.0.1:0", Open: true})
+	server, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: embedded.OS, Listen: "127.0.0.1:0", Open: true})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, server.Shutdown(b.Context())) }()
 	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "bench"})

@@ -19,14 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
 // cluster is three NATS servers with streams of three replicas.
 type cluster struct {
 	t       *testing.T
-	options []streams.ServerOptions
-	members []*streams.Server
+	options []embedded.Options
+	members []*embedded.Server
 	nc      *nats.Conn
 	js      jetstream.JetStream
 }
@@ -34,7 +35,7 @@ type cluster struct {
 func openCluster(t *testing.T) *cluster {
 	t.Helper()
 	dir := t.TempDir()
-	c := &cluster{t: t, options: make([]streams.ServerOptions, 3), members: make([]*streams.Server, 3)}
+	c := &cluster{t: t, options: make([]embedded.Options, 3), members: make([]*embedded.Server, 3)}
 	var routes []string
 	for range c.members {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,9 +44,9 @@ func openCluster(t *testing.T) *cluster {
 		require.NoError(t, l.Close())
 	}
 	for i := range c.members {
-		c.options[i] = streams.ServerOptions{
-			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Open: true, Profile: streams.Interval, Name: fmt.Sprint("n", i), Log: slog.New(slog.DiscardHandler),
-			Cluster: &streams.ClusterOptions{Name: "test", Listen: routes[i][len("nats://"):], Routes: routes, User: "member", Password: "secret"},
+		c.options[i] = embedded.Options{
+			Dir: filepath.Join(dir, fmt.Sprint(i)), Listen: "127.0.0.1:0", Open: true, Profile: embedded.Interval, Name: fmt.Sprint("n", i), Log: slog.New(slog.DiscardHandler),
+			Cluster: &embedded.ClusterOptions{Name: "test", Listen: routes[i][len("nats://"):], Routes: routes, User: "member", Password: "secret"},
 		}
 		c.start(i)
 		c.options[i].Listen = c.members[i].ClientURL()[len("nats://"):]
@@ -62,7 +63,7 @@ func openCluster(t *testing.T) *cluster {
 func (c *cluster) start(i int) {
 	c.t.Helper()
 	var err error
-	c.members[i], err = streams.StartServer(c.options[i])
+	c.members[i], err = embedded.Start(c.options[i])
 	require.NoError(c.t, err)
 }
 

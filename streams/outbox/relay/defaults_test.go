@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -71,7 +71,7 @@ func TestAParkedRowSurvivesACrash(t *testing.T) {
 	cluster := anotherCluster(t, "wal_writer_delay", "10000")
 	dsn, err := cluster.Database(t.Context())
 	require.NoError(t, err)
-	s := shopAt(t, setup(t, streams.OS), dsn, outbox.Log)
+	s := shopAt(t, setup(t, embedded.OS), dsn, outbox.Log)
 	s.byDefault(false, "synchronous_commit", "off")
 	r := s.relay(outbox.Log, func(r *Relay) {
 		r.Config.Poll, r.Config.BaseBackoff, r.Config.MaxBackoff = time.Hour, time.Hour, time.Hour // no later commit takes it along

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -140,7 +140,7 @@ func TestADatabaseThatWasSetBack(t *testing.T) {
 			for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
 				dsn, err := l.primary.Database(t.Context())
 				require.NoError(t, err)
-				d := &struck{shop: shopAt(t, setup(t, streams.OS), dsn, mode), mode: mode}
+				d := &struck{shop: shopAt(t, setup(t, embedded.OS), dsn, mode), mode: mode}
 				require.NoError(t, d.pool.QueryRow(t.Context(), `select current_database()`).Scan(&d.name))
 				d.forgotten = d.forgetful()
 				d.relays(0, 20)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -57,7 +57,7 @@ func TestClaimSurvivesThatMarksAreUndone(t *testing.T) {
 	cluster := anotherCluster(t, "wal_writer_delay", "10s") // nobody else writes the log
 	dsn, err := cluster.Database(t.Context())
 	require.NoError(t, err)
-	s := shopAt(t, setup(t, streams.OS), dsn, outbox.Claim)
+	s := shopAt(t, setup(t, embedded.OS), dsn, outbox.Claim)
 	c := s.stream.Config()
 	c.Duplicates = 100 * time.Millisecond
 	_, err = s.js.UpdateStream(t.Context(), c)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -63,7 +64,7 @@ type shop struct {
 
 func openShop(t *testing.T, mode outbox.Mode) *shop {
 	t.Helper()
-	return shopAt(t, setup(t, streams.OS), outboxed(t), mode)
+	return shopAt(t, setup(t, embedded.OS), outboxed(t), mode)
 }
 
 func shopAt(t *testing.T, g *ground, dsn string, mode outbox.Mode) *shop {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Headers of JetStream that the publisher sets by hand.
@@ -127,8 +127,8 @@ func (p *publisher) publish(ctx context.Context, items []item, marks []*session)
 		return p.single(ctx, items, marks)
 	case p.can.atomic && n <= maxAtomic && (p.can.replicas > 1 || !p.can.fast || p.fsync && n > few):
 		stored, err := p.atomic(ctx, items, marks)
-		var refused *streams.RefusedError
-		if errors.As(err, &refused) && !errors.Is(err, streams.ErrConflict) { // nothing was stored, and one message is to blame
+		var refused *publish.RefusedError
+		if errors.As(err, &refused) && !errors.Is(err, publish.ErrConflict) { // nothing was stored, and one message is to blame
 			return p.single(ctx, items, marks)
 		}
 		return stored, outcome(err)
@@ -143,7 +143,7 @@ func outcome(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, streams.ErrConflict):
+	case errors.Is(err, publish.ErrConflict):
 		return fmt.Errorf("%w: %w", errFenced, err)
 	}
 	return fmt.Errorf("%w: %w", errDoubt, err)
@@ -209,7 +209,7 @@ type ended struct {
 }
 
 func (e ended) refusal() error {
-	return &streams.RefusedError{Code: e.Error.Code, Description: e.Error.Description}
+	return &publish.RefusedError{Code: e.Error.Code, Description: e.Error.Description}
 }
 
 // settle waits for the end of a fast batch.
@@ -250,7 +250,7 @@ func (p *publisher) settle(ctx context.Context, f flight, marks []*session) (int
 		switch {
 		case refused == nil:
 			return stored, fmt.Errorf("%w: the batch ended after %d of %d messages", errDoubt, e.Count, f.n)
-		case streams.Permanent(refused) && at == e.Count+1 && at <= f.rows:
+		case publish.Permanent(refused) && at == e.Count+1 && at <= f.rows:
 			return stored, &refusedError{at - 1, refused}
 		}
 		return stored, outcome(refused)
@@ -353,7 +353,7 @@ func (p *publisher) single(ctx context.Context, items []item, marks []*session) 
 		}
 		switch {
 		case err == nil:
-		case streams.Permanent(err) && i < len(items):
+		case publish.Permanent(err) && i < len(items):
 			return i, &refusedError{i, err}
 		default:
 			return min(i, len(items)), outcome(err)

@@ -12,26 +12,26 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // ways are the ways in which a batch can be stored; what holds for one must hold for all.
 func ways(t *testing.T, test func(t *testing.T, g *ground, open func(node string) *opener)) {
 	t.Helper()
 	for name, way := range map[string]struct {
-		profile streams.Profile
+		profile embedded.Profile
 		change  func(*abilities)
 	}{
-		"fast":   {streams.OS, func(*abilities) {}},
-		"atomic": {streams.Fsync, func(*abilities) {}},
-		"single": {streams.OS, func(a *abilities) { a.fast, a.atomic = false, false }},
+		"fast":   {embedded.OS, func(*abilities) {}},
+		"atomic": {embedded.Fsync, func(*abilities) {}},
+		"single": {embedded.OS, func(a *abilities) { a.fast, a.atomic = false, false }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := setup(t, way.profile)
 			can := g.can
 			way.change(&can)
-			test(t, g, func(node string) *opener { return g.opener(node, can, way.profile == streams.Fsync) })
+			test(t, g, func(node string) *opener { return g.opener(node, can, way.profile == embedded.Fsync) })
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestAnIdOfTheWindowIsNoError(t *testing.T) {
 
 func TestAMessageCarriesItsRow(t *testing.T) {
 	t.Parallel()
-	g := setup(t, streams.OS)
+	g := setup(t, embedded.OS)
 	o := g.opener("a", g.can, false)
 	s, err := o.open(g.ctx, 3, 0)
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestWhatCannotBecomeAMessageIsRefusedAtOnce(t *testing.T) {
 
 func TestAnUnfitStreamIsRefused(t *testing.T) {
 	t.Parallel()
-	g := setup(t, streams.OS)
+	g := setup(t, embedded.OS)
 	c := g.stream.Config()
 	c.AllowRollup = false
 	c.Name, c.Subjects = "OTHER", []string{"other.>", "other-pos.>"}
@@ -232,7 +232,7 @@ func TestAnUnfitStreamIsRefused(t *testing.T) {
 // A position of another cluster is not taken over.
 func TestAPositionOfAnotherClusterIsRefused(t *testing.T) {
 	t.Parallel()
-	g := setup(t, streams.OS)
+	g := setup(t, embedded.OS)
 	o := g.opener("a", g.can, false)
 	s, err := o.open(g.ctx, 0, 0)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -21,7 +22,7 @@ import (
 type ground struct {
 	t      *testing.T
 	ctx    context.Context
-	server *streams.Server
+	server *embedded.Server
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream Stream
@@ -29,9 +30,9 @@ type ground struct {
 	can    abilities
 }
 
-func setup(t *testing.T, profile streams.Profile) *ground {
+func setup(t *testing.T, profile embedded.Profile) *ground {
 	t.Helper()
-	server, err := streams.StartServer(streams.ServerOptions{Dir: t.TempDir(), Profile: profile, Log: slog.New(slog.DiscardHandler)})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: profile, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Shutdown(context.Background())) })
 	g := &ground{t: t, ctx: t.Context(), server: server, stream: Stream{}.withDefaults()}

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -76,7 +76,7 @@ func TestRelaysSurviveKills(t *testing.T) {
 			cluster := anotherCluster(t)
 			dsn, err := cluster.Database(t.Context())
 			require.NoError(t, err)
-			s := shopAt(t, setup(t, streams.OS), dsn, mode)
+			s := shopAt(t, setup(t, embedded.OS), dsn, mode)
 			r := s.relay(mode)
 			stopRelay := s.run(r)
 			stop := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // serverVerb is the first argument with which this program is a NATS server.
@@ -22,8 +22,8 @@ func ServeNATS(args []string) bool {
 	if len(args) != 4 || args[0] != serverVerb {
 		return false
 	}
-	s, err := streams.StartServer(streams.ServerOptions{
-		Dir: args[1], Listen: args[2], Open: true, Profile: streams.Profile(args[3]), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	s, err := embedded.Start(embedded.Options{
+		Dir: args[1], Listen: args[2], Open: true, Profile: embedded.Profile(args[3]), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

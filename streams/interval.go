@@ -1,8 +1,0 @@
-//go:build !race
-
-package streams
-
-import "time"
-
-// syncInterval is how often the streams are synced under [Interval].
-const syncInterval = 100 * time.Millisecond

@@ -1,0 +1,277 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// ErrConflict says that a conditional write was refused: somebody else wrote first.
+var ErrConflict = errors.New("the stream has moved on")
+
+// ErrUnanswered says that it is not known whether the message was stored.
+var ErrUnanswered = errors.New("no answer from the stream")
+
+// ErrClosed says that the appender was closed.
+var ErrClosed = errors.New("appender is closed")
+
+// Result is what became of one message, or of the last message of a unit.
+type Result struct {
+	Seq       uint64
+	Duplicate bool // the stream had the id already; Seq is of then
+	Err       error
+}
+
+// Appender writes messages to streams and calls back for each.
+//
+// Without Group every message is published at once and its answer awaited beside the others ("pipelined"). With Group
+// the messages of a stream that arrive while one atomic batch is under way become the next batch, of up to 1000
+// messages and one fsync; a refused batch is published again one by one, so that one conflict does not fail others.
+type Appender struct {
+	nc    *nats.Conn
+	names streams.Names
+	group bool
+	wait  time.Duration
+
+	batchFrom int // messages that make a batch; 0 follows the disk
+
+	inbox string
+	subs  []*nats.Subscription
+
+	mu      sync.Mutex
+	next    uint64
+	pending map[uint64]pending
+	closed  bool
+
+	groups  sync.Map // stream of a subject's root to *grouping
+	done    chan struct{}
+	workers sync.WaitGroup
+}
+
+type pending struct {
+	stream   string
+	done     func(Result)
+	deadline time.Time
+}
+
+// AppenderOptions configure an [Appender].
+type AppenderOptions struct {
+	Names   streams.Names
+	Group   bool          // commit in groups: set it exactly when the stream fsyncs each write
+	Timeout time.Duration // until ErrUnanswered; 0 is 5 s
+
+	// Moves says that the streams have replicas. What a stream was sent before another server came to lead it is not waited
+	// for: the server before may have taken the answer with it.
+	Moves bool
+}
+
+// NewAppender starts an appender on a connection, which should not buffer while it is disconnected
+// (nats.ReconnectBufSize(-1)): a publish that returned an error must not be stored later.
+func NewAppender(nc *nats.Conn, o AppenderOptions) (*Appender, error) {
+	a := &Appender{nc: nc, names: o.Names, group: o.Group, wait: o.Timeout, inbox: nc.NewInbox() + ".", pending: map[uint64]pending{}, done: make(chan struct{})}
+	if a.wait == 0 {
+		a.wait = 5 * time.Second
+	}
+	if err := a.listen(a.inbox+"*", a.answered); err != nil {
+		return nil, fmt.Errorf("streams: cannot listen for answers: %w", err)
+	}
+	if o.Moves {
+		if err := a.listen(streamElected+"*", a.moved); err != nil {
+			return nil, fmt.Errorf("streams: cannot listen for elections: %w", err)
+		}
+	}
+	a.workers.Go(a.watch)
+	return a, nil
+}
+
+func (a *Appender) listen(subject string, f nats.MsgHandler) error {
+	sub, err := a.nc.Subscribe(subject, f)
+	if err != nil {
+		return err
+	}
+	a.subs = append(a.subs, sub)
+	return sub.SetPendingLimits(-1, -1)
+}
+
+// Grouping reports whether the appender commits in groups, which is where the stream fsyncs each write.
+func (a *Appender) Grouping() bool { return a.group }
+
+// Close fails what is under way with ErrClosed and waits for the appender's goroutines.
+func (a *Appender) Close() {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return
+	}
+	a.closed = true
+	a.mu.Unlock()
+	close(a.done)
+	a.fail(ErrClosed, func(pending) bool { return true }) // first: a batch under way waits for its answer
+	a.workers.Wait()
+	for _, sub := range a.subs {
+		_ = sub.Unsubscribe() // the connection may be gone already
+	}
+}
+
+// Go writes one message and calls done exactly once, from another goroutine or, when the message cannot even be
+// sent, from this one. done must not block.
+func (a *Appender) Go(stream string, m *nats.Msg, done func(Result)) {
+	if a.group && !streams.Scheduled(m) { // a schedule in a batch would fire with the headers of the batch
+		a.grouping(stream).add(unit{[]*nats.Msg{m}, done})
+		return
+	}
+	a.publish(stream, m, done)
+}
+
+// Write is one message and the stream that it is for.
+type Write struct {
+	Stream string
+	Msg    *nats.Msg
+}
+
+// Append writes messages that do not depend on one another and waits for all of them.
+func (a *Appender) Append(ctx context.Context, writes []Write) []Result {
+	results := make([]Result, len(writes))
+	a.gather(ctx, len(writes), results, func(i int, done func(Result)) { a.Go(writes[i].Stream, writes[i].Msg, done) })
+	return results
+}
+
+// gather starts n writes and waits for their results. Results that come after ctx has ended are lost.
+func (a *Appender) gather(ctx context.Context, n int, results []Result, start func(i int, done func(Result))) {
+	if n == 0 {
+		return
+	}
+	g := &gathering{left: n, results: make([]Result, n), full: make(chan struct{})}
+	for i := range n {
+		start(i, func(r Result) { g.set(i, r) })
+	}
+	select {
+	case <-g.full:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	copy(results, g.results)
+	if g.left == 0 {
+		return
+	}
+	for i := range results {
+		if results[i] == (Result{}) {
+			results[i].Err = fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
+		}
+	}
+}
+
+type gathering struct {
+	mu      sync.Mutex
+	left    int
+	results []Result
+	full    chan struct{}
+}
+
+func (g *gathering) set(i int, r Result) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.results[i] = r
+	if g.left--; g.left == 0 {
+		close(g.full)
+	}
+}
+
+// publish sends one message and registers who waits for its answer.
+func (a *Appender) publish(stream string, m *nats.Msg, done func(Result)) {
+	if !streams.Storable(m.Subject) {
+		done(Result{Err: unsendable(m)})
+		return
+	}
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		done(Result{Err: ErrClosed})
+		return
+	}
+	a.next++
+	token := a.next
+	a.pending[token] = pending{stream, done, time.Now().Add(a.wait)}
+	a.mu.Unlock()
+
+	m.Reply = a.inbox + strconv.FormatUint(token, 36)
+	if err := a.nc.PublishMsg(m); err != nil {
+		if p, ok := a.take(token); ok {
+			p.done(Result{Err: fmt.Errorf("streams: cannot send to %s: %w", m.Subject, err)})
+		}
+	}
+}
+
+func unsendable(m *nats.Msg) error {
+	return fmt.Errorf("streams: %.255q is no subject of a message: %w", m.Subject, streams.ErrSubject)
+}
+
+func (a *Appender) take(token uint64) (pending, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, ok := a.pending[token]
+	delete(a.pending, token)
+	return p, ok
+}
+
+func (a *Appender) answered(m *nats.Msg) {
+	token, err := strconv.ParseUint(m.Subject[len(a.inbox):], 36, 64)
+	if err != nil {
+		return // not one of ours
+	}
+	if p, ok := a.take(token); ok {
+		p.done(parseAck(m))
+	}
+}
+
+// streamElected begins the subjects on which NATS says that a stream with replicas has another leader.
+const streamElected = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."
+
+// errMoved is [ErrUnanswered] before its time.
+var errMoved = fmt.Errorf("%w: another server leads it now", ErrUnanswered)
+
+func (a *Appender) moved(m *nats.Msg) {
+	stream := m.Subject[len(streamElected):]
+	a.fail(errMoved, func(p pending) bool { return p.stream == stream })
+}
+
+// watch fails what was not answered in time, and everything when the connection is lost: its answers will not come.
+func (a *Appender) watch() {
+	lost := a.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED, nats.DISCONNECTED)
+	defer a.nc.RemoveStatusListener(lost)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-a.done:
+			return
+		case <-lost:
+			a.fail(fmt.Errorf("%w: the connection was lost", ErrUnanswered), func(pending) bool { return true })
+		case now := <-tick.C:
+			a.fail(fmt.Errorf("%w within %s", ErrUnanswered, a.wait), func(p pending) bool { return now.After(p.deadline) })
+		}
+	}
+}
+
+func (a *Appender) fail(err error, which func(pending) bool) {
+	a.mu.Lock()
+	var failed []pending
+	for token, p := range a.pending {
+		if which(p) {
+			failed = append(failed, p)
+			delete(a.pending, token)
+		}
+	}
+	a.mu.Unlock()
+	for _, p := range failed {
+		p.done(Result{Err: err})
+	}
+}

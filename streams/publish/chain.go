@@ -1,0 +1,69 @@
+package publish
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Chain is a run of messages that must follow, without a gap, the last message under a subject filter.
+type Chain struct {
+	Filter string // such as all events of one entity
+	Last   uint64 // sequence of the last message under Filter; 0 for none
+	Msgs   []*nats.Msg
+	Single bool // one at a time in groups, too: an error is that of Msgs[Done] then
+
+	// Done counts the messages that are known to be stored and Last is the sequence of the last of them. Err is why
+	// the next one is not; ErrConflict means that Last was not the last.
+	Done int
+	Err  error
+}
+
+// AppendChains writes chains that do not depend on one another: pipelined, first all first messages, then all second
+// ones; in groups, each chain as a unit of an atomic batch. The chains carry the results.
+func (a *Appender) AppendChains(ctx context.Context, stream string, chains []*Chain) {
+	for {
+		var open []*Chain
+		for _, c := range chains {
+			if c.Err == nil && c.Done < len(c.Msgs) {
+				open = append(open, c)
+			}
+		}
+		if len(open) == 0 {
+			return
+		}
+		results := make([]Result, len(open))
+		a.gather(ctx, len(open), results, func(i int, done func(Result)) { a.link(stream, open[i], done) })
+		for i, c := range open {
+			c.Err = results[i].Err
+			if c.Err != nil {
+				continue
+			}
+			c.Last = results[i].Seq
+			c.Done++
+			if a.group && !c.Single {
+				c.Done = len(c.Msgs)
+			}
+		}
+	}
+}
+
+// link sends what comes next of a chain.
+func (a *Appender) link(stream string, c *Chain, done func(Result)) {
+	next := c.Msgs[c.Done]
+	streams.ExpectUnder(next, c.Filter, c.Last)
+	if a.group {
+		for _, m := range c.Msgs[c.Done+1:] { // of an earlier try
+			streams.Unexpect(m)
+		}
+		to := len(c.Msgs)
+		if c.Single {
+			to = c.Done + 1
+		}
+		a.grouping(stream).add(unit{c.Msgs[c.Done:to], done})
+		return
+	}
+	a.publish(stream, next, done)
+}
