@@ -10,7 +10,7 @@
 //	NATS            nats.go, nats_context.go     the embedded server or one that is attached to; connections, streams
 //	the store       disk.go                      refuses commands while nothing can be stored
 //	indexes         index.go                     one per machine, for lists and watches
-//	telemetry       telemetry.go, pending.go     metrics and traces; server/memory gives memory back
+//	telemetry       telemetry.go                 metrics and traces, with server/backlog; server/memory gives memory back
 //	the node        cluster.go                   this process among those that share the work
 //	providers       host.go, options.go          what each machine brings, see [Host]
 //	consumers       run.go                       the engine; effects, looks at the world and views where this node has the role

@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/server/backlog"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -46,7 +49,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	if a.api, err = api.New(doors); err != nil {
 		return err
 	}
-	if err := errors.Join(a.api.Micro(ctx), a.startPending(ctx, js)); err != nil {
+	if err := errors.Join(a.api.Micro(ctx), a.registry.Register(a.disk), a.startBacklog(ctx, js)); err != nil {
 		return err
 	}
 	tlsConfig, err := ListenerTLS(config.TLS{Cert: a.cfg.HTTP.TLS.Cert, Key: a.cfg.HTTP.TLS.Key}, a.log)
@@ -78,4 +81,11 @@ func (a *app) startAPI(ctx context.Context) error {
 		return err
 	})
 	return nil
+}
+
+// startBacklog looks at consumers and streams for the metrics.
+func (a *app) startBacklog(ctx context.Context, js jetstream.JetStream) error {
+	b := backlog.New(js, a.deps.Names)
+	a.goes(ctx, "the look at consumers", b.Run)
+	return a.registry.Register(b)
 }

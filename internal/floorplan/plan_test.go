@@ -107,7 +107,8 @@ var plan = []room{
 
 	// What assembles all of it. What serves one machine is a provider in a folder of its own, which knows the server, and which the
 	// server does not know; builtin puts together those that ship.
-	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "streams", "streams/embedded", "streams/publish", "server/config", "server/memory", "server/systemd"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
+	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "streams", "streams/embedded", "streams/publish", "server/backlog", "server/config", "server/memory", "server/systemd"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
+	{path: "server/backlog", ours: []string{"streams"}, outside: []string{natsgo, metrics}, tests: []string{"streams/embedded"}},
 	{path: "server/memory"},
 	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},

@@ -1,4 +1,4 @@
-package server
+package backlog
 
 import (
 	"testing"
@@ -43,7 +43,7 @@ func TestPendingOfDurableConsumers(t *testing.T) {
 		}
 	}
 
-	p := &pending{js: js, names: names, within: 10 * time.Second}
+	p := &Backlog{js: js, names: names, within: 10 * time.Second}
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(p))
 	asked := nc.Stats().OutMsgs

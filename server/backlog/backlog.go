@@ -1,8 +1,8 @@
-package server
+// Package backlog shows as metrics how far durable consumers are behind, and how large their streams are.
+package backlog
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -12,9 +12,9 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// pending tells how far each durable consumer is behind, and how large the streams are. It asks by itself, one request for all consumers of a stream,
+// Backlog tells how far each durable consumer is behind, and how large the streams are. It asks by itself, one request for all consumers of a stream,
 // and a scrape shows what was found last, so that no number of scrapes costs JetStream anything.
-type pending struct {
+type Backlog struct {
 	js     jetstream.JetStream
 	names  streams.Names
 	every  time.Duration
@@ -39,18 +39,17 @@ var (
 
 var pendingDesc = prometheus.NewDesc("instar_consumer_pending", "Messages that a durable consumer has not done: not delivered, or not acknowledged. As of the last look (15 s).", []string{"consumer"}, nil)
 
-func (a *app) startPending(ctx context.Context, js jetstream.JetStream) error {
-	p := &pending{js: js, names: a.deps.Names, every: 15 * time.Second, within: 10 * time.Second}
-	a.goes(ctx, "the look at consumers", p.Run)
-	return errors.Join(a.registry.Register(p), a.registry.Register(a.disk))
+// New looks at the streams of one installation every 15 s.
+func New(js jetstream.JetStream, names streams.Names) *Backlog {
+	return &Backlog{js: js, names: names, every: 15 * time.Second, within: 10 * time.Second}
 }
 
 // Run looks every few seconds until ctx ends.
-func (p *pending) Run(ctx context.Context) error {
-	tick := time.NewTicker(p.every)
+func (b *Backlog) Run(ctx context.Context) error {
+	tick := time.NewTicker(b.every)
 	defer tick.Stop()
 	for {
-		p.once(ctx)
+		b.once(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -61,12 +60,12 @@ func (p *pending) Run(ctx context.Context) error {
 
 // once looks at all streams that durable consumers read. What cannot be found is not shown: an old number would be
 // believed.
-func (p *pending) once(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.within)
+func (b *Backlog) once(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, b.within)
 	defer cancel()
 	found, sizes := map[string]uint64{}, map[string]streamSize{}
 	for _, name := range []string{streams.CommandStream, streams.EffectStream, streams.EventStream, streams.DeadStream} {
-		s, err := p.js.Stream(ctx, p.names.Stream(name))
+		s, err := b.js.Stream(ctx, b.names.Stream(name))
 		if err != nil {
 			continue
 		}
@@ -79,24 +78,26 @@ func (p *pending) once(ctx context.Context) {
 			}
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.found, p.sizes = found, sizes
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.found, b.sizes = found, sizes
 }
 
-func (p *pending) Describe(ch chan<- *prometheus.Desc) {
+// Describe and Collect make it a collector.
+func (b *Backlog) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{pendingDesc, bytesDesc, boundDesc, oldestDesc} {
 		ch <- desc
 	}
 }
 
-func (p *pending) Collect(ch chan<- prometheus.Metric) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for consumer, n := range p.found {
+// Collect shows what was found last.
+func (b *Backlog) Collect(ch chan<- prometheus.Metric) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for consumer, n := range b.found {
 		ch <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(n), consumer)
 	}
-	for name, s := range p.sizes {
+	for name, s := range b.sizes {
 		ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, s.bytes, name)
 		if s.limit > 0 {
 			ch <- prometheus.MustNewConstMetric(boundDesc, prometheus.GaugeValue, s.limit, name)
