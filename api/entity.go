@@ -73,10 +73,10 @@ func (s *Server) view(q *rest.Request, m *machines.Machine, v machines.View) err
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.View(q.Context(), m, v, key)
+	stored, err := s.store.View(q, m, v, key)
 	switch {
 	case errors.Is(err, kv.ErrNotFound):
-		if _, err := s.store.Stored(q.Context(), m, key); errors.Is(err, kv.ErrNotFound) {
+		if _, err := s.store.Read(q, m, key); errors.Is(err, kv.ErrNotFound) {
 			return entities.NotFound(m)
 		}
 		return problem.New(machines.CodeNotFound, "nothing has happened yet that this view is made of")

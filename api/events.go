@@ -48,7 +48,7 @@ func (s *Server) events(q *rest.Request, m *machines.Machine) error {
 	if len(filters) == 0 {
 		filters = append(filters, s.store.Names.EventsOf(m.Name, key))
 	}
-	stored, err := s.store.Stored(q.Context(), m, key)
+	stored, err := s.store.Read(q, m, key)
 	if err == nil && time.Since(stored.Created) < publishedSince {
 		err = s.store.Published(q, m, key, stored.Value)
 	}

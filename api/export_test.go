@@ -56,6 +56,23 @@ func (s *Server) TakeTurns(client string, n int) {
 // TakeCommands takes all the places of commands that a client may have, until it is undone.
 func (s *Server) TakeCommands(client string) func() { return takeAll(s.sender.Pending, client) }
 
+// TakeReads takes all the turns of what is read that a client may have, and one place more, as far as there are places, until it is undone.
+func (s *Server) TakeReads(client string) (leave func()) {
+	var all []*limits.Place
+	for len(all) == 0 || all[len(all)-1].Begun() {
+		p, err := s.rest.Reads.Join(client)
+		if err != nil {
+			break
+		}
+		all = append(all, p)
+	}
+	return func() {
+		for _, p := range all {
+			p.Leave()
+		}
+	}
+}
+
 // CommandsHeld is how many commands wait for their turn or their answer.
 func (s *Server) CommandsHeld() int { return s.sender.Pending.Held() }
 

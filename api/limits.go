@@ -10,7 +10,7 @@ type Limits struct {
 	Watches     limits.Bound // and blocking reads of discovery
 	Waits       limits.Bound // requests that wait for more than their answer: settle, Prefer: wait, minRevision
 	Commands    limits.Bound // that wait for their turn, or for the answer of the engine
-	Questions   limits.Bound // over NATS that wait for their turn or are under way
+	Questions   limits.Bound // over NATS, and of storage over HTTP, that wait for their turn or are under way
 	Rate        int          // requests a second of one client that has no rate of its own, over HTTP and NATS; 0 is no limit
 	Burst       int          // at once after a silence; 0 is as many as in a second
 

@@ -19,7 +19,6 @@ import (
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -108,35 +107,17 @@ func (s *Server) list(q *rest.Request, m *machines.Machine) error {
 	return q.JSON(http.StatusOK, out)
 }
 
-// include reads the whole entities of a page, a few at a time.
+// include reads the whole entities of a page, each in turn, a few at a time.
 func (s *Server) include(q *rest.Request, m *machines.Machine, items []index.Item, out []entities.Item) error {
-	errs := make(chan error, len(items))
-	gate := make(chan struct{}, 16)
-	for i := range items {
-		gate <- struct{}{}
-		go func() {
-			defer func() { <-gate }()
-			defer func() {
-				if p := recover(); p != nil {
-					errs <- panics.Error("http", p)
-				}
-			}()
-			e, err := s.store.Load(q, m, items[i].Key)
-			var p *problem.Problem
-			if errors.As(err, &p) { // gone, or parked: the item says so
-				err = nil
-			}
-			out[i].Entity = e
-			errs <- err
-		}()
-	}
-	var first error
-	for range items {
-		if err := <-errs; err != nil && first == nil {
-			first = err
+	return q.EachInTurn(len(items), 16, func(i int) error {
+		e, _, err := s.store.Shown(q, m, items[i].Key)
+		var p *problem.Problem
+		if errors.As(err, &p) { // gone, or parked: the item says so
+			err = nil
 		}
-	}
-	return first
+		out[i].Entity = e
+		return err
+	})
 }
 
 // listing is a query with what it was made from.

@@ -28,7 +28,7 @@ func (s *Server) rehearse(q *rest.Request, m *machines.Machine, cmd publish.Comm
 		return err
 	}
 	e := m.New(namespace, parent, id)
-	stored, err := s.store.Stored(q.Context(), m, cmd.Key)
+	stored, err := s.store.Read(q, m, cmd.Key)
 	switch {
 	case errors.Is(err, kv.ErrNotFound):
 	case err != nil:

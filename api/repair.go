@@ -51,7 +51,7 @@ func (s *Server) storedValue(q *rest.Request, m *machines.Machine) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Stored(q.Context(), m, key)
+	stored, err := s.store.Read(q, m, key)
 	raw := []byte(stored.Value)
 	var corrupt *kv.CorruptError
 	switch {

@@ -51,8 +51,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	counts := s.rest.Counts()
-	counts.Pools = append(append(counts.Pools, s.rpc.Questions, s.sender.Pending, s.ops.Running), o.Pools...)
-	counts.Queues = []*limits.Queue{s.rpc.Turns, s.sender.Turns}
+	counts.Pools = append(append(counts.Pools, s.sender.Pending, s.ops.Running), o.Pools...)
+	counts.Queues = append(counts.Queues, s.sender.Turns)
 	counts.Quotas = append(counts.Quotas, s.sender.Quota)
 	for _, c := range []prometheus.Collector{s.sender.Latency, counts, s.store.Collector()} {
 		if err := o.Registry.Register(c); err != nil {
@@ -74,8 +74,8 @@ func (s *Server) open(o *Options) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if s.rest, err = rest.New(rest.Options{
-		Tokens: o.Tokens, Users: o.Users, Open: o.Open, Hosts: o.Hosts, Connections: o.Limits.Connections, Watches: o.Limits.Watches, Waits: o.Limits.Waits,
-		Rate: limits.Pace{PerSecond: o.Limits.Rate, Burst: o.Limits.Burst}, Timeouts: o.Timeouts, NC: o.NC, Version: o.Version.Version, Registry: o.Registry, Tracer: o.Tracer, Log: o.Log,
+		Tokens: o.Tokens, Users: o.Users, Open: o.Open, Hosts: o.Hosts, Connections: o.Limits.Connections, Watches: o.Limits.Watches, Waits: o.Limits.Waits, Questions: o.Limits.Questions,
+		Rate: limits.Pace{PerSecond: o.Limits.Rate, Burst: o.Limits.Burst}, Timeouts: o.Timeouts, TurnWithin: o.AnswerWithin, NC: o.NC, Version: o.Version.Version, Registry: o.Registry, Tracer: o.Tracer, Log: o.Log,
 	}); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Server) open(o *Options) (err error) {
 	}); err != nil {
 		return err
 	}
-	s.rpc = rpc.New(s.rest, o.Limits.Questions, o.AnswerWithin/2)
+	s.rpc = rpc.New(s.rest, o.AnswerWithin/2)
 	if s.ops, err = operations.New(ctx, s.rest, s.store, s.sender, o.KeysFor); err != nil {
 		return err
 	}

@@ -323,7 +323,11 @@ func TestABatchOfAnAddress(t *testing.T) {
 // one finds no more before it.
 func TestAStormOnASlowEngine(t *testing.T) {
 	const all, storm = 20, 250
-	b := setup(t, func(o *api.Options) { o.Limits = api.DefaultLimits; o.Limits.CommandsAtOnce = all })
+	// The storm may take as long as it does.
+	b := setup(t, func(o *api.Options) {
+		o.Limits, o.AnswerWithin = api.DefaultLimits, time.Minute
+		o.Limits.CommandsAtOnce = all
+	})
 	b.ready("mine")
 	b.engine.slow.Store(int64(10 * time.Millisecond))
 	var sent sync.WaitGroup

@@ -18,7 +18,7 @@ func (a *app) tellLimits(l api.Limits) {
 	if configured := a.cfg.Limits.Connections; l.Connections.All > 0 && (configured == 0 || l.Connections.All < configured) {
 		connections += ", as many as the limit of open files leaves"
 	}
-	a.log.Info("limits", "connections", connections, "watches", watches, "waits", l.Waits.All, "commands", l.Commands.All, "questions over NATS", l.Questions.All, "requests per second of a client", l.Rate)
+	a.log.Info("limits", "connections", connections, "watches", watches, "waits", l.Waits.All, "commands", l.Commands.All, "questions", l.Questions.All, "requests per second of a client", l.Rate)
 }
 
 // least is the smaller of two bounds, of which 0 is none.

@@ -89,12 +89,18 @@ func (s *Service) letterRoutes() []*rest.Route {
 	}
 }
 
+// lettersInTurn are read, one after the other, in one turn of a client.
+const lettersInTurn = 50
+
 // visible returns up to limit letters that the caller may see, and whether there may be more.
 func (s *Service) visible(q *rest.Request, after uint64, limit int, machine string) ([]DeadLetter, bool, error) {
 	var found []DeadLetter
 	for {
-		page, err := s.o.DeadLetters.List(q.Context(), after, rest.MaxPage)
-		if err != nil {
+		var page []DeadLetter
+		if err := q.InTurn(func() (err error) {
+			page, err = s.o.DeadLetters.List(q.Context(), after, lettersInTurn)
+			return err
+		}); err != nil {
 			return nil, false, err
 		}
 		for _, l := range page {
@@ -106,10 +112,19 @@ func (s *Service) visible(q *rest.Request, after uint64, limit int, machine stri
 			}
 			found = append(found, l)
 		}
-		if len(page) < rest.MaxPage {
+		if len(page) < lettersInTurn {
 			return found, false, nil
 		}
 	}
+}
+
+// read reads one letter in the turn of the client.
+func (s *Service) read(q *rest.Request, seq uint64) (l DeadLetter, err error) {
+	err = q.InTurn(func() (err error) {
+		l, err = s.o.DeadLetters.Get(q.Context(), seq)
+		return err
+	})
+	return l, err
 }
 
 func (s *Service) letters(q *rest.Request) error {
@@ -143,7 +158,7 @@ func (s *Service) oneLetter(q *rest.Request) (DeadLetter, error) {
 	if err != nil || seq == 0 {
 		return DeadLetter{}, problem.Invalid("path.seq", "expected integer >= 1")
 	}
-	l, err := s.o.DeadLetters.Get(q.Context(), seq)
+	l, err := s.read(q, seq)
 	if errors.Is(err, ErrNoLetter) || err == nil && !q.Who.Sees(l.Key) {
 		return DeadLetter{}, problem.New(machines.CodeNotFound, "there is no such dead letter")
 	}
@@ -197,7 +212,7 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 	var letters []DeadLetter
 	missing := []RedriveFailure{}
 	for _, seq := range want.Seqs {
-		l, err := s.o.DeadLetters.Get(q.Context(), seq)
+		l, err := s.read(q, seq)
 		switch {
 		case errors.Is(err, ErrNoLetter), err == nil && !q.Who.Sees(l.Key):
 			missing = append(missing, RedriveFailure{seq, "there is no such dead letter"})

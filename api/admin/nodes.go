@@ -88,8 +88,11 @@ func (s *Service) listNodes(q *rest.Request) error {
 }
 
 func (s *Service) nodeList(q *rest.Request, status int) error {
-	list, err := s.o.Nodes.List(q.Context())
-	if err != nil {
+	var list []Node
+	if err := q.InTurn(func() (err error) {
+		list, err = s.o.Nodes.List(q.Context())
+		return err
+	}); err != nil {
 		return err
 	}
 	out := NodeList{Items: list, Partitions: streams.Partitions}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
@@ -24,7 +25,7 @@ func (s *Sender) AnsweredBefore(q *rest.Request, cmd publish.Command) bool {
 	if len(q.R.Header["Idempotency-Key"]) == 0 {
 		return false
 	}
-	_, err := s.answers.Get(q.Context(), streams.AnswerKey(cmd.Machine, cmd.Key, cmd.ID))
+	_, err := entities.InTurn(q, s.answers, streams.AnswerKey(cmd.Machine, cmd.Key, cmd.ID))
 	return err == nil // else it is stored, and the engine finds out
 }
 

@@ -110,14 +110,23 @@ func (s *Store) EntitySchema(m *machines.Machine) *huma.Schema {
 	return ref
 }
 
-// Load reads one entity from the leader of its bucket.
+// Load reads one entity from the leader of its bucket, in the turn of the client.
 func (s *Store) Load(q *rest.Request, m *machines.Machine, key string) (*Entity, error) {
 	e, _, err := s.LoadStored(q, m, key)
 	return e, err
 }
 
 // LoadStored is load that gives the stored value as well.
-func (s *Store) LoadStored(q *rest.Request, m *machines.Machine, key string) (*Entity, kv.Entry[json.RawMessage], error) {
+func (s *Store) LoadStored(q *rest.Request, m *machines.Machine, key string) (e *Entity, stored kv.Entry[json.RawMessage], err error) {
+	err = q.InTurn(func() (err error) {
+		e, stored, err = s.Shown(q, m, key)
+		return err
+	})
+	return e, stored, err
+}
+
+// Shown is [Store.LoadStored] for who has the turn of the client.
+func (s *Store) Shown(q *rest.Request, m *machines.Machine, key string) (*Entity, kv.Entry[json.RawMessage], error) {
 	stored, err := s.Stored(q.Context(), m, key)
 	if errors.Is(err, kv.ErrNotFound) {
 		return nil, stored, NotFound(m)

@@ -107,9 +107,23 @@ func (s *Store) Stored(ctx context.Context, m *machines.Machine, key string) (kv
 	return s.buckets[m.Name].Get(ctx, key)
 }
 
-// View is the newest value of a view of an entity, with the same errors.
-func (s *Store) View(ctx context.Context, m *machines.Machine, v machines.View, key string) (kv.Entry[json.RawMessage], error) {
-	return s.views[m.BucketOf(v)].Get(ctx, key)
+// Read is [Store.Stored] in the turn of the client.
+func (s *Store) Read(q *rest.Request, m *machines.Machine, key string) (kv.Entry[json.RawMessage], error) {
+	return InTurn(q, s.buckets[m.Name], key)
+}
+
+// View is the newest value of a view of an entity, in the turn of the client, with the same errors.
+func (s *Store) View(q *rest.Request, m *machines.Machine, v machines.View, key string) (kv.Entry[json.RawMessage], error) {
+	return InTurn(q, s.views[m.BucketOf(v)], key)
+}
+
+// InTurn reads a key from the leader of a bucket in the turn of the client.
+func InTurn[T any](q *rest.Request, b *kv.Bucket[T], key string) (e kv.Entry[T], err error) {
+	err = q.InTurn(func() (err error) {
+		e, err = b.Get(q.Context(), key)
+		return err
+	})
+	return e, err
 }
 
 // Index is that of a machine, by its name; nil if there is no such machine.
@@ -147,11 +161,13 @@ func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machin
 	if rev <= s.indexes.Get(m.Name).Lag().Known {
 		return nil
 	}
-	st, err := streams.Led(ctx, s.JS, streams.BucketStream(s.Names.Bucket(m.Plural)))
-	if err == nil && rev > st.CachedInfo().State.LastSeq {
-		return problem.Invalid("query.minRevision", "was never written")
-	}
-	return err
+	return q.InTurn(func() error {
+		st, err := streams.Led(ctx, s.JS, streams.BucketStream(s.Names.Bucket(m.Plural)))
+		if err == nil && rev > st.CachedInfo().State.LastSeq {
+			return problem.Invalid("query.minRevision", "was never written")
+		}
+		return err
+	})
 }
 
 // Plural is the plural of a machine, or of a parent that is no machine.

@@ -58,13 +58,19 @@ func (s *Store) Published(q *rest.Request, m *machines.Machine, key string, valu
 	if last == nil {
 		return nil
 	}
-	stream, err := s.JS.Stream(q.Context(), s.Names.Stream(streams.EventStream))
-	if err != nil {
-		return err
-	}
+	var stream jetstream.Stream
 	late := time.After(publishedWithin)
 	for pause := time.Millisecond; ; pause *= 2 {
-		msg, err := stream.GetLastMsgForSubject(q.Context(), s.Names.EventsOf(m.Name, key))
+		var msg *jetstream.RawStreamMsg
+		err := q.InTurn(func() (err error) {
+			if stream == nil {
+				if stream, err = s.JS.Stream(q.Context(), s.Names.Stream(streams.EventStream)); err != nil {
+					return err
+				}
+			}
+			msg, err = stream.GetLastMsgForSubject(q.Context(), s.Names.EventsOf(m.Name, key))
+			return err
+		})
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return err
 		}
@@ -100,9 +106,17 @@ type Position struct {
 	At    time.Time
 }
 
-// Timeline reads through a consumer of its own that is gone afterwards; the server removes it by itself if it cannot
-// be told.
-func (s *Store) Timeline(q *rest.Request, m *machines.Machine, filters []string, from Position, limit int) (*Timeline, error) {
+// Timeline reads a page in the turn of the client, through a consumer of its own that is gone afterwards; the server removes it by itself
+// if it cannot be told.
+func (s *Store) Timeline(q *rest.Request, m *machines.Machine, filters []string, from Position, limit int) (page *Timeline, err error) {
+	err = q.InTurn(func() (err error) {
+		page, err = s.timeline(q, m, filters, from, limit)
+		return err
+	})
+	return page, err
+}
+
+func (s *Store) timeline(q *rest.Request, m *machines.Machine, filters []string, from Position, limit int) (*Timeline, error) {
 	page := &Timeline{Items: []TimelineEvent{}}
 	stream := s.Names.Stream(streams.EventStream)
 	ctx, cancel := context.WithTimeout(q.Context(), 10*time.Second)

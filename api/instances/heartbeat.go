@@ -95,7 +95,7 @@ func (s *Service) standing(q *rest.Request, key string, asks uint64) (state stri
 	if it, ok := s.store.Index(discovery.Machine).Get(key); ok && it.Problem == "" && asks <= it.Generation {
 		return it.State, it.Generation, nil
 	}
-	e, err := s.store.Stored(q.Context(), s.instances(), key)
+	e, err := s.store.Read(q, s.instances(), key)
 	if errors.Is(err, kv.ErrNotFound) {
 		return "", 0, entities.NotFound(s.instances())
 	}

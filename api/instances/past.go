@@ -28,9 +28,14 @@ func (s *Service) discoverAt(q *rest.Request, dq discovery.Query, text string) e
 	if p != nil {
 		return p
 	}
-	ctx, cancel := context.WithTimeout(q.Context(), historyWait)
-	defer cancel()
-	r, asOf, err := s.catalog.At(ctx, dq, at)
+	var r discovery.Result
+	var asOf discovery.AsOf
+	err := q.InTurn(func() (err error) {
+		ctx, cancel := context.WithTimeout(q.Context(), historyWait)
+		defer cancel()
+		r, asOf, err = s.catalog.At(ctx, dq, at)
+		return err
+	})
 	if errors.Is(err, discovery.ErrTooLong) {
 		return problem.Invalid("query.at", "too much has happened to this service to tell it again")
 	}

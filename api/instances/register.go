@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/commands"
@@ -292,8 +293,11 @@ func (s *Service) living(q *rest.Request, ns, id string, names []string) []strin
 func (s *Service) catchUp(q *rest.Request) error {
 	ctx, cancel := context.WithTimeout(q.Context(), rest.MinRevisionWait)
 	defer cancel()
-	st, err := streams.Led(ctx, s.store.JS, streams.BucketStream(s.store.Names.Bucket(s.instances().Plural)))
-	if err != nil {
+	var st jetstream.Stream
+	if err := q.InTurn(func() (err error) {
+		st, err = streams.Led(ctx, s.store.JS, streams.BucketStream(s.store.Names.Bucket(s.instances().Plural)))
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := s.catalog.Wait(ctx, st.CachedInfo().State.LastSeq); err != nil {

@@ -166,9 +166,34 @@ func (p *Place) Leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.age() // while it is still here
-	switch p.stage {
-	case left:
+	if p.stage == left {
 		return
+	}
+	p.end()
+	p.stage = left
+	p.leave()
+	q.goOn(l)
+}
+
+// Again gives the turn back and goes to the end of the client's line, with the same place in the pool. Only who waits may call it.
+func (p *Place) Again() {
+	q, l := p.q, p.l
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.age()
+	if p.stage == left {
+		return
+	}
+	p.end()
+	p.stage, p.turn = waiting, make(chan struct{})
+	l.waiting = append(l.waiting, p)
+	q.goOn(l)
+}
+
+// end takes it out of the line, or gives its turn back.
+func (p *Place) end() {
+	q, l := p.q, p.l
+	switch p.stage {
 	case waiting:
 		i := slices.Index(l.waiting, p)
 		l.waiting = slices.Delete(l.waiting, i, i+1)
@@ -179,20 +204,17 @@ func (p *Place) Leave() {
 		l.passed--
 		q.passed--
 	}
-	p.stage = left
 	if p.passing != nil {
 		p.passing.Stop()
 	}
-	p.leave()
-	q.goOn(l)
 }
 
-// pass gives the turn to others.
-func (p *Place) pass() {
+// pass gives a turn to others, unless it has ended.
+func (p *Place) pass(turn chan struct{}) {
 	q, l := p.q, p.l
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.stage != begun {
+	if p.stage != begun || p.turn != turn {
 		return
 	}
 	q.age()
@@ -303,7 +325,8 @@ func (q *Queue) dispatch() {
 		p.stage = begun
 		close(p.turn)
 		if q.turns.Hold > 0 {
-			p.passing = time.AfterFunc(q.turns.Hold, p.pass)
+			turn := p.turn
+			p.passing = time.AfterFunc(q.turns.Hold, func() { p.pass(turn) })
 		}
 		q.list(l)
 	}

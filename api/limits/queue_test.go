@@ -225,6 +225,53 @@ func TestAGivenUpTurnIsPassedOn(t *testing.T) {
 	})
 }
 
+// storage does one thing at a time, in the order in which their turns came.
+type storage struct {
+	*stage
+	waiting, begun []*limits.Place
+	each           time.Duration
+}
+
+func (s *storage) join(client string) *limits.Place {
+	s.t.Helper()
+	p, err := s.q.Join(client)
+	require.NoError(s.t, err)
+	s.waiting = append(s.waiting, p)
+	return p
+}
+
+func (s *storage) begin() {
+	s.waiting = slices.DeleteFunc(s.waiting, func(p *limits.Place) bool {
+		if p.Begun() {
+			s.begun = append(s.begun, p)
+		}
+		return p.Begun()
+	})
+}
+
+// alone measures how long each of the things takes that a small client asks for, one after the other, while again goes on with those of the others.
+func (s *storage) alone(n int, again func(p *limits.Place)) (waited []time.Duration) {
+	s.t.Helper()
+	s.begin()
+	for mine, asked := s.join("small"), time.Now(); len(waited) < n; {
+		time.Sleep(s.each)
+		synctest.Wait() // turns that pass
+		s.begin()
+		require.NotEmpty(s.t, s.begun)
+		p := s.begun[0]
+		s.begun = s.begun[1:]
+		if p != mine {
+			again(p)
+		} else {
+			p.Leave()
+			waited = append(waited, time.Since(asked))
+			mine, asked = s.join("small"), time.Now()
+		}
+		s.begin()
+	}
+	return waited
+}
+
 // A small client is protected for as long as it waits for an engine that is slow, and a while longer: also where that needs more than a second for
 // all turns, and for the first command that stood behind all of them.
 func TestASmallClientOnAnEngineThatIsSlow(t *testing.T) {
@@ -233,49 +280,66 @@ func TestASmallClientOnAnEngineThatIsSlow(t *testing.T) {
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const all, few = 256, 8
-				s := on(t, limits.Turns{All: all, Few: few, Hold: time.Second})
-				var engine, waiting []*limits.Place // in order
-				ask := func(client string) *limits.Place {
-					p, err := s.q.Join(client)
-					require.NoError(t, err)
-					waiting = append(waiting, p)
-					return p
-				}
-				begin := func() {
-					waiting = slices.DeleteFunc(waiting, func(p *limits.Place) bool {
-						if p.Begun() {
-							engine = append(engine, p)
-						}
-						return p.Begun()
-					})
-				}
+				const few = 8
+				s := &storage{stage: on(t, limits.Turns{All: 256, Few: few, Hold: time.Second}), each: time.Second / time.Duration(perSecond)}
 				for range 1000 {
-					ask("storm")
+					s.join("storm")
 				}
-				begin()
-				mine, asked := ask("small"), time.Now()
-				var waited []time.Duration
-				for len(waited) < 20 {
-					time.Sleep(time.Second / time.Duration(perSecond))
-					synctest.Wait() // turns that pass
-					begin()
-					require.NotEmpty(t, engine)
-					p := engine[0]
-					engine = engine[1:]
-					if p.Leave(); p == mine {
-						waited = append(waited, time.Since(asked))
-						mine, asked = ask("small"), time.Now()
-					} else {
-						ask("storm")
-					}
-					begin()
-				}
+				waited := s.alone(20, func(p *limits.Place) {
+					p.Leave()
+					s.join("storm")
+				})
 				for i, d := range waited[1:] { // before it may be as many as may have passed while the one before it waited
-					before := 2*few + 2 + few*(waited[i]/time.Second)
-					require.LessOrEqual(t, d, before*time.Second/time.Duration(perSecond), "the command %d: %v", i+2, waited)
+					require.LessOrEqual(t, d, (2*few+2+few*(waited[i]/time.Second))*s.each, "the command %d: %v", i+2, waited)
 				}
 			})
 		})
 	}
+}
+
+// However much requests ask for, piece by piece, somebody else is next after a few pieces. They keep their places in the pool.
+func TestPiecesOfARequestTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const few = 8
+		pool := limits.NewPool("reads", limits.Bound{Each: 1000})
+		s := &storage{stage: &stage{t: t, q: limits.NewQueue(pool, limits.Turns{All: 64, Few: few, Hold: time.Second})}, each: time.Millisecond}
+		for range 1000 {
+			s.join("storm")
+		}
+		waited := s.alone(1000, func(p *limits.Place) {
+			p.Again()
+			s.waiting = append(s.waiting, p)
+		})
+		require.LessOrEqual(t, waited[0], 65*s.each)
+		require.LessOrEqual(t, slices.Max(waited[2:]), (few+2)*s.each)
+		require.Equal(t, 1001, pool.Held())
+		_, err := s.q.Join("storm")
+		require.Error(t, err)
+		left := s.join("once")
+		left.Leave()
+		left.Again()
+		require.Equal(t, 1001, pool.Held())
+	})
+}
+
+// The time after which a turn passes is that of the turn, not of the place.
+func TestATurnThatIsTakenAgainPassesLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := on(t, limits.Turns{All: 1, Hold: time.Second})
+		s.ask("a", 1)
+		time.Sleep(900 * time.Millisecond)
+		s.places["a"][0].Again()
+		s.has(1, 0)
+		s.ask("b", 1)
+		time.Sleep(900 * time.Millisecond)
+		synctest.Wait()
+		s.has(1, 0)
+		s.places["a"][0].Again()
+		s.has(0, 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s.has(1, 1)
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
@@ -292,7 +293,7 @@ func (b *batch) goOn() {
 
 // loadBatch reads one whose id the caller may know; see [Service.namedOperation].
 func (s *Service) loadBatch(q *rest.Request, id string) (kv.Entry[batch], error) {
-	e, err := s.batches.Get(q.Context(), id)
+	e, err := entities.InTurn(q, s.batches, id)
 	if errors.Is(err, kv.ErrNotFound) {
 		err = noOperation()
 	}

@@ -208,11 +208,16 @@ func (s *Service) commandOperation(q *rest.Request, a asked, until time.Time) (*
 // decided is the answer to a command and when it was kept; none while it waits to be decided, until the time has come.
 func (s *Service) decided(q *rest.Request, a asked, until time.Time) (*machines.Answer, time.Time, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		waits, err := s.sender.Waiting(q.Context(), a.m, a.key)
-		if err != nil {
-			return nil, time.Time{}, err
-		}
-		answer, at, err := s.sender.Kept(q.Context(), a.m, a.key, a.id) // after the question above: a command is answered before it is gone
+		var waits bool
+		var answer *machines.Answer
+		var at time.Time
+		err := q.InTurn(func() (err error) {
+			if waits, err = s.sender.Waiting(q.Context(), a.m, a.key); err != nil {
+				return err
+			}
+			answer, at, err = s.sender.Kept(q.Context(), a.m, a.key, a.id) // after the question above: a command is answered before it is gone
+			return err
+		})
 		if err != nil || answer != nil {
 			return answer, at, err
 		}

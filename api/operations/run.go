@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/api/commands"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
@@ -20,7 +21,7 @@ import (
 // that it runs elsewhere, or is done; b is then what is stored.
 func (s *Service) claimBatch(q *rest.Request, id string, b *batch) (leave func(), rev uint64, err error) {
 	leave = func() {}
-	stored, err := s.batches.Get(q.Context(), id)
+	stored, err := entities.InTurn(q, s.batches, id)
 	switch {
 	case errors.Is(err, kv.ErrNotFound):
 	case err != nil:

@@ -36,8 +36,8 @@ func (t Timeouts) orDefault() Timeouts {
 
 // limiters are the limits at work.
 type limiters struct {
-	conns, watches, waits *limits.Pool
-	rate                  *limits.Rate
+	conns, watches, waits, questions *limits.Pool
+	rate                             *limits.Rate
 }
 
 // spareConnections are told that there are too many, instead of being closed.
@@ -46,7 +46,8 @@ var spareConnections = limits.Bound{All: 256, Each: 64}
 func newLimiters(o *Options) *limiters {
 	return &limiters{
 		conns: limits.NewPool("connections", o.Connections), watches: limits.NewPool("watches", o.Watches), waits: limits.NewPool("waits", o.Waits),
-		rate: limits.NewRate("rate", o.Rate, o.paces()),
+		questions: limits.NewPool("questions", o.Questions),
+		rate:      limits.NewRate("rate", o.Rate, o.paces()),
 	}
 }
 
@@ -207,7 +208,7 @@ func (s *Server) Enter() (leave func(), ok bool) {
 	return s.watches.Done, true
 }
 
-// Counts are the pools and rates of the door, for metrics.
+// Counts are the pools, the queue and the rates of the door, for metrics.
 func (s *Server) Counts() limits.Counts {
-	return limits.Counts{Pools: []*limits.Pool{s.limits.conns, s.limits.watches, s.limits.waits}, Rates: []*limits.Rate{s.limits.rate}}
+	return limits.Counts{Pools: []*limits.Pool{s.limits.conns, s.limits.watches, s.limits.waits, s.limits.questions}, Queues: []*limits.Queue{s.Reads}, Rates: []*limits.Rate{s.limits.rate}}
 }

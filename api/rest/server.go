@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -29,9 +30,10 @@ type Options struct {
 	Open   bool     // requests without a token are of "anonymous", who may do everything
 	Hosts  []string // names besides those of loopback, and addresses, under which an open server may be asked; nil takes all
 
-	Connections, Watches, Waits limits.Bound
-	Rate                        limits.Pace // of clients that have none of their own
-	Timeouts                    Timeouts    // what is 0 is as in [DefaultTimeouts]
+	Connections, Watches, Waits, Questions limits.Bound
+	Rate                                   limits.Pace   // of clients that have none of their own
+	Timeouts                               Timeouts      // what is 0 is as in [DefaultTimeouts]
+	TurnWithin                             time.Duration // a read whose turn does not come within it is refused
 
 	NC       *nats.Conn // asked only whether it is connected, by those who explain an error
 	Version  string     // of the document
@@ -57,6 +59,7 @@ type Server struct {
 	Routes   []*Route
 	Schemas  *schema.Validator
 	limits   *limiters
+	Reads    *limits.Queue // of storage, over HTTP, and all requests over NATS
 
 	ending  context.Context // ends when watches must end
 	close   context.CancelFunc
@@ -75,6 +78,7 @@ func New(o Options) (*Server, error) {
 		o: o, Open: o.Open, Log: o.Log, Nc: o.NC, Keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{},
 		limits: newLimiters(&o),
 	}
+	s.Reads = limits.NewQueue(s.limits.questions, readTurns)
 	s.ending, s.close = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(o.Registry); err != nil {
 		return nil, err

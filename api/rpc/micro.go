@@ -32,8 +32,6 @@ const QueueGroup = "instar"
 // Server answers requests over NATS, as a micro service.
 type Server struct {
 	rest       *rest.Server
-	Questions  *limits.Pool  // that wait for their turn or are under way
-	Turns      *limits.Queue // of them
 	turnWithin time.Duration
 	asked      limits.Jobs // what waits or is under way
 
@@ -41,18 +39,9 @@ type Server struct {
 	Micro micro.Service
 }
 
-// Reads: how many are under way at once, and how many those share who ask for much, beside small clients.
-const (
-	workers = 64
-	few     = 8
-)
-
-// New makes a server that answers from [Server.Start] on. Questions bounds those that wait for their turn or are under way; one whose turn does not come
-// within turnWithin is refused.
-func New(d *rest.Server, questions limits.Bound, turnWithin time.Duration) *Server {
-	s := &Server{rest: d, turnWithin: turnWithin, Questions: limits.NewPool("questions", questions)}
-	s.Turns = limits.NewQueue(s.Questions, limits.Turns{All: workers, Few: few})
-	return s
+// New makes a server that answers from [Server.Start] on. What is asked and its turn does not come within turnWithin is refused.
+func New(d *rest.Server, turnWithin time.Duration) *Server {
+	return &Server{rest: d, turnWithin: turnWithin}
 }
 
 // Endpoint is one kind of request: its subject is that of the API with name and tail, in which tokens may be wildcards.
@@ -119,7 +108,7 @@ func (s *Server) Asked(handle func(r micro.Request, client string)) func(micro.R
 
 // Beside runs reads beside one another, those of each client in turn: micro calls one handler at a time.
 func (s *Server) Beside(handle func(micro.Request)) func(micro.Request) {
-	return s.Asked(func(r micro.Request, client string) { s.InTurn(s.Turns, r, client, handle) })
+	return s.Asked(func(r micro.Request, client string) { s.InTurn(s.rest.Reads, r, client, handle) })
 }
 
 // InTurn handles a request when its client's turn comes, which lasts until then. One whose turn does not come in time is refused, when its sender may

@@ -86,7 +86,7 @@ var options = []option{
 	{"max-commands", "limits.commands", "commands at once that wait for their turn or for their answer; 0 is no limit"},
 	{"max-commands-per-client", "limits.commandsPerClient", "of these, those of one client"},
 	{"commands-at-once", "limits.commandsAtOnce", "of these, those that are with the engine, where clients take turns; 0 is all of them, without turns"},
-	{"max-questions", "limits.questions", "requests over NATS at once that wait for their turn or are under way; 0 is no limit"},
+	{"max-questions", "limits.questions", "requests over NATS, and reads of storage over HTTP, at once that wait for their turn or are under way; 0 is no limit"},
 	{"max-questions-per-client", "limits.questionsPerClient", "of these, those of one client"},
 	{"rate", "limits.rate", "requests a second of one client, over HTTP and NATS; 0 is no limit"},
 	{"burst", "limits.burst", "of these, at once after a silence; 0 is as many as in a second"},
