@@ -103,6 +103,32 @@ func (d *Deps) Consumer(ctx context.Context, stream string, want jetstream.Consu
 	return d.JS.CreateOrUpdateConsumer(ctx, stream, want)
 }
 
+// EachMachine runs serve for every machine, those that are there and those that are added meanwhile, until ctx ends and all of them have
+// ended. The first error ends the others, and is returned.
+func (d *Deps) EachMachine(ctx context.Context, serve func(context.Context, *machines.Machine) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	stop := d.Machines.OnAdd(func(m *machines.Machine) {
+		all.Go(func() {
+			if err := serve(ctx, m); err != nil {
+				cancel(&serveError{err})
+			}
+		})
+	})
+	<-ctx.Done()
+	stop()
+	all.Wait()
+	var failed *serveError
+	if errors.As(context.Cause(ctx), &failed) {
+		return failed.error
+	}
+	return nil
+}
+
+// serveError tells what one machine failed with from why the context ended.
+type serveError struct{ error }
+
 // Keep runs serve again and again until ctx ends, with back-off while it fails soon.
 func (d *Deps) Keep(ctx context.Context, name string, serve func(context.Context) error) {
 	for try := 0; ctx.Err() == nil; try++ {

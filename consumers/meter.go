@@ -43,7 +43,7 @@ type Series struct {
 }
 
 // SeriesOf are those of the consumers of some machines.
-func SeriesOf(ms []*machines.Machine) Series {
+func SeriesOf(ms ...*machines.Machine) Series {
 	s := Series{Outcomes: []string{OutcomeDone, OutcomeFailed, OutcomeUnwanted}, Problems: []string{ProblemValueLost, ProblemValueOlder, ProblemEventsLost}}
 	for n := range streams.Partitions {
 		s.Consumers = append(s.Consumers, PartitionName(n))

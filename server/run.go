@@ -185,23 +185,10 @@ func (a *app) tellProviders(ctx context.Context) error {
 func (a *app) startConsumers(ctx context.Context) error {
 	a.engine = &engine.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}
 	a.goes(ctx, "the engine", a.engine.Run)
-	performers := map[string]effects.Performer{}
-	var external []string
-	var gateway []func(context.Context) error
-	for _, m := range a.machines.All() {
-		w := a.work[m.Name]
-		if w.External {
-			external = append(external, m.Name)
-		}
-		if w.Performer != nil {
-			performers[m.Name] = w.Performer
-		}
-		if w.Looker != nil {
-			gateway = append(gateway, (&observer.Observer{Deps: a.deps, Machine: m, Looker: w.Looker, Index: a.indexes.Get(m.Name), Every: w.Every}).Run)
-		}
-	}
-	gateway = append(gateway, (&effects.Workers{Deps: a.deps, Performers: performers, External: external, Concurrency: a.cfg.Effects.Concurrency}).Run)
-	a.role(ctx, roleGateway, gateway)
+	a.role(ctx, roleGateway, []func(context.Context) error{
+		func(ctx context.Context) error { return a.deps.EachMachine(ctx, a.observe) },
+		(&effects.Workers{Deps: a.deps, Performer: a.performer, Concurrency: a.cfg.Effects.Concurrency}).Run,
+	})
 	a.role(ctx, roleViews, []func(context.Context) error{
 		(&views.Views{Deps: a.deps}).Run,
 		(&streams.Copies{NC: a.deps.NC, Plan: a.plan, Log: a.log}).Run,
@@ -209,8 +196,23 @@ func (a *app) startConsumers(ctx context.Context) error {
 	return nil
 }
 
-// together runs all parts until ctx ends; the first error ends the others. A part may have nothing to do, where no machine has effects
-// for one.
+// observe looks at the world for one machine, where its provider can.
+func (a *app) observe(ctx context.Context, m *machines.Machine) error {
+	w := a.work[m.Name]
+	if w.Looker == nil {
+		return nil
+	}
+	return (&observer.Observer{Deps: a.deps, Machine: m, Looker: w.Looker, Index: a.indexes.Get(m.Name), Every: w.Every}).Run(ctx)
+}
+
+func (a *app) performer(machine string) effects.Performer {
+	if w := a.work[machine]; !w.External {
+		return w.Performer
+	}
+	return effects.External
+}
+
+// together runs all parts until ctx ends; the first error ends the others.
 func together(ctx context.Context, parts []func(context.Context) error) error {
 	group, inner := errgroup.WithContext(ctx)
 	for _, p := range parts {

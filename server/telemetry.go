@@ -27,7 +27,7 @@ import (
 func (a *app) startTelemetry(ctx context.Context) error {
 	a.registry = prometheus.NewRegistry()
 	m := newMeter()
-	m.begin(a.machines.All())
+	a.machines.OnAdd(m.begin)
 	for _, c := range append(m.all(), panicCounts{}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := a.registry.Register(c); err != nil {
 			return fmt.Errorf("cannot register metrics: %w", err)
@@ -109,23 +109,21 @@ func newMeter() *meter {
 	}
 }
 
-// begin puts every counter at 0 whose labels are known: a rate does not see the first increase of one that was not there.
-func (m *meter) begin(ms []*machines.Machine) {
-	s := consumers.SeriesOf(ms)
-	for _, machine := range ms {
-		for _, e := range machine.Edges {
-			if !e.Noop {
-				m.transitions.WithLabelValues(machine.Name, e.From, e.To, e.On)
-			}
+// begin puts every counter of a machine at 0 whose labels are known: a rate does not see the first increase of one that was not there.
+func (m *meter) begin(machine *machines.Machine) {
+	s := consumers.SeriesOf(machine)
+	for _, e := range machine.Edges {
+		if !e.Noop {
+			m.transitions.WithLabelValues(machine.Name, e.From, e.To, e.On)
 		}
-		for _, code := range machines.RefusalCodes {
-			m.refusals.WithLabelValues(machine.Name, code)
-		}
-		for _, problem := range s.Problems {
-			m.reconciled.WithLabelValues(machine.Name, problem)
-		}
-		m.conflicts.WithLabelValues(machine.Name)
 	}
+	for _, code := range machines.RefusalCodes {
+		m.refusals.WithLabelValues(machine.Name, code)
+	}
+	for _, problem := range s.Problems {
+		m.reconciled.WithLabelValues(machine.Name, problem)
+	}
+	m.conflicts.WithLabelValues(machine.Name)
 	for _, name := range s.Consumers {
 		m.restarts.WithLabelValues(name)
 		m.letters.WithLabelValues(name)

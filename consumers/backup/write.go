@@ -244,7 +244,7 @@ func each(ctx context.Context, js jetstream.JetStream, stream string, take func(
 
 // consumers are the durable ones of others; those of this program are made again by itself.
 func (w *writer) consumers(ctx context.Context, stream string) ([]Consumer, error) {
-	own := consumers.SeriesOf(w.s.Machines).Views
+	own := consumers.SeriesOf(w.s.Machines...).Views
 	st, err := w.s.JS.Stream(ctx, stream)
 	if err != nil {
 		return nil, err

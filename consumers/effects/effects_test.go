@@ -82,7 +82,7 @@ func TestNobodyTakesTheIDOfAResult(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, consumertest.Things).start()
 	work := held{make(chan struct{}), make(chan struct{})}
-	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"thing": work}}).Run)
+	w.Also((&Workers{Deps: w.Deps, Performer: ByMachine{"thing": work}.Of}).Run)
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "work", `{"how":"x"}`))
 	<-work.begun

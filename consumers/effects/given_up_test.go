@@ -33,7 +33,7 @@ func TestTasksOfUnreadableEntitiesDoNotStarveTheirKind(t *testing.T) {
 	}
 	w.Ask(publish.Command{Machine: "errand", Key: "default.well", Name: "create"})
 	k := consumertest.NewWorker()
-	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)
+	w.Also((&Workers{Deps: w.Deps, Performer: ByMachine{"errand": k}.Of}).Run)
 	w.Eventually("the one behind them is done", func() bool { return w.Errand("well") == "done" })
 	var letters []publish.DeadLetter
 	w.Eventually("all letters", func() bool {
@@ -70,7 +70,7 @@ func TestAnEntityThatCannotBeReadIsNotGone(t *testing.T) {
 	w.start()
 	w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create"})
 	k := consumertest.NewWorker()
-	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)
+	w.Also((&Workers{Deps: w.Deps, Performer: ByMachine{"errand": k}.Of}).Run)
 	w.Eventually("it is given up, not forgotten", func() bool {
 		letters, err := w.DeadLetters().List(w.Ctx, 0, 10)
 		return err == nil && len(letters) == 1 && letters[0].Key == "default.a"

@@ -51,7 +51,7 @@ func TestOneEntityTakesOnePlace(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, restless).start()
 	p := &patient{}
-	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"restless": p}, Concurrency: 4}).Run)
+	w.Also((&Workers{Deps: w.Deps, Performer: ByMachine{"restless": p}.Of, Concurrency: 4}).Run)
 	to := func(id, command string) publish.Command {
 		return publish.Command{Machine: "restless", Key: "default." + id, Name: command}
 	}
@@ -77,13 +77,13 @@ func TestAHigherFenceOfAnEarlierLife(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, restless).start()
 	var begun, ended atomic.Int64
-	w.Also((&Workers{Deps: w.Deps, Concurrency: 4, Performers: map[string]Performer{"restless": performed(func(ctx context.Context, _ machines.Task) machines.Result {
+	w.Also((&Workers{Deps: w.Deps, Concurrency: 4, Performer: ByMachine{"restless": performed(func(ctx context.Context, _ machines.Task) machines.Result {
 		if begun.Add(1) <= 2 { // of the life before
 			<-ctx.Done()
 			ended.Add(1)
 		}
 		return machines.Result{Data: consumertest.WorkBody{How: "worked"}}
-	})}}).Run)
+	})}.Of}).Run)
 	to := func(command string) publish.Command {
 		return publish.Command{Machine: "restless", Key: "default.x", Name: command}
 	}

@@ -48,7 +48,7 @@ func (w *world) process(n int, killers []string, done func() bool) (died bool) {
 	require.NoError(w.T, err)
 	defer nc.Close()
 	d := &deadly{kill: nc.Close, killers: killers, died: make(chan struct{}, 1), over: w.Ctx.Done()}
-	workers := &Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": d}, AckWait: time.Second, Concurrency: 4, process: fmt.Sprint(n)}
+	workers := &Workers{Deps: w.Deps, Performer: ByMachine{"errand": d}.Of, AckWait: time.Second, Concurrency: 4, process: fmt.Sprint(n)}
 	workers.NC, workers.Turn = nc, make(chan struct{}, 1)
 	workers.JS, err = streams.JetStream(nc)
 	require.NoError(w.T, err)
@@ -141,7 +141,7 @@ func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
 		ctx, stop := context.WithCancel(w.Ctx)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- (&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": work}, AckWait: 100 * time.Millisecond, process: fmt.Sprint(n)}).Run(ctx)
+			ended <- (&Workers{Deps: w.Deps, Performer: ByMachine{"errand": work}.Of, AckWait: 100 * time.Millisecond, process: fmt.Sprint(n)}).Run(ctx)
 		}()
 		<-work.begun
 		stop()
@@ -149,7 +149,7 @@ func TestTasksThatAreGivenBackAreNotSuspected(t *testing.T) {
 		require.Empty(t, w.Suspects("fx-errand-work.>"))
 	}
 	k := consumertest.NewWorker()
-	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"errand": k}}).Run)
+	w.Also((&Workers{Deps: w.Deps, Performer: ByMachine{"errand": k}.Of}).Run)
 	w.Eventually("it is done", func() bool { return w.Errand("a") == "done" })
 	for n := range 5 {
 		id := fmt.Sprint("b", n)
@@ -184,7 +184,7 @@ func TestATaskThatNobodyWaitsForAnyMoreLosesItsTurn(t *testing.T) {
 	p := &counted{}
 	ctx, stop := context.WithCancel(w.Ctx)
 	defer stop()
-	w.Running.Go(func() { _ = (&Workers{Deps: deps, Performers: map[string]Performer{"thing": p}}).Run(ctx) })
+	w.Running.Go(func() { _ = (&Workers{Deps: deps, Performer: ByMachine{"thing": p}.Of}).Run(ctx) })
 	w.Reaches("a", "broken") // its time is over
 	w.Ask(consumertest.ToThing("a", "close", ""))
 	<-deps.Turn

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,33 +36,52 @@ type Performer interface {
 // one whose provider ends the process again and again, with all others of that process meanwhile done one at a time.
 type Workers struct {
 	consumers.Deps
-	Performers  map[string]Performer // by machine
-	External    []string             // machines whose tasks others take: their consumers are made and kept, and nothing is taken from them
-	Concurrency int                  // tasks of one kind at a time; 0 is 16
-	AckWait     time.Duration        // until an unfinished task comes again; 0 is 30 s
+	Performer   func(machine string) Performer // is asked when the workers of a machine start; nil is an error where it has effects
+	Concurrency int                            // tasks of one kind at a time; 0 is 16
+	AckWait     time.Duration                  // until an unfinished task comes again; 0 is 30 s
 
 	process string        // tells this process from those before it
 	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
 }
 
-// Run performs effects until ctx ends; then it waits for the tasks under way.
+// ByMachine are performers by the name of their machine: its Of is [Workers.Performer].
+type ByMachine map[string]Performer
+
+// Of is the performer of a machine; nil when there is none.
+func (p ByMachine) Of(machine string) Performer { return p[machine] }
+
+// External is the performer of a machine whose tasks others take: their consumers are made and kept, and nothing is taken from them.
+var External Performer = external{}
+
+type external struct{}
+
+func (external) Perform(context.Context, machines.Task) machines.Result { panic("it takes no tasks") }
+
+// Run performs effects until ctx ends, also those of machines that are added meanwhile; then it waits for the tasks under way.
 func (w *Workers) Run(ctx context.Context) error {
 	w.Deps = w.WithDefaults()
 	w.Concurrency, w.AckWait = cmp.Or(w.Concurrency, 16), cmp.Or(w.AckWait, 30*time.Second)
 	w.process, w.queue = cmp.Or(w.process, rand.Text()), make(chan struct{}, 1)
+	return w.EachMachine(ctx, w.serve)
+}
+
+// serve performs the effects of one machine.
+func (w *Workers) serve(ctx context.Context, m *machines.Machine) error {
+	if len(m.Effects) == 0 {
+		return nil
+	}
+	performer := w.Performer(m.Name)
+	if performer == nil {
+		return fmt.Errorf("consumers: nobody performs effect %s of %s", m.Effects[0].Name, m.Name)
+	}
 	var all sync.WaitGroup
-	for _, m := range w.Machines.All() {
-		for _, fx := range m.Effects {
-			k := &kind{w: w, m: m, fx: fx, performer: w.Performers[m.Name], name: streams.WorkerName(m.Name, fx.Name)}
-			if slices.Contains(w.External, m.Name) {
-				all.Go(func() { w.Keep(ctx, k.name, k.lend) })
-				continue
-			}
-			if k.performer == nil {
-				return fmt.Errorf("consumers: nobody performs effect %s of %s", fx.Name, m.Name)
-			}
-			all.Go(func() { k.run(ctx) })
+	for _, fx := range m.Effects {
+		k := &kind{w: w, m: m, fx: fx, performer: performer, name: streams.WorkerName(m.Name, fx.Name)}
+		if performer == External {
+			all.Go(func() { w.Keep(ctx, k.name, k.lend) })
+			continue
 		}
+		all.Go(func() { k.run(ctx) })
 	}
 	all.Wait()
 	return nil

@@ -27,7 +27,7 @@ func (w *world) start() *world {
 // withWorkers performs the effects of things.
 func (w *world) withWorkers() *consumertest.Worker {
 	k := consumertest.NewWorker()
-	w.Also((&Workers{Deps: w.Deps, Performers: map[string]Performer{"thing": k}}).Run)
+	w.Also((&Workers{Deps: w.Deps, Performer: ByMachine{"thing": k}.Of}).Run)
 	return k
 }
 

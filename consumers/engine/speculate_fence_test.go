@@ -58,7 +58,7 @@ func TestALaterLifeIsNotFenced(t *testing.T) {
 			w.start()
 			require.Equal(t, machines.Applied, w.Ask(to).Outcome)
 			f := &fencing{seen: c.seen}
-			w.Also((&effects.Workers{Deps: w.Deps, Performers: map[string]effects.Performer{"errand": f}}).Run)
+			w.Also((&effects.Workers{Deps: w.Deps, Performer: effects.ByMachine{"errand": f}.Of}).Run)
 			w.Eventually("it is done", func() bool { e, _ := w.Entity(consumertest.Errands, to.Key); return e.State == "done" })
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -152,7 +152,7 @@ func TestAGuessBesideALostLife(t *testing.T) {
 			require.Equal(t, machines.CodeExists, w.create("a", "one").Refusal.Code, "the answer of the lost life is not given")
 
 			require.Equal(t, machines.Applied, w.Ask(publish.Command{Machine: "errand", Key: "default.a", Name: "create", ID: "two"}).Outcome)
-			w.Also((&effects.Workers{Deps: w.Deps, Performers: map[string]effects.Performer{"thing": consumertest.NewWorker(), "errand": consumertest.NewWorker()}}).Run)
+			w.Also((&effects.Workers{Deps: w.Deps, Performer: effects.ByMachine{"thing": consumertest.NewWorker(), "errand": consumertest.NewWorker()}.Of}).Run)
 			w.Eventually("its task is done", func() bool { return w.Errand("a") == "done" })
 		})
 	}

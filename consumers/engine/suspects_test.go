@@ -103,7 +103,7 @@ func (m *mortal) process() (died bool) {
 		defer close(ended)
 		if m.performer != nil {
 			m.Running.Go(func() {
-				_ = (&effects.Workers{Deps: deps, Performers: map[string]effects.Performer{"errand": m.performer}}).Run(ctx)
+				_ = (&effects.Workers{Deps: deps, Performer: effects.ByMachine{"errand": m.performer}.Of}).Run(ctx)
 			})
 		}
 		_ = e.Run(ctx)

@@ -43,7 +43,7 @@ func (w *world) start() *world {
 
 func (w *world) withWorkers() *consumertest.Worker {
 	k := consumertest.NewWorker()
-	workers := &effects.Workers{Deps: w.Deps, Performers: map[string]effects.Performer{"thing": k}}
+	workers := &effects.Workers{Deps: w.Deps, Performer: effects.ByMachine{"thing": k}.Of}
 	w.Also(workers.Run)
 	return k
 }

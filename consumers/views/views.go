@@ -28,16 +28,19 @@ type Views struct {
 	Batch int // events taken at once; 0 is 512
 }
 
-// Run folds until ctx ends.
+// Run folds until ctx ends, also the views of machines that are added meanwhile.
 func (v *Views) Run(ctx context.Context) error {
 	v.Deps = v.WithDefaults()
 	v.Batch = cmp.Or(v.Batch, 512)
+	return v.EachMachine(ctx, v.fold)
+}
+
+// fold builds the views of one machine.
+func (v *Views) fold(ctx context.Context, m *machines.Machine) error {
 	var all sync.WaitGroup
-	for _, m := range v.Machines.All() {
-		for _, view := range m.Views {
-			f := &folder{v: v, m: m, view: view, name: consumers.ViewName(m, view), failures: map[string]int{}}
-			all.Go(func() { f.v.Keep(ctx, f.name, f.serve) })
-		}
+	for _, view := range m.Views {
+		f := &folder{v: v, m: m, view: view, name: consumers.ViewName(m, view), failures: map[string]int{}}
+		all.Go(func() { f.v.Keep(ctx, f.name, f.serve) })
 	}
 	all.Wait()
 	return nil

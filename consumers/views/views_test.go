@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -282,4 +283,20 @@ func TestViewsGoOnAfterTheServerWasAway(t *testing.T) {
 	require.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.EventStream, "view-tale-words"))
 	w.told("a", "later")
 	w.Eventually("the third", func() bool { return len(w.words("a")) == 3 })
+}
+
+// The views of a machine that is added while the others are folded are folded, too.
+func TestTheViewsOfAMachineThatIsAdded(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	w.folding(&Views{})
+	plan := streams.Plan{States: []string{taleMachine.Plural}}
+	for _, v := range taleMachine.Views {
+		plan.Views = append(plan.Views, taleMachine.BucketOf(v))
+	}
+	_, err := streams.Ensure(w.Ctx, w.JS, plan)
+	require.NoError(t, err)
+	require.NoError(t, w.Machines.Add(taleMachine))
+	seq := w.told("a", "one")
+	w.Eventually("it is folded", func() bool { f, _ := w.view("tales_words", "a"); return f.Seq == seq })
 }

@@ -44,7 +44,7 @@ func TestABackupIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: registry}
 	vault := t.TempDir()
-	workers := &effects.Workers{Deps: deps, Performers: map[string]effects.Performer{"backup": tarball.Provider{Dir: vault}}}
+	workers := &effects.Workers{Deps: deps, Performer: effects.ByMachine{"backup": tarball.Provider{Dir: vault}}.Of}
 	var running sync.WaitGroup
 	running.Go(func() { _ = (&engine.Engine{Deps: deps}).Run(ctx) })
 	running.Go(func() { _ = workers.Run(ctx) })
