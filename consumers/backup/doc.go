@@ -15,7 +15,7 @@
 //  4. answers to keys, events and dead letters. Answers and events that are newer than the value of their entity are left out by the restore, those events
 //     that the value's outbox has and the stream lacked are added;
 //  5. other streams, such as those of outboxes, as snapshots of the server with their consumers. Relays find out by themselves how far
-//     their stream is.
+//     their stream is. A stream that mirrors or sources others comes before those.
 //
 // So everything that was answered before the backup began is in it. Schedules of timers and tasks are not: both stand in the values, and are made again.
 //
@@ -99,24 +99,6 @@ type End struct {
 	Missing  map[string]int `json:"missing"`           // values that the server has and could not read, by stream
 
 	Others []Other `json:"-"` // what the sections of snapshots say
-}
-
-// Other is a stream that is in a backup as a snapshot.
-type Other struct {
-	Stream   string
-	Messages int
-}
-
-// Stored is how many messages a backup has, with those in its snapshots.
-func (e End) Stored() int {
-	total := 0
-	for _, n := range e.Messages {
-		total += n
-	}
-	for _, o := range e.Others {
-		total += o.Messages - e.Messages[o.Stream]
-	}
-	return total
 }
 
 // line is one of them.

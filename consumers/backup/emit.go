@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,30 +57,6 @@ func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
 		return err
 	}
 	return r.flush(ctx)
-}
-
-// snapshot gives the parts of one to the server.
-func (r *restorer) snapshot(ctx context.Context, s *Section) error {
-	if slices.Contains(r.s.Without, s.Stream) {
-		for part, err := r.in.part(); part != nil || err != nil; part, err = r.in.part() {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	head := *s.Snapshot
-	var config map[string]any
-	if err := json.Unmarshal(head.Config, &config); err != nil {
-		return fmt.Errorf("the configuration of stream %s cannot be read: %w", s.Stream, err)
-	}
-	config["name"], config["num_replicas"] = s.Stream, max(r.s.Plan.Replicas, 1)
-	delete(config, "republish") // it would write to whatever subject the file says
-	var err error
-	if head.Config, err = json.Marshal(config); err != nil {
-		return err
-	}
-	return streams.RestoreSnapshot(ctx, r.s.NC, s.Stream, head, r.in.part)
 }
 
 // resumed is a consumer of others, which goes on behind what it had done. What it had done out of order comes again.

@@ -8,7 +8,6 @@ import (
 	"maps"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // ErrIncomplete says that a file ends before its backup does, or has lost something.
@@ -118,19 +117,6 @@ func (r *reader) next() (*line, error) {
 		return nil, fmt.Errorf("backup: %w: a line is none of a backup", ErrIncomplete)
 	}
 	return l, nil
-}
-
-// other notes what a section says of its stream, if it is a snapshot.
-func (r *reader) other(s *Section) error {
-	if s.Kind != KindSnapshot || s.Snapshot == nil {
-		return nil
-	}
-	var state jetstream.StreamState
-	if err := json.Unmarshal(s.Snapshot.State, &state); err != nil {
-		return fmt.Errorf("the state of stream %s cannot be read: %w", s.Stream, err)
-	}
-	r.end.Others = append(r.end.Others, Other{Stream: s.Stream, Messages: int(state.Msgs)}) // it counts
-	return nil
 }
 
 // broken says what it means that a line cannot be read: the file could not be, or ends too early, or is damaged.

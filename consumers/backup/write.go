@@ -70,7 +70,11 @@ type writer struct {
 }
 
 func (w *writer) all(ctx context.Context) error {
-	if err := w.head(ctx); err != nil {
+	others, err := w.s.ordered(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.head(ctx, others); err != nil {
 		return err
 	}
 	for _, s := range w.s.sections() {
@@ -82,7 +86,7 @@ func (w *writer) all(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range w.s.Others {
+	for _, name := range others {
 		if err := w.snapshot(ctx, name); err != nil {
 			return err
 		}
@@ -109,8 +113,8 @@ func (s *Store) sections() []Section {
 		Section{Stream: n.Stream(streams.EventStream), Kind: KindMessages}, Section{Stream: n.Stream(streams.DeadStream), Kind: KindMessages})
 }
 
-func (w *writer) head(ctx context.Context) error {
-	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}, Others: w.s.Others}
+func (w *writer) head(ctx context.Context, others []string) error {
+	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}, Others: others}
 	for _, m := range w.s.Machines {
 		h.Schemas[m.Name] = m.Schema()
 	}

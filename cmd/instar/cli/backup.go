@@ -142,6 +142,14 @@ func tellBackup(p *command.Program, w io.Writer, head backup.Head, end backup.En
 	if len(end.Readers) > 0 {
 		fmt.Fprintf(w, "not in it: durable consumers of readers on their copies: %s\n", strings.Join(end.Readers, ", "))
 	}
+	for _, o := range end.Others {
+		if o.Memory {
+			fmt.Fprintf(w, "%s: its messages are in memory; a restore into a data directory leaves the stream out\n", o.Stream)
+		}
+		if len(o.Again) > 0 {
+			fmt.Fprintf(w, "%s: mirrors or sources %s, and has messages twice or lacks some after a restore: create it anew then\n", o.Stream, strings.Join(o.Again, ", "))
+		}
+	}
 	for stream, n := range end.Missing {
 		fmt.Fprintf(w, "%s: %d values could not be read by the server, and are not in it\n", stream, n)
 	}
