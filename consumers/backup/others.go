@@ -152,15 +152,15 @@ func (r *restorer) snapshot(ctx context.Context, s *Section) error {
 	if len(resumed) == 0 {
 		return streams.RestoreSnapshot(ctx, r.s.NC, s.Stream, head, r.in.part)
 	}
-	sourced, err := streams.NewSourced(r.in.part, resumed)
+	passed, err := newSourced(r.in.part, resumed)
 	if err != nil {
 		return err
 	}
-	if err := streams.RestoreSnapshot(ctx, r.s.NC, s.Stream, head, sourced.Next); err != nil {
+	if err := streams.RestoreSnapshot(ctx, r.s.NC, s.Stream, head, passed.next); err != nil {
 		return err
 	}
 	for _, origin := range resumed {
-		if !sourced.From[origin] && other.last > 0 && !slices.Contains(other.Again, origin) {
+		if !passed.from[origin] && other.last > 0 && !slices.Contains(other.Again, origin) {
 			other.Again = append(other.Again, origin)
 		}
 	}

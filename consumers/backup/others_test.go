@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // holds waits until a stream has exactly so many messages.
@@ -64,8 +66,8 @@ func TestStreamsThatFollowOthers(t *testing.T) {
 	require.NoError(t, err)
 
 	to, dir := installed(t), t.TempDir()
-	start := func() (*streams.Server, jetstream.JetStream) {
-		srv, err := streams.StartServer(streams.ServerOptions{Dir: dir, Profile: streams.OS, Log: slog.New(slog.DiscardHandler)})
+	start := func() (*embedded.Server, jetstream.JetStream) {
+		srv, err := embedded.Start(embedded.Options{Dir: dir, Profile: embedded.OS, Log: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		to.NC, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
 		require.NoError(t, err)
@@ -76,7 +78,7 @@ func TestStreamsThatFollowOthers(t *testing.T) {
 	}
 	srv, _ := start()
 	to.Shared = false
-	to.Appender, err = streams.NewAppender(to.NC, streams.AppenderOptions{})
+	to.Appender, err = publish.NewAppender(to.NC, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(to.Appender.Close)
 	done, err := to.Restore(t.Context(), &copied)

@@ -78,7 +78,7 @@ var plan = []room{
 	// What the tests of the consumers stand on.
 	{path: "consumers/consumertest", ours: []string{"consumers", "internal/wait", "machines/...", "streams", "streams/embedded", "streams/publish", "kv", "kv/index"}, outside: []string{nats, testify, "go.uber.org/goleak"}},
 
-	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo, nuid, "github.com/klauspost/compress/zstd"}, tests: []string{"machines/..."}},
+	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo, nuid, "github.com/klauspost/compress", "github.com/nats-io/nats-server/v2/server/archive"}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
 	{path: "consumers/prober/localhealth"},

@@ -1,4 +1,4 @@
-package streams
+package backup
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func TestSourced(t *testing.T) {
 	}
 	through := func(given []byte, failure error) ([]byte, map[string]bool, error) {
 		parts := slices.Collect(slices.Chunk(given, 1000))
-		s, err := NewSourced(func() ([]byte, error) {
+		s, err := newSourced(func() ([]byte, error) {
 			if len(parts) == 0 {
 				return nil, failure
 			}
@@ -55,10 +55,10 @@ func TestSourced(t *testing.T) {
 		}
 		var out []byte
 		for {
-			part, err := s.Next()
+			part, err := s.next()
 			require.LessOrEqual(t, len(part), partBytes)
 			if out = append(out, part...); part == nil || err != nil {
-				return out, s.From, err
+				return out, s.from, err
 			}
 		}
 	}

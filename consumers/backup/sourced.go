@@ -1,4 +1,4 @@
-package streams
+package backup
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server/archive"
 )
 
-// Sourced are the parts of a snapshot of a stream that sources others, without the identities of those. The server goes on behind the last message that a stream has of
+// sourced are the parts of a snapshot of a stream that sources others, without the identities of those. The server goes on behind the last message that a stream has of
 // another one, which its header tells, unless that is another stream by its identity, which is its time of creation: then it begins again, and stores all a second
 // time. A snapshot does not have the time, so a stream that is restored is another one. Where its sequences are those of before, the stream that sources it goes on
 // if it does not know whom its messages are from.
-type Sourced struct {
-	From map[string]bool // those of the streams that it has messages of, when the last part was given
+type sourced struct {
+	from map[string]bool // those of the streams that it has messages of, when the last part was given
 
 	origins []string
 
@@ -33,14 +33,14 @@ const (
 	partBytes    = 128 << 10                  // as the server sends them
 )
 
-// NewSourced reads the parts of a snapshot up to a nil one. It leaves out the identities of these streams.
-func NewSourced(next func() ([]byte, error), origins []string) (*Sourced, error) {
+// newSourced reads the parts of a snapshot up to a nil one. It leaves out the identities of these streams.
+func newSourced(next func() ([]byte, error), origins []string) (*sourced, error) {
 	var seen bytes.Buffer
 	parts := &partReader{next: next}
 	magic := make([]byte, len(archive.MagicBytes))
 	_, err := io.ReadFull(s2.NewReader(io.TeeReader(parts, &seen)), magic)
 	all := io.MultiReader(&seen, parts)
-	s := &Sourced{From: map[string]bool{}, origins: origins}
+	s := &sourced{from: map[string]bool{}, origins: origins}
 	if err != nil || string(magic) != string(archive.MagicBytes) {
 		s.raw = all // the server says what is wrong with it
 		return s, parts.err
@@ -50,8 +50,8 @@ func NewSourced(next func() ([]byte, error), origins []string) (*Sourced, error)
 	return s, nil
 }
 
-// Next is the next part, or nil after the last.
-func (s *Sourced) Next() ([]byte, error) {
+// next is the next part, or nil after the last.
+func (s *sourced) next() ([]byte, error) {
 	for s.part.Len() < partBytes && !s.end {
 		if err := s.more(); err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func (s *Sourced) Next() ([]byte, error) {
 	return bytes.Clone(s.part.Next(partBytes)), nil
 }
 
-func (s *Sourced) more() error {
+func (s *sourced) more() error {
 	if s.raw != nil {
 		n, err := io.CopyN(&s.part, s.raw, partBytes)
 		if s.end = errors.Is(err, io.EOF); s.end || n > 0 && err == nil {
@@ -96,7 +96,7 @@ func (s *Sourced) more() error {
 }
 
 // anonymous is the header of a message without the identity of the stream that it was sourced from.
-func (s *Sourced) anonymous(header []byte) []byte {
+func (s *sourced) anonymous(header []byte) []byte {
 	before, rest, ok := bytes.Cut(header, []byte(headerSource))
 	if !ok {
 		return bytes.Clone(header)
@@ -104,7 +104,7 @@ func (s *Sourced) anonymous(header []byte) []byte {
 	value, after, _ := bytes.Cut(rest, []byte("\r\n"))
 	fields := strings.Split(string(value), " ")
 	if slices.Contains(s.origins, fields[0]) {
-		s.From[fields[0]] = true
+		s.from[fields[0]] = true
 		fields = fields[:min(len(fields), 5)]
 	}
 	return bytes.Join([][]byte{before, []byte(headerSource), []byte(strings.Join(fields, " ")), []byte("\r\n"), after}, nil)
