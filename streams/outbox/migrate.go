@@ -41,7 +41,7 @@ var ErrSchema = errors.New("outbox: the schema is of another version")
 // formerMode is a mode that programs before this one had. Its events are in a replication slot, which nothing here reads.
 const formerMode Mode = "wal"
 
-var errFormerMode = fmt.Errorf("%w: it is in mode wal, which this program does not have: leave that mode with the program before it (instar outbox init --mode log), or, to give up what no relay has read from its replication slot, drop the slot (pg_drop_replication_slot) and run: update outbox_settings set mode = 'log'; select outbox_settings_renew()", ErrSchema)
+var errFormerMode = fmt.Errorf("%w: it is in mode wal, which this program does not have: leave that mode with the program before it (instar outbox init --mode log), or, to give up what no relay has read, note which replication slot outbox_settings.wal_slot names, to drop it afterwards (pg_drop_replication_slot), and run: update outbox_settings set mode = 'log'; select outbox_settings_renew()", ErrSchema)
 
 var errNone = errors.New("outbox: there is none in this schema (instar outbox init makes it)")
 
@@ -95,6 +95,9 @@ var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 // Init creates the outbox in a schema (public when empty; it is created), or brings it up to date, and stores the settings. It may
 // be called at any time and by several at once.
 func Init(ctx context.Context, dsn, schema string, set Settings) error {
+	if set.Mode != "" && set.Mode != Log && set.Mode != Claim {
+		return fmt.Errorf("outbox: mode %q is neither %s nor %s", set.Mode, Log, Claim)
+	}
 	db, err := connect(dsn, schema)
 	if err != nil {
 		return err

@@ -59,6 +59,7 @@ func TestADatabaseInTheFormerModeIsRefused(t *testing.T) {
 	require.Equal(t, "wal", one[string](t, conn, `select mode from outbox_settings`), "nothing was changed")
 	run(t, conn, remedy)
 	require.NoError(t, s.CheckSchema(t.Context()))
+	require.ErrorContains(t, Init(t.Context(), dsn, "", Settings{Mode: "wal"}), "neither log nor claim", "an older program's settings")
 	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Claim}))
 	run(t, conn, `select outbox_append('order', '1', 'order.paid', '{}')`)
 	require.Equal(t, 1, one[int](t, conn, `select count(*)::int from outbox_event`))
@@ -76,6 +77,7 @@ func TestTablesThatAnotherToolMade(t *testing.T) {
 		require.NoError(t, err)
 		run(t, conn, string(text))
 	}
+	require.ErrorContains(t, Init(t.Context(), dsn, "", Settings{Mode: "wal"}), "neither log nor claim", "an older program's settings")
 	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Claim}))
 	run(t, conn, `select outbox_append('order', '1', 'order.paid', '{}')`)
 	require.Equal(t, 1, one[int](t, conn, `select count(*)::int from outbox_event`))
