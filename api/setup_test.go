@@ -22,6 +22,7 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -51,26 +52,9 @@ type bundle struct {
 	client  *http.Client
 	indexes *index.Map
 	letters *letters
-	log     *lockedBuffer
+	log     *lockedbuffer.Buffer
 	stop    context.CancelFunc // ends the indexes
 	token   string
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func registryOf(t testing.TB, ms ...*machines.Machine) *machines.Registry {
@@ -83,7 +67,7 @@ func registryOf(t testing.TB, ms ...*machines.Machine) *machines.Registry {
 func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 	t.Helper()
 	t.Parallel()
-	b := &bundle{t: t, token: "admin-token", log: &lockedBuffer{}, letters: &letters{}}
+	b := &bundle{t: t, token: "admin-token", log: &lockedbuffer.Buffer{}, letters: &letters{}}
 	dir := t.TempDir()
 	srv, err := embedded.Start(embedded.Options{Dir: dir, Profile: embedded.OS})
 	require.NoError(t, err)

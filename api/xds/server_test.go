@@ -1,7 +1,6 @@
 package xds_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/xds"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -189,7 +189,7 @@ func await(acks chan ack, want ack) {
 func TestNackAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	var server *xds.Server
-	var logged lockedBuffer
+	var logged lockedbuffer.Buffer
 	_, conn, acks := setup(t, func(s *xds.Server) { server, s.Log = s, slog.New(slog.NewTextHandler(&logged, nil)) })
 	st, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(within(t))
 	require.NoError(t, err)
@@ -241,24 +241,6 @@ func TestStaleServerEndsItsStreams(t *testing.T) {
 	require.NoError(t, whole.Send(&discoverypb.DiscoveryRequest{Node: node("p"), ResourceNames: []string{"web"}}))
 	_, err = whole.Recv()
 	require.NoError(t, err, "a proxy that has no other gets what is known")
-}
-
-// lockedBuffer is written by the server while the test reads.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestDeltas(t *testing.T) {

@@ -29,6 +29,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/internal/selfsigned"
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/builtin"
 	"github.com/bcc94042/instar/server/config"
@@ -39,20 +40,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"run-template", "demo", "outbox", "dev", "serve"}, os.Args[1]) { // this program again, started by a test
 		os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	_ = os.Setenv("TZ", "UTC")                     // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines
-	dir, err := os.MkdirTemp("", "instar-config-") // nobody's own contexts
-	if err != nil {
-		panic(err)
-	}
-	_ = os.Setenv("XDG_CONFIG_HOME", dir)
-	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "INSTAR_") {
-			_ = os.Unsetenv(name)
-		}
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	testenv.Main(m)
 }
 
 // whole is a server in this process, as `instar dev` runs it, with the command line against it.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/answers"
 	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -87,7 +87,7 @@ func under(key string, cmd publish.Command) publish.Command {
 func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	t.Parallel()
 	w, n := noted(t, consumertest.Things)
-	var told lines
+	var told lockedbuffer.Buffer
 	w.Log = slog.New(slog.NewTextHandler(&told, nil))
 	w.start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
@@ -126,9 +126,9 @@ func TestARepairThatIsRefusedChangesNothing(t *testing.T) {
 	require.Equal(t, revision, w.stored("a").Revision())
 	require.Equal(t, stops, n.Count("restarted"))
 	const replaced = "the value of a parked entity was replaced"
-	require.Zero(t, told.count(replaced))
+	require.Zero(t, strings.Count(told.String(), replaced))
 	require.Equal(t, machines.Applied, w.Ask(repairOf("a", revision, second)).Outcome)
-	require.Equal(t, 1, told.count(replaced))
+	require.Equal(t, 1, strings.Count(told.String(), replaced))
 	a = w.Ask(add)
 	require.True(t, a.Replayed, "its answer is still there")
 	require.Equal(t, 1, w.Sum("a"))
@@ -156,24 +156,6 @@ func TestNoRepairWritesWhatNobodyCanRead(t *testing.T) {
 
 // with is a value with one more member, in the place of one of the same name.
 func with(value, member string) string { return strings.TrimSuffix(value, "}") + "," + member + "}" }
-
-// lines are those of a log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
 
 // A value that somebody has written with names that are in no subject keeps its entity from everything, and nobody else.
 func TestAValueOfNamesThatAreNone(t *testing.T) {

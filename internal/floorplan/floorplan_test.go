@@ -133,7 +133,7 @@ func (r room) refuses(path string, p *pkg, test bool) string {
 	}
 	first, _, _ := strings.Cut(path, "/")
 	switch {
-	case ours && own == p.path() && test, ours && allowed(r.ours, within, own), ours && test && allowed(r.tests, within, own),
+	case ours && own == p.path() && test, ours && allowed(r.ours, within, own), ours && test && allowed(r.tests, within, own), ours && test && slices.Contains(tools, own),
 		ours && test && slices.Contains(servers, own) && allowed(slices.Concat(r.ours, r.tests), within, "streams"):
 		return ""
 	case ours:

@@ -1,17 +1,16 @@
 package probe
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
@@ -72,7 +71,7 @@ func TestWhatIsAnsweredIsToldToNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log lockedBuffer
+			var log lockedbuffer.Buffer
 			r := check(t, &Prober{Options: Options{Match: true, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}, s.at, s.check)
 			require.NotContains(t, fmt.Sprintf("%+v", r), secret)
 			require.NotEmpty(t, r.Output)
@@ -147,21 +146,4 @@ func TestAnswersAreNotSearched(t *testing.T) {
 			}
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

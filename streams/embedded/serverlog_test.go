@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,25 +16,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/streams"
 )
 
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// lines are those of a level that hold a text.
-func (l *logBuffer) lines(level, text string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.b.String()) {
+// lines counts those of a level that hold a text.
+func lines(log *lockedbuffer.Buffer, level, text string) (n int) {
+	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level="+level) && strings.Contains(line, text) {
 			n++
 		}
@@ -47,8 +34,8 @@ func (l *logBuffer) lines(level, text string) (n int) {
 func TestLogOfARecovery(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	run := func(dir string, while func(jetstream.JetStream)) *logBuffer {
-		said := &logBuffer{}
+	run := func(dir string, while func(jetstream.JetStream)) *lockedbuffer.Buffer {
+		said := &lockedbuffer.Buffer{}
 		server, err := Start(Options{Dir: dir, Profile: OS, Log: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, server.Shutdown(context.Background())) }()
@@ -83,7 +70,7 @@ func TestLogOfARecovery(t *testing.T) {
 		}
 		return n
 	}
-	require.Zero(t, run(dir, write).lines("WARN", ""))
+	require.Zero(t, lines(run(dir, write), "WARN", ""))
 	stopped := copied()
 	var killed string
 	run(dir, func(js jetstream.JetStream) {
@@ -92,15 +79,15 @@ func TestLogOfARecovery(t *testing.T) {
 	})
 
 	said := run(killed, func(js jetstream.JetStream) { require.EqualValues(t, 60, count(js)) })
-	require.Zero(t, said.lines("WARN", ""), &said.b)
-	require.Zero(t, said.lines("ERROR", ""))
-	require.Equal(t, 1, said.lines("INFO", "the last run was not stopped in order"))
-	require.GreaterOrEqual(t, said.lines("DEBUG", "outdated"), 3, "of another version the server may have other words")
+	require.Zero(t, lines(said, "WARN", ""), said)
+	require.Zero(t, lines(said, "ERROR", ""))
+	require.Equal(t, 1, lines(said, "INFO", "the last run was not stopped in order"))
+	require.GreaterOrEqual(t, lines(said, "DEBUG", "outdated"), 3, "of another version the server may have other words")
 
 	damage(t, stopped, "index.db")
 	said = run(stopped, func(js jetstream.JetStream) { require.EqualValues(t, 30, count(js)) })
-	require.Positive(t, said.lines("WARN", "checksum did not match"), &said.b)
-	require.Zero(t, said.lines("INFO", "not stopped in order"))
+	require.Positive(t, lines(said, "WARN", "checksum did not match"), said)
+	require.Zero(t, lines(said, "INFO", "not stopped in order"))
 }
 
 // damage changes a byte in the middle of the files of all streams whose names end so.
@@ -123,7 +110,7 @@ func damage(t *testing.T, dir, suffix string) {
 // and the program can tell of it.
 func TestACutStreamLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	dir, said := t.TempDir(), &logBuffer{}
+	dir, said := t.TempDir(), &lockedbuffer.Buffer{}
 	run := func(while func(*nats.Conn, jetstream.JetStream)) {
 		server, err := Start(Options{Dir: dir, Profile: OS, Log: slog.New(slog.NewTextHandler(said, nil))})
 		require.NoError(t, err)
@@ -160,5 +147,5 @@ func TestACutStreamLeavesNoTrace(t *testing.T) {
 		require.Less(t, told.State.Messages, 30)
 		require.Nil(t, told.State.Lost)
 	})
-	require.Zero(t, said.lines("WARN", "")+said.lines("ERROR", ""), &said.b)
+	require.Zero(t, lines(said, "WARN", "")+lines(said, "ERROR", ""), said)
 }

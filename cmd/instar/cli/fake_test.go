@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/server/builtin"
 )
 
@@ -24,20 +25,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"service", "entity", "discover"}, os.Args[1]) { // the command line, started by a test
 		os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	_ = os.Setenv("TZ", "UTC")                     // before anything asks for the local time; setting time.Local races with the embedded server's own goroutines
-	dir, err := os.MkdirTemp("", "instar-config-") // nobody's own contexts
-	if err != nil {
-		panic(err)
-	}
-	_ = os.Setenv("XDG_CONFIG_HOME", dir)
-	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "INSTAR_") {
-			_ = os.Unsetenv(name)
-		}
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	testenv.Main(m)
 }
 
 // execute runs the command line with the machines that ship.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
@@ -243,14 +244,10 @@ func await(ctx context.Context, what string, do func() error) error {
 
 // rest waits, or says that ctx has ended.
 func rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
+	if wait.For(ctx, d) {
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // lastWords are the last lines of a file, for an error.

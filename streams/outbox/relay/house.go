@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -33,7 +34,7 @@ func (r *Relay) housekeep(ctx context.Context, store *outbox.Store, streamAge ti
 				r.Log.Warn("cannot tell applications how far the relay is", "error", err)
 			}
 		}
-		if !sleep(ctx, lagEvery) {
+		if !wait.For(ctx, lagEvery) {
 			return
 		}
 		look()
@@ -56,16 +57,4 @@ func (r *Relay) lag(ctx context.Context, store *outbox.Store) (int64, error) {
 	}
 	last, err := lastNumber(ctx, store.Pool)
 	return max(0, last-at), err
-}
-
-// sleep reports false when ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 )
@@ -228,7 +229,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			s.releaseAll()
 			good = time.Now()
 		}
-		if !sleep(ctx, pause) {
+		if !wait.For(ctx, pause) {
 			return nil
 		}
 		pause = min(2*pause, 5*time.Second)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/bcc94042/instar/internal/wait"
 )
 
 // shard is a part of the aggregates that this relay holds the lease of.
@@ -202,7 +204,7 @@ func (l *shards) await(ctx context.Context, poll time.Duration) error {
 		if l.held[0] != nil {
 			return nil
 		}
-		if !sleep(ctx, min(poll, time.Second)) {
+		if !wait.For(ctx, min(poll, time.Second)) {
 			return ctx.Err()
 		}
 	}

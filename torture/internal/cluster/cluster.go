@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/engine"
 	"github.com/bcc94042/instar/torture/internal/load"
@@ -117,7 +118,7 @@ func Clustered(t *part.T) error {
 	}
 	for range t.Amount(1, 4) {
 		for _, step := range []func() error{x.kill, x.killLeader, x.standStill, x.joinAndLeave, x.roll} {
-			if !rig.Sleep(t.Ctx, t.Between(time.Second, 2*time.Second)) {
+			if !wait.For(t.Ctx, t.Between(time.Second, 2*time.Second)) {
 				return t.Ctx.Err()
 			}
 			if err := step(); err != nil {
@@ -190,7 +191,7 @@ func (x *trio) standStill() error {
 	if err := x.others("stands still, until the others had all", i, 60*time.Second); err != nil {
 		return err
 	}
-	rig.Sleep(x.Ctx, time.Duration(x.Amount(10, 20))*time.Second-time.Since(began))
+	wait.For(x.Ctx, time.Duration(x.Amount(10, 20))*time.Second-time.Since(began))
 	return x.back("goes on, until it had its share", i, func() error { i.Signal(syscall.SIGCONT); return nil })
 }
 
@@ -206,7 +207,7 @@ func (x *trio) joinAndLeave() error {
 	if err := x.back("a node joins, until it had its share", i, x.again(i)); err != nil {
 		return err
 	}
-	rig.Sleep(x.Ctx, x.Between(time.Second, 2*time.Second))
+	wait.For(x.Ctx, x.Between(time.Second, 2*time.Second))
 	began := time.Now()
 	i.Signal(syscall.SIGTERM)
 	if err := x.others("a node leaves, until the others had all", i, 20*time.Second); err != nil {
@@ -273,7 +274,7 @@ type balanced struct {
 func (b *balanced) client(ctx context.Context, n int) {
 	c := &http.Client{Timeout: 15 * time.Second}
 	r := rand.New(rand.NewPCG(uint64(n), b.seed))
-	for step := 0; rig.Sleep(ctx, 20*time.Millisecond); {
+	for step := 0; wait.For(ctx, 20*time.Millisecond); {
 		i := b.nodes[r.IntN(len(b.nodes))]
 		if status, _ := i.Readyz(); status != http.StatusOK {
 			continue
@@ -307,7 +308,7 @@ func (b *balanced) client(ctx context.Context, n int) {
 func (b *balanced) ready(ctx context.Context, r *rand.Rand) *rig.Instar {
 	for {
 		i := b.nodes[r.IntN(len(b.nodes))]
-		if status, _ := i.Readyz(); status == http.StatusOK || !rig.Sleep(ctx, 20*time.Millisecond) {
+		if status, _ := i.Readyz(); status == http.StatusOK || !wait.For(ctx, 20*time.Millisecond) {
 			return i
 		}
 	}

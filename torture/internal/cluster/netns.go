@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
@@ -79,7 +80,7 @@ func CutOffNode(t *part.T) error {
 		return err
 	}
 	for range t.Amount(1, 3) {
-		if !rig.Sleep(t.Ctx, t.Between(time.Second, 2*time.Second)) {
+		if !wait.For(t.Ctx, t.Between(time.Second, 2*time.Second)) {
 			return t.Ctx.Err()
 		}
 		if err := ip("link set " + r.wire + " down"); err != nil {
@@ -91,7 +92,7 @@ func CutOffNode(t *part.T) error {
 		if err := stale(t, r, far, true); err != nil {
 			return err
 		}
-		rig.Sleep(t.Ctx, t.Between(5*time.Second, 15*time.Second))
+		wait.For(t.Ctx, t.Between(5*time.Second, 15*time.Second))
 		if err := x.back("whole again, until it had its share", far, func() error { return ip("link set " + r.wire + " up") }); err != nil {
 			return err
 		}

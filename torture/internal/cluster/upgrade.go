@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/engine"
 	"github.com/bcc94042/instar/torture/internal/load"
@@ -67,7 +68,7 @@ func (x *trio) replace(what, bin string, found *registered) error {
 			if err := found.change(what); err != nil {
 				return err
 			}
-			if !rig.Sleep(x.Ctx, x.Between(2*time.Second, 4*time.Second)) {
+			if !wait.For(x.Ctx, x.Between(2*time.Second, 4*time.Second)) {
 				return x.Ctx.Err()
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -144,7 +145,7 @@ func attachedUnder(t *part.T, profile string) error {
 
 // breakNATS ends the NATS server, by kill -9 or politely, and starts it again a moment later.
 func (p *pair) breakNATS(politely bool) (time.Duration, error) {
-	if !rig.Sleep(p.Ctx, p.Between(500*time.Millisecond, 1500*time.Millisecond)) {
+	if !wait.For(p.Ctx, p.Between(500*time.Millisecond, 1500*time.Millisecond)) {
 		return 0, p.Ctx.Err()
 	}
 	if politely {
@@ -152,7 +153,7 @@ func (p *pair) breakNATS(politely bool) (time.Duration, error) {
 	} else {
 		p.nats.Kill()
 	}
-	rig.Sleep(p.Ctx, p.Between(50*time.Millisecond, 1500*time.Millisecond))
+	wait.For(p.Ctx, p.Between(50*time.Millisecond, 1500*time.Millisecond))
 	if err := p.nats.Start(p.Ctx); err != nil {
 		return 0, err
 	}
@@ -161,7 +162,7 @@ func (p *pair) breakNATS(politely bool) (time.Duration, error) {
 
 // killOne kills one of the two, waits until the other one takes all commands, and starts the dead one again.
 func (p *pair) killOne() (time.Duration, error) {
-	if !rig.Sleep(p.Ctx, p.Between(500*time.Millisecond, 1500*time.Millisecond)) {
+	if !wait.For(p.Ctx, p.Between(500*time.Millisecond, 1500*time.Millisecond)) {
 		return 0, p.Ctx.Err()
 	}
 	if err := rig.Shared(p.Ctx, 30*time.Second, p.instars); err != nil {
@@ -188,7 +189,7 @@ func Paused(t *part.T) error {
 	}
 	var takeovers part.Times
 	for range t.Amount(1, 4) {
-		if !rig.Sleep(t.Ctx, t.Between(time.Second, 2*time.Second)) {
+		if !wait.For(t.Ctx, t.Between(time.Second, 2*time.Second)) {
 			return t.Ctx.Err()
 		}
 		i := p.one()
@@ -198,7 +199,7 @@ func Paused(t *part.T) error {
 			return err
 		}
 		takeovers = append(takeovers, took)
-		rig.Sleep(t.Ctx, t.Between(500*time.Millisecond, 2*time.Second))
+		wait.For(t.Ctx, t.Between(500*time.Millisecond, 2*time.Second))
 		i.Signal(syscall.SIGCONT)
 		if err := rig.Shared(t.Ctx, 20*time.Second, p.instars); err != nil {
 			return err

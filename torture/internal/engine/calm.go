@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -53,7 +54,7 @@ func Calm(t *part.T) error {
 	every := time.Duration(t.Amount(20, 60)) * time.Second
 	looks, grew := [][]float64{}, []map[string]uint64{}
 	for range t.Amount(3, 60) + 1 {
-		if len(looks) > 0 && !rig.Sleep(t.Ctx, every) {
+		if len(looks) > 0 && !wait.For(t.Ctx, every) {
 			return t.Ctx.Err()
 		}
 		now, err := quiet.look(t.Ctx)
@@ -150,7 +151,7 @@ func newStill(t *part.T) (*still, error) {
 	ctx, stop := context.WithCancel(t.Ctx)
 	t.OnEnd(stop)
 	go beat(ctx, s.reader.NC())
-	if !rig.Sleep(t.Ctx, 75*time.Second) {
+	if !wait.For(t.Ctx, 75*time.Second) {
 		return nil, t.Ctx.Err()
 	}
 	quiet := time.Now()
@@ -158,7 +159,7 @@ func newStill(t *part.T) (*still, error) {
 		if _, err := s.look(t.Ctx); err != nil || len(s.grew) > 0 {
 			quiet = time.Now()
 		}
-		return time.Since(quiet) > 10*time.Second || !rig.Sleep(t.Ctx, time.Second)
+		return time.Since(quiet) > 10*time.Second || !wait.For(t.Ctx, time.Second)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w (it stores into %v)", err, s.grew)
@@ -178,7 +179,7 @@ func (s *still) tell(ctx context.Context, machine, key, command, body string) er
 
 // beat is the heartbeat of all instances but the last one, which is never heard.
 func beat(ctx context.Context, nc *nats.Conn) {
-	for rig.Sleep(ctx, 5*time.Second) {
+	for wait.For(ctx, 5*time.Second) {
 		for n := range calmInstances - 1 {
 			_ = nc.Publish(fmt.Sprintf("instar.hb.default.calm.i-%d", n), nil) // one that is missed is made up for by the next
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
@@ -109,7 +110,7 @@ func purgeable(t *part.T, url string) (func() error, error) {
 // fillAndFree fills the disk but for some bytes, waits until the program says so, does something then, frees the disk, and waits until
 // it serves again by itself. It may have ended, with an error: a service manager starts it again.
 func fillAndFree(t *part.T, i *rig.Instar, journal *load.Journal, ballast string, left int64, meanwhile func() error) error {
-	if !rig.Sleep(t.Ctx, time.Second) {
+	if !wait.For(t.Ctx, time.Second) {
 		return t.Ctx.Err()
 	}
 	began := time.Now()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -77,7 +78,7 @@ func awayLong(t *part.T, i *rig.Instar, journal *load.Journal) error {
 		if err := die(t, i, fmt.Sprintf("before-ack:%d", 20+t.Rand.IntN(100)), 20*time.Second); err != nil {
 			return err
 		}
-		if !rig.Sleep(t.Ctx, streams.EventWindow+5*time.Second) {
+		if !wait.For(t.Ctx, streams.EventWindow+5*time.Second) {
 			return t.Ctx.Err()
 		}
 		if _, err := killAndWait(t, i, journal); err != nil {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -41,7 +42,7 @@ func killUnder(t *part.T, profile string, kills int) error {
 	}
 	var recoveries part.Times
 	for range kills {
-		if !rig.Sleep(t.Ctx, t.Between(time.Second, 3*time.Second)) {
+		if !wait.For(t.Ctx, t.Between(time.Second, 3*time.Second)) {
 			return t.Ctx.Err()
 		}
 		took, err := killAndWait(t, i, journal)

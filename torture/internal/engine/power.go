@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/powerloss"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -74,7 +75,7 @@ func (p *outage) run(cuts int) (err error) {
 		return err
 	}
 	for range cuts {
-		if !rig.Sleep(p.Ctx, p.Between(2*time.Second, 4*time.Second)) {
+		if !wait.For(p.Ctx, p.Between(2*time.Second, 4*time.Second)) {
 			return p.Ctx.Err()
 		}
 		if err := p.cut(); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -176,7 +177,7 @@ type operations struct {
 func (o *operations) client(t *part.T, i *rig.Instar, journal *load.Journal, n, keys, most int) {
 	c := &load.Client{Name: fmt.Sprintf("w%d", n), Bases: []string{"http://" + i.HTTP}, Journal: journal, Rand: rand.New(rand.NewPCG(t.Seed, uint64(100+n)))}
 	seen := make([]load.View, keys)
-	for step := 0; step < most && rig.Sleep(t.Ctx, time.Duration(c.Rand.IntN(30))*time.Millisecond); step++ {
+	for step := 0; step < most && wait.For(t.Ctx, time.Duration(c.Rand.IntN(30))*time.Millisecond); step++ {
 		k := c.Rand.IntN(keys)
 		value := fmt.Sprintf("w%d-%d", n, step)
 		switch r := c.Rand.IntN(10); {

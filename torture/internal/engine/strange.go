@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -81,7 +82,7 @@ func (m *mischief) all() error {
 			return err
 		}
 		end := time.Now().Add(2 * time.Second)
-		for time.Now().Before(end) && rig.Sleep(m.Ctx, 10*time.Millisecond) {
+		for time.Now().Before(end) && wait.For(m.Ctx, 10*time.Millisecond) {
 			m.repeat()
 			if m.Rand.IntN(10) == 0 {
 				m.touch(fmt.Sprintf("e%d", m.Rand.IntN(40)))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -101,7 +102,7 @@ func everyFault(t *part.T, w *rig.Wire, i *rig.Instar, journal *load.Journal, re
 			recoveries[fault] = append(recoveries[fault], took)
 		}
 	}
-	if !rig.Sleep(t.Ctx, patience+2*time.Second) {
+	if !wait.For(t.Ctx, patience+2*time.Second) {
 		return t.Ctx.Err()
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
-	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // Client sends one command at a time.
@@ -81,7 +81,7 @@ func (c *Client) repeat(ctx context.Context, id string, cmd check.Command, expec
 		if c.Journal.note(entry, tried, a) {
 			return *entry
 		}
-		if !rig.Sleep(ctx, max(a.after, time.Duration(10+c.Rand.IntN(20))*time.Millisecond)) {
+		if !wait.For(ctx, max(a.after, time.Duration(10+c.Rand.IntN(20))*time.Millisecond)) {
 			return *entry
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
-	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // Crowd is clients that ask all kinds of things of a number of entities.
@@ -76,7 +76,7 @@ func (c *Crowd) client(ctx context.Context, cl *Client) {
 		default:
 		}
 		c.command(ctx, cl, fmt.Sprintf("e%d", cl.Rand.IntN(c.Entities)))
-		if c.Think > 0 && !rig.Sleep(ctx, time.Duration(cl.Rand.Int64N(int64(c.Think)))) {
+		if c.Think > 0 && !wait.For(ctx, time.Duration(cl.Rand.Int64N(int64(c.Think)))) {
 			return
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
-	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
 // Watch follows every change of all entities. When a server ends the watch, or dies, it goes on where it was at the next one.
@@ -48,7 +48,7 @@ func (e told) String() string {
 func (w *Watch) Run(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		_ = w.follow(ctx, w.Bases[n%len(w.Bases)]) // the next one goes on
-		rig.Sleep(ctx, 50*time.Millisecond)
+		wait.For(ctx, 50*time.Millisecond)
 	}
 }
 

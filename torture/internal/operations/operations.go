@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/internal/selfsigned"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/load"
 	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/rig"
@@ -211,7 +212,7 @@ func (o *operation) upgrade() error {
 			o.Say("VIOLATION upgrade: after block %d it is version %s that serves", n+1, serves)
 		}
 		o.Say("%s to version %s took %s", []string{"an upgrade", "going back"}[n], serves, took)
-		rig.Sleep(o.Ctx, o.Between(time.Second, 3*time.Second))
+		wait.For(o.Ctx, o.Between(time.Second, 3*time.Second))
 	}
 	return nil
 }
@@ -239,7 +240,7 @@ func (o *operation) rotateToken() error {
 	for _, tokens := range [][]string{append(o.tokens, lines), {lines}} {
 		if o.tokens = tokens; len(tokens) == 1 {
 			o.use(strings.TrimSpace(secret))
-			rig.Sleep(o.Ctx, 2*time.Second) // what is under way with the old one ends
+			wait.For(o.Ctx, 2*time.Second) // what is under way with the old one ends
 		}
 		if err := o.reconfigure(); err != nil {
 			return err

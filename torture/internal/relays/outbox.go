@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -216,7 +217,7 @@ func (o *orders) write(ctx context.Context, writer int) {
 					return err
 				}
 				if r.IntN(6) == 0 {
-					rig.Sleep(ctx, time.Duration(r.IntN(40))*time.Millisecond)
+					wait.For(ctx, time.Duration(r.IntN(40))*time.Millisecond)
 				}
 			}
 			if r.IntN(6) == 0 {
@@ -230,7 +231,7 @@ func (o *orders) write(ctx context.Context, writer int) {
 		case errors.Is(err, errRollback):
 			o.rolledBack.Add(1)
 		default:
-			rig.Sleep(ctx, 50*time.Millisecond)
+			wait.For(ctx, 50*time.Millisecond)
 		}
 	}
 }
@@ -242,17 +243,17 @@ func (o *orders) elsewhere(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = pgx.BeginFunc(ctx, o.pool, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `insert into elsewhere values (1)`)
-			rig.Sleep(ctx, 4*time.Second)
+			wait.For(ctx, 4*time.Second)
 			return err
 		})
-		rig.Sleep(ctx, 50*time.Millisecond)
+		wait.For(ctx, 50*time.Millisecond)
 	}
 }
 
 // disturb kills, stops and cuts off, one thing after another.
 func (o *orders) disturb(life time.Duration) error {
 	for end := time.Now().Add(life); time.Now().Before(end); {
-		if !rig.Sleep(o.Ctx, o.Between(300*time.Millisecond, 1500*time.Millisecond)) {
+		if !wait.For(o.Ctx, o.Between(300*time.Millisecond, 1500*time.Millisecond)) {
 			return o.Ctx.Err()
 		}
 		p := o.relays[o.Rand.IntN(len(o.relays))]
@@ -263,7 +264,7 @@ func (o *orders) disturb(life time.Duration) error {
 			o.kills[what]++
 		case "relay stopped": // beyond its leases, with whatever it has in its hands
 			p.Signal(syscall.SIGSTOP)
-			rig.Sleep(o.Ctx, o.Between(time.Second, time.Duration(o.Amount(11, 16))*time.Second))
+			wait.For(o.Ctx, o.Between(time.Second, time.Duration(o.Amount(11, 16))*time.Second))
 			p.Signal(syscall.SIGCONT)
 			o.kills[what]++
 		case "Postgres killed":
@@ -273,7 +274,7 @@ func (o *orders) disturb(life time.Duration) error {
 			o.kills[what]++
 		case "NATS killed":
 			o.nats.Kill()
-			rig.Sleep(o.Ctx, o.Between(0, time.Second))
+			wait.For(o.Ctx, o.Between(0, time.Second))
 			err = o.nats.Start(o.Ctx)
 			o.kills[what]++
 		case "backends ended":

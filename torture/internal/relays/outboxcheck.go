@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/rig"
 )
 
@@ -22,7 +23,7 @@ func (o *orders) judgeStream(want map[string]int) {
 	began := time.Now()
 	_ = rig.Until(o.Ctx, 60*time.Second, "all events", func() bool { o.supervise(); return o.held() >= total }) // told below
 	settled := time.Since(began)
-	rig.Sleep(o.Ctx, time.Second) // what is too much comes as well
+	wait.For(o.Ctx, time.Second) // what is too much comes as well
 	events, err := o.events()
 	if err != nil {
 		o.Violations++

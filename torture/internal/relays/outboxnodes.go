@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/torture/internal/part"
@@ -137,7 +138,7 @@ func (s *shareholders) disturb() error {
 }
 
 func (s *shareholders) kill(i int) error {
-	rig.Sleep(s.Ctx, s.Between(200*time.Millisecond, time.Second))
+	wait.For(s.Ctx, s.Between(200*time.Millisecond, time.Second))
 	s.relays[i].Kill()
 	s.kills["relay killed"]++
 	if err := s.shared("until the others had the shards of the dead", s.nodes[i]); err != nil {
@@ -148,11 +149,11 @@ func (s *shareholders) kill(i int) error {
 }
 
 func (s *shareholders) standStill(i int) error {
-	rig.Sleep(s.Ctx, s.Between(200*time.Millisecond, time.Second))
+	wait.For(s.Ctx, s.Between(200*time.Millisecond, time.Second))
 	s.relays[i].Signal(syscall.SIGSTOP)
 	s.kills["relay stopped"]++
 	err := s.shared("until the others had the shards of who stood still", s.nodes[i])
-	rig.Sleep(s.Ctx, s.Between(0, 2*time.Second))
+	wait.For(s.Ctx, s.Between(0, 2*time.Second))
 	s.relays[i].Signal(syscall.SIGCONT)
 	if err != nil {
 		return err

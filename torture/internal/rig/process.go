@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/bcc94042/instar/internal/wait"
 )
 
 // Process is one run of a program.
@@ -137,18 +139,6 @@ func Port() (string, error) {
 	return "", fmt.Errorf("cannot find a free port: %w", last)
 }
 
-// Sleep waits; false says that ctx has ended.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // Until asks every 20 ms until something holds, and fails when it does not in that time.
 func Until(ctx context.Context, most time.Duration, what string, holds func() bool) error {
 	end := time.Now().Add(most)
@@ -156,7 +146,7 @@ func Until(ctx context.Context, most time.Duration, what string, holds func() bo
 		if time.Now().After(end) {
 			return fmt.Errorf("not within %s: %s", most, what)
 		}
-		if !Sleep(ctx, 20*time.Millisecond) {
+		if !wait.For(ctx, 20*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

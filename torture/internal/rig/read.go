@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/torture/internal/check"
 )
 
@@ -56,7 +57,7 @@ func (r *Reader) Settle(ctx context.Context, most time.Duration) (*check.History
 		if last {
 			return h, fmt.Errorf("it did not come to rest within %s: %s", most, why)
 		}
-		if !Sleep(ctx, 250*time.Millisecond) {
+		if !wait.For(ctx, 250*time.Millisecond) {
 			return h, ctx.Err()
 		}
 	}
