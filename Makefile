@@ -7,6 +7,10 @@ GOVULNCHECK := $(TOOLS)/govulncheck-v1.8.0
 GOSEC := $(TOOLS)/gosec-v2.22.10
 NATSCLI := $(TOOLS)/natscli-v0.4.0/nats
 
+# Without symbol tables, which panics and profiles do not need, and without the trace pages of gRPC, which nobody serves: their templates call methods by
+# their names, with which the linker keeps every exported method of everything.
+BUILD := -trimpath -tags grpcnotrace -ldflags "-s -w"
+
 # What applications import.
 LIBRARIES := ./client/... ./machines/... ./streams/outbox
 
@@ -21,7 +25,7 @@ help: ## show the targets
 # The first build compiles all libraries, in silence if it were not for -v: its lines are names of packages, which are counted.
 build: ## build bin/instar
 	@[ -x bin/instar ] || echo "Building bin/instar. The first time all libraries are downloaded and compiled, some 700 packages: that takes minutes. Later it is seconds."
-	@{ $(GO) build -v -trimpath -o bin/instar ./cmd/instar 2>&1 && echo built; } | { n=0; failed=1; while IFS= read -r line; do case "$$line" in \
+	@{ $(GO) build -v $(BUILD) -o bin/instar ./cmd/instar 2>&1 && echo built; } | { n=0; failed=1; while IFS= read -r line; do case "$$line" in \
 	  built) failed=0;; \
 	  *[!A-Za-z0-9_./-]*) echo "$$line";; \
 	  *) n=$$((n + 1)); [ $$((n % 50)) != 0 ] || echo "  $$n packages compiled";; \
@@ -34,7 +38,7 @@ run: build ## build and start a server here, with a sample service: data in ./da
 	./bin/instar dev
 
 test: vet postgres ## all tests under the race detector, the import table, and a short torture
-	$(GO) test -race -timeout 15m ./streams/outbox/relay ./consumers/... ./... # the longest first, or the last one is left alone
+	$(GO) test -race -timeout 15m ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \
@@ -99,7 +103,8 @@ fmt: $(GOFUMPT) ## format all Go files
 vuln: $(GOVULNCHECK)
 	$(GOVULNCHECK) ./...
 
-bench: ## measure this machine: transitions per second beside the raw ceiling of JetStream, one million entities
+bench: ## measure this machine: transitions per second of the program, AGAINST=another and beside RESTATE=restate-server and ETCD=etcd, and beside the raw ceiling of JetStream, one million entities
+	$(GO) -C bench run ./program $(if $(AGAINST),-against $(abspath $(AGAINST))) $(if $(RESTATE),-restate $(abspath $(RESTATE))) $(if $(ETCD),-etcd $(abspath $(ETCD)))
 	$(GO) -C bench run ./transitions
 
 bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarder; needs Postgres

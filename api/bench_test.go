@@ -17,20 +17,14 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 // BenchmarkCommand is the price of the door alone: an engine answers every command as soon as it is published, nothing
 // is stored, and no client is in between.
 func BenchmarkCommand(b *testing.B) {
-	srv, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: embedded.OS})
-	require.NoError(b, err)
-	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "bench"})
-	require.NoError(b, err)
-	js, err := streams.JetStream(nc)
-	require.NoError(b, err)
-	_, err = streams.Ensure(b.Context(), js, streams.Plan{States: []string{"gadgets"}, Views: []string{"gadgets_sizes"}})
-	require.NoError(b, err)
-	require.NoError(b, js.DeleteStream(b.Context(), streams.CommandStream))
+	e := streamstest.Start(b, embedded.Options{Profile: embedded.OS}).Ensure(streams.Plan{States: []string{"gadgets"}, Views: []string{"gadgets_sizes"}})
+	nc, js := e.NC, e.JS
 	app, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(b, err)
 	commands, err := publish.NewCommands(app)
@@ -47,6 +41,7 @@ func BenchmarkCommand(b *testing.B) {
 	indexes.Set("gadget", ix)
 	door, err := api.New(api.Options{Machines: registryOf(b, gadget), Commands: commands, NC: nc, JS: js, Indexes: &indexes, Tokens: tokens})
 	require.NoError(b, err)
+	require.NoError(b, js.DeleteStream(b.Context(), streams.CommandStream)) // the engine of this test takes commands from their subject
 	h := door.Handler()
 	var n atomic.Int64
 	b.ReportAllocs()
@@ -67,6 +62,4 @@ func BenchmarkCommand(b *testing.B) {
 	require.NoError(b, door.Close())
 	commands.Close()
 	app.Close()
-	nc.Close()
-	require.NoError(b, srv.Shutdown(b.Context()))
 }

@@ -1,5 +1,9 @@
 package api
 
+// POST …/{id}/{command}, for every command of every machine: commandRoute makes the route, command serves it. The request becomes a publish.Command
+// (readCommand), which commands.Sender gives to the engine. The engine's answer becomes a CommandResult (200) or a problem; without one in time, or
+// while the entity has not settled, the client gets a CommandStored (202). With ?dryRun rehearse.go answers, and nothing is stored.
+
 import (
 	"context"
 	"crypto/rand"
@@ -28,10 +32,10 @@ import (
 type CommandResult struct {
 	Outcome    string `json:"outcome" enum:"applied,unchanged,ignored" doc:"applied: a transition happened; unchanged: there was nothing to do"`
 	State      string `json:"state" doc:"The state of the entity; with ?settle, the one that it came to"`
-	Version    uint64 `json:"version" doc:"Rises by one with every transition"`
-	Revision   uint64 `json:"revision" doc:"Of the value in the bucket; also the ETag. Use it for minRevision and If-Match"`
+	Version    uint64 `json:"version" doc:"Rises with every transition, by one as a rule"`
+	Revision   uint64 `json:"revision" doc:"Revision of the stored value, and the ETag. Use it for minRevision and If-Match"`
 	Generation uint64 `json:"generation" doc:"Rises with every accepted specification"`
-	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
+	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or a generated id"`
 
 	DryRun *Rehearsal `json:"dryRun,omitempty" doc:"With ?dryRun: nothing was stored, revision is the one of now, and the rest is what would become of it"`
 }
@@ -39,16 +43,16 @@ type CommandResult struct {
 // CommandStored is the answer to a command that is stored and not decided yet.
 type CommandStored struct {
 	Outcome   string `json:"outcome" enum:"stored,applied,unchanged" doc:"stored: the engine has not answered yet; else its answer, while the entity has not settled yet"`
-	CommandID string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
-	Operation string `json:"operation,omitempty" doc:"Where to ask what has become of it: under /v1/operations/. None for a command without a key that was to be answered at once: its events carry the commandId"`
-	Sequence  uint64 `json:"sequence,omitempty" doc:"Of the command in its stream"`
+	CommandID string `json:"commandId" doc:"The Idempotency-Key, or a generated id"`
+	Operation string `json:"operation,omitempty" doc:"Name of the operation, see /v1/operations/. Absent for a command without a key that is answered directly; its events carry the commandId"`
+	Sequence  uint64 `json:"sequence,omitempty" doc:"Sequence of the command in its stream"`
 	State     string `json:"state,omitempty" doc:"The state of the entity as far as it is known"`
 	Revision  uint64 `json:"revision,omitempty"`
 }
 
 // commandRoute is the operation of one command.
-func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base string) *rest.Route {
-	rt := &rest.Route{Role: auth.Operate, Op: huma.Operation{
+func (s *Server) commandRoute(r *rest.Router, m *machines.Machine, c machines.Command, base string) *rest.Route {
+	rt := &rest.Route{Role: auth.Operate, Machine: m.Name, Command: c.Name, Op: huma.Operation{
 		OperationID: m.Name + "-" + c.Name, Method: http.MethodPost, Path: base + "/{id}/" + c.Name, Tags: []string{m.Name},
 		Summary: c.Name, Description: c.Doc, Errors: []int{400, 404, 409, 412, 413, 415, 422, 428, 429, 503},
 		Extensions: map[string]any{"x-destructive": c.Destructive, "x-birth": c.Birth},
@@ -63,8 +67,8 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 			rest.HeaderParam("Instar-Wait", "How long the sender waits for what comes of it, where it does so by other means than this request; events tell of it, and nothing depends on it", "30s"),
 		},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "The engine has answered", Content: s.rest.BodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: rest.Text(32)}, "Preference-Applied": {Schema: rest.Text(64)}, rest.HeaderReplayed: rest.ReplayedHeader()}},
-			"202": {Description: "The command is stored; Location is the operation, if the command has a key or was sent with Prefer or ?settle", Content: s.rest.BodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: rest.Text(512)}, "Preference-Applied": {Schema: rest.Text(64)}, rest.HeaderReplayed: rest.ReplayedHeader()}},
+			"200": {Description: "The command was applied, or changed nothing", Content: r.BodyOf(reflect.TypeFor[CommandResult]()), Headers: map[string]*huma.Param{"ETag": {Schema: rest.Text(32)}, "Preference-Applied": {Schema: rest.Text(64)}, rest.HeaderReplayed: rest.ReplayedHeader()}},
+			"202": {Description: "The command is stored; Location is its operation, if it has a key or was sent with Prefer or ?settle", Content: r.BodyOf(reflect.TypeFor[CommandStored]()), Headers: map[string]*huma.Param{"Location": {Schema: rest.Text(512)}, "Preference-Applied": {Schema: rest.Text(64)}, rest.HeaderReplayed: rest.ReplayedHeader()}},
 		},
 	}}
 	if c.Admin {
@@ -72,10 +76,10 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 	}
 	var schema *huma.Schema
 	if c.Body != nil {
-		schema = s.rest.Registry().Schema(reflect.TypeOf(c.Body), true, "")
+		schema = r.Registry().Schema(reflect.TypeOf(c.Body), true, "")
 		full := schema
 		if full.Ref != "" {
-			full = s.rest.Registry().SchemaFromRef(full.Ref)
+			full = r.Registry().SchemaFromRef(full.Ref)
 		}
 		rt.Op.RequestBody = &huma.RequestBody{Required: len(full.Required) > 0, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
@@ -83,7 +87,7 @@ func (s *Server) commandRoute(m *machines.Machine, c machines.Command, base stri
 	return rt
 }
 
-// command takes one command from the door to its answer.
+// command takes one command from its request to its answer.
 func (s *Server) command(q *rest.Request, m *machines.Machine, name string, schema *huma.Schema) error {
 	start := time.Now()
 	cmd, wait, err := s.readCommand(q, m, name, schema)
@@ -96,18 +100,6 @@ func (s *Server) command(q *rest.Request, m *machines.Machine, name string, sche
 	if q.Flag("dryRun") {
 		return s.rehearse(q, m, cmd)
 	}
-	asked := s.sender.Asking(q, cmd)
-	if wait.Not() && !s.sender.AnsweredBefore(q, cmd) {
-		var r publish.Result
-		if r, asked, err = s.sender.Send(q.Context(), q.Client(), cmd); err != nil {
-			return commands.Problem(err)
-		}
-		if !r.Duplicate { // else the answer says whether it is the same command as then
-			wait.Applied(q.W, true)
-			s.sender.Observe(m.Name, name, "stored", start)
-			return s.stored(q, m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: r.Seq})
-		}
-	}
 	if wait.Settle > 0 {
 		leave, err := q.TakeWait()
 		if err != nil {
@@ -115,7 +107,18 @@ func (s *Server) command(q *rest.Request, m *machines.Machine, name string, sche
 		}
 		defer leave()
 	}
-	answer, err := s.sender.Answer(q, asked, wait.Preferred())
+	sent, err := s.sender.Send(q, cmd, wait.Not())
+	if err != nil {
+		return commands.Problem(err)
+	}
+	if wait.Not() {
+		if seq, ok := sent.Stored(); ok { // else the answer says, as whether it is the same command as an earlier one
+			wait.Applied(q.W, true)
+			s.sender.Observe(m.Name, name, "stored", start)
+			return s.stored(q, m, cmd, CommandStored{Outcome: "stored", CommandID: cmd.ID, Sequence: seq})
+		}
+	}
+	answer, err := sent.Answer(q, wait.Preferred())
 	var accepted *publish.AcceptedError
 	if errors.As(err, &accepted) {
 		s.sender.Observe(m.Name, name, "unanswered", start)
@@ -228,7 +231,7 @@ func (s *Server) answer(q *rest.Request, m *machines.Machine, cmd publish.Comman
 	return q.JSON(http.StatusOK, result)
 }
 
-// settled waits until the entity is in a state that it can stay in, as of the command or later.
+// settled waits until the entity is in a state that is not transitional, at the revision of the command or later.
 func (s *Server) settled(q *rest.Request, m *machines.Machine, key string, revision uint64, until time.Time) (index.Item, error) {
 	ctx, cancel := context.WithDeadline(q.Context(), until)
 	defer cancel()

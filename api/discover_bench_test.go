@@ -21,19 +21,14 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 // BenchmarkDiscover asks for one of 200 services with 50 instances each over HTTP on loopback, eight clients at a time,
 // and reports the 99th percentile of the answers' times.
 func BenchmarkDiscover(b *testing.B) {
-	srv, err := embedded.Start(embedded.Options{Dir: b.TempDir(), Profile: embedded.OS})
-	require.NoError(b, err)
-	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "bench"})
-	require.NoError(b, err)
-	js, err := streams.JetStream(nc)
-	require.NoError(b, err)
-	_, err = streams.Ensure(b.Context(), js, streams.Plan{States: []string{"instances"}})
-	require.NoError(b, err)
+	e := streamstest.Start(b, embedded.Options{Profile: embedded.OS}).Ensure(streams.Plan{States: []string{"instances"}})
+	nc, js := e.NC, e.JS
 	app, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(b, err)
 	commands, err := publish.NewCommands(app)
@@ -104,5 +99,4 @@ func BenchmarkDiscover(b *testing.B) {
 	commands.Close()
 	app.Close()
 	nc.Close()
-	require.NoError(b, srv.Shutdown(context.Background()))
 }

@@ -66,7 +66,7 @@ func TestStaleIsToldAtEveryDoor(t *testing.T) {
 
 // answersOfDiscovery are the paths of all reads that the document has about what is found, for the service web, but for
 // watches. Each of them says in the document that it may be stale.
-func answersOfDiscovery(t *testing.T, r *registry) (paths []string) {
+func answersOfDiscovery(t *testing.T, r *catalogued) (paths []string) {
 	t.Helper()
 	var doc struct {
 		Paths map[string]map[string]struct {

@@ -20,17 +20,17 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// registry is a door with the machine of the instances and a catalog behind it. What an owner does for an instance, the
+// catalogued is a door with the machine of the instances and a catalog behind it. What an owner does for an instance, the
 // test does.
-type registry struct {
+type catalogued struct {
 	*bundle
 	catalog *discovery.Catalog
 	cut     func() // it hears nothing of the instances any more
 }
 
-func discovering(t *testing.T, change ...func(*api.Options)) *registry {
+func discovering(t *testing.T, change ...func(*api.Options)) *catalogued {
 	t.Helper()
-	r := &registry{}
+	r := &catalogued{}
 	r.bundle = setup(t, append([]func(*api.Options){func(o *api.Options) {
 		_, err := streams.Ensure(t.Context(), o.JS, streams.Plan{States: []string{"instances", "preservations"}})
 		require.NoError(t, err)
@@ -64,7 +64,7 @@ func discovering(t *testing.T, change ...func(*api.Options)) *registry {
 }
 
 // register registers an instance and returns its answer.
-func (r *registry) register(service, id, more string) map[string]any {
+func (r *catalogued) register(service, id, more string) map[string]any {
 	r.t.Helper()
 	a := r.post("/v1/register", fmt.Sprintf(`{"serviceName":%q,"instanceId":%q,"nodeAddress":"10.0.0.1:80"%s}`, service, id, more))
 	require.Equal(r.t, 202, a.StatusCode, string(a.body))
@@ -72,7 +72,7 @@ func (r *registry) register(service, id, more string) map[string]any {
 }
 
 // tell sends a report as an owner does, and returns the revision that it led to.
-func (r *registry) tell(service, id, name, body string) uint64 {
+func (r *catalogued) tell(service, id, name, body string) uint64 {
 	r.t.Helper()
 	raw, err := json.Marshal(machines.Report{Data: json.RawMessage(body)})
 	require.NoError(r.t, err)
@@ -91,7 +91,7 @@ func (r *registry) tell(service, id, name, body string) uint64 {
 }
 
 // settled reports whether the toy engine has taken a command.
-func (r *registry) settled(seq uint64) bool {
+func (r *catalogued) settled(seq uint64) bool {
 	r.engine.mu.Lock()
 	defer r.engine.mu.Unlock()
 	if r.engine.last == nil {
@@ -102,14 +102,14 @@ func (r *registry) settled(seq uint64) bool {
 }
 
 // healthy registers an instance that is found.
-func (r *registry) healthy(service, id, more string) uint64 {
+func (r *catalogued) healthy(service, id, more string) uint64 {
 	r.t.Helper()
 	r.register(service, id, more)
 	return r.tell(service, id, instance.ReportPersisted, `{}`)
 }
 
 // pin changes an instance of web, and waits until the index knows.
-func (r *registry) pin(id string, weight int) {
+func (r *catalogued) pin(id string, weight int) {
 	r.t.Helper()
 	a := r.post("/v1/services/web/instances/"+id+"/pin", fmt.Sprintf(`{"weight":%d}`, weight))
 	require.Equal(r.t, 200, a.StatusCode, string(a.body))

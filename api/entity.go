@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // entityRoute reads one entity.
-func (s *Server) entityRoute(m *machines.Machine, base string) *rest.Route {
+func (s *Server) entityRoute(r *rest.Router, m *machines.Machine, base string) *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.entity(q, m) }, Op: huma.Operation{
 		OperationID: "get-" + m.Name, Method: http.MethodGet, Path: base + "/{id}", Tags: []string{m.Name},
 		Summary: "Read one " + m.Name, Description: "Reads from the leader of the bucket: every write acknowledged before is in the answer.",
@@ -29,8 +28,8 @@ func (s *Server) entityRoute(m *machines.Machine, base string) *rest.Route {
 			rest.HeaderParam("If-None-Match", "Answer 304 when the entity is still at this ETag", `"42"`),
 		},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "The entity", Headers: map[string]*huma.Param{"ETag": {Schema: rest.Text(32)}}, Content: map[string]*huma.MediaType{"application/json": {Schema: s.store.EntitySchema(m)}}},
-			"304": {Description: "The entity is still at the ETag"},
+			"200": {Description: "The entity", Headers: map[string]*huma.Param{"ETag": {Schema: rest.Text(32)}}, Content: map[string]*huma.MediaType{"application/json": {Schema: entities.EntitySchema(r, m)}}},
+			"304": {Description: "The entity still has the ETag"},
 		},
 	}}
 }
@@ -63,7 +62,7 @@ func (s *Server) viewRoute(m *machines.Machine, v machines.View, base string) *r
 		Errors: []int{404, 409, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.HeaderParam("If-None-Match", "Answer 304 when the view is still at this ETag", `"42"`)},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The view; a list is under items", Headers: map[string]*huma.Param{"ETag": {Schema: rest.Text(32)}}, Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}}}},
-			"304": {Description: "The view is still at the ETag"},
+			"304": {Description: "The view still has the ETag"},
 		},
 	}}
 }
@@ -101,17 +100,4 @@ func (s *Server) view(q *rest.Request, m *machines.Machine, v machines.View) err
 		return q.JSON(http.StatusOK, map[string]json.RawMessage{"items": folded.Value})
 	}
 	return q.JSON(http.StatusOK, map[string]json.RawMessage{"value": folded.Value})
-}
-
-// values splits parameters that are lists: repeated, or with commas.
-func values(all []string) []string {
-	var list []string
-	for _, v := range all {
-		for _, one := range strings.Split(v, ",") {
-			if one = strings.TrimSpace(one); one != "" && !slices.Contains(list, one) {
-				list = append(list, one)
-			}
-		}
-	}
-	return list
 }

@@ -98,18 +98,18 @@ func CheckToken(t auth.Token) error {
 
 // RegisterWithoutRole adds an operation that declares no role.
 func (s *Server) RegisterWithoutRole() error {
-	return s.rest.Register(&rest.Route{Op: huma.Operation{Method: "GET", Path: "/v1/secret"}})
+	return s.rest.Router().Register(&rest.Route{Op: huma.Operation{Method: "GET", Path: "/v1/secret"}})
 }
 
 // RegisterTwice adds an operation that is there already.
 func (s *Server) RegisterTwice() error {
-	return s.rest.Register(&rest.Route{Role: auth.Read, Op: huma.Operation{Method: "GET", Path: "/v1/machines"}})
+	return s.rest.Router().Register(&rest.Route{Role: auth.Read, Op: huma.Operation{Method: "GET", Path: "/v1/machines"}})
 }
 
 // RegisterPanic adds an operation that panics, before or after it has begun to answer.
 func (s *Server) RegisterPanic() error {
 	for path, begin := range map[string]bool{"/boom": false, "/late": true} {
-		if err := s.rest.Register(&rest.Route{Open: true, Op: huma.Operation{Method: "GET", Path: path, Hidden: true}, Serve: func(q *rest.Request) error {
+		if err := s.rest.Router().Register(&rest.Route{Open: true, Op: huma.Operation{Method: "GET", Path: path, Hidden: true}, Serve: func(q *rest.Request) error {
 			if begin {
 				_, _ = q.W.Write([]byte("half"))
 			}
@@ -152,3 +152,6 @@ type asker struct {
 
 func (a asker) Reply() string          { return a.reply }
 func (a asker) Headers() micro.Headers { return micro.Headers(a.header) }
+
+// EncodedChanges is how many changes were written for watches so far.
+func (s *Server) EncodedChanges() uint64 { return s.watches.Encoded() }

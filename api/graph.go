@@ -1,5 +1,9 @@
 package api
 
+// The routes under /v1/machines: the tables of machines as JSON, their diagrams, and counts of their entities by state.
+// Tables and diagrams are made from machines.Machine alone (entities.GraphOf, package diagram); counts come from the index
+// of this node, at minRevision if that is given, and of the namespaces that the token may see.
+
 import (
 	"net/http"
 	"reflect"
@@ -19,35 +23,35 @@ import (
 type Counts struct {
 	Machine  string         `json:"machine"`
 	Total    int            `json:"total"`
-	States   map[string]int `json:"states" doc:"Every state of the table, also those with none"`
+	States   map[string]int `json:"states" doc:"Entities by state; states without entities included"`
 	Parked   int            `json:"parked" doc:"Entities whose stored value cannot be read"`
-	Revision uint64         `json:"revision" doc:"All writes up to this revision are counted"`
-	Stale    float64        `json:"staleSeconds,omitempty" doc:"The node hears nothing from the bucket, or cannot hear the others: the counts are what it knew so many seconds ago"`
+	Revision uint64         `json:"revision" doc:"The counts include all writes up to this revision"`
+	Stale    float64        `json:"staleSeconds,omitempty" doc:"The node receives nothing from the bucket, or cannot reach the others: the counts are its state of so many seconds ago"`
 }
 
-func (s *Server) graphRoutes() []*rest.Route {
+func (s *Server) graphRoutes(r *rest.Router) []*rest.Route {
 	tags := []string{"machines"}
-	graph := map[string]*huma.MediaType{"application/json": {Schema: s.rest.Registry().Schema(reflect.TypeFor[entities.Graph](), true, "")}}
+	graph := map[string]*huma.MediaType{"application/json": {Schema: r.Registry().Schema(reflect.TypeFor[entities.Graph](), true, "")}}
 	format := rest.QueryParam("format", "mermaid (default), dot or json; the Accept header is the other way to say so", &huma.Schema{Type: huma.TypeString, Enum: []any{"mermaid", "dot", "json"}})
 	drawn := map[string]*huma.MediaType{"text/vnd.mermaid": {Schema: rest.Text(1 << 20)}, "text/vnd.graphviz": {Schema: rest.Text(1 << 20)}}
 	drawn["application/json"] = graph["application/json"]
 	return []*rest.Route{
 		{Role: auth.Read, Serve: s.graphs, Op: huma.Operation{
 			OperationID: "list-machines", Method: http.MethodGet, Path: "/v1/machines", Tags: tags, Summary: "List the machines with their tables",
-			Responses: map[string]*huma.Response{"200": {Description: "All machines", Content: s.rest.BodyOf(reflect.TypeFor[entities.MachineList]())}},
+			Responses: map[string]*huma.Response{"200": {Description: "All machines", Content: r.BodyOf(reflect.TypeFor[entities.MachineList]())}},
 		}},
 		{Role: auth.Read, Serve: s.graph, Op: huma.Operation{
 			OperationID: "get-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}", Tags: tags, Summary: "Read the table of one machine", Errors: []int{404},
 			Parameters: []*huma.Param{machineParam()}, Responses: map[string]*huma.Response{"200": {Description: "The machine", Content: graph}},
 		}},
 		{Role: auth.Read, Serve: s.diagram, Op: huma.Operation{
-			OperationID: "draw-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/diagram", Tags: tags, Summary: "Draw one machine", Errors: []int{404, 406},
+			OperationID: "draw-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/diagram", Tags: tags, Summary: "Draw the diagram of one machine", Errors: []int{404, 406},
 			Parameters: []*huma.Param{machineParam(), format}, Responses: map[string]*huma.Response{"200": {Description: "The diagram", Content: drawn}},
 		}},
 		{Role: auth.Read, Serve: s.counts, Op: huma.Operation{
 			OperationID: "count-machine", Method: http.MethodGet, Path: "/v1/machines/{machine}/counts", Tags: tags, Summary: "Count the entities of one machine by state", Errors: []int{404, 503, 504},
 			Parameters: []*huma.Param{machineParam(), rest.QueryParam("namespace", "The namespace; * is all. Default: all that the token may see", rest.Text(63)), rest.QueryParam("minRevision", "Wait until this revision is counted, up to 5 s", rest.Number(0))},
-			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: s.rest.BodyOf(reflect.TypeFor[Counts]())}},
+			Responses:  map[string]*huma.Response{"200": {Description: "The counts", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: r.BodyOf(reflect.TypeFor[Counts]())}},
 		}},
 	}
 }
@@ -57,20 +61,14 @@ func machineParam() *huma.Param {
 }
 
 func (s *Server) machine(q *rest.Request) (*machines.Machine, error) {
-	for _, m := range s.store.Machines {
-		if m.Name == q.PathValue("machine") {
-			return m, nil
-		}
+	if m := s.store.Machines.Get(q.PathValue("machine")); m != nil {
+		return m, nil
 	}
 	return nil, problem.New(machines.CodeNotFound, "there is no such machine")
 }
 
 func (s *Server) graphs(q *rest.Request) error {
-	list := entities.MachineList{Items: []entities.Graph{}}
-	for _, m := range s.store.Machines {
-		list.Items = append(list.Items, entities.GraphOf(m))
-	}
-	return q.JSON(http.StatusOK, list)
+	return q.JSON(http.StatusOK, entities.MachineList{Items: entities.Graphs(s.store.Machines.All())})
 }
 
 func (s *Server) graph(q *rest.Request) error {
@@ -133,9 +131,6 @@ func (s *Server) counts(q *rest.Request) error {
 	ns, p := q.Who.Resolve(asked, true)
 	if p != nil {
 		return p
-	}
-	if ns == auth.AnyNamespace {
-		ns = ""
 	}
 	if err := s.store.Indexed(m.Name); err != nil {
 		return err

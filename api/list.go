@@ -1,5 +1,9 @@
 package api
 
+// GET /v1/{plural}, and …/{parent}/{plural} where there are parents: lists of entities. listQuery turns the query into an index.Query, the index of
+// this node answers it and says up to which revision that is complete, and each item becomes an entities.Item; with include=data the whole entities
+// are read from their bucket. A cursor names the last item and the filters, and is valid for these only. micro.go lists over NATS in the same way.
+
 import (
 	"crypto/sha256"
 	"encoding/base64"
@@ -28,13 +32,13 @@ import (
 type Page struct {
 	Items      []entities.Item `json:"items"`
 	NextCursor string          `json:"nextCursor" doc:"For the next page; empty at the end"`
-	Revision   uint64          `json:"revision" doc:"All writes up to this revision are in the page"`
+	Revision   uint64          `json:"revision" doc:"The page includes all writes up to this revision"`
 
-	Stale float64 `json:"staleSeconds,omitempty" doc:"The node hears nothing from the bucket, or cannot hear the others: the page is what it knew so many seconds ago"`
+	Stale float64 `json:"staleSeconds,omitempty" doc:"The node receives nothing from the bucket, or cannot reach the others: the page is its state of so many seconds ago"`
 }
 
-func (s *Server) listRoute(m *machines.Machine, base string) *rest.Route {
-	rt := s.anyListRoute(m, base)
+func (s *Server) listRoute(r *rest.Router, m *machines.Machine, base string) *rest.Route {
+	rt := s.anyListRoute(r, m, base)
 	rt.Op.OperationID, rt.Op.Summary = "list-"+m.Name, "List "+m.Plural
 	if m.Parent != "" {
 		rt.Op.Summary += " of one " + m.Parent
@@ -43,14 +47,14 @@ func (s *Server) listRoute(m *machines.Machine, base string) *rest.Route {
 }
 
 // listAllRoute lists the children of all parents.
-func (s *Server) listAllRoute(m *machines.Machine) *rest.Route {
-	rt := s.anyListRoute(m, "/v1/"+m.Plural)
+func (s *Server) listAllRoute(r *rest.Router, m *machines.Machine) *rest.Route {
+	rt := s.anyListRoute(r, m, "/v1/"+m.Plural)
 	rt.Op.OperationID, rt.Op.Summary = "list-all-"+m.Name, "List "+m.Plural+" of every "+m.Parent
 	rt.Op.Parameters = append(rt.Op.Parameters, rest.QueryParam("parent", "Only the children of this "+m.Parent, rest.Text(63)))
 	return rt
 }
 
-func (s *Server) anyListRoute(m *machines.Machine, path string) *rest.Route {
+func (s *Server) anyListRoute(r *rest.Router, m *machines.Machine, path string) *rest.Route {
 	list := func(doc string) *huma.Param {
 		return rest.QueryParam("", doc, &huma.Schema{Type: huma.TypeArray, Items: rest.Text(512)})
 	}
@@ -60,7 +64,7 @@ func (s *Server) anyListRoute(m *machines.Machine, path string) *rest.Route {
 	limit := rest.Number(1)
 	limit.Default, limit.Description = rest.DefaultPage, "More than 500 is taken for 500"
 	return &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.list(q, m) }, Op: huma.Operation{
-		Method: http.MethodGet, Path: path, Tags: []string{m.Name}, Description: "Answers from the index of the process. The revision says how new it is; minRevision waits.",
+		Method: http.MethodGet, Path: path, Tags: []string{m.Name}, Description: "Answered from this node's index, as of the revision in the answer; minRevision waits for a revision.",
 		Errors: []int{400, 404, 422, 503, 504},
 		Parameters: []*huma.Param{
 			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)), state, label,
@@ -68,7 +72,7 @@ func (s *Server) anyListRoute(m *machines.Machine, path string) *rest.Route {
 			rest.QueryParam("limit", "Size of the page", limit), rest.QueryParam("cursor", "nextCursor of the page before, with the same filters", rest.Text(1024)),
 			rest.QueryParam("minRevision", "Wait until this revision is in the index, up to 5 s", rest.Number(0)), include, orderByParam(),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "A page", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: s.rest.BodyOf(reflect.TypeFor[Page]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "A page", Headers: map[string]*huma.Param{rest.HeaderStale: rest.StaleHeader()}, Content: r.BodyOf(reflect.TypeFor[Page]())}},
 	}}
 }
 
@@ -142,10 +146,7 @@ func (s *Server) listQuery(q *rest.Request, m *machines.Machine) (*listing, erro
 	if p != nil {
 		return nil, p
 	}
-	if ns == auth.AnyNamespace {
-		ns = ""
-	}
-	l := &listing{Query: index.Query{Namespace: ns, States: values(q.Query["state"])}, machine: m.Name}
+	l := &listing{Query: index.Query{Namespace: ns, States: q.Values("state")}, machine: m.Name}
 	switch {
 	case q.PathValue(m.Parent) != "":
 		l.Parent = q.PathValue(m.Parent)
@@ -205,7 +206,7 @@ func (s *Server) bounds(q *rest.Request, l *listing) *problem.Problem {
 	return nil
 }
 
-// orders are the times that lists can be ordered by.
+// orders are what lists can be ordered by.
 var orders = map[string]index.By{"id": index.ByKey, "createdAt": index.ByCreated, "updatedAt": index.ByUpdated, "since": index.BySince}
 
 func orderByParam() *huma.Param {

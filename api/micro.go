@@ -1,5 +1,9 @@
 package api
 
+// Requests over NATS: commands, single entities and lists, below <prefix>.api. Package rpc, to which server.go gives these handlers,
+// calls one per request. split reads machine, key and command from the subject; then the same parts answer as over HTTP (commands.Sender,
+// entities.Store, the indexes). There are no tokens: the permissions of NATS decide who may ask, and commands for admins are refused.
+
 import (
 	"cmp"
 	"context"
@@ -23,16 +27,11 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// split reads <machine>.<key>[.<last>] behind a verb.
+// split reads <machine>.<key>[.<last>] after a verb.
 func (s *Server) split(verb, subject string, last bool) (m *machines.Machine, key, tail string, p *problem.Problem) {
 	rest := strings.TrimPrefix(subject, s.store.Names.API(verb)+".")
 	name, rest, _ := strings.Cut(rest, ".")
-	for _, one := range s.store.Machines {
-		if one.Name == name {
-			m = one
-		}
-	}
-	if m == nil {
+	if m = s.store.Machines.Get(name); m == nil {
 		return nil, "", "", problem.New(machines.CodeNotFound, "there is no such machine")
 	}
 	if last {
@@ -49,7 +48,7 @@ func (s *Server) split(verb, subject string, last bool) (m *machines.Machine, ke
 	return m, rest, tail, nil
 }
 
-// microCommand checks a command, which is sent to the engine when its client's turn comes. Silence means that it is stored.
+// microCommand checks a command, which is sent to the engine when its client's turn comes. If it is stored and not decided in time, there is no reply.
 func (s *Server) microCommand(r micro.Request, client string) {
 	m, key, name, p := s.split("cmd", r.Subject(), true)
 	if p != nil {
@@ -83,7 +82,7 @@ func (s *Server) microCommand(r micro.Request, client string) {
 		answer, err := s.sender.AskUntil(arrived.Add(s.sender.AnswerWithin), cmd)
 		var accepted *publish.AcceptedError
 		switch {
-		case errors.As(err, &accepted): // silence, as of whoever is still at it
+		case errors.As(err, &accepted): // no reply: the engine is still to decide it
 		case err != nil:
 			s.rpc.Fail(r, err)
 		default:
@@ -148,8 +147,8 @@ type ListRequest struct {
 
 func (s *Server) microList(r micro.Request) {
 	name := strings.TrimPrefix(r.Subject(), s.store.Names.API("list")+".")
-	ix := s.store.Index(name)
-	if ix == nil {
+	m, ix := s.store.Machines.Get(name), s.store.Index(name)
+	if m == nil {
 		s.rpc.Deny(r, problem.New(machines.CodeNotFound, "there is no such machine"))
 		return
 	}
@@ -169,7 +168,7 @@ func (s *Server) microList(r micro.Request) {
 		s.rpc.Deny(r, p)
 		return
 	}
-	stale := s.store.Stale(s.store.MachineNamed(name))
+	stale := s.store.Stale(m)
 	page := ix.List(l.Query)
 	out := Page{Items: make([]entities.Item, 0, len(page.Items)), Revision: page.Revision, Stale: stale.Seconds()}
 	if page.Next != "" {
@@ -185,9 +184,6 @@ func (req ListRequest) query(machine string) (*listing, *problem.Problem) {
 	ns, p := auth.Anonymous.Resolve(req.Namespace, true)
 	if p != nil {
 		return nil, p
-	}
-	if ns == auth.AnyNamespace {
-		ns = ""
 	}
 	if req.Parent != "" && streams.CheckLabel(req.Parent) != nil {
 		return nil, problem.Invalid("body.parent", problem.LabelRule)

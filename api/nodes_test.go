@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,6 +53,20 @@ func TestNodes(t *testing.T) {
 
 	b.token, all.err = "admin-token", errors.New("secret")
 	require.NotContains(t, string(b.get("/v1/nodes").body), "secret")
+}
+
+// What is refused because no turn came has changed nothing.
+func TestANodeIsChangedInTurn(t *testing.T) {
+	all := &nodes{}
+	b := setup(t, func(o *api.Options) { o.Nodes, o.AnswerWithin = all, 100*time.Millisecond })
+	leave := b.server.TakeReads("token boss")
+	a := b.post("/v1/nodes/one/drain", "")
+	require.Equal(t, 503, a.StatusCode)
+	require.Contains(t, string(a.body), "nothing was done")
+	require.Empty(t, all.wanted)
+	leave()
+	require.Equal(t, 202, b.post("/v1/nodes/one/drain", "").StatusCode)
+	require.Equal(t, []string{"draining"}, all.wanted)
 }
 
 func TestWithoutNodesThereAreNoRoutes(t *testing.T) {

@@ -21,14 +21,14 @@ import (
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv/index"
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Options are what a [Server] works with. Machines, Commands, NC, JS and an index for every machine are needed.
 type Options struct {
-	Machines *machines.Registry
+	Machines *registry.Registry
 	Commands *publish.Commands
 	NC       *nats.Conn
 	JS       jetstream.JetStream
@@ -85,11 +85,6 @@ func (o *Options) check() error {
 	}
 	if o.Discovery != nil && o.Machines.Get(discovery.Machine) == nil {
 		return fmt.Errorf("api: discovery needs the machine %s", discovery.Machine)
-	}
-	for _, m := range o.Machines.All() {
-		if o.Indexes.Get(m.Name) == nil {
-			return fmt.Errorf("api: machine %s has no index", m.Name)
-		}
 	}
 	return nil
 }

@@ -50,6 +50,19 @@ func TestReadsTakeTurns(t *testing.T) {
 	b.metric(`instar_limit_held{limit="questions"} 0`)
 }
 
+// A command that is not waited for does not wait for reads, also where it might have an answer by its key.
+func TestCommandsDoNotWaitForReads(t *testing.T) {
+	b := setup(t, func(o *api.Options) { o.AnswerWithin = time.Minute }) // turns, too, come within it
+	b.ready("a")
+	leave := b.server.TakeReads("token boss")
+	began := time.Now()
+	for _, header := range [][]string{{"Prefer", "respond-async"}, {"Prefer", "respond-async", "Idempotency-Key", "k"}} {
+		require.Equal(t, http.StatusAccepted, b.post("/v1/gadgets/a/touch", "", header...).StatusCode)
+	}
+	require.Less(t, time.Since(began), 30*time.Second)
+	leave()
+}
+
 // A list with whole entities makes do with one place in the line, and is refused before it reads anything where the client has none left.
 func TestAListOfWholeEntitiesNeedsOnePlace(t *testing.T) {
 	const all = 20

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,19 +16,14 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 // Every lifecycle that the program runs can be described: no two types share a name, no two paths meet.
 func TestTheRealMachines(t *testing.T) {
 	t.Parallel()
-	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := streams.JetStream(nc)
-	require.NoError(t, err)
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	nc, js := e.NC, e.JS
 	app, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(app.Close)
@@ -43,8 +37,7 @@ func TestTheRealMachines(t *testing.T) {
 		}
 		indexes.Set(m.Name, index.New(js, m.Plural, func(string, []byte) (index.Meta, error) { return index.Meta{}, nil }, index.Options{}))
 	}
-	_, err = streams.Ensure(t.Context(), js, plan)
-	require.NoError(t, err)
+	e.Ensure(plan)
 	door, err := api.New(api.Options{Machines: registryOf(t, all.Machines()...), Commands: commands, NC: nc, JS: js, Indexes: indexes, Open: true})
 	require.NoError(t, err)
 	doc, err := openapi3.NewLoader().LoadFromData(door.OpenAPI())

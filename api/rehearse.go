@@ -16,8 +16,8 @@ import (
 // Rehearsal is what a command would do now. Nothing was stored, and another command may come first.
 type Rehearsal struct {
 	From    string   `json:"from,omitempty" doc:"The state of now; none where there is no entity yet"`
-	Events  []string `json:"events" nullable:"false" doc:"That would be emitted"`
-	Effects []string `json:"effects" nullable:"false" doc:"What would be started in the world"`
+	Events  []string `json:"events" nullable:"false" doc:"Types of the events that would be emitted"`
+	Effects []string `json:"effects" nullable:"false" doc:"Effects that would be started"`
 }
 
 // rehearse lets the table decide about the stored entity, as the engine would, and leaves it at that. What the table

@@ -18,16 +18,16 @@ import (
 
 // StoredValue is what is stored of an entity, as it is.
 type StoredValue struct {
-	Revision uint64          `json:"revision" doc:"What a repair has to name"`
-	Value    json.RawMessage `json:"value,omitempty" doc:"If it is JSON"`
-	Base64   string          `json:"base64,omitempty" doc:"If it is none"`
-	Problem  string          `json:"problem,omitempty" doc:"Why the entity is parked; absent of one that is not"`
+	Revision uint64          `json:"revision" doc:"Revision that a repair must name"`
+	Value    json.RawMessage `json:"value,omitempty" doc:"The value, if it is JSON"`
+	Base64   string          `json:"base64,omitempty" doc:"The value in base64, if it is not JSON"`
+	Problem  string          `json:"problem,omitempty" doc:"Why the entity is parked; absent if it is not"`
 }
 
 // ValueRepair is the document's form of [machines.Repair].
 type ValueRepair struct {
-	Revision uint64         `json:"revision" minimum:"1" doc:"Of the stored value that is replaced"`
-	Value    map[string]any `json:"value" doc:"The whole value, as the bucket is to hold it"`
+	Revision uint64         `json:"revision" minimum:"1" doc:"Revision of the stored value to replace"`
+	Value    map[string]any `json:"value" doc:"The new stored value, complete"`
 }
 
 var repairCommand = machines.Command{
@@ -37,12 +37,12 @@ var repairCommand = machines.Command{
 }
 
 // storedRoute reads what is stored, also of a parked entity.
-func (s *Server) storedRoute(m *machines.Machine, base string) *rest.Route {
+func (s *Server) storedRoute(r *rest.Router, m *machines.Machine, base string) *rest.Route {
 	return &rest.Route{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.storedValue(q, m) }, Op: huma.Operation{
 		OperationID: "get-" + m.Name + "-stored-value", Method: http.MethodGet, Path: base + "/{id}/stored-value", Tags: []string{m.Name},
-		Summary: "Read what is stored of one " + m.Name, Description: "The value as its bucket has it, with all bookkeeping, also of a parked " + m.Name + ".",
+		Summary: "Read the stored value of one " + m.Name, Description: "The complete stored value, also of a parked " + m.Name + ".",
 		Errors: []int{404, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()},
-		Responses: map[string]*huma.Response{"200": {Description: "The value", Content: s.rest.BodyOf(reflect.TypeFor[StoredValue]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "The value", Content: r.BodyOf(reflect.TypeFor[StoredValue]())}},
 	}}
 }
 

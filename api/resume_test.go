@@ -28,14 +28,14 @@ func TestAnIndexOfALostHistory(t *testing.T) {
 	})
 }
 
-func lostWatch(t *testing.T, lost, now *registry) {
+func lostWatch(t *testing.T, lost, now *catalogued) {
 	e, _ := lost.watch("/v1/discover/web/watch").named("snapshot")
 	_, snap := now.watch("/v1/discover/web/watch", "Last-Event-ID", e.id).named("snapshot")
 	require.Equal(t, []string{"b"}, listed(snap["instances"]))
 	require.Equal(t, e.id, lost.watch("/v1/discover/web/watch", "Last-Event-ID", e.id).idOnly(), "nothing else is said")
 }
 
-func lostRead(t *testing.T, lost, now *registry) {
+func lostRead(t *testing.T, lost, now *catalogued) {
 	had := lost.get("/v1/discover/web")
 	tag, index := had.Header.Get("Etag"), had.Header.Get("X-Instar-Index")
 	require.NotEmpty(t, tag)
@@ -51,7 +51,7 @@ func lostRead(t *testing.T, lost, now *registry) {
 	require.Equal(t, 200, now.get("/v1/discover/web?choose=1", "If-None-Match", tag).StatusCode)
 }
 
-func lostItems(t *testing.T, lost, now *registry) {
+func lostItems(t *testing.T, lost, now *catalogued) {
 	w := lost.watch("/v1/watch?machine=instance")
 	w.idOnly()
 	lost.healthy("db", "y", "")

@@ -1,11 +1,17 @@
 package api
 
+// Server, which assembles the packages below it. New makes the parts (open) and builds a router with all routes and documents
+// (build), which package rest serves from then on (use); Prepare builds the next one for a machine that is added. HTTP requests
+// go from Handler to the handlers that the routes name, in this package and those beside it; Micro starts the service over NATS.
+
 import (
 	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,10 +26,12 @@ import (
 	"github.com/bcc94042/instar/api/operations"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/rpc"
+	"github.com/bcc94042/instar/api/watch"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 )
 
-// Server is the door. It is ready to serve when it was made.
+// Server is the API of one process. It is ready to serve when New returns.
 type Server struct {
 	requireIfMatch []string
 
@@ -33,8 +41,9 @@ type Server struct {
 	rpc       *rpc.Server
 	ops       *operations.Service
 	admin     *admin.Service
-	instances *instances.Service // nil offers none
-	documents *documents.Set
+	watches   *watch.Service
+	instances *instances.Service            // nil offers none
+	documents atomic.Pointer[documents.Set] // of the routes that are served
 	version   admin.Version
 	registry  *prometheus.Registry
 }
@@ -59,17 +68,15 @@ func New(o Options) (*Server, error) {
 			return nil, fmt.Errorf("api: cannot register metrics: %w", err)
 		}
 	}
-	if err := s.routesOf(); err != nil {
+	r, docs, err := s.build(o.Machines)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.documents.Publish(); err != nil {
-		return nil, err
-	}
-	s.rest.Begin()
+	s.use(r, docs)
 	return s, nil
 }
 
-// open makes the parts, from below, and opens the buckets that they need.
+// open makes the parts in the order in which they need each other, and opens their buckets.
 func (s *Server) open(o *Options) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -82,6 +89,7 @@ func (s *Server) open(o *Options) (err error) {
 	if s.store, err = entities.Open(ctx, entities.Options{Machines: o.Machines, Names: o.Names, JS: o.JS, Indexes: o.Indexes, Behind: o.behind(), Rest: s.rest}); err != nil {
 		return err
 	}
+	s.watches = watch.New(s.rest, s.store)
 	if s.sender, err = commands.New(ctx, s.rest, s.store, commands.Options{
 		Commands: o.Commands, AnswerWithin: o.AnswerWithin, Admit: o.Admit, Pending: o.Limits.Commands, AtOnce: o.Limits.CommandsAtOnce, Entities: o.Limits.Entities,
 	}); err != nil {
@@ -97,71 +105,99 @@ func (s *Server) open(o *Options) (err error) {
 	}); err != nil {
 		return err
 	}
-	s.documents = documents.New(s.rest, s.store)
 	if o.Discovery != nil {
 		s.instances = instances.New(s.rest, s.store, s.sender, s.rpc, o.Discovery)
-		s.documents.Describe(s.instances.Describe)
 	}
 	return nil
 }
 
-// routesOf registers every operation. Huma panics on a table that it cannot describe; that is an error of New.
-func (s *Server) routesOf() (err error) {
+// Prepare makes everything ready for a machine that is about to be registered: its buckets, and the routes and documents of all machines. Its
+// index must be there. What it returns serves them, and is to be called when the machine is registered; until then, and after
+// an error, clients see no change. It must not be called for a second machine before that.
+func (s *Server) Prepare(ctx context.Context, m *machines.Machine) (serve func(), err error) {
+	all, err := registry.New(append(slices.Clip(s.store.Machines.All()), m)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.store.Open(ctx, m); err != nil {
+		return nil, err
+	}
+	r, docs, err := s.build(all)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		s.use(r, docs)
+		if err := s.rpc.Renew(all.All()); err != nil {
+			s.rest.Log.Warn("the micro service does not name all machines, but serves them", "error", err)
+		}
+	}, nil
+}
+
+func (s *Server) use(r *rest.Router, docs *documents.Set) {
+	s.documents.Store(docs)
+	s.rest.Use(r)
+}
+
+// build registers every operation of some machines, and documents them. Huma panics on a table that it cannot describe; that is an error.
+func (s *Server) build(ms *registry.Registry) (r *rest.Router, docs *documents.Set, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("api: cannot build the operations: %v", p)
 		}
 	}()
+	r = s.rest.NewRouter()
+	docs = documents.New(r, ms, s.store.Names)
 	var all []*rest.Route
-	for _, m := range s.store.Machines {
-		all = append(all, s.machineRoutes(m)...)
+	for _, m := range ms.All() {
+		all = append(all, s.machineRoutes(r, ms, m)...)
 	}
-	all = append(all, s.commonRoutes()...)
+	all = append(append(all, s.commonRoutes(r)...), docs.Routes()...)
 	for _, rt := range all {
-		if err := s.rest.Register(rt); err != nil {
-			return err
+		if err := r.Register(rt); err != nil {
+			return nil, nil, err
 		}
 	}
-	return nil
+	if s.instances != nil {
+		return r, docs, docs.Publish(s.instances.Describe)
+	}
+	return r, docs, docs.Publish()
 }
 
-// machineRoutes are the operations of one machine.
-func (s *Server) machineRoutes(m *machines.Machine) []*rest.Route {
+// machineRoutes are the operations of one machine among others; each command that is no report becomes POST …/{id}/{command} (command.go).
+func (s *Server) machineRoutes(r *rest.Router, ms *registry.Registry, m *machines.Machine) []*rest.Route {
 	base := "/v1"
 	if m.Parent != "" {
-		base += "/" + s.store.Plural(m.Parent) + "/{" + m.Parent + "}"
+		base += "/" + entities.Plural(ms, m.Parent) + "/{" + m.Parent + "}"
 	}
 	base += "/" + m.Plural
-	s.rest.API.OpenAPI().Tags = append(s.rest.API.OpenAPI().Tags, &huma.Tag{Name: m.Name, Description: m.Doc})
-	routes := []*rest.Route{s.listRoute(m, base), s.entityRoute(m, base), s.eventsRoute(m, base), s.watchOneRoute(m, base)}
+	r.API.OpenAPI().Tags = append(r.API.OpenAPI().Tags, &huma.Tag{Name: m.Name, Description: m.Doc})
+	routes := []*rest.Route{s.listRoute(r, m, base), s.entityRoute(r, m, base), s.eventsRoute(r, m, base), s.watches.RouteOf(m, base)}
 	if m.Parent != "" {
-		routes = append(routes, s.listAllRoute(m))
+		routes = append(routes, s.listAllRoute(r, m))
 	}
 	for _, v := range m.Views {
 		routes = append(routes, s.viewRoute(m, v, base))
 	}
 	for _, c := range m.Commands() {
-		routes = append(routes, s.commandRoute(m, c, base))
+		routes = append(routes, s.commandRoute(r, m, c, base))
 	}
-	return append(routes, s.storedRoute(m, base), s.commandRoute(m, repairCommand, base))
+	return append(routes, s.storedRoute(r, m, base), s.commandRoute(r, m, repairCommand, base))
 }
 
-func (s *Server) commonRoutes() []*rest.Route {
-	routes := []*rest.Route{s.watchRoute()}
+func (s *Server) commonRoutes(r *rest.Router) []*rest.Route {
+	routes := []*rest.Route{s.watches.Route()}
 	if s.instances != nil {
-		routes = append(routes, s.instances.Routes()...)
+		routes = append(routes, s.instances.Routes(r)...)
 	}
-	routes = append(routes, s.graphRoutes()...)
-	routes = append(routes, s.ops.Routes()...)
-	routes = append(routes, s.admin.Routes()...)
-	return append(routes, s.documents.Routes()...)
+	return slices.Concat(routes, s.graphRoutes(r), s.ops.Routes(r), s.admin.Routes(r))
 }
 
 // Handler serves everything: the operations, the documents and the answers to what is not there.
 func (s *Server) Handler() http.Handler { return s.rest.Handler() }
 
-// HTTPServer is a server for the handler with limits that a door needs: nobody holds a connection by sending slowly, or by
-// taking an answer slowly, and no header is large. Its listener is to be one of [Server.Listen].
+// HTTPServer is a server for the handler with the limits of a public one: no client can hold a connection by sending slowly, or
+// by taking an answer slowly, and no header is large. Its listener is to be one of [Server.Listen].
 func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 	return s.rest.HTTPServer(addr, tlsConfig)
 }
@@ -170,13 +206,13 @@ func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 func (s *Server) Listen(l net.Listener) net.Listener { return s.rest.Listen(l) }
 
 // OpenAPI is the document that /openapi.json serves.
-func (s *Server) OpenAPI() []byte { return s.documents.OpenAPI() }
+func (s *Server) OpenAPI() []byte { return s.documents.Load().OpenAPI() }
 
 // AsyncAPI is the document that /asyncapi.json serves.
-func (s *Server) AsyncAPI() []byte { return s.documents.AsyncAPI() }
+func (s *Server) AsyncAPI() []byte { return s.documents.Load().AsyncAPI() }
 
 // Operations are all operations, hidden ones included, in the order of their paths.
-func (s *Server) Operations() []rest.Operation { return s.rest.Operations() }
+func (s *Server) Operations() []rest.Operation { return s.rest.Router().Operations() }
 
 // Registry is where the process registers what else it measures; /metrics shows it.
 func (s *Server) Registry() *prometheus.Registry { return s.registry }
@@ -195,15 +231,11 @@ func (s *Server) Micro(ctx context.Context) error {
 	if s.instances != nil {
 		endpoints = append(endpoints, s.instances.Endpoint())
 	}
-	var names []string
-	for _, m := range s.store.Machines {
-		names = append(names, m.Name)
-	}
-	return s.rpc.Start(s.store.Names, s.version.Version, names, endpoints...)
+	return s.rpc.Start(s.store.Names, s.version.Version, s.store.Machines.All(), endpoints...)
 }
 
 // Close ends the micro service, so that other nodes take what comes, and the watches with a last event. Other requests are not touched: they are
-// answered, and their commands wait for no turns any more.
+// answered, however long the engine takes, and their commands wait for no turns any more. Commands over NATS are given a second for that.
 func (s *Server) Close() error {
 	err := s.rpc.Stop()
 	s.rest.EndWatches()

@@ -25,9 +25,11 @@ import (
 	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,9 +59,9 @@ type bundle struct {
 	token   string
 }
 
-func registryOf(t testing.TB, ms ...*machines.Machine) *machines.Registry {
+func registryOf(t testing.TB, ms ...*machines.Machine) *registry.Registry {
 	t.Helper()
-	r, err := machines.NewRegistry(ms...)
+	r, err := registry.New(ms...)
 	require.NoError(t, err)
 	return r
 }
@@ -68,18 +70,10 @@ func setup(t *testing.T, change ...func(*api.Options)) *bundle {
 	t.Helper()
 	t.Parallel()
 	b := &bundle{t: t, token: "admin-token", log: &lockedbuffer.Buffer{}, letters: &letters{}}
-	dir := t.TempDir()
-	srv, err := embedded.Start(embedded.Options{Dir: dir, Profile: embedded.OS})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	b.nc, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
-	require.NoError(t, err)
-	t.Cleanup(b.nc.Close)
-	b.js, err = streams.JetStream(b.nc)
-	require.NoError(t, err)
 	names := streams.Names{}
-	_, err = streams.Ensure(t.Context(), b.js, streams.Plan{Names: names, States: []string{"gadgets", "parts"}, Views: []string{"gadgets_sizes"}})
-	require.NoError(t, err)
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS}).Ensure(streams.Plan{Names: names, States: []string{"gadgets", "parts"}, Views: []string{"gadgets_sizes"}})
+	b.nc, b.js = e.NC, e.JS
+	var err error
 	b.app, err = publish.NewAppender(b.nc, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(b.app.Close)

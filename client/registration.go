@@ -2,7 +2,7 @@ package client
 
 import "time"
 
-// Kinds of checks.
+// Kinds of checks that can be registered with this client. A registry has more.
 const (
 	CheckTTL  = "ttl"  // the lease's heartbeats; the default
 	CheckNone = "none" // healthy while registered

@@ -1,5 +1,9 @@
 package consumers
 
+// What all consumers share. Package server fills in Deps once (connection, appender, commands, machines, log, hooks), and each consumer embeds it. Its methods are the steps that
+// several of them need: opening a durable consumer (Consumer), running something for every machine (EachMachine) or restarting it with backoff (Keep), reading a stored value
+// (Value).
+
 import (
 	"context"
 	"errors"
@@ -14,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -28,7 +33,7 @@ type Deps struct {
 	Names    streams.Names
 	Appender *publish.Appender
 	Commands *publish.Commands
-	Machines *machines.Registry
+	Machines *registry.Registry
 	Log      *slog.Logger
 	Meter    Meter  // nil measures nothing
 	Trace    Tracer // nil traces nothing
@@ -76,8 +81,8 @@ func (unlocked) Unlock() {}
 // Consumer looks a consumer of a work queue up, and makes it when it is not there or not as it should be. Looking asks its
 // own leader; making one asks that of the cluster, which may be away for seconds when a node has died.
 //
-// Where a single server's stands is told by the stream itself: what is acked is gone from a work queue. A stored state
-// would cost a file written and renamed ten times a second for each of them, and be no truer.
+// On a single server its state is in memory: the stream itself shows what is acked, as that is gone from a work queue. A stored state would cost a file written and renamed ten times a
+// second for each of them, and be no truer.
 func (d *Deps) Consumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	if d.Replicated { // its leader may just have died
 		if err := streams.ConsumerLed(ctx, d.NC, stream, want.Durable); err != nil {
@@ -126,7 +131,7 @@ func (d *Deps) EachMachine(ctx context.Context, serve func(context.Context, *mac
 	return nil
 }
 
-// serveError tells what one machine failed with from why the context ended.
+// serveError distinguishes the failure of one machine from other reasons for the end of the context.
 type serveError struct{ error }
 
 // Keep runs serve again and again until ctx ends, with back-off while it fails soon.
@@ -141,14 +146,14 @@ func (d *Deps) Keep(ctx context.Context, name string, serve func(context.Context
 			try = 0
 		}
 		d.Meter.Restarted(name)
-		d.Log.Error("a consumer stopped; it starts again", "consumer", name, "error", err)
+		d.Log.Error("a consumer stopped; restarting it", "consumer", name, "error", err)
 		if !wait.Backoff(ctx, try) {
 			return
 		}
 	}
 }
 
-// WhenGone tells broken when a pull finds its consumer gone, or its server.
+// WhenGone sends to broken when a pull finds that its consumer, or its server, has gone.
 func WhenGone(broken chan<- error) jetstream.PullConsumeOpt {
 	return jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -170,6 +175,6 @@ func (d *Deps) Value(ctx context.Context, m *machines.Machine, key string) (*str
 	return stored, nil
 }
 
-// turn is that of the process. It is taken by whoever of this process begins what several processes have died with, be it a command or a task: one is begun at a time, so
-// that nothing is counted that others have ended the process beside.
+// turn is that of the process. It is taken before a command or a task is begun with which several processes have died: one of them is begun at a time, so that a crash is not
+// counted against others that were under way beside it.
 var turn = make(chan struct{}, 1)

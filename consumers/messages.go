@@ -11,8 +11,8 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// Published is what is published for one message of an entity, in the life that began with a birth.
-func Published(names streams.Names, of *machines.Machine, key, birth string, m *machines.Message) (publish.Write, error) {
+// WriteOf is the write that publishes one message of an entity, in the life that began with a birth.
+func WriteOf(names streams.Names, of *machines.Machine, key, birth string, m *machines.Message) (publish.Write, error) {
 	id := m.ID(of.Name, key)
 	msg := &nats.Msg{Data: m.Body, Header: make(nats.Header, 12)}
 	if m.Trace != "" {

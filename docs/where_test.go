@@ -33,3 +33,15 @@ func TestWhatIsDecidedWhere(t *testing.T) {
 	}
 	require.Greater(t, rows, 30)
 }
+
+// The ways of a command and of a row, as the packages tell them, name files that there are.
+func TestTheWayByFile(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{"consumers/engine", "streams/outbox/relay"} {
+		files := regexp.MustCompile(`[\w/]+\.go`).FindAllString(read(t, filepath.Join(root, folder, "doc.go")), -1)
+		require.Greater(t, len(files), 10, folder)
+		for _, file := range files {
+			require.FileExists(t, filepath.Join(root, folder, file))
+		}
+	}
+}

@@ -1,5 +1,9 @@
 package kv
 
+// Bucket, typed values in the stream of a bucket: Open, Get, Put and Purge are requests to its leader. Values pass the codec
+// on their way in and out, and errors of the server become those of errors.go (ErrNotFound, ErrConflict, CorruptError).
+// watch.go follows a bucket, and decodes what it gets with entry; door.go and lease.go read and write raw values beside it.
+
 import (
 	"context"
 	"encoding/json"
@@ -27,7 +31,7 @@ func JSON[T any]() Codec[T] {
 	}
 }
 
-// Entry is a value at a revision, or one of the two other things that a watch tells.
+// Entry is a value at a revision, or one of the two other things that a watch gives: a deletion, or the end of the snapshot.
 type Entry[T any] struct {
 	Key      string
 	Value    T
@@ -70,9 +74,6 @@ func Open[T any](ctx context.Context, js jetstream.JetStream, name string, c Cod
 	return &Bucket[T]{name: name, js: js, kv: kv, st: st, codec: c}, nil
 }
 
-// Name is the bucket's name.
-func (b *Bucket[T]) Name() string { return b.name }
-
 // Get returns the newest value of the key, [ErrNotFound] if the leader of the bucket says that there is none, or a
 // [CorruptError]. A value that the leader has and cannot read is [streams.ErrUnreadable].
 func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
@@ -94,7 +95,7 @@ func (b *Bucket[T]) absent(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if holds { // the mark of a deletion, or one that was written meanwhile, or one that cannot be read
+	if holds { // the marker of a deletion, or a value that was written meanwhile, or one that cannot be read
 		_, err := b.st.GetLastMsgForSubject(ctx, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return streams.ErrUnreadable

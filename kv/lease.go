@@ -1,5 +1,8 @@
 package kv
 
+// Leases: who has one is the only one of its name, such as the node that runs a role (consumers/cluster/role.go). Take asks the leader of the bucket who holds it and writes the
+// own name at the revision that was read; Renew writes it again, and Release gives it back. A lease that is not renewed for its life, by the clock of whoever looks, is free.
+
 import (
 	"context"
 	"errors"
@@ -33,6 +36,7 @@ type Lease struct {
 
 	other    LastSeen      // the lease of somebody else
 	revision uint64        // of its own
+	unsure   bool          // a renewal had no answer: the revision may be another one
 	asked    time.Duration // when its own was asked for last
 }
 
@@ -63,6 +67,7 @@ func (l *Lease) Take(ctx context.Context) (holder string, err error) {
 		}
 	}
 	l.revision, err = l.write(ctx, revision, l.Holder)
+	l.unsure = err != nil
 	if err == nil {
 		l.asked = asked
 	}
@@ -81,18 +86,31 @@ func (l *Lease) Renew(ctx context.Context) error {
 	asked := l.now()
 	revision, err := l.write(ctx, l.revision, l.Holder)
 	if err == nil {
-		l.revision, l.asked = revision, asked
+		l.revision, l.asked, l.unsure = revision, asked, false
 		return nil
 	}
+	l.unsure = true
 	if _, errTake := l.Take(ctx); errTake != nil {
 		return errors.Join(err, errTake)
 	}
 	return nil
 }
 
-// Release gives the lease back. Without an answer it ends by itself.
+// Release gives the lease back. A renewal that was cut off before its answer may have made a revision that the holder does not know, so where
+// it fails the lease is looked at, and given back if it is still the holder's. Without an answer it ends by itself.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.write(ctx, l.revision, "")
+	if err == nil || !l.unsure { // else it is that of another process under the holder's name
+		return err
+	}
+	m, errRead := Read(ctx, l.JS.Conn(), l.Bucket, l.Key)
+	if errRead != nil {
+		return errors.Join(err, errRead)
+	}
+	if m == nil || string(m.Data) != l.Holder {
+		return nil
+	}
+	_, err = l.write(ctx, m.Sequence, "")
 	return err
 }
 

@@ -28,8 +28,6 @@ func Define[D any](d Definition[D]) *Machine {
 		Name: d.Name, Plural: d.Plural, Parent: d.Parent, Doc: d.Doc, Inputs: d.Inputs, Columns: d.Columns, Views: d.Views,
 		upcasts: d.Upcasts,
 		newData: func() any { return new(D) },
-		inputs:  map[string]*Command{}, events: map[string]*EventType{}, effects: map[string]*EffectInfo{}, states: map[string]*StateInfo{},
-		rows: map[[2]string][]*EdgeInfo{},
 	}
 	for _, s := range d.States {
 		info := StateInfo{Name: s.Name, Doc: s.Doc, Terminal: s.Terminal, Failed: s.Failed, Poll: s.Poll, Transitional: s.Timeout != nil}
@@ -54,7 +52,21 @@ func Define[D any](d Definition[D]) *Machine {
 	return m
 }
 
+// Described completes a machine of which only the exported fields are known, as of one that another program runs: it answers
+// every question about its table. It takes no input: Step fails, and values are read as plain JSON.
+func Described(m *Machine) *Machine {
+	m.newData = func() any { return new(map[string]any) }
+	m.step = func(m *Machine, e Entity, _ *Input) (Entity, Output, error) {
+		return e, Output{}, fmt.Errorf("machines: %s is only described here, and takes no input", m.Name)
+	}
+	m.resume = func(*Machine, Entity) []Message { return nil }
+	m.index()
+	return m
+}
+
 func (m *Machine) index() {
+	m.inputs, m.events, m.effects, m.states = map[string]*Command{}, map[string]*EventType{}, map[string]*EffectInfo{}, map[string]*StateInfo{}
+	m.rows = map[[2]string][]*EdgeInfo{}
 	for i := range m.States {
 		m.states[m.States[i].Name] = &m.States[i]
 	}

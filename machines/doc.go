@@ -9,10 +9,11 @@
 //     here, and the same entity and input always give the same result, on any node, at any time.
 //   - Step never changes what it was given. Actions get a shallow copy of the data: they replace maps, slices and
 //     pointers and do not write through them.
-//   - A transition raises the version by exactly one and follows an edge of the table; looplab/fsm decides which inputs a state takes, and where an edge leads (fsm.go).
+//   - A transition raises the version by one and follows an edge of the table; looplab/fsm decides which inputs a state takes, and where an edge leads (fsm.go).
+//     Where an effect failed, the version also rises above the fence that its provider has seen, and a try that is planned follows no edge (retry.go).
 //   - A refused input is a [*Refusal]: an answer with the state and what is allowed now, never an error to retry.
 //   - Every state with a timeout has its deadline among the entity's timers for as long as the entity stays in it, unless
 //     its Until says that there is none.
 //
-// Sub-packages hold one lifecycle each; all lists them, diagram draws them. Behaviour is read in the transcripts under testdata.
+// Sub-packages hold one lifecycle each; all lists those that ship, registry has those that a program runs, diagram draws them. Behaviour is read in the transcripts under testdata.
 package machines

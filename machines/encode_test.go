@@ -20,7 +20,8 @@ func TestHandWrittenJSONIsTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(raw))
 
-		ev := Event{From: text(t), To: text(t), Version: 3, Time: e.Since, Command: text(t), CommandID: text(t), Actor: text(t), Reason: text(t), Data: e.Labels}
+		ev := Event{From: text(t), To: text(t), Version: 3, Time: e.Since, Command: text(t), CommandID: text(t), Actor: text(t), Reason: text(t)}
+		ev.Data = rapid.SampledFrom([]any{e.Labels, map[string]any{text(t): text(t), "labels": e.Labels, "none": nil, "n": e.Version, "in": map[string]any{text(t): e.Since}, "list": []string{text(t)}}, e.LastError}).Draw(t, "data")
 		raw, err = ev.AppendJSON(nil)
 		require.NoError(t, err)
 		want, err = json.Marshal(&ev)
@@ -34,6 +35,19 @@ func TestHandWrittenJSONIsTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(raw))
 	})
+}
+
+// A time that was calculated and could not be read again is not written.
+func TestATimeThatCannotBeReadIsNotWritten(t *testing.T) {
+	t.Parallel()
+	late := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, e := range []Entity{{Timers: map[string]Timer{"t": {At: late}}}, {Effects: map[string]Attempt{"e": {NextTry: &late}}}} {
+		_, err := e.AppendJSON(nil)
+		require.Error(t, err)
+	}
+	ev := Event{Data: map[string]any{"deep": map[string]any{"at": late}}}
+	_, err := ev.AppendJSON(nil)
+	require.Error(t, err)
 }
 
 func text(t *rapid.T) string { return rapid.String().Draw(t, "text") }
@@ -51,8 +65,8 @@ func drawEntity(t *rapid.T) Entity {
 	if rapid.Bool().Draw(t, "full") {
 		e.Labels = map[string]string{text(t): text(t)}
 		e.Data = map[string]any{"text": text(t)}
-		e.Timers = map[string]Timer{"deadline": {At: at, Armed: 2}}
-		e.Effects = map[string]Attempt{"apply": {ID: text(t), Try: 1, Since: at}}
+		e.Timers = map[string]Timer{"deadline": {At: at, Armed: 2}, text(t): {At: at}}
+		e.Effects = map[string]Attempt{"apply": {ID: text(t), Try: 1, Since: at}, text(t): {Try: 2, NextTry: &at, Error: &Failure{Code: text(t), At: at}}}
 		e.LastError = &Failure{Code: text(t), Message: text(t)}
 		e.Conditions = []Condition{{Type: text(t), Status: True, Reason: text(t), Message: text(t), ObservedGeneration: 3, LastTransitionTime: at}, {Type: "x"}}
 		e.Commands = []Outcome{{ID: text(t), Seq: 1, Result: Refused, State: text(t), Version: 2, Hash: "h", Refusal: refusal(t)}, {}}

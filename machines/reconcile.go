@@ -49,8 +49,8 @@ func (m *Machine) Pending(e Entity) []Message { return m.resume(m, e) }
 
 // Repair is the body of the command that gives a parked entity another value.
 type Repair struct {
-	Revision uint64          `json:"revision" minimum:"1" doc:"Of the stored value that is replaced"`
-	Value    json.RawMessage `json:"value" doc:"What is stored instead: the whole value, as a bucket holds it"`
+	Revision uint64          `json:"revision" minimum:"1" doc:"Revision of the stored value to replace"`
+	Value    json.RawMessage `json:"value" doc:"The new stored value, complete"`
 }
 
 // Reconciled is the entity after its streams were found not to belong to its value: at a version above all that its

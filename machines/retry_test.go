@@ -103,6 +103,13 @@ func TestAVersionEndsBeforeItCannotBeRead(t *testing.T) {
 	_, err = b.fire("retry-heat")
 	require.Equal(t, machines.CodeEvaluation, refusal(t, err).Code)
 	require.Equal(t, before, b.e)
+
+	b = setup(t, "buy", "throw")
+	b.e.Generation = last
+	before = b.e
+	_, err = b.try("buy", `{"watts":60}`)
+	require.Equal(t, machines.CodeEvaluation, refusal(t, err).Code)
+	require.Equal(t, before, b.e)
 }
 
 // A worker elsewhere sends what it likes.

@@ -58,10 +58,10 @@ func (s *stepping[D]) run() (Entity, Output, error) {
 	if s.out.Result != Applied {
 		return s.before, Output{Result: s.out.Result, From: s.before.State, To: s.before.State, Edge: s.out.Edge}, nil
 	}
-	if s.next.Version > maxVersion { // what is written has to be one that can be read
+	if max(s.next.Version, s.next.Generation) > maxVersion { // what is written has to be one that can be read
 		return s.before, Output{From: s.before.State, To: s.before.State}, &Refusal{
 			Code: CodeEvaluation, State: s.before.State, Command: s.in.Command,
-			Message: fmt.Sprintf("the version %d cannot rise any more; versions do not come near that by themselves: use another id", s.before.Version),
+			Message: fmt.Sprintf("the version %d or the generation %d cannot rise any more; they do not come near that by themselves: use another id", s.before.Version, s.before.Generation),
 		}
 	}
 	if s.comparable && any(*s.tx.Data) == any(*s.before.Data.(*D)) {
@@ -338,7 +338,7 @@ func (s *stepping[D]) seal(command string) error {
 			From: s.before.State, To: s.next.State, Version: s.next.Version, Generation: s.next.Generation, Time: s.in.Time,
 			Command: command, CommandID: s.in.ID, Actor: s.in.Actor, Reason: s.in.Reason, Data: data,
 		}
-		body, err := event.AppendJSON(nil)
+		body, err := event.AppendJSON(make([]byte, 0, 384))
 		if err != nil {
 			return fmt.Errorf("machines: cannot write event %s: %w", msg.Name, err)
 		}

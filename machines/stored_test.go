@@ -1,6 +1,7 @@
 package machines_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -55,8 +56,10 @@ func step(t *testing.T, m *machines.Machine, e machines.Entity, command string) 
 		require.NoError(t, err)
 		e = next
 	}
-	raw, err := e.AppendJSON(nil)
+	raw, err := e.AppendJSON([]byte("another value"))
 	require.NoError(t, err)
+	raw, appended := bytes.CutPrefix(raw, []byte("another value"))
+	require.True(t, appended)
 	var all map[string]any
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.UseNumber()

@@ -17,6 +17,7 @@
 //   - While a new revision is not healthy the old one goes on serving, also when the new one never becomes healthy.
 //   - Every call ends soon after its context does.
 //
-// Sub-packages hold one gateway each: process (the embedded default), knative (a cluster; its fence is weaker once an
-// object has gone, see there) and simulated (tests and demonstrations).
+// Gateways: process (the embedded default), knative (a cluster; its fence is weaker once an object has gone, see there)
+// and simulated (tests and demonstrations). Providers of other machines: probe, which checks instances, and relay. What a
+// provider implements is effects.Performer of the consumers, and observer.Looker if its entities are polled.
 package providers

@@ -8,16 +8,18 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/consumers/backup"
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/disk"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -28,39 +30,21 @@ func (a *app) backup(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	defer nc.Close()
-	store := a.store(nc, js)
-	if store.Others, err = a.others(ctx, js); err != nil {
-		return err
+	_, err = a.store(nc, js).Write(ctx, w)
+	if errors.Is(err, backup.ErrUnknownBucket) { // whoever asks is told: it is for him to mend
+		return problem.New(problem.CodeUnavailable, err.Error())
 	}
-	_, err = store.Write(ctx, w)
 	return err
 }
 
+// store is the installation with the machines of this moment: what is added meanwhile is none of a backup.
 func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
-	return &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.plan, Machines: a.machines.All(), Version: a.opts.Build.Filled().Version, Log: a.log}
-}
-
-// others are the streams beside those of the plan. A server that is attached may hold those of anybody: there it is those of outboxes only.
-func (a *app) others(ctx context.Context, js jetstream.JetStream) ([]string, error) {
-	var names []string
-	if a.cfg.NATS.Attached() {
-		for _, s := range a.cfg.Outbox.All(a.cfg.Mode) {
-			names = append(names, cmp.Or(s.Stream, "OUTBOX"))
-		}
-	} else {
-		list := js.StreamNames(ctx)
-		for name := range list.Name() {
-			names = append(names, name)
-		}
-		if err := list.Err(); err != nil {
-			return nil, fmt.Errorf("cannot list the streams: %w", err)
-		}
+	ms := a.machines.All()
+	store := &backup.Store{Shared: a.cfg.NATS.Attached(), NC: nc, JS: js, Plan: a.planOf(ms), Machines: ms, Version: a.opts.Build.Filled().Version, Log: a.log}
+	for _, s := range a.cfg.Outbox.All(a.cfg.Mode) {
+		store.Others = append(store.Others, cmp.Or(s.Stream, "OUTBOX"))
 	}
-	for _, c := range a.plan.Configs() {
-		names = slices.DeleteFunc(names, func(name string) bool { return name == c.Name })
-	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return store
 }
 
 // Restoration is what [Restore] does.
@@ -77,7 +61,7 @@ type Restoration struct {
 // waits for the others. The configuration is that of the server which is started afterwards. A [streams.ErrUnfinished] names what has to be removed before the
 // next restore; also one that is due to the end of ctx.
 func Restore(ctx context.Context, cfg config.Config, opts Options, r Restoration) error {
-	ms, err := machines.NewRegistry(opts.Machines...)
+	ms, err := registry.New(opts.Machines...)
 	if err != nil {
 		return err
 	}
@@ -144,7 +128,7 @@ func (a *app) whyFull() string {
 		return ""
 	}
 	if room, err := a.room(ask, a.deps.JS); err == nil && room.Full() {
-		return "until there is room every server refuses all commands: " + full(room)
+		return "until there is room every server refuses all commands: " + disk.Full(room)
 	}
 	return ""
 }
@@ -162,21 +146,18 @@ func (a *app) restoreFrom(ctx context.Context, from io.Reader, without []string)
 	if err != nil {
 		return backup.Restored{}, err
 	}
-	if store.Appender, _, err = a.writers(writes, a.plan.Names); err != nil {
+	if store.Appender, _, err = a.writers(writes, a.basis.Names); err != nil {
 		return backup.Restored{}, err
 	}
 	if store.Shared {
-		if store.Others, err = a.others(ctx, js); err != nil {
-			return backup.Restored{}, err
-		}
-		if err := noneRuns(nc, a.plan.Names.Prefix); err != nil {
+		if err := noneRuns(nc, a.basis.Names.Prefix); err != nil {
 			return backup.Restored{}, err
 		}
 	}
 	store.Await = a.awaiting(nc, js)
 	done, err := store.Restore(ctx, from)
 	if err == nil && a.cfg.Cluster.On() {
-		a.linger(ctx)
+		linger(ctx)
 	}
 	return done, err
 }
@@ -224,23 +205,21 @@ func (a *app) takePart(ctx context.Context) error {
 	for {
 		var now streams.Restoring
 		if err := streams.AwaitLeader(ctx, nc, js, a.log, func(ctx context.Context) (err error) {
-			now, err = a.plan.Restoring(ctx, js)
+			now, err = a.plan().Restoring(ctx, js)
 			return err
 		}); err != nil {
 			return err
 		}
 		if now == streams.Ended {
-			a.linger(ctx)
+			linger(ctx)
 			return nil
 		}
 		if now != said || time.Since(told) > 10*time.Second {
 			said, told = now, time.Now()
 			a.log.Info(waitsFor[now])
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, 250*time.Millisecond) {
 			return ctx.Err()
-		case <-time.After(250 * time.Millisecond):
 		}
 	}
 }
@@ -252,9 +231,4 @@ var waitsFor = map[streams.Restoring]string{
 }
 
 // linger lets the other members see that it is done: they need a majority for that.
-func (a *app) linger(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(5 * time.Second):
-	}
-}
+func linger(ctx context.Context) { wait.For(ctx, 5*time.Second) }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/backup"
-	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -20,7 +20,7 @@ func TestARestoreTellsThatTheStoreIsFull(t *testing.T) {
 	t.Parallel()
 	cfg := config.Defaults(config.Serve)
 	cfg.Data, cfg.NATS.Listen, cfg.Store.Max = t.TempDir(), "", "16MiB"
-	a := newApp(cfg, Options{}, &machines.Registry{}, slog.New(slog.DiscardHandler))
+	a := newApp(cfg, Options{}, &registry.Registry{}, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		a.stopping.Store(true)
 		require.NoError(t, a.stopAll(context.Background(), func(string) {}))
@@ -48,7 +48,7 @@ func TestWhereARestoreHasLeftSomething(t *testing.T) {
 		"nats://127.0.0.1:4222": {"remove its streams and those of its outboxes from the account at nats://127.0.0.1:4222 before", "it is in the account at nats://127.0.0.1:4222"},
 	} {
 		cfg.NATS.URL = url
-		a := newApp(cfg, Options{}, &machines.Registry{}, slog.New(slog.DiscardHandler))
+		a := newApp(cfg, Options{}, &registry.Registry{}, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, a.notRestored(backup.Restored{Begun: true}, context.Canceled), text[0])
 		require.ErrorContains(t, a.notRestored(backup.Restored{}, streams.ErrOccupied), text[1])
 		require.Equal(t, context.Canceled, a.notRestored(backup.Restored{}, context.Canceled))

@@ -17,7 +17,7 @@ func (a *app) banner() {
 		return
 	}
 	var lines, commands string
-	for _, hint := range a.hints {
+	for _, hint := range each(a, func(h *Host) []func(string) (string, string) { return h.hints }) {
 		line, try := hint(a.url)
 		lines, commands = lines+line, commands+try
 	}

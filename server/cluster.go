@@ -18,6 +18,8 @@ import (
 
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -90,6 +92,16 @@ func (a *app) untilStopped(ctx context.Context) (context.Context, context.Cancel
 	return ctx, cancel
 }
 
+// told reports whether the process was told to stop.
+func (a *app) told() bool {
+	select {
+	case <-a.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // startNode makes this process one of the nodes. It takes its share as soon as the engine runs.
 func (a *app) startNode(context.Context) error {
 	nc, js, err := a.connect("node") // of its own: what keeps a node alive must not wait behind its work
@@ -103,7 +115,7 @@ func (a *app) startNode(context.Context) error {
 	a.member = &cluster.Node{
 		JS: js, Names: a.deps.Names, Appender: appender, Name: a.node, Nonce: a.nonce, Before: a.before, Version: a.opts.Build.Filled().Version, Life: a.life(), Log: a.log,
 	}
-	owned := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_owned", Help: "Partitions whose commands this node takes."}, func() float64 {
+	owned := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_owned", Help: "Partitions that this node owns."}, func() float64 {
 		return float64(a.member.Status().Owned)
 	})
 	stalled := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_partitions_stalled", Help: "Partitions of this node that make no progress."}, func() float64 {
@@ -112,7 +124,7 @@ func (a *app) startNode(context.Context) error {
 		}
 		return float64(a.engine.Stalled())
 	})
-	skew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_clock_skew_seconds", Help: "By how much the clock of the NATS server is ahead of this machine's, at the least."}, func() float64 {
+	skew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "instar_clock_skew_seconds", Help: "Lower bound of how far the NATS server's clock is ahead of this machine's."}, func() float64 {
 		return a.member.Skew().Seconds()
 	})
 	for _, c := range []prometheus.Collector{owned, stalled, skew} {
@@ -153,10 +165,10 @@ func (a *app) leave(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	if err := a.member.Leave(ctx); err != nil {
-		a.log.Warn("not everything was given to the other nodes; they take it in a few seconds", "error", err)
+		a.log.Warn("not all partitions were handed over; other nodes take them in a few seconds", "error", err)
 		return
 	}
-	a.log.Info("everything was given to the other nodes", "took", time.Since(began).Round(time.Millisecond))
+	a.log.Info("all partitions were handed over", "took", time.Since(began).Round(time.Millisecond))
 }
 
 // nodeChecks tell how this node stands among the others.
@@ -196,7 +208,7 @@ func clockCheck(skew time.Duration) admin.Check {
 // replicas is whether what this member holds of the streams is current. A member that has just come back, or was cut off, lacks
 // what was written meanwhile: should another one fail now, there is no majority that has it.
 type replicas struct {
-	plan   streams.Plan
+	plan   func(...*machines.Machine) streams.Plan
 	js     jetstream.JetStream
 	server string
 	held   func() (map[string]uint64, error) // of that server, see [embedded.Server.Held]
@@ -213,9 +225,7 @@ func (r *replicas) run(ctx context.Context) error {
 		if !r.look(ctx) {
 			every = 250 * time.Millisecond
 		}
-		select {
-		case <-time.After(every):
-		case <-ctx.Done():
+		if !wait.For(ctx, every) {
 			return nil
 		}
 	}
@@ -224,7 +234,7 @@ func (r *replicas) run(ctx context.Context) error {
 func (r *replicas) look(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	behind := r.plan.Behind(ctx, r.js, r.server, r.held)
+	behind := r.plan().Behind(ctx, r.js, r.server, r.held)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.behind, r.asked = behind, true

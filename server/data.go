@@ -73,8 +73,8 @@ func (a *app) checks(context.Context) []admin.Check {
 	}
 	list := []admin.Check{link}
 	list = append(list, a.nodeChecks()...)
-	list = append(list, a.disk.check())
-	for _, more := range a.moreChecks {
+	list = append(list, a.disk.Check())
+	for _, more := range each(a, func(h *Host) []func() []admin.Check { return h.checks }) {
 		list = append(list, more()...)
 	}
 	return list

@@ -7,12 +7,12 @@
 // What is started, in this order, and stopped in reverse:
 //
 //	ports, data     ports.go, data.go            who else listens, who else has the data directory
-//	NATS            nats.go, nats_context.go     the embedded server or one that is attached to; connections, streams
-//	the store       disk.go                      refuses commands while nothing can be stored
+//	NATS            nats.go, server/natscli      the embedded server or one that is attached to; connections, streams
+//	the store       store.go, server/disk        refuses commands while nothing can be stored
 //	indexes         index.go                     one per machine, for lists and watches
 //	telemetry       telemetry.go                 metrics and traces, with server/backlog; server/memory gives memory back
 //	the node        cluster.go                   this process among those that share the work
-//	providers       host.go, options.go          what each machine brings, see [Host]
+//	providers       host.go, options.go, add.go  what each machine brings, see [Host]; machines that are added later
 //	consumers       run.go                       the engine; effects, looks at the world and views where this node has the role
 //	doors           doors.go                     HTTP and NATS, then what providers do once these are open; then server/systemd is told
 //

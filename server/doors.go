@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,8 +18,29 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// startAPI opens the doors: HTTP, and requests over NATS.
+// startAPI opens the doors: HTTP, and requests over NATS. Then providers do what needs these.
 func (a *app) startAPI(ctx context.Context) error {
+	leave, err := a.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	err = a.openAPI(ctx)
+	leave() // what providers do now may be to add a machine
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	hosts := slices.Clone(a.hosts)
+	a.mu.Unlock()
+	for _, h := range hosts {
+		if err := h.begin(ctx, a.url); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) openAPI(ctx context.Context) error {
 	nc, js, err := a.connect("api")
 	if err != nil {
 		return err
@@ -27,7 +49,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	commands.Gate = a.disk.err
+	commands.Gate = a.disk.Err
 	b := a.opts.Build.Filled()
 	files, _ := OpenFiles() // 0 where nobody says
 	bounds := a.cfg.Limits.API(files)
@@ -43,7 +65,7 @@ func (a *app) startAPI(ctx context.Context) error {
 		Version: admin.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,
 	}
-	for _, set := range a.doors {
+	for _, set := range each(a, func(h *Host) []func(*api.Options) { return h.doors }) {
 		set(&doors)
 	}
 	if a.api, err = api.New(doors); err != nil {
@@ -60,7 +82,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen for HTTP (choose another address with --http): %w", err)
 	}
-	a.listens(listener.Addr().String())
+	a.hosts[0].Listens(listener.Addr().String())
 	a.url = "http://" + listener.Addr().String()
 	listener = a.api.Listen(listener)
 	if tlsConfig != nil {
@@ -71,7 +93,7 @@ func (a *app) startAPI(ctx context.Context) error {
 	srv := a.api.HTTPServer(a.cfg.HTTP.Listen, tlsConfig)
 	a.running.Go(func() {
 		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.broken <- fmt.Errorf("the HTTP server ended: %w", err)
+			a.breaks(fmt.Errorf("the HTTP server ended: %w", err))
 		}
 	})
 	a.onStop("the HTTP server", func(stop context.Context) error {

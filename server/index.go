@@ -16,15 +16,22 @@ func (a *app) startIndexes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.indexing = js
 	for _, m := range a.machines.All() {
-		ix := index.New(js, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m, a.opts.Providers[m.Name])), index.Options{
-			Log: a.log, EndedFor: a.cfg.Index.EndedFor,
-			Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
-		})
-		a.indexes.Set(m.Name, ix)
-		a.goes(ctx, "index of "+m.Plural, ix.Run)
+		a.startIndex(ctx, &a.steps, m)
 	}
 	return nil
+}
+
+// startIndex starts the index of a machine, which some steps stop.
+func (a *app) startIndex(ctx context.Context, s *steps, m *machines.Machine) *index.Index {
+	ix := index.New(a.indexing, a.deps.Names.Bucket(m.Plural), unpanicked(describer(m, a.provider(m.Name))), index.Options{
+		Log: a.log, EndedFor: a.cfg.Index.EndedFor,
+		Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
+	})
+	a.indexes.Set(m.Name, ix)
+	s.goes(ctx, "index of "+m.Plural, ix.Run)
+	return ix
 }
 
 // describer is how the index of a machine reads its values.

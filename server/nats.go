@@ -3,13 +3,17 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/server/natscli"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -21,10 +25,10 @@ func (a *app) startNATS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.tellDiffs(a.ensure(ctx, nc, js, a.plan)); err != nil {
+	if err := a.tellDiffs(a.ensure(ctx, nc, js, a.plan())); err != nil {
 		return err
 	}
-	names := a.plan.Names
+	names := a.basis.Names
 	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
 	if a.server != nil {
 		a.deps.Acking = a.server.Acking()
@@ -38,7 +42,7 @@ func (a *app) startNATS(ctx context.Context) error {
 
 func (a *app) tellDiffs(diffs []streams.Difference, err error) error {
 	for _, d := range diffs {
-		a.log.Warn("a stream is not as this program would make it; it is left as it is", "difference", d.String())
+		a.log.Warn("a stream is configured differently than by this version; leaving it unchanged", "difference", d.String())
 	}
 	return err
 }
@@ -67,27 +71,44 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 		return nil, nil, err
 	}
 	names := streams.Names{Prefix: a.cfg.NATS.Prefix}
-	plan := streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Log: a.log}
-	if a.cfg.Cluster.On() {
-		plan.Node, plan.Replicas = a.node, a.cfg.Cluster.Replicas
+	if serve := a.server.SyncServer(); serve != nil {
+		sub, err := publish.ServeSync(nc, names, serve)
+		if err != nil {
+			return nil, nil, err
+		}
+		a.onStop("the answers to requests to sync", func(context.Context) error { return sub.Unsubscribe() })
 	}
-	for _, m := range a.machines.All() {
+	a.basis = streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Log: a.log}
+	if a.cfg.Cluster.On() {
+		a.basis.Node, a.basis.Replicas = a.node, a.cfg.Cluster.Replicas
+	}
+	return nc, js, nil
+}
+
+// plan is what streams there are to be, with the buckets of the machines that there are now, and of more.
+func (a *app) plan(more ...*machines.Machine) streams.Plan {
+	return a.planOf(append(slices.Clip(a.machines.All()), more...))
+}
+
+// planOf is what streams there are to be, with the buckets of some machines.
+func (a *app) planOf(ms []*machines.Machine) streams.Plan {
+	plan := a.basis
+	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)
-		if a.opts.Providers[m.Name].Live {
+		if a.provider(m.Name).Live {
 			plan.Live = append(plan.Live, m.Plural)
 		}
 		for _, v := range m.Views {
 			plan.Views = append(plan.Views, m.BucketOf(v))
 		}
 	}
-	a.plan = plan
-	return nc, js, nil
+	return plan
 }
 
 // dial opens a connection that its caller closes.
 func (a *app) dial(name string) (*nats.Conn, jetstream.JetStream, error) {
 	o := streams.ConnectOptions{
-		Dial: NatsContext(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
+		Dial: natscli.Connect(a.cfg.NATS.Context), URL: cmp.Or(a.cfg.NATS.URL, a.cfg.NATS.Context), Creds: a.cfg.NATS.Creds, CA: a.cfg.NATS.TLS.CA, Cert: a.cfg.NATS.TLS.Cert, Key: a.cfg.NATS.TLS.Key, Name: name, Log: a.log,
 	}
 	if a.server != nil {
 		o.Server = a.server
@@ -102,24 +123,34 @@ func (a *app) dial(name string) (*nats.Conn, jetstream.JetStream, error) {
 
 // connect opens a connection that is closed after everything that was started later.
 func (a *app) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
+	return a.connectFor(&a.steps, name)
+}
+
+// connectFor opens a connection that some steps close.
+func (a *app) connectFor(s *steps, name string) (*nats.Conn, jetstream.JetStream, error) {
 	nc, js, err := a.dial(name)
 	if err != nil {
 		return nil, nil, err
 	}
 	nc.SetClosedHandler(func(*nats.Conn) { // it reconnects for ever, unless the server has closed it for good
 		if !a.stopping.Load() {
-			a.broken <- fmt.Errorf("the connection %q to NATS was closed for good: %w", name, nc.LastError())
+			s.breaks(fmt.Errorf("the connection %q to NATS was closed for good: %w", name, cmp.Or(nc.LastError(), errors.New("by whoever has it"))))
 		}
 	})
-	a.onStop("the connection "+name, func(context.Context) error { nc.Close(); return nil })
+	s.onStop("the connection "+name, func(context.Context) error {
+		nc.SetClosedHandler(nil) // it is closed on purpose
+		nc.Close()
+		return nil
+	})
 	return nc, js, nil
 }
 
 // writers are an appender and the way in for commands on one connection.
 func (a *app) writers(nc *nats.Conn, names streams.Names) (*publish.Appender, *publish.Commands, error) {
-	group := embedded.Profile(a.cfg.Durability) == embedded.Fsync && !a.cfg.Cluster.On() // members group in their log
+	synced := a.server.Syncer()
+	group := embedded.Profile(a.cfg.Durability) == embedded.Fsync && !a.cfg.Cluster.On() && synced == nil // members group in their log
 	moves := a.cfg.Cluster.On() || a.cfg.NATS.Attached()
-	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Names: names, Group: group, Moves: moves})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Names: names, Group: group, Sync: synced, Moves: moves})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,4 +164,16 @@ func (a *app) writers(nc *nats.Conn, names streams.Names) (*publish.Appender, *p
 	}
 	a.onStop("the way in for commands", func(context.Context) error { commands.Close(); return nil })
 	return appender, commands, nil
+}
+
+// writeNATSContext gives the embedded server a name for the nats CLI, if the configuration has one: with what the program itself connects with.
+func (a *app) writeNATSContext(context.Context) error {
+	user, password := a.server.Credentials()
+	if a.cfg.NATS.Write != "" {
+		return natscli.Write(a.cfg.NATS.Write, a.server.ClientURL(), user, password)
+	}
+	if user != "" && len(a.cfg.NATS.Users) == 0 {
+		a.log.Info("the NATS listener accepts this program only; nats.users admits others, --write-nats-context the nats CLI", "nats", a.server.ClientURL())
+	}
+	return nil
 }

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/consumers/observer"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Options are what a server runs besides its configuration: which lifecycles there are, and what serves them. Those that ship are
@@ -22,6 +25,10 @@ type Options struct {
 
 	// Providers serve the machines that need more than their table, by the name of the machine. A machine with effects needs one.
 	Providers map[string]Provider
+
+	// Open, when set, is called once on every node, after the providers were opened and before anything acts: with the server as they see
+	// it. It may add machines ([Host.AddMachine]), and what keeps the host may do so later. An error ends the server.
+	Open func(context.Context, *Host) error
 
 	// Programs are run instead of the command line when the first argument is their name: what providers start this binary again for.
 	Programs map[string]func(args []string) int
@@ -35,7 +42,8 @@ type Options struct {
 
 // Provider is what serves one machine on every node.
 type Provider struct {
-	// Open starts what performs the machine's effects, before the first command is taken. An error ends the server. Nil
+	// Open starts what performs the machine's effects, before the first command is taken. An error ends the server, or the addition of the
+	// machine ([Host.AddMachine]). Its context ends when these are given up while it runs; what it starts with it lives on after that. Nil
 	// performs nothing: the machine has no effects.
 	Open func(context.Context, *Host) (Work, error)
 
@@ -85,14 +93,12 @@ func (o Options) Validate(cfg config.Config) error {
 	if len(o.Machines) == 0 {
 		errs = append(errs, errors.New("there are no machines"))
 	}
-	ms, err := machines.NewRegistry(o.Machines...)
+	ms, err := registry.New(o.Machines...)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, m := range o.Machines {
-		if len(m.Effects) > 0 && o.Providers[m.Name].Open == nil {
-			errs = append(errs, fmt.Errorf("machine %s has effects and no provider", m.Name))
-		}
+		errs = append(errs, usable(m, o.Providers[m.Name]))
 	}
 	for name := range o.Providers {
 		if ms.Get(name) == nil {
@@ -105,4 +111,15 @@ func (o Options) Validate(cfg config.Config) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// usable says why a machine cannot be served: its bucket is one of the server, or nobody performs its effects.
+func usable(m *machines.Machine, p Provider) error {
+	if slices.Contains([]string{streams.OwnersBucket, streams.IdempotencyBucket, streams.OperationsBucket}, m.Plural) {
+		return fmt.Errorf("machine %s: the bucket %s is one of the server: use another Plural", m.Name, m.Plural)
+	}
+	if len(m.Effects) > 0 && p.Open == nil {
+		return fmt.Errorf("machine %s has effects and no provider", m.Name)
+	}
+	return nil
 }

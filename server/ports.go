@@ -72,10 +72,3 @@ func listening(addr string) (netip.AddrPort, bool) {
 	}
 	return netip.AddrPortFrom(ip, uint16(port)), true // it was looked up
 }
-
-// listens tells providers of an address that this process, or what it has started, listens on.
-func (a *app) listens(addr string) {
-	if at, ok := listening(addr); ok {
-		a.own.add(at)
-	}
-}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/providers/probe"
 	"github.com/bcc94042/instar/server/config"
 )
@@ -19,16 +19,18 @@ func TestListeners(t *testing.T) {
 	c := config.Defaults(config.Serve)
 	c.HTTP.Listen, c.NATS.Listen, c.Cluster.Listen = "localhost:8080", ":4222", "10.0.0.1:6222"
 	c.Discovery.DNS, c.Discovery.XDS = "127.0.0.1:0", "[::1]:8658"
-	a := newApp(c, Options{}, &machines.Registry{}, slog.New(slog.DiscardHandler))
-	h := &Host{app: a}
+	a := newApp(c, Options{}, &registry.Registry{}, slog.New(slog.DiscardHandler))
+	h := a.host(&a.steps)
+	a.hosts = append(a.hosts, h)
 	for _, addr := range a.listeners() {
 		h.Listens(addr)
 	}
 	var ports []uint16
-	h.OnListen(func(at netip.AddrPort) { ports = append(ports, at.Port()) })
+	for _, at := range h.Listening() {
+		ports = append(ports, at.Port())
+	}
 	require.ElementsMatch(t, []uint16{8080, 4222, 6222, 8658}, ports)
-	var checker probe.Prober
-	h.OnListen(checker.Avoid)
+	checker := probe.Prober{Options: probe.Options{Own: h.Listening}}
 	for _, at := range []string{"127.0.0.1:6222", "[::1]:4222", "[::ffff:127.0.0.1]:8658"} {
 		require.ErrorContains(t, checker.Admit(tcpCheck, at), "it is this program's own", at)
 	}

@@ -1,19 +1,21 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/effects"
@@ -22,7 +24,9 @@ import (
 	"github.com/bcc94042/instar/consumers/views"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/disk"
 	"github.com/bcc94042/instar/server/systemd"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -38,39 +42,45 @@ type app struct {
 	nonce    string             // of this process
 	before   []string           // of those before it, which have ended
 	server   *embedded.Server   // nil when attached
-	machines *machines.Registry // that all parts look into
+	machines *registry.Registry // that all parts look into
 	indexes  *index.Map         // of them
 	deps     consumers.Deps
 	engine   *engine.Engine
-	plan     streams.Plan
+	basis    streams.Plan // without the buckets of machines, see [app.plan]
+	indexing jetstream.JetStream
 	replicas *replicas     // nil: the server is no member of a cluster
 	member   *cluster.Node // this process among those that share the work
 	registry *prometheus.Registry
-	disk     *disk
+	disk     *disk.Watch
 	dog      *watchdog
-	work     map[string]Work // by name of machine
-	own      ownPorts
 	api      *api.Server
 	url      string // of the HTTP listener
 
-	// What providers add, see [Host].
-	doors      []func(*api.Options)
-	moreChecks []func() []admin.Check
-	serving    []func(context.Context, string) error
-	hints      []func(string) (string, string)
+	// What serves the machines. A machine is added by whoever has the turn, see add.go.
+	turn      chan struct{}
+	beginning sync.WaitGroup // providers of machines that were added, when the turn is another one's
+	added     steps          // that stop the machines that were added
+	mu        sync.Mutex
+	providers map[string]Provider // by name of machine
+	work      map[string]Work     // by name of machine
+	hosts     []*Host             // and what was added to each
 
 	stopping atomic.Bool
 	stopped  <-chan struct{} // closed when the process is told to stop
-	stops    []stopStep
-	running  sync.WaitGroup
-	broken   chan error // what ended although it should not
+	steps
+	running sync.WaitGroup
 }
 
-func newApp(cfg config.Config, opts Options, ms *machines.Registry, log *slog.Logger) *app {
+func newApp(cfg config.Config, opts Options, ms *registry.Registry, log *slog.Logger) *app {
 	if opts.Out == nil {
 		opts.Out = io.Discard
 	}
-	return &app{cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), machines: ms, indexes: &index.Map{}, work: map[string]Work{}, broken: make(chan error, 8)}
+	a := &app{
+		cfg: cfg, opts: opts, log: log, dog: newWatchdog(log), machines: ms, indexes: &index.Map{}, turn: make(chan struct{}, 1),
+		providers: map[string]Provider{}, work: map[string]Work{}, steps: steps{broken: make(chan error, 8)},
+	}
+	maps.Copy(a.providers, opts.Providers)
+	return a
 }
 
 // Run serves until ctx ends. It stops what it has started in reverse order, tells the service manager how it stands, and returns what
@@ -80,7 +90,7 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 	if err := errors.Join(cfg.Validate(), opts.Validate(cfg)); err != nil {
 		return err
 	}
-	ms, err := machines.NewRegistry(opts.Machines...)
+	ms, err := registry.New(opts.Machines...)
 	if err != nil {
 		return err
 	}
@@ -110,28 +120,11 @@ func Run(ctx context.Context, cfg config.Config, opts Options) error {
 	manager.Tell("STOPPING=1")
 	log.Info("stopping")
 	a.dog.begin()
+	cancel()
+	a.dog.at("a machine that is being added")
+	a.turn <- struct{}{} // a machine that is being added is given up, and none is added any more
+	a.beginning.Wait()
 	return errors.Join(err, a.shutdown(ctx))
-}
-
-// goes runs something that should end only when it is told to; onStop waits for it.
-func (a *app) goes(ctx context.Context, what string, f func(context.Context) error) {
-	inner, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := f(inner); inner.Err() == nil {
-			a.broken <- fmt.Errorf("%s ended: %w", what, err)
-		}
-	}()
-	a.stops = append(a.stops, stopStep{what, func(stop context.Context) error {
-		cancel()
-		select {
-		case <-done:
-			return nil
-		case <-stop.Done():
-			return fmt.Errorf("%s does not stop", what)
-		}
-	}})
 }
 
 func (a *app) start(ctx context.Context) error {
@@ -142,7 +135,7 @@ func (a *app) start(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	for _, step := range []func(context.Context) error{
 		a.checkPorts, a.startNATS, a.writeNATSContext, a.startDisk, a.startIndexes, a.startTelemetry, a.startNode, a.startReplicas,
-		a.openProviders, a.startConsumers, a.startAPI, a.tellProviders,
+		a.openProviders, a.startConsumers, a.startAPI,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -153,36 +146,68 @@ func (a *app) start(ctx context.Context) error {
 
 // openProviders opens what serves each machine, before anything acts.
 func (a *app) openProviders(ctx context.Context) error {
-	h := &Host{Config: a.cfg, Node: a.node, Log: a.log, Deps: a.deps, Member: a.member, Embedded: a.server, Indexes: a.indexes, Replicas: a.plan.Replicas, app: a}
+	h := a.host(&a.steps)
+	a.hosts = append(a.hosts, h)
+	a.onStop("the machines that were added", func(ctx context.Context) error { return a.added.stopAll(ctx, a.dog.at) })
 	for _, addr := range a.listeners() {
-		a.listens(addr)
+		h.Listens(addr)
 	}
-	for _, m := range a.machines.All() {
-		p := a.opts.Providers[m.Name]
-		if p.Open == nil {
-			continue
+	for _, m := range a.opts.Machines {
+		if err := a.open(ctx, h, m); err != nil {
+			return err
 		}
-		w, err := p.Open(ctx, h)
-		if err != nil {
-			return fmt.Errorf("cannot open the provider of %s: %w", m.Name, err)
-		}
-		a.work[m.Name] = w
+	}
+	if a.opts.Open == nil {
+		return nil
+	}
+	err := a.during(ctx, func(ctx context.Context) error { return a.opts.Open(ctx, h) })
+	return cmp.Or(err, a.stops())
+}
+
+// open opens what serves a machine.
+func (a *app) open(ctx context.Context, h *Host, m *machines.Machine) error {
+	p := a.provider(m.Name)
+	if p.Open == nil {
+		return nil
+	}
+	var w Work
+	if err := a.during(ctx, func(ctx context.Context) (err error) { w, err = p.Open(ctx, h); return err }); err != nil {
+		return fmt.Errorf("cannot open the provider of %s: %w", m.Name, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.work[m.Name] = w
+	return a.stops()
+}
+
+// stops is an error when the process is told to stop: what a provider has started with the context of its call has ended, also if it did not look.
+func (a *app) stops() error {
+	if a.told() {
+		return errStops
 	}
 	return nil
 }
 
-// tellProviders has them do what needs an API that listens.
-func (a *app) tellProviders(ctx context.Context) error {
-	for _, do := range a.serving {
-		if err := do(ctx, a.url); err != nil {
-			return err
-		}
-	}
-	return nil
+func (a *app) provider(machine string) Provider {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.providers[machine]
+}
+
+func (a *app) workOf(machine string) Work {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.work[machine]
 }
 
 // startConsumers runs what acts: the partitions that this node has, and the roles that it holds.
 func (a *app) startConsumers(ctx context.Context) error {
+	copies := &streams.Copies{NC: a.deps.NC, Plan: func() streams.Plan { return a.plan() }, Log: a.log}
+	if a.server != nil && !a.cfg.Cluster.On() { // before anything is written: where a power loss has left a copy with more than its origin, that shows only now
+		if err := copies.Once(ctx); err != nil && ctx.Err() == nil {
+			a.log.Warn("the readers' copies cannot be compared with what they copy", "error", err)
+		}
+	}
 	a.engine = &engine.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}
 	a.goes(ctx, "the engine", a.engine.Run)
 	a.role(ctx, roleGateway, []func(context.Context) error{
@@ -191,14 +216,14 @@ func (a *app) startConsumers(ctx context.Context) error {
 	})
 	a.role(ctx, roleViews, []func(context.Context) error{
 		(&views.Views{Deps: a.deps}).Run,
-		(&streams.Copies{NC: a.deps.NC, Plan: a.plan, Log: a.log}).Run,
+		copies.Run,
 	})
 	return nil
 }
 
 // observe looks at the world for one machine, where its provider can.
 func (a *app) observe(ctx context.Context, m *machines.Machine) error {
-	w := a.work[m.Name]
+	w := a.workOf(m.Name)
 	if w.Looker == nil {
 		return nil
 	}
@@ -206,7 +231,7 @@ func (a *app) observe(ctx context.Context, m *machines.Machine) error {
 }
 
 func (a *app) performer(machine string) effects.Performer {
-	if w := a.work[machine]; !w.External {
+	if w := a.workOf(machine); !w.External {
 		return w.Performer
 	}
 	return effects.External

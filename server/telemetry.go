@@ -98,7 +98,7 @@ func newMeter() *meter {
 		transitions: counter("instar_transitions_total", "Transitions applied.", "machine", "from", "to", "event"),
 		refusals:    counter("instar_transition_rejections_total", "Commands refused, by the code of the refusal.", "machine", "reason"),
 		stays: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "instar_state_duration_seconds", Help: "How long entities stayed in a state that they left.", Buckets: []float64{.1, 1, 10, 60, 600, 3600, 86400, 604800},
+			Name: "instar_state_duration_seconds", Help: "How long entities were in the state that they left.", Buckets: []float64{.1, 1, 10, 60, 600, 3600, 86400, 604800},
 		}, []string{"machine", "state"}),
 		conflicts:  counter("instar_cas_conflicts_total", "Writes refused because somebody else wrote first.", "machine"),
 		attempts:   counter("instar_action_attempts_total", "Tries of effects, by outcome.", "provider", "outcome"),
@@ -161,7 +161,7 @@ func (m *meter) Skipped(view string) { m.skipped.WithLabelValues(view).Inc() }
 // panicCounts are the panics that were recovered in this process.
 type panicCounts struct{}
 
-var panicsTotal = prometheus.NewDesc("instar_panics_total", "Panics that were recovered: each one is a fault of the program.", []string{"where"}, nil)
+var panicsTotal = prometheus.NewDesc("instar_panics_total", "Recovered panics; each one is a bug.", []string{"where"}, nil)
 
 func (panicCounts) Describe(ch chan<- *prometheus.Desc) { ch <- panicsTotal }
 

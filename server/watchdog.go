@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -19,17 +18,6 @@ const (
 	endWithin  = 30 * time.Second
 )
 
-// stopStep is one part that is stopped.
-type stopStep struct {
-	what string
-	stop func(context.Context) error
-}
-
-// onStop has a part stopped, after everything that was started later.
-func (a *app) onStop(what string, stop func(context.Context) error) {
-	a.stops = append(a.stops, stopStep{what, stop})
-}
-
 // shutdown stops everything in reverse order and returns what went wrong.
 func (a *app) shutdown(ctx context.Context) error {
 	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
@@ -37,16 +25,6 @@ func (a *app) shutdown(ctx context.Context) error {
 	a.dog.at("what is given to other nodes")
 	a.leave(ctx)
 	return a.stopAll(ctx, a.dog.at)
-}
-
-// stopAll stops what was started, in reverse, and says before each what it is.
-func (a *app) stopAll(ctx context.Context, tell func(string)) error {
-	var err error
-	for i := len(a.stops) - 1; i >= 0; i-- {
-		tell(a.stops[i].what)
-		err = errors.Join(err, a.stops[i].stop(ctx))
-	}
-	return err
 }
 
 // watchdog ends the process when it does not come to an end after it was told to, in whatever part it hangs: it says in which,

@@ -1,5 +1,9 @@
 package streams
 
+// Questions to the leader of a stream in one request, where package jetstream would look the stream up first, a round trip more. Last, LastHeld, LastIfHeld, Info and ConsumerLed
+// change nothing, and are asked again until a leader answers (ask): kv, the engine and package reconcile read through them while leaders move. Purge, and Subjects, whose list
+// may be long, are asked once. Answers come back decoded; a refusal is a jetstream.APIError.
+
 import (
 	"context"
 	"encoding/json"
@@ -10,10 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
-
-// What package jetstream offers only after a look at the stream, a round trip more, is asked of the leader at once. A question
-// that changes nothing is put again until a leader answers it: [Last], [LastHeld], [LastIfHeld], [Info] and [ConsumerLed]. A purge, and a
-// list that may be long, are asked for once.
 
 // ReadWithin is how long a leader has to answer a question about its stream. A stream whose server has died answers nothing until another one leads.
 const ReadWithin = 1500 * time.Millisecond
@@ -62,8 +62,7 @@ func Last(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message,
 	return answer.Message, nil
 }
 
-// LastHeld is [Last] for what must not be taken for absent: a leader says that there is none of what it cannot read, too.
-// It fails with [ErrUnreadable] then.
+// LastHeld is [Last] for what must not be taken for absent: a leader also says that there is no message when it cannot read it. Then it fails with [ErrUnreadable].
 func LastHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
 	m, err := Last(ctx, nc, stream, subject)
 	if m != nil || err != nil {
@@ -72,7 +71,7 @@ func LastHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Mess
 	return LastIfHeld(ctx, nc, stream, subject)
 }
 
-// LastIfHeld is [LastHeld] for what is hardly ever there: what the stream does not list need not be read.
+// LastIfHeld is [LastHeld] for what is rarely there: a subject that the stream does not list is not read.
 func LastIfHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
 	list, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
@@ -115,7 +114,7 @@ func Purge(ctx context.Context, nc *nats.Conn, stream, filter string, upTo uint6
 	return request(ctx, nc, "PURGE", stream, map[string]any{"filter": filter, "seq": upTo + 1}, new(answered)) // without it
 }
 
-// ConsumerLed waits until a consumer has a leader that says anything, be it that there is no such consumer.
+// ConsumerLed waits until the leader of a consumer answers, even if it answers that there is no such consumer.
 func ConsumerLed(ctx context.Context, nc *nats.Conn, stream, consumer string) error {
 	ctx, cancel := context.WithTimeout(ctx, ReadWithin)
 	defer cancel()
@@ -135,8 +134,7 @@ type refusing interface{ refusal() *jetstream.APIError }
 // asker is request or enquire.
 type asker func(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error
 
-// request asks a stream's leader for what package jetstream offers only after a look at the stream, which is a round trip
-// more. It fails with a [jetstream.APIError] when the stream refuses.
+// request asks a stream's leader, once. It fails with a [jetstream.APIError] when the stream refuses.
 func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
 	return requestBy(ctx, nc.RequestMsgWithContext, verb, stream, body, into)
 }
@@ -146,9 +144,8 @@ func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
 }
 
-// subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One
-// whose messages the leader cannot read is among them. A list that may be long is to be asked for by request: to put the question again
-// makes the server begin anew, and everybody else wait.
+// subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One whose messages the leader cannot read is
+// among them. A list that may be long is to be asked for by request: asking again makes the server start over, and everybody else wait.
 func subjects(ctx context.Context, by asker, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
 	var answer struct {
 		answered
@@ -182,9 +179,8 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	return nil
 }
 
-// askEvery is when a question that was not answered is put again; after that, it is half as often: a leader that is slow should not
-// have more to answer. A leader that has died answers nothing, and its successor nothing that was asked before: who only waits for an
-// answer loses what is left of the wait. A slow leader answers more than once, and its first answer is taken.
+// askEvery is after how long a question is asked again that was not answered, and then at half that rate, to spare a slow leader. A leader that has died does not answer, nor
+// does its successor answer what was asked before: merely to wait would waste the rest of the time. A slow leader answers more than once, and its first answer is taken.
 const askEvery = 250 * time.Millisecond
 
 // ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
@@ -206,7 +202,7 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to end
+	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to unsubscribe
 	tick := time.NewTicker(2 * askEvery)
 	defer tick.Stop()
 	for {

@@ -1,5 +1,8 @@
 package streams
 
+// The streams and buckets of an installation, as the program wants them. Package server makes a Plan; Configs turns it into stream configurations, and Ensure creates those that
+// are missing and returns how existing ones differ (compare), for the log. Restores (snapshot.go) and the copies for readers (copies.go) start from the same configurations.
+
 import (
 	"context"
 	"errors"
@@ -31,7 +34,7 @@ const IdempotencyBucket = "idempotency"
 // leaves to the server (draft-ietf-httpapi-idempotency-key-header-07, 2.3).
 const IdempotencyWindow = 24 * time.Hour
 
-// OperationsBucket holds what is known of operations on many entities, for [OperationsLife] after the last change.
+// OperationsBucket holds operations on many entities and their progress, for [OperationsLife] after the last change.
 const (
 	OperationsBucket = "operations"
 	OperationsLife   = 7 * 24 * time.Hour
@@ -66,17 +69,17 @@ type Plan struct {
 	Replicas int      // 1 or 3
 	States   []string // buckets of entities, by plain name
 	Views    []string // buckets of read models, by plain name
-	Live     []string // those of States whose values are told on core NATS as they are stored (see [Names.Live])
+	Live     []string // those of States whose values are also published on core NATS as they are stored (see [Names.Live])
 
 	Idempotency time.Duration // how long the answer to a key is kept; 0 is IdempotencyWindow
 
-	// Bytes that these streams may have; then the oldest messages go. 0 is a share of Store for a stream whose bound is none that was set.
+	// Bytes that these streams may have; beyond them the oldest messages are removed. 0 is a share of Store, unless the stream has a bound that somebody has set.
 	Events, DeadLetters int64
 	Store               int64  // bytes of all streams; 0 is not known, and has no shares
-	StoreSet            bool   // Store was set. Else it is what was found, of which a share only grows
+	StoreSet            bool   // Store was set by the operator. Else it is what was found, and shares of it only grow
 	Node                string // the member of a cluster whose Store it is; empty for a single server
 
-	Log *slog.Logger // is told when a bound takes messages away; nil tells nobody
+	Log *slog.Logger // for bounds that remove messages; nil logs nothing
 
 	FirstSeq uint64 // of streams that are created; 0 is 1
 }
@@ -125,7 +128,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	probe.MaxMsgs, probe.Duplicates = 1, CommandWindow
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
 	for _, b := range p.States {
-		c := bucketConfig(n.Bucket(b), "Entities of a machine, by key", replicas)
+		c := bucketConfig(n.Bucket(b), entitiesDoc, replicas)
 		if slices.Contains(p.Live, b) { // a subscriber costs the server no consumer, so there may be thousands
 			c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: n.Live(n.Bucket(b), ">")}
 		}
@@ -145,7 +148,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	operations.MaxAge = OperationsLife
 	configs = append(configs, operations)
 	for _, b := range p.Views {
-		configs = append(configs, bucketConfig(n.Bucket(b), "A read model built from events", replicas))
+		configs = append(configs, bucketConfig(n.Bucket(b), viewDoc, replicas))
 	}
 	for i := range configs {
 		configs[i].FirstSeq = p.FirstSeq
@@ -164,8 +167,8 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how
-// long answers to keys are kept, and how many bytes the streams may have that only tell.
+// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how long answers to keys are kept, and how many
+// bytes the streams of events and dead letters may have.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	configs := p.Configs()
 	there, err := found(ctx, js, configs)
@@ -216,8 +219,7 @@ func Replicated(ctx context.Context, js jetstream.JetStream, names Names) (bool,
 	}
 }
 
-// found are the streams of the plan that there are, by name. It fails for those of a restore that did not end: all carry its mark, so some of them may have been
-// removed.
+// found are the streams of the plan that exist, by name. It fails when one carries the mark of a restore that did not end: others may have been removed.
 func found(ctx context.Context, js jetstream.JetStream, configs []jetstream.StreamConfig) (map[string]*jetstream.StreamInfo, error) {
 	all := map[string]*jetstream.StreamInfo{}
 	for _, c := range configs {
@@ -244,7 +246,7 @@ func within(ctx context.Context, c jetstream.StreamConfig) (context.Context, con
 	return ctx, func() {}
 }
 
-// find tells of a stream; nil is none.
+// find returns what there is to know of a stream; nil when there is none.
 func find(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	ctx, cancel := within(ctx, want)
 	defer cancel()

@@ -1,5 +1,9 @@
 package streams
 
+// Connections to NATS. Connect opens one, to the embedded server or to a URL, with the settings that everything here relies on; it refuses a server that is too old, and watches
+// a remote one for a JetStream that does not answer (isolated.go). JetStream opens JetStream on a connection. Errors show addresses without secrets; an UnreachableError says
+// that no server answers.
+
 import (
 	"cmp"
 	"errors"
@@ -57,11 +61,11 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(10 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				log.Warn("connection to NATS lost; it is tried again until it is back", "connection", o.Name, "nats", o.at(), "error", err)
+				log.Warn("connection to NATS lost; reconnecting", "connection", o.Name, "nats", o.at(), "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("connection to NATS is back", "connection", o.Name, "server", nc.ConnectedServerName())
+			log.Info("reconnected to NATS", "connection", o.Name, "server", nc.ConnectedServerName())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
@@ -149,7 +153,7 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	why, malformed := e.Err.Error(), (*url.Error)(nil)
 	switch {
-	case errors.Is(e.Err, nats.ErrNoServers): // which is all that the client tells of a connection that was refused
+	case errors.Is(e.Err, nats.ErrNoServers): // which is all that the client says of a refused connection
 		why = "nothing listens there"
 	case errors.As(e.Err, &malformed): // it would repeat the URL with its password
 		why = "that is no URL"
@@ -160,7 +164,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap gives why it cannot be reached.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// notConnected tells a server that does not answer from one that does not want.
+// notConnected distinguishes a server that does not answer from one that refuses.
 func notConnected(at string, err error) error {
 	var network net.Error
 	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.As(err, &network) {

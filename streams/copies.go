@@ -1,5 +1,9 @@
 package streams
 
+// Copies of streams for users who may only read. Run, started by server/run.go, calls Once every minute. For each stream that readers may read (copied), copy makes sure that a
+// push consumer on it delivers to instar.copy.<stream>, and that a mirror of the same name in the readers' account receives from there. A copy that cannot continue or lacks keys
+// (whole) is made again.
+
 import (
 	"context"
 	"errors"
@@ -15,28 +19,27 @@ import (
 // CopyConsumer is durable, on each stream that is copied.
 const CopyConsumer = "readers"
 
-// Subjects that cross the border between the account of the control plane and those of users, where there are such.
+// Subjects that are imported and exported between the account of the control plane and those of users.
 const (
 	ReadersAPI = "$JS.READERS.API"                          // the JetStream of the readers, as the control plane sees it
 	OriginAPI  = "$JS.INSTAR.API"                           // the control plane's JetStream, as the other accounts see it
-	CopyReset  = "$JS.API.CONSUMER.RESET.*." + CopyConsumer // by which a copy begins where it stands
-	CopyFlow   = "$JS.FC.*." + CopyConsumer + ".>"          // by which a copy says how far it is
+	CopyReset  = "$JS.API.CONSUMER.RESET.*." + CopyConsumer // by which a copy continues from where it is
+	CopyFlow   = "$JS.FC.*." + CopyConsumer + ".>"          // by which a copy confirms what it has received
 )
 
-// Copy is where the messages of a stream are told to its copy.
+// Copy is the subject on which the messages of a stream are delivered to its copy.
 func (n Names) Copy(stream string) string { return n.join("copy", stream) }
 
-// Copies keeps copies of the events, the entities and the views in the account of the readers, under the same names. Who makes
-// a consumer says where it delivers, and NATS does not ask whether he may publish there: so consumers for watching are made
-// where nothing is the truth. What a reader breaks there is made again.
+// Copies keeps copies of the events, the entities and the views in the account of the readers, under the same names. Whoever creates a consumer says where it delivers, and NATS
+// does not check that he may publish there: so readers create their consumers on copies, where they can do no harm. What a reader breaks there is made again.
 type Copies struct {
-	NC    *nats.Conn // of the control plane
-	Plan  Plan
+	NC    *nats.Conn    // of the control plane
+	Plan  func() Plan   // with the buckets that there are now
 	Every time.Duration // between looks; 0 is a minute
 	Log   *slog.Logger
 }
 
-// Run looks after the copies until ctx ends. Where no account of readers is, it only looks whether there is one.
+// Run maintains the copies until ctx ends. While there is no account of readers, it only checks for one.
 func (c *Copies) Run(ctx context.Context) error {
 	every := c.Every
 	if every <= 0 {
@@ -46,7 +49,7 @@ func (c *Copies) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := c.Once(ctx); err != nil && ctx.Err() == nil {
-			c.Log.Warn("the copies of the readers are not as they should be; trying again", "error", err)
+			c.Log.Warn("the readers' copies cannot be set up; retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -56,7 +59,7 @@ func (c *Copies) Run(ctx context.Context) error {
 	}
 }
 
-// Once makes the copies that are missing, and anew those that cannot go on or lack something. Without an account of readers it does nothing.
+// Once makes the copies that are missing, and makes those again that cannot continue or lack something. Without an account of readers it does nothing.
 func (c *Copies) Once(ctx context.Context) error {
 	origin, err := JetStream(c.NC)
 	if err != nil {
@@ -67,7 +70,8 @@ func (c *Copies) Once(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, config := range c.Plan.copied() {
+	plan := c.Plan()
+	for _, config := range plan.copied() {
 		if err := c.copy(ctx, origin, readers, config); err != nil {
 			errs = append(errs, fmt.Errorf("streams: copy of %s: %w", config.Name, err))
 		}
@@ -99,7 +103,7 @@ func (p Plan) copied() []jetstream.StreamConfig {
 	return slices.DeleteFunc(p.Configs(), func(c jetstream.StreamConfig) bool { return !slices.Contains(names, c.Name) })
 }
 
-// copy makes a copy that is missing, and makes one anew that cannot go on or lacks something.
+// copy makes one copy where it is missing, and makes it again where it cannot continue or lacks something.
 func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, config jetstream.StreamConfig) error {
 	from, err := origin.Stream(ctx, config.Name)
 	if err != nil {
@@ -116,7 +120,7 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 		return err
 	}
 	if _, err := origin.CreatePushConsumer(ctx, config.Name, jetstream.ConsumerConfig{
-		Durable: CopyConsumer, Description: "The copy that readers have", DeliverSubject: c.Plan.Names.Copy(config.Name),
+		Durable: CopyConsumer, Description: "The copy that readers have", DeliverSubject: c.Plan().Names.Copy(config.Name),
 		AckPolicy: jetstream.AckFlowControlPolicy, FlowControl: true, IdleHeartbeat: time.Second,
 	}); err != nil {
 		return err
@@ -127,14 +131,14 @@ func (c *Copies) copy(ctx context.Context, origin, readers jetstream.JetStream, 
 		AllowMsgTTL: config.AllowMsgTTL, AllowRollup: config.AllowRollup, DenyDelete: config.DenyDelete,
 		Mirror: &jetstream.StreamSource{
 			Name: config.Name, External: &jetstream.ExternalStream{APIPrefix: OriginAPI},
-			Consumer: &jetstream.StreamConsumerSource{Name: CopyConsumer, DeliverSubject: c.Plan.Names.Copy(config.Name)},
+			Consumer: &jetstream.StreamConsumerSource{Name: CopyConsumer, DeliverSubject: c.Plan().Names.Copy(config.Name)},
 		},
 	})
 	return err
 }
 
-// copyBytes bounds the copy of a stream that is bounded. What is removed there is not removed from the copy, and the store that both are
-// in is the control plane's: so it has a quarter, the newest.
+// copyBytes bounds the copy of a stream that is bounded. What is removed there is not removed from the copy, and both take room from the control plane's store: so the copy has the
+// newest quarter.
 func copyBytes(of *jetstream.StreamInfo) int64 {
 	if of.Config.MaxBytes <= 0 {
 		return -1
@@ -142,7 +146,7 @@ func copyBytes(of *jetstream.StreamInfo) int64 {
 	return max(of.Config.MaxBytes/4, 1)
 }
 
-// whole reports whether a copy is there and goes on. One of a bucket that has come to the end must have every key.
+// whole reports whether a copy exists and continues. That of a bucket must have every key when it has caught up.
 func (c *Copies) whole(ctx context.Context, from jetstream.Stream, readers jetstream.JetStream, config jetstream.StreamConfig) (bool, error) {
 	if _, err := from.PushConsumer(ctx, CopyConsumer); err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {

@@ -1,5 +1,9 @@
 package streams
 
+// Headers and ids of messages: what those who publish write, and those who consume read. Expect, Keep and Schedule make a write conditional, bounded in its life, or delayed;
+// CloudEvent writes the attributes of an event; CommandID scopes the id of a sender to one entity, and VersionOf, NumberOf and RefusedOf read back which version or command an
+// event belongs to.
+
 import (
 	"crypto/sha256"
 	"encoding/base32"
@@ -18,13 +22,12 @@ const (
 	HeaderExpect   = "Instar-Expect-Revision" // refused unless the entity is as expected (see Expected)
 	HeaderFence    = "Instar-Fence"           // of a report: the claim that it was made under; refused when a later one is known
 	HeaderReply    = "Instar-Reply"           // where the answer goes
-	HeaderWait     = "Instar-Wait"            // how long the sender waits for what comes of it, such as 30s; it changes nothing
-	HeaderLookup   = "Instar-Lookup"          // the command again, that the stream has seen under this id: applied only if it never was
+	HeaderWait     = "Instar-Wait"            // how long the sender waits for the outcome, such as 30s; it changes nothing
+	HeaderLookup   = "Instar-Lookup"          // the same command again, whose id the stream has seen: it is applied only if it never was
 	HeaderReplayed = "Instar-Replayed"        // of an answer: it is that of an earlier command under the same key
 	HeaderLife     = "Instar-Life"            // of a lease: how long it lives without being renewed, such as 15s
-	HeaderBirth    = "Instar-Birth"           // of an event: the life of its entity that it is of, random
+	HeaderBirth    = "Instar-Birth"           // of an event: which life of its entity it belongs to, random
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
-	HeaderSequence = "Instar-Sequence"        // of the message that a dead letter came from
 )
 
 // Headers of JetStream that are set by hand.
@@ -60,8 +63,8 @@ func Unexpect(m *nats.Msg) {
 	delete(m.Header, headerExpectSubject)
 }
 
-// Previous is the sequence of the message that one of a chain follows, as the stream has checked when it took it; 0 for none. In an atomic
-// batch the messages of a chain stand beside each other, and only the first one has it written down.
+// Previous is the sequence of the message that one of a chain follows, as the stream has checked on storing it; 0 for none. In an atomic batch the messages of a chain are
+// adjacent, and only the first one carries it.
 func Previous(h nats.Header, seq uint64) uint64 {
 	if before, err := strconv.ParseUint(Header(h, headerExpect), 10, 64); err == nil {
 		return before
@@ -146,7 +149,7 @@ func MadeUpID(unique string) string { return madeUp + unique }
 // MadeUp reports whether the id of a command is no key of its sender: its answer is not kept.
 func MadeUp(id string) bool { return strings.HasPrefix(id, madeUp) }
 
-// AnswerKey is where the answer to a command lies in [IdempotencyBucket]. A key of a sender may hold anything, so it is
+// AnswerKey is the key of the answer to a command in [IdempotencyBucket]. A key of a sender may hold anything, so it is
 // hashed.
 func AnswerKey(machine, key, id string) string {
 	sum := sha256.Sum256([]byte(id))
@@ -166,7 +169,7 @@ func VersionOf(machine, key, id string) (uint64, bool) {
 	return v, err == nil
 }
 
-// NumberOf is where an event with the id stands among those of its entity: the version, and the place among the events of that
+// NumberOf is the position of an event with the id among those of its entity: the version, and the place among the events of that
 // version. It is not ok for an event that belongs to no version, such as that of a refusal.
 func NumberOf(machine, key, id string) (version, n uint64, ok bool) {
 	version, ok = VersionOf(machine, key, id)
@@ -179,8 +182,8 @@ func NumberOf(machine, key, id string) (version, n uint64, ok bool) {
 	return version, n, ok
 }
 
-// RefusedOf is where the command stood that an event with the id tells of, if it is the event of a refusal: its sequence,
-// and when the stream took it. Sequences are given out again where a stream has lost its last messages.
+// RefusedOf returns which command an event with the id reports as refused, if it is the event of a refusal: its sequence and its time in the stream. Sequences are given out
+// again where a stream has lost its last messages.
 func RefusedOf(machine, key, id string) (seq uint64, at time.Time, ok bool) {
 	rest, ok := strings.CutPrefix(UnscopeID(machine, key, id), "refused/")
 	if !ok {

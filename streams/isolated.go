@@ -52,7 +52,7 @@ func (w watchdog) run(closed <-chan nats.Status) {
 		if missed++; !heard || missed < most {
 			continue
 		}
-		w.log.Warn("JetStream does not answer behind a connection that is up; looking for another server", "server", w.nc.ConnectedUrlRedacted(), "unanswered", missed)
+		w.log.Warn("JetStream does not answer over an open connection; connecting to another server", "server", w.nc.ConnectedUrlRedacted(), "unanswered", missed)
 		if err := w.nc.ForceReconnect(); err != nil {
 			return // closed
 		}

@@ -1,5 +1,9 @@
 package streams
 
+// What package backup needs of the server. Snapshot passes a stream part by part, in the server's format, to a function; RestoreSnapshot sends such parts to a server. Plan.Begin
+// creates the streams of a restore with a mark in their metadata, on which Ensure fails (Unfinished), so that no server uses them half restored; Plan.Finish removes it, and
+// records the version that new entities begin above (Above).
+
 import (
 	"cmp"
 	"context"
@@ -15,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// snapshotSilence is how long a server may take for the next part of a snapshot, or for its last word, in which it writes the stream's index.
+// snapshotSilence is how long a server may take for the next part of a snapshot, or for its last answer, before which it writes the stream's index.
 const snapshotSilence = time.Minute
 
 // SnapshotHead is what a snapshot of a stream begins with, as its server has it.
@@ -24,8 +28,7 @@ type SnapshotHead struct {
 	State  json.RawMessage `json:"state"`
 }
 
-// Snapshot gives a stream, as it is at one moment and with its durable consumers, to a function, part by part, in the server's own format. The parts are
-// not kept.
+// Snapshot passes a stream, as it is at one moment and with its durable consumers, to a function, part by part, in the server's own format. It does not keep the parts.
 func Snapshot(ctx context.Context, nc *nats.Conn, stream string, begin func(SnapshotHead) error, part func([]byte) error) error {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
@@ -35,9 +38,9 @@ func Snapshot(ctx context.Context, nc *nats.Conn, stream string, begin func(Snap
 	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
 	var head struct {
 		SnapshotHead
-		refused
+		answered
 	}
-	if err := askSnapshot(ctx, nc, "SNAPSHOT", stream, map[string]any{"deliver_subject": inbox}, &head, &head.refused); err != nil {
+	if err := askSnapshot(ctx, nc, "SNAPSHOT", stream, map[string]any{"deliver_subject": inbox}, &head); err != nil {
 		return err
 	}
 	if err := begin(head.SnapshotHead); err != nil {
@@ -59,7 +62,7 @@ func Snapshot(ctx context.Context, nc *nats.Conn, stream string, begin func(Snap
 		if err := part(m.Data); err != nil {
 			return err
 		}
-		if m.Reply != "" { // the server sends no more than some of them ahead
+		if m.Reply != "" { // the server sends only some of them ahead
 			if err := m.Respond(nil); err != nil {
 				return fmt.Errorf("streams: the snapshot of %s is not complete: %w", stream, err)
 			}
@@ -71,23 +74,26 @@ func Snapshot(ctx context.Context, nc *nats.Conn, stream string, begin func(Snap
 func RestoreSnapshot(ctx context.Context, nc *nats.Conn, stream string, head SnapshotHead, next func() ([]byte, error)) error {
 	var to struct {
 		DeliverSubject string `json:"deliver_subject"`
-		refused
+		answered
 	}
-	if err := askSnapshot(ctx, nc, "RESTORE", stream, head, &to, &to.refused); err != nil {
+	if err := askSnapshot(ctx, nc, "RESTORE", stream, head, &to); err != nil {
 		return err
 	}
 	for {
 		part, err := next()
 		if err != nil {
-			return err // the server gives up what it has when nothing more comes
+			return err // the server discards what it has when nothing more comes
 		}
 		wait, cancel := context.WithTimeout(ctx, snapshotSilence)
 		m, err := nc.RequestWithContext(wait, to.DeliverSubject, part)
 		cancel()
+		if errors.Is(err, nats.ErrNoResponders) {
+			return fmt.Errorf("streams: cannot restore %s: the server has given up, as it does when nothing is sent for 5 s: %w", stream, err)
+		}
 		if err != nil {
 			return fmt.Errorf("streams: cannot restore %s: %w", stream, err)
 		}
-		var answer refused
+		var answer answered
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &answer) == nil && answer.Error != nil {
 			return fmt.Errorf("streams: cannot restore %s: %w", stream, answer.Error)
 		}
@@ -97,25 +103,10 @@ func RestoreSnapshot(ctx context.Context, nc *nats.Conn, stream string, head Sna
 	}
 }
 
-type refused struct {
-	Error *jetstream.APIError `json:"error"`
-}
-
-func askSnapshot(ctx context.Context, nc *nats.Conn, verb, stream string, body, into any, no *refused) error {
-	req, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	wait, cancel := context.WithTimeout(ctx, snapshotSilence)
+func askSnapshot(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
+	ctx, cancel := context.WithTimeout(ctx, snapshotSilence)
 	defer cancel()
-	m, err := nc.RequestWithContext(wait, "$JS.API.STREAM."+verb+"."+stream, req)
-	if err == nil {
-		err = json.Unmarshal(m.Data, into)
-	}
-	if err == nil && no.Error != nil {
-		err = no.Error
-	}
-	if err != nil {
+	if err := request(ctx, nc, verb, stream, body, into); err != nil {
 		return fmt.Errorf("streams: %s of %s: %w", verb, stream, err)
 	}
 	return nil
@@ -141,8 +132,8 @@ func Unfinished(metadata map[string]string) error {
 // ErrOccupied says that there are streams where a restore was to make some.
 var ErrOccupied = errors.New("a restore takes an empty place")
 
-// Begin makes the streams of a restore, none of which may exist, nor any of others, but those that it has made itself, under the same mark, when it was called before. Until
-// [Plan.Finish] no server takes any of them. An [ErrUnfinished] without [ErrOccupied] says that it may have made some.
+// Begin creates the streams of a restore. None of them may exist, nor any of others, except those that an earlier call has created under the same mark. Until [Plan.Finish] no
+// server uses any of them. An [ErrUnfinished] without [ErrOccupied] says that it may have created some.
 func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, mark string, others []string) error {
 	p.FirstSeq = first
 	configs := p.Configs()
@@ -179,7 +170,7 @@ func (p Plan) Begin(ctx context.Context, js jetstream.JetStream, first uint64, m
 	return nil
 }
 
-// Restoring is how far a restore is that somebody else does.
+// Restoring is the progress of a restore that another process does.
 type Restoring int
 
 const (
@@ -188,7 +179,7 @@ const (
 	Ended
 )
 
-// Restoring looks how far the restore of the streams is. It fails with [ErrOccupied] for streams that no restore has made.
+// Restoring asks for the progress of a restore of the streams. It fails with [ErrOccupied] for streams that no restore has created.
 func (p Plan) Restoring(ctx context.Context, js jetstream.JetStream) (Restoring, error) {
 	s, err := js.Stream(ctx, p.Names.Stream(CommandStream))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -207,7 +198,7 @@ func (p Plan) Restoring(ctx context.Context, js jetstream.JetStream) (Restoring,
 	return Ended, nil
 }
 
-// Finish makes the streams of a restore those of whoever starts next. Versions of entities that begin then are above the one given. It may be called again when it fails.
+// Finish makes the streams of a restore usable by whoever starts next. Entities that begin then have versions above the one given. It may be called again when it fails.
 func (p Plan) Finish(ctx context.Context, js jetstream.JetStream, above uint64) error {
 	configs := p.Configs()
 	slices.Reverse(configs) // that of the commands is the last, and says that it has ended

@@ -1,5 +1,9 @@
 package streams
 
+// Names of subjects, streams and buckets. Whoever publishes or subscribes gets a subject from Names; whoever consumes passes it to one of the Parse functions, which check it and
+// return the parts. SplitKey, CheckLabel and CheckToken are also called where names come in (API, commands, micro service). Partition computes which partition an entity belongs
+// to.
+
 import (
 	"errors"
 	"fmt"
@@ -28,7 +32,7 @@ const DefaultPrefix = "instar"
 //	instar.obs.<namespace>.<service>.<id>     what a node saw of an instance, for its owner, never stored
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
 //	instar.copy.<stream>                      the messages of a stream, for its copy in the readers' account
-//	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, never stored here
+//	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, not stored under this subject
 //
 // A key is <namespace>.<id>, or <namespace>.<parent>.<id>.
 type Names struct{ Prefix string }
@@ -44,7 +48,7 @@ func (n Names) join(tokens ...string) string {
 // All matches every subject of the installation.
 func (n Names) All() string { return n.join(">") }
 
-// Under matches every subject of one kind: cmd, in, evt, fx, timer, dead, hb, obs, ack, copy or live.
+// Under matches every subject of one kind: cmd, in, evt, fx, timer, dead, hb, obs, ack, copy, live or sync.
 func (n Names) Under(kind string) string { return n.join(kind, ">") }
 
 // Command is the subject that a command is sent to.
@@ -71,9 +75,6 @@ func (n Names) Event(machine, key, event string) string { return n.join("evt", m
 
 // EventsOf matches all events of one entity.
 func (n Names) EventsOf(machine, key string) string { return n.join("evt", machine, key, ">") }
-
-// EventsAll matches all events of a machine.
-func (n Names) EventsAll(machine string) string { return n.join("evt", machine, ">") }
 
 // Effect is the subject of an effect.
 func (n Names) Effect(machine, effect, key string) string { return n.join("fx", machine, effect, key) }
@@ -111,7 +112,7 @@ func (n Names) Bucket(name string) string {
 	return n.Prefix + "_" + name
 }
 
-// Observation is the subject that a node tells the owner of an instance on what it saw of it.
+// Observation is the subject on which a node reports to the owner of an instance what it has observed.
 func (n Names) Observation(key string) string { return n.join("obs", key) }
 
 // Observations matches all observations.
@@ -122,12 +123,12 @@ func (n Names) ParseHeartbeat(subject string) (string, error) {
 	return n.parseKey(subject, "hb", "heartbeat", 2)
 }
 
-// ParseObservation returns the key of the instance that was seen.
+// ParseObservation returns the key of the instance that was observed.
 func (n Names) ParseObservation(subject string) (string, error) {
 	return n.parseKey(subject, "obs", "observation", 2)
 }
 
-// ParseAcknowledge returns the service, <namespace>.<service>, that is confirmed.
+// ParseAcknowledge returns the service, <namespace>.<service>, of a confirmation.
 func (n Names) ParseAcknowledge(subject string) (string, error) {
 	return n.parseKey(subject, "ack", "confirmation", 1)
 }
@@ -190,7 +191,7 @@ func (n Names) ParseStored(subject string) (Address, error) {
 }
 
 // ParseEvent reads the subject of an event. parented says whether keys of its machine have a parent: without it a
-// dotted event type could not be told from a key.
+// dotted event type could not be distinguished from a key.
 func (n Names) ParseEvent(subject string, parented bool) (Address, error) {
 	rest, ok := strings.CutPrefix(subject, n.join("evt")+".")
 	if !ok {
@@ -333,6 +334,12 @@ func Partition(machine, key string) int {
 	return int(h.Sum32() % Partitions)
 }
 
+// EmbeddedName is the name of the NATS server within a control plane that is no member of a cluster.
+const EmbeddedName = "instar"
+
+// Sync is where to ask that what a stream has acknowledged be on disk.
+func (n Names) Sync(stream string) string { return n.join("sync", stream) }
+
 // Probe is where the disk is probed.
 func (n Names) Probe() string { return n.join("probe") }
 
@@ -344,7 +351,7 @@ func (n Names) Heartbeat(namespace, service, id string) string {
 // Heartbeats matches the heartbeats of all instances.
 func (n Names) Heartbeats() string { return n.join("hb", "*", "*", "*") }
 
-// Acknowledge is where a watcher of a service says up to which index it acts on what it was told.
+// Acknowledge is the subject on which a watcher of a service confirms up to which index it acts on what it has received.
 func (n Names) Acknowledge(namespace, service string) string {
 	return n.join("ack", namespace, service)
 }
@@ -352,5 +359,13 @@ func (n Names) Acknowledge(namespace, service string) string {
 // Acknowledgements matches those of all services.
 func (n Names) Acknowledgements() string { return n.join("ack", "*", "*") }
 
-// Live is where the values of a bucket are told as they are stored; the key is one key, or > for all.
+// Live is the subject on which the values of a bucket are published as they are stored; the key is one key, or > for all.
 func (n Names) Live(bucket, key string) string { return n.join("live", bucket, key) }
+
+// AnyKey matches the keys of all entities of a machine: namespace.id, or namespace.parent.id of one that has a parent.
+func AnyKey(hasParent bool) string {
+	if hasParent {
+		return "*.*.*"
+	}
+	return "*.*"
+}

@@ -24,7 +24,6 @@ func TestSubjects(t *testing.T) {
 		"instar.in.7.>": Names{}.StoredIn(7),
 		"instar.evt.service.default.web.service.ready":     Names{}.Event("service", "default.web", "service.ready"),
 		"instar.evt.service.default.web.>":                 Names{}.EventsOf("service", "default.web"),
-		"instar.evt.service.>":                             Names{}.EventsAll("service"),
 		"instar.fx.service.apply.default.web":              Names{}.Effect("service", "apply", "default.web"),
 		"instar.fx.service.apply.>":                        Names{}.Effects("service", "apply"),
 		"instar.timer.service.default.web.deadline":        Names{}.Timer("service", "default.web", "deadline"),

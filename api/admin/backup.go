@@ -19,7 +19,7 @@ func (s *Service) backupRoutes() []*rest.Route {
 	}
 	return []*rest.Route{{Role: auth.Admin, Serve: s.copyAll, Op: huma.Operation{
 		OperationID: "get-backup", Method: http.MethodGet, Path: "/v1/backup", Tags: []string{"nodes"}, Summary: "Copy everything that is stored", Errors: []int{503},
-		Description: "JSON lines, compressed by zstd, of all entities, events, dead letters, answers to keys, commands that wait and streams of outboxes; nothing stops meanwhile. " +
+		Description: "JSON lines, compressed with zstd, of all entities, events, dead letters, stored answers, pending commands and outbox streams, taken while the server runs. " +
 			"A file without its last line, \"end\", is not complete. `instar restore` makes an installation of it. A node makes one at a time.",
 		Responses: map[string]*huma.Response{"200": {Description: "The backup", Content: map[string]*huma.MediaType{backupType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}}},
 	}}}

@@ -1,5 +1,9 @@
 package admin
 
+// The routes under /v1/dead-letters: list, read, redrive one, redrive many. They call the interface DeadLetters, which the server
+// implements over the stream DEAD_LETTERS (streams/publish), leave out letters of namespaces that the token may not see, and
+// answer with Letters or Redriven. Reads take turns with what else the client asks for; a list is read in pieces, one turn each.
+
 import (
 	"context"
 	"encoding/json"
@@ -22,32 +26,32 @@ import (
 type Letter struct {
 	Seq      uint64          `json:"seq" doc:"In the stream DEAD_LETTERS"`
 	Time     time.Time       `json:"time"`
-	Consumer string          `json:"consumer" doc:"Who gave it up"`
+	Consumer string          `json:"consumer" doc:"Consumer that gave up on it"`
 	Machine  string          `json:"machine"`
 	Key      string          `json:"key"`
-	Subject  string          `json:"subject" doc:"Where redrive puts it back"`
+	Subject  string          `json:"subject" doc:"Subject that redrive publishes it to"`
 	Reason   string          `json:"reason"`
 	Tries    int             `json:"tries"`
-	Body     json.RawMessage `json:"body,omitempty" doc:"As it was sent; text that is no JSON is a string"`
+	Body     json.RawMessage `json:"body,omitempty" doc:"Body of the message; a string if it is not JSON"`
 }
 
 // Letters is a part of the dead letters, oldest first.
 type Letters struct {
 	Items      []Letter `json:"items"`
-	NextCursor string   `json:"nextCursor" doc:"The after= of the next page; empty at the end"`
+	NextCursor string   `json:"nextCursor" doc:"Pass it as after= to read the next page; empty on the last page"`
 }
 
-// Redrive says which letters to put back: some, or all (of a machine).
+// Redrive says which letters to redrive: those of some sequences, or all (of a machine).
 type Redrive struct {
-	Seqs    []uint64 `json:"seqs,omitempty" maxItems:"500" doc:"These letters"`
-	All     bool     `json:"all,omitempty" doc:"All letters that there are now"`
-	Machine string   `json:"machine,omitempty" maxLength:"63" doc:"With all: only those of this machine"`
+	Seqs    []uint64 `json:"seqs,omitempty" maxItems:"500" doc:"Sequences of the dead letters"`
+	All     bool     `json:"all,omitempty" doc:"All dead letters stored at the time of the request"`
+	Machine string   `json:"machine,omitempty" maxLength:"63" doc:"With all: only dead letters of this machine"`
 }
 
 // Redriven says what became of each letter.
 type Redriven struct {
-	Redriven []uint64         `json:"redriven" doc:"Put back where they came from"`
-	Failed   []RedriveFailure `json:"failed" doc:"Still there, or not found"`
+	Redriven []uint64         `json:"redriven" doc:"Sequences that were published to their subjects again"`
+	Failed   []RedriveFailure `json:"failed" doc:"Dead letters that were not redriven: still stored, or not found"`
 }
 
 // RedriveFailure is a letter that was not put back.
@@ -56,7 +60,7 @@ type RedriveFailure struct {
 	Detail string `json:"detail"`
 }
 
-func (s *Service) letterRoutes() []*rest.Route {
+func (s *Service) letterRoutes(r *rest.Router) []*rest.Route {
 	if s.o.DeadLetters == nil {
 		return nil
 	}
@@ -65,31 +69,31 @@ func (s *Service) letterRoutes() []*rest.Route {
 	seq := func() *huma.Param {
 		return &huma.Param{Name: "seq", In: "path", Required: true, Schema: rest.Number(1)}
 	}
-	redriven := map[string]*huma.Response{"200": {Description: "What became of them", Content: s.rest.BodyOf(reflect.TypeFor[Redriven]())}}
-	schema := s.rest.Registry().Schema(reflect.TypeFor[Redrive](), true, "")
-	s.rest.Registry().SchemaFromRef(schema.Ref).Properties["seqs"].Items = rest.Number(1)
+	redriven := map[string]*huma.Response{"200": {Description: "Redriven and failed dead letters", Content: r.BodyOf(reflect.TypeFor[Redriven]())}}
+	schema := r.Registry().Schema(reflect.TypeFor[Redrive](), true, "")
+	r.Registry().SchemaFromRef(schema.Ref).Properties["seqs"].Items = rest.Number(1)
 	return []*rest.Route{
 		{Role: auth.Read, Serve: s.letters, Op: huma.Operation{
-			OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters", Tags: tags, Summary: "List the messages that no code could handle", Errors: []int{503},
+			OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/v1/dead-letters", Tags: tags, Summary: "List dead letters", Errors: []int{503},
 			Parameters: []*huma.Param{rest.QueryParam("after", "Only behind this sequence", rest.Number(0)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit), rest.QueryParam("machine", "Only of this machine", rest.Text(63))},
-			Responses:  map[string]*huma.Response{"200": {Description: "A page", Content: s.rest.BodyOf(reflect.TypeFor[Letters]())}},
+			Responses:  map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[Letters]())}},
 		}},
 		{Role: auth.Read, Serve: s.letter, Op: huma.Operation{
 			OperationID: "get-dead-letter", Method: http.MethodGet, Path: "/v1/dead-letters/{seq}", Tags: tags, Summary: "Read one dead letter", Errors: []int{404, 503},
-			Parameters: []*huma.Param{seq()}, Responses: map[string]*huma.Response{"200": {Description: "The letter", Content: s.rest.BodyOf(reflect.TypeFor[Letter]())}},
+			Parameters: []*huma.Param{seq()}, Responses: map[string]*huma.Response{"200": {Description: "The dead letter", Content: r.BodyOf(reflect.TypeFor[Letter]())}},
 		}},
 		{Role: auth.Admin, Serve: s.redriveOne, Op: huma.Operation{
-			OperationID: "redrive-dead-letter", Method: http.MethodPost, Path: "/v1/dead-letters/{seq}/redrive", Tags: tags, Summary: "Put one dead letter back where it came from", Errors: []int{404, 503},
+			OperationID: "redrive-dead-letter", Method: http.MethodPost, Path: "/v1/dead-letters/{seq}/redrive", Tags: tags, Summary: "Redrive one dead letter", Errors: []int{404, 503},
 			Parameters: []*huma.Param{seq()}, Responses: redriven,
 		}},
 		{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.redriveMany(q, schema) }, Op: huma.Operation{
-			OperationID: "redrive-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/redrive", Tags: tags, Summary: "Put many dead letters back", Errors: []int{400, 413, 415, 422, 503},
+			OperationID: "redrive-dead-letters", Method: http.MethodPost, Path: "/v1/dead-letters/redrive", Tags: tags, Summary: "Redrive many dead letters", Errors: []int{400, 413, 415, 422, 503},
 			RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}, Responses: redriven,
 		}},
 	}
 }
 
-// lettersInTurn are read, one after the other, in one turn of a client.
+// lettersInTurn is how many letters are read in one turn of a client.
 const lettersInTurn = 50
 
 // visible returns up to limit letters that the caller may see, and whether there may be more.
@@ -227,7 +231,7 @@ func (s *Service) redriveMany(q *rest.Request, schema *huma.Schema) error {
 	return q.JSON(http.StatusOK, out)
 }
 
-// maxRedrive bounds what one request puts back; another request goes on.
+// maxRedrive bounds what one request redrives; another request continues.
 const maxRedrive = 10000
 
 func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
@@ -242,12 +246,12 @@ func (s *Service) redrive(q *rest.Request, letters []DeadLetter) Redriven {
 		if errors.Is(err, ErrNoLetter) {
 			detail = "there is no such dead letter"
 		} else {
-			s.rest.Log.Warn("a dead letter could not be put back", "request", q.Id, "sequence", l.Seq, "error", err)
+			s.rest.Log.Warn("a dead letter could not be redriven", "request", q.Id, "sequence", l.Seq, "error", err)
 		}
 		out.Failed = append(out.Failed, RedriveFailure{l.Seq, detail})
 	}
 	if len(letters) > 0 {
-		s.rest.Log.Info("dead letters were put back", "request", q.Id, "actor", q.Who.Name, "redriven", len(out.Redriven), "failed", len(out.Failed))
+		s.rest.Log.Info("dead letters were redriven", "request", q.Id, "actor", q.Who.Name, "redriven", len(out.Redriven), "failed", len(out.Failed))
 	}
 	return out
 }
@@ -258,7 +262,7 @@ type DeadLetters interface {
 	List(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
 	// Get returns one letter, or an error that is [ErrNoLetter].
 	Get(ctx context.Context, seq uint64) (DeadLetter, error)
-	// Redrive puts a letter back where it came from and removes it, or returns an error that is [ErrNoLetter].
+	// Redrive publishes a letter to its subject again and removes it, or returns an error that is [ErrNoLetter].
 	Redrive(ctx context.Context, seq uint64) error
 }
 
@@ -269,10 +273,10 @@ var ErrNoLetter = publish.ErrNoLetter
 type DeadLetter struct {
 	Seq      uint64
 	Time     time.Time
-	Consumer string // who gave it up
+	Consumer string // that gave it up
 	Machine  string
 	Key      string
-	Subject  string // where it would be put back
+	Subject  string // to which a redrive publishes it
 	Reason   string
 	Tries    int
 	Body     []byte

@@ -2,6 +2,10 @@
 // backups. What is not given to it is not offered.
 package admin
 
+// The service with its options, and the routes for load balancers and monitoring: /livez, /readyz, /metrics. Readiness
+// asks the server (Options.Ready, Options.Checks) and, for every machine, whether its index is complete and hears from its
+// bucket; one check that fails makes the answer 503. The details are for tokens that may read all namespaces.
+
 import (
 	"context"
 	"fmt"
@@ -26,7 +30,7 @@ import (
 type Options struct {
 	DeadLetters DeadLetters
 	Nodes       Nodes
-	NodeLeads   func() *NodeLeads // of the embedded NATS server; nil, or what it returns, tells none
+	NodeLeads   func() *NodeLeads // what the embedded NATS server leads; nil, or a nil result, if that is not known
 	Outbox      Outbox
 
 	// Backup copies everything that is stored to a writer.
@@ -53,7 +57,7 @@ type Service struct {
 // New fails where a metric of its names is registered already.
 func New(d *rest.Server, st *entities.Store, o Options) (*Service, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "instar_build_info", Help: "Always 1; the labels say what runs.",
+		Name: "instar_build_info", Help: "Always 1; the labels tell the version.",
 		ConstLabels: prometheus.Labels{"version": o.Version.Version, "commit": o.Version.Commit, "go": runtime.Version()},
 	})
 	build.Set(1)
@@ -68,7 +72,7 @@ type Health struct {
 	Status  string        `json:"status" enum:"ok,failing"`
 	Checks  []Check       `json:"checks,omitempty" doc:"With ?verbose, or when something fails"`
 	Version *Version      `json:"version,omitempty"`
-	Profile string        `json:"profile,omitempty" doc:"What an acknowledged write survives"`
+	Profile string        `json:"profile,omitempty" doc:"Durability profile: what an acknowledged write survives"`
 	Indexes []IndexHealth `json:"indexes,omitempty"`
 }
 
@@ -77,21 +81,21 @@ type IndexHealth struct {
 	Machine  string  `json:"machine"`
 	Items    int     `json:"items"`
 	Revision uint64  `json:"revision"`
-	Behind   uint64  `json:"behind" doc:"Revisions that it is known to lack"`
-	Quiet    float64 `json:"quiet" doc:"Seconds since the server last said anything; it does so every second"`
+	Behind   uint64  `json:"behind" doc:"Known revisions that the index lacks"`
+	Quiet    float64 `json:"quiet" doc:"Seconds since the server's last sign of life; it gives one every second"`
 }
 
 // Routes are all that are offered.
-func (s *Service) Routes() []*rest.Route {
-	return slices.Concat(s.letterRoutes(), s.nodeRoutes(), s.backupRoutes(), s.outboxRoutes(), s.healthRoutes())
+func (s *Service) Routes(r *rest.Router) []*rest.Route {
+	return slices.Concat(s.letterRoutes(r), s.nodeRoutes(r), s.backupRoutes(), s.outboxRoutes(r), s.healthRoutes(r))
 }
 
-func (s *Service) healthRoutes() []*rest.Route {
+func (s *Service) healthRoutes(r *rest.Router) []*rest.Route {
 	tags := []string{"server"}
 	verbose := func() []*huma.Param {
 		return []*huma.Param{rest.QueryParam("verbose", "Show every check", rest.Boolean())}
 	}
-	health := s.rest.BodyOf(reflect.TypeFor[Health]())
+	health := r.BodyOf(reflect.TypeFor[Health]())
 	metrics := &rest.Route{Role: auth.Read, Open: s.rest.Open, Serve: s.scrape, Op: huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: tags, Summary: "Read the metrics in the format of Prometheus", Responses: map[string]*huma.Response{
 			"200": {Description: "The metrics", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}},
@@ -99,12 +103,12 @@ func (s *Service) healthRoutes() []*rest.Route {
 	}}
 	return []*rest.Route{
 		{Open: true, Serve: s.live, Op: huma.Operation{
-			OperationID: "livez", Method: http.MethodGet, Path: "/livez", Tags: tags, Summary: "Tell whether the process works", Parameters: verbose(),
-			Responses: map[string]*huma.Response{"200": {Description: "It does", Content: health}},
+			OperationID: "livez", Method: http.MethodGet, Path: "/livez", Tags: tags, Summary: "Check that the process is alive", Parameters: verbose(),
+			Responses: map[string]*huma.Response{"200": {Description: "The process is alive", Content: health}},
 		}},
 		{Open: true, Serve: s.readiness, Op: huma.Operation{
-			OperationID: "readyz", Method: http.MethodGet, Path: "/readyz", Tags: tags, Summary: "Tell whether the process can serve", Parameters: verbose(),
-			Responses: map[string]*huma.Response{"200": {Description: "It can", Content: health}, "503": {Description: "It cannot, or it is stopping", Content: health}},
+			OperationID: "readyz", Method: http.MethodGet, Path: "/readyz", Tags: tags, Summary: "Check that the process can serve requests", Parameters: verbose(),
+			Responses: map[string]*huma.Response{"200": {Description: "The process is ready", Content: health}, "503": {Description: "The process is not ready, or is stopping", Content: health}},
 		}},
 		metrics,
 	}
@@ -112,12 +116,12 @@ func (s *Service) healthRoutes() []*rest.Route {
 
 func (s *Service) live(q *rest.Request) error { return q.JSON(http.StatusOK, Health{Status: "ok"}) }
 
-// ready runs the checks. Details, which are of all namespaces, are shown to those who may read them.
+// readiness runs the checks. Details concern all namespaces, so they are shown only to callers that may read all of them.
 func (s *Service) readiness(q *rest.Request) error {
 	h := Health{Status: "ok"}
 	ready := s.rest.Closing().Err() == nil && (s.o.Ready == nil || s.o.Ready())
 	h.Checks = append(h.Checks, Check{Name: "serving", OK: ready})
-	for _, m := range s.store.Machines {
+	for _, m := range s.store.Machines.All() {
 		select {
 		case <-s.store.Index(m.Name).Ready():
 			c := Check{Name: "index of " + m.Plural, OK: true}
@@ -157,7 +161,7 @@ func (s *Service) readiness(q *rest.Request) error {
 
 func (s *Service) indexes(q *rest.Request) []IndexHealth {
 	var all []IndexHealth
-	for _, m := range s.store.Machines {
+	for _, m := range s.store.Machines.All() {
 		lag := s.store.Index(m.Name).Lag()
 		all = append(all, IndexHealth{
 			Machine: m.Name, Items: s.store.Index(m.Name).Len(), Revision: lag.Applied, Behind: lag.Known - min(lag.Applied, lag.Known),
@@ -186,6 +190,6 @@ type Version struct {
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
-	Warn   bool   `json:"warn,omitempty"` // it is ready, but somebody should look
+	Warn   bool   `json:"warn,omitempty"` // it is ready, but an operator should look
 	Detail string `json:"detail,omitempty"`
 }

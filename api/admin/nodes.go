@@ -30,28 +30,28 @@ var ErrNoNode = errors.New("there is no such node")
 // Node is one process that shares the work, as the one that answers sees it.
 type Node struct {
 	Name       string    `json:"name"`
-	State      string    `json:"state" enum:"live,cordoned,draining" doc:"live: takes its share. cordoned: keeps what it has and takes nothing. draining: has given everything away, or does so, and serves the API only"`
-	Want       string    `json:"want" enum:"live,cordoned,draining" doc:"What an operator wants it to be"`
+	State      string    `json:"state" enum:"live,cordoned,draining" doc:"live: owns its share of the partitions. cordoned: keeps its partitions, takes no new ones. draining: hands over all partitions and serves only the API"`
+	Want       string    `json:"want" enum:"live,cordoned,draining" doc:"Desired state, set by an operator"`
 	Started    time.Time `json:"started"`
 	Version    string    `json:"version,omitempty"`
-	URL        string    `json:"url,omitempty" doc:"Of its API"`
-	Partitions []int     `json:"partitions" doc:"Whose commands it takes"`
-	Roles      []string  `json:"roles" doc:"What it does for all nodes"`
-	Self       bool      `json:"self,omitempty" doc:"It is the one that answers"`
+	URL        string    `json:"url,omitempty" doc:"URL of the node's API"`
+	Partitions []int     `json:"partitions" doc:"Partitions that the node owns"`
+	Roles      []string  `json:"roles" doc:"Cluster-wide roles that the node holds"`
+	Self       bool      `json:"self,omitempty" doc:"This node answered the request"`
 }
 
 // NodeLeads counts what the NATS server of a node leads.
 type NodeLeads struct {
 	Streams   int  `json:"streams"`
 	Consumers int  `json:"consumers"`
-	Meta      bool `json:"meta" doc:"It leads the cluster itself"`
+	Meta      bool `json:"meta" doc:"It is the leader of the metadata group"`
 }
 
 // NodeList are the nodes.
 type NodeList struct {
 	Items      []Node     `json:"items"`
-	Partitions int        `json:"partitions" doc:"How many there are"`
-	Leads      *NodeLeads `json:"leads,omitempty" doc:"What the embedded NATS server of the node that answers leads"`
+	Partitions int        `json:"partitions" doc:"Total number of partitions"`
+	Leads      *NodeLeads `json:"leads,omitempty" doc:"Raft leaderships of the answering node's embedded NATS server"`
 }
 
 // wishes are the last part of the path, and the state that is wanted.
@@ -61,20 +61,20 @@ var wishes = []struct{ verb, state, doc string }{
 	{"drain", "draining", "Move everything away from a node, which then serves the API only"},
 }
 
-func (s *Service) nodeRoutes() []*rest.Route {
+func (s *Service) nodeRoutes(r *rest.Router) []*rest.Route {
 	if s.o.Nodes == nil {
 		return nil
 	}
 	tags := []string{"nodes"}
 	routes := []*rest.Route{{Role: auth.Read, Serve: s.listNodes, Op: huma.Operation{
-		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: tags, Summary: "List the nodes that share the work", Errors: []int{503},
-		Responses: map[string]*huma.Response{"200": {Description: "Those that live", Content: s.rest.BodyOf(reflect.TypeFor[NodeList]())}},
+		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: tags, Summary: "List nodes", Errors: []int{503},
+		Responses: map[string]*huma.Response{"200": {Description: "Live nodes", Content: r.BodyOf(reflect.TypeFor[NodeList]())}},
 	}}}
 	for _, w := range wishes {
 		routes = append(routes, &rest.Route{Role: auth.Admin, Serve: func(q *rest.Request) error { return s.wantNode(q, w.state) }, Op: huma.Operation{
 			OperationID: w.verb + "-node", Method: http.MethodPost, Path: "/v1/nodes/{name}/" + w.verb, Tags: tags, Summary: w.doc, Errors: []int{404, 503},
-			Description: "It is written down, and lasts over restarts; the node follows within a second.",
-			Responses:   map[string]*huma.Response{"202": {Description: "The nodes as they are now", Content: s.rest.BodyOf(reflect.TypeFor[NodeList]())}},
+			Description: "The desired state is stored and survives restarts; the node follows within a second.",
+			Responses:   map[string]*huma.Response{"202": {Description: "The nodes at the time of the answer", Content: r.BodyOf(reflect.TypeFor[NodeList]())}},
 		}})
 	}
 	return routes
@@ -84,12 +84,16 @@ func (s *Service) listNodes(q *rest.Request) error {
 	if p := q.Who.OfAll("the nodes"); p != nil {
 		return p
 	}
-	return s.nodeList(q, http.StatusOK)
+	return s.nodeList(q, http.StatusOK, func() error { return nil })
 }
 
-func (s *Service) nodeList(q *rest.Request, status int) error {
+// nodeList answers with the nodes after a change, which is made in the same turn: a turn that does not come changes nothing.
+func (s *Service) nodeList(q *rest.Request, status int, change func() error) error {
 	var list []Node
 	if err := q.InTurn(func() (err error) {
+		if err := change(); err != nil {
+			return err
+		}
 		list, err = s.o.Nodes.List(q.Context())
 		return err
 	}); err != nil {
@@ -110,13 +114,14 @@ func (s *Service) wantNode(q *rest.Request, state string) error {
 		return err
 	}
 	name := q.PathValue("name")
-	err := s.o.Nodes.Want(q.Context(), name, state)
-	if errors.Is(err, ErrNoNode) {
-		return problem.New(machines.CodeNotFound, "there is no node "+name)
-	}
-	if err != nil {
+	return s.nodeList(q, http.StatusAccepted, func() error {
+		err := s.o.Nodes.Want(q.Context(), name, state)
+		if errors.Is(err, ErrNoNode) {
+			return problem.New(machines.CodeNotFound, "there is no node "+name)
+		}
+		if err == nil {
+			s.rest.Log.Info("changing a node", "request", q.Id, "actor", q.Who.Name, "node", name, "wanted", state)
+		}
 		return err
-	}
-	s.rest.Log.Info("a node is to change", "request", q.Id, "actor", q.Who.Name, "node", name, "wanted", state)
-	return s.nodeList(q, http.StatusAccepted)
+	})
 }

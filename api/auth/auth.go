@@ -1,6 +1,10 @@
 // Package auth knows who asks: bearer tokens by their hashes, what the role of each allows, and which namespace it is good for.
 package auth
 
+// Tokens come from the configuration as hashes with a role and a namespace; NewKeyring checks them. For each request
+// package rest calls Keyring.Identify, which looks up the hash of the bearer token, and May for the role of the route.
+// Handlers then ask the Identity which namespace a request means (Resolve) and which keys its token may see (Sees).
+
 import (
 	"crypto/sha256"
 	"encoding/hex"
@@ -30,13 +34,13 @@ type Identity struct {
 // Anonymous is who asks an open server without a token.
 var Anonymous = Identity{Name: "anonymous", role: Admin, Namespace: AnyNamespace}
 
-// Keyring knows tokens by their hashes. How long it takes to find one tells of hashes only, which nobody can choose.
+// Keyring finds tokens by their hashes. The time of a lookup reveals something about hashes only, which nobody can choose.
 type Keyring struct {
 	open bool
 	ids  map[[sha256.Size]byte]Identity
 }
 
-// NewKeyring fails for a token that cannot be: one without a printable name, a hash, a role or a namespace.
+// NewKeyring fails for an invalid token: one without a printable name, a hash, a role or a namespace.
 func NewKeyring(tokens []Token, open bool) (*Keyring, error) {
 	k := &Keyring{open: open, ids: make(map[[sha256.Size]byte]Identity, len(tokens))}
 	for _, t := range tokens {
@@ -49,7 +53,7 @@ func NewKeyring(tokens []Token, open bool) (*Keyring, error) {
 	return k, nil
 }
 
-// Identify finds the bearer of the token that a request has; without one it is [Anonymous] where the server is open.
+// Identify finds the bearer of the token of a request. Without a token it is [Anonymous] if the server is open.
 func (k *Keyring) Identify(r *http.Request) (Identity, *problem.Problem) {
 	header := r.Header["Authorization"]
 	if len(header) == 0 {
@@ -81,8 +85,8 @@ func (id Identity) May(role Role) *problem.Problem {
 	return problem.New(problem.CodeForbidden, fmt.Sprintf("this needs the role %s; the token has %s", role, id.role))
 }
 
-// Resolve is the namespace that a request means. all allows "*". A namespace that the token is not good for is not
-// found, like everything in it.
+// Resolve is the namespace that a request means. all allows "*", which is empty if the token is good for all namespaces, and else that of the token. A
+// namespace that the token is not good for is not found, like everything in it.
 func (id Identity) Resolve(asked string, all bool) (string, *problem.Problem) {
 	switch {
 	case asked == "" && id.Namespace != AnyNamespace:
@@ -93,7 +97,7 @@ func (id Identity) Resolve(asked string, all bool) (string, *problem.Problem) {
 		if id.Namespace != AnyNamespace {
 			return id.Namespace, nil
 		}
-		return AnyNamespace, nil
+		return "", nil
 	}
 	if err := streams.CheckLabel(asked); err != nil {
 		return "", problem.Invalid("query.namespace", problem.LabelRule)
@@ -110,7 +114,7 @@ func (id Identity) Sees(key string) bool {
 	return id.Namespace == AnyNamespace || id.Namespace == ns
 }
 
-// OfAll refuses what tells of all namespaces at once, or concerns all of them, to a token of one.
+// OfAll refuses what shows or concerns all namespaces at once to a token of one namespace.
 func (id Identity) OfAll(what string) *problem.Problem {
 	if id.Namespace == AnyNamespace {
 		return nil
@@ -128,7 +132,7 @@ const (
 	Admin   Role = "admin"   // send commands that are for admins only, redrive dead letters
 )
 
-// Rank orders roles; it is 0 for what is none.
+// Rank orders roles; it is 0 for anything that is not a role.
 func (r Role) Rank() int {
 	switch r {
 	case Read:
@@ -148,7 +152,7 @@ type Token struct {
 	Role      Role
 	Namespace string // the only one that it is good for, or "*"
 
-	Rate, Burst int // as in [Limits]; a rate of 0 is that of all
+	Rate, Burst int // requests per second, and how many at once; a rate of 0 is the one that clients have by default
 }
 
 // HashToken is the Hash of a token.

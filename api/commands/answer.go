@@ -1,6 +1,11 @@
 package commands
 
+// What is known about a command once it is sent: whether it is stored, and its answer from the engine (Sent), the answer that is kept
+// under its id (answeredBefore, Kept), whether it still waits (Waiting). Denied and Problem turn refusals and errors of
+// the stream into problems. Callers are command.go of package api, and packages instances and operations.
+
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv"
@@ -19,27 +23,39 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// AnsweredBefore reports that there is an answer to a command under this key of its sender: then the engine says which,
-// also to a sender who does not wait. The stream knows keys for two minutes only.
-func (s *Sender) AnsweredBefore(q *rest.Request, cmd publish.Command) bool {
-	if len(q.R.Header["Idempotency-Key"]) == 0 {
-		return false
-	}
-	_, err := entities.InTurn(q, s.answers, streams.AnswerKey(cmd.Machine, cmd.Key, cmd.ID))
-	return err == nil // else it is stored, and the engine finds out
+// Sent is a command that has its turn, see [Sender.Send].
+type Sent struct {
+	begun  time.Time     // when its turn came
+	within time.Duration // from then on a client without preference is answered
+
+	before bool           // it was answered before
+	stored chan struct{}  // closed when the stream has taken it or not, after before and result are set
+	result publish.Result // of the stream
+
+	ended  chan struct{} // closed when its place is free, after answer or err is set
+	answer *nats.Msg
+	err    error
 }
 
-// Asking stores a command and waits for its answer.
-func (s *Sender) Asking(q *rest.Request, cmd publish.Command) asking {
-	return func(ctx context.Context, preferred time.Duration) (*nats.Msg, error) {
-		return s.askInTurn(ctx, q.Client(), cmd, preferred)
+// Stored waits until the stream has taken the command; seq is 0 where that is known from the engine's answer only. It is false if the stream has not taken it, or if it is known from an
+// earlier request: then Answer says what has become of it.
+func (c *Sent) Stored() (seq uint64, ok bool) {
+	select {
+	case <-c.stored:
+	case <-c.ended:
+	}
+	select { // also where both have come
+	case <-c.stored:
+		return c.result.Seq, c.result.Err == nil && !c.result.Duplicate && !c.before
+	default: // the engine's answer may overtake the acknowledgement of the stream
+		return 0, c.err == nil && !c.before && !streams.Replayed(c.answer)
 	}
 }
 
-// Answer waits for what was asked, for as long as is preferred (0 is the time of an answer), and says in a header if it is the answer to an earlier request. The error may be a
-// [*publish.AcceptedError]: the command is stored, and not answered within the time.
-func (s *Sender) Answer(q *rest.Request, asked asking, preferred time.Duration) (*machines.Answer, error) {
-	m, err := asked(q.Context(), preferred)
+// Answer waits for the engine's answer: for the preferred time from the turn on, or, if that is 0, until AnswerWithin has passed since the command came, or it has to be stored. It
+// says in a header if it is the answer to an earlier request. The error may be a [*publish.AcceptedError]: the command is stored, and not answered within that time.
+func (c *Sent) Answer(q *rest.Request, preferred time.Duration) (*machines.Answer, error) {
+	m, err := c.wait(preferred)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +69,40 @@ func (s *Sender) Answer(q *rest.Request, asked asking, preferred time.Duration) 
 	return &a, nil
 }
 
-// Problem says what it means that a command could not be stored.
+func (c *Sent) wait(preferred time.Duration) (*nats.Msg, error) {
+	late := time.NewTimer(time.Until(c.begun.Add(cmp.Or(preferred, c.within))))
+	defer late.Stop()
+	select {
+	case <-c.ended:
+		return c.answer, c.err
+	case <-late.C:
+	}
+	select {
+	case <-c.ended: // both, as where Stored has taken all of the time
+		return c.answer, c.err
+	default:
+	}
+	select {
+	case <-c.stored:
+		if c.result.Err != nil {
+			return nil, c.result.Err
+		}
+		return nil, &publish.AcceptedError{Seq: c.result.Seq, Seen: c.result.Duplicate, Err: context.DeadlineExceeded}
+	default:
+		return nil, errors.Join(publish.ErrUnanswered, context.DeadlineExceeded)
+	}
+}
+
+// answeredBefore reports whether an answer is kept under the key of a command. Then even a client that does not
+// wait is given it, by the engine. The stream itself recognises duplicates for two minutes only.
+func (s *Sender) answeredBefore(ctx context.Context, cmd publish.Command) bool {
+	ctx, cancel := context.WithTimeout(ctx, rest.StoredWithin)
+	defer cancel()
+	_, err := s.answers.Get(ctx, streams.AnswerKey(cmd.Machine, cmd.Key, cmd.ID))
+	return err == nil // else it is stored, and the engine finds out
+}
+
+// Problem turns the error of a command that was not stored, or may not have been, into that of the request.
 func Problem(err error) error {
 	var refused *publish.RefusedError
 	switch {
@@ -62,9 +111,9 @@ func Problem(err error) error {
 	case errors.Is(err, streams.ErrSubject):
 		return problem.Invalid("path", problem.LabelRule)
 	case errors.As(err, &refused) && refused.Code == codeTooManyRequests:
-		return problem.New(problem.CodeRateLimited, "the stream of commands has more to take than it can; the command was not stored").With("Retry-After", "1")
+		return problem.New(problem.CodeRateLimited, "the stream of commands has more to take than it can; this request stored nothing").With("Retry-After", "1")
 	case errors.As(err, &refused) && slices.Contains(codesNoRoom, refused.Code):
-		return problem.New(problem.CodeQueueFull, "the stream of commands may not grow any more; the command was not stored").With("Retry-After", "5")
+		return problem.New(problem.CodeQueueFull, "the stream of commands may not grow any more; this request stored nothing").With("Retry-After", "5")
 	case errors.As(err, &refused):
 		return errors.Join(publish.ErrUnanswered, err)
 	}
@@ -85,14 +134,14 @@ func InProgress(id string) *problem.Problem {
 	return problem.New(problem.CodeInProgress, fmt.Sprintf("a command with the key %q is stored and not decided yet", id)).With("Retry-After", "1")
 }
 
-// Denied is the problem of an answer that is none of success.
+// Denied is the problem that an answer stands for; nil for a success.
 func Denied(m *machines.Machine, a *machines.Answer) *problem.Problem {
 	if a.Refusal != nil {
 		p := problem.Refused(a.Refusal)
 		if a.Refusal.State == "" {
 			p.CurrentState = a.State
 		}
-		if a.Refusal.Allowed == nil && a.Refusal.Code != machines.CodeParked { // of that the state is not known
+		if a.Refusal.Allowed == nil && a.Refusal.Code != machines.CodeParked { // the state of a parked entity is not known
 			p.AllowedCommands = m.Allowed(p.CurrentState)
 		}
 		if a.Refusal.Code == machines.CodePrecondition && a.Revision != 0 && !a.Replayed {
@@ -106,13 +155,13 @@ func Denied(m *machines.Machine, a *machines.Answer) *problem.Problem {
 	return nil
 }
 
-// keptAnswer is what the engine keeps of an answer.
+// keptAnswer is what the engine keeps of an answer, in the bucket of idempotency keys.
 type keptAnswer struct {
 	ID     string          `json:"id"`
 	Answer machines.Answer `json:"answer"`
 }
 
-// Admit refuses a command that is as its schema says, and can never be done.
+// Admit refuses a command whose body fits its schema, but that can never be carried out.
 func (s *Sender) Admit(cmd publish.Command) *problem.Problem {
 	if s.admitted == nil {
 		return nil
@@ -123,12 +172,8 @@ func (s *Sender) Admit(cmd publish.Command) *problem.Problem {
 	return nil
 }
 
-// asking waits for the answer of the engine to one command, as [publish.Commands.AskMsg] does, for as long as is preferred from the turn of its
-// client on; 0 is the time of an answer.
-type asking func(ctx context.Context, preferred time.Duration) (*nats.Msg, error)
-
-// Kept reads what was answered: under the key of a sender as long as the key is remembered, else as long as the entity
-// has the outcome in its value; and when that was stored.
+// Kept reads the answer to an earlier command, and when it was stored: from the bucket of idempotency keys as long as that
+// has it, else from the outcomes in the value of the entity. It is nil if neither has it.
 func (s *Sender) Kept(ctx context.Context, m *machines.Machine, key, id string) (answer *machines.Answer, at time.Time, err error) {
 	e, err := s.answers.Get(ctx, streams.AnswerKey(m.Name, key, id))
 	if err == nil && e.Value.ID == id {
@@ -161,7 +206,7 @@ func (s *Sender) Waiting(ctx context.Context, m *machines.Machine, key string) (
 	return streams.Holds(ctx, s.stored, s.store.Names.StoredOf(m.Name, key))
 }
 
-// Observe counts how long a command took from the door to its outcome.
+// Observe records how long a command took from its arrival to its outcome.
 func (s *Sender) Observe(machine, command, outcome string, start time.Time) {
 	s.Latency.WithLabelValues(machine, command, outcome).Observe(time.Since(start).Seconds())
 }

@@ -1,5 +1,9 @@
 package commands
 
+// The quota of entities per namespace (limits.entitiesPerNamespace). Before a command is stored, turns.go, and rehearse.go in package api, ask Room.
+// It counts the living entities in the indexes of this process, and the births: entities that this process has let through a moment ago and that the
+// indexes may not show yet. Sender.Ask reports the answer of each such command to births.decided, which stops counting those that were not created.
+
 import (
 	"context"
 	"encoding/json"
@@ -19,8 +23,8 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// Room refuses a command that begins a life in a namespace that has as many entities as it may. One that was sent before under the same key
-// begins none: the engine answers it as then. What is about to begin is counted from now on, also by those that come at the same moment.
+// Room refuses a command that would create an entity in a namespace that is full. One that was sent before under the same key creates none: the
+// engine repeats its answer. With begins, the entity counts from now on, also for commands that arrive at the same moment.
 func (s *Sender) Room(ctx context.Context, cmd publish.Command, begins bool) *problem.Problem {
 	if s.Quota == nil {
 		return nil
@@ -44,20 +48,20 @@ func (s *Sender) Room(ctx context.Context, cmd publish.Command, begins bool) *pr
 	return p
 }
 
-// full says that a command would begin a life for which there may be no room. Entities are counted in the indexes of this process, and what it
-// has begun a moment ago beside them: what another node has begun is not among them yet.
+// full is the problem of a command that would create an entity for which there may be no room. It counts what is in the indexes of this process, and
+// what this process has let through a moment ago; what another node has let through meanwhile is not included.
 func (s *Sender) full(cmd publish.Command, begins bool) *problem.Problem {
-	m := s.store.MachineNamed(cmd.Machine)
+	m := s.store.Machines.Get(cmd.Machine)
 	if c, _ := m.Input(cmd.Name); !c.Birth || !ends(m) {
 		return nil
 	}
-	for _, one := range s.store.Machines {
+	for _, one := range s.store.Machines.All() {
 		if ends(one) && s.store.Indexed(one.Name) != nil {
-			return problem.Unavailable("what there is in the namespace is still being counted; the command was not stored")
+			return problem.Unavailable("what there is in the namespace is still being counted; this request stored nothing")
 		}
 	}
 	if s.living(birth{m.Name, cmd.Key}) {
-		return nil // it begins none
+		return nil // it creates none
 	}
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
 	s.births.mu.Lock()
@@ -73,49 +77,49 @@ func (s *Sender) full(cmd publish.Command, begins bool) *problem.Problem {
 		}
 		return nil
 	}
-	return problem.New(problem.CodeQuota, fmt.Sprintf("the namespace %s has %d entities that live, and may have %d (limits.entitiesPerNamespace); the command was not stored", namespace, living, s.Quota.Bound()))
+	return problem.New(problem.CodeQuota, fmt.Sprintf("the namespace %s has %d entities that live, and may have %d (limits.entitiesPerNamespace); this request stored nothing", namespace, living, s.Quota.Bound()))
 }
 
-// livingIn is how many live in a namespace, or are about to, but for one of these.
+// livingIn is how many entities live in a namespace or are about to; but is not counted among the latter.
 func (s *Sender) livingIn(namespace string, but birth) int {
-	n := s.births.count(namespace, but) // before those that are seen: none is between
-	for _, one := range s.store.Machines {
+	n := s.births.count(namespace, but) // before those in the indexes, so that none is missed
+	for _, one := range s.store.Machines.All() {
 		n += livingOf(one, s.store.Index(one.Name).Counts(namespace))
 	}
 	return n
 }
 
-// birth is an entity that is about to begin a life.
+// birth is an entity that is about to be created.
 type birth struct{ machine, key string }
 
-// living reports whether the index knows that it has.
+// living reports whether the index shows the entity alive.
 func (s *Sender) living(b birth) bool {
 	it, there := s.store.Index(b.machine).Get(b.key)
-	return there && lives(s.store.MachineNamed(b.machine), it.State)
+	return there && lives(s.store.Machines.Get(b.machine), it.State)
 }
 
-// births are those that this process has let through, and that its indexes may not have yet.
+// births are the entities whose creation this process has let through, and that its indexes may not show yet.
 type births struct {
 	mu    sync.Mutex
 	of    map[string]map[birth]*unseen // by namespace
 	swept time.Time
 }
 
-// unseen is what is counted for a birth.
+// unseen is why a birth is still counted.
 type unseen struct {
 	commands int       // that are not decided
-	until    time.Time // when it is counted no more, where there are none
+	until    time.Time // with no such command left, it is counted until then
 }
 
 func (u *unseen) over(now time.Time) bool { return u.commands == 0 && !now.Before(u.until) }
 
 const (
-	seenWithin    = 2 * time.Second // how long after the answer of the engine an index may take
-	decidedWithin = time.Minute     // how long what may be stored and is not answered is counted
+	seenWithin    = 2 * time.Second // how long after the engine's answer an index may lack the entity
+	decidedWithin = time.Minute     // how long a birth counts whose command may be stored, but was not answered
 	sweepBirths   = 10 * time.Second
 )
 
-// count is how many there are of a namespace but for one, among them some that are over or seen since they were last swept.
+// count is how many births a namespace has, except one. Some may be over, or in the index, since the last sweep.
 func (b *births) count(namespace string, but birth) int {
 	n := len(b.of[namespace])
 	if b.of[namespace][but] != nil {
@@ -124,7 +128,7 @@ func (b *births) count(namespace string, but birth) int {
 	return n
 }
 
-// sweep forgets those of a namespace that are over, or seen to live.
+// sweep forgets the births of a namespace that are over, or in the index.
 func (b *births) sweep(namespace string, living func(birth) bool) {
 	now := time.Now()
 	for one, u := range b.of[namespace] {
@@ -156,8 +160,8 @@ func (b *births) begin(namespace string, one birth) {
 	b.of[namespace][one].commands++
 }
 
-// decided takes in what has become of a command that may have begun a life. What was not born has no place any more, what may still be keeps it, and so does what another
-// command may have begun.
+// decided takes in the answer to a command that may have created an entity. What was not created counts no more; what may still be created does, and so does what another
+// command may have created.
 func (b *births) decided(cmd publish.Command, answer *nats.Msg, err error) {
 	namespace, _, _ := strings.Cut(cmd.Key, ".")
 	one := birth{cmd.Machine, cmd.Key}
@@ -186,7 +190,7 @@ func (b *births) decided(cmd publish.Command, answer *nats.Msg, err error) {
 	}
 }
 
-// sentBefore reports whether a command of the same id waits to be decided, or was answered.
+// sentBefore reports whether a command of the same id waits for its decision, or was answered.
 func (s *Sender) sentBefore(ctx context.Context, cmd publish.Command) (bool, error) {
 	waits, unknown := streams.HoldsID(ctx, s.stored, s.store.Names.StoredOf(cmd.Machine, cmd.Key), streams.CommandID(cmd.Machine, cmd.Key, cmd.ID))
 	if waits {
@@ -199,7 +203,7 @@ func (s *Sender) sentBefore(ctx context.Context, cmd publish.Command) (bool, err
 	return err == nil, err
 }
 
-// ends reports whether entities of a machine can end. The quota is of these only: nobody could make room by ending others.
+// ends reports whether entities of a machine can end. Only these count for the quota: nobody could make room by ending others.
 func ends(m *machines.Machine) bool {
 	return slices.ContainsFunc(m.States, func(st machines.StateInfo) bool { return st.Terminal })
 }
@@ -222,10 +226,10 @@ func livingOf(m *machines.Machine, counts map[string]int) (n int) {
 	return n
 }
 
-// fullest is how many entities live in the namespace that has most.
+// fullest is how many entities live in the namespace that has the most.
 func (s *Sender) fullest() (most int) {
 	all := map[string]int{}
-	for _, m := range s.store.Machines {
+	for _, m := range s.store.Machines.All() {
 		for namespace, counts := range s.store.Index(m.Name).CountsByNamespace() {
 			all[namespace] += livingOf(m, counts)
 			most = max(most, all[namespace])

@@ -1,11 +1,14 @@
-// Package commands sends commands to the engine for whoever has one (a route, a batch, a request over NATS). The commands of each
-// client take turns, one that begins a life needs room in its namespace, and an answer that is not a success is a problem.
+// Package commands sends commands to the engine, for routes, batches and requests over NATS. The commands of each
+// client take turns, one that creates an entity needs room in its namespace, and an answer that is not a success is a problem.
 //
 // A command goes: turn (turns.go) → quota (quota.go) → [publish.Commands.AskMsg] → its answer (answer.go).
 package commands
 
+// The Sender, and the turns of its clients. Send waits for the turn of a client in limits.Queue and then asks the quota; what it returns tells what becomes of the command (Sent, answer.go).
+// AskUntil and Ask are for callers that have a turn (requests over NATS, batches). Ask gives the command to publish.Commands, which stores it in
+// COMMANDS and waits for the engine's reply. As a rule the turn ends with that reply, so that one client cannot fill the stream before the others.
+
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +61,9 @@ type Options struct {
 func New(ctx context.Context, d *rest.Server, st *entities.Store, o Options) (*Sender, error) {
 	s := &Sender{
 		commands: o.Commands, AnswerWithin: o.AnswerWithin, admitted: o.Admit, rest: d, store: st, Pending: limits.NewPool("commands", o.Pending),
-		Latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_command_latency_seconds", Help: "Time from the door to the answer of the engine, by outcome.", Buckets: rest.Latencies}, []string{"machine", "command", "outcome"}),
+		Latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_command_latency_seconds", Help: "Time from receiving a command to the engine's answer, by outcome.", Buckets: rest.Latencies}, []string{"machine", "command", "outcome"}),
 	}
-	s.Turns = limits.NewQueue(s.Pending, limits.Turns{All: o.AtOnce, Few: o.AtOnce / fewOf, Hold: turnWithin})
+	s.Turns = limits.NewQueue(s.Pending, limits.Turns{All: o.AtOnce, Small: o.AtOnce / largeShare, Hold: turnWithin})
 	s.Quota = limits.NewQuota("entities", o.Entities, s.fullest)
 	var err error
 	if s.answers, err = kv.Open(ctx, st.JS, st.Names.Bucket(streams.IdempotencyBucket), kv.JSON[keptAnswer]()); err != nil {
@@ -72,92 +75,66 @@ func New(ctx context.Context, d *rest.Server, st *entities.Store, o Options) (*S
 	return s, nil
 }
 
-// Turns of commands: which part of all turns those share who ask for much, beside small clients, so that these do not fall behind by what is slow; and
-// after how long the turn of a command passes that the engine has not answered, as while a partition has no owner. What is only slow, as on a disk that
-// is, should not pass: it would be before the commands of others.
+// Turns of commands. While small clients send, large ones share one turn in largeShare, so that small ones do not wait behind a long queue. After turnWithin the
+// turn of a command passes that the engine has not answered, as while a partition has no owner. That is long enough for a slow disk: a client whose turns
+// pass gets more commands into the stream before those of others.
 const (
-	fewOf      = 32
+	largeShare = 32
 	turnWithin = time.Second
 )
 
-// askInTurn stores a command when its client's turn comes, and waits for the answer of the engine as [publish.Commands.AskMsg]
-// does, from then on for as long as is preferred, or else for what is left of the time of an answer. The turn lasts until then, so that what one client asks for does not queue before the commands of others where nobody
-// can tell them apart any more: in the stream, and in the partitions of the engine. So it lasts no shorter where the client hangs up.
-func (s *Sender) askInTurn(ctx context.Context, client string, cmd publish.Command, preferred time.Duration) (*nats.Msg, error) {
-	begun := time.Now()
-	leave, err := s.turn(ctx, client, cmd)
+// Send sends the command of a request to the engine when its client's turn comes. The turn lasts until the engine has answered, AnswerWithin at most, however late it came, and also if the client hangs up or
+// waits for less, so that its commands do not queue before those of others where clients can no longer be told apart: in the stream, and in the partitions of the engine.
+// With lookup, and an Idempotency-Key, it is first asked in that turn whether the command was answered before, see [Sent.Stored].
+func (s *Sender) Send(q *rest.Request, cmd publish.Command, lookup bool) (*Sent, error) {
+	joined := time.Now()
+	lookup = lookup && len(q.R.Header["Idempotency-Key"]) > 0
+	leave, err := s.turn(q.Context(), q.Client(), cmd)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	within := s.AnswerWithin - time.Since(begun)
-	if preferred > 0 {
-		within = min(preferred, s.AnswerWithin)
-	}
-	// The line may have taken most of it, and what is stored is to be known.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(within, rest.StoredWithin))
-	defer cancel()
-	return s.Ask(ctx, cmd, nil)
-}
-
-// Ask stores a command for which there is room, and waits for the answer.
-func (s *Sender) Ask(ctx context.Context, cmd publish.Command, told func(publish.Result)) (m *nats.Msg, err error) {
-	if c, _ := s.store.MachineNamed(cmd.Machine).Input(cmd.Name); c.Birth && s.Quota != nil {
-		err = publish.ErrUnanswered // after a panic
-		defer func() { s.births.decided(cmd, m, err) }()
-	}
-	m, err = s.commands.AskMsg(ctx, cmd, told)
-	return m, err
-}
-
-// Send returns when the command is stored. Its turn lasts until the engine has answered all the same; where the stream knew the command,
-// answer waits for that: another one of the client has no turn while this lasts.
-func (s *Sender) Send(ctx context.Context, client string, cmd publish.Command) (r publish.Result, answer asking, err error) {
-	leave, err := s.turn(ctx, client, cmd)
-	if err != nil {
-		return r, nil, err
-	}
-	stored := make(chan publish.Result, 2)
-	answered := make(chan *nats.Msg, 1)
+	c := &Sent{begun: time.Now(), stored: make(chan struct{}), ended: make(chan struct{})}
+	c.within = max(s.AnswerWithin-c.begun.Sub(joined), rest.StoredWithin) // it has to be known whether the command is stored
 	go func() {
-		defer leave()
-		defer close(answered)
+		defer close(c.ended)
+		defer leave() // before: who has the answer may send again at once
 		defer func() {
 			if p := recover(); p != nil {
 				panics.Caught(s.rest.Log, "http", p, "machine", cmd.Machine, "key", cmd.Key, "command", cmd.Name)
-				stored <- publish.Result{Err: problem.Unexpected()}
+				c.err = problem.Unexpected()
 			}
 		}()
-		ctx, cancel := s.answering(s.AnswerWithin)
+		ctx, cancel := s.answering(q.Context())
 		defer cancel()
-		m, err := s.Ask(ctx, cmd, func(r publish.Result) { stored <- r })
-		if err != nil {
-			stored <- publish.Result{Err: err} // the first one counts
-			return
-		}
-		answered <- m
+		c.before = lookup && s.answeredBefore(ctx, cmd)
+		c.answer, c.err = s.Ask(ctx, cmd, func(r publish.Result) {
+			c.result = r
+			close(c.stored)
+		})
 	}()
-	select {
-	case r = <-stored:
-	case <-ctx.Done():
-		return r, nil, errors.Join(publish.ErrUnanswered, ctx.Err())
-	}
-	return r, func(ctx context.Context, preferred time.Duration) (*nats.Msg, error) {
-		ctx, cancel := context.WithTimeout(ctx, min(cmp.Or(preferred, s.AnswerWithin), s.AnswerWithin))
-		defer cancel()
-		select {
-		case m, ok := <-answered:
-			if ok {
-				return m, nil
-			}
-		case <-ctx.Done():
-		}
-		return nil, &publish.AcceptedError{Seq: r.Seq, Seen: r.Duplicate, Err: context.DeadlineExceeded}
-	}, r.Err
+	return c, nil
 }
 
-// turn waits for the client's turn. Only then it is asked whether there is room for what the command begins: of those that waited others
-// were first.
+// answering is the context of a wait for the engine's answer to the command of a request. A server that is being closed waits as long as the request lasts.
+func (s *Sender) answering(request context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(request), s.AnswerWithin)
+	stop := context.AfterFunc(s.rest.Closing(), func() { context.AfterFunc(request, cancel) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Ask stores a command that the quota allows, and waits for the answer. told, unless nil, is called when it is stored.
+func (s *Sender) Ask(ctx context.Context, cmd publish.Command, told func(publish.Result)) (m *nats.Msg, err error) {
+	if c, _ := s.store.Machines.Get(cmd.Machine).Input(cmd.Name); c.Birth && s.Quota != nil {
+		err = publish.ErrUnanswered // after a panic
+		defer func() { s.births.decided(cmd, m, err) }()
+	}
+	return s.commands.AskMsg(ctx, cmd, told)
+}
+
+// turn waits for the client's turn, and only then asks the quota: commands that had their turn earlier count first.
 func (s *Sender) turn(ctx context.Context, client string, cmd publish.Command) (leave func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, s.AnswerWithin)
 	defer cancel()
@@ -178,7 +155,7 @@ func (s *Sender) turn(ctx context.Context, client string, cmd publish.Command) (
 	return end, nil
 }
 
-// noTurn says why a command had none: for certain, it was not stored.
+// noTurn is the error of a command that had no turn, and so was certainly not stored.
 func noTurn(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return rest.TurnTooLate()
@@ -189,27 +166,18 @@ func noTurn(err error) error {
 	return rest.TooMany(err, time.Second)
 }
 
-// lastAnswers is how long a server that is being closed waits for the answers to commands that no request over HTTP waits for.
+// lastAnswers is how long a server that is being closed waits for the answers to commands over NATS.
 const lastAnswers = time.Second
 
-// answering is how long such an answer is waited for.
-func (s *Sender) answering(within time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	stop := context.AfterFunc(s.rest.Closing(), func() { time.AfterFunc(lastAnswers, cancel) })
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-// AskUntil stores a command whose client has its turn, if there is room for what it begins, and waits for the answer of the engine. Of what is stored
-// and not answered by then the error is a [*publish.AcceptedError]; any other error is to be told.
+// AskUntil stores a command whose client has its turn, if the quota allows it, and waits for the engine's answer. If it is stored and not answered by
+// then, the error is a [*publish.AcceptedError]; any other error is for the client.
 func (s *Sender) AskUntil(until time.Time, cmd publish.Command) (*nats.Msg, error) {
 	if s.rest.Closing().Err() != nil {
-		return nil, problem.Unavailable("this server stops; the command was not stored")
+		return nil, problem.Unavailable("this server stops; this request stored nothing")
 	}
-	ctx, cancel := s.answering(time.Until(until))
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
+	defer context.AfterFunc(s.rest.Closing(), func() { time.AfterFunc(lastAnswers, cancel) })()
 	if p := s.Room(ctx, cmd, true); p != nil {
 		return nil, p
 	}
@@ -217,8 +185,8 @@ func (s *Sender) AskUntil(until time.Time, cmd publish.Command) (*nats.Msg, erro
 	return m, Problem(err)
 }
 
-// PatientTurn waits for a turn, also while the client has all the places that it may have: nobody is there to be told to try again. The place in
-// the line is kept however long that takes, as behind those of the same client who give theirs up later.
+// PatientTurn waits for a turn until ctx ends, also while the client has all the places that it may have: a batch runs in the background, where
+// nobody could be told to try again.
 func (s *Sender) PatientTurn(ctx context.Context, client string) (leave func(), ok bool) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		leave, err := s.Turns.Take(ctx, client)
@@ -234,5 +202,5 @@ func (s *Sender) PatientTurn(ctx context.Context, client string) (leave func(), 
 	}
 }
 
-// Release lets commands go on without turns: the server is being closed.
+// Release lets commands proceed without turns: the server is being closed.
 func (s *Sender) Release() { s.Turns.Release() }

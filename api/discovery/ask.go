@@ -1,5 +1,9 @@
 package discovery
 
+// The questions that the catalog answers: the instances of one service (Find, Snapshot, Whole), services and instances of a namespace
+// (Summaries, Everyone), the next change (Watch, Stir, Decided). They come from packages instances, nameserver and xds. Answers are taken from
+// the snapshot of a service (service.go), and filtered and chosen by weight here (pick); questions about the past are passed to history.go (At).
+
 import (
 	"cmp"
 	"context"
@@ -41,7 +45,7 @@ func (c *Catalog) Find(q Query) Result {
 }
 
 // Watch returns a channel that is closed when the service's Changed moves beyond after. It is also closed when after is
-// ahead of the catalog and the service changes, so whoever wakes asks again.
+// ahead of the catalog and the service changes, so a caller that is woken asks again.
 func (c *Catalog) Watch(namespace, service string, after uint64) <-chan struct{} {
 	if s := c.service(namespace, service); s != nil {
 		return s.watch(after)
@@ -66,8 +70,8 @@ func (c *Catalog) Watch(namespace, service string, after uint64) <-chan struct{}
 	return w
 }
 
-// Stir is Watch for those who show whether the service preserves itself, too: the channel is closed at the next change
-// of either after the snapshot, which is nil for one that was never heard of.
+// Stir is Watch for callers that also show whether the service is in self-preservation: the channel is closed at the next
+// change of either after the snapshot, which is nil for a service that was never heard of.
 func (c *Catalog) Stir(namespace, service string) (*Snapshot, <-chan struct{}) {
 	s := c.service(namespace, service)
 	if s == nil {
@@ -91,7 +95,7 @@ func (c *Catalog) Pending(namespace, service string, revision uint64) (id string
 	return c.pending(namespace, service, func(e *entry) bool { return e.revision == revision })
 }
 
-// Decided waits until the registration of an instance was admitted, or failed: a moment, as a rule.
+// Decided waits until the registration of an instance is admitted, or has failed. As a rule that takes a moment.
 func (c *Catalog) Decided(ctx context.Context, namespace, service, id string) error {
 	for {
 		_, stirred := c.Stir(namespace, service)
@@ -191,7 +195,7 @@ func (q Query) match(e *Endpoint) bool {
 	return true
 }
 
-// prefer keeps those of a zone if one of them may get traffic.
+// prefer keeps only the instances of a zone, if one of them may get traffic.
 func prefer(all []Endpoint, zone string) []Endpoint {
 	if !slices.ContainsFunc(all, func(e Endpoint) bool { return e.Zone == zone && e.Weight > 0 }) {
 		return all
@@ -261,7 +265,7 @@ func (c *Catalog) Whole(namespace, service string) *Snapshot {
 	return &Snapshot{Namespace: namespace, Service: service}
 }
 
-// At answers as at a moment of the past; see [History.At]. A few of these are put together at a time.
+// At answers as at a moment of the past; see [History.At]. Up to maxPast such answers are built at a time.
 func (c *Catalog) At(ctx context.Context, q Query, at Moment) (Result, AsOf, error) {
 	if c.o.History.JS == nil {
 		return Result{}, AsOf{}, errors.New("discovery: there is no history")
@@ -275,8 +279,8 @@ func (c *Catalog) At(ctx context.Context, q Query, at Moment) (Result, AsOf, err
 	return c.o.History.At(ctx, q, at)
 }
 
-// Everyone are all instances that take part or end, whatever their health, of a namespace and a service; empty names
-// are all. They are in the order of namespaces, services and ids; the weight of one that gets no traffic is 0.
+// Everyone are all instances that are admitted and have not ended, whatever their health, of a namespace and a service; an
+// empty name means all. They are in the order of namespaces, services and ids; the weight of one that gets no traffic is 0.
 func (c *Catalog) Everyone(namespace, service string) []Endpoint {
 	var all []Endpoint
 	now := c.o.Now()

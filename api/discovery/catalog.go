@@ -1,5 +1,9 @@
 package discovery
 
+// The catalog: Run follows the index of the instances, first everything that it holds (fill), then every change (take),
+// and the index of self-preservations (guard.go). A change goes to its service (service.go); advance then publishes the
+// revision and wakes those who wait for it or for the service. ask.go answers questions from there.
+
 import (
 	"context"
 	"errors"
@@ -44,9 +48,9 @@ type Catalog struct {
 
 	mu        sync.RWMutex
 	ids       map[idKey][]*service     // where an id is, or was
-	strangers map[string]chan struct{} // watched, and not there yet
+	strangers map[string]chan struct{} // services that are watched and do not exist yet
 	waiters   []waiter
-	guarded   map[string]map[string]struct{} // zones that preserve themselves, by <namespace>.<service>
+	guarded   map[string]map[string]struct{} // zones that are in self-preservation, by <namespace>.<service>
 }
 
 var _ Finder = (*Catalog)(nil)
@@ -60,11 +64,11 @@ type waiter struct {
 
 // Bounds of what waits.
 const (
-	waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses
+	waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses changes
 	maxStrangers = 10_000  // watched services that do not exist
 	page         = 4096    // of a list
 	coolEvery    = 30 * time.Second
-	maxPast      = 4 // answers about the past that are put together at a time
+	maxPast      = 4 // answers about the past that are built at a time
 )
 
 // New is a catalog that follows the indexes once it is Run.
@@ -102,8 +106,8 @@ func (c *Catalog) Run(ctx context.Context) error {
 	return nil
 }
 
-// cool forgets the answers that were made for services which nobody has asked for lately: those of all of them would be
-// as large as everything else that is known.
+// cool drops the snapshots of services that nobody has asked for lately: those of all services would take as much memory
+// as everything else here.
 func (c *Catalog) cool(ctx context.Context) {
 	tick := time.NewTicker(coolEvery)
 	defer tick.Stop()
@@ -129,7 +133,7 @@ func (c *Catalog) again(ctx context.Context, ix *index.Index, follow func(contex
 	for ctx.Err() == nil {
 		if err := follow(ctx, ix); errors.Is(err, index.ErrLost) {
 			c.lost.Add(1)
-			c.o.Log.Info("discovery: changes were missed, reading all again")
+			c.o.Log.Info("discovery: changes were missed; reading the bucket again")
 		}
 	}
 }
@@ -154,13 +158,13 @@ func (c *Catalog) follow(ctx context.Context, ix *index.Index) error {
 	}
 }
 
-// fill takes everything that an index has, and nothing else: what it lists counts, at whatever revision. After the bucket was
-// restored, or lost its end, what was known of before is of a history that never was, also when as much has been written since.
+// fill replaces everything by what an index lists, at whatever revision: after the bucket was restored, or lost its end, what was
+// known before belongs to a history that is gone, even if as much has been written since.
 func (c *Catalog) fill(ix *index.Index) {
 	items, revision := everything(ix)
 	other := revision < c.at.Load()
 	if other {
-		c.o.Log.Warn("discovery: the bucket of the instances is another one now", "revision", revision, "before", c.at.Load())
+		c.o.Log.Warn("discovery: the bucket of the instances was replaced", "revision", revision, "before", c.at.Load())
 		c.at.Store(revision)
 	}
 	fresh := c.sorted(items)
@@ -186,15 +190,15 @@ func (c *Catalog) fill(ix *index.Index) {
 	c.judge()
 }
 
-// sorted are the instances of each service, in the order of their ids. Of one whose value cannot be read it is what was
-// known before.
+// sorted are the instances of each service, in the order of their ids. If a value cannot be read, what was known of the
+// instance before stays.
 func (c *Catalog) sorted(items []index.Item) map[string][]entry {
 	fresh := map[string][]entry{}
 	for i := range items {
 		namespace, rest, _ := strings.Cut(items[i].Key, ".")
 		name, id, whole := strings.Cut(rest, ".")
 		if !whole {
-			continue // not a key of ours
+			continue // not the key of an instance
 		}
 		s := c.service(namespace, name)
 		if rec, ok := items[i].Value.(*instance.Record); ok && items[i].Problem == "" {
@@ -227,7 +231,7 @@ func (c *Catalog) take(it *index.Item, deleted bool) *service {
 	namespace, rest, _ := strings.Cut(it.Key, ".")
 	name, id, whole := strings.Cut(rest, ".")
 	if !whole {
-		return nil // not a key of ours
+		return nil // not the key of an instance
 	}
 	if deleted {
 		if s := c.service(namespace, name); s != nil {
@@ -360,11 +364,11 @@ type Stats struct {
 	Services, Instances, Found, Draining, Protected int
 
 	Finds  uint64 // questions answered
-	Builds uint64 // times that everything was read
-	Lost   uint64 // times that changes were missed, so that everything was read again
+	Builds uint64 // how often everything was read
+	Lost   uint64 // how often changes were missed, so that everything was read again
 }
 
-// Stats returns the counts. It looks at every service.
+// Stats returns the counts. It visits every service.
 func (c *Catalog) Stats() Stats {
 	st := Stats{Finds: c.finds.Load(), Builds: c.built.Load(), Lost: c.lost.Load()}
 	for s := range c.each {

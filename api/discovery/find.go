@@ -38,7 +38,7 @@ type Result struct {
 	Endpoints []Endpoint // in the order of their ids, or of choice
 	Index     uint64     // revision of the bucket up to which every change is in the answer
 	Changed   uint64     // revision of the last change of this service: what a blocking read waits for
-	Protected bool       // the service preserves itself: what is answered may be gone
+	Protected bool       // the service is in self-preservation: what is answered may be gone
 	Known     bool       // the service has or had instances
 
 	whole *Snapshot // whose Found are the endpoints; nil where they are others

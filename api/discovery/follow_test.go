@@ -17,6 +17,7 @@ import (
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,17 +33,8 @@ type bundle struct {
 }
 
 func setup(t testing.TB, change ...func(*discovery.Options)) *bundle {
-	b := &bundle{}
-	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	b.nc, err = streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
-	require.NoError(t, err)
-	t.Cleanup(b.nc.Close)
-	b.js, err = streams.JetStream(b.nc)
-	require.NoError(t, err)
-	_, err = streams.Ensure(t.Context(), b.js, plan)
-	require.NoError(t, err)
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS}).Ensure(plan)
+	b := &bundle{nc: e.NC, js: e.JS}
 	b.ix = index.New(b.js, "instances", func(_ string, value []byte) (index.Meta, error) {
 		meta, err := index.DescribeJSON(value)
 		if err != nil {

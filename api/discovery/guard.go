@@ -8,7 +8,7 @@ import (
 	"github.com/bcc94042/instar/machines/preservation"
 )
 
-// followGuards keeps in mind which services preserve themselves.
+// followGuards keeps in mind which services are in self-preservation.
 func (c *Catalog) followGuards(ctx context.Context, ix *index.Index) error {
 	b := ix.Batches(index.Filter{}, waiting)
 	defer b.Close()
@@ -55,7 +55,7 @@ func (c *Catalog) guards() (keys []string) {
 	return keys
 }
 
-// guard notes that a zone of a service preserves itself, or does not any more.
+// guard notes that a zone of a service is in self-preservation, or does not any more.
 func (c *Catalog) guard(key string, on bool) {
 	i := strings.LastIndexByte(key, '.')
 	if i < 0 || !strings.Contains(key[:i], ".") {

@@ -1,5 +1,8 @@
 package discovery
 
+// Answers as of a moment in the past. Catalog.At (ask.go) calls History.At, which reads the events of the service from the stream EVENTS up to that moment (read, take)
+// and folds them into instances, doing to their data what the machine did (fold, change); a snapshot of these answers the query. Nothing is kept between two questions.
+
 import (
 	"cmp"
 	"context"
@@ -25,15 +28,15 @@ type Moment struct {
 
 // AsOf says what an answer about the past was built from.
 type AsOf struct {
-	Time     time.Time `json:"time,omitzero" doc:"The moment that was asked for, or that of the last event"`
-	Sequence uint64    `json:"sequence" doc:"Of the last event of the service up to then; 0 when there was none"`
-	Events   int       `json:"events" doc:"How many there were"`
+	Time     time.Time `json:"time,omitzero" doc:"The requested time, or that of the last event"`
+	Sequence uint64    `json:"sequence" doc:"Sequence of the service's last event up to then; 0 if there was none"`
+	Events   int       `json:"events" doc:"Number of events read"`
 }
 
-// ErrTooLong says that the story of a service is too long to be told again.
+// ErrTooLong says that a service has too many events for an answer about its past.
 var ErrTooLong = errors.New("discovery: too many events")
 
-// History answers as it would have been. Events are kept for years, so it reaches as far back as they do.
+// History answers questions about the past. It reaches as far back as the events, which are kept for years.
 type History struct {
 	JS    jetstream.JetStream
 	Names streams.Names
@@ -57,7 +60,7 @@ func (h History) At(ctx context.Context, q Query, at Moment) (Result, AsOf, erro
 	return Result{Endpoints: q.pick(sn), Protected: sn.Protected, Known: past.of.Events > 0}, past.of, nil
 }
 
-// read folds all events of a filter, through a consumer of its own that is gone afterwards.
+// read folds all events of a filter, through a consumer of its own that is deleted afterwards.
 func (h History) read(ctx context.Context, filter string, p *past) error {
 	stream := h.Names.Stream(streams.EventStream)
 	cons, err := h.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
@@ -91,7 +94,7 @@ func (h History) read(ctx context.Context, filter string, p *past) error {
 	return nil
 }
 
-// past is what the events up to a moment add up to.
+// past is the state that the events up to a moment add up to.
 type past struct {
 	until Moment
 	all   map[string]*entry // by id
@@ -127,8 +130,8 @@ type told struct {
 	} `json:"evidence"`
 }
 
-// take folds one event. Those of a batch of commands may stand in another order than they happened in, but those of one
-// instance never do; so a later time ends nothing.
+// take folds one event. Events of several instances may be stored in another order than they happened in, those of one
+// instance never are. So the first event after the moment does not end the reading.
 func (p *past) take(names streams.Names, msg jetstream.Msg) error {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -141,7 +144,7 @@ func (p *past) take(names streams.Names, msg jetstream.Msg) error {
 	}
 	a, err := names.ParseEvent(msg.Subject(), true)
 	if err != nil {
-		return nil // not one of ours
+		return nil // not the event of an instance
 	}
 	var ev struct {
 		machines.Event
@@ -177,7 +180,7 @@ func (p *past) fold(a streams.Address, ev *machines.Event, data json.RawMessage,
 	r.State, r.Generation, r.Version, e.revision = ev.To, ev.Generation, ev.Version, seq
 	var t told
 	if len(data) > 0 && json.Unmarshal(data, &t) != nil {
-		return // its state is all that it tells
+		return // only its state is known
 	}
 	t.change(typ, &r.Data)
 }

@@ -1,5 +1,8 @@
 package discovery
 
+// One service in memory: its instances, the ids of those that have ended, and who waits for a change. The catalog changes it (put, renew, drop, guard);
+// questions read a Snapshot, which is built at the first question after a change and kept until the next one, or until a weight changes with time.
+
 import (
 	"cmp"
 	"maps"
@@ -100,13 +103,13 @@ func (s *service) renew(all []entry, revision uint64) bool {
 	return !same
 }
 
-// same: of two histories, one revision may hold two values.
+// same compares more than the revisions: in two histories of a bucket, one revision may hold different values.
 func (e entry) same(o entry) bool {
 	a, b := e.rec, o.rec
 	return e.revision == o.revision && a.ID == b.ID && a.State == b.State && a.Since.Equal(b.Since) && a.Generation == b.Generation && a.Version == b.Version
 }
 
-// known is what there is of an id.
+// known is the instance of an id, or none.
 func (s *service) known(id string) []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +119,7 @@ func (s *service) known(id string) []entry {
 	return nil
 }
 
-// drop forgets an id.
+// drop forgets an id, and reports whether it was known.
 func (s *service) drop(id string, revision uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +136,7 @@ func (s *service) drop(id string, revision uint64) bool {
 	return there || dead
 }
 
-// change makes whoever asks next look again. The lock is held.
+// change has the next question build a new snapshot. The lock is held.
 func (s *service) change(revision uint64) {
 	s.changed = max(s.changed, revision)
 	s.now.Store(nil)
@@ -178,7 +181,7 @@ func (s *service) wakeAll() {
 	}
 }
 
-// closed is a channel that is.
+// closed is a channel that is closed already.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -201,7 +204,7 @@ func (s *service) watch(after uint64) <-chan struct{} {
 // snapshot is the service as it is at a time.
 func (s *service) snapshot(at time.Time) *Snapshot {
 	if sn := s.now.Load(); sn != nil && sn.holds(at) {
-		if !sn.asked.Load() { // a store by everybody would be felt
+		if !sn.asked.Load() { // stores by all who ask would contend
 			sn.asked.Store(true)
 		}
 		return sn
@@ -218,19 +221,19 @@ func (s *service) snapshot(at time.Time) *Snapshot {
 	return sn
 }
 
-// Summary is how a service stands.
+// Summary is a service in numbers.
 type Summary struct {
 	Service   string         `json:"service"`
 	Namespace string         `json:"namespace"`
-	Instances int            `json:"instances" doc:"That have not ended"`
-	Found     int            `json:"found" doc:"That discovery answers with"`
+	Instances int            `json:"instances" doc:"Instances that have not ended"`
+	Found     int            `json:"found" doc:"Instances that discovery returns"`
 	Draining  int            `json:"draining"`
 	States    map[string]int `json:"states"`
 	Changed   uint64         `json:"changed" doc:"Revision of the last change"`
-	Protected bool           `json:"protected,omitempty" doc:"It preserves itself: what is found may be gone"`
+	Protected bool           `json:"protected,omitempty" doc:"The service is in self-preservation: its instances may be gone"`
 }
 
-// cool lets go of a snapshot that nobody has asked for since the last time: it is made anew when somebody does.
+// cool drops a snapshot that nobody has asked for since the last call. The next question builds a new one.
 func (s *service) cool() {
 	if sn := s.now.Load(); sn != nil && !sn.asked.Swap(false) {
 		s.now.CompareAndSwap(sn, nil)

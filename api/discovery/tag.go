@@ -25,7 +25,7 @@ func tag(endpoints []Endpoint, protected bool) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Tag is the tag of what is found and of whether the service preserves itself. It is written once.
+// Tag is the tag of what is found and of whether the service is in self-preservation. It is written once.
 func (sn *Snapshot) Tag() string {
 	if t := sn.tag.Load(); t != nil {
 		return *t

@@ -1,5 +1,9 @@
 package documents
 
+// The AsyncAPI document: channels for the commands, events, effects and bucket of every machine, for requests to the micro
+// service, and for dead letters. Set.Publish (publish.go) calls asyncAPI, which goes through the tables of the machines;
+// other packages add their channels by what is passed to Publish. Schemas are those of the OpenAPI document.
+
 import (
 	"reflect"
 	"strings"
@@ -7,31 +11,32 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/rpc"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
 
-// Object is one of JSON.
+// Object is a JSON object.
 type Object = map[string]any
 
 // asyncAPI describes what goes over NATS, from the same tables as the HTTP operations. AsyncAPI has no binding for
 // JetStream, KV or micro services, so that their facts stand in x-nats-* members and not in bindings.
-func (s *Set) asyncAPI() Object {
+func (s *Set) asyncAPI(more []func(*Async)) Object {
 	a := &Async{s: s, channels: Object{}, Operations: Object{}, Messages: Object{}}
-	for _, m := range s.store.Machines {
+	for _, m := range s.machines.All() {
 		a.machine(m)
 	}
 	a.requests()
-	for _, more := range s.more {
-		more(a)
+	for _, add := range more {
+		add(a)
 	}
 	a.letters()
 	schemas := Object{}
-	for name, schema := range s.rest.Registry().Map() {
+	for name, schema := range s.router.Registry().Map() {
 		schemas[name] = schema
 	}
-	info := s.rest.API.OpenAPI().Info
+	info := s.router.API.OpenAPI().Info
 	return Object{
 		"asyncapi": "3.1.0", "id": "urn:instar", "defaultContentType": "application/json",
 		"info":     Object{"title": info.Title + " over NATS", "version": info.Version, "description": "Commands, events and effects of every machine. Anyone with the permission may publish a command and subscribe to events with the nats CLI."},
@@ -79,7 +84,7 @@ func address(m *machines.Machine) (key string, params Object) {
 
 func (a *Async) machine(m *machines.Machine) {
 	key, params := address(m)
-	names := a.s.store.Names
+	names := a.s.names
 	for _, c := range m.Commands() {
 		a.Channel(m.Name+"."+c.Name, "receive", c.Doc, names.Command(m.Name, key, c.Name), params,
 			Object{"name": c.Name, "title": c.Doc, "payload": a.payload(c.Body), "headers": commandHeaders()},
@@ -96,13 +101,13 @@ func (a *Async) machine(m *machines.Machine) {
 	a.effects(m, key, params)
 	bucket := names.Bucket(m.Plural)
 	a.Channel(m.Name+".state", "send", "The newest value of every "+m.Name+": a revision of the bucket", streams.BucketSubject(bucket, key), params,
-		Object{"name": m.Name, "title": m.Doc, "payload": a.s.store.EntitySchema(m)},
+		Object{"name": m.Name, "title": m.Doc, "payload": a.Entity(m)},
 		Object{"x-nats-bucket": bucket, "x-nats-stream": streams.BucketStream(bucket)})
 }
 
 // effects are the tasks of workers, and what they send when one is done.
 func (a *Async) effects(m *machines.Machine, key string, params Object) {
-	names := a.s.store.Names
+	names := a.s.names
 	result := func(name, about string, payload any) {
 		a.Channel(m.Name+"."+name, "receive", about, names.Command(m.Name, key, name), params,
 			Object{"name": name, "title": about, "payload": payload, "headers": commandHeaders()}, Object{"x-nats-stream": names.Stream(streams.CommandStream)})
@@ -148,7 +153,7 @@ func partitionOf(names streams.Names, m *machines.Machine, key string) string {
 
 // requests are the endpoints of the micro service.
 func (a *Async) requests() {
-	names := a.s.store.Names
+	names := a.s.names
 	answer := a.Schema(reflect.TypeFor[machines.Answer]())
 	for _, e := range []struct{ name, summary, address string }{
 		{"api.cmd", "Send a command; the engine answers", names.API("cmd", "{machine}", "{key}", "{command}")},
@@ -168,14 +173,17 @@ func (a *Async) requests() {
 }
 
 func (a *Async) letters() {
-	names := a.s.store.Names
+	names := a.s.names
 	a.Channel("dead", "send", "A message that no code could handle", names.Dead("{consumer}", "{machine}", "{key}"),
 		Object{"consumer": Object{"description": "Who gave it up"}, "machine": Object{"description": "The name of a machine, or unknown"}, "key": Object{"description": "The key of the entity"}},
 		Object{"name": "dead", "payload": Object{}}, Object{"x-nats-stream": names.Stream(streams.DeadStream)})
 }
 
-// Schema is the one of a type; OpenAPI has the same.
-func (a *Async) Schema(t reflect.Type) *huma.Schema { return a.s.rest.Registry().Schema(t, true, "") }
+// Schema is the schema of a type, the same as in the OpenAPI document.
+func (a *Async) Schema(t reflect.Type) *huma.Schema { return a.s.router.Registry().Schema(t, true, "") }
+
+// Entity is the schema of an entity of a machine.
+func (a *Async) Entity(m *machines.Machine) *huma.Schema { return entities.EntitySchema(a.s.router, m) }
 
 func (a *Async) payload(body any) any {
 	if body == nil {

@@ -1,5 +1,8 @@
 package documents
 
+// The OpenAPI document, which huma has collected while routes were registered with the router. openAPI adds tags and returns JSON and YAML
+// for Set.Publish (publish.go). published adapts the schemas to what generators of clients need, also those of the AsyncAPI document.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -15,21 +18,21 @@ import (
 // tagDocs explain the groups of operations that are not those of a machine, in the order of the document.
 var tagDocs = []*huma.Tag{
 	{Name: "watch", Description: "Changes as they happen."},
-	{Name: "discovery", Description: "Where the instances of services are."},
-	{Name: "operations", Description: "What takes its time: commands that were accepted, and batches of them."},
-	{Name: "outbox", Description: "The outboxes of databases that are relayed here."},
-	{Name: "machines", Description: "The tables and how many entities are where."},
-	{Name: "dead letters", Description: "Messages that no code could handle."},
-	{Name: "nodes", Description: "The processes that share the work."},
-	{Name: "server", Description: "The process itself."},
+	{Name: "discovery", Description: "Instances of services."},
+	{Name: "operations", Description: "Accepted commands and batches of commands."},
+	{Name: "outbox", Description: "Outboxes in databases that this server relays."},
+	{Name: "machines", Description: "Tables of machines, and entity counts."},
+	{Name: "dead letters", Description: "Messages that could not be processed."},
+	{Name: "nodes", Description: "Processes that share the work."},
+	{Name: "server", Description: "Health and metrics of the process."},
 }
 
 // openAPI is the document of all operations, as JSON and as YAML. The schemas that requests are checked with say what
 // the server takes and sends today; published are those that its clients can rely on: see [Set.published].
 func (s *Set) openAPI() (jsonText, yamlText []byte, err error) {
-	o := s.rest.API.OpenAPI()
+	o := s.router.API.OpenAPI()
 	used := map[string]bool{}
-	for _, rt := range s.rest.Routes {
+	for _, rt := range s.router.Routes {
 		for _, tag := range rt.Op.Tags {
 			used[tag] = !rt.Op.Hidden || used[tag]
 		}
@@ -50,9 +53,9 @@ func (s *Set) openAPI() (jsonText, yamlText []byte, err error) {
 	return text, y.Bytes(), nil
 }
 
-// published writes a document with schemas as generators of clients need them. No array is null, which Go leaves to the
-// one who fills it and the tests check. And only what is sent in requests alone is closed to unknown members: those of
-// an answer become more with every version, and a client that was generated from this one has to go on.
+// published writes a document with schemas as generators of clients need them. No array may be null: that none is, tests
+// check. And only schemas that occur in requests alone forbid unknown members: answers gain members with every version, and
+// a client that was generated from this one has to keep working.
 func (s *Set) published(document any) ([]byte, error) {
 	raw, err := json.Marshal(document)
 	if err != nil {
@@ -111,7 +114,7 @@ func walkJSON(value any, visit func(map[string]any)) {
 // closedSchemas are the names of those that requests have and no answer.
 func (s *Set) closedSchemas() map[string]bool {
 	requests, answers := map[string]bool{}, map[string]bool{}
-	for _, rt := range s.rest.Routes {
+	for _, rt := range s.router.Routes {
 		if rt.Op.RequestBody != nil {
 			s.reach(rt.Op.RequestBody.Content, requests)
 		}
@@ -132,7 +135,7 @@ func (s *Set) reach(content map[string]*huma.MediaType, names map[string]bool) {
 		}
 		if name, ok := strings.CutPrefix(schema.Ref, "#/components/schemas/"); ok && !names[name] {
 			names[name] = true
-			add(s.rest.Registry().SchemaFromRef(schema.Ref))
+			add(s.router.Registry().SchemaFromRef(schema.Ref))
 		}
 		for _, p := range schema.Properties {
 			add(p)

@@ -2,23 +2,24 @@
 // that shows them.
 package documents
 
+// The set of documents of one router. api/server.go makes it when routes are built: New, Routes, then Publish, which writes all
+// documents into memory. From then on it only serves these files, with ETags; a machine that is added gets a new router with a new set.
+
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/http"
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/api/entities"
-	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
-	"github.com/bcc94042/instar/machines/diagram"
+	"github.com/bcc94042/instar/machines/registry"
+	"github.com/bcc94042/instar/streams"
 )
 
 //go:embed docs
@@ -27,22 +28,19 @@ var assets embed.FS
 // docsPolicy lets the page use its own files and nothing else.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Set are the documents: what describes the API, made of what is registered.
+// Set are the documents that describe the API, made from what is registered with one router.
 type Set struct {
 	files map[string]file // that do not change
-	more  []func(*Async)  // of what goes over NATS
 
-	rest  *rest.Server
-	store *entities.Store
+	router   *rest.Router
+	machines *registry.Registry
+	names    streams.Names
 }
 
 // New makes a set that is empty until [Set.Publish].
-func New(d *rest.Server, st *entities.Store) *Set {
-	return &Set{files: map[string]file{}, rest: d, store: st}
+func New(r *rest.Router, ms *registry.Registry, names streams.Names) *Set {
+	return &Set{files: map[string]file{}, router: r, machines: ms, names: names}
 }
-
-// Describe adds what goes over NATS besides commands, events and reads. It is to be called before [Set.Publish].
-func (s *Set) Describe(more func(*Async)) { s.more = append(s.more, more) }
 
 // Routes serve the documents.
 func (s *Set) Routes() []*rest.Route {
@@ -50,7 +48,7 @@ func (s *Set) Routes() []*rest.Route {
 	anything := func(contentType, doc string) map[string]*huma.Response {
 		return map[string]*huma.Response{
 			"200": {Description: doc, Content: map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{}}}},
-			"304": {Description: "The document is still at the ETag"},
+			"304": {Description: "The document still has the ETag"},
 		}
 	}
 	doc := func(id, path, contentType, summary string) *rest.Route {
@@ -73,15 +71,15 @@ func (s *Set) Routes() []*rest.Route {
 	return append(routes, home)
 }
 
-// Publish makes the documents. They are complete when New returns.
-func (s *Set) Publish() error {
+// Publish makes the documents of what is registered. more adds to the AsyncAPI document what goes over NATS besides commands, events and reads.
+func (s *Set) Publish(more ...func(*Async)) error {
 	spec, yaml, err := s.openAPI()
 	if err != nil {
 		return err
 	}
 	s.keep("/openapi.json", "application/json", spec, "")
 	s.keep("/openapi.yaml", "application/yaml", yaml, "")
-	async, err := s.published(s.asyncAPI())
+	async, err := s.published(s.asyncAPI(more))
 	if err != nil {
 		return fmt.Errorf("api: cannot write the AsyncAPI document: %w", err)
 	}
@@ -90,24 +88,17 @@ func (s *Set) Publish() error {
 }
 
 func (s *Set) publishDocs() error {
-	graphs := entities.MachineList{Items: []entities.Graph{}}
-	for _, m := range s.store.Machines {
-		graphs.Items = append(graphs.Items, entities.GraphOf(m))
-	}
-	list, err := indented(graphs)
+	list, err := indented(entities.MachineList{Items: entities.Graphs(s.machines.All())})
 	if err != nil {
 		return fmt.Errorf("api: cannot write the machines: %w", err)
 	}
 	s.keep("/docs/machines.json", "application/json", list, "")
-	page, err := template.New("docs.html").Funcs(template.FuncMap{"mermaid": diagram.Mermaid}).ParseFS(assets, "docs/docs.html")
+	page, err := assets.ReadFile("docs/docs.html")
 	if err != nil {
 		return fmt.Errorf("api: cannot read the page: %w", err)
 	}
-	var html bytes.Buffer
-	if err := page.Execute(&html, map[string]any{"Kinds": problem.Kinds, "Machines": s.store.Machines, "Version": s.rest.API.OpenAPI().Info.Version}); err != nil {
-		return fmt.Errorf("api: cannot write the page: %w", err)
-	}
-	s.keep("/docs", "text/html; charset=utf-8", html.Bytes(), docsPolicy)
+	html := s.page(string(page))
+	s.keep("/docs", "text/html; charset=utf-8", []byte(html), docsPolicy)
 	for name, contentType := range map[string]string{"docs.js": "text/javascript; charset=utf-8", "docs.css": "text/css; charset=utf-8"} {
 		b, err := assets.ReadFile("docs/" + name)
 		if err != nil {
@@ -129,7 +120,7 @@ func (s *Set) OpenAPI() []byte { return slices.Clone(s.files["/openapi.json"].bo
 // AsyncAPI is the document that /asyncapi.json serves.
 func (s *Set) AsyncAPI() []byte { return slices.Clone(s.files["/asyncapi.json"].body) }
 
-// file is a document that does not change while the process runs.
+// file is a document that does not change.
 type file struct {
 	contentType string
 	body        []byte

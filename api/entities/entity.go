@@ -1,5 +1,9 @@
 package entities
 
+// One entity as clients see it. Load, LoadStored and Shown read the stored value (store.go) for routes of package api and
+// for operations; Decode turns it into an Entity without the bookkeeping of the commit protocol, or fails if this program
+// cannot read all of it. ItemOf makes what lists and watches show of an item of an index.
+
 import (
 	"encoding/json"
 	"errors"
@@ -28,26 +32,26 @@ type Entity struct {
 	State      string            `json:"state"`
 	Version    uint64            `json:"version" doc:"Rises by one with every transition"`
 	Generation uint64            `json:"generation" doc:"Rises with every accepted specification"`
-	Revision   uint64            `json:"revision" doc:"Of the value in the bucket; also the ETag"`
-	Since      time.Time         `json:"since" doc:"When the state was entered"`
-	CreatedAt  time.Time         `json:"createdAt" doc:"When this life began"`
-	UpdatedAt  time.Time         `json:"updatedAt" doc:"When the last transition happened"`
+	Revision   uint64            `json:"revision" doc:"Revision of the stored value, and the ETag"`
+	Since      time.Time         `json:"since" doc:"Time at which the state was entered"`
+	CreatedAt  time.Time         `json:"createdAt" doc:"Time at which the entity was created"`
+	UpdatedAt  time.Time         `json:"updatedAt" doc:"Time of the last transition"`
 	Labels     map[string]string `json:"labels,omitempty"`
 
-	Data       json.RawMessage             `json:"data,omitempty" doc:"What the machine keeps of it"`
+	Data       json.RawMessage             `json:"data,omitempty" doc:"Data of the entity, as its machine defines it"`
 	Conditions []machines.Condition        `json:"conditions,omitempty"`
-	Timers     map[string]machines.Timer   `json:"timers,omitempty" doc:"What happens by itself, and when"`
-	Effects    map[string]machines.Attempt `json:"effects,omitempty" doc:"What is being done for it now"`
+	Timers     map[string]machines.Timer   `json:"timers,omitempty" doc:"Pending timers"`
+	Effects    map[string]machines.Attempt `json:"effects,omitempty" doc:"Pending effects"`
 	LastError  *machines.Failure           `json:"lastError,omitempty"`
 
-	AllowedCommands []string          `json:"allowedCommands" doc:"What it would take now, unless a guard refuses it"`
-	Links           map[string]string `json:"links,omitempty" doc:"Where to go from here"`
+	AllowedCommands []string          `json:"allowedCommands" doc:"Commands allowed in this state; a guard may still refuse them"`
+	Links           map[string]string `json:"links,omitempty" doc:"Related resources"`
 }
 
-// ErrParked says that a stored value cannot be shown.
+// ErrParked says that a stored value cannot be read.
 var ErrParked = errors.New("a stored value cannot be read")
 
-// Decode reads the public part of a stored value. What this program cannot understand is not shown by halves.
+// Decode reads the public part of a stored value. A value that this program cannot understand is an error, and never shown in part.
 func (s *Store) Decode(m *machines.Machine, key string, value []byte, revision uint64) (*Entity, error) {
 	value, err := m.Current(value)
 	if err != nil {
@@ -88,9 +92,9 @@ func (s *Store) links(m *machines.Machine, e *Entity) map[string]string {
 	return links
 }
 
-// EntitySchema is the schema of an entity of one machine, with the type of its data.
-func (s *Store) EntitySchema(m *machines.Machine) *huma.Schema {
-	reg := s.rest.Registry()
+// EntitySchema is the schema of an entity of one machine in the document of a router, with the type of its data.
+func EntitySchema(r *rest.Router, m *machines.Machine) *huma.Schema {
+	reg := r.Registry()
 	name := strings.ToUpper(m.Name[:1]) + m.Name[1:] + "Entity"
 	ref := &huma.Schema{Ref: "#/components/schemas/" + name}
 	if reg.Map()[name] != nil {
@@ -100,7 +104,7 @@ func (s *Store) EntitySchema(m *machines.Machine) *huma.Schema {
 	special := *general
 	special.Properties = maps.Clone(general.Properties)
 	special.Properties["data"] = reg.Schema(reflect.TypeOf(m.New("", "", "").Data).Elem(), true, "")
-	states := &huma.Schema{Type: huma.TypeString, Description: "The stage that it is in"}
+	states := &huma.Schema{Type: huma.TypeString, Description: "State of the entity"}
 	for _, st := range m.States {
 		states.Enum = append(states.Enum, st.Name)
 	}
@@ -116,7 +120,7 @@ func (s *Store) Load(q *rest.Request, m *machines.Machine, key string) (*Entity,
 	return e, err
 }
 
-// LoadStored is load that gives the stored value as well.
+// LoadStored is [Store.Load] that returns the stored value as well.
 func (s *Store) LoadStored(q *rest.Request, m *machines.Machine, key string) (e *Entity, stored kv.Entry[json.RawMessage], err error) {
 	err = q.InTurn(func() (err error) {
 		e, stored, err = s.Shown(q, m, key)
@@ -125,7 +129,7 @@ func (s *Store) LoadStored(q *rest.Request, m *machines.Machine, key string) (e 
 	return e, stored, err
 }
 
-// Shown is [Store.LoadStored] for who has the turn of the client.
+// Shown is [Store.LoadStored] for callers that have the turn of the client.
 func (s *Store) Shown(q *rest.Request, m *machines.Machine, key string) (*Entity, kv.Entry[json.RawMessage], error) {
 	stored, err := s.Stored(q.Context(), m, key)
 	if errors.Is(err, kv.ErrNotFound) {
@@ -139,7 +143,7 @@ func (s *Store) Shown(q *rest.Request, m *machines.Machine, key string) (*Entity
 		}
 	}
 	if errors.As(err, &corrupt) || errors.Is(err, ErrParked) {
-		s.rest.Log.Error("a stored value cannot be shown", "request", q.Id, "machine", m.Name, "key", key, "error", err)
+		s.rest.Log.Error("a stored value cannot be read", "request", q.Id, "machine", m.Name, "key", key, "error", err)
 		err = problem.New(machines.CodeParked, "the stored value of this "+m.Name+" cannot be read by this version of the program")
 	}
 	return nil, stored, err
@@ -165,7 +169,7 @@ type Item struct {
 	Since      time.Time         `json:"since"`
 	CreatedAt  time.Time         `json:"createdAt"`
 	UpdatedAt  time.Time         `json:"updatedAt"`
-	Problem    string            `json:"problem,omitempty" doc:"Why the entity cannot be shown; then only id, namespace, parent, revision and updatedAt hold"`
+	Problem    string            `json:"problem,omitempty" doc:"Why the value cannot be read; only id, namespace, parent, revision and updatedAt are set then"`
 	Entity     *Entity           `json:"entity,omitempty" doc:"With include=data, the whole entity as of now, which may be newer than the item"`
 }
 
@@ -175,7 +179,7 @@ func ItemOf(it index.Item) Item {
 		State: it.State, Version: it.Version, Generation: it.Generation, Revision: it.Revision, Labels: it.Labels,
 		Since: it.Since, CreatedAt: it.CreatedAt, UpdatedAt: it.UpdatedAt,
 	}
-	out.Namespace, out.Parent, out.ID, _ = streams.SplitKey(it.Key) // a key that is none shows as an empty one
+	out.Namespace, out.Parent, out.ID, _ = streams.SplitKey(it.Key) // an invalid key is shown as an empty one
 	if it.Problem != "" {
 		out.Problem = "the stored value cannot be read"
 	}

@@ -32,6 +32,24 @@ type CommandInfo struct {
 	From        []string `json:"from"` // the states that have an edge for it; empty text is "does not exist"
 }
 
+// Graphs are machines as data.
+func Graphs(ms []*machines.Machine) []Graph {
+	all := make([]Graph, len(ms))
+	for i, m := range ms {
+		all[i] = GraphOf(m)
+	}
+	return all
+}
+
+// Machine is the machine of a graph: described, so that it can be asked but takes no input. The bodies of its commands are any objects.
+func (g Graph) Machine() *machines.Machine {
+	m := &machines.Machine{Name: g.Name, Plural: g.Plural, Parent: g.Parent, Doc: g.Doc, States: g.States, Effects: g.Effects, Events: g.Events, Edges: g.Edges, Columns: g.Columns, Views: g.Views}
+	for _, c := range g.Commands {
+		m.Inputs = append(m.Inputs, machines.Command{Name: c.Name, Doc: c.Doc, Report: c.Report, Birth: c.Birth, Admin: c.Admin, Destructive: c.Destructive, Body: map[string]any{}})
+	}
+	return machines.Described(m)
+}
+
 // GraphOf is a machine as data.
 func GraphOf(m *machines.Machine) Graph {
 	g := Graph{Name: m.Name, Plural: m.Plural, Parent: m.Parent, Doc: m.Doc, States: m.States, Effects: append([]machines.EffectInfo{}, m.Effects...), Events: append([]machines.EventType{}, m.Events...), Edges: m.Edges, Columns: m.Columns, Views: m.Views}

@@ -2,11 +2,16 @@
 // acknowledged before; lists and counts come from the indexes of the process; what happened comes from the stream of events.
 package entities
 
+// The Store, which api/server.go opens once and through which handlers read everything that is stored: values and views from
+// their buckets in the client's turn (Read, View, InTurn), lists and counts from the indexes (Index). Beside that it has what
+// such reads need: waiting for minRevision, refusing while an index is incomplete, and marking answers that may be stale.
+
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,26 +24,29 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
 )
 
 // Store reads what is stored of all machines: the newest value from the leader of its bucket, lists and counts from the indexes of the
 // process, the past from the stream of events.
 type Store struct {
-	Machines []*machines.Machine
+	Machines *registry.Registry
 	Names    streams.Names
 	JS       jetstream.JetStream
 	indexes  *index.Map
-	buckets  map[string]*kv.Bucket[json.RawMessage] // by name of machine
-	views    map[string]*kv.Bucket[json.RawMessage] // by plain name of bucket
-	behind   func() time.Duration                   // for how long this node may be behind the others; nil is not at all
+	buckets  atomic.Pointer[buckets] // of machines and views; it is replaced, and not changed
+	behind   func() time.Duration    // for how long this node may be behind the others; nil is not at all
 
 	rest *rest.Server
 }
 
+// buckets are those that are open, by plain name.
+type buckets map[string]*kv.Bucket[json.RawMessage]
+
 // Options are what a [Store] works with. Behind may be nil.
 type Options struct {
-	Machines *machines.Registry
+	Machines *registry.Registry
 	Names    streams.Names
 	JS       jetstream.JetStream
 	Indexes  *index.Map
@@ -48,31 +56,39 @@ type Options struct {
 
 // Open opens the buckets of all machines and their views.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s := &Store{
-		Machines: o.Machines.All(), Names: o.Names, JS: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest,
-		buckets: map[string]*kv.Bucket[json.RawMessage]{}, views: map[string]*kv.Bucket[json.RawMessage]{},
-	}
-	for _, m := range s.Machines {
-		b, err := kv.Open(ctx, s.JS, s.Names.Bucket(m.Plural), kv.JSON[json.RawMessage]())
-		if err != nil {
-			return nil, fmt.Errorf("api: %w", err)
-		}
-		s.buckets[m.Name] = b
-		for _, v := range m.Views {
-			b, err := kv.Open(ctx, s.JS, s.Names.Bucket(m.BucketOf(v)), kv.JSON[json.RawMessage]())
-			if err != nil {
-				return nil, fmt.Errorf("api: %w", err)
-			}
-			s.views[m.BucketOf(v)] = b
+	s := &Store{Machines: o.Machines, Names: o.Names, JS: o.JS, indexes: o.Indexes, behind: o.Behind, rest: o.Rest}
+	s.buckets.Store(&buckets{})
+	for _, m := range s.Machines.All() {
+		if err := s.Open(ctx, m); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// MachineNamed is the machine of a name, which has to be one.
-func (s *Store) MachineNamed(name string) *machines.Machine {
-	return s.Machines[slices.IndexFunc(s.Machines, func(m *machines.Machine) bool { return m.Name == name })]
+// Open opens the buckets of a machine and its views, before it is registered. It must not be called concurrently.
+func (s *Store) Open(ctx context.Context, m *machines.Machine) error {
+	if s.indexes.Get(m.Name) == nil {
+		return fmt.Errorf("api: machine %s has no index", m.Name)
+	}
+	names := []string{m.Plural}
+	for _, v := range m.Views {
+		names = append(names, m.BucketOf(v))
+	}
+	all := maps.Clone(*s.buckets.Load())
+	for _, name := range names {
+		b, err := kv.Open(ctx, s.JS, s.Names.Bucket(name), kv.JSON[json.RawMessage]())
+		if err != nil {
+			return fmt.Errorf("api: %w", err)
+		}
+		all[name] = b
+	}
+	s.buckets.Store(&all)
+	return nil
 }
+
+// bucket is one of a machine that was opened, by its plain name.
+func (s *Store) bucket(name string) *kv.Bucket[json.RawMessage] { return (*s.buckets.Load())[name] }
 
 // Collector measures how many entities are in each state, and how far the indexes are behind.
 func (s *Store) Collector() prometheus.Collector { return entityCounts{s} }
@@ -82,7 +98,7 @@ type entityCounts struct{ s *Store }
 
 var (
 	entitiesDesc = prometheus.NewDesc("instar_entities", "Entities by state.", []string{"machine", "state"}, nil)
-	lagDesc      = prometheus.NewDesc("instar_index_lag", "Revisions that the index is behind its bucket, as far as it knows.", []string{"machine"}, nil)
+	lagDesc      = prometheus.NewDesc("instar_index_lag", "Known revisions of the bucket that are not in the index yet.", []string{"machine"}, nil)
 )
 
 func (c entityCounts) Describe(ch chan<- *prometheus.Desc) {
@@ -91,7 +107,7 @@ func (c entityCounts) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c entityCounts) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range c.s.Machines {
+	for _, m := range c.s.Machines.All() {
 		ix := c.s.indexes.Get(m.Name)
 		counts := ix.Counts("")
 		for _, state := range m.States {
@@ -104,17 +120,17 @@ func (c entityCounts) Collect(ch chan<- prometheus.Metric) {
 
 // Stored is the newest value of an entity, from the leader of its bucket; the error may be [kv.ErrNotFound] or a [*kv.CorruptError].
 func (s *Store) Stored(ctx context.Context, m *machines.Machine, key string) (kv.Entry[json.RawMessage], error) {
-	return s.buckets[m.Name].Get(ctx, key)
+	return s.bucket(m.Plural).Get(ctx, key)
 }
 
 // Read is [Store.Stored] in the turn of the client.
 func (s *Store) Read(q *rest.Request, m *machines.Machine, key string) (kv.Entry[json.RawMessage], error) {
-	return InTurn(q, s.buckets[m.Name], key)
+	return InTurn(q, s.bucket(m.Plural), key)
 }
 
 // View is the newest value of a view of an entity, in the turn of the client, with the same errors.
 func (s *Store) View(q *rest.Request, m *machines.Machine, v machines.View, key string) (kv.Entry[json.RawMessage], error) {
-	return InTurn(q, s.views[m.BucketOf(v)], key)
+	return InTurn(q, s.bucket(m.BucketOf(v)), key)
 }
 
 // InTurn reads a key from the leader of a bucket in the turn of the client.
@@ -129,7 +145,7 @@ func InTurn[T any](q *rest.Request, b *kv.Bucket[T], key string) (e kv.Entry[T],
 // Index is that of a machine, by its name; nil if there is no such machine.
 func (s *Store) Index(machine string) *index.Index { return s.indexes.Get(machine) }
 
-// Indexed says that the index of a machine was read since the start. A list that lacks what there is would be believed.
+// Indexed fails until the index of a machine is complete: a list that lacks entities would be taken for the whole.
 func (s *Store) Indexed(machine string) error {
 	select {
 	case <-s.indexes.Get(machine).Ready():
@@ -156,7 +172,7 @@ func (s *Store) WaitIndex(q *rest.Request, m *machines.Machine) error {
 	})
 }
 
-// Written refuses a revision that was never written: it would be waited for in vain.
+// Written refuses a revision that was never written, which would be waited for in vain.
 func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machine, rev uint64) error {
 	if rev <= s.indexes.Get(m.Name).Lag().Known {
 		return nil
@@ -171,11 +187,9 @@ func (s *Store) Written(q *rest.Request, ctx context.Context, m *machines.Machin
 }
 
 // Plural is the plural of a machine, or of a parent that is no machine.
-func (s *Store) Plural(name string) string {
-	for _, m := range s.Machines {
-		if m.Name == name {
-			return m.Plural
-		}
+func Plural(ms *registry.Registry, name string) string {
+	if m := ms.Get(name); m != nil {
+		return m.Plural
 	}
 	return name + "s"
 }
@@ -184,7 +198,7 @@ func (s *Store) Plural(name string) string {
 func (s *Store) PathOf(m *machines.Machine, namespace, parent, id string) string {
 	path := "/v1/" + m.Plural + "/" + id
 	if m.Parent != "" {
-		path = "/v1/" + s.Plural(m.Parent) + "/" + parent + "/" + m.Plural + "/" + id
+		path = "/v1/" + Plural(s.Machines, m.Parent) + "/" + parent + "/" + m.Plural + "/" + id
 	}
 	if namespace != auth.DefaultNamespace {
 		path += "?namespace=" + namespace
@@ -193,7 +207,7 @@ func (s *Store) PathOf(m *machines.Machine, namespace, parent, id string) string
 }
 
 // Stale is for how long what this node has in memory of some machines may be behind: since it last heard from their buckets,
-// or, where discovery tells, from the other nodes. 0 is not at all.
+// or, where there is discovery, from the other nodes. 0 is not at all.
 func (s *Store) Stale(ms ...*machines.Machine) (longest time.Duration) {
 	for _, m := range ms {
 		longest = max(longest, s.indexes.Get(m.Name).Stale())

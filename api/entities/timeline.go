@@ -1,5 +1,9 @@
 package entities
 
+// The history of an entity. Timeline reads a page of its events from the stream EVENTS, for the events route of package api and
+// for operations; event makes a TimelineEvent of each message. Both call Published first, which waits for up to a second until
+// the stream has the events that are still in the outbox of the value: otherwise a timeline could be older than the state.
+
 import (
 	"context"
 	"encoding/json"
@@ -34,16 +38,16 @@ type TimelineEvent struct {
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
-// Timeline is a part of an entity's story, oldest first.
+// Timeline is a page of an entity's history, oldest first.
 type Timeline struct {
 	Items      []TimelineEvent `json:"items"`
-	NextCursor string          `json:"nextCursor" doc:"The after= of the next page; empty at the end"`
+	NextCursor string          `json:"nextCursor" doc:"Pass it as after= to read the next page; empty on the last page"`
 }
 
-const publishedWithin = time.Second // then the timeline ends earlier
+const publishedWithin = time.Second // after that the timeline may lack the last events
 
-// Published waits until the stream has the events that the value still holds, so that who saw a state finds in the
-// timeline how it came about.
+// Published waits until the stream has the events that the value still holds, so that a client that saw a state finds in
+// the timeline how it came about.
 func (s *Store) Published(q *rest.Request, m *machines.Machine, key string, value []byte) error {
 	e, err := m.Decode(value)
 	if err != nil {
@@ -87,8 +91,8 @@ func (s *Store) Published(q *rest.Request, m *machines.Machine, key string, valu
 	}
 }
 
-// reaches reports whether the event with the id is the wanted one of the entity, or one that was published after it, as
-// that of a later refusal.
+// reaches reports whether the event with the id is the wanted one of the entity, or one that was published after it, such
+// as that of a later refusal.
 func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
 	if id == wanted.ID(e.Machine, e.Key()) {
 		return true
@@ -100,14 +104,14 @@ func reaches(e *machines.Entity, id string, wanted *machines.Message) bool {
 	return ok && v > wanted.Version
 }
 
-// Position is where a timeline begins: behind a sequence, or at a time if there is one.
+// Position is where a timeline begins: after a sequence, or at a time if there is one.
 type Position struct {
 	After uint64
 	At    time.Time
 }
 
-// Timeline reads a page in the turn of the client, through a consumer of its own that is gone afterwards; the server removes it by itself
-// if it cannot be told.
+// Timeline reads a page in the turn of the client, through a consumer of its own that is deleted afterwards; if that fails, the server
+// deletes it by itself.
 func (s *Store) Timeline(q *rest.Request, m *machines.Machine, filters []string, from Position, limit int) (page *Timeline, err error) {
 	err = q.InTurn(func() (err error) {
 		page, err = s.timeline(q, m, filters, from, limit)
@@ -137,7 +141,7 @@ func (s *Store) timeline(q *rest.Request, m *machines.Machine, filters []string,
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if err := s.JS.DeleteConsumer(ctx, stream, info.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			s.rest.Log.Debug("cannot remove a consumer; the server will", "request", q.Id, "error", err)
+			s.rest.Log.Debug("cannot delete a consumer; the server will", "request", q.Id, "error", err)
 		}
 	}()
 	want := min(limit, int(min(info.NumPending, rest.MaxPage)))
@@ -179,7 +183,7 @@ func (s *Store) event(q *rest.Request, m *machines.Machine, msg jetstream.Msg) (
 		Data json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(msg.Data(), &body); err != nil {
-		return e, nil // not one of ours: its place and type are all that can be shown
+		return e, nil // not written by the engine: only its sequence and type can be shown
 	}
 	e.Version, e.Generation, e.From, e.To, e.Command, e.CommandID = body.Version, body.Generation, body.From, body.To, body.Command, strings.TrimSpace(body.CommandID)
 	e.Actor, e.Reason, e.Data = body.Actor, body.Reason, body.Data

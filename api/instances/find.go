@@ -2,8 +2,12 @@
 // as a watch, over NATS, and as targets of Prometheus. Answers come from [discovery.Catalog], in memory.
 //
 // A registration goes: register.go → package commands. A question goes: find.go (query, wait) → the catalog → head and list, one
-// write. A watch goes: watch.go → delta.go, where what is different is written once for all watches.
+// write. A watch goes: watch.go → delta.go, where a difference is encoded once for all watches.
 package instances
+
+// GET /v1/discover and /v1/discover/{service}, and the Service with all routes of the package. discover reads the query
+// (filter), waits for minRevision (caughtUp) and for a change after ?index= (nextChange), and answers from the catalog
+// (found): the answer to a plain query is the JSON that the snapshot keeps. ?at= is answered in past.go.
 
 import (
 	"context"
@@ -11,7 +15,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,9 +39,9 @@ type Discovered struct {
 	Namespace string               `json:"namespace"`
 	Index     uint64               `json:"index" doc:"Every change up to this revision is in the answer; pass it as ?index= to wait for the next one"`
 	Changed   uint64               `json:"changed" doc:"Revision of the last change of this service"`
-	Protected bool                 `json:"protected" doc:"The service preserves itself: what is answered may be gone"`
-	Stale     float64              `json:"staleSeconds,omitempty" doc:"The node cannot hear the others: what is answered is what it knew so many seconds ago"`
-	AsOf      *discovery.AsOf      `json:"asOf,omitempty" doc:"With ?at=: what the answer was built from"`
+	Protected bool                 `json:"protected" doc:"The service is in self-preservation: its instances may be gone"`
+	Stale     float64              `json:"staleSeconds,omitempty" doc:"The node cannot reach the others: the answer is its state of so many seconds ago"`
+	AsOf      *discovery.AsOf      `json:"asOf,omitempty" doc:"With ?at=: the events that the answer was built from"`
 	Instances []discovery.Endpoint `json:"instances"`
 }
 
@@ -52,10 +55,10 @@ const (
 	headerIndex = "X-Instar-Index"
 )
 
-const discoverDoc = `Answers from memory with the instances that may get traffic, with their weights of this moment. A service that nobody knows has
-an empty list. A node that cannot hear the others answers with what it knew last, and says so (X-Instar-Stale-Seconds, staleSeconds). With ?index= the answer waits until this service (no other one) has changed after that revision, or until ?wait= is over. Send the ETag of the list that you
-have as If-None-Match, too: then you are told at once when the store was restored, or has lost its end, so that the index is of another history.
-With ?at= it is the answer as it would have been at a time, or after the event of that sequence, built from the stream of events.`
+const discoverDoc = `Returns, from memory, the instances that may receive traffic, with their current weights. An unknown service has an empty list.
+A node that cannot reach the others answers with its last state, and says how old that is (X-Instar-Stale-Seconds, staleSeconds). With ?index= the answer waits until this service has changed after that
+revision, or until ?wait= has passed. Send the ETag of your list as If-None-Match as well: then the answer comes at once if the store was restored or has lost its end, so that the index belongs to another history.
+With ?at= it is the answer as of that time, or after the event with that sequence, built from the stream of events.`
 
 // Service registers instances, takes their heartbeats, and finds and watches them.
 type Service struct {
@@ -68,13 +71,13 @@ type Service struct {
 	rpc    *rpc.Server
 }
 
-// New makes a service of a catalog, which may not be complete yet: until then what is found is answered with 503.
+// New makes a service of a catalog, which may not be complete yet: until it is, questions are answered with 503.
 func New(d *rest.Server, st *entities.Store, se *commands.Sender, r *rpc.Server, catalog *discovery.Catalog) *Service {
 	return &Service{catalog: catalog, rest: d, store: st, sender: se, rpc: r}
 }
 
 // Routes are the operations on instances that are not generated; none without a catalog.
-func (s *Service) Routes() []*rest.Route {
+func (s *Service) Routes(r *rest.Router) []*rest.Route {
 	tags := []string{"discovery"}
 	one := &rest.Route{Role: auth.Read, Serve: s.discover, Op: huma.Operation{
 		OperationID: "discover", Method: http.MethodGet, Path: "/v1/discover/{service}", Tags: tags, Summary: "Find the instances of a service", Description: discoverDoc,
@@ -90,24 +93,24 @@ func (s *Service) Routes() []*rest.Route {
 			rest.HeaderParam("If-None-Match", "Answer 304 when the list is still the one of this ETag; with index, answer at once when it is not", `W/"2zpk1v8x2m7w"`),
 		),
 		Responses: map[string]*huma.Response{
-			"200": {Description: "What is found", Headers: foundHeaders(), Content: s.rest.BodyOf(reflect.TypeFor[Discovered]())},
-			"304": {Description: "The list is still the one of the ETag", Headers: foundHeaders()},
+			"200": {Description: "The instances", Headers: foundHeaders(), Content: r.BodyOf(reflect.TypeFor[Discovered]())},
+			"304": {Description: "The list still has the ETag", Headers: foundHeaders()},
 		},
 	}}
 	all := &rest.Route{Role: auth.Read, Serve: s.discoverAll, Op: huma.Operation{
 		OperationID: "discover-services", Method: http.MethodGet, Path: "/v1/discover", Tags: tags, Summary: "List the services that have instances", Errors: []int{404, 503, 504},
-		Description: "Services whose instances have all ended are in the list as well, with none.",
+		Description: "Services whose instances have all ended are listed with none.",
 		Parameters: []*huma.Param{
 			rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63)), rest.QueryParam("minRevision", "Wait until this revision is in the answer, up to 5 s", rest.Number(0)),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "The services", Headers: indexHeaders(), Content: s.rest.BodyOf(reflect.TypeFor[DiscoveredServices]())}},
+		Responses: map[string]*huma.Response{"200": {Description: "The services", Headers: indexHeaders(), Content: r.BodyOf(reflect.TypeFor[DiscoveredServices]())}},
 	}}
 	routes := []*rest.Route{one, all, s.discoverWatchRoute()}
-	routes = append(routes, s.registrationRoutes()...)
-	return append(routes, s.prometheusRoutes()...)
+	routes = append(routes, s.registrationRoutes(r)...)
+	return append(routes, s.prometheusRoutes(r)...)
 }
 
-// indexHeaders are those that every answer about what is found has.
+// indexHeaders are the headers of every answer about instances.
 func indexHeaders() map[string]*huma.Param {
 	return map[string]*huma.Param{
 		headerIndex:      {Schema: rest.Number(0)},
@@ -115,14 +118,14 @@ func indexHeaders() map[string]*huma.Param {
 	}
 }
 
-// foundHeaders are those of what is found of one service.
+// foundHeaders are the headers of an answer about one service.
 func foundHeaders() map[string]*huma.Param {
 	headers := indexHeaders()
-	headers["ETag"] = &huma.Param{Description: "Of the list: the same one at all nodes, except while weights warm up, and in all histories of the store. Not with choose and at", Schema: rest.Text(32)}
+	headers["ETag"] = &huma.Param{Description: "ETag of the list: equal at all nodes, except while weights warm up, and after a restore. Absent with choose and at", Schema: rest.Text(32)}
 	return headers
 }
 
-// filterParams are those that say which instances are meant.
+// filterParams are the parameters that say which instances are meant.
 func filterParams() []*huma.Param {
 	list := func(name, doc string) *huma.Param {
 		return rest.QueryParam(name, doc, &huma.Schema{Type: huma.TypeArray, Items: rest.Text(256)})
@@ -184,8 +187,8 @@ func (s *Service) discover(q *rest.Request) error {
 	return s.found(q, dq)
 }
 
-// caughtUp waits until the catalog has what minRevision asks for, and the registration that it is of, if it is one of what is asked about, is admitted:
-// an instance is found from then on. Before the catalog is complete nothing is answered, because a list that lacks instances would be believed.
+// caughtUp waits until the catalog has reached minRevision and, if that is the revision of a registration with the service that is asked about, until it is
+// admitted: then the instance is found. Until the catalog is complete it fails, because a list that lacks instances would be taken for the whole.
 func (s *Service) caughtUp(q *rest.Request, dq discovery.Query) error {
 	select {
 	case <-s.catalog.Ready():
@@ -224,11 +227,8 @@ func (s *Service) await(ctx context.Context, dq discovery.Query, rev uint64) *pr
 	return nil
 }
 
-// instances is the machine whose entities are found; New has seen to it that it is there.
-func (s *Service) instances() *machines.Machine {
-	i := slices.IndexFunc(s.store.Machines, func(m *machines.Machine) bool { return m.Name == discovery.Machine })
-	return s.store.Machines[i]
-}
+// instances is the machine whose entities are found. Package api has checked that it is there.
+func (s *Service) instances() *machines.Machine { return s.store.Machines.Get(discovery.Machine) }
 
 // How long a blocking read waits.
 const (
@@ -240,7 +240,7 @@ const (
 	aheadWait = 6 * time.Second
 )
 
-// nextChange blocks a read that asks for it until its service has changed. It takes a seat, as a watch does.
+// nextChange blocks a read that asks for it until its service has changed. It takes one of the places of watches.
 func (s *Service) nextChange(q *rest.Request, dq discovery.Query) error {
 	index, most := q.Number("index"), blockDefault
 	if text := q.Query.Get("wait"); text != "" {
@@ -285,8 +285,8 @@ func (s *Service) nextChange(q *rest.Request, dq discovery.Query) error {
 	}
 }
 
-// hasOther reports whether the client has another list than would be answered now, as far as If-None-Match tells: the index
-// that it waits for may be of a history that the store has lost.
+// hasOther reports whether If-None-Match shows that the client has another list than the one of now: the index that it waits
+// for may be of a history that the store has lost.
 func (s *Service) hasOther(q *rest.Request, dq discovery.Query) bool {
 	if len(q.R.Header["If-None-Match"]) == 0 || dq.Choose > 0 {
 		return false
@@ -295,7 +295,7 @@ func (s *Service) hasOther(q *rest.Request, dq discovery.Query) bool {
 	return !rest.Unchanged(q.R, r.Tag())
 }
 
-// found answers with what is found now. A whole answer is put together from a list that was written before.
+// found answers with what is found now. The answer to a plain query contains a list that was encoded before.
 func (s *Service) found(q *rest.Request, dq discovery.Query) error {
 	if !dq.Plain() {
 		r := s.catalog.Find(dq)
@@ -312,7 +312,7 @@ func (s *Service) found(q *rest.Request, dq discovery.Query) error {
 	return s.writeFound(q, dq, discovery.Result{Index: index, Changed: sn.Changed, Protected: sn.Protected}, sn.Instances())
 }
 
-// notModified tells the tag of an answer, and answers 304 when the client has that one. It is weak: the index moves on in it.
+// notModified sets the ETag of an answer, and answers 304 when the client has that one. It is weak: the index in the body rises without a change of the list.
 func (s *Service) notModified(q *rest.Request, index uint64, tag string) bool {
 	q.W.Header()["Etag"] = []string{`W/"` + tag + `"`}
 	if !rest.Unchanged(q.R, tag) {
@@ -323,7 +323,7 @@ func (s *Service) notModified(q *rest.Request, index uint64, tag string) bool {
 	return true
 }
 
-// head is an answer up to its list. What is stale was so before the question: it may be newer, never older than it says.
+// head is an answer up to its list. If stale is not 0, the answer may be as old as that.
 func head(dq discovery.Query, r discovery.Result, stale time.Duration) []byte {
 	b := make([]byte, 0, 256)
 	b = append(append(b, `{"service":"`...), dq.Service...) // names are labels: nothing is to be escaped
@@ -340,7 +340,7 @@ func head(dq discovery.Query, r discovery.Result, stale time.Duration) []byte {
 // bodies are buffers for answers.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// setIndex says up to where an answer is complete, and whether that was so a while ago.
+// setIndex sets the headers that say up to which index an answer is complete and, if the node may be behind, for how long.
 func (s *Service) setIndex(q *rest.Request, index uint64) (stale time.Duration) {
 	h := q.W.Header()
 	h[headerIndex] = []string{strconv.FormatUint(index, 10)}
@@ -369,9 +369,6 @@ func (s *Service) discoverAll(q *rest.Request) error {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), true)
 	if p != nil {
 		return p
-	}
-	if ns == auth.AnyNamespace {
-		ns = ""
 	}
 	if err := s.caughtUp(q, discovery.Query{}); err != nil {
 		return err

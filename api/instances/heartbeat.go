@@ -22,21 +22,21 @@ import (
 
 // heartbeatRoutes are what instances and watchers say all the time: it goes over core NATS to whoever owns the service, and
 // is never stored.
-func (s *Service) heartbeatRoutes() []*rest.Route {
+func (s *Service) heartbeatRoutes(r *rest.Router) []*rest.Route {
 	tags := []string{"discovery"}
-	beats := s.rest.Registry().Schema(reflect.TypeFor[discovery.Heartbeat](), true, "")
-	acks := s.rest.Registry().Schema(reflect.TypeFor[discovery.Acknowledgement](), true, "")
-	taken := map[string]*huma.Response{"204": {Description: "It is passed on"}}
+	beats := r.Registry().Schema(reflect.TypeFor[discovery.Heartbeat](), true, "")
+	acks := r.Registry().Schema(reflect.TypeFor[discovery.Acknowledgement](), true, "")
+	taken := map[string]*huma.Response{"204": {Description: "The message was forwarded"}}
 	beat := &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.heartbeat(q, beats) }, Op: huma.Operation{
-		OperationID: "heartbeat", Method: http.MethodPut, Path: "/v1/services/{service}/instances/{instanceId}/heartbeat", Tags: tags, Summary: "Say that an instance is alive",
-		Description: "For instances whose check is ttl. It is passed on and not stored: only what changes something becomes a transition. 409 says that the instance was registered again by somebody else, 410 that it is deregistered, or that its generation is not known: register again.",
+		OperationID: "heartbeat", Method: http.MethodPut, Path: "/v1/services/{service}/instances/{instanceId}/heartbeat", Tags: tags, Summary: "Send a heartbeat of an instance",
+		Description: "For instances with a ttl check. Heartbeats are forwarded, not stored: only a change becomes a transition. 409 means that the instance was registered again by another process, 410 that it is deregistered or its generation unknown: register again.",
 		Errors:      []int{400, 404, 409, 410, 413, 415, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()}, Responses: taken,
 		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: beats}}},
 	}}
 	// Whoever may look may say what it has seen, but for nobody else: its watchers are told apart by the token.
 	ack := &rest.Route{Role: auth.Read, Serve: func(q *rest.Request) error { return s.acknowledge(q, acks) }, Op: huma.Operation{
-		OperationID: "acknowledge", Method: http.MethodPost, Path: "/v1/services/{service}/watchers/{watcher}", Tags: tags, Summary: "Say what a watcher has acted on",
-		Description: "A watcher that does so lets instances end as soon as nobody sends to them any more: a drain is over when all watchers of the last while have acted on it. A watcher is one of the token that speaks for it: tokens cannot speak for each other's watchers.",
+		OperationID: "acknowledge", Method: http.MethodPost, Path: "/v1/services/{service}/watchers/{watcher}", Tags: tags, Summary: "Acknowledge a change as a watcher",
+		Description: "Lets a drain end as soon as all recent watchers have applied it, instead of after its full time. A watcher belongs to the token that acknowledges for it; tokens cannot acknowledge for each other's watchers.",
 		Errors:      []int{400, 404, 413, 415, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam()}, Responses: taken,
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: acks}}},
 	}}

@@ -36,19 +36,19 @@ func newTestDoor() *rest.Server {
 
 func registering() (*Service, *huma.Schema) {
 	s := &Service{rest: newTestDoor()}
-	return s, s.rest.Registry().Schema(reflect.TypeFor[discovery.Registration](), true, "")
+	return s, s.rest.Router().Registry().Schema(reflect.TypeFor[discovery.Registration](), true, "")
 }
 
 // slowly is registration that decodes every body.
 func slowly(s *Service, of *huma.Schema, raw []byte) (registrant, []byte, error) {
-	copied := *s.rest.Registry().SchemaFromRef(of.Ref)
+	copied := *s.rest.Router().Registry().SchemaFromRef(of.Ref)
 	copied.AllOf = []*huma.Schema{{}} // a rule that is left to huma
-	return s.registration(&copied, raw)
+	return s.registration(s.rest.Router(), &copied, raw)
 }
 
 // plainly is registration of a body that is accepted as it stands.
 func plainly(s *Service, of *huma.Schema, raw []byte) (registrant, []byte, bool) {
-	members, ok := s.rest.Schemas.Members(of, raw)
+	members, ok := s.rest.Router().Schemas.Members(of, raw)
 	if !ok {
 		return registrant{}, nil, false
 	}
@@ -106,7 +106,7 @@ func TestAShapeRefuses(t *testing.T) {
 		`{"serviceName":"web","nodeAddress":"a:1","check":{"type":"none of these"}}`, `{"serviceName":"web","nodeAddress":"a:1","unknown":1}`, `{"serviceName":"web","nodeAddress":"a:1"} x`,
 		`{"serviceName":"web","serviceName":"db","nodeAddress":"a:1"}`, `{"serviceName":"web","nodeAddress":"a:1",}`, `{"serviceName":"web","nodeAddress":"a:1","zone":null}`, `{"serviceName":"web" "nodeAddress":"a:1"}`,
 	} {
-		_, ok := s.rest.Schemas.Members(schema, []byte(body))
+		_, ok := s.rest.Router().Schemas.Members(schema, []byte(body))
 		require.False(t, ok, body)
 	}
 }
@@ -116,7 +116,7 @@ func BenchmarkRegistration(b *testing.B) {
 	b.Run("Shape", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _, _ = s.registration(schema, []byte(registration))
+			_, _, _ = s.registration(s.rest.Router(), schema, []byte(registration))
 		}
 	})
 	b.Run("Schema", func(b *testing.B) {
@@ -176,7 +176,7 @@ func FuzzDiscoverQuery(f *testing.F) {
 	}
 	c := discovery.New(discovery.Options{})
 	s := &Service{rest: newTestDoor(), catalog: c}
-	rt := s.Routes()[0]
+	rt := s.Routes(s.rest.Router())[0]
 	var read *discovery.Query
 	rt.Serve = func(q *rest.Request) error {
 		dq, p := s.filter(q)
@@ -189,7 +189,7 @@ func FuzzDiscoverQuery(f *testing.F) {
 		read = &dq
 		return nil
 	}
-	if err := s.rest.Register(rt); err != nil {
+	if err := s.rest.Router().Register(rt); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, query string) {

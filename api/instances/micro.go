@@ -114,5 +114,5 @@ func (s *Service) Describe(a *documents.Async) {
 	m := s.instances()
 	bucket := names.Bucket(m.Plural)
 	a.Channel("live", "send", "The newest value of every instance as it is stored, without a consumer", names.Live(bucket, "{namespace}.{service}.{instanceId}"), of("instanceId"),
-		documents.Object{"name": "live", "payload": s.store.EntitySchema(m)}, documents.Object{"x-nats-core": true, "x-nats-republished-from": streams.BucketStream(bucket)})
+		documents.Object{"name": "live", "payload": a.Entity(m)}, documents.Object{"x-nats-core": true, "x-nats-republished-from": streams.BucketStream(bucket)})
 }

@@ -22,14 +22,14 @@ type TargetGroup struct {
 }
 
 // prometheusRoutes are for http_sd_configs of Prometheus.
-func (s *Service) prometheusRoutes() []*rest.Route {
+func (s *Service) prometheusRoutes(r *rest.Router) []*rest.Route {
 	rt := func(id, path, summary string) *rest.Route {
 		return &rest.Route{Role: auth.Read, Serve: s.targets, Op: huma.Operation{
 			OperationID: id, Method: http.MethodGet, Path: path, Tags: []string{"discovery"}, Summary: summary, Errors: []int{404, 503},
-			Description: "For http_sd_configs. All instances that take part or end, whatever their health, because one that fails must be seen as well: __meta_instar_state tells. Always the whole list; empty when there are none.",
+			Description: "For http_sd_configs. Lists all participating and draining instances, whatever their health, because failing ones must be scraped as well; __meta_instar_state has the state. The list is always complete, and empty if there are none.",
 			Parameters:  []*huma.Param{rest.QueryParam("namespace", "The namespace, or * for all that the token may see", rest.Text(63))},
 			Responses: map[string]*huma.Response{"200": {Description: "The targets, one group each", Headers: indexHeaders(), Content: map[string]*huma.MediaType{"application/json": {
-				Schema: &huma.Schema{Type: huma.TypeArray, Items: s.rest.Registry().Schema(reflect.TypeFor[TargetGroup](), true, "")},
+				Schema: &huma.Schema{Type: huma.TypeArray, Items: r.Registry().Schema(reflect.TypeFor[TargetGroup](), true, "")},
 			}}}},
 		}}
 	}
@@ -43,9 +43,6 @@ func (s *Service) targets(q *rest.Request) error {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), true)
 	if p != nil {
 		return p
-	}
-	if ns == auth.AnyNamespace {
-		ns = ""
 	}
 	if err := s.caughtUp(q, discovery.Query{}); err != nil { // on an error Prometheus keeps the list that it has
 		return err

@@ -1,5 +1,9 @@
 package instances
 
+// POST /v1/register and POST /v1/deregister/{instanceId}. A registration is checked and taken apart into what names the
+// instance and the body of the command (registration); a deregistration finds the service of the id in the catalog (serviceOf).
+// Both become a command to the instance machine (sendCommand, through commands.Sender), whose outcome is answered with 202.
+
 import (
 	"bytes"
 	"cmp"
@@ -35,17 +39,17 @@ type Registered struct {
 	Outcome    string `json:"outcome" enum:"applied,unchanged,ignored,stored" doc:"stored: the engine has not answered yet; the rest of the answer is missing then"`
 	State      string `json:"state,omitempty"`
 	Revision   uint64 `json:"revision,omitempty" doc:"Use it as minRevision of discover"`
-	Generation uint64 `json:"generation,omitempty" doc:"Of the registration: heartbeats and the end of an older one are refused"`
-	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or the id that was made up"`
+	Generation uint64 `json:"generation,omitempty" doc:"Generation of the registration: heartbeats and deregistrations of older generations are refused"`
+	CommandID  string `json:"commandId" doc:"The Idempotency-Key, or a generated id"`
 }
 
-// Deregistered is the answer to the end of one.
+// Deregistered is the answer to a deregistration.
 type Deregistered struct {
 	Message string `json:"message"`
 	Registered
 }
 
-func (s *Service) registrationRoutes() []*rest.Route {
+func (s *Service) registrationRoutes(r *rest.Router) []*rest.Route {
 	tags := []string{"discovery"}
 	key := func() *huma.Param {
 		return rest.HeaderParam("Idempotency-Key", "Makes the request repeatable: it is applied at most once under a key of this instance", "7f1c2a")
@@ -53,28 +57,28 @@ func (s *Service) registrationRoutes() []*rest.Route {
 	why := func() *huma.Param {
 		return rest.HeaderParam("Instar-Reason", "Why; shown in the timeline", "planned upgrade")
 	}
-	schema := s.rest.Registry().Schema(reflect.TypeFor[discovery.Registration](), true, "")
+	schema := r.Registry().Schema(reflect.TypeFor[discovery.Registration](), true, "")
 	register := &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.registerInstance(q, schema) }, Op: huma.Operation{
 		OperationID: "register", Method: http.MethodPost, Path: "/v1/register", Tags: tags, Summary: "Register an instance of a service",
-		Description: "202 with the id of the instance. Registered again it is the next generation of the same instance. It is found as soon as its checks say so; without a check, at once.",
+		Description: "The answer is 202 with the id of the instance. Registering it again makes the next generation of the same instance. It is discovered once its checks pass; without a check, at once.",
 		Errors:      []int{400, 404, 409, 413, 415, 422, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), key(), why()},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
-		Responses:   map[string]*huma.Response{"202": {Description: "It is registered, or will be", Content: s.rest.BodyOf(reflect.TypeFor[Registered]()), Headers: map[string]*huma.Param{rest.HeaderReplayed: rest.ReplayedHeader()}}},
+		Responses:   map[string]*huma.Response{"202": {Description: "The registration is stored", Content: r.BodyOf(reflect.TypeFor[Registered]()), Headers: map[string]*huma.Param{rest.HeaderReplayed: rest.ReplayedHeader()}}},
 	}}
 	deregister := &rest.Route{Role: auth.Operate, Serve: s.deregisterInstance, Op: huma.Operation{
 		OperationID: "deregister", Method: http.MethodPost, Path: "/v1/deregister/{instanceId}", Tags: tags, Summary: "End an instance",
-		Description: "Gracefully: it is not found any more and gets the time of its policy to end what it does. With force at once. One that has ended already is ended.",
+		Description: "The instance is no longer discovered, and has the drain time of its policy to finish. With force it ends at once. Deregistering an ended instance succeeds.",
 		Errors:      []int{404, 409, 422, 503},
 		Parameters: []*huma.Param{
 			rest.NamespaceParam(), rest.QueryParam("force", "At once", rest.Boolean()), rest.QueryParam("service", "Its service; needed only where several have an instance of this id", rest.Text(63)),
 			rest.QueryParam("generation", "Refuse unless the instance is of this generation", rest.Number(1)), key(), why(),
 		},
-		Responses: map[string]*huma.Response{"202": {Description: "It ends", Content: s.rest.BodyOf(reflect.TypeFor[Deregistered]()), Headers: map[string]*huma.Param{rest.HeaderReplayed: rest.ReplayedHeader()}}},
+		Responses: map[string]*huma.Response{"202": {Description: "The deregistration is stored", Content: r.BodyOf(reflect.TypeFor[Deregistered]()), Headers: map[string]*huma.Param{rest.HeaderReplayed: rest.ReplayedHeader()}}},
 	}}
-	return append([]*rest.Route{register, deregister}, s.heartbeatRoutes()...)
+	return append([]*rest.Route{register, deregister}, s.heartbeatRoutes(r)...)
 }
 
-// registerInstance takes a registration from the door to its answer.
+// registerInstance takes a registration from its request to its answer.
 func (s *Service) registerInstance(q *rest.Request, schema *huma.Schema) error {
 	raw, p := q.Read()
 	if p != nil {
@@ -83,7 +87,7 @@ func (s *Service) registerInstance(q *rest.Request, schema *huma.Schema) error {
 	if p := rest.CheckType(q.R.Header.Get("Content-Type")); p != nil {
 		return p
 	}
-	reg, rest, err := s.registration(schema, raw)
+	reg, rest, err := s.registration(q.Router(), schema, raw)
 	if err != nil {
 		return err
 	}
@@ -110,8 +114,8 @@ func (s *Service) registerInstance(q *rest.Request, schema *huma.Schema) error {
 type registrant struct{ ServiceName, NodeAddress, InstanceID, Namespace string }
 
 // registration checks a registration and takes it apart: what names the instance, and the rest, which is the command.
-func (s *Service) registration(of *huma.Schema, raw []byte) (registrant, []byte, error) {
-	if members, ok := s.rest.Schemas.Members(of, raw); ok {
+func (s *Service) registration(r *rest.Router, of *huma.Schema, raw []byte) (registrant, []byte, error) {
+	if members, ok := r.Schemas.Members(of, raw); ok {
 		if reg, rest, ok := plainRegistration(members, len(raw)); ok {
 			return reg, rest, nil
 		}
@@ -128,7 +132,7 @@ func (s *Service) registration(of *huma.Schema, raw []byte) (registrant, []byte,
 			return registrant{}, nil, problem.New(problem.CodeIncomplete, "serviceName and nodeAddress are needed; "+name+" is missing")
 		}
 	}
-	if p := s.rest.CheckBody(of, raw); p != nil {
+	if p := r.CheckBody(of, raw); p != nil {
 		return registrant{}, nil, p
 	}
 	var reg discovery.Registration
@@ -145,7 +149,7 @@ func (s *Service) registration(of *huma.Schema, raw []byte) (registrant, []byte,
 // naming are the members that name an instance and are not of its registration.
 var naming = []string{"serviceName", "instanceId", "namespace"}
 
-// plainRegistration is registration for what most of them look like, with the same result, in a tenth of the time.
+// plainRegistration is registration for the form that most of them have, with the same result, in a tenth of the time.
 func plainRegistration(members []schema.Member, size int) (reg registrant, rest []byte, ok bool) {
 	slices.SortFunc(members, func(a, b schema.Member) int { return bytes.Compare(a.Name, b.Name) })
 	rest = append(make([]byte, 0, size), '{')
@@ -194,7 +198,11 @@ func (s *Service) sendCommand(q *rest.Request, ns, service, id, name string, bod
 	observe := func(outcome string) {
 		s.sender.Observe(cmd.Machine, name, outcome, start)
 	}
-	a, err := s.sender.Answer(q, s.sender.Asking(q, cmd), 0)
+	sent, err := s.sender.Send(q, cmd, false)
+	if err != nil {
+		return out, commands.Problem(err)
+	}
+	a, err := sent.Answer(q, 0)
 	var accepted *publish.AcceptedError
 	switch {
 	case errors.As(err, &accepted):
@@ -252,8 +260,8 @@ func (s *Service) deregisterInstance(q *rest.Request) error {
 	return q.JSON(http.StatusAccepted, Deregistered{message, out})
 }
 
-// serviceOf finds the service of an instance. One that was registered a moment ago may not be in the catalog yet: the
-// bucket says how far that has to come before nothing is said to be not there.
+// serviceOf finds the service of an instance. One that was registered a moment ago may not be in the catalog yet: before it
+// is said not to exist, the catalog has to reach the last revision of the bucket.
 func (s *Service) serviceOf(q *rest.Request, ns, id string) (string, error) {
 	asked := q.Query.Get("service")
 	if asked != "" && streams.CheckLabel(asked) != nil {

@@ -1,5 +1,9 @@
 package instances
 
+// GET /v1/discover/{service}/watch. discoverWatch reads which instances are meant and where the client resumes; feed.run sends a
+// snapshot, unless the client has the current list, and feed.follow waits for the catalog (Catalog.Stir) and sends the difference
+// to what the client has, which delta.go encodes. Heartbeats, staleness and weights that change with time come from the same loop.
+
 import (
 	"context"
 	"fmt"
@@ -17,13 +21,12 @@ import (
 	"github.com/bcc94042/instar/api/sse"
 )
 
-const discoverWatchDoc = `Server-sent events about the instances of one service. First "snapshot", the same as GET /v1/discover/{service} answers; then "delta"
-{index, changed, protected, put, remove} for each change: put holds instances that are new or different, remove ids. Changes of
-other services are not told. A weight that grows by itself is told once a second. A comment comes every 10 s. "stale" {staleSeconds} says that
-the node cannot hear the others, so that what it told is what it knew so many seconds ago, again every 10 s for as long as that is so, and with 0 that it is over.
-"id" is the index and a tag of the list. A reconnect with it (Last-Event-ID or ?after=) goes on without a snapshot when the list is the same, at
-whichever node, and begins with a new one when it is not: the tag tells that also where the store was restored or has lost its end. Of an
-index alone it is believed that it is of this store. "end" says that the server stops.`
+const discoverWatchDoc = `Server-sent events about the instances of one service. The first is "snapshot", with the answer of GET /v1/discover/{service}; then a "delta"
+{index, changed, protected, put, remove} follows for each change: put has new and changed instances, remove has ids. Changes of
+other services are not sent. A weight that warms up is sent once a second. A comment is sent every 10 s. "stale" {staleSeconds} means that
+the node cannot reach the others, so that its state is that many seconds old; it is repeated every 10 s, and sent with 0 when the node reaches them again.
+"id" is the index and a tag of the list. A reconnect with it (Last-Event-ID or ?after=), to any node, continues without a snapshot if the list is the same,
+and begins with a new snapshot if not, also where the store was restored or has lost its end. An index without a tag is taken to be of this store. "end" means that the server stops.`
 
 func (s *Service) discoverWatchRoute() *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.discoverWatch, Op: huma.Operation{
@@ -32,14 +35,14 @@ func (s *Service) discoverWatchRoute() *rest.Route {
 		Parameters: append(filterParams(),
 			rest.QueryParam("prefer", "A zone: instances of other zones only when it has none", rest.Text(63)),
 			rest.QueryParam("after", "Go on behind this id", rest.Text(64)), rest.HeaderParam("Last-Event-ID", "The same, as browsers send it", "42-2zpk1v8x2m7w")),
-		Responses: map[string]*huma.Response{"200": {Description: "Events until the client or the server ends it", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+		Responses: map[string]*huma.Response{"200": {Description: "Events, until the client or the server closes the stream", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}}
 }
 
 // Paces of a watch of instances.
 const (
-	growth = time.Second          // between looks at weights that change by themselves
-	pace   = 5 * time.Millisecond // between two deltas: what changes meanwhile is told together
+	growth = time.Second          // between two deltas of weights that change with time
+	pace   = 5 * time.Millisecond // between two deltas: what changes meanwhile is sent together
 )
 
 func (s *Service) discoverWatch(q *rest.Request) error {
@@ -94,8 +97,8 @@ func (s *Service) resumeList(q *rest.Request) (id listID, p *problem.Problem) {
 	return listID{index, tag}, nil
 }
 
-// goesOn reports whether who has that much lacks nothing of an answer.
-func (id listID) goesOn(r *discovery.Result, sn *discovery.Snapshot) bool {
+// upToDate reports whether a client that has the list of this id lacks nothing of an answer.
+func (id listID) upToDate(r *discovery.Result, sn *discovery.Snapshot) bool {
 	switch {
 	case id.index == 0 || id.index > r.Index:
 		return false
@@ -114,7 +117,7 @@ type feed struct {
 
 	told      []discovery.Endpoint // what the client has
 	protected bool
-	mark      listID // what it has
+	mark      listID // the id of that
 }
 
 func (f *feed) run(after listID) {
@@ -130,8 +133,8 @@ func (f *feed) run(after listID) {
 	r := f.s.catalog.Find(f.dq)
 	f.told, f.protected, f.mark = r.Endpoints, r.Protected, listID{r.Index, r.Tag()}
 	turned := f.s.catalog.Turned()
-	if after.goesOn(&r, sn) {
-		f.fresh() // first: it is about all that comes
+	if after.upToDate(&r, sn) {
+		f.fresh() // first: it holds for everything that follows
 		f.w.Id(f.mark.String())
 	} else {
 		f.snapshot(r)
@@ -139,7 +142,7 @@ func (f *feed) run(after listID) {
 	f.follow(ctx, sn, stirred, turned)
 }
 
-// snapshot says what there is.
+// snapshot sends what there is.
 func (f *feed) snapshot(r discovery.Result) {
 	if r.Endpoints == nil {
 		r.Endpoints = []discovery.Endpoint{}
@@ -152,7 +155,7 @@ func (f *feed) snapshot(r discovery.Result) {
 	f.w.Flush()
 }
 
-// fresh says that what was told is stale, or is not any more.
+// fresh says that what was sent is stale, or is not any more.
 func (f *feed) fresh() {
 	f.w.SetStale(f.s.catalog.Stale())
 	f.w.Flush()
@@ -196,9 +199,9 @@ func (f *feed) follow(ctx context.Context, sn *discovery.Snapshot, stirred, turn
 	}
 }
 
-// tick says that the watch is there, and up to where it has everything.
+// tick sends a sign of life, and the index up to which the client has everything.
 func (f *feed) tick() {
-	index := f.s.catalog.Index() // before the look: nothing that comes later is below it
+	index := f.s.catalog.Index() // before the snapshot, which has everything up to it
 	if sn := f.s.catalog.Snapshot(f.dq.Namespace, f.dq.Service); index > f.mark.index && (sn == nil || sn.Changed <= f.mark.index) {
 		f.mark.index = index
 		f.w.Id(f.mark.String())
@@ -206,7 +209,7 @@ func (f *feed) tick() {
 	f.w.Comment()
 }
 
-// delta says what is different now.
+// delta sends what is different now.
 func (f *feed) delta(r discovery.Result) {
 	change := f.s.deltas.between(f.told, r.Endpoints, f.dq.Plain())
 	before := f.mark

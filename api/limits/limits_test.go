@@ -31,7 +31,7 @@ func TestPool(t *testing.T) {
 		_, err := p.Take(client)
 		var full *limits.Full
 		require.ErrorAs(t, err, &full)
-		require.Equal(t, limits.Full{Pool: "seats", Own: own, Bound: bound}, *full)
+		require.Equal(t, limits.Full{Pool: "seats", PerClient: own, Bound: bound}, *full)
 	}
 	first := take("a")
 	take("a")
@@ -160,7 +160,7 @@ func TestClientsTakeTurns(t *testing.T) {
 	var full *limits.Full
 	_, err = q.Join("a")
 	require.ErrorAs(t, err, &full)
-	require.True(t, full.Own)
+	require.True(t, full.PerClient)
 	for i := range 2 {
 		join("b", fmt.Sprint("b", i))
 	}

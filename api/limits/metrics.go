@@ -11,9 +11,9 @@ type Counts struct {
 }
 
 var (
-	heldDesc    = prometheus.NewDesc("instar_limit_held", "Places that are taken; of entities, in the namespace that has most.", []string{"limit"}, nil)
-	boundDesc   = prometheus.NewDesc("instar_limit_bound", "Places that there are; none is shown where there is no bound.", []string{"limit"}, nil)
-	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "What was refused, because all clients together, the one, or the owner of what was asked for had or asked too much, or because its turn came too late.", []string{"limit", "of"}, nil)
+	heldDesc    = prometheus.NewDesc("instar_limit_held", "Current use of the limit; for entities, of the fullest namespace.", []string{"limit"}, nil)
+	boundDesc   = prometheus.NewDesc("instar_limit_bound", "The limit; absent where there is none.", []string{"limit"}, nil)
+	refusedDesc = prometheus.NewDesc("instar_limit_refused_total", "Requests refused by the limit: that of all clients, of one client, of an owner, or because the turn came too late.", []string{"limit", "of"}, nil)
 )
 
 // Describe implements [prometheus.Collector].

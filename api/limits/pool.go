@@ -1,5 +1,5 @@
-// Package limits bounds what one client, and what all of them together, may hold, wait for and ask, at every door. What is
-// over a bound is refused at once: nobody waits for a place, so that nobody is kept from one by those who wait.
+// Package limits bounds what one client, and all clients together, may hold, wait for and ask, over every protocol. A [Pool] and a [Rate] refuse at once what
+// is above their bound. In a [Queue], whose places a pool bounds, clients take turns.
 package limits
 
 import (
@@ -30,13 +30,13 @@ func NewPool(name string, bound Bound) *Pool {
 
 // Full says that there is no place.
 type Full struct {
-	Pool  string
-	Own   bool // the client has as many as one may have; else all clients together have
-	Bound int
+	Pool      string
+	PerClient bool // the client has as many as one may have; else all clients together have
+	Bound     int
 }
 
 func (f *Full) Error() string {
-	if f.Own {
+	if f.PerClient {
 		return fmt.Sprintf("this client has %d %s already, as many as one may have", f.Bound, f.Pool)
 	}
 	return fmt.Sprintf("there are %d %s already", f.Bound, f.Pool)

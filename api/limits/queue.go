@@ -1,5 +1,9 @@
 package limits
 
+// Queue, where clients wait for their turn at what is bounded: commands under way (package commands) and reads of storage
+// (package rest). Join gives a client a Place at the end of its line, Wait returns when its turn comes, Leave ends it;
+// dispatch gives turns to the clients one after the other. Places are bounded by a Pool (pool.go), which refuses with Full.
+
 import (
 	"context"
 	"errors"
@@ -9,8 +13,8 @@ import (
 	"time"
 )
 
-// Queue lets clients take turns at what only so many may do at once: one that asks for much waits for itself. What waits for
-// its turn and what is under way has places in a pool. It is safe for concurrent use.
+// Queue lets clients take turns at what only so many may do at once: one that asks for much waits behind its own requests. What
+// waits for its turn and what is under way has places in a pool. It is safe for concurrent use.
 type Queue struct {
 	pool  *Pool
 	turns Turns
@@ -32,23 +36,23 @@ type Turns struct {
 	// All is how many of all clients together; 0 is no bound, and everything begins at once.
 	All int
 
-	// Few is how much a small client has under way and waiting at most; less than 2 is 2. While one has anything (also what has passed), or had
-	// within the last half second to second, those with more have so many turns together, and two each at least: what the small one finds before
-	// it is bounded, however much others ask for, and however long it takes. Else, and among the small ones, clients begin one thing each in turn
-	// until all turns are taken.
-	Few int
+	// Small is how much a small client has under way and waiting at most; less than 2 is taken for 2. Clients with more are large. While a small one has
+	// anything, or had within the last half second to second, the large ones share that many turns, but each may have 2. So what a small client finds before it is
+	// bounded, however much others ask for, as long as more is done in the time of Hold than the large ones have turns: from then on turns pass, because
+	// what is queued cannot be told from what hangs. Otherwise, and among small clients, each begins one thing in turn until all turns are taken.
+	Small int
 
-	// Hold is after how long a turn passes to another client although what it was for is still under way: what hangs keeps others waiting for no
-	// longer than that. Its own client has no more than All under way with what has passed. 0 is never.
+	// Hold is after how long a turn passes to another client although its work is still under way: work that hangs keeps others waiting for no
+	// longer than that. One client has no more than All under way, turns that have passed included. 0 is never.
 	Hold time.Duration
 }
 
 const (
-	least         = 2 // turns that a client has beside small ones
+	least         = 2 // turns that a large client may have while there are small ones
 	rememberedFor = 500 * time.Millisecond
 )
 
-// size of a client, by what it had under way and waiting at once since the last rememberedFor to twice that.
+// size of a client, by the most that it had under way and waiting at once within the last rememberedFor to twice that.
 type size int
 
 const (
@@ -57,15 +61,15 @@ const (
 	large
 )
 
-// line is what one client has.
+// line is what one client has under way and waiting.
 type line struct {
 	size    size
 	held    int
 	passed  int // under way, without a turn any more
 	waiting []*Place
 	listed  bool // in next
-	some    bool // was under way or waiting, in this time of rememberedFor
-	much    bool
+	active  bool // had something under way or waiting in the current period of rememberedFor
+	busy    bool // had more than Small then
 }
 
 func (l *line) has() int { return l.held + l.passed + len(l.waiting) }
@@ -91,7 +95,7 @@ const (
 
 // NewQueue lets clients take such turns.
 func NewQueue(pool *Pool, turns Turns) *Queue {
-	turns.Few = max(turns.Few, least)
+	turns.Small = max(turns.Small, least)
 	return &Queue{pool: pool, turns: turns, of: map[string]*line{}}
 }
 
@@ -112,12 +116,12 @@ func (q *Queue) Join(client string) (*Place, error) {
 	}
 	p := &Place{q: q, l: l, turn: make(chan struct{}), leave: leave}
 	l.waiting = append(l.waiting, p)
-	l.some, l.much = true, l.much || l.has() > q.turns.Few
+	l.active, l.busy = true, l.busy || l.has() > q.turns.Small
 	switch {
-	case l.much:
-		q.is(l, large)
+	case l.busy:
+		q.setSize(l, large)
 	case l.size == silent:
-		q.is(l, small)
+		q.setSize(l, small)
 	}
 	q.list(l)
 	q.dispatch()
@@ -172,10 +176,10 @@ func (p *Place) Leave() {
 	p.end()
 	p.stage = left
 	p.leave()
-	q.goOn(l)
+	q.advance(l)
 }
 
-// Again gives the turn back and goes to the end of the client's line, with the same place in the pool. Only who waits may call it.
+// Again gives the turn back and goes to the end of the client's line, with the same place in the pool. Only the goroutine that waits may call it.
 func (p *Place) Again() {
 	q, l := p.q, p.l
 	q.mu.Lock()
@@ -187,7 +191,7 @@ func (p *Place) Again() {
 	p.end()
 	p.stage, p.turn = waiting, make(chan struct{})
 	l.waiting = append(l.waiting, p)
-	q.goOn(l)
+	q.advance(l)
 }
 
 // end takes it out of the line, or gives its turn back.
@@ -223,10 +227,10 @@ func (p *Place) pass(turn chan struct{}) {
 	q.held--
 	l.passed++
 	q.passed++
-	q.goOn(l)
+	q.advance(l)
 }
 
-// Release begins all that waits, and from then on everything at once: so that what waits can end.
+// Release begins everything that waits, and from then on whatever comes, at once: so that what waits can end.
 func (q *Queue) Release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -244,14 +248,14 @@ func (q *Queue) UnderWay() int {
 	return q.held + q.passed
 }
 
-// is notes the size of a client.
-func (q *Queue) is(l *line, s size) {
+// setSize notes the size of a client.
+func (q *Queue) setSize(l *line, s size) {
 	q.count[l.size]--
 	q.count[s]++
 	l.size = s
 }
 
-// age forgets what was long ago. It is called before anything changes.
+// age updates the sizes of clients by what they had lately. It is called before anything changes.
 func (q *Queue) age() {
 	passed := time.Since(q.since)
 	if passed < rememberedFor {
@@ -259,25 +263,25 @@ func (q *Queue) age() {
 	}
 	q.since = time.Now()
 	for client, l := range q.of {
-		some, much := l.has() > 0, l.has() > q.turns.Few // since the last call
+		active, busy := l.has() > 0, l.has() > q.turns.Small // since the last call
 		if passed >= 2*rememberedFor {
-			l.some, l.much = some, much
+			l.active, l.busy = active, busy
 		}
 		switch {
-		case l.much:
-			q.is(l, large)
-		case l.some:
-			q.is(l, small)
+		case l.busy:
+			q.setSize(l, large)
+		case l.active:
+			q.setSize(l, small)
 		default:
-			q.is(l, silent)
+			q.setSize(l, silent)
 		}
-		l.some, l.much = some, much
+		l.active, l.busy = active, busy
 		if l.size == silent {
 			q.count[silent]--
 			delete(q.of, client)
 		}
 	}
-	for _, l := range q.of { // with less before them, maybe
+	for _, l := range q.of { // there may be room for them now
 		q.list(l)
 	}
 }
@@ -290,7 +294,7 @@ func (q *Queue) may(l *line) bool {
 	case l.held+l.passed >= q.turns.All:
 		return false
 	case l.size == large && q.count[small] > 0:
-		return l.held < max(least, q.turns.Few/q.count[large])
+		return l.held < max(least, q.turns.Small/q.count[large])
 	}
 	return true
 }
@@ -303,8 +307,8 @@ func (q *Queue) list(l *line) {
 	}
 }
 
-// goOn begins what may begin when something of a client has ended or passed.
-func (q *Queue) goOn(l *line) {
+// advance begins what may begin when something of a client has ended or passed.
+func (q *Queue) advance(l *line) {
 	q.list(l)
 	q.dispatch()
 }

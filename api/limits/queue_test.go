@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,7 +64,7 @@ func (s *stage) begun(client string) (n int) {
 func TestAClientLeavesOthersRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := on(t, limits.Turns{All: 20, Few: 4})
+		s := on(t, limits.Turns{All: 20, Small: 4})
 		s.ask("a", 200)
 		s.has(20, 0)
 		s.ask("b", 1)
@@ -91,7 +93,7 @@ func TestAClientLeavesOthersRoom(t *testing.T) {
 // However many there are that ask for much, a small client finds no more before it; and it costs them no more than that, either.
 func TestStormsShareAFewTurns(t *testing.T) {
 	t.Parallel()
-	s := on(t, limits.Turns{All: 100, Few: 8})
+	s := on(t, limits.Turns{All: 100, Small: 8})
 	s.ask("small", 1)
 	for i, storm := range []string{"a", "b", "x", "y"} {
 		s.ask(storm, 200+100*i)
@@ -276,22 +278,77 @@ func (s *storage) alone(n int, again func(p *limits.Place)) (waited []time.Durat
 // all turns, and for the first command that stood behind all of them.
 func TestASmallClientOnAnEngineThatIsSlow(t *testing.T) {
 	t.Parallel()
-	for _, perSecond := range []int{200, 100, 40} {
-		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+	for _, c := range []struct{ storms, perSecond int }{{1, 200}, {1, 100}, {1, 40}, {1, 12}, {20, 60}, {60, 200}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const few = 8
-				s := &storage{stage: on(t, limits.Turns{All: 256, Few: few, Hold: time.Second}), each: time.Second / time.Duration(perSecond)}
-				for range 1000 {
-					s.join("storm")
+				s := &storage{stage: on(t, limits.Turns{All: 256, Small: 8, Hold: time.Second}), each: time.Second / time.Duration(c.perSecond)}
+				storm := 0
+				more := func() {
+					storm++
+					s.join(fmt.Sprint("storm", storm%c.storms))
 				}
-				waited := s.alone(20, func(p *limits.Place) {
+				for range 1000 {
+					more()
+				}
+				waited := s.alone(60, func(p *limits.Place) {
 					p.Leave()
-					s.join("storm")
+					more()
 				})
+				few := time.Duration(max(8, 2*c.storms))
 				for i, d := range waited[1:] { // before it may be as many as may have passed while the one before it waited
 					require.LessOrEqual(t, d, (2*few+2+few*(waited[i]/time.Second))*s.each, "the command %d: %v", i+2, waited)
 				}
+			})
+		})
+	}
+}
+
+// Commands that hang, as those of a partition without an owner do, hold up the others of their client for no more than their turns, also beside a small one, and also when
+// that one's command hangs.
+func TestWhatHangsDoesNotStopItsClient(t *testing.T) {
+	t.Parallel()
+	for _, small := range []time.Duration{5 * time.Millisecond, 10 * time.Second} {
+		t.Run(fmt.Sprint(small), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q := limits.NewQueue(limits.NewPool("commands", limits.Bound{}), limits.Turns{All: 256, Small: 8, Hold: time.Second})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var all sync.WaitGroup
+				var asked, done atomic.Int64
+				var first time.Duration
+				began := time.Now()
+				client := func(name string, pause time.Duration, command func()) {
+					all.Go(func() {
+						for {
+							leave, err := q.Take(ctx, name)
+							if err != nil {
+								return
+							}
+							command()
+							leave()
+							time.Sleep(pause)
+						}
+					})
+				}
+				client("small", 200*time.Millisecond, func() { time.Sleep(small) })
+				time.Sleep(time.Millisecond)
+				for range 200 {
+					client("large", 0, func() {
+						if n := asked.Add(1); n <= 8 || n%12 == 0 { // all of its turns at first
+							time.Sleep(10 * time.Second)
+							return
+						}
+						time.Sleep(5 * time.Millisecond)
+						if done.Add(1) == 1 {
+							first = time.Since(began)
+						}
+					})
+				}
+				all.Wait()
+				require.Less(t, first, 3*time.Second)
+				require.Greater(t, int(done.Load()), 4000, "of %d", asked.Load())
 			})
 		})
 	}
@@ -303,7 +360,7 @@ func TestPiecesOfARequestTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const few = 8
 		pool := limits.NewPool("reads", limits.Bound{Each: 1000})
-		s := &storage{stage: &stage{t: t, q: limits.NewQueue(pool, limits.Turns{All: 64, Few: few, Hold: time.Second})}, each: time.Millisecond}
+		s := &storage{stage: &stage{t: t, q: limits.NewQueue(pool, limits.Turns{All: 64, Small: few, Hold: time.Second})}, each: time.Millisecond}
 		for range 1000 {
 			s.join("storm")
 		}

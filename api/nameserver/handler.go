@@ -1,5 +1,8 @@
 package nameserver
 
+// From one DNS question to its answer. The servers that server.go starts call ServeDNS for each message; reply reads the name (name.go), finds endpoints and makes
+// records of them (answer.go), and adds the rest: response code, SOA, glue, and errors that say what is stale. The answer fits into the size that the client takes.
+
 import (
 	"log/slog"
 	"net/netip"
@@ -45,14 +48,14 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 		}
 	}
 	// A connection of TCP has as many questions answered as come, one after the other, however many were sent at once (RFC
-	// 7766, 6.2.1.1). It ends when it is idle, and when an answer cannot be written in time: who reads none would else hold
-	// it, one timeout after the other. Over UDP the client asks again.
+	// 7766, 6.2.1.1). It ends when it is idle, and when an answer cannot be written in time: a client that reads none would
+	// hold it otherwise, one timeout after the other. Over UDP the client asks again.
 	if w.WriteMsg(h.safely(question, size)) != nil {
 		_ = w.Close()
 	}
 }
 
-// safely is reply, or that it failed: whoever asked may ask another server then.
+// safely is reply, or SERVFAIL after a panic: then the client may ask another server.
 func (h *handler) safely(question *dns.Msg, size int) (a *dns.Msg) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -132,7 +135,7 @@ func (h *handler) answer(a *answer, qtype uint16, w wanted, size int) {
 	case !known:
 		a.Rcode = dns.RcodeNameError
 	}
-	if known && qtype == dns.TypeANY { // the least that stops who asks (RFC 8482, 4.2)
+	if known && qtype == dns.TypeANY { // a minimal answer, as in RFC 8482, 4.2
 		a.Answer = []dns.RR{&dns.HINFO{Hdr: a.header(a.name, dns.TypeHINFO), Cpu: "RFC8482"}}
 	}
 	if len(a.Answer) == 0 {
@@ -192,7 +195,7 @@ func (a *answer) explain(code uint16) {
 	}
 }
 
-// squeeze adds as much of what may be missing as there is room for; it is no reason for TC.
+// squeeze adds as much glue as there is room for. An answer that lacks some is not marked as truncated (TC).
 func (a *answer) squeeze(glue []dns.RR, size int) {
 	room := size - a.Len()
 	for _, rr := range glue {

@@ -1,5 +1,8 @@
 package nameserver
 
+// What a DNS name asks for, and what DNS can say of an endpoint. handler.go passes the labels below the domain to read, which returns kind, service, namespace and
+// filter; answer.go passes each endpoint to matches and locate, which splits its address into IP or host name, and port. The forms of names are listed in doc.go.
+
 import (
 	"net/netip"
 	"slices"
@@ -22,10 +25,10 @@ const (
 	isInstance             // one instance
 )
 
-// filters are the names that stand between a value and a service.
+// filters are the labels that stand between a value and a service.
 var filters = []string{"tag", "version", "zone"}
 
-// wanted is a name, read.
+// wanted is what a name asks for.
 type wanted struct {
 	kind      kind
 	service   string
@@ -35,10 +38,10 @@ type wanted struct {
 	proto     string // tcp or udp, with port
 	filter    string // one of filters, or "between" for a name that only has names below it
 	value     string
-	between   string // a namespace with services stands above their names, so this name exists
+	between   string // the label of a name that has one: if it is a namespace with services, the name exists, because theirs are below it
 }
 
-// read takes the labels below the domain, in lower case.
+// read parses the labels below the domain, which are in lower case.
 func read(labels []string, namespace string) wanted {
 	w := wanted{namespace: namespace, kind: isService}
 	if len(labels) == 0 {
@@ -89,7 +92,7 @@ func (h *handler) below(name string) ([]string, bool) {
 	return labels[:len(labels)-h.depth], true
 }
 
-// place is an endpoint as DNS can tell it.
+// place is an endpoint as DNS can express it.
 type place struct {
 	discovery.Endpoint
 	ip      netip.Addr // invalid for a host name

@@ -1,5 +1,8 @@
 package operations
 
+// A batch as requests see it. POST /v1/batches comes to startBatch, which reads and checks it, claims it (claimBatch in run.go) and runs it in the background;
+// operations.go passes reads and cancellations of it to batchOperation and cancelBatch. What is stored of it is the type batch, in the bucket of operations.
+
 import (
 	"bytes"
 	"cmp"
@@ -31,10 +34,10 @@ import (
 // BatchRequest is one command for all entities that match.
 type BatchRequest struct {
 	Machine string          `json:"machine" minLength:"1" maxLength:"63" example:"service"`
-	Filter  BatchFilter     `json:"filter,omitzero" doc:"Which entities; those that match when their turn comes"`
+	Filter  BatchFilter     `json:"filter,omitzero" doc:"Selects the entities; each is matched again when its turn comes"`
 	Command string          `json:"command" minLength:"1" maxLength:"63" example:"refresh"`
-	Body    json.RawMessage `json:"body,omitempty" doc:"Of the command, the same for all"`
-	DryRun  bool            `json:"dryRun,omitempty" doc:"Say which entities match now, and send nothing"`
+	Body    json.RawMessage `json:"body,omitempty" doc:"Body of the command, the same for all entities"`
+	DryRun  bool            `json:"dryRun,omitempty" doc:"Return the matching entities without sending anything"`
 }
 
 // BatchFilter is that of a list.
@@ -47,13 +50,13 @@ type BatchFilter struct {
 
 // BatchProgress counts what became of the commands of a batch.
 type BatchProgress struct {
-	Matched   int            `json:"matched" doc:"Entities whose turn has come"`
+	Matched   int            `json:"matched" doc:"Entities processed so far"`
 	Applied   int            `json:"applied"`
-	Unchanged int            `json:"unchanged" doc:"There was nothing to do"`
-	Stored    int            `json:"stored" doc:"Stored, but not answered in time; they will be applied or refused"`
+	Unchanged int            `json:"unchanged" doc:"Entities whose command changed nothing"`
+	Stored    int            `json:"stored" doc:"Commands that are stored but were not answered in time; they will be applied or refused"`
 	Refused   int            `json:"refused"`
-	Failed    int            `json:"failed" doc:"Of a batch that stalled: they could not be stored, or it is not known whether they were, as the failures say. The same batch, sent again under its Idempotency-Key, goes on with them"`
-	Failures  []BatchFailure `json:"failures" nullable:"false" doc:"The first 100 of those refused or failed"`
+	Failed    int            `json:"failed" doc:"Commands of a stalled batch that were not stored, or may not have been; see the failures. Sent again with its Idempotency-Key, the batch continues with them"`
+	Failures  []BatchFailure `json:"failures" nullable:"false" doc:"The first 100 refusals and failures"`
 }
 
 // BatchFailure is an entity whose command was refused, or failed.
@@ -69,7 +72,7 @@ type BatchPlan struct {
 	Keys    []string `json:"keys" nullable:"false" doc:"The first 100"`
 }
 
-// batch is what is stored of one, from which any process can go on with it.
+// batch is what is stored of a batch, from which any process can continue it.
 type batch struct {
 	Request   BatchRequest  `json:"request"`
 	Namespace string        `json:"namespace"` // what the filter means; empty is all
@@ -82,8 +85,8 @@ type batch struct {
 	Progress  BatchProgress `json:"progress"`
 	Cancelled bool          `json:"cancelled,omitempty"`
 	Done      bool          `json:"done,omitempty"`
-	Stopped   bool          `json:"stopped,omitempty"` // commands failed: it goes on with their page when it is sent again
-	Expired   bool          `json:"expired,omitempty"` // it stalled for so long that it cannot go on
+	Stopped   bool          `json:"stopped,omitempty"` // commands failed: it continues with their page when it is sent again
+	Expired   bool          `json:"expired,omitempty"` // it stalled for so long that it cannot continue
 
 	unsure int    // how many of the entities behind After may have got the command already
 	client string // who sent it, the last time: its commands are counted with their other requests
@@ -93,37 +96,37 @@ type batch struct {
 var batchesAtOnce = limits.Bound{All: 8, Each: 2}
 
 const (
-	batchPage    = 100 // entities between two looks at whether it is to go on
+	batchPage    = 100 // entities in a page; the batch is stored after each
 	batchAtOnce  = 16
 	maxFailures  = 100
 	batchStalled = 30 * time.Second // without a sign of its process
-	batchBeat    = 5 * time.Second  // between two such signs, at which it also learns that it is to end
+	batchBeat    = 5 * time.Second  // between two such signs, at which it also notices a cancellation
 
-	batchPageWithin = 10 * time.Second // no command of a page begins later: it tells how far it is
+	batchPageWithin = 10 * time.Second // no command of a page begins later, so that progress is stored in time
 )
 
-func (s *Service) batchRoute() *rest.Route {
-	schema := s.rest.Registry().Schema(reflect.TypeFor[BatchRequest](), true, "")
+func (s *Service) batchRoute(r *rest.Router) *rest.Route {
+	schema := r.Registry().Schema(reflect.TypeFor[BatchRequest](), true, "")
 	return &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.startBatch(q, schema) }, Op: huma.Operation{
 		OperationID: "create-batch", Method: http.MethodPost, Path: "/v1/batches", Tags: []string{"operations"}, Summary: "Send a command to all entities that match",
-		Description: "Each entity gets the command once, however often the batch is sent again under its Idempotency-Key, which also goes on with one that has stalled. Entities get it in the order of their keys, up to 16 at once; how far it is stands in the operation.",
+		Description: "Each entity receives the command once, however often the batch is sent with its Idempotency-Key; sending it again also continues a stalled batch. Entities receive it in the order of their keys, up to 16 at once. The operation shows the progress.",
 		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503},
 		Parameters:  []*huma.Param{rest.HeaderParam("Idempotency-Key", "Makes the batch repeatable", "7f1c2a"), rest.HeaderParam("Instar-Reason", "Why; shown in the timelines", "planned upgrade")},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "With dryRun: what it would be sent to now", Content: s.rest.BodyOf(reflect.TypeFor[BatchPlan]())},
-			"202": {Description: "It runs; Location is the operation", Content: s.rest.BodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: rest.Text(512)}, rest.HeaderReplayed: rest.ReplayedHeader(), rest.HeaderStale: rest.StaleHeader()}},
+			"200": {Description: "With dryRun: the entities that match now", Content: r.BodyOf(reflect.TypeFor[BatchPlan]())},
+			"202": {Description: "The batch runs; Location is its operation", Content: r.BodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Location": {Schema: rest.Text(512)}, rest.HeaderReplayed: rest.ReplayedHeader(), rest.HeaderStale: rest.StaleHeader()}},
 		},
 	}}
 }
 
-// startBatch takes a batch, or goes on with one that has stalled.
+// startBatch accepts a batch, or continues one that has stalled.
 func (s *Service) startBatch(q *rest.Request, schema *huma.Schema) error {
 	var b batch
 	if err := s.readBatch(q, schema, &b); err != nil {
 		return err
 	}
-	s.store.MarkStale(q, s.store.MachineNamed(b.Request.Machine))
+	s.store.MarkStale(q, s.store.Machines.Get(b.Request.Machine))
 	if b.Request.DryRun {
 		return s.planBatch(q, &b)
 	}
@@ -144,7 +147,7 @@ func (s *Service) startBatch(q *rest.Request, schema *huma.Schema) error {
 	return q.JSON(http.StatusAccepted, operationOf(id, &b))
 }
 
-// run goes on with a batch beside requests, in a place that it leaves at its end. It is false when the server is being closed.
+// run runs a batch in the background, and gives its place back at the end. It returns false when the server is being closed.
 func (s *Service) run(id string, b batch, rev uint64, leave func()) bool {
 	done, ok := s.rest.Enter()
 	if !ok {
@@ -152,13 +155,13 @@ func (s *Service) run(id string, b batch, rev uint64, leave func()) bool {
 	}
 	go func() {
 		defer func() { leave(); done() }()
-		defer panics.Recover(s.rest.Log, "batch", "batch", id) // it stalls, and goes on when it is sent again
+		defer panics.Recover(s.rest.Log, "batch", "batch", id) // it stalls, and continues when it is sent again
 		s.runBatch(id, b, rev)
 	}()
 	return true
 }
 
-// id is the key of a batch in its bucket: keys are those of a namespace, or of all together.
+// id is the key of a batch in its bucket. It begins with the namespace of the batch, or stands for all.
 func (b *batch) id(key string) string {
 	if !plainID.MatchString(key) || len(key) > 50 {
 		sum := sha256.Sum256([]byte(key))
@@ -182,11 +185,10 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 	if err := json.Unmarshal(raw, &b.Request); err != nil {
 		return problem.Invalid("body", "has a value of another type")
 	}
-	i := slices.IndexFunc(s.store.Machines, func(m *machines.Machine) bool { return m.Name == b.Request.Machine })
-	if i < 0 {
+	m := s.store.Machines.Get(b.Request.Machine)
+	if m == nil {
 		return problem.Invalid("body.machine", "there is no such machine")
 	}
-	m := s.store.Machines[i]
 	c, ok := m.Input(b.Request.Command)
 	switch {
 	case !ok || c.Report || c.Birth:
@@ -196,11 +198,11 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 			return p
 		}
 	}
-	var of *huma.Schema
-	if c.Body != nil {
-		of = s.rest.Registry().Schema(reflect.TypeOf(c.Body), true, "")
+	one := q.Router().Command(m.Name, c.Name)
+	if one == nil { // it has just been added
+		return problem.Invalid("body.machine", "there is no such machine yet")
 	}
-	if p := s.rest.CheckBody(of, b.Request.Body); p != nil {
+	if p := q.Router().CheckBody(one.Body(), b.Request.Body); p != nil {
 		return p
 	}
 	if p := s.sender.Admit(publish.Command{Machine: m.Name, Name: c.Name, Body: b.Request.Body}); p != nil {
@@ -208,9 +210,6 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 	}
 	if b.Namespace, p = q.Who.Resolve(b.Request.Filter.Namespace, true); p != nil {
 		return p
-	}
-	if b.Namespace == auth.AnyNamespace {
-		b.Namespace = ""
 	}
 	if b.Reason, p = rest.Reason(q.R); p != nil {
 		return p
@@ -223,7 +222,7 @@ func (s *Service) readBatch(q *rest.Request, schema *huma.Schema, b *batch) erro
 	return s.store.Indexed(m.Name)
 }
 
-// query is which entities are still to come.
+// query selects the entities that are still to come.
 func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
 	kq := index.Query{Namespace: b.Namespace, Parent: b.Request.Filter.Parent, States: b.Request.Filter.States, After: b.After, Limit: batchPage}
 	if kq.Parent != "" && (m.Parent == "" || streams.CheckLabel(kq.Parent) != nil) {
@@ -245,34 +244,28 @@ func (b *batch) query(m *machines.Machine) (index.Query, *problem.Problem) {
 }
 
 func (s *Service) planBatch(q *rest.Request, b *batch) error {
-	ix := s.store.Index(b.Request.Machine)
 	plan := BatchPlan{Keys: []string{}}
-	for m, after := s.store.MachineNamed(b.Request.Machine), ""; ; {
-		b.After = after
-		kq, p := b.query(m)
-		if p != nil {
-			return p
-		}
-		kq.Limit = rest.MaxPage
-		page := ix.List(kq)
+	kq, _ := b.query(s.store.Machines.Get(b.Request.Machine)) // checked before
+	for kq.Limit = rest.MaxPage; ; {
+		page := s.store.Index(b.Request.Machine).List(kq)
 		for _, it := range page.Items {
 			if plan.Matched++; len(plan.Keys) < maxFailures {
 				plan.Keys = append(plan.Keys, it.Key)
 			}
 		}
-		if after = page.Next; after == "" {
+		if kq.After = page.Next; page.Next == "" {
 			return q.JSON(http.StatusOK, plan)
 		}
 	}
 }
 
-// late reports whether the answers to the commands that were sent to the next entities may be kept no longer, or not until those
-// that are sent now are decided: each of them might be applied again.
+// late reports whether it is too late to send commands again to the next entities: answers to earlier ones may be forgotten by
+// now, or before those that are sent now are decided, so that a command might be applied twice.
 func (b *batch) late(keysFor time.Duration) bool {
 	return time.Now().After(b.Since.Add(keysFor - min(keysFor/4, 10*time.Minute)))
 }
 
-// wallClock is the time without that of the machine's monotonic clock, which stands while the machine is suspended.
+// wallClock is the time without the reading of the monotonic clock, which stands still while the host is suspended.
 func wallClock() time.Time { return time.Now().UTC().Round(0) }
 
 func sameBatch(a, b *batch) bool {
@@ -285,8 +278,8 @@ func (b *batch) stalled() bool {
 	return !b.Done && (b.Stopped || time.Since(b.UpdatedAt) > batchStalled)
 }
 
-// goOn takes back what was said of commands that failed: they are sent again.
-func (b *batch) goOn() {
+// resume forgets the commands that failed: they are sent again.
+func (b *batch) resume() {
 	b.Stopped, b.Progress.Failed = false, 0
 	b.Progress.Failures = slices.DeleteFunc(b.Progress.Failures, func(f BatchFailure) bool { return f.Code == problem.CodeUnavailable })
 }
@@ -300,7 +293,7 @@ func (s *Service) loadBatch(q *rest.Request, id string) (kv.Entry[batch], error)
 	return e, err
 }
 
-// batchOperation reads how far a batch is, when it is done or the time has come.
+// batchOperation reads how far a batch is. It waits until the batch is done or has stalled, or until the time has come.
 func (s *Service) batchOperation(q *rest.Request, id string, until time.Time) (*OperationStatus, error) {
 	for {
 		e, err := s.loadBatch(q, id)
@@ -322,7 +315,7 @@ func (s *Service) batchOperation(q *rest.Request, id string, until time.Time) (*
 	}
 }
 
-// cancelBatch asks for its end, which the process that runs it brings about within seconds, and after the answers to what is sent.
+// cancelBatch marks a batch as cancelled. The process that runs it ends it within seconds, after the answers to what was sent.
 func (s *Service) cancelBatch(q *rest.Request, id string) error {
 	for {
 		e, err := s.loadBatch(q, id)
@@ -336,7 +329,7 @@ func (s *Service) cancelBatch(q *rest.Request, id string) error {
 		if !b.Cancelled {
 			b.Cancelled, b.Done = true, b.stalled()
 			if _, err := s.batches.Put(q.Context(), id, b, e.Revision); kv.Conflict(err) {
-				continue // it went on meanwhile
+				continue // it was stored meanwhile by the process that runs it
 			} else if err != nil {
 				return err
 			}

@@ -1,8 +1,12 @@
-// Package operations tells what has become of commands that were accepted, and runs batches of them.
+// Package operations reports what became of commands that were accepted, and runs batches of them.
 //
 // An operation of a command is read (operations.go) from its answer, and what came of it (outcome.go) from the events behind that. A batch is
-// taken (batch.go), run page by page (run.go), and stored after each page, so that any process can go on with it.
+// accepted (batch.go), run page by page (run.go), and stored after each page, so that any process can continue it.
 package operations
+
+// The service, and the routes under /v1/operations. The name of an operation says which command or batch it is (Name,
+// namedOperation). For a command, decided reads the answer that is kept of it, and outcome.go adds what came of it;
+// batches are answered in batch.go. Clients can wait for the end of an operation; only batches can be cancelled.
 
 import (
 	"context"
@@ -11,7 +15,6 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,14 +31,14 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// OperationStatus is what is known of something that was asked for and takes its time: one command, or a batch of them.
+// OperationStatus is what is known of a command, or of a batch of commands, that was accepted.
 type OperationStatus struct {
-	Name     string            `json:"name" doc:"Under /v1/operations/"`
+	Name     string            `json:"name" doc:"Name of the operation, see /v1/operations/"`
 	Kind     string            `json:"kind" enum:"command,batch"`
-	Done     bool              `json:"done" doc:"It has come to its end: then there is an error or a response"`
+	Done     bool              `json:"done" doc:"The operation has ended, with an error or a response"`
 	Metadata OperationMetadata `json:"metadata"`
-	Error    *OperationError   `json:"error,omitempty" doc:"Why it failed: a refusal, the failed state that the entity came to, another command that took its place (superseded), or what ended a batch"`
-	Response any               `json:"response,omitempty" doc:"What came of it: the answer of the command, or the counts of the batch"`
+	Error    *OperationError   `json:"error,omitempty" doc:"Why the operation failed: a refusal, a failed state of the entity, another command that superseded it, or what ended a batch"`
+	Response any               `json:"response,omitempty" doc:"Result: the answer of the command, or the counts of the batch"`
 }
 
 // OperationMetadata says how far an operation is.
@@ -43,26 +46,26 @@ type OperationMetadata struct {
 	Machine   string         `json:"machine"`
 	Namespace string         `json:"namespace"`
 	Parent    string         `json:"parent,omitempty"`
-	ID        string         `json:"id,omitempty" doc:"Of the entity"`
+	ID        string         `json:"id,omitempty" doc:"Id of the entity"`
 	Target    string         `json:"target,omitempty" doc:"The path of the entity"`
-	Command   string         `json:"command,omitempty" doc:"Of a batch: the command that it sends"`
+	Command   string         `json:"command,omitempty" doc:"Command that the batch sends"`
 	CommandID string         `json:"commandId,omitempty"`
-	Step      string         `json:"step" doc:"Of a command: stored while the engine has not decided, then the state of the entity, as far as the command led it, or superseded. Of a batch: running, stalled, cancelling, cancelled, expired or done"`
+	Step      string         `json:"step" doc:"Of a command: stored until the engine has decided, then the state that the command has led the entity to, or superseded. Of a batch: running, stalled, cancelling, cancelled, expired or done"`
 	StartedAt *time.Time     `json:"startedAt,omitempty"`
 	UpdatedAt *time.Time     `json:"updatedAt,omitempty"`
-	Progress  *BatchProgress `json:"progress,omitempty" doc:"Of a batch"`
+	Progress  *BatchProgress `json:"progress,omitempty" doc:"Progress of a batch"`
 }
 
 // OperationError is why an operation failed.
 type OperationError struct {
-	Code            string   `json:"code" doc:"Of the refusal, or of the failure of the entity"`
+	Code            string   `json:"code" doc:"Problem code of the refusal, or of the entity's failure"`
 	Message         string   `json:"message"`
 	CurrentState    string   `json:"currentState,omitempty"`
 	AllowedCommands []string `json:"allowedCommands,omitempty"`
-	SupersededBy    string   `json:"supersededBy,omitempty" doc:"The id of the command that took its place before it had come to its end"`
+	SupersededBy    string   `json:"supersededBy,omitempty" doc:"Id of the command that superseded it"`
 }
 
-// Service tells what has become of commands, and runs batches of them.
+// Service reports what became of commands, and runs batches of them.
 type Service struct {
 	batches *kv.Bucket[batch]
 	Running *limits.Pool  // of batches
@@ -83,23 +86,23 @@ func New(ctx context.Context, d *rest.Server, st *entities.Store, se *commands.S
 }
 
 // Routes are the operations on operations and batches.
-func (s *Service) Routes() []*rest.Route {
+func (s *Service) Routes(r *rest.Router) []*rest.Route {
 	name := func() *huma.Param {
 		return &huma.Param{Name: "operation", In: "path", Required: true, Schema: rest.Text(512), Example: "service.default.web.7f1c2a"}
 	}
-	answer := map[string]*huma.Response{"200": {Description: "How far it is", Content: s.rest.BodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Preference-Applied": {Schema: rest.Text(64)}}}}
+	answer := map[string]*huma.Response{"200": {Description: "The operation", Content: r.BodyOf(reflect.TypeFor[OperationStatus]()), Headers: map[string]*huma.Param{"Preference-Applied": {Schema: rest.Text(64)}}}}
 	return []*rest.Route{
 		{Role: auth.Read, Serve: s.operation, Op: huma.Operation{
-			OperationID: "get-operation", Method: http.MethodGet, Path: "/v1/operations/{operation}", Tags: []string{"operations"}, Summary: "How far something is that was asked for",
-			Description: "The Location of an answer 202. An operation of a command is known as long as the key of the command is remembered, one of a batch for 7 days after its last change. What came of a command stays as it is, whatever happens to the entity later.",
+			OperationID: "get-operation", Method: http.MethodGet, Path: "/v1/operations/{operation}", Tags: []string{"operations"}, Summary: "Read an operation",
+			Description: "The Location of an answer 202. The operation of a command is kept as long as the command's key, that of a batch for 7 days after its last change. The result of a command does not change when the entity does later.",
 			Errors:      []int{404, 503}, Parameters: []*huma.Param{name(), rest.HeaderParam("Prefer", "wait=N: answer when it is done, or after N seconds, at most 30", "wait=10")}, Responses: answer,
 		}},
 		{Role: auth.Operate, Serve: s.cancel, Op: huma.Operation{
-			OperationID: "cancel-operation", Method: http.MethodPost, Path: "/v1/operations/{operation}/cancel", Tags: []string{"operations"}, Summary: "Send no more commands of a batch",
-			Description: "What was sent is not taken back. A single command that was accepted runs to its end: that is refused with 409 and the commands that the entity takes.",
+			OperationID: "cancel-operation", Method: http.MethodPost, Path: "/v1/operations/{operation}/cancel", Tags: []string{"operations"}, Summary: "Stop a batch from sending further commands",
+			Description: "Commands that were already sent are not undone. A single accepted command cannot be cancelled: the answer is 409 with the commands that the entity allows.",
 			Errors:      []int{404, 409, 503}, Parameters: []*huma.Param{name()}, Responses: answer,
 		}},
-		s.batchRoute(),
+		s.batchRoute(r),
 	}
 }
 
@@ -123,7 +126,7 @@ type asked struct {
 	batch   string
 }
 
-// named reads the name of an operation that the caller may know of.
+// namedOperation reads the name of an operation that the caller may know of.
 func (s *Service) namedOperation(q *rest.Request) (a asked, ok bool) {
 	first, tail, _ := strings.Cut(q.PathValue("operation"), ".")
 	if first == batchKind {
@@ -131,12 +134,11 @@ func (s *Service) namedOperation(q *rest.Request) (a asked, ok bool) {
 		known := namespace == allTogether || streams.CheckLabel(namespace) == nil
 		return asked{batch: tail}, known && plainID.MatchString(id) && q.Who.Sees(tail)
 	}
-	i := slices.IndexFunc(s.store.Machines, func(m *machines.Machine) bool { return m.Name == first })
-	if i < 0 {
+	if a.m = s.store.Machines.Get(first); a.m == nil {
 		return a, false
 	}
 	parts := 3
-	if a.m = s.store.Machines[i]; a.m.Parent != "" {
+	if a.m.Parent != "" {
 		parts = 4
 	}
 	tokens := strings.Split(tail, ".")
@@ -187,9 +189,9 @@ func (s *Service) operation(q *rest.Request) error {
 	return q.JSON(http.StatusOK, op)
 }
 
-// commandOperation reads what was answered to a command, and where the entity stands.
+// commandOperation reads what was answered to a command, and what came of it.
 func (s *Service) commandOperation(q *rest.Request, a asked, until time.Time) (*OperationStatus, error) {
-	namespace, parent, id, _ := streams.SplitKey(a.key) // namedOperation has done it
+	namespace, parent, id, _ := streams.SplitKey(a.key) // namedOperation has checked it
 	op := &OperationStatus{Name: q.PathValue("operation"), Kind: "command", Metadata: OperationMetadata{
 		Machine: a.m.Name, Namespace: namespace, Parent: parent, ID: id, Target: s.store.PathOf(a.m, namespace, parent, id), CommandID: a.id, Step: "stored",
 	}}
@@ -205,7 +207,7 @@ func (s *Service) commandOperation(q *rest.Request, a asked, until time.Time) (*
 	return op, s.arrived(q, op, a, answer, kept, until)
 }
 
-// decided is the answer to a command and when it was kept; none while it waits to be decided, until the time has come.
+// decided waits for the answer to a command until the time has come. It returns the answer and when that was kept, or nil if there is none yet.
 func (s *Service) decided(q *rest.Request, a asked, until time.Time) (*machines.Answer, time.Time, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		var waits bool

@@ -1,5 +1,9 @@
 package operations
 
+// What came of one command that was applied. operations.go calls arrived, which reads the entity and the events after the
+// command's answer (takeEvents, from package entities), follows these until the entity comes to rest or another command
+// takes over, and waits for that as long as the client asked; describe writes the outcome into the OperationStatus.
+
 import (
 	"context"
 	"encoding/json"
@@ -14,8 +18,8 @@ import (
 )
 
 // outcome is what came of a command that was applied. It is over where the entity first comes to rest after the command, or
-// where another command takes its place; whatever happens to the entity later changes nothing of it. The events tell it, and
-// the value only as far as they do not.
+// where another command takes its place; whatever happens to the entity later does not change it. It is read from the events,
+// and from the value only as far as they do not say it.
 type outcome struct {
 	m *machines.Machine
 
@@ -28,7 +32,7 @@ type outcome struct {
 	failure    *machines.Failure
 }
 
-// follow goes along one event and reports whether it belongs to the command, or ends it.
+// follow takes in the next event, and reports whether that belongs to the command. The outcome is over when it does not.
 func (v *outcome) follow(e *entities.TimelineEvent) bool {
 	if v.over && e.Version != v.version {
 		return false
@@ -83,7 +87,7 @@ func (s *Service) outcome(q *rest.Request, a asked, answer *machines.Answer, kep
 // found by the time at which its answer was kept. If they differ more, the timeline is read from its beginning.
 const clocksApart = 10 * time.Second
 
-// takeEvents goes along the events behind the command. It reports false when some of them may lie before the position.
+// takeEvents follows the events after the command. It reports false when some of them may lie before the position.
 func (s *Service) takeEvents(q *rest.Request, v *outcome, key string, from entities.Position) (all bool, err error) {
 	first := v.version + 1
 	for {
@@ -108,7 +112,7 @@ func (s *Service) takeEvents(q *rest.Request, v *outcome, key string, from entit
 	}
 }
 
-// arrived says in an operation what came of the command, and waits for it until the time has come.
+// arrived writes into an operation what came of the command, and waits for its end until the time has come.
 func (s *Service) arrived(q *rest.Request, op *OperationStatus, a asked, answer *machines.Answer, kept, until time.Time) error {
 	for {
 		e, stored, err := s.store.LoadStored(q, a.m, a.key)
@@ -169,9 +173,9 @@ const stepSuperseded, codeSuperseded = "superseded", "superseded"
 // OperationResult is what came of a command.
 type OperationResult struct {
 	Outcome    string `json:"outcome" enum:"applied,unchanged,ignored"`
-	State      string `json:"state" doc:"In which the entity came to rest; it may have left it since"`
-	Version    uint64 `json:"version" doc:"That it had then"`
+	State      string `json:"state" doc:"State in which the entity settled; it may have left it since"`
+	Version    uint64 `json:"version" doc:"Version of the entity after the command"`
 	Generation uint64 `json:"generation"`
-	Revision   uint64 `json:"revision,omitempty" doc:"That it had then, as long as that is known: until it changes again"`
+	Revision   uint64 `json:"revision,omitempty" doc:"Revision of the entity after the command; known until the entity changes again"`
 	CommandID  string `json:"commandId"`
 }

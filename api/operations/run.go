@@ -1,5 +1,9 @@
 package operations
 
+// How a batch runs. claimBatch stores a new batch for startBatch, or takes over a stalled one. runBatch then takes matching entities
+// from the index page by page, sends the command to each (sendPage, sendOne: through commands.Sender, in turns of the client),
+// counts the answers, and stores the batch after each page by compare-and-set, which keeps a second process from running it.
+
 import (
 	"context"
 	"encoding/json"
@@ -34,7 +38,7 @@ func (s *Service) claimBatch(q *rest.Request, id string, b *batch) (leave func()
 			q.Replayed()
 			return leave, 0, nil
 		}
-		b.goOn()
+		b.resume()
 		b.unsure = batchPage                           // as far as its process may have come
 		b.UpdatedAt, b.Done = wallClock(), b.Cancelled // its process died before it could end it
 		if !b.Done && b.late(s.keysFor) {
@@ -67,7 +71,7 @@ func (s *Service) claimBatch(q *rest.Request, id string, b *batch) (leave func()
 // runBatch sends the command page by page, and stores after each how far it is, and every few seconds that it is at work. It ends with the
 // batch, when the server is closed, or when another process has taken it over.
 func (s *Service) runBatch(id string, b batch, rev uint64) {
-	m := s.store.MachineNamed(b.Request.Machine)
+	m := s.store.Machines.Get(b.Request.Machine)
 	alive := func() bool {
 		b.UpdatedAt = wallClock()
 		next, err := s.saveBatch(id, &b, rev, false)
@@ -87,13 +91,13 @@ func (s *Service) runBatch(id string, b batch, rev uint64) {
 		b.Done, b.UpdatedAt = page.Next == "" && ended && n == len(page.Items) || b.Expired || b.Cancelled, wallClock()
 		var err error
 		if rev, err = s.saveBatch(id, &b, rev, true); err != nil {
-			s.rest.Log.Warn("a batch stops here; sent again under its key, it goes on", "batch", id, "error", err)
+			s.rest.Log.Warn("a batch was interrupted; sent again with its key, it continues", "batch", id, "error", err)
 			return
 		}
 	}
 }
 
-// saveBatch stores how far a batch is. That somebody wants it to end is the one change that another process makes: it has ended then, unless
+// saveBatch stores how far a batch is. The one change that another process may have made is a cancellation: then the batch has ended, unless
 // commands of a page are under way.
 func (s *Service) saveBatch(id string, b *batch, rev uint64, pageEnded bool) (uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -113,10 +117,10 @@ func (s *Service) saveBatch(id string, b *batch, rev uint64, pageEnded bool) (ui
 	return s.batches.Put(ctx, id, *b, stored.Revision)
 }
 
-// sendPage sends the command to some entities, and counts what became of it for the first n of them: the rest is for the next page, when
-// answers are long in coming. It asks meanwhile whether the batch is to go on (alive). When the server is being closed nothing is counted:
-// whoever goes on sends it again, and each entity answers as then. Nothing is counted either, and no more is sent, when it has become too
-// late for that; and when commands failed, which stops the batch: their entities have had no turn.
+// sendPage sends the command to some entities, and counts what became of it for the first n of them: the rest is left to the next page if
+// answers take long. Meanwhile it stores that the batch runs, and asks whether it is to continue (alive). When the server is being closed
+// nothing is counted: whoever continues sends the page again, and each entity repeats its answer. Nothing is counted either, and no more is
+// sent, when it has become too late for that, and when commands failed, which stops the batch: their entities have had no turn.
 func (s *Service) sendPage(id string, b *batch, items []index.Item, alive func() bool) (n int, ended bool) {
 	outcomes := make([]BatchFailure, len(items)) // Code is the outcome
 	sent := make([]bool, len(items))
@@ -174,7 +178,7 @@ func (s *Service) sendPage(id string, b *batch, items []index.Item, alive func()
 		n++
 	}
 	b.count(outcomes[:n])
-	for i := n; i < len(items) && b.Cancelled; i++ { // nobody goes on with the others
+	for i := n; i < len(items) && b.Cancelled; i++ { // there is no next page that would count them
 		if sent[i] {
 			b.count(outcomes[i : i+1])
 		}
@@ -208,7 +212,7 @@ func (b *batch) count(outcomes []BatchFailure) {
 	}
 }
 
-// stop ends the run of a batch before a page of which commands failed, and tells of these.
+// stop stops a batch before a page in which commands failed, and records these.
 func (b *batch) stop(outcomes []BatchFailure) bool {
 	for _, o := range outcomes {
 		if o.Code != problem.CodeUnavailable {
@@ -222,8 +226,8 @@ func (b *batch) stop(outcomes []BatchFailure) bool {
 	return b.Stopped
 }
 
-// sendOne sends the command to one entity when the turn of the batch's sender comes, unless ctx ends first or it is too late then. There is no room
-// to ask for: batches begin no lives.
+// sendOne sends the command to one entity when the turn of the batch's sender comes, unless ctx ends first or it is too late then. The quota is not
+// asked: batches create no entities.
 func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string) (outcome BatchFailure, sent bool) {
 	leave, ok := s.sender.PatientTurn(ctx, b.client)
 	if !ok {
@@ -235,7 +239,7 @@ func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string) 
 	}
 	ctx, cancel := context.WithTimeout(s.rest.Closing(), s.sender.AnswerWithin)
 	defer cancel()
-	m := s.store.MachineNamed(b.Request.Machine)
+	m := s.store.Machines.Get(b.Request.Machine)
 	told, err := s.sender.Ask(ctx, publish.Command{
 		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
 	}, nil)
@@ -258,7 +262,7 @@ func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string) 
 
 const notKnown = "it is not known whether the command was stored"
 
-// notStored says what it means that a command failed.
+// notStored is the detail that is shown of a command that failed.
 func notStored(err error) string {
 	var p *problem.Problem
 	switch {

@@ -1,6 +1,9 @@
 // Package problem is every error that is answered, as RFC 9457 has it, and the list of all kinds.
 package problem
 
+// The list of all kinds of problems, from which the page of documentation is made, and what makes a Problem of one (New, Invalid, Refused) and writes it as the
+// answer (Write). Handlers return problems as errors: package rest writes them over HTTP, package rpc over NATS. Wrong places in an input are schema.Detail.
+
 import (
 	"encoding/json"
 	"net/http"
@@ -10,18 +13,18 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// Problem is every error that is answered (RFC 9457).
+// Problem is an error as clients get it (RFC 9457).
 type Problem struct {
-	Type            string          `json:"type" format:"uri-reference" example:"/docs#problem-transition-not-allowed" doc:"Where this kind of problem is explained"`
-	Title           string          `json:"title" doc:"The kind of problem in words; the same for every occurrence"`
+	Type            string          `json:"type" format:"uri-reference" example:"/docs#problem-transition-not-allowed" doc:"URL of the problem's documentation"`
+	Title           string          `json:"title" doc:"Name of the problem, the same for every occurrence"`
 	Status          int             `json:"status" doc:"The HTTP status"`
-	Detail          string          `json:"detail" doc:"What happened this time"`
-	Code            string          `json:"code" example:"transition-not-allowed" doc:"The kind of problem for programs: the last part of type"`
+	Detail          string          `json:"detail" doc:"What happened in this case"`
+	Code            string          `json:"code" example:"transition-not-allowed" doc:"Problem code, for programs: the last part of type"`
 	Instance        string          `json:"instance,omitempty" format:"uri-reference" doc:"The path of the request"`
-	RequestID       string          `json:"requestId,omitempty" doc:"Under which the request is logged; also the header X-Request-Id"`
+	RequestID       string          `json:"requestId,omitempty" doc:"Id under which the request is logged, as in the header X-Request-Id"`
 	CurrentState    string          `json:"currentState,omitempty" doc:"The state of the entity"`
-	AllowedCommands []string        `json:"allowedCommands,omitempty" doc:"What the entity would take now, unless a guard refuses it"`
-	Errors          []schema.Detail `json:"errors,omitempty" doc:"What is wrong with the input, by place; values are never repeated"`
+	AllowedCommands []string        `json:"allowedCommands,omitempty" doc:"Commands allowed in this state; a guard may still refuse them"`
+	Errors          []schema.Detail `json:"errors,omitempty" doc:"Errors in the input by location; values are never repeated"`
 
 	headers http.Header
 }
@@ -90,7 +93,7 @@ var Kinds = []Kind{
 	{CodeForbidden, 403, "This may not be done", "The role of the token is too small for this operation; or a server without tokens was asked under a foreign name, or by a page of another site.", "Use a token of the role that the detail names, or a loopback name; http.hosts allows other names."},
 	{CodeTimeout, 504, "It was not reached in time", "The revision that minRevision asks for was not reached in time.", "Ask again; if it stays like this, look at /readyz?verbose for the lag of the index."},
 	{CodeRateLimited, 429, "There are too many requests", "This client has as many connections, watches, waits or commands under way as one may have, or asks more often than it may; or commands come faster than their stream takes them. Nothing was done, and no command was stored.", "Wait for Retry-After, then send it again, and fewer at once."},
-	{CodeQueueFull, 503, "There is no room for commands", "A limit of the NATS account or server keeps the stream of commands from growing. The command was not stored.", "Wait for Retry-After. An operator must make room or raise the limit."},
+	{CodeQueueFull, 503, "There is no room for commands", "A limit of the NATS account or server keeps the stream of commands from growing. This request stored nothing; an earlier one under the same Idempotency-Key may have.", "Wait for Retry-After. An operator must make room or raise the limit."},
 	{CodeUnavailable, 503, "The service cannot do this now", "Storage or messaging does not answer, or all clients together have as many connections, watches, waits or commands under way as there are. It is not known whether a command was stored.", "Wait for Retry-After and repeat the request with the same Idempotency-Key: it is applied at most once."},
 	{CodeInternal, 500, "Something is wrong in the program", "An error that nobody expected. It is logged under the requestId.", "Tell an operator the requestId."},
 }
@@ -131,17 +134,17 @@ func (p *Problem) With(header, value string) *Problem {
 	return p
 }
 
-// Gated is for a command that comes while nothing is to be stored.
+// Gated is for a command that comes while nothing can be stored.
 func Gated() *Problem {
-	return Unavailable("commands are refused because nothing can be stored now; /readyz?verbose says why")
+	return Unavailable("this request stored nothing, because nothing can be stored now; /readyz?verbose says why")
 }
 
-// Unexpected is for what panicked.
+// Unexpected is for a request whose handler panicked.
 func Unexpected() *Problem {
 	return New(CodeInternal, "an unexpected error; it is in the log")
 }
 
-// Unavailable is for what may go well a second later.
+// Unavailable is for what may succeed a second later.
 func Unavailable(detail string) *Problem {
 	return New(CodeUnavailable, detail).With("Retry-After", "1")
 }

@@ -32,7 +32,7 @@ func (q *Request) Body(schema *huma.Schema) ([]byte, *problem.Problem) {
 			return nil, p
 		}
 	}
-	return raw, q.server.CheckBody(schema, raw)
+	return raw, q.Router().CheckBody(schema, raw)
 }
 
 // Read reads a body of less than 256 KiB as it was sent, within the time of [Timeouts].
@@ -73,7 +73,7 @@ func CheckType(contentType string) *problem.Problem {
 }
 
 // CheckBody checks a body against a schema. An empty one counts as {}; no schema allows nothing else.
-func (s *Server) CheckBody(of *huma.Schema, raw []byte) *problem.Problem {
+func (r *Router) CheckBody(of *huma.Schema, raw []byte) *problem.Problem {
 	if of == nil {
 		switch {
 		case len(raw) == 0, bytes.Equal(raw, []byte("{}")), bytes.Equal(raw, []byte("null")):
@@ -86,7 +86,7 @@ func (s *Server) CheckBody(of *huma.Schema, raw []byte) *problem.Problem {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
-	details, err := s.Schemas.Check(of, "body", raw)
+	details, err := r.Schemas.Check(of, "body", raw)
 	switch {
 	case errors.Is(err, schema.ErrNumber):
 		return problem.Invalid("body", err.Error())

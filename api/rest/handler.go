@@ -1,5 +1,9 @@
 package rest
 
+// The way of an HTTP request to the router and back. serve does what all requests share: request id, headers, trace, refusing
+// too many connections, foreign hosts and unclean paths. It passes the request to the mux of the current router, which calls
+// handle (route.go) or unmatched. finish counts it and answers after a panic. statusWriter carries the answer (limits.go).
+
 import (
 	"context"
 	"io"
@@ -70,9 +74,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	sw := &statusWriter{ResponseWriter: w, id: r.Header.Get(headerRequestID), route: routeOther, within: s.o.Timeouts.Write}
 	sw.conn, _ = w.(deadlines)
-	if r.ContentLength != 0 { // also of a body that nobody asks for: the answer waits until it is read away
+	if r.ContentLength != 0 { // also if no handler reads the body: begin reads it before the answer
 		_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.o.Timeouts.Body)) // not every writer can
-		if r.ContentLength < maxBody && r.Header["Expect"] == nil {                     // who asks first is told not to send it
+		if r.ContentLength < maxBody && r.Header["Expect"] == nil {                     // a client that expects 100 is told not to send it
 			sw.body = r.Body
 		}
 	}
@@ -93,7 +97,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(ctx)
 	if err, over := r.Context().Value(overBound{}).(error); over {
 		h.Set("Connection", "close")
-		if path := r.URL.Path; path != "/livez" && path != "/readyz" { // what restarts or leaves this process looks there
+		if path := r.URL.Path; path != "/livez" && path != "/readyz" { // supervisors and load balancers ask there
 			TooMany(err, time.Second).Write(sw, r, sw.id)
 			return
 		}
@@ -106,10 +110,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		problem.New(machines.CodeNotFound, "a part of the path is empty or only dots").Write(sw, r, sw.id)
 		return
 	}
-	s.mux.ServeHTTP(sw, r)
+	s.router.Load().mux.ServeHTTP(sw, r)
 }
 
-// finish answers for a handler that panicked, and counts.
+// finish answers for a handler that panicked, and counts the request.
 func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, start time.Time) {
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler {
@@ -119,7 +123,7 @@ func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, star
 		panics.Caught(s.o.Log, "http", p, "request", sw.id, "route", sw.route)
 		if sw.status != 0 {
 			span.End()
-			panic(http.ErrAbortHandler) // the answer has begun: only a broken connection tells that it is not complete
+			panic(http.ErrAbortHandler) // the answer has begun: only a broken connection shows that it is not complete
 		}
 		problem.New(problem.CodeInternal, "an unexpected error; it is logged under the requestId").Write(sw, r, sw.id)
 	}
@@ -142,8 +146,8 @@ func (s *Server) finish(sw *statusWriter, r *http.Request, span trace.Span, star
 const foreign = "this server asks for no token, so it takes requests for loopback names, addresses and the names in http.hosts only: a page of another site, " +
 	"whose name leads here, could ask it in a browser otherwise. Is the name in the header Host one of this server? Add it to http.hosts (--http-hosts), or let the server ask for tokens"
 
-// named reports whether requests for a host are taken. Whoever answers for a name in DNS can let it lead here, and a
-// browser would then take pages of that name for this server's own. Nobody answers for an address.
+// named reports whether requests for a host are accepted. Whoever controls a name in DNS can point it here, and a browser
+// would then take pages of that name for this server's own (DNS rebinding). Nobody controls an address in this way.
 func (s *Server) named(host string) bool {
 	if !s.o.Open || s.o.Hosts == nil || host == "" { // no browser sends none
 		return true
@@ -183,12 +187,12 @@ func saneID(id string) bool {
 }
 
 // unmatched answers what no operation took: the path does not exist, or not for this method.
-func (s *Server) unmatched(w http.ResponseWriter, r *http.Request) {
+func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 	var allow []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
-		if _, pattern := s.mux.Handler(probe); pattern != "/" {
+		if _, pattern := rt.mux.Handler(probe); pattern != "/" {
 			allow = append(allow, method)
 			if method == http.MethodGet {
 				allow = append(allow, http.MethodHead)

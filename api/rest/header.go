@@ -1,5 +1,9 @@
 package rest
 
+// What handlers read from the headers of a request: conditions (EntityTags, Unchanged), how long the client waits (Preferred,
+// Waiting, with ?settle), idempotency key, reason. What cannot be read is a problem 422, or ignored where the RFC says so (Prefer,
+// If-None-Match). The second half makes the parameters, headers and schemas with which routes describe these in the OpenAPI document.
+
 import (
 	"net/http"
 	"strconv"
@@ -67,7 +71,7 @@ func Unchanged(r *http.Request, value string) bool {
 	return all
 }
 
-// preferences are what of Prefer (RFC 7240) is known here.
+// preferences are the parts of Prefer (RFC 7240) that are supported here.
 type preferences struct {
 	Async bool
 	waits bool
@@ -95,7 +99,7 @@ func Preferred(r *http.Request) (p preferences) {
 	return p
 }
 
-// Applied is the Preference-Applied of an answer, which may say "later".
+// Applied sets Preference-Applied of an answer; later is that of a 202.
 func (p preferences) Applied(w http.ResponseWriter, later bool) {
 	var list []string
 	if later && p.Async {
@@ -133,7 +137,7 @@ const (
 	MaxReason = 1024
 )
 
-// Reason reads why a command is sent. Control characters are refused: it ends in logs and terminals.
+// Reason reads why a command is sent. Control characters are refused: it is shown in logs and terminals.
 func Reason(r *http.Request) (string, *problem.Problem) {
 	text := r.Header.Get("Instar-Reason")
 	if len(text) > MaxReason || !problem.Printable(text) {
@@ -142,7 +146,7 @@ func Reason(r *http.Request) (string, *problem.Problem) {
 	return text, nil
 }
 
-// Waits reads how long the sender says that it waits, by whatever means; else it is for this request's answer.
+// Waits reads how long the sender says that it waits for the outcome, by whatever means; without the header it is otherwise.
 func Waits(r *http.Request, otherwise time.Duration) (time.Duration, *problem.Problem) {
 	line := r.Header.Get(streams.HeaderWait)
 	if line == "" {
@@ -181,13 +185,13 @@ func (q *Request) Waiting() (w WaitOptions, p *problem.Problem) {
 	return w, nil
 }
 
-// Not reports that nothing is waited for but that the command is stored.
+// Not reports whether the client waits only until the command is stored.
 func (w WaitOptions) Not() bool { return w.waits && w.Wait == 0 || w.Async && !w.waits }
 
-// StoredWithin is how long a command may take until it is known to be stored, however short the wait that is preferred.
+// StoredWithin is how long a command may take until it is known to be stored, however short the preferred wait.
 const StoredWithin = 2 * time.Second
 
-// Preferred is how long the sender prefers to wait for the answer of the engine; 0 is as long as any.
+// Preferred is how long the sender prefers to wait for the answer of the engine; 0 is no preference.
 func (w WaitOptions) Preferred() time.Duration {
 	if w.waits {
 		return max(w.Wait, StoredWithin)
@@ -231,7 +235,7 @@ const HeaderReplayed = "Idempotent-Replayed"
 
 // ReplayedHeader describes it.
 func ReplayedHeader() *huma.Param {
-	return &huma.Param{Schema: Boolean(), Description: "true, and only on the answer to an earlier request under the same Idempotency-Key"}
+	return &huma.Param{Schema: Boolean(), Description: "true if this is the stored answer of an earlier request with the same Idempotency-Key; else absent"}
 }
 
 // HeaderStale is on answers from memory, only while the node may be behind.
@@ -239,7 +243,7 @@ const HeaderStale = "X-Instar-Stale-Seconds"
 
 // StaleHeader describes [HeaderStale].
 func StaleHeader() *huma.Param {
-	return &huma.Param{Schema: &huma.Schema{Type: huma.TypeNumber}, Description: "Only while the node hears nothing from the bucket, or cannot hear the others: what is answered is what it knew so many seconds ago"}
+	return &huma.Param{Schema: &huma.Schema{Type: huma.TypeNumber}, Description: "Only while the node receives nothing from the bucket, or cannot reach the others: the answer is its state of so many seconds ago"}
 }
 
 // Replayed says that the answer is that of an earlier request under the same key.

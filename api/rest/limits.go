@@ -1,5 +1,9 @@
 package rest
 
+// The limits of HTTP requests, per client (Client: a token, or an address): connections (Listen), rate (CheckRate, which package
+// rpc calls for NATS, too), places for waits and watches (TakeWait, TakeWatch), and the time that a client takes to send and
+// to read (begin, extend, Write). Pools and rates are those of package limits; what exceeds one becomes a problem 429 or 503.
+
 import (
 	"cmp"
 	"context"
@@ -40,7 +44,7 @@ type limiters struct {
 	rate                             *limits.Rate
 }
 
-// spareConnections are told that there are too many, instead of being closed.
+// spareConnections beyond the limit are answered with a problem, instead of being closed.
 var spareConnections = limits.Bound{All: 256, Each: 64}
 
 func newLimiters(o *Options) *limiters {
@@ -66,11 +70,11 @@ func connected(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// TooMany is the problem of a place that was not given: the client's own fault, or that of all.
+// TooMany is the problem of a request that got no place: 429 if its client has too many, 503 if all clients together have.
 func TooMany(err error, after time.Duration) *problem.Problem {
 	var full *limits.Full
 	code := problem.CodeUnavailable
-	if errors.As(err, &full) && full.Own {
+	if errors.As(err, &full) && full.PerClient {
 		code = problem.CodeRateLimited
 	}
 	return problem.New(code, err.Error()).With("Retry-After", retryAfter(after))
@@ -86,8 +90,8 @@ func retryAfter(d time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
 }
 
-// Paced counts a request of a client.
-func (s *Server) Paced(client string) *problem.Problem {
+// CheckRate counts a request of a client and refuses it (429) when it asks too often; nil lets it pass.
+func (s *Server) CheckRate(client string) *problem.Problem {
 	wait, ok := s.limits.rate.Allow(client)
 	if ok {
 		return nil
@@ -95,7 +99,7 @@ func (s *Server) Paced(client string) *problem.Problem {
 	return problem.New(problem.CodeRateLimited, "this client asks more often than its rate (limits.rate, or its own) allows; nothing was done").With("Retry-After", retryAfter(wait))
 }
 
-// paces are those of clients that have one of their own.
+// paces are the rates of clients that have one of their own.
 func (o *Options) paces() map[string]limits.Pace {
 	own := map[string]limits.Pace{}
 	for _, t := range o.Tokens {
@@ -111,10 +115,10 @@ func (o *Options) paces() map[string]limits.Pace {
 
 func tokenClient(name string) string { return "token " + name }
 
-// UserClient is the client that a user of NATS is.
+// UserClient is the client as which a user of NATS is counted.
 func UserClient(account, user string) string { return "account " + account + " " + user }
 
-// Client is who a request is counted with.
+// Client is the client as which a request is counted.
 func (q *Request) Client() string {
 	if q.Who != auth.Anonymous {
 		return tokenClient(q.Who.Name)
@@ -133,7 +137,7 @@ func (s *Server) TakeWait(client string) (leave func(), err error) {
 	return leave, nil
 }
 
-// writeChunk is what has to be taken within the time of a write.
+// writeChunk is how many bytes a client has to take within the time of a write.
 const writeChunk = 64 << 10
 
 // deadlines is what a writer of an answer over a connection has.
@@ -172,7 +176,7 @@ func (w *statusWriter) Write(b []byte) (n int, err error) {
 	}
 }
 
-// User is a user of NATS as its server tells of it: see [Limits].
+// User is a user of NATS with a rate of its own, by the names that the server gives in Nats-Request-Info.
 type User struct {
 	Account, Name string
 	Rate, Burst   int
@@ -197,7 +201,7 @@ func (q *Request) TakeWatch() (leave func(), err error) {
 	}, nil
 }
 
-// Enter counts what [Server.Wait] waits for until leave, unless the server is being closed.
+// Enter has [Server.Wait] wait until leave is called. It is false when the server is being closed.
 func (s *Server) Enter() (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +212,7 @@ func (s *Server) Enter() (leave func(), ok bool) {
 	return s.watches.Done, true
 }
 
-// Counts are the pools, the queue and the rates of the door, for metrics.
+// Counts are the pools, the queue and the rates of this package, for metrics.
 func (s *Server) Counts() limits.Counts {
 	return limits.Counts{Pools: []*limits.Pool{s.limits.conns, s.limits.watches, s.limits.waits, s.limits.questions}, Queues: []*limits.Queue{s.Reads}, Rates: []*limits.Rate{s.limits.rate}}
 }

@@ -19,10 +19,10 @@ type metrics struct {
 
 func newMetrics(registry *prometheus.Registry) (*metrics, error) {
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "instar_http_requests_total", Help: "HTTP requests by operation and answer."}, []string{"route", "method", "status"}),
-		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_http_request_seconds", Help: "Time to answer HTTP requests; of a watch, its life.", Buckets: Latencies}, []string{"route", "method"}),
-		watches:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "instar_sse_clients", Help: "Watches that are open now."}),
-		timeouts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "instar_http_timeouts_total", Help: "Requests whose body did not come, or whose answer was not taken, in time."}, []string{"of"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "instar_http_requests_total", Help: "HTTP requests by operation and status."}, []string{"route", "method", "status"}),
+		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "instar_http_request_seconds", Help: "Duration of HTTP requests; of a watch, how long it was open.", Buckets: Latencies}, []string{"route", "method"}),
+		watches:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "instar_sse_clients", Help: "Open watches."}),
+		timeouts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "instar_http_timeouts_total", Help: "Requests cut off because the body was not sent, or the response not read, in time."}, []string{"of"}),
 	}
 	for _, of := range []string{"body", "write"} {
 		m.timeouts.WithLabelValues(of)

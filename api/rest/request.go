@@ -1,5 +1,9 @@
 package rest
 
+// Request, with which a handler works. route.go makes one per call, with the caller and the checked query; the handler reads
+// from it (PathValue, Values, Number, Key, PageSize), waits (Hold), and answers (JSON, Text) or returns an error. fail writes that as
+// a problem: any error that is not one becomes 503 if storage does not answer, else 500, and its text goes to the log only.
+
 import (
 	"bytes"
 	"context"
@@ -7,11 +11,11 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -33,13 +37,30 @@ type Request struct {
 	Query  url.Values
 }
 
-func unwrap(ctx huma.Context) (*http.Request, http.ResponseWriter) { return humago.Unwrap(ctx) }
+// Router is the one on which the request began.
+func (q *Request) Router() *Router { return q.Rt.router }
+
+// Replaced ends when another router is served, as after a machine was added.
+func (q *Request) Replaced() context.Context { return q.Rt.router.replaced }
 
 // Context ends when the client has gone or the answer is complete.
 func (q *Request) Context() context.Context { return q.R.Context() }
 
 // PathValue is a parameter of the path; names were checked before.
 func (q *Request) PathValue(name string) string { return q.R.PathValue(name) }
+
+// Values is a parameter of the query that is a list: repeated, or with commas.
+func (q *Request) Values(name string) []string {
+	var list []string
+	for _, v := range q.Query[name] {
+		for _, one := range strings.Split(v, ",") {
+			if one = strings.TrimSpace(one); one != "" && !slices.Contains(list, one) {
+				list = append(list, one)
+			}
+		}
+	}
+	return list
+}
 
 // Flag is a query parameter that is true when it is there without a value.
 func (q *Request) Flag(name string) bool {
@@ -78,29 +99,26 @@ func (q *Request) JSON(status int, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	h := q.W.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(b.Len()))
-	q.W.WriteHeader(status)
-	if q.R.Method != http.MethodHead {
-		_, _ = q.W.Write(b.Bytes()) // the client may be gone
-	}
-	return nil
+	return q.body(status, "application/json", b.Bytes())
 }
 
-// Text answers with something that is no JSON value of a type.
+// Text answers with a body that is encoded already.
 func (q *Request) Text(contentType string, body []byte) error {
+	return q.body(http.StatusOK, contentType, body)
+}
+
+func (q *Request) body(status int, contentType string, body []byte) error {
 	h := q.W.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	q.W.WriteHeader(http.StatusOK)
+	q.W.WriteHeader(status)
 	if q.R.Method != http.MethodHead {
 		_, _ = q.W.Write(body) // the client may be gone
 	}
 	return nil
 }
 
-// fail answers with a problem. What is none is logged under the request's id and told without its text.
+// fail answers with a problem. Any other error is logged under the request's id, and answered without its text.
 func (q *Request) fail(err error) {
 	var p *problem.Problem
 	if !errors.As(err, &p) {
@@ -114,7 +132,7 @@ func (q *Request) classify(err error) *problem.Problem {
 	switch {
 	case errors.Is(err, context.Canceled) && q.Context().Err() != nil:
 		return problem.Unavailable("the request was given up") // nobody reads it
-	case errors.Is(err, publish.ErrGated) && q.server.o.NC.IsConnected(): // whoever closed the gate has told why
+	case errors.Is(err, publish.ErrGated) && q.server.o.NC.IsConnected(): // whoever closed the gate has logged why
 		return problem.Gated()
 	case errors.Is(err, publish.ErrUnanswered), errors.Is(err, publish.ErrClosed), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting),
@@ -130,7 +148,7 @@ func (q *Request) classify(err error) *problem.Problem {
 }
 
 // Key is the entity that the path names, of the namespace that the request means.
-func (q *Request) Key(m *machines.Machine) (namespace, Key string, err error) {
+func (q *Request) Key(m *machines.Machine) (namespace, key string, err error) {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	if p != nil {
 		return "", "", p
@@ -159,7 +177,7 @@ func (q *Request) Hold(f func(context.Context) error) error {
 	return err
 }
 
-// Late is for what did not happen within minRevisionWait.
+// Late is for what did not happen within [MinRevisionWait].
 func Late(what string) *problem.Problem {
 	return problem.New(problem.CodeTimeout, what).With("Retry-After", "1")
 }

@@ -1,7 +1,9 @@
 package rest
 
+// Route, an operation as packages declare it, and what happens at each call: handle makes a Request; run finds out who asks, checks role, origin, rate, path and
+// query (parse), and calls Serve. Register (router.go) calls document, which adds to the OpenAPI operation what all have in common: problems, security, role.
+
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/problem"
@@ -23,57 +26,18 @@ import (
 type Route struct {
 	Op    huma.Operation
 	Role  auth.Role
-	Open  bool // needs nobody's role
+	Open  bool // needs no role
 	Serve func(*Request) error
 
+	Machine, Command string // the command that it sends, if it does
+
+	router *Router
 	query  map[string]*huma.Param
 	labels []string // path parameters that are names
 }
 
-// BodyOf documents an answer of one type of content.
-func (s *Server) BodyOf(typ reflect.Type) map[string]*huma.MediaType {
-	return map[string]*huma.MediaType{"application/json": {Schema: s.Registry().Schema(typ, true, "")}}
-}
-
-// Registry has the schemas of the document.
-func (s *Server) Registry() huma.Registry { return s.API.OpenAPI().Components.Schemas }
-
-// Register adds an operation to the document and to the router. It fails for an operation that declares no role, and
-// for a second one of the same method and path.
-func (s *Server) Register(rt *Route) error {
-	if rt.Role.Rank() == 0 && !rt.Open {
-		return fmt.Errorf("api: operation %s %s declares no role", rt.Op.Method, rt.Op.Path)
-	}
-	at := rt.Op.Method + " " + rt.Op.Path
-	if s.patterns[at] {
-		return fmt.Errorf("api: operation %s is there twice", at)
-	}
-	s.patterns[at] = true
-	rt.query = map[string]*huma.Param{}
-	for _, name := range slices.Backward(pathParams(rt.Op.Path)) {
-		p := &huma.Param{Name: name, In: "path", Required: true, Schema: labelSchema()}
-		if i := slices.IndexFunc(rt.Op.Parameters, func(p *huma.Param) bool { return p.In == "path" && p.Name == name }); i < 0 {
-			rt.Op.Parameters = slices.Insert(rt.Op.Parameters, 0, p)
-			rt.labels = append(rt.labels, name)
-		}
-	}
-	for _, p := range rt.Op.Parameters {
-		p.Schema.PrecomputeMessages()
-		if p.In == "query" {
-			rt.query[p.Name] = p
-		}
-	}
-	s.document(rt)
-	if !rt.Op.Hidden {
-		s.API.OpenAPI().AddOperation(&rt.Op)
-	}
-	s.Routes = append(s.Routes, rt)
-	s.API.Adapter().Handle(&rt.Op, func(ctx huma.Context) { s.handle(rt, ctx) })
-	return nil
-}
-
 // document adds what all operations have: the problems that they can answer, and who may call them.
-func (s *Server) document(rt *Route) {
+func (r *Router) document(rt *Route) {
 	if rt.Op.Responses == nil {
 		rt.Op.Responses = map[string]*huma.Response{}
 	}
@@ -95,7 +59,7 @@ func (s *Server) document(rt *Route) {
 		if rt.Op.Responses[code] == nil {
 			rt.Op.Responses[code] = &huma.Response{
 				Description: problemTitles(status),
-				Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: s.Registry().Schema(reflect.TypeFor[problem.Problem](), true, "")}},
+				Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: r.Registry().Schema(reflect.TypeFor[problem.Problem](), true, "")}},
 			}
 		}
 	}
@@ -132,7 +96,7 @@ func labelSchema() *huma.Schema {
 
 // handle runs one operation: authentication, parameters, then the operation itself.
 func (s *Server) handle(rt *Route, ctx huma.Context) {
-	r, w := unwrap(ctx)
+	r, w := humago.Unwrap(ctx)
 	q := &Request{server: s, Rt: rt, W: w, R: r, Id: requestID(w)}
 	if sw, ok := w.(*statusWriter); ok {
 		sw.route = rt.Op.Path
@@ -155,7 +119,7 @@ func (q *Request) run() error {
 			return problem.New(problem.CodeForbidden, "a page of another site may not send commands without a token")
 		}
 		q.Who = who
-		if p := q.server.Paced(q.Client()); p != nil {
+		if p := q.server.CheckRate(q.Client()); p != nil {
 			return p
 		}
 	}
@@ -220,30 +184,7 @@ func (q *Request) checkParam(name string, values []string) []schema.Detail {
 			details = append(details, schema.Detail{Location: location, Message: "expected " + of.Type})
 			continue
 		}
-		details = append(details, q.server.Schemas.Validate(of, location, value)...)
+		details = append(details, q.Router().Schemas.Validate(of, location, value)...)
 	}
 	return details
-}
-
-// Operation is one operation of the document with the role that it needs.
-type Operation struct {
-	ID, Method, Path string
-	Role             auth.Role // empty when nobody's role is needed
-}
-
-// Operations are all operations, hidden ones included, in the order of their paths.
-func (s *Server) Operations() []Operation {
-	found := map[string]Operation{}
-	for _, rt := range s.Routes {
-		op := Operation{ID: rt.Op.OperationID, Method: rt.Op.Method, Path: rt.Op.Path}
-		if !rt.Open {
-			op.Role = rt.Role
-		}
-		found[op.Path+" "+op.Method] = op
-	}
-	var all []Operation
-	for _, at := range slices.Sorted(maps.Keys(found)) {
-		all = append(all, found[at])
-	}
-	return all
 }

@@ -1,4 +1,4 @@
-// Package rest serves routes over HTTP. A request goes: handler.go (limits of the connection, request id, trace) → route.go (who asks, rate,
+// Package rest serves routes over HTTP. A request goes: handler.go (limits of the connection, request id, trace) → router.go (of all machines that there are) → route.go (who asks, rate,
 // parameters) → the route's Serve, which reads with body.go and header.go and answers with request.go. Every error is a problem.
 package rest
 
@@ -7,20 +7,16 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net/http"
-	"reflect"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/limits"
-	"github.com/bcc94042/instar/api/schema"
 )
 
 // Options are what a [Server] works with. All but the bounds and Hosts are needed.
@@ -42,7 +38,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Server serves routes over HTTP: it knows who asks, bounds what each may hold, and answers problems.
+// Server serves the routes of a [Router] over HTTP: it knows who asks, bounds what each may hold, and answers problems.
 type Server struct {
 	o      Options
 	Open   bool
@@ -50,16 +46,12 @@ type Server struct {
 	Nc     *nats.Conn
 	Keys   *auth.Keyring
 	origin *http.CrossOriginProtection // where no token is needed, a browser would let any page send commands
-	mux    *http.ServeMux
-	API    huma.API
 	tracer trace.Tracer
+	router atomic.Pointer[Router] // what is served now
 
-	metrics  *metrics
-	patterns map[string]bool
-	Routes   []*Route
-	Schemas  *schema.Validator
-	limits   *limiters
-	Reads    *limits.Queue // of storage, over HTTP, and all requests over NATS
+	metrics *metrics
+	limits  *limiters
+	Reads   *limits.Queue // of storage, over HTTP, and all requests over NATS
 
 	ending  context.Context // ends when watches must end
 	close   context.CancelFunc
@@ -75,17 +67,14 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, Open: o.Open, Log: o.Log, Nc: o.NC, Keys: keys, origin: http.NewCrossOriginProtection(), mux: http.NewServeMux(), tracer: o.Tracer, patterns: map[string]bool{},
-		limits: newLimiters(&o),
+		o: o, Open: o.Open, Log: o.Log, Nc: o.NC, Keys: keys, origin: http.NewCrossOriginProtection(), tracer: o.Tracer, limits: newLimiters(&o),
 	}
 	s.Reads = limits.NewQueue(s.limits.questions, readTurns)
 	s.ending, s.close = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(o.Registry); err != nil {
 		return nil, err
 	}
-	s.API = humago.New(s.mux, humaConfig(o.Version))
-	s.Schemas = schema.New(s.Registry())
-	s.mux.HandleFunc("/", s.unmatched)
+	s.Use(s.NewRouter())
 	return s, nil
 }
 
@@ -103,9 +92,6 @@ func (s *Server) HTTPServer(addr string, tlsConfig *tls.Config) *http.Server {
 // Closing ends when watches must end: the server stops.
 func (s *Server) Closing() context.Context { return s.ending }
 
-// Begin puts what can be counted on at 0. It is to be called when all routes are registered.
-func (s *Server) Begin() { s.metrics.begin(s.Routes) }
-
 // Wait returns when watches, and what else was entered, have ended.
 func (s *Server) Wait() { s.watches.Wait() }
 
@@ -114,44 +100,4 @@ func (s *Server) EndWatches() {
 	s.mu.Lock()
 	s.close() // under the lock, so that no watch begins behind the wait
 	s.mu.Unlock()
-}
-
-func humaConfig(version string) huma.Config {
-	if version == "" {
-		version = "dev"
-	}
-	return huma.Config{
-		OpenAPI: &huma.OpenAPI{
-			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "Instar", Version: version, Description: about, License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}},
-			Servers: []*huma.Server{{URL: "/", Description: "The server that this document is read from"}},
-			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
-				SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer", Description: "A token that the operator gave out; its role is read, operate or admin. Not needed where the server is open."}},
-			},
-		},
-		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
-		DefaultFormat: "application/json",
-	}
-}
-
-const about = `Durable state machines for things on NATS JetStream.
-
-Every machine has the same operations: one POST per command, reads, a timeline, a watch. State changes only by commands.
-A command answers 200 when the engine has decided, 202 when it is stored but not decided yet, and a problem when it is
-refused. Send an Idempotency-Key to be able to repeat a command safely, and If-Match to act only on what you have seen.`
-
-// schemaName names the type of a lifecycle after its package as well: each one has its own Data.
-func schemaName(t reflect.Type, hint string) string {
-	name := huma.DefaultSchemaNamer(t, hint)
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	path := t.PkgPath()
-	if _, sub, ok := strings.Cut(path, "/machines/"); ok {
-		for _, part := range strings.FieldsFunc(sub, func(r rune) bool { return r == '/' || r == '_' || r == '-' }) {
-			name = strings.ToUpper(part[:1]) + part[1:] + name
-		}
-	}
-	return name
 }

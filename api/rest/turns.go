@@ -13,7 +13,7 @@ import (
 
 // readTurns are those of what storage is asked: how much of it is under way at once, and how much of that those share who ask for much, beside
 // small clients. What hangs, as a bucket without a leader does, keeps the reads of others waiting for a moment only.
-var readTurns = limits.Turns{All: 64, Few: 8, Hold: time.Second}
+var readTurns = limits.Turns{All: 64, Small: 8, Hold: time.Second}
 
 // InTurn lets f read from storage when the client's turn comes. The error is that of f, or a problem. Turns are not taken within turns.
 func (q *Request) InTurn(f func() error) error {

@@ -1,12 +1,17 @@
-// Package rpc answers requests over NATS, as a micro service: those of each client in turn, and never with silence unless that is the
-// answer.
+// Package rpc answers requests over NATS, as a micro service: those of each client in turn. What fails is answered with a problem; only
+// a command that is stored and not decided in time gets no reply.
 package rpc
+
+// The NATS micro service, whose endpoints come from api/server.go and package instances. micro hands over one request at a
+// time: Asked checks the rate of its client, InTurn and Later continue on a goroutine when its turn comes or a wait is
+// over. Handlers answer with Respond and Reply, or with a problem (Deny, Fail), to the inbox of the sender.
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +24,7 @@ import (
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -37,9 +43,11 @@ type Server struct {
 
 	mu    sync.Mutex
 	Micro micro.Service
+	begin func([]*machines.Machine) (micro.Service, error) // another one of some machines
+	older []micro.Service                                  // that others have replaced
 }
 
-// New makes a server that answers from [Server.Start] on. What is asked and its turn does not come within turnWithin is refused.
+// New makes a server that answers from [Server.Start] on. A request whose turn does not come within turnWithin is refused.
 func New(d *rest.Server, turnWithin time.Duration) *Server {
 	return &Server{rest: d, turnWithin: turnWithin}
 }
@@ -52,28 +60,67 @@ type Endpoint struct {
 }
 
 // Start begins to answer. Subjects are guarded by the permissions of NATS alone.
-func (s *Server) Start(names streams.Names, version string, machines []string, endpoints ...Endpoint) error {
+func (s *Server) Start(names streams.Names, version string, ms []*machines.Machine, endpoints ...Endpoint) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Micro != nil {
 		return errors.New("api: the micro service runs already")
 	}
+	s.begin = func(ms []*machines.Machine) (micro.Service, error) { return s.service(names, version, ms, endpoints) }
+	s.Micro, err = s.begin(ms)
+	return err
+}
+
+// Renew publishes which machines there are now: the metadata of a micro service cannot be changed, so another service takes its place. The one before
+// ends only after a while: the NATS server may have chosen it for a request that is on its way, which nobody would answer.
+func (s *Server) Renew(ms []*machines.Machine) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Micro == nil {
+		return nil
+	}
+	next, err := s.begin(ms)
+	if err != nil {
+		return err
+	}
+	before := s.Micro
+	s.older, s.Micro = append(s.older, before), next
+	time.AfterFunc(overlap, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.Index(s.older, before); i >= 0 {
+			s.older = slices.Delete(s.older, i, i+1)
+			if err := stop(before); err != nil {
+				s.rest.Log.Warn("a former micro service does not end", "error", err)
+			}
+		}
+	})
+	return nil
+}
+
+// overlap is how long both services answer.
+const overlap = time.Second
+
+func (s *Server) service(names streams.Names, version string, ms []*machines.Machine, endpoints []Endpoint) (micro.Service, error) {
+	var list []string
+	for _, m := range ms {
+		list = append(list, m.Name)
+	}
 	svc, err := micro.AddService(s.rest.Nc, micro.Config{
 		Name: ServiceName, Version: semver(version), Description: "Commands and reads of durable state machines", QueueGroup: QueueGroup,
-		Metadata: map[string]string{"machines": strings.Join(machines, ","), "prefix": strings.TrimSuffix(names.API(), ".api")},
+		Metadata: map[string]string{"machines": strings.Join(list, ","), "prefix": strings.TrimSuffix(names.API(), ".api")},
 	})
 	if err != nil {
-		return fmt.Errorf("api: cannot start the micro service: %w", err)
+		return nil, fmt.Errorf("api: cannot start the micro service: %w", err)
 	}
 	for _, e := range endpoints {
 		if err = svc.AddEndpoint(e.Name, micro.HandlerFunc(e.Handle), micro.WithEndpointSubject(names.API(e.Name, e.Tail)), micro.WithEndpointMetadata(map[string]string{
 			"request": e.Request, "response": e.Response, "schema": "/asyncapi.json#/channels/api." + e.Name,
 		})); err != nil {
-			return errors.Join(fmt.Errorf("api: cannot add endpoint %s: %w", e.Name, err), svc.Stop())
+			return nil, errors.Join(fmt.Errorf("api: cannot add endpoint %s: %w", e.Name, err), svc.Stop())
 		}
 	}
-	s.Micro = svc
-	return nil
+	return svc, nil
 }
 
 // Stop takes no more requests, so that other nodes take what comes.
@@ -83,22 +130,29 @@ func (s *Server) Stop() error {
 	if s.Micro == nil {
 		return nil
 	}
-	err := s.Micro.Stop()
-	s.Micro = nil
-	if err != nil && !errors.Is(err, context.Canceled) {
+	err := stop(s.Micro)
+	for _, before := range s.older {
+		err = errors.Join(err, stop(before))
+	}
+	s.Micro, s.older = nil, nil
+	return err
+}
+
+func stop(svc micro.Service) error {
+	if err := svc.Stop(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("api: cannot stop the micro service: %w", err)
 	}
 	return nil
 }
 
-// Wait returns when what was asked is answered.
+// Wait returns when all requests are answered.
 func (s *Server) Wait() { s.asked.Wait() }
 
-// Asked is a handler of what clients ask, each as often as its rate allows.
+// Asked is a handler that takes requests of each client as often as its rate allows.
 func (s *Server) Asked(handle func(r micro.Request, client string)) func(micro.Request) {
 	return s.guarded(func(r micro.Request) {
 		client := Client(r)
-		if p := s.rest.Paced(client); p != nil {
+		if p := s.rest.CheckRate(client); p != nil {
 			s.Deny(r, p)
 			return
 		}
@@ -106,13 +160,13 @@ func (s *Server) Asked(handle func(r micro.Request, client string)) func(micro.R
 	})
 }
 
-// Beside runs reads beside one another, those of each client in turn: micro calls one handler at a time.
+// Beside runs reads concurrently, those of each client in turn: micro calls one handler at a time.
 func (s *Server) Beside(handle func(micro.Request)) func(micro.Request) {
 	return s.Asked(func(r micro.Request, client string) { s.InTurn(s.rest.Reads, r, client, handle) })
 }
 
-// InTurn handles a request when its client's turn comes, which lasts until then. One whose turn does not come in time is refused, when its sender may
-// still listen.
+// InTurn handles a request when its client's turn comes; the turn lasts until it is handled. One whose turn does not come in time is refused, while its
+// sender may still listen.
 func (s *Server) InTurn(q *limits.Queue, r micro.Request, client string, handle func(micro.Request)) {
 	place, err := q.Join(client)
 	if err != nil {
@@ -130,7 +184,7 @@ func (s *Server) InTurn(q *limits.Queue, r micro.Request, client string, handle 
 	})
 }
 
-// Later goes on with a request when its wait is over, which keeps none of the workers from others meanwhile.
+// Later continues a request when its wait is over. Other requests are handled meanwhile.
 func (s *Server) Later(r micro.Request, wait func() *problem.Problem, then func(micro.Request)) {
 	leave, err := s.rest.TakeWait(Client(r))
 	if err != nil {
@@ -146,15 +200,21 @@ func (s *Server) Later(r micro.Request, wait func() *problem.Problem, then func(
 	})
 }
 
-// aside runs a handler beside those that micro calls one at a time. [Server.Wait] waits for it.
+// aside runs a handler on a goroutine, since micro calls one at a time. [Server.Wait] waits for it.
 func (s *Server) aside(r micro.Request, leave func(), handle func(micro.Request)) {
 	handle = s.guarded(handle)
 	s.asked.Begin()
 	go func() {
 		defer s.asked.End()
 		defer leave()
-		handle(r)
+		handle(placed{r, leave})
 	}()
+}
+
+// placed is a request that holds a place until it is answered.
+type placed struct {
+	micro.Request
+	leave func()
 }
 
 // guarded answers for a handler that panicked.
@@ -186,7 +246,7 @@ func semver(v string) string {
 	return numbers
 }
 
-// Fail answers with a problem. What is none is logged, and told without its text.
+// Fail answers with a problem. Any other error is logged, and answered without its text.
 func (s *Server) Fail(r micro.Request, err error) {
 	var p *problem.Problem
 	switch {
@@ -212,11 +272,14 @@ func (s *Server) Deny(r micro.Request, p *problem.Problem) {
 	}
 }
 
-// Reply publishes an answer itself: what [micro.Request] notes of one is read when the handler has returned, which is before
-// those that run beside it have answered. And it goes to inboxes only.
+// Reply publishes an answer itself, to inboxes only. It does not use [micro.Request]: what that notes of an answer is read when
+// the handler has returned, which is before a goroutine of aside has answered.
 func (s *Server) Reply(r micro.Request, m *nats.Msg) {
 	if m.Subject = streams.Inbox(r.Reply()); m.Subject == "" {
-		return // nobody waits, or not there
+		return // nobody waits, or not at an inbox
+	}
+	for p, ok := r.(placed); ok; p, ok = p.Request.(placed) {
+		p.leave() // before: who has the answer may ask again at once
 	}
 	if err := s.rest.Nc.PublishMsg(m); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		s.rest.Log.Debug("cannot answer a request over NATS", "subject", r.Subject(), "error", err)
@@ -233,7 +296,7 @@ func (s *Server) Respond(r micro.Request, v any) {
 	s.RespondRaw(r, body)
 }
 
-// RespondRaw answers, if NATS passes on what is as large as that: else it says so, because silence looks as if nobody were there.
+// RespondRaw answers, or says that the answer is larger than NATS takes: without a reply it would look as if nobody were there.
 func (s *Server) RespondRaw(r micro.Request, body []byte) {
 	if most := s.rest.Nc.MaxPayload(); int64(len(body)) > most {
 		s.Deny(r, problem.New(problem.CodeAnswer, fmt.Sprintf("the answer has %d bytes, and NATS passes on %d", len(body), most)))
@@ -242,10 +305,10 @@ func (s *Server) RespondRaw(r micro.Request, body []byte) {
 	s.Reply(r, &nats.Msg{Data: body})
 }
 
-// Client is who a request over NATS is counted with, as far as it can be told. One that came from another account over an
-// import is of that account, and of its user where the import shares who it is (the server says so, and gives such requests a
-// reply of its own). Others are told apart by where their connection has its answers: clients of NATS do that below one
-// prefix. Those that name a new one with each request are one client together.
+// Client is the client as which a request over NATS is counted, as far as that can be known. One that came from another account
+// over an import is of that account, and of its user where the import shares who it is (the server says so, and gives such
+// requests a reply of its own). Others are told apart by the prefix of their inboxes, of which each connection has one. Those
+// whose inbox has no such prefix are one client together.
 func Client(r micro.Request) string {
 	if reply := r.Reply(); !strings.HasPrefix(reply, "_R_.") {
 		if i := strings.LastIndexByte(reply, '.'); strings.Count(reply, ".") > 1 {

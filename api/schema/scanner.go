@@ -1,8 +1,12 @@
 package schema
 
+// The pass over the bytes of a body that most of them take. compiled.members starts it with a compiled schema; it checks syntax,
+// types and bounds at once, and returns the members of the object without blanks. It accepts only what it is sure of (ASCII
+// without escapes, short whole numbers, exact names); after a false, Validator.Check decodes the body and has huma decide.
+
 import "bytes"
 
-// scanner is one look at a body.
+// scanner is one pass over a body.
 type scanner struct {
 	in      []byte
 	i       int
@@ -16,7 +20,7 @@ func (s *scanner) space() {
 	}
 }
 
-// next goes behind a byte, if it is the next one that is not blank.
+// next takes a byte, if it is the next one that is not blank.
 func (s *scanner) next(c byte) bool {
 	s.space()
 	if s.i >= len(s.in) || s.in[s.i] != c {
@@ -77,7 +81,7 @@ func (s *scanner) object(c *compiled, whole bool) bool {
 			}
 			seen |= f.bit
 		} else if len(c.fields) > 0 {
-			return false // it may be one of them in other letters
+			return false // it may differ from one of them in case only
 		}
 		start := len(s.out)
 		if !s.value(of) {

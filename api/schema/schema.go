@@ -26,7 +26,7 @@ var (
 
 // Detail points at one wrong value.
 type Detail struct {
-	Location string `json:"location" example:"body.spec.image" doc:"body, path, query or header, and the way from there"`
+	Location string `json:"location" example:"body.spec.image" doc:"Location: body, path, query or header, and the path from there"`
 	Message  string `json:"message"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -54,19 +55,32 @@ func (w *Writer) Send(event, id string, data any) {
 	w.Event(event, id, text)
 }
 
-// Event is send for what is written already, in one line.
-func (w *Writer) Event(Event, id string, text []byte) {
+// Event is Send for what is written already, in one line.
+func (w *Writer) Event(event, id string, text []byte) {
+	w.Text(id, slices.Concat([]byte("event: "+event+"\ndata: "), text, []byte("\n\n")))
+}
+
+// Text is Event for an event that is written already, but for its id.
+func (w *Writer) Text(id string, text []byte) {
 	if w.Err != nil {
 		return
 	}
 	if id != "" {
 		w.buf.WriteString("id: " + id + "\n")
 	}
-	w.buf.WriteString("event: " + Event + "\ndata: ")
 	w.buf.Write(text)
-	w.buf.WriteString("\n\n")
 	if w.buf.Len() > 64<<10 {
 		w.Flush()
+	}
+}
+
+// Raw sends events that are written already, with their ids.
+func (w *Writer) Raw(text []byte) {
+	if w.Flush(); w.Err != nil {
+		return
+	}
+	if _, w.Err = w.w.Write(text); w.Err == nil {
+		w.Err = w.rc.Flush()
 	}
 }
 
@@ -79,8 +93,8 @@ func (w *Writer) Notice(event, why string) {
 }
 
 // Id moves the place of a reconnect without an event.
-func (w *Writer) Id(Id string) {
-	w.buf.WriteString("id: " + Id + "\n\n")
+func (w *Writer) Id(id string) {
+	w.buf.WriteString("id: " + id + "\n\n")
 	w.Flush()
 }
 

@@ -1,5 +1,9 @@
 package xds
 
+// What the streams of proxies ask for and have. go-control-plane calls wholeCalls and deltaCalls for each stream, request and
+// response; asked subscribes to services (follow and leave in follow.go) and notes which contents a proxy has acknowledged, answered
+// which were sent. confirm, called per service by keep, reports through Server.Acked up to which index all proxies have it.
+
 import (
 	"context"
 	"maps"
@@ -29,7 +33,7 @@ type stream struct {
 	has   map[string]string            // acknowledged contents, by name
 }
 
-// wholeCalls is what the server of the state of the world tells.
+// wholeCalls are the callbacks of the state-of-the-world protocol.
 type wholeCalls struct{ *feed }
 
 func (c wholeCalls) OnStreamOpen(_ context.Context, n int64, _ string) error {
@@ -50,7 +54,7 @@ func (c wholeCalls) OnStreamResponse(_ context.Context, n int64, _ *discoverypb.
 	c.answered(streamID{n: n}, r.GetNonce(), r.GetResources())
 }
 
-// deltaCalls is what the server of deltas tells.
+// deltaCalls are the callbacks of the delta protocol.
 type deltaCalls struct{ *feed }
 
 func (c deltaCalls) OnDeltaStreamOpen(_ context.Context, n int64, _ string) error {
@@ -85,7 +89,7 @@ func (f *feed) open(id streamID) {
 	f.streams[id] = &stream{names: map[string]bool{}, sent: map[string]map[string]string{}, has: map[string]string{}}
 }
 
-// closed is not the end of what a proxy acts on: it goes on with that until another stream gives it more.
+// closed forgets a stream, and after ackLife what it had acknowledged: a proxy acts on that until another stream gives it more.
 func (f *feed) closed(id streamID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +141,7 @@ func (f *feed) asked(id streamID, a asking) {
 	if a.bad {
 		if sent {
 			f.stats.rejected.Add(1)
-			f.log.Warn("xDS: a proxy did not take what it was sent, and goes on with what it had", "node", one.node, "services", slices.Sorted(maps.Keys(got)), "error", a.why[:min(len(a.why), maxReason)])
+			f.log.Warn("xDS: a proxy rejected a response and keeps its previous state", "node", one.node, "services", slices.Sorted(maps.Keys(got)), "error", a.why[:min(len(a.why), maxReason)])
 		}
 		got = nil
 	}
@@ -194,8 +198,8 @@ func (f *feed) answered(id streamID, nonce string, all []*anypb.Any) {
 	}
 }
 
-// confirm says what all proxies of this server have of a service: what the slowest of its streams has acknowledged, and
-// those that broke a while ago. One that has acknowledged nothing yet may act on anything that it was told elsewhere.
+// confirm reports what all proxies of this server have of a service: what the slowest of its streams has acknowledged, those
+// that broke a while ago included. One that has acknowledged nothing yet may act on anything that another server sent it.
 func (f *feed) confirm(it *followed, again bool) {
 	if f.Acked == nil {
 		return
@@ -223,7 +227,7 @@ func (one *followed) least() uint64 {
 	return index
 }
 
-// stir lets what was acknowledged be told, of many proxies at once.
+// stir has acknowledgements reported, those of many proxies at once.
 func (one *followed) stir() {
 	select {
 	case one.stirred <- struct{}{}:

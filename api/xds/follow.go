@@ -1,5 +1,9 @@
 package xds
 
+// The services that proxies ask for, from the catalog into the cache of go-control-plane. acks.go calls follow and leave as
+// streams ask for a name. For each name keep waits for a change (Finder.Watch), an acknowledgement or the next repetition;
+// renew finds the endpoints and puts them into the cache as an assignment (assign.go), which the library sends to the streams.
+
 import (
 	"context"
 	"math"
@@ -47,7 +51,7 @@ func (f *feed) parse(name string) (namespace, service string, ok bool) {
 }
 
 // follow is for one more stream that asks for a name; the first one puts the assignment into the cache before it returns.
-// That it is there is told at once: nothing may be taken for acknowledged that it has not. The lock is held.
+// keep reports a new stream at once: nothing may count as acknowledged that it does not have. The lock is held.
 func (f *feed) follow(name string, by *stream) bool {
 	if one, ok := f.followed[name]; ok {
 		one.streams[by] = struct{}{}
@@ -86,7 +90,7 @@ func (f *feed) leave(name string, by *stream) {
 	_ = f.cache.DeleteResource(name) // fails only where an assignment cannot be encoded, and then nothing is in it
 }
 
-// keep puts every change into the cache, and says again and again what has been acknowledged.
+// keep puts every change into the cache, and reports again and again what has been acknowledged.
 func (f *feed) keep(ctx context.Context, one *followed, after uint64) {
 	again := time.NewTicker(repeatAcks)
 	defer again.Stop()
@@ -110,28 +114,27 @@ func (f *feed) keep(ctx context.Context, one *followed, after uint64) {
 // renew puts what is found now into the cache, and returns the change that it holds.
 func (f *feed) renew(one *followed, before uint64) (after uint64) {
 	defer panics.Recover(f.log, "xds", "namespace", one.namespace, "service", one.service)
-	after = math.MaxUint64 // after a panic the next look is that of the next repetition
+	after = math.MaxUint64 // after a panic the next attempt is that of the next repetition
 	result := f.find(one)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.followed[one.name] != one {
 		return before
 	}
-	after = f.put(one, result)
-	return after
+	return f.put(one, result)
 }
 
 func (f *feed) find(one *followed) discovery.Result {
 	return f.Finder.Find(discovery.Query{Namespace: one.namespace, Service: one.service, Draining: true})
 }
 
-// leftOut counts the instances of a service that proxies do not learn of. The lock is held.
+// leftOut counts the instances of a service that proxies are not given. The lock is held.
 func (f *feed) leftOut(one *followed, left int) {
 	if left == one.left {
 		return
 	}
 	if f.stats.leftOut.Add(int64(left - one.left)); left > 0 {
-		f.log.Warn("xDS: instances are left out, because their address is a host name", "namespace", one.namespace, "service", one.service, "instances", left)
+		f.log.Warn("xDS: instances without an IP address are left out", "namespace", one.namespace, "service", one.service, "instances", left)
 	}
 	one.left = left
 }

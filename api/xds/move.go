@@ -63,7 +63,7 @@ func (f *feed) watchStale(ctx context.Context) {
 		case age == 0:
 			next = staleFirst
 		case age >= next:
-			f.log.Warn("xDS: this node cannot hear the others: its proxies are sent to other ones", "behind", age.Round(time.Second), "streams", f.Stats().Streams)
+			f.log.Warn("xDS: this node cannot reach the others; moving its proxies to other nodes", "behind", age.Round(time.Second), "streams", f.Stats().Streams)
 			f.mover.end()
 			next = age + staleAgain
 		}

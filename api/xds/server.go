@@ -1,5 +1,9 @@
 package xds
 
+// The gRPC server. Run listens, registers EDS and ADS with the state-of-the-world and delta servers of go-control-plane, and
+// stops them all when ctx ends. Those servers answer from the cache (endpoints) and call back for each request and response
+// (acks.go); feed keeps the cache at what the Finder answers (follow.go). While the catalog is stale, move.go ends streams.
+
 import (
 	"context"
 	"crypto/rand"
@@ -56,7 +60,7 @@ type stats struct {
 // Stats are counts of now, but for Rejected, which is since the start.
 type Stats struct {
 	Streams  int    // of proxies
-	LeftOut  int    // instances of services that are asked for, which xDS has no word for: their address is a host name
+	LeftOut  int    // instances of services that are asked for, which xDS cannot express: their address is a host name
 	Rejected uint64 // responses that a proxy did not take (NACK)
 }
 
@@ -92,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	// Proxies of one id may ask several servers, and what one has says nothing of another: the watcher is this run alone.
 	f := &feed{Server: s, ctx: ctx, log: logs, watcher: "xds:" + rand.Text(), mover: mover{log: logs}, followed: map[string]*followed{}, streams: map[streamID]*stream{}}
-	// The counter of the cache begins anew with the process: its versions must not look like those of an earlier one.
+	// The counter of the cache restarts with the process: its versions must not look like those of an earlier one.
 	f.cache = cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"), cache.WithLogger(log.LoggerFuncs{}))
 	options := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(maxStreams), grpc.StreamInterceptor(f.mover.intercept),

@@ -202,8 +202,8 @@ func TestNackAcknowledgesNothing(t *testing.T) {
 	_, err = st.Recv()
 	require.NoError(t, err)
 	require.Equal(t, xds.Stats{Streams: 1, LeftOut: 1, Rejected: 1}, server.Stats())
-	require.Regexp(t, `a proxy did not take .* node=p services=\[web\] error=bad`, logged.String())
-	require.Regexp(t, `instances are left out.* service=web instances=1`, logged.String())
+	require.Regexp(t, `a proxy rejected a response .* node=p services=\[web\] error=bad`, logged.String())
+	require.Regexp(t, `instances without an IP address are left out.* service=web instances=1`, logged.String())
 	require.Never(t, func() bool {
 		select {
 		case a := <-acks:

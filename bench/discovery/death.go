@@ -28,7 +28,7 @@ func death(ctx context.Context, o *options) error {
 	defer nc.Close()
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := follow(living, s, f.service(0))
+	events, err := follow(living, s, "/v1/discover/"+f.service(0)+"/watch")
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/bench/internal/rig"
 )
 
 // web is one client of the HTTP API with enough connections.
@@ -52,7 +54,7 @@ type crowd struct {
 func register(ctx context.Context, s *server, c crowd) (*fleet, float64, error) {
 	f := &fleet{s: s, size: c.size, per: c.per, ids: make([]string, c.size), gens: make([]uint64, c.size)}
 	started := time.Now()
-	err := wired(ctx, s.http, 64, c.size, func(w *wire, i int) error {
+	err := rig.Wired(ctx, s.http, 64, c.size, func(w *rig.Wire, i int) error {
 		raw, err := json.Marshal(map[string]any{
 			"serviceName": f.service(i), "nodeAddress": fmt.Sprintf("10.%d.%d.%d:8080", i>>16&255, i>>8&255, i&255), "zone": fmt.Sprintf("z%d", i%3),
 			"payload": map[string]string{"region": "eu", "version": "1.0"}, "check": map[string]any{"type": "ttl", "ttl": c.ttl, "grace": c.grace},
@@ -60,11 +62,11 @@ func register(ctx context.Context, s *server, c crowd) (*fleet, float64, error) 
 		if err != nil {
 			return err
 		}
-		status, answer, err := w.do(http.MethodPost, "/v1/register", raw)
+		status, answer, err := w.Do(http.MethodPost, "/v1/register", raw)
 		for try := 0; err == nil && status == http.StatusServiceUnavailable && try < 5; try++ { // as any client would
 			f.again.Add(1)
 			time.Sleep(time.Second)
-			status, answer, err = w.do(http.MethodPost, "/v1/register", raw)
+			status, answer, err = w.Do(http.MethodPost, "/v1/register", raw)
 		}
 		if err == nil && status != http.StatusAccepted {
 			err = fmt.Errorf("a registration was answered %d: %s", status, answer)
@@ -86,25 +88,6 @@ func register(ctx context.Context, s *server, c crowd) (*fleet, float64, error) 
 		return nil
 	})
 	return f, float64(c.size) / time.Since(started).Seconds(), err
-}
-
-// parallel calls do for 0 to n-1 from so many goroutines; the first error ends it.
-func parallel(ctx context.Context, workers, n int, do func(i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range min(workers, n) {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := do(i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	return context.Cause(ctx)
 }
 
 // call makes one request and reads its answer into out, if there is one.
@@ -198,7 +181,7 @@ func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) 
 	var mu sync.Mutex
 	stop := time.Now().Add(duration)
 	started := time.Now()
-	err = wired(ctx, f.s.http, clients, clients, func(w *wire, c int) error {
+	err = rig.Wired(ctx, f.s.http, clients, clients, func(w *rig.Wire, c int) error {
 		own := make([]time.Duration, 0, 1<<16)
 		for n := c; time.Now().Before(stop); n++ {
 			began := time.Now()
@@ -217,9 +200,9 @@ func (f *fleet) reads(ctx context.Context, clients int, duration time.Duration) 
 }
 
 // read reads where the service of instance i is, to the end, and makes sure that all of its instances are there.
-func (f *fleet) read(w *wire, i int) error {
+func (f *fleet) read(w *rig.Wire, i int) error {
 	path := "/v1/discover/" + f.service(i)
-	status, answer, err := w.do(http.MethodGet, path, nil)
+	status, answer, err := w.Do(http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
@@ -273,7 +256,7 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 		return nil, err
 	}
 	defer s.stop()
-	empty, err := s.memory()
+	empty, err := s.Memory()
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +302,7 @@ func measure(ctx context.Context, o *options, size int, rest bool) (*stage, erro
 	if st.beats, err = share(s, o.duration); err != nil {
 		return nil, err
 	}
-	full, err := s.memory()
+	full, err := s.Memory()
 	if err != nil {
 		return nil, err
 	}

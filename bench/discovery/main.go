@@ -21,6 +21,7 @@ type options struct {
 	duration  time.Duration
 	only      string
 	curve     []int
+	watchers  []int  // of all services
 	profile   string // directory for profiles; empty keeps none
 	binary    string
 	data      string // directory for what servers store
@@ -38,13 +39,25 @@ func main() {
 func run(ctx context.Context) error {
 	var o options
 	curve := flag.String("curve", "1000,10000,100000", "numbers of instances of the curve; empty leaves it out")
+	many := flag.String("watchers", "0,100,1000", "numbers of watchers of all services")
+	address := flag.String("read", "", "only read so many watches of this server (used by the part watchers)")
 	flag.IntVar(&o.instances, "instances", 10_000, "instances of the single figures")
 	flag.IntVar(&o.perOne, "per-service", 50, "instances of one service")
 	flag.DurationVar(&o.duration, "duration", 10*time.Second, "measured time of each load")
-	flag.StringVar(&o.only, "only", "", "run only this part: load, memory, curve, watch, death, rolling, cluster")
+	flag.StringVar(&o.only, "only", "", "run only this part: load, memory, curve, watch, watchers, death, rolling, cluster")
 	flag.StringVar(&o.binary, "binary", "", "measure this program instead of one that is built from the source")
 	flag.StringVar(&o.profile, "profile", "", "a `directory` for CPU profiles of the loads and a heap profile at rest")
 	flag.Parse()
+	for _, w := range strings.FieldsFunc(*many, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(w)
+		if err != nil || n < 0 {
+			return fmt.Errorf("-watchers: %q is no number of watchers", w)
+		}
+		o.watchers = append(o.watchers, n)
+	}
+	if *address != "" {
+		return readAll(*address, o.watchers[0])
+	}
 	for _, c := range strings.FieldsFunc(*curve, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(c)
 		if err != nil || n < o.perOne {
@@ -67,7 +80,7 @@ func run(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, *options) error
-	}{{"load", load}, {"memory", memory}, {"curve", curveOf}, {"watch", watch}, {"death", death}, {"rolling", rolling}, {"cluster", takeover}} {
+	}{{"load", load}, {"memory", memory}, {"curve", curveOf}, {"watch", watch}, {"watchers", watchers}, {"death", death}, {"rolling", rolling}, {"cluster", takeover}} {
 		if o.only != "" && o.only != part.name {
 			continue
 		}

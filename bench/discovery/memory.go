@@ -62,7 +62,7 @@ func (s *server) rest(ctx context.Context, short, long time.Duration) (resident,
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for began := time.Now(); ; {
-		if resident, err = s.memory(); err != nil {
+		if resident, err = s.Memory(); err != nil {
 			return 0, 0, err
 		}
 		heap, err := s.metric(ctx, "go_memstats_heap_alloc_bytes")

@@ -1,35 +1,33 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/bench/internal/rig"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/internal/program"
 )
 
 // server is the program as a process.
 type server struct {
-	cmd   *exec.Cmd
-	http  string // address
-	nats  string
-	pprof string // empty: profiles are not wanted
-	args  []string
-	env   []string
-	log   *bytes.Buffer
-	gone  chan struct{}
+	*rig.Process
+	http   string // address
+	nats   string
+	pprof  string // empty: profiles are not wanted
+	binary string
+	args   []string
+	env    []string
+	log    *lockedbuffer.Buffer
 }
 
 // build makes the program as a user would; profiled, with a door for profiles.
@@ -67,12 +65,12 @@ func startWith(ctx context.Context, env []string, o *options, args ...string) (*
 }
 
 func launch(env []string, o *options, args ...string) (*server, error) {
-	s := &server{env: env, log: &bytes.Buffer{}, gone: make(chan struct{})}
+	s := &server{binary: o.binary, env: env, log: &lockedbuffer.Buffer{}}
 	var err error
-	if s.http, err = free(); err != nil {
+	if s.http, err = rig.Free(); err != nil {
 		return nil, err
 	}
-	if s.nats, err = free(); err != nil {
+	if s.nats, err = rig.Free(); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(o.data, "data")
@@ -80,111 +78,36 @@ func launch(env []string, o *options, args ...string) (*server, error) {
 		return nil, err
 	}
 	if o.profile != "" {
-		if s.pprof, err = free(); err != nil {
+		if s.pprof, err = rig.Free(); err != nil {
 			return nil, err
 		}
 		s.env = append(s.env, "INSTAR_BENCH_PPROF="+s.pprof)
 	}
 	args = append([]string{"serve", "--data", dir, "--http", s.http, "--nats", s.nats, "--durability", "interval", "--gateway", "simulated", "--insecure"}, args...)
 	s.args = args
-	return s, s.run(o.binary)
+	return s, s.run()
 }
 
 // again runs a server that was stopped on the data that it had.
 func (s *server) again() (*server, error) {
-	next := &server{http: s.http, nats: s.nats, pprof: s.pprof, args: s.args, env: s.env, log: s.log, gone: make(chan struct{})}
-	return next, next.run(s.cmd.Path)
+	next := *s
+	return &next, next.run()
 }
 
-func (s *server) run(binary string) error {
-	s.cmd = exec.Command(binary, s.args...)
-	s.cmd.Env = append(os.Environ(), s.env...)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	go func() {
-		_ = s.cmd.Wait()
-		close(s.gone)
-	}()
-	return nil
+func (s *server) run() (err error) {
+	s.Process, err = rig.Start(s.log, s.env, s.binary, s.args...)
+	return err
 }
 
-func free() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
+func (s *server) ready(ctx context.Context) error { return s.Ready(ctx, s.url("/readyz")) }
 
-func (s *server) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		resp, err := http.Get(s.url("/readyz"))
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-s.gone:
-			return fmt.Errorf("the server has ended:\n%s", s.log)
-		case <-ctx.Done():
-			return fmt.Errorf("the server is not ready within a minute:\n%s", s.log)
-		case <-tick.C:
-		}
-	}
-}
+func (s *server) stop() { s.Kill() }
+
+func (s *server) cpu() (time.Duration, error) { return s.CPU() }
 
 func (s *server) url(path string) string { return "http://" + s.http + path }
 
-func (s *server) stop() {
-	_ = s.cmd.Process.Kill() // its data is thrown away
-	<-s.gone
-}
-
 func (s *server) connect() (*nats.Conn, error) { return nats.Connect("nats://" + s.nats) }
-
-// cpu is the user and system time of the process so far. The kernel counts in hundredths of a second (proc(5), stat).
-func (s *server) cpu() (time.Duration, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(raw), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("cannot read %q", raw)
-	}
-	user, err1 := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	if err1 != nil || err2 != nil {
-		return 0, fmt.Errorf("cannot read %q", raw)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond, nil
-}
-
-// memory is what the process has resident, in bytes.
-func (s *server) memory() (int, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.Atoi(strings.Fields(rest)[0])
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("process %d has no VmRSS", s.cmd.Process.Pid)
-}
 
 // metric reads a value that the server shows of itself.
 func (s *server) metric(ctx context.Context, name string) (int, error) {

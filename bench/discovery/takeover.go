@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/bcc94042/instar/bench/internal/rig"
 )
 
 // services of which each has one instance: with so many every partition has some.
@@ -60,7 +62,7 @@ func takeover(ctx context.Context, o *options) error {
 func trio(o *options) ([]*server, error) {
 	var routes []string
 	for range 3 {
-		a, err := free()
+		a, err := rig.Free()
 		if err != nil {
 			return nil, err
 		}

@@ -19,9 +19,9 @@ type told struct {
 	data  []byte
 }
 
-// follow reads the SSE stream of a service into a channel until ctx ends.
-func follow(ctx context.Context, s *server, service string) (<-chan told, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("/v1/discover/"+service+"/watch"), nil)
+// follow reads an SSE stream into a channel until ctx ends.
+func follow(ctx context.Context, s *server, path string) (<-chan told, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url(path), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func follow(ctx context.Context, s *server, service string) (<-chan told, error)
 	}
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
-		return nil, fmt.Errorf("watch of %s: %s", service, resp.Status)
+		return nil, fmt.Errorf("%s: %s", path, resp.Status)
 	}
 	events := make(chan told, 1024)
 	go func() {
@@ -102,7 +102,7 @@ func watch(ctx context.Context, o *options) error {
 	ready.Add(watchers)
 	for w := range watchers {
 		arrived[w] = make([]time.Time, changes)
-		events, err := follow(watching, s, f.service(0))
+		events, err := follow(watching, s, "/v1/discover/"+f.service(0)+"/watch")
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/bcc94042/instar/internal/room"
+	"github.com/bcc94042/instar/internal/gctune"
 	"github.com/bcc94042/instar/streams/embedded"
 )
 
@@ -27,7 +27,7 @@ func main() {
 	who := flag.String("contender", "", "of throughput and fsync: those only whose name has this in it")
 	profile := flag.String("cpuprofile", "", "write a profile of this process to the file")
 	flag.Parse()
-	room.Keep() // as the program does
+	gctune.Keep() // as the program does
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	b := bench{rounds: *rounds, who: *who}

@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // ours is the relay in one of its modes.
@@ -45,6 +46,13 @@ func (o *ours) start(ctx context.Context, e *env) error {
 	}
 	o.r = &relay.Relay{
 		Config: outbox.Config{Name: "bench", DSN: e.dsn, Mode: o.mode, Batch: o.batch}, NC: o.nc, JS: js, Node: "bench", Fsync: e.profile == embedded.Fsync,
+	}
+	if syncer := e.server.Syncer(); syncer != nil {
+		a, err := publish.NewAppender(o.nc, publish.AppenderOptions{Sync: syncer})
+		if err != nil {
+			return err
+		}
+		o.r.Fsync, o.r.Sync = false, a.Sync
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	o.stopRun, o.done = cancel, make(chan error, 1)

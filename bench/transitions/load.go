@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime/metrics"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type figures struct {
 	done    int
 	took    time.Duration
 	cpu     time.Duration // of the whole process: server, engine, API and load generator
+	garbage uint64        // bytes that it allocated, nearly all of which are garbage soon
 	lats    []time.Duration
 }
 
@@ -30,8 +32,8 @@ func (f figures) quantile(q float64) time.Duration {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%4d clients %9.0f/s   p50 %8s   p99 %8s   cpu %6s per transition",
-		f.clients, f.rate(), round(f.quantile(0.5)), round(f.quantile(0.99)), round(f.cpu/time.Duration(max(f.done, 1))))
+	return fmt.Sprintf("%4d clients %9.0f/s   p50 %8s   p99 %8s   cpu %6s and %4.1f KB of garbage per transition",
+		f.clients, f.rate(), round(f.quantile(0.5)), round(f.quantile(0.99)), round(f.cpu/time.Duration(max(f.done, 1))), float64(f.garbage)/1000/float64(max(f.done, 1)))
 }
 
 func round(d time.Duration) time.Duration {
@@ -65,10 +67,10 @@ func closed(ctx context.Context, clients int, duration time.Duration, do func(ct
 	}
 	time.Sleep(duration / 4)
 	measuring.Store(true)
-	started, cpu := time.Now(), processCPU()
+	started, cpu, garbage := time.Now(), processCPU(), allocated()
 	time.Sleep(duration)
 	measuring.Store(false)
-	f := figures{clients: clients, took: time.Since(started), cpu: processCPU() - cpu}
+	f := figures{clients: clients, took: time.Since(started), cpu: processCPU() - cpu, garbage: allocated() - garbage}
 	stop.Store(true)
 	all.Wait()
 	for c := range clients {
@@ -89,6 +91,13 @@ func processCPU() time.Duration {
 		return 0
 	}
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// allocated is how many bytes this process has allocated so far.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // applied checks an answer.

@@ -8,11 +8,12 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/bcc94042/instar/internal/room"
+	"github.com/bcc94042/instar/internal/gctune"
 	"github.com/bcc94042/instar/streams/embedded"
 )
 
@@ -38,12 +39,12 @@ func run() error {
 	profiles := flag.String("profiles", "interval,fsync", "durability profiles")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "measured time of each row")
 	flag.IntVar(&o.entities, "entities", 5000, "entities that the load is spread over")
-	flag.StringVar(&o.only, "only", "", "run only the parts whose name holds this: raw, publish, micro, http, million")
+	flag.StringVar(&o.only, "only", "", "run only these parts, separated by commas: raw, publish, micro, http, million")
 	flag.IntVar(&o.million, "million", 1_000_000, "entities of the start-up part; 0 leaves it out")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	start := flag.String("start", "", "only start on this directory and print how long it took (used by the million part)")
 	flag.Parse()
-	room.Keep() // as the program does
+	gctune.Keep() // as the program does
 	if *start != "" {
 		return startFrom(context.Background(), *start)
 	}
@@ -78,4 +79,6 @@ func run() error {
 }
 
 // wants reports whether a part is to be run.
-func (o *options) wants(part string) bool { return o.only == "" || strings.Contains(part, o.only) }
+func (o *options) wants(part string) bool {
+	return o.only == "" || slices.Contains(strings.Split(o.only, ","), part)
+}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/engine"
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -31,7 +31,7 @@ type world struct {
 	js        jetstream.JetStream
 	appender  *publish.Appender
 	commands  *publish.Commands
-	machines  *machines.Registry
+	machines  *registry.Registry
 	clients   []*nats.Conn // over TCP, as real ones
 }
 
@@ -50,7 +50,7 @@ func newWorld(ctx context.Context, profile embedded.Profile) (*world, error) {
 
 func worldIn(ctx context.Context, dir string, profile embedded.Profile) (w *world, err error) {
 	w = &world{dir: dir}
-	if w.machines, err = machines.NewRegistry(all.Machines()...); err != nil {
+	if w.machines, err = registry.New(all.Machines()...); err != nil {
 		return nil, err
 	}
 	if w.server, err = embedded.Start(embedded.Options{Dir: w.dir, Listen: "127.0.0.1:0", Open: true, Profile: profile}); err != nil {
@@ -62,7 +62,7 @@ func worldIn(ctx context.Context, dir string, profile embedded.Profile) (w *worl
 	if w.js, err = streams.JetStream(w.nc); err != nil {
 		return nil, err
 	}
-	if w.appender, err = publish.NewAppender(w.nc, publish.AppenderOptions{Group: profile == embedded.Fsync, Timeout: 30 * time.Second}); err != nil {
+	if w.appender, err = publish.NewAppender(w.nc, publish.AppenderOptions{Group: profile == embedded.Fsync && w.server.Syncer() == nil, Sync: w.server.Syncer(), Timeout: 30 * time.Second}); err != nil {
 		return nil, err
 	}
 	if w.commands, err = publish.NewCommands(w.appender); err != nil {
@@ -203,7 +203,7 @@ func (o *options) overNATS(ctx context.Context, w *world, clients int) (figures,
 	}
 	return closed(ctx, clients, o.duration, func(ctx context.Context, c, n int) error {
 		e := (c + n*clients) % o.entities
-		raw, err := askers[c].ask(subjects[e], labelBody(n), fmt.Sprintf("b-%d-%d", c, n))
+		raw, err := askers[c].ask(subjects[e], labelBody(n), streams.CommandID("service", key(e), fmt.Sprintf("b-%d-%d", c, n)))
 		if err != nil {
 			return err
 		}

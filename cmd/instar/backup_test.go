@@ -141,7 +141,7 @@ func TestBackupAndRestore(t *testing.T) {
 	code, said := alone("restore", file, "--data", elsewhere, "--log-level", "error")
 	require.Zero(t, code, said)
 	require.Contains(t, said, "filled: "+elsewhere+"\n")
-	require.Contains(t, said, elsewhere+" has no process: ")
+	require.Contains(t, said, elsewhere+" has no directory process: ")
 	code, said = alone("restore", file, "--data", elsewhere, "--durability", "interval", "--log-level", "error")
 	require.NotZero(t, code)
 	require.Contains(t, said, "a restore takes an empty place")
@@ -165,7 +165,7 @@ func TestBackupAndRestore(t *testing.T) {
 	w.must("service", "wait", "late", "--for", "state=FAILED") // its deadline is of before
 	require.Eventually(t, func() bool { return !strings.Contains(w.must("instance", "get", "web/a", "-o", "json"), `"until"`) }, 60*time.Second, 50*time.Millisecond)
 
-	require.Contains(t, w.must("service", "events", "web", "--verify"), "follow each other; 0 times")
+	require.Contains(t, w.must("service", "events", "web", "--verify"), "is complete, except for 0 gaps")
 	js = w.js(t)
 	for id, body := range toldEvents(t, js) {
 		if old, both := seen[id]; both {

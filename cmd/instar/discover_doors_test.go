@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/bcc94042/instar/client"
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -71,7 +72,7 @@ func (p *proxy) until(want string) *discoverypb.DiscoveryRequest {
 // A drain waits for the proxy and for the client that know the instance, and for no longer.
 func TestDrainIsAcknowledgedByEnvoyAndClients(t *testing.T) {
 	t.Parallel()
-	eds := freePort(t)
+	eds := testenv.Address(t)
 	w := startWhole(t, t.TempDir(), func(c *config.Config) { c.Gateway, c.Discovery.XDS = config.GatewaySimulated, eds })
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
@@ -114,7 +115,7 @@ func TestDrainIsAcknowledgedByEnvoyAndClients(t *testing.T) {
 // A lease against the real thing: replaced by another process, ended by an administrator, alive through a restart.
 func TestLeases(t *testing.T) {
 	t.Parallel()
-	dir, listen := t.TempDir(), freePort(t)
+	dir, listen := t.TempDir(), testenv.Address(t)
 	change := func(c *config.Config) { c.Gateway, c.HTTP.Listen = config.GatewaySimulated, listen }
 	w := startWhole(t, dir, change)
 	tr := &http.Transport{}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -65,7 +65,7 @@ func TestLifeOfInstances(t *testing.T) {
 	}))
 	defer backend.Close()
 	dir := t.TempDir()
-	names := freePort(t)
+	names := testenv.Address(t)
 	change := func(c *config.Config) { c.Gateway, c.Discovery.DNS = config.GatewaySimulated, names }
 	w := startWhole(t, dir, change)
 
@@ -121,7 +121,7 @@ func TestLifeOfInstances(t *testing.T) {
 	t.Run("CommandLine", func(t *testing.T) {
 		require.Regexp(t, `ID +ADDRESS +WEIGHT .*\nprobed +127\.0\.0\.1:\d+ +100 +north +- +active\.healthy`, w.must("discover", "web"))
 		require.Equal(t, "instance/web/probed\n", w.must("discover", "web", "--zone", "north", "-o", "name"))
-		require.Contains(t, w.must("discover", "web", "--zone", "south"), "Nothing is found of web")
+		require.Contains(t, w.must("discover", "web", "--zone", "south"), "web has no instances for traffic")
 		require.Regexp(t, `web +1 +0 +1 +no`, w.must("discover"))
 		require.Contains(t, w.must("discover", "web", "-o", "yaml"), "instanceId: probed")
 		require.Contains(t, w.must("discover", "web", "--at", "1"), "As of")
@@ -148,12 +148,4 @@ func TestLifeOfInstances(t *testing.T) {
 		status, _ = w.call("PUT", "/v1/services/web/instances/probed/heartbeat", "")
 		return status == 410
 	}, 5*time.Second, 10*time.Millisecond)
-}
-
-// freePort is an address that nobody listened on a moment ago.
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

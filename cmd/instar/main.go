@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/bcc94042/instar/cmd/instar/cli"
-	"github.com/bcc94042/instar/internal/room"
+	"github.com/bcc94042/instar/internal/gctune"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/builtin"
 )
@@ -14,7 +14,7 @@ import (
 var version, commit, date string
 
 func main() {
-	room.Keep()
+	gctune.Keep()
 	options := builtin.Options()
 	options.Build = server.Build{Version: version, Commit: commit, Date: date}
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, options))

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/lockedbuffer"
-	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/natscli"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 )
@@ -76,7 +76,7 @@ func TestWrittenNATSContext(t *testing.T) {
 		})
 		_, err := nats.Connect(w.nats)
 		require.Equal(t, first != nil, errors.Is(err, nats.ErrAuthorization), "%v", err)
-		nc, err := server.NatsContext("ours")(nats.Name("test"))
+		nc, err := natscli.Connect("ours")(nats.Name("test"))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		require.Equal(t, w.nats, nc.ConnectedUrl())

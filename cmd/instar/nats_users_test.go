@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -74,11 +75,11 @@ func openDoors(t *testing.T, url string) *doors {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	copies := make(chan error, 1)
-	go func() { copies <- (&streams.Copies{NC: d.own, Plan: plan}).Run(ctx) }()
+	go func() { copies <- (&streams.Copies{NC: d.own, Plan: func() streams.Plan { return plan }}).Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-copies) })
 	_, err = d.spy.ChanSubscribe(">", d.came)
 	require.NoError(t, err)
-	require.NoError(t, d.spy.Flush())
+	require.NoError(t, errors.Join(d.own.Flush(), d.spy.Flush())) // who asks finds whoever answers, and not the spy alone
 	return d
 }
 

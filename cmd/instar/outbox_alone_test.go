@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/streams/outbox"
 )
 
@@ -25,10 +25,7 @@ func TestARelayAloneShowsHowItStands(t *testing.T) {
 	dsn := cluster.DSN("postgres")
 	require.NoError(t, outbox.Init(t.Context(), dsn, "", outbox.Settings{Mode: outbox.Log}))
 	w := startWhole(t, t.TempDir(), nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := testenv.Address(t)
 	launch(t, "outbox", "relay", "--dsn", dsn, "--nats-url", w.nats, "--source", "alone", "--http", address, "--poll", "50ms", "--attempts", "2", "--base-backoff", "10ms", "--types", "order.paid", "--cloudevents", "structured")
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + address + path)

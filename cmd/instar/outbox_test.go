@@ -44,7 +44,7 @@ func newShopfront(t *testing.T, dir string) *shopfront {
 	t.Helper()
 	s := &shopfront{whole: startWhole(t, dir, func(c *config.Config) { c.Outbox.Postgres = config.PostgresAuto })}
 	require.Eventually(t, func() bool { return strings.Contains(s.out.String(), "Outbox: ") }, 60*time.Second, 20*time.Millisecond)
-	require.Contains(t, s.out.String(), "is a private Postgres with an outbox", "initdb and postgres are needed")
+	require.Contains(t, s.out.String(), "connects to a private Postgres with an outbox", "initdb and postgres are needed")
 	raw, err := os.ReadFile(filepath.Join(dir, "postgres", "dsn"))
 	require.NoError(t, err)
 	s.dsn = strings.TrimSpace(string(raw))
@@ -181,6 +181,6 @@ func TestDemoOutbox(t *testing.T) {
 	var out lockedbuffer.Buffer
 	code := execute([]string{"demo", "outbox", "--fast"}, strings.NewReader(""), &out, &out)
 	require.Zero(t, code, out.String())
-	require.Contains(t, out.String(), "none twice, none out of order, after 3 kills")
+	require.Contains(t, out.String(), "without duplicates and in order, after 3 kills")
 	require.Contains(t, out.String(), "kill -9 of Postgres")
 }

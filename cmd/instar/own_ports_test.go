@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -28,7 +29,7 @@ import (
 func TestDoorsOfDiscovery(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
-	eds, names := freePort(t), freePort(t)
+	eds, names := testenv.Address(t), testenv.Address(t)
 	w := startWhole(t, t.TempDir(), func(c *config.Config) {
 		c.Gateway = config.GatewaySimulated
 		c.Discovery.XDS, c.Discovery.XDSTLS = eds, config.TLS{CA: cert, Cert: cert, Key: key}

@@ -254,7 +254,7 @@ func TestTokensAndTLS(t *testing.T) {
 		sum := sha256.Sum256([]byte(token))
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
-	xds := freePort(t)
+	xds := testenv.Address(t)
 	w := startWhole(t, t.TempDir(), func(c *config.Config) {
 		c.HTTP.TLS = config.KeyPair{Cert: cert, Key: key}
 		c.NATS.TLS, c.NATS.Users = config.TLS{Cert: cert, Key: key}, []embedded.User{{Name: "a", Password: "b", Role: embedded.RoleRead}}

@@ -1,5 +1,5 @@
-// Package answers keeps the answers to commands that were sent under a key of their sender, in a bucket of their own, for as long as the
-// key is remembered: a command under the same key gets the answer of then, byte for byte.
+// Package answers keeps the answers to commands that were sent under a key of their sender, in the bucket idempotency, for as long as the
+// key is remembered (idempotencyWindow of the configuration, the MaxAge of the bucket in streams/config.go): a command under the same key gets the answer of then, byte for byte.
 package answers
 
 import (

@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 func compressed(t testing.TB, lines string) []byte {
@@ -122,23 +123,16 @@ func installed(t *testing.T) *Store {
 }
 
 func installedAt(t *testing.T) (*Store, *embedded.Server) {
-	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS, Log: slog.New(slog.DiscardHandler)})
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	_, err := e.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "THEIRS", Subjects: []string{"theirs.>"}})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := streams.JetStream(nc)
-	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "THEIRS", Subjects: []string{"theirs.>"}})
-	require.NoError(t, err)
-	a, err := publish.NewAppender(nc, publish.AppenderOptions{})
+	a, err := publish.NewAppender(e.NC, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(a.Close)
 	return &Store{
-		NC: nc, JS: js, Plan: streams.Plan{States: []string{service.Machine.Plural}}, Machines: []*machines.Machine{service.Machine}, Appender: a, Shared: true, Log: slog.New(slog.DiscardHandler),
+		NC: e.NC, JS: e.JS, Plan: streams.Plan{States: []string{service.Machine.Plural}}, Machines: []*machines.Machine{service.Machine}, Appender: a, Shared: true, Log: slog.New(slog.DiscardHandler),
 		Await: func(ctx context.Context, do func(context.Context) error) error { return do(ctx) },
-	}, srv
+	}, e.Server
 }
 
 // file is a backup of these lines.

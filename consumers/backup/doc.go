@@ -15,9 +15,10 @@
 //  4. answers to keys, events and dead letters. Answers and events that are newer than the value of their entity are left out by the restore, those events
 //     that the value's outbox has and the stream lacked are added;
 //  5. other streams, such as those of outboxes, as snapshots of the server with their consumers. Relays find out by themselves how far
-//     their stream is. A stream that mirrors or sources others comes before those.
+//     their stream is. A restored stream mirrors and sources no other one of its account any more.
 //
 // So everything that was answered before the backup began is in it. Schedules of timers and tasks are not: both stand in the values, and are made again.
+// Where the installation has a bucket of a machine that the process does not have, there is no backup: see [ErrUnknownBucket].
 //
 // Durable consumers of others go on behind what they had done, under the configuration that they had; those of buckets begin anew, because a restore writes all values anew. Those that
 // users of the role read have made on their copies are not in it, and are named in its end.

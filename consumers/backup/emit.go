@@ -39,7 +39,7 @@ func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
 			default:
 				r.done.Events++
 			}
-			write, err := consumers.Published(r.s.Plan.Names, of, key, e.Birth, &o)
+			write, err := consumers.WriteOf(r.s.Plan.Names, of, key, e.Birth, &o)
 			switch {
 			case err != nil:
 			case o.Kind == machines.KindEvent:

@@ -13,6 +13,7 @@ import (
 
 // fits refuses what would be found out only when much is stored.
 func (r *restorer) fits(h Head) error {
+	planned := r.s.planned()
 	for name, schema := range h.Schemas {
 		if of := r.machine(name); of == nil {
 			return fmt.Errorf("the backup has entities of the machine %s, which this program does not have: use the one that made it, %s", name, h.Version)
@@ -26,11 +27,19 @@ func (r *restorer) fits(h Head) error {
 		}
 	}
 	for _, name := range h.Others {
+		if planned[name] && !slices.Contains(r.s.Without, name) {
+			return strayed(name)
+		}
 		if r.s.Shared && !slices.Contains(r.s.Others, name) && !slices.Contains(r.s.Without, name) {
 			return fmt.Errorf("the backup has the stream %s, which is none of this configuration, and what is not of Instar is not put into the account of another server: leave it out by --without %s (nats stream backup can bring it over), or add the outbox that it is of", name, name)
 		}
 	}
 	return nil
+}
+
+// strayed is about a bucket of the installation that is in a backup as a stream of somebody else. Its values could not be restored above the versions and revisions of before.
+func strayed(name string) error {
+	return fmt.Errorf("the backup has the bucket %s of this installation as it has streams of others, because the process that made it did not have its machine: take another backup, or leave the bucket out by --without %s", name, name)
 }
 
 // planned refuses a section that no backup of this plan has: a file must not write where somebody else does.

@@ -3,7 +3,9 @@ package backup
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
+	"math"
 	"testing"
 	"time"
 
@@ -26,7 +28,8 @@ func holds(t *testing.T, js jetstream.JetStream, stream string, messages uint64)
 	}, 30*time.Second, 20*time.Millisecond)
 }
 
-// Streams that source or mirror others go on behind what they have. Those that cannot are named, and so are streams in memory, which end with their server.
+// Streams that sourced or mirrored others keep what they have, and receive no more, whatever happened to those. They are named, and so are streams in memory, which end
+// with their server.
 func TestStreamsThatFollowOthers(t *testing.T) {
 	t.Parallel()
 	from := installed(t)
@@ -38,15 +41,17 @@ func TestStreamsThatFollowOthers(t *testing.T) {
 		}
 		return all
 	}
-	for _, c := range []jetstream.StreamConfig{
-		{Name: "ORD", Subjects: []string{"ord"}},
-		{Name: "SRC", Sources: source("ORD")},
-		{Name: "ALL", Sources: source("SRC")},
-		{Name: "MIR", Mirror: &jetstream.StreamSource{Name: "ORD"}},
-		{Name: "MEM", Subjects: []string{"mem"}, Storage: jetstream.MemoryStorage},
-		{Name: "WORK", Retention: jetstream.WorkQueuePolicy, Sources: source("ORD")},
+	follow := []jetstream.StreamConfig{
+		{Name: "SRC", Sources: source("ORD"), MaxMsgs: math.MaxInt64},
+		{Name: "ALL", Sources: source("SRC", "MEM")},
+		{Name: "ord", Mirror: &jetstream.StreamSource{Name: "ORD"}, MirrorDirect: true}, // a subject of the other one
+		{Name: "WORK", Subjects: []string{"work"}, Retention: jetstream.WorkQueuePolicy, Sources: source("ORD")},
 		{Name: "TOLD", Sources: source("EVENTS")},
-	} {
+	}
+	for _, c := range append([]jetstream.StreamConfig{
+		{Name: "ORD", Subjects: []string{"ord"}, FirstSeq: 1790000000123456789},
+		{Name: "MEM", Subjects: []string{"mem"}, Storage: jetstream.MemoryStorage},
+	}, follow...) {
 		_, err := from.JS.CreateStream(t.Context(), c)
 		require.NoError(t, err)
 	}
@@ -54,13 +59,15 @@ func TestStreamsThatFollowOthers(t *testing.T) {
 		_, err := from.JS.Publish(t.Context(), "ord", []byte("x"))
 		require.NoError(t, err)
 	}
+	had := map[string]uint64{"SRC": 20, "ALL": 20, "ord": 20, "WORK": 20, "TOLD": from.held(t, "EVENTS").Msgs}
+	for name, n := range had {
+		holds(t, from.JS, name, n)
+	}
 	_, err = from.JS.Publish(t.Context(), "mem", nil)
 	require.NoError(t, err)
-	for _, name := range []string{"SRC", "ALL", "MIR", "WORK"} {
-		holds(t, from.JS, name, 20)
-	}
-	holds(t, from.JS, "TOLD", from.held(t, "EVENTS").Msgs)
-	from.Others = []string{"ALL", "GONE", "MEM", "MIR", "ORD", "SRC", "TOLD", "WORK"}
+	had["ALL"]++
+	holds(t, from.JS, "ALL", had["ALL"])
+	from.Others = []string{"ALL", "GONE", "MEM", "ORD", "SRC", "TOLD", "WORK", "ord"}
 	var copied bytes.Buffer
 	_, err = from.Write(t.Context(), &copied)
 	require.NoError(t, err)
@@ -81,16 +88,20 @@ func TestStreamsThatFollowOthers(t *testing.T) {
 	to.Appender, err = publish.NewAppender(to.NC, publish.AppenderOptions{})
 	require.NoError(t, err)
 	t.Cleanup(to.Appender.Close)
+	_, checked, err := Check(bytes.NewReader(copied.Bytes()))
+	require.NoError(t, err)
 	done, err := to.Restore(t.Context(), &copied)
 	require.NoError(t, err)
-	again := map[string][]string{}
-	for _, o := range done.End.Others {
-		require.Equal(t, o.Stream == "MEM", o.Memory, o.Stream)
-		if len(o.Again) > 0 {
-			again[o.Stream] = o.Again
+	for _, others := range [][]Other{checked.Others, done.End.Others} {
+		origins := map[string][]string{}
+		for _, o := range others {
+			require.Equal(t, o.Stream == "MEM", o.Memory, o.Stream)
+			if len(o.Origins) > 0 {
+				origins[o.Stream] = o.Origins
+			}
 		}
+		require.Equal(t, map[string][]string{"SRC": {"ORD"}, "ALL": {"SRC", "MEM"}, "ord": {"ORD"}, "WORK": {"ORD"}, "TOLD": {"EVENTS"}}, origins)
 	}
-	require.Equal(t, map[string][]string{"WORK": {"ORD"}, "TOLD": {"EVENTS"}}, again)
 	_, err = to.JS.Stream(t.Context(), "MEM")
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 
@@ -98,16 +109,94 @@ func TestStreamsThatFollowOthers(t *testing.T) {
 	require.NoError(t, srv.Shutdown(context.Background()))
 	srv, js := start()
 	t.Cleanup(func() { _ = srv.Shutdown(context.Background()) })
-	_, err = js.Publish(t.Context(), "ord", []byte("new"))
+	ack, err := js.Publish(t.Context(), "ord", []byte("new"))
 	require.NoError(t, err)
-	for _, name := range []string{"ORD", "SRC", "ALL", "MIR"} {
-		st, err := js.Stream(t.Context(), name)
+	require.Equal(t, uint64(1790000000123456789+20), ack.Sequence)
+	for _, c := range follow {
+		st, err := js.Stream(t.Context(), c.Name)
 		require.NoError(t, err)
-		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			last, err := st.GetLastMsgForSubject(t.Context(), "ord")
-			require.NoError(c, err)
-			require.Equal(c, "new", string(last.Data), name)
-		}, 30*time.Second, 20*time.Millisecond)
-		holds(t, js, name, 21)
+		require.Empty(t, st.CachedInfo().Config.Sources)
+		require.Nil(t, st.CachedInfo().Config.Mirror)
+		holds(t, js, c.Name, had[c.Name])
 	}
+	_, err = js.Publish(t.Context(), "work", nil) // it is a stream like others
+	require.NoError(t, err)
+	holds(t, js, "WORK", 21)
+}
+
+// What a stream gets from elsewhere goes on, and what this program does not know stays.
+func TestRestoredConfig(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`{"name":"x","subjects":["b"],"new":9007199254740993}`:                                          `{"name":"A","new":9007199254740993,"num_replicas":3,"subjects":["b"]}`,
+		`{"mirror":{"name":"B"},"mirror_direct":true,"republish":{}}`:                                   `{"name":"A","num_replicas":3,"subjects":["instar-restored.A"]}`,
+		`{"mirror":{"name":"B","external":{"api":"$JS.x.API"}},"mirror_direct":true}`:                   `{"mirror":{"name":"B","external":{"api":"$JS.x.API"}},"mirror_direct":true,"name":"A","num_replicas":3}`,
+		`{"sources":[{"name":"B"},{"name":"C","external":{"api":"x"},"opt_start_seq":7},{"name":"D"}]}`: `{"name":"A","num_replicas":3,"sources":[{"name":"C","external":{"api":"x"},"opt_start_seq":7}]}`,
+	} {
+		got, err := restored([]byte(given), "A", 3)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+	for _, bad := range []string{``, `[]`, `null`, `{"sources":{}}`, `{"sources":[1]}`, `{"mirror":"x"}`} {
+		_, err := restored([]byte(bad), "A", 3)
+		require.Error(t, err, bad)
+	}
+}
+
+// A backup without a bucket of the installation is none: it fails before its first byte. An empty bucket is what a machine leaves that could not be added.
+func TestBucketsOfAMachineThatThisProcessDoesNotHave(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	more := s.Plan
+	more.States, more.Views = append(more.States, "kettles"), append(more.Views, "kettles_times")
+	_, err := streams.Ensure(t.Context(), s.JS, more)
+	require.NoError(t, err)
+	prices, err := s.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "prices"})
+	require.NoError(t, err)
+	_, err = prices.PutString(t.Context(), "a", "1")
+	require.NoError(t, err)
+	for shared, others := range map[bool][]string{true: nil, false: {"KV_prices", "THEIRS"}} {
+		s.Shared = shared
+		var copied bytes.Buffer
+		_, err = s.Write(t.Context(), &copied)
+		require.NoError(t, err)
+		head, _, err := Check(&copied)
+		require.NoError(t, err)
+		require.Equal(t, others, head.Others)
+	}
+	_, err = s.JS.Publish(t.Context(), "$KV.kettles.default.k", []byte("{}"))
+	require.NoError(t, err)
+	for _, shared := range []bool{true, false} {
+		s.Shared = shared
+		var copied bytes.Buffer
+		_, err = s.Write(t.Context(), &copied)
+		require.ErrorIs(t, err, ErrUnknownBucket)
+		require.ErrorContains(t, err, "backup: KV_kettles: this process has no machine")
+		require.Zero(t, copied.Len())
+	}
+}
+
+// Backups of before that have such a bucket as a stream of others are refused, whether or not this process has its machine.
+func TestABucketOfTheInstallationIsNoneOfOthers(t *testing.T) {
+	t.Parallel()
+	section := func(name string) line {
+		config, err := json.Marshal(jetstream.StreamConfig{Name: name, Subjects: []string{streams.BucketSubject(name[len("KV_"):], ">")}, Description: "Entities of a machine, by key"})
+		require.NoError(t, err)
+		return line{Section: &Section{Stream: name, Kind: KindSnapshot, Snapshot: &streams.SnapshotHead{Config: config, State: json.RawMessage("{}")}}}
+	}
+	for name, begun := range map[string]bool{"KV_services": false, "KV_kettles": true} {
+		s := installed(t)
+		s.Shared = false
+		head := begins()
+		head.Head.Others, head.Head.Schemas = []string{name}, nil
+		done, err := s.Restore(t.Context(), file(t, head, section(name)))
+		require.ErrorContains(t, err, "leave the bucket out by --without "+name)
+		require.Equal(t, begun, done.Begun)
+	}
+	s := installed(t)
+	s.Shared, s.Without = false, []string{"KV_kettles"}
+	head := begins()
+	head.Head.Others = s.Without
+	_, err := s.Restore(t.Context(), file(t, head, section("KV_kettles")))
+	require.NoError(t, err)
 }

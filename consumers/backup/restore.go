@@ -1,5 +1,9 @@
 package backup
 
+// From the file to new streams. Restore, called by server/backup.go, checks the head, creates the streams of the plan (Plan.Begin), and takes the file line by line (read.go):
+// line passes each message to the function for the kind of its section, which adapts it to fresh versions and sequences and adds it to a batch, and flush stores the batch
+// (store.go). After the last section emit.go publishes what the entities still have to send, the result is counted (told.go), and Plan.Finish releases the streams.
+
 import (
 	"context"
 	"errors"
@@ -20,14 +24,14 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// Restored tells what a restore has made.
+// Restored is what a restore has made.
 type Restored struct {
 	Head     Head
 	End      End
 	Entities int // with Parked
 	Parked   int // whose value this program cannot use
 	Events   int
-	Gone     int // messages of the stream of events that it has let go again before their life ended: it has no room for all of them
+	Gone     int // messages of the stream of events that it removed again before their life ended, having no room for all of them
 	Newer    int // events that were left out, because they are newer than the value of their entity
 	Commands int // that no entity has taken
 	Timers   int
@@ -35,11 +39,11 @@ type Restored struct {
 
 	Consumers int // of others that could not be made; the log says why
 
-	Above uint64 // versions, sequences and revisions go on above it
+	Above uint64 // new versions, sequences and revisions are above it
 	Begun bool   // it has made streams, or may have
 }
 
-// Restore makes the streams of the plan, none of which may exist, out of a backup. What it leaves when it fails is taken by nobody: see
+// Restore creates the streams of the plan, none of which may exist, and fills them from a backup. What it leaves behind when it fails is not used by any server: see
 // [streams.ErrUnfinished].
 func (s *Store) Restore(ctx context.Context, from io.Reader) (Restored, error) {
 	in, err := open(from)
@@ -86,7 +90,7 @@ type entity struct {
 	last    place  // of the last event that the stream has of it
 }
 
-// place is where an event stands among those of its entity.
+// place is the position of an event among those of its entity.
 type place struct{ version, n uint64 }
 
 func (p place) before(o place) bool {
@@ -187,7 +191,7 @@ func (r *restorer) line(ctx context.Context, l *line) error {
 	return nil // planned has seen to it that there are no others
 }
 
-// close ends a section: consumers that had done with all of it go on behind it.
+// close ends a section: consumers that had processed all of it continue behind it.
 func (r *restorer) close(ctx context.Context) error {
 	if err := r.flush(ctx); err != nil {
 		return err
@@ -216,7 +220,7 @@ func (r *restorer) section(ctx context.Context, s *Section) error {
 		more := &resumed{Consumer: c, stream: s.Stream}
 		r.consumers = append(r.consumers, more)
 		if s.Kind != KindMessages { // all values are new ones
-			r.s.Log.Warn("a durable consumer of a bucket begins anew, at the first value", "stream", s.Stream, "consumer", c.Config.Durable)
+			r.s.Log.Warn("a durable consumer of a bucket starts over at the first value", "stream", s.Stream, "consumer", c.Config.Durable)
 			if err := r.place(ctx, more); err != nil {
 				return err
 			}
@@ -305,11 +309,11 @@ func (r *restorer) answer(ctx context.Context, m *Message) error {
 	return r.value(ctx, m)
 }
 
-// command stores one that waits. Values say up to which sequence they have taken theirs, so that is translated.
+// command stores one that waits. Values say up to which sequence they have taken their commands, so the sequence is translated.
 func (r *restorer) command(ctx context.Context, m *Message) error {
 	a, err := r.s.Plan.Names.ParseStored(m.Subject)
 	if err != nil {
-		r.s.Log.Warn("a command that waits is left out", "subject", m.Subject, "error", err)
+		r.s.Log.Warn("a pending command is left out", "subject", m.Subject, "error", err)
 		return nil
 	}
 	id := a.Machine + "/" + a.Key
@@ -318,7 +322,7 @@ func (r *restorer) command(ctx context.Context, m *Message) error {
 	})
 }
 
-// entity stores the value of one at a version that was not given out, with the event that says so. One that came again is newer.
+// entity stores the value of one at a version that was never given out, with the event that says so. If it comes twice, the second value is the newer one.
 func (r *restorer) entity(ctx context.Context, m *Message) error {
 	if m.Header.Get("KV-Operation") != "" {
 		return nil
@@ -337,7 +341,7 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 	if err != nil {
 		r.done.Parked++
 		r.known[id] = &entity{version: math.MaxUint64}
-		r.s.Log.Warn("a value cannot be used; it is restored as it is, and its entity is parked", "machine", of.Name, "key", key, "error", err)
+		r.s.Log.Warn("a value cannot be read; restoring it unchanged, its entity is parked", "machine", of.Name, "key", key, "error", err)
 		return r.append(ctx, write, nil)
 	}
 	r.known[id] = &entity{version: e.Version}

@@ -38,7 +38,7 @@ func services(t *testing.T, many, events, size int) []line {
 		for v := range events {
 			body, _ := json.Marshal(strings.Repeat("x", size))
 			m := machines.Message{Kind: machines.KindEvent, Name: service.Machine.Events[0].Name, Version: uint64(v + 1), At: time.Now(), Body: body} // a few
-			w, err := consumers.Published(streams.Names{}, service.Machine, key, "", &m)
+			w, err := consumers.WriteOf(streams.Names{}, service.Machine, key, "", &m)
 			require.NoError(t, err)
 			told = append(told, line{Message: &Message{Subject: w.Msg.Subject, Seq: 1, Time: time.Now(), Header: w.Msg.Header, Data: w.Msg.Data}})
 		}
@@ -183,7 +183,7 @@ func TestConsumersOfBuckets(t *testing.T) {
 	meta, err := m.Metadata()
 	require.NoError(t, err)
 	require.Greater(t, meta.Sequence.Stream, before)
-	require.Contains(t, said.String(), "begins anew")
+	require.Contains(t, said.String(), "starts over")
 }
 
 // Durable consumers of others go on at the message where they were, and the program that owns one opens it with the configuration that it has always had.

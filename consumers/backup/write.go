@@ -1,5 +1,9 @@
 package backup
 
+// From the streams of a running installation to one file. Write, called by server/backup.go, reads the streams of the plan in the order of sections and encodes their messages as
+// JSON lines into a zstd stream: most streams through an ordered consumer (messages, each), pending commands one by one (commands), streams beside the plan as snapshots of their
+// server (snapshot). A head comes first; the end counts everything that was written.
+
 import (
 	"context"
 	"encoding/json"
@@ -34,17 +38,16 @@ type Store struct {
 	// Await does something as soon as the servers of the store can, such as when the members of a cluster are there. A restore needs it.
 	Await func(context.Context, func(context.Context) error) error
 
-	// Others are streams that go along beside those of the plan. A backup copies those that there are. A restore takes no more than
-	// these where the account may be shared, and any where it is not.
+	// Where the account may be shared, Others are the only streams beside those of the plan that a backup includes, as far as they exist, and that a restore takes. Where it is not, all are.
 	Others []string
 	Shared bool
 
 	Without []string // streams beside those of the plan that a restore leaves out
 
-	every time.Duration // until a restore says how far it is; 0 is 10 s
+	every time.Duration // between two log lines on the progress of a restore; 0 is 10 s
 }
 
-// Write copies everything to w. It takes nothing from anybody: consumers, commands and timers go on.
+// Write copies everything to w. It disturbs nobody: consumers, commands and timers continue.
 func (s *Store) Write(ctx context.Context, w io.Writer) (End, error) {
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
@@ -53,8 +56,8 @@ func (s *Store) Write(ctx context.Context, w io.Writer) (End, error) {
 	out := &writer{s: s, json: json.NewEncoder(z), end: End{Messages: map[string]int{}, Entities: map[string]int{}, Missing: map[string]int{}}}
 	out.json.SetEscapeHTML(false)
 	err = out.all(ctx)
-	if closed := z.Close(); err == nil { // after an error the file has no end
-		err = closed
+	if err == nil { // else the file has no end, and where nothing was read, not a byte
+		err = z.Close()
 	}
 	if err != nil {
 		return End{}, fmt.Errorf("backup: %w", err)
@@ -70,11 +73,8 @@ type writer struct {
 }
 
 func (w *writer) all(ctx context.Context) error {
-	others, err := w.s.ordered(ctx)
+	others, err := w.head(ctx)
 	if err != nil {
-		return err
-	}
-	if err := w.head(ctx, others); err != nil {
 		return err
 	}
 	for _, s := range w.s.sections() {
@@ -113,22 +113,26 @@ func (s *Store) sections() []Section {
 		Section{Stream: n.Stream(streams.EventStream), Kind: KindMessages}, Section{Stream: n.Stream(streams.DeadStream), Kind: KindMessages})
 }
 
-func (w *writer) head(ctx context.Context, others []string) error {
-	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}, Others: others}
+// head begins the backup, and returns the streams beside those of the plan that are part of it.
+func (w *writer) head(ctx context.Context) (others []string, err error) {
+	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}}
 	for _, m := range w.s.Machines {
 		h.Schemas[m.Name] = m.Schema()
 	}
 	for _, c := range w.s.Plan.Configs() {
 		info, err := w.info(ctx, c.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if h.At.IsZero() {
 			h.At = info.TimeStamp.UTC() // of the server: it stamps commands, too
 		}
 		h.Last = max(h.Last, info.State.LastSeq)
 	}
-	return w.json.Encode(line{Head: &h})
+	if h.Others, err = w.others(ctx); err != nil { // after h.At, so that no bucket is overlooked that has answers from before
+		return nil, err
+	}
+	return h.Others, w.json.Encode(line{Head: &h})
 }
 
 func (w *writer) info(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
@@ -150,8 +154,8 @@ func (w *writer) message(m *Message) error {
 	return w.json.Encode(line{Message: m})
 }
 
-// messages copies a stream up to what it has at the end of the reading; that of a bucket until nothing is left: a value that is
-// replaced before it was read is behind all that there was at the start.
+// messages copies a stream up to its last message of now; the stream of a bucket until nothing is left, because a value that is replaced before it was read moves behind
+// everything that was there at the start.
 func (w *writer) messages(ctx context.Context, s Section) error {
 	info, err := w.info(ctx, s.Stream)
 	if err == nil {
@@ -186,7 +190,7 @@ func (w *writer) messages(ctx context.Context, s Section) error {
 
 const (
 	lookAfter = 2 * time.Second // without a message: is there one?
-	silence   = time.Minute     // for this long is a failure
+	silence   = time.Minute     // without a message is a failure
 
 	// What is asked for at a time. The server sends it as fast as it reads it, and closes a connection for which more than 64 MB wait. With a bound of
 	// messages, too, the client would have room for exactly these, and not for what the server says of a request.
@@ -268,7 +272,7 @@ func (w *writer) consumers(ctx context.Context, stream string) ([]Consumer, erro
 	return all, list.Err()
 }
 
-// readers notes the durable consumers that users of the role read have made on their copies, which are made anew after a restore, and not copied.
+// readers records the durable consumers that users of the role read have made on their copies: the copies are made again after a restore, without them.
 func (w *writer) readers(ctx context.Context) error {
 	js, err := streams.Readers(ctx, w.s.NC)
 	if js == nil || err != nil {
@@ -295,7 +299,7 @@ func (w *writer) readers(ctx context.Context) error {
 	return nil
 }
 
-// commands copies those that wait. The stream is a work queue, which lets nobody else consume: they are read one by one, and are few.
+// commands copies those that wait. The stream is a work queue, on which nobody else may consume: they are read one by one, and are few.
 func (w *writer) commands(ctx context.Context, s Section) error {
 	name := s.Stream
 	info, err := w.info(ctx, name)

@@ -98,7 +98,7 @@ func (a *Acker) Purge(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		a.log.Warn("commands that are done stay in the stream for now", "error", err)
+		a.log.Warn("completed commands stay in the stream for now", "error", err)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (a *Acker) Last(ctx context.Context) {
 		return
 	}
 	if err := a.now(context.WithoutCancel(ctx), streams.ReadWithin); err != nil {
-		a.log.Debug("commands that are done stay in the stream and will come again", "error", err)
+		a.log.Debug("completed commands stay in the stream and will be redelivered", "error", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (a *Acker) now(ctx context.Context, within time.Duration) error {
 	switch {
 	case errors.As(err, &refused): // what was done so far comes again, and is acked
 		a.refused = true
-		a.log.Warn("the stream of commands refuses to be purged: each command is acked instead", "error", refused)
+		a.log.Warn("the stream of commands cannot be purged; acknowledging each command instead", "error", refused)
 	case err != nil:
 		return err
 	}

@@ -23,7 +23,7 @@ func (n *Node) Claim(partition int) uint64 {
 	if !n.owned.Has(partition) {
 		return 0
 	}
-	return max(n.own[partition].revision, n.view.claims[partition].revision)
+	return max(n.latest[partition].revision, n.view.claims[partition].revision)
 }
 
 // Stale reports whether a fence, as it was sent, is of an earlier claim of its partition: somebody has claimed that since, or it was given
@@ -35,5 +35,5 @@ func (n *Node) Stale(fence string) (partition int, stale bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return f.Partition, max(n.own[f.Partition].revision, n.view.claims[f.Partition].revision) > f.Claim
+	return f.Partition, max(n.latest[f.Partition].revision, n.view.claims[f.Partition].revision) > f.Claim
 }

@@ -1,5 +1,9 @@
 package cluster
 
+// The life of this process as a node. Run, called by the engine with its partition loop as work, writes the node's key (join in node_key.go), keeps it renewed, and in
+// balanceLoop follows the bucket of owners: it refreshes its view, declares silent nodes ended, and starts or stops partitions (partitions.go). When ctx ends, or Leave is
+// called, it gives its partitions back. Engine, roles and prober ask it what they may do: LeaseValid, Eligible and Owned.
+
 import (
 	"cmp"
 	"context"
@@ -24,7 +28,7 @@ import (
 //
 // Who lives is judged by no wall clock, neither of a server nor of a node: a node whose key another one has not seen renewed
 // for its life, by that one's own clock since boot, has ended, once that one has written so at the revision that it saw.
-// Then its own renewal fails, should it live. The life stands in the key: nodes may have different ones.
+// Then its own renewal fails, should it live. The life is in the key: nodes may have different ones.
 //
 // A node takes a partition when the partition is its own by rendezvous hashing over the live nodes, and the claim is
 // free, its own, or held by a process of which the bucket says that it has ended. It gives it back when its loop has come to
@@ -49,7 +53,7 @@ type Node struct {
 	until atomic.Int64         // until when, by the clock, this node may take itself for one; 0: it may not
 
 	skew   atomic.Int64 // see Skew
-	skewed bool         // it was told; used by the loop that renews only
+	skewed bool         // it was reported; only the loop that renews uses it
 
 	renewNow chan struct{}
 	wake     chan struct{}
@@ -62,14 +66,14 @@ type Node struct {
 	wrote       renewal
 	view        view
 	seen        map[string]lastSeen
-	builds      uint64                    // of the index that seen and own go with
-	own         [streams.Partitions]claim // as written or read by this node, newer than the view at times
+	builds      uint64                    // of the index that seen and latest go with
+	latest      [streams.Partitions]claim // as written or read by this node, newer than the view at times
 	runs        [streams.Partitions]*run
 	paused      [streams.Partitions]time.Time // no try before this
 	owned       Set
 	leaving     bool          // gives everything back and takes nothing
 	ending      bool          // Run is to return when that is done
-	announced   NodeState     // as others were told
+	announced   NodeState     // as the key says
 	ownedChange chan struct{} // closed when owned changes
 	anyChange   chan struct{} // closed when anything changes
 	failed      error
@@ -177,7 +181,7 @@ func (n *Node) balanceLoop(ctx, inner context.Context, work Work) error {
 	}
 }
 
-// Leave gives everything back and returns when that is done. The node goes on to live, as one that is draining.
+// Leave gives everything back and returns when that is done. The node stays alive, as one that is draining.
 func (n *Node) Leave(ctx context.Context) error {
 	n.prepare()
 	n.startLeaving(false)
@@ -215,15 +219,19 @@ func (n *Node) busy() int {
 
 // wakeLoops makes the loops look again.
 func (n *Node) wakeLoops() {
-	for _, c := range []chan struct{}{n.wake, n.renewNow} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+	signal(n.wake)
+	signal(n.renewNow)
+}
+
+// signal wakes the reader of a channel that has room for one signal.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// Announce tells others where this node's API is.
+// Announce publishes, in this node's key, where its API is.
 func (n *Node) Announce(http string) {
 	n.prepare()
 	n.mu.Lock()
@@ -247,14 +255,14 @@ func (n *Node) Eligible() (NodeState, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	state := n.state()
-	if state == NodeLive && !n.Current() {
-		state = NodeCordoned // it is not known to be one, or not any more: its leases tell
+	if state == NodeLive && !n.LeaseValid() {
+		state = NodeCordoned // its key is not renewed, or not yet: leases that it holds show whether it may keep them
 	}
 	return state, n.anyChange
 }
 
-// Current reports whether this node may take itself for one.
-func (n *Node) Current() bool { return n.clock() < time.Duration(n.until.Load()) }
+// LeaseValid reports whether this node's key was renewed in time, by its own clock: only then it may act as a node.
+func (n *Node) LeaseValid() bool { return n.clock() < time.Duration(n.until.Load()) }
 
 // state is what this node should be. It is called under the lock.
 func (n *Node) state() NodeState {
@@ -267,7 +275,7 @@ func (n *Node) state() NodeState {
 	return NodeLive
 }
 
-// notify tells who waits that something has changed. It is called under the lock.
+// notify wakes those who wait for a change. It is called under the lock.
 func (n *Node) notify() {
 	close(n.anyChange)
 	n.anyChange = make(chan struct{})

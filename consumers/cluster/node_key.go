@@ -1,5 +1,9 @@
 package cluster
 
+// Keys of nodes in the bucket of owners: the own one, by which others know that this node lives, and those of the others. join writes the own key, renew rewrites it three times
+// in its life, and watchLease stops all partitions when that has failed for too long (loseLease). refreshView builds the view of nodes and claims from the index of the bucket,
+// by which partitions.go decides, and expireSilent marks nodes as ended that have not renewed their key.
+
 import (
 	"cmp"
 	"context"
@@ -58,19 +62,19 @@ func (n *Node) join(ctx context.Context) error {
 		r, revision, err := n.readNode(ctx, n.Name)
 		switch {
 		case err != nil:
-			n.Log.Warn("cannot read who lives under this node's name; trying again", "node", n.Name, "error", err)
+			n.Log.Warn("cannot read the key of this node's name; retrying", "node", n.Name, "error", err)
 		case r.Nonce == "" || r.Nonce == n.Nonce || slices.Contains(n.Before, r.Nonce) || met.Revision == revision && met.Expired(r.Life, n.Life, n.clock()):
 			if err = n.writeKey(ctx, revision); err == nil {
 				return nil
 			}
 			if !errors.Is(err, publish.ErrConflict) {
-				n.Log.Warn("cannot enter as a node; trying again", "node", n.Name, "error", err)
+				n.Log.Warn("cannot register this node; retrying", "node", n.Name, "error", err)
 			}
 		case met.Revision != 0 && revision != met.Revision:
 			return n.errNameTaken(r)
 		case met.Revision == 0:
 			met, try = kv.LastSeen{Revision: revision, At: n.clock()}, 0
-			n.Log.Info("a process of this node's name may still live; waiting until its key ends", "node", n.Name, "started", r.Started, "http", r.HTTP)
+			n.Log.Info("another process may still run under this node's name; waiting for its key to expire", "node", n.Name, "started", r.Started, "http", r.HTTP)
 		}
 		if !wait.Backoff(ctx, min(try, 2)) {
 			break
@@ -101,7 +105,7 @@ func (n *Node) writeKey(ctx context.Context, revision uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.revision, n.announced, n.wrote = next, r.State, renewal{next, at, n.wall()}
-	if !n.Current() { // if the others could not renew their keys either, they do so now
+	if !n.LeaseValid() { // if the others could not renew their keys either, they do so now
 		for name, s := range n.seen {
 			s.At = max(s.At, sent-kv.LifeOf(n.view.nodes[name].Life, n.Life)*3/4)
 			n.seen[name] = s
@@ -130,10 +134,7 @@ func (n *Node) renew(ctx context.Context) {
 			next = every / 4
 			n.recheckKey(ctx, err)
 		}
-		select {
-		case n.wake <- struct{}{}:
-		default:
-		}
+		signal(n.wake)
 		t.Reset(next)
 	}
 }
@@ -144,7 +145,7 @@ func (n *Node) keyRevision() uint64 {
 	return n.revision
 }
 
-// recheckKey finds out where this node's key stands.
+// recheckKey reads this node's key after a failed write.
 func (n *Node) recheckKey(ctx context.Context, cause error) {
 	r, revision, err := n.readNode(ctx, n.Name)
 	switch {
@@ -163,7 +164,7 @@ func (n *Node) recheckKey(ctx context.Context, cause error) {
 	n.mu.Unlock()
 }
 
-// watchLease stops everything when this node may not take itself for one any more.
+// watchLease stops everything when this node's own key has not been renewed in time.
 func (n *Node) watchLease(ctx context.Context) {
 	for {
 		left := time.Duration(n.until.Load()) - n.clock()
@@ -193,37 +194,53 @@ func (n *Node) loseLease(why string) {
 	if lost > 0 {
 		n.Log.Error("this node stops its partitions", "node", n.Name, "partitions", lost, "reason", why)
 	}
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+	signal(n.wake)
 }
 
-// markEnded says that this node has ended; others would find it out.
+// markEnded marks this node as ended, which others would find out only after its life. The last renewal may have been cut off before its
+// answer: then the key has a revision that this node does not know, and is asked for.
 func (n *Node) markEnded() {
 	n.until.Store(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = n.writeEnded(ctx, n.Name, n.keyRevision())
+	revision := n.keyRevision()
+	for try := 0; ; try++ {
+		_, err := n.writeEnded(ctx, n.Name, revision)
+		if err == nil {
+			return
+		}
+		if !wait.Backoff(ctx, try) {
+			n.Log.Warn("cannot mark this node as ended; others see it when its key expires", "node", n.Name, "error", err)
+			return
+		}
+		r, at, err := n.readNode(ctx, n.Name)
+		if err != nil {
+			continue
+		}
+		if r.Nonce != n.Nonce { // it is marked, or another process has the name
+			return
+		}
+		revision = at
+	}
 }
 
-// writeEnded says that a node has ended, if its key is still at the revision. The note goes by itself: no key says the same.
+// writeEnded marks a node as ended, if its key is still at the revision. The mark expires by itself: having no key means the same.
 func (n *Node) writeEnded(ctx context.Context, name string, revision uint64) (uint64, error) {
 	return n.write(ctx, nodeKey+name, nil, revision, time.Minute)
 }
 
-// refreshView makes the view anew from the index, and adds what this node knows better.
+// refreshView builds the view from the index, and adds the claims that this node itself has written or read since.
 func (n *Node) refreshView() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if builds := n.index.Stats().Builds; builds != n.builds { // the bucket may have fallen back: revisions say nothing any more
-		n.builds, n.own = builds, [streams.Partitions]claim{}
+		n.builds, n.latest = builds, [streams.Partitions]claim{}
 		clear(n.seen)
 	}
 	v, revision := buildView(n.index, n.seen, n.clock())
 	for p := range v.claims {
-		if n.own[p].revision > revision {
-			v.claims[p] = n.own[p]
+		if n.latest[p].revision > revision {
+			v.claims[p] = n.latest[p]
 		}
 	}
 	if !reflect.DeepEqual(v, n.view) {
@@ -231,16 +248,13 @@ func (n *Node) refreshView() {
 		n.notify()
 	}
 	if state := n.state(); n.announced != "" && state != n.announced {
-		select {
-		case n.renewNow <- struct{}{}:
-		default:
-		}
+		signal(n.renewNow)
 	}
 }
 
-// expireSilent ends nodes that have not renewed their key for its life. A node that could not renew its own judges nobody.
+// expireSilent marks nodes as ended that have not renewed their key for its life. A node that could not renew its own key judges no others.
 func (n *Node) expireSilent(ctx context.Context) {
-	if !n.Current() {
+	if !n.LeaseValid() {
 		return
 	}
 	n.mu.Lock()
@@ -253,7 +267,7 @@ func (n *Node) expireSilent(ctx context.Context) {
 	n.mu.Unlock()
 	for _, name := range names {
 		if err := n.expire(ctx, name); err != nil {
-			return // nobody can tell now
+			return // it cannot be decided now
 		}
 		n.refreshView()
 	}
@@ -282,7 +296,7 @@ func (n *Node) expire(ctx context.Context, name string) error {
 			return err
 		}
 		s.gone = true
-		n.Log.Warn("a node has ended: it did not renew its key", "node", name, "for", kv.LifeOf(r.Life, n.Life))
+		n.Log.Warn("a node has left: it did not renew its key", "node", name, "for", kv.LifeOf(r.Life, n.Life))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

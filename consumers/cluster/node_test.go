@@ -173,8 +173,16 @@ func TestANodeThatCannotRenewStopsBeforeOthersBegin(t *testing.T) {
 func TestCordonAndDrain(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, consumertest.Things)
-	one, two := w.start("one"), w.start("two")
-	w.shared(one, two)
+	calm := func(n *Node) { n.Life = time.Minute } // nobody dies here, also not on a machine that stands still for seconds
+	one, two := w.start("one", calm), w.start("two", calm)
+	w.Eventually("the second has taken its whole share", func() bool {
+		for p := range streams.Partitions {
+			if owner := rendezvous(p, []string{"one", "two"}); one.owns().Has(p) != (owner == "one") || two.owns().Has(p) != (owner == "two") {
+				return false
+			}
+		}
+		return true
+	})
 	had := one.owns()
 	require.ErrorIs(t, two.SetDesired(w.Ctx, "ghost", NodeCordoned), ErrNoNode)
 
@@ -183,7 +191,7 @@ func TestCordonAndDrain(t *testing.T) {
 	require.Equal(t, had, one.owns(), "it keeps what it has")
 	two.stop()
 	require.NoError(t, <-two.ends)
-	three := w.start("three")
+	three := w.start("three", calm)
 	w.shared(one, three)
 	require.Equal(t, had, one.owns(), "it takes nothing, and nothing is taken from it")
 
@@ -194,11 +202,26 @@ func TestCordonAndDrain(t *testing.T) {
 	one.stop()
 	require.NoError(t, <-one.ends)
 
-	one = w.start("one") // an operator's wish outlives the process
+	one = w.start("one", calm) // an operator's wish outlives the process
 	w.Eventually("it lives", func() bool { return state(three, "one") == NodeDraining })
 	require.Zero(t, one.owns())
 	require.NoError(t, one.SetDesired(w.Ctx, "one", NodeLive))
 	w.shared(one, three)
+}
+
+// A renewal that was under way when the node stopped has made a revision of the key that the node does not know.
+func TestANodeThatStopsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	calm := func(n *Node) { n.Life = time.Hour }
+	w.start("other", calm)
+	for range 20 {
+		one := w.start("one", calm)
+		w.Eventually("it runs", func() bool { return one.owns() != 0 })
+		signal(one.renewNow)
+		one.stop()
+		require.NoError(t, <-one.ends)
+	}
 }
 
 func state(m *member, name string) NodeState {

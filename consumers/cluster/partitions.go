@@ -1,5 +1,9 @@
 package cluster
 
+// Claims of partitions. balance, called by balanceLoop (node.go) whenever the view may have changed, starts runPartition for each partition that this node should run and does
+// not, and tells those to stop that it should give up. runPartition writes the claim at the revision that was read (takeClaim), calls work, the engine's loop, until that ends,
+// and releases the claim for the next owner.
+
 import (
 	"context"
 	"encoding/json"
@@ -31,12 +35,12 @@ func (n *Node) balance(ctx context.Context, loops *sync.WaitGroup, work Work) (e
 			h = &run{leave: make(chan struct{}), abort: abort}
 			n.runs[p] = h
 			loops.Go(func() { n.runPartition(inner, p, h, work) })
-		case h == nil && !want && n.isMine(p) && n.Current() && time.Now().After(n.paused[p]): // an answer was lost
+		case h == nil && !want && n.isMine(p) && n.LeaseValid() && time.Now().After(n.paused[p]): // an answer was lost
 			n.paused[p] = time.Now().Add(time.Second)
 			loops.Go(func() { n.release(ctx, p) })
-		case h != nil && !h.left && (!want || h.claimed && !n.isMine(p)): // a claim that the bucket lost is written again
+		case h != nil && !h.left && (!want || h.claimed && !n.isMine(p)): // if the bucket has lost the claim, it is written again
 			h.left = true
-			n.Log.Debug("a partition is to come to an end", "partition", p)
+			n.Log.Debug("stopping a partition", "partition", p)
 			owned &^= 1 << p
 			close(h.leave)
 		}
@@ -53,7 +57,7 @@ func (n *Node) isMine(p int) bool {
 
 // shouldRun reports whether this node should run the partition. It is called under the lock.
 func (n *Node) shouldRun(p int, live []string) bool {
-	if !n.Current() || n.failed != nil {
+	if !n.LeaseValid() || n.failed != nil {
 		return false
 	}
 	c := n.view.claims[p]
@@ -81,17 +85,14 @@ func (n *Node) runPartition(ctx context.Context, p int, h *run, work Work) {
 		n.setOwned(n.owned &^ (1 << p))
 		n.runs[p] = nil
 		n.notify()
-		select {
-		case n.wake <- struct{}{}:
-		default:
-		}
+		signal(n.wake)
 	}()
 	if err := n.takeClaim(ctx, p); err != nil {
 		n.mu.Lock()
 		n.paused[p] = time.Now().Add(200 * time.Millisecond)
 		n.mu.Unlock()
 		if !errors.Is(err, kv.ErrHeld) && ctx.Err() == nil {
-			n.Log.Warn("cannot claim a partition; trying again", "partition", p, "error", err)
+			n.Log.Warn("cannot claim a partition; retrying", "partition", p, "error", err)
 		}
 		return
 	}
@@ -110,7 +111,7 @@ func (n *Node) runPartition(ctx context.Context, p int, h *run, work Work) {
 				if !wait.For(ctx, leaveWithin) {
 					return
 				}
-				n.Log.Warn("a partition does not come to an end; it is cut off", "partition", p)
+				n.Log.Warn("a partition does not stop; cutting it off", "partition", p)
 				h.abort()
 			case <-ended:
 			case <-ctx.Done():
@@ -118,14 +119,14 @@ func (n *Node) runPartition(ctx context.Context, p int, h *run, work Work) {
 		}()
 		work(ctx, h.leave, p)
 		close(ended)
-		n.Log.Debug("a partition has come to an end", "partition", p)
+		n.Log.Debug("a partition has stopped", "partition", p)
 	}
 	n.mu.Lock()
 	lost := h.lost
 	n.mu.Unlock()
 	if !lost {
 		n.release(context.WithoutCancel(ctx), p)
-		n.Log.Debug("a partition was given back", "partition", p)
+		n.Log.Debug("released a partition", "partition", p)
 	}
 }
 
@@ -153,8 +154,7 @@ func (n *Node) takeClaim(ctx context.Context, p int) error {
 	return fmt.Errorf("the claim of partition %d changes all the time: %w", p, kv.ErrHeld)
 }
 
-// checkFree reports, as an error, that a claim is held by a process that lives. That it has ended is for the bucket's leader
-// to say, not for a view that may be behind.
+// checkFree returns an error when a claim is held by a process that lives. It asks the bucket's leader whether that has ended, because the view may be behind.
 func (n *Node) checkFree(ctx context.Context, c claim) error {
 	if c.Node == "" || c.Node == n.Name { // of this node: an earlier process, which has ended
 		return nil
@@ -189,8 +189,8 @@ func (n *Node) writeClaim(ctx context.Context, p int, c claim, revision uint64) 
 func (n *Node) noteClaim(p int, c claim) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if c.revision > n.own[p].revision {
-		n.own[p] = c
+	if c.revision > n.latest[p].revision {
+		n.latest[p] = c
 	}
 	if c.revision > n.view.claims[p].revision {
 		n.view.claims[p] = c
@@ -207,6 +207,6 @@ func (n *Node) release(ctx context.Context, p int) {
 	}
 	err := n.writeClaim(ctx, p, claim{Since: time.Now().UTC().Truncate(time.Millisecond)}, c.revision)
 	if err != nil && !errors.Is(err, publish.ErrConflict) {
-		n.Log.Warn("cannot give a partition back; others take it when this node has ended", "partition", p, "error", err)
+		n.Log.Warn("cannot release a partition; others take it when this node's key expires", "partition", p, "error", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,12 +27,8 @@ type Role struct {
 	// it is draining. Its channel is closed when that or a lease may have changed. See [Node.Eligible]; nil may always.
 	Eligible func() (NodeState, <-chan struct{})
 
-	clock   func() time.Duration // nil is the clock since boot; for tests
-	standby atomic.Bool
+	clock func() time.Duration // nil is the clock since boot; for tests
 }
-
-// StandingBy reports whether this process does not hold the lease.
-func (r *Role) StandingBy() bool { return r.standby.Load() }
 
 func (r *Role) eligible() (NodeState, <-chan struct{}) {
 	if r.Eligible == nil {
@@ -48,7 +43,6 @@ func (r *Role) Run(ctx context.Context, work func(context.Context) error) error 
 	r.Life, r.Name = max(cmp.Or(r.Life, 3*time.Second), time.Second), cmp.Or(r.Name, "engine")
 	lease := &kv.Lease{JS: r.JS, Bucket: r.Names.Bucket(streams.OwnersBucket), Key: r.Name, Holder: r.Node, Life: r.Life, Clock: r.clock}
 	waiting, told := false, false
-	r.standby.Store(true)
 	for {
 		state, changed := r.eligible()
 		err := kv.ErrHeld
@@ -58,9 +52,7 @@ func (r *Role) Run(ctx context.Context, work func(context.Context) error) error 
 			switch {
 			case err == nil:
 				waiting = false
-				r.standby.Store(false)
 				again, err := r.hold(ctx, lease, work)
-				r.standby.Store(true)
 				if !again {
 					return err
 				}
@@ -71,7 +63,7 @@ func (r *Role) Run(ctx context.Context, work func(context.Context) error) error 
 				waiting = true
 				r.Log.Info("another node holds the lease; standing by", "role", r.Name, "holder", holder, "node", r.Node)
 			case !errors.Is(err, kv.ErrHeld) && !told:
-				r.Log.Warn("cannot ask for the lease", "role", r.Name, "error", err)
+				r.Log.Warn("cannot acquire the lease", "role", r.Name, "error", err)
 			}
 		}
 		told = !errors.Is(err, kv.ErrHeld)
@@ -122,7 +114,7 @@ func (r *Role) hold(ctx context.Context, lease *kv.Lease, work func(context.Cont
 		case <-changed:
 		case <-tick.C:
 			if err := lease.Renew(ctx); err != nil && (errors.Is(err, kv.ErrHeld) || lease.Left() < 0) {
-				r.Log.Error("cannot keep the lease", "role", r.Name, "error", err)
+				r.Log.Error("cannot renew the lease", "role", r.Name, "error", err)
 				cancel()
 				return true, <-done
 			}

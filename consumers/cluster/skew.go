@@ -29,7 +29,7 @@ func (n *Node) compareClocks() {
 	switch apart := skew.Abs(); {
 	case apart > MaxSkew && !n.skewed:
 		n.skewed = true
-		n.Log.Warn("the clock of this machine and that of the NATS server are apart: deadlines, ages and times of events are off by as much", "node", n.Name, "server_ahead", skew)
+		n.Log.Warn("the clocks of this machine and of the NATS server differ: deadlines, ages and event times are off by as much", "node", n.Name, "server_ahead", skew)
 	case apart < MaxSkew/2 && n.skewed:
 		n.skewed = false
 		n.Log.Info("the clock of this machine and that of the NATS server agree again", "node", n.Name, "server_ahead", skew)

@@ -45,7 +45,7 @@ func TestClocksThatAreApart(t *testing.T) {
 		for range 3 {
 			require.InDelta(t, -by.Seconds(), renewed().Seconds(), 5)
 		}
-		require.Equal(t, 1, strings.Count(log.String(), "are apart"), log.String())
+		require.Equal(t, 1, strings.Count(log.String(), "clocks of this machine and of the NATS server differ"), log.String())
 		ahead.Store(0)
 		require.Zero(t, renewed())
 		require.Equal(t, 1, strings.Count(log.String(), "agree again"), log.String())

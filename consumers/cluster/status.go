@@ -89,7 +89,7 @@ func (n *Node) Status() Status {
 	n.prepare()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := Status{Member: n.revision != 0 && n.Current(), State: n.state(), Nodes: len(n.view.nodes)}
+	s := Status{Member: n.revision != 0 && n.LeaseValid(), State: n.state(), Nodes: len(n.view.nodes)}
 	live := n.view.live()
 	for p := range streams.Partitions {
 		if n.owned.Has(p) {

@@ -1,5 +1,8 @@
 package consumertest
 
+// The World in which tests of the consumers run. New starts an embedded server with the streams and buckets of some machines; a test starts its engine with Run and other
+// consumers with Also, sends commands with Ask or Persist, and reads what was stored with Entity, Events and Stream. All of it is stopped when the test ends.
+
 import (
 	"context"
 	"encoding/json"
@@ -20,6 +23,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -36,13 +40,21 @@ type World struct {
 
 	Indexes    *index.Map // of the engine
 	StopEngine context.CancelFunc
+	writes     publish.AppenderOptions
 	engines    sync.WaitGroup
 	Running    sync.WaitGroup // everything else
 	closing    []func()       // when nothing runs any more
 }
 
+// EachWrite is [embedded.Fsync] with a server that syncs each write by itself, as one does that is not embedded.
+const EachWrite embedded.Profile = "fsync of each write"
+
 func New(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *World {
 	t.Helper()
+	each := profile == EachWrite
+	if each {
+		profile = embedded.Fsync
+	}
 	if len(ms) == 0 {
 		ms = []*machines.Machine{service.Machine}
 	}
@@ -51,12 +63,15 @@ func New(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *World
 	server, err := embedded.Start(embedded.Options{Dir: dir, Profile: profile, Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &World{T: t, Server: server, Dir: dir, Ctx: ctx}
+	w := &World{T: t, Server: server, Dir: dir, Ctx: ctx, writes: publish.AppenderOptions{Group: each}}
+	if !each {
+		w.writes.Sync = server.Syncer()
+	}
 	nc, err := streams.Connect(streams.ConnectOptions{Server: server, Name: "test", Log: log})
 	require.NoError(t, err)
 	js, err := streams.JetStream(nc)
 	require.NoError(t, err)
-	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Group: profile == embedded.Fsync})
+	appender, err := publish.NewAppender(nc, w.writes)
 	require.NoError(t, err)
 	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
@@ -84,9 +99,9 @@ func New(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *World
 }
 
 // Registry is one of these machines.
-func Registry(t *testing.T, ms ...*machines.Machine) *machines.Registry {
+func Registry(t *testing.T, ms ...*machines.Machine) *registry.Registry {
 	t.Helper()
-	r, err := machines.NewRegistry(ms...)
+	r, err := registry.New(ms...)
 	require.NoError(t, err)
 	return r
 }
@@ -181,7 +196,7 @@ func (w *World) Eventually(what string, ok func() bool) {
 	require.Eventually(w.T, ok, 45*time.Second, 10*time.Millisecond, what)
 }
 
-// Noted has what is told about the consumers noted from now on.
+// Noted records metrics and traces of the consumers from now on.
 func (w *World) Noted() *Notes {
 	n := NewNotes()
 	w.Meter, w.Trace = n, n.Trace
@@ -275,7 +290,7 @@ func (w *World) Reaches(id, state string) machines.Entity {
 	return e
 }
 
-// Empty makes a stream anew, as one that lost everything.
+// Empty deletes streams and creates them again, as if they had lost everything.
 func (w *World) Empty(names ...string) {
 	w.T.Helper()
 	for _, name := range names {
@@ -310,7 +325,9 @@ func (w *World) Apart(name string) consumers.Deps {
 	require.NoError(w.T, err)
 	d.JS, err = streams.JetStream(d.NC)
 	require.NoError(w.T, err)
-	d.Appender, err = publish.NewAppender(d.NC, publish.AppenderOptions{Timeout: 2 * time.Second, Group: w.Appender.Grouping()})
+	writes := w.writes
+	writes.Timeout = 2 * time.Second
+	d.Appender, err = publish.NewAppender(d.NC, writes)
 	require.NoError(w.T, err)
 	d.Commands, err = publish.NewCommands(d.Appender)
 	require.NoError(w.T, err)

@@ -3,5 +3,5 @@
 // answer.
 //
 // A task that comes for a later state of an entity ends the one before it (supersede.go). A task whose provider ends the process
-// each time is found by package poison, and given up (suspect_task.go).
+// each time is found by package poison, and given up (suspects.go).
 package effects

@@ -73,7 +73,7 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg, t *machines.Task) (
 	}
 	free := func() {}
 	if s.Starts >= poison.Suspected {
-		k.w.Log.Warn("several processes have ended while they did a task; it is done when no other such task is", "worker", k.name, "subject", m.Subject(), "processes", s.Starts)
+		k.w.Log.Warn("several processes crashed while performing a task; it is performed when no other such task runs", "worker", k.name, "subject", m.Subject(), "processes", s.Starts)
 		if err := k.takeTurn(ctx, m); err != nil {
 			return nil, "", err
 		}

@@ -1,5 +1,9 @@
 package effects
 
+// From a task to the command that reports its result. serve pulls the tasks of one kind from stream EFFECTS, and task takes each to its end: it reads whether the entity still
+// waits for this attempt (wanted), calls the provider within the timeout of the effect (perform), sends the result as a command (report), and acks the task when that is stored.
+// A task that cannot be handled becomes a dead letter (bury); after an error it stays unacked, and is delivered again.
+
 import (
 	"cmp"
 	"context"
@@ -23,7 +27,7 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// Performer does in the world what a task says. It is idempotent, and refuses a task whose fence is older than one
+// Performer carries out in the outside world what a task says. It is idempotent, and refuses a task whose fence is older than one
 // that it has seen. It returns when ctx ends.
 type Performer interface {
 	Perform(ctx context.Context, t machines.Task) machines.Result
@@ -40,7 +44,7 @@ type Workers struct {
 	Concurrency int                            // tasks of one kind at a time; 0 is 16
 	AckWait     time.Duration                  // until an unfinished task comes again; 0 is 30 s
 
-	process string        // tells this process from those before it
+	process string        // distinguishes this process from earlier ones
 	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
 }
 
@@ -147,7 +151,7 @@ func (k *kind) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	cons, err := k.w.Consumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
 		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
-		MaxAckPending: k.w.Concurrency, // more would wait here, with nobody to tell the server that they are not lost
+		MaxAckPending: k.w.Concurrency, // more would wait here, and nobody would tell the server that they are in progress
 		MemoryStorage: !k.w.Replicated,
 	})
 	if err != nil {
@@ -165,17 +169,23 @@ func (k *kind) serve(ctx context.Context) error {
 		return err
 	}
 	broken := make(chan error, 1)
+	var back givenBack
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		select {
 		case k.gate <- struct{}{}:
 		case <-ctx.Done():
-			return // comes again
+			back.give(m)
+			return
 		}
 		k.begin(func() {
 			defer func() { <-k.gate }()
 			defer panics.Recover(k.w.Log, "effect", "worker", k.name) // the task comes again
-			if err := k.task(ctx, m); err != nil && ctx.Err() == nil {
-				k.w.Log.Warn("a task is left for its next delivery", "worker", k.name, "error", err)
+			switch err := k.task(ctx, m); {
+			case err == nil:
+			case ctx.Err() == nil:
+				k.w.Log.Warn("leaving a task for its next delivery", "worker", k.name, "error", err)
+			case !errors.Is(err, errKept):
+				back.give(m)
 			}
 		})
 	}, jetstream.PullMaxMessages(k.w.Concurrency), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
@@ -183,10 +193,7 @@ func (k *kind) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot take effects: %w", err)
 	}
-	defer func() {
-		cc.Stop()
-		<-cc.Closed()
-	}()
+	defer func() { back.end(cc, k.w.NC.IsConnected()) }()
 	select {
 	case <-ctx.Done():
 		return nil
@@ -211,7 +218,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		}
 		wanted, err = k.wanted(ctx, &t)
 	}
-	if unreadable(err) { // somebody must repair it, and put the task back then; those behind it should not wait for that
+	if unreadable(err) { // somebody must repair the value, and then redrive the task; those behind it should not wait for that
 		return k.bury(ctx, m, err.Error())
 	}
 	if err != nil {
@@ -235,12 +242,14 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	}
 	trace, end := k.w.Trace("effect "+k.m.Name+"."+k.fx.Name, streams.Header(m.Headers(), streams.HeaderTrace), "instar.machine", k.m.Name, "instar.effect", k.fx.Name)
 	var result machines.Result
+	var left error
 	mine, performed, err := k.supersede(ctx, &t)
 	if err == nil {
-		result = k.perform(mine, m, t)
+		result, left = k.perform(mine, m, t)
 		err = performed()
 	}
 	if err := cmp.Or(survived(), ctx.Err()); err != nil {
+		err = errors.Join(err, left) // with what still runs
 		end(err)
 		return err // it comes again, as when this process is stopping
 	}
@@ -265,7 +274,10 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 		return fmt.Errorf("cannot send the result of %s for %s: %w", t.Attempt, t.Key(), err)
 	}
 	failpoint.Hit("effect-before-ack")
-	return m.DoubleAck(ctx)
+	if err := m.DoubleAck(ctx); err != nil {
+		return errors.Join(err, errKept)
+	}
+	return nil
 }
 
 func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
@@ -277,7 +289,7 @@ func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
 // holds its place in the consumer meanwhile.
 const maxReads = 5
 
-// unreadable reports whether a value is there, and nobody can make anything of it.
+// unreadable reports whether there is a value that cannot be read or decoded.
 func unreadable(err error) bool {
 	return errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt)
 }
@@ -300,7 +312,7 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 
 // perform runs the provider within the effect's time. A provider that does not return a second after that is left
 // behind, and what it returns is thrown away: the next try may begin while it still runs, with a newer fence.
-func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) machines.Result {
+func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) (machines.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.fx.Timeout)
 	defer cancel()
 	done := make(chan machines.Result, 1)
@@ -320,13 +332,13 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) ma
 	for {
 		select {
 		case r := <-done:
-			return r
+			return r, nil
 		case <-tick.C:
 			_ = m.InProgress() // at worst the task comes again
 		case <-over:
 			over, late = nil, time.After(time.Second)
 		case <-late:
-			return machines.Result{Failure: &machines.Failure{Code: "timeout", Message: fmt.Sprintf("no answer within %s", k.fx.Timeout), Retryable: true}}
+			return machines.Result{Failure: &machines.Failure{Code: "timeout", Message: fmt.Sprintf("no answer within %s", k.fx.Timeout), Retryable: true}}, errKept
 		}
 	}
 }
@@ -376,7 +388,7 @@ func (k *kind) bury(ctx context.Context, m jetstream.Msg, reason string) error {
 	if r := k.w.Appender.Append(ctx, []publish.Write{{Stream: k.w.Names.Stream(streams.DeadStream), Msg: letter}})[0]; r.Err != nil {
 		return r.Err
 	}
-	k.w.Log.Error("an effect cannot be handled; it goes to the dead letters", "worker", k.name, "subject", m.Subject(), "reason", reason)
+	k.w.Log.Error("an effect cannot be handled; moving it to the dead letters", "worker", k.name, "subject", m.Subject(), "reason", reason)
 	k.w.Meter.DeadLetter(k.name)
 	return m.TermWithReason(reason)
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
-	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Where each write is fsynced, what is done leaves the stream all the same, and nothing else does.
 func TestWhatIsDoneIsSwept(t *testing.T) {
 	t.Parallel()
-	w := setup(t, embedded.Fsync, consumertest.Things).speculating().start()
+	w := setup(t, consumertest.EachWrite, consumertest.Things).speculating().start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	var all sync.WaitGroup
 	for n := range 2 * bulkack.After {
@@ -38,7 +37,7 @@ func TestWhatIsDoneIsSwept(t *testing.T) {
 // An owner that dies before it sweeps leaves what it has done to the next one, which knows it.
 func TestWhatWasNotSweptIsKnown(t *testing.T) {
 	t.Parallel()
-	w := setup(t, embedded.Fsync, consumertest.Things)
+	w := setup(t, consumertest.EachWrite, consumertest.Things)
 	nc, err := streams.Connect(streams.ConnectOptions{Server: w.Server, Name: "first"})
 	require.NoError(t, err)
 	defer nc.Close()
@@ -67,7 +66,7 @@ func TestWhatWasNotSweptIsKnown(t *testing.T) {
 // might be taken after all. So there is a time when a refusal is gone, and what was applied before it is not.
 func TestARefusalIsNotKeptForTheSweep(t *testing.T) {
 	t.Parallel()
-	w := setup(t, embedded.Fsync, consumertest.Things).start()
+	w := setup(t, consumertest.EachWrite, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Eventually("a refusal that is gone before the sweep", func() bool {
 		w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
@@ -89,7 +88,7 @@ func TestARefusalIsNotKeptForTheSweep(t *testing.T) {
 // Somebody breaks a value by hand. What was taken before is not taken for what nobody can process.
 func TestWhatWasTakenIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
-	w := setup(t, embedded.Fsync, consumertest.Things).start()
+	w := setup(t, consumertest.EachWrite, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
 	_, err := w.JS.Publish(w.Ctx, "$KV.things.default.a", []byte("broken"))

@@ -1,5 +1,9 @@
 package engine
 
+// Answers to commands: sent to whoever waits, and stored under idempotency keys. reply, called by commit.go after the write, sends the answer; storeAnswers, called by
+// publish.go, stores it in the bucket of package answers before the command is acked, and until then the value itself holds the outcomes of its last write. lookUpAnswers, called
+// by load, fetches the answer that was stored under the key of a new command, and decide.go sends that again byte for byte (replay), so each key is answered once.
+
 import (
 	"context"
 	"encoding/json"
@@ -16,19 +20,13 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// A command that was sent under a key of its sender is answered once: its answer is kept in a bucket of its own for as long
-// as the key is remembered, and a command under the same key gets it, byte for byte. The answer is stored before the
-// command is acked, so it is there before any later command of the entity is decided. Until then the value itself has the
-// outcomes that its last write ended.
-
 func (e *Engine) answers() *answers.Store {
 	return &answers.Store{NC: e.NC, JS: e.JS, Bucket: e.Names.Bucket(streams.IdempotencyBucket)}
 }
 
-// forgetLostAnswers takes the answers to keys away that were given at later versions than the value has: the transitions that they tell
-// of are lost, and whoever sends such a command again is to have it applied. It comes before the value is written
-// again, at a version above theirs. An answer is kept after its value is written, so the value is looked at once more when they have
-// been found: where it is another one, they are those of an owner that has written meanwhile.
+// forgetLostAnswers deletes the answers that were stored under keys at versions above that of the value: the transitions that they report are lost, and a sender that repeats
+// such a command is to have it applied. It runs before the value is written again, at a version above theirs. An answer is stored after its value, so if there are any, the value
+// is read once more: when it has changed, the answers are those of another owner that has written meanwhile.
 func (p *partition) forgetLostAnswers(ctx context.Context, s *cachedEntity, version uint64) error {
 	if p.readOnly {
 		return nil
@@ -50,8 +48,7 @@ func (p *partition) forgetLostAnswers(ctx context.Context, s *cachedEntity, vers
 	return nil
 }
 
-// keyed reports whether the answer to a command is kept: it is one of a user, under a key of his own. Results and timers are
-// told apart by the attempt or the version that they carry.
+// keyed reports whether the answer to a command is stored: it is one of a user, under a key of his own. Results and timers carry an attempt or a version instead.
 func keyed(m *machines.Machine, command, id string) bool {
 	if m == nil || streams.MadeUp(id) {
 		return false
@@ -78,26 +75,26 @@ func (p *partition) lookUpAnswers(ctx context.Context, batch []*item) error {
 	return inParallel(asked, func(it *item) (err error) {
 		it.kept, err = p.e.answers().Get(ctx, it.addr.Machine, it.addr.Key, it.id)
 		if it.lost = errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt); it.lost {
-			p.e.Log.Error("a kept answer cannot be used", "error", err)
+			p.e.Log.Error("a stored answer cannot be read", "error", err)
 			return nil
 		}
 		return err
 	})
 }
 
-// replay answers with what is kept, unless the key was used for something else.
+// replay sends the stored answer again, unless the key was used for something else.
 func (it *item) replay(r *answers.Kept) {
 	if r.Hash != it.hash {
 		it.answerKeyReused(r.ID)
 		return
 	}
-	it.replayed = true
+	it.replayed, it.stored = true, true
 	it.raw = r.Answer
-	_ = json.Unmarshal(r.Answer, &it.answer) // for who reads it here; what is sent are the bytes
+	_ = json.Unmarshal(r.Answer, &it.answer) // for the code here; the bytes are what is sent
 }
 
-// storeAnswers is what stores the answers to the commands of an entity that are not kept yet: those of its last commit, and, after a
-// crash, those that its value brought along.
+// storeAnswers returns the writes that store the answers to commands of an entity that are not stored yet: those of its last commit and, after a crash, those that its value
+// brought along.
 func (p *partition) storeAnswers(s *cachedEntity) ([]publish.Write, error) {
 	var writes []publish.Write
 	for i := range s.recent {
@@ -127,20 +124,20 @@ func (s *cachedEntity) answer(o *machines.Outcome) machines.Answer {
 	}
 }
 
-// markAnswersStored takes note that the answers are stored.
+// markAnswersStored records that the answers are stored.
 func (s *cachedEntity) markAnswersStored() {
 	for i := range s.recent {
 		s.recent[i].Kept = true
 	}
 }
 
-// hasUnstoredAnswers reports whether an answer of the entity is not kept yet.
+// hasUnstoredAnswers reports whether an answer of the entity is not stored yet.
 func (s *cachedEntity) hasUnstoredAnswers() bool {
 	return slices.ContainsFunc(s.recent, func(o machines.Outcome) bool { return !o.Kept })
 }
 
-// replyWritten answers for those entities of a failed write that were written: their commands come again, too, and are
-// not answered twice by anybody who listens.
+// replyWritten replies to the commands of those entities that a partly failed write has stored. They are redelivered with the others, but the second reply finds nobody who
+// listens.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
 		if it.cached != nil && !it.cached.dirty && !it.late() {
@@ -172,7 +169,7 @@ func (p *partition) reply(it *item) {
 		m.Header = nats.Header{streams.HeaderReplayed: {"true"}}
 	}
 	if err := p.e.NC.PublishMsg(m); err != nil {
-		p.e.Log.Warn("cannot answer a command; its sender asks again", "seq", it.seq, "error", err)
+		p.e.Log.Warn("cannot answer a command; its sender will retry", "seq", it.seq, "error", err)
 	}
 }
 

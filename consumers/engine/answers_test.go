@@ -14,6 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -309,6 +310,22 @@ func TestWhatAKeyCosts(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.Less(t, len(asked), keys+keys/2, "a slow answer is asked for again: %s", asked)
+}
+
+// However many commands with keys a service has taken, its value has the outcomes of the last write only, and stays small.
+func TestAValueDoesNotGrowByKeys(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, service.Machine).start()
+	require.Equal(t, machines.Applied, w.Ask(createCommand("a")).Outcome)
+	for n := range 40 {
+		cmd := publish.Command{Machine: "service", Key: "default.a", Name: "label", ID: fmt.Sprintf("client-%d", n), Body: fmt.Appendf(nil, `{"labels":{"team":"%d"}}`, n)}
+		require.Equal(t, machines.Applied, w.Ask(cmd).Outcome)
+	}
+	e, _ := w.Entity(service.Machine, "default.a")
+	require.Len(t, e.Commands, 1)
+	stored := w.Stream("KV_services", ">")
+	require.Len(t, stored, 1)
+	require.Less(t, len(stored[0].Data), 1536)
 }
 
 // An owner that has read a value and then stood still, while another one has committed, finds answers that the value which it has read

@@ -1,10 +1,15 @@
 package engine
 
+// A batch of commands in the commit protocol. process, called by takeBatch (partition.go), loads the entities, has each command decided (handle in decide.go) and calls commit,
+// which writes the changed entities at their revisions (write), replies to the senders (answers.go) and starts finish: outboxes are published (publish.go) and commands acked
+// (ack.go) while the next batch is already processed. An error ends the loop of the partition (partition.go), which starts again from its ack floor.
+
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bcc94042/instar/internal/failpoint"
 	"github.com/bcc94042/instar/kv"
@@ -24,36 +29,35 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	for len(items) > 0 {
 		p.e.busy[p.n].Store(int64(p.e.now()))
 		n := 0
-		for n < len(items) {
-			s := items[n].cached
-			if s != nil && s.finishing { // nothing may overtake what it emitted before
+		for ; n < len(items); n++ {
+			it, s := items[n], items[n].cached
+			if s == nil { // it cannot be addressed, and becomes a dead letter
+				continue
+			}
+			if s.finishing { // nothing may overtake what it emitted before
 				if err := p.awaitFinished(); err != nil {
 					return err
 				}
 			}
-			// What one commit adds must be bounded, and be remembered whole: a command that comes again is answered from it.
-			// Each commit takes one command at least.
-			if s != nil && n > 0 && (s.size > maxOutbox || s.dirty && p.failures[items[n].seq] > 0 || items[n].reconciles()) { // one that failed is tried alone
+			// What one commit adds must be bounded, and be remembered whole: a command that comes again is answered from it. Each commit takes one command at least.
+			if n > 0 && (s.size > maxOutbox || s.dirty && p.failures[it.seq] > 0 || it.reconciles()) { // one that failed is tried alone
 				break
 			}
-			if items[n].reconciles() {
-				if err := p.reload(ctx, items[n]); err != nil {
+			if it.reconciles() {
+				if err := p.reload(ctx, it); err != nil {
 					return err
 				}
 				if err := p.lookUpAnswers(ctx, items[n:]); err != nil { // the entity may have lost some answers
 					return err
 				}
 			}
-			if s != nil {
-				p.handle(items[n])
-				if s.unverified() {
-					var err error
-					if items[n], err = p.verify(ctx, items[n]); err != nil {
-						return err
-					}
+			p.handle(it)
+			if s.unverified() {
+				var err error
+				if items[n], err = p.verify(ctx, it); err != nil {
+					return err
 				}
 			}
-			n++
 		}
 		if err := p.commit(ctx, items[:n]); err != nil {
 			return err
@@ -64,14 +68,14 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 	return nil
 }
 
-// commit writes and answers what was decided in memory. What follows, finish, goes on beside the
-// next batch, which waits for them before it touches the same entities and before it publishes anything itself.
+// commit writes what was decided in memory, and replies. finish then runs beside the next batch, which waits for it before it touches the same entities and before it publishes
+// anything itself.
 func (p *partition) commit(ctx context.Context, items []*item) error {
 	entities := touched(items)
 	for _, s := range entities {
-		s.keepArmed()
+		s.dropReplacedTimers()
 	}
-	if !p.e.isMember() {
+	if n := p.e.Node; n != nil && !n.LeaseValid() { // a process that was suspended finds out here, before it writes what it decided from memory
 		return errLeaseLost
 	}
 	failpoint.Hit("before-kv")
@@ -80,6 +84,11 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 		return err
 	}
 	failpoint.Hit("after-kv")
+	if slices.ContainsFunc(items, func(it *item) bool { return it.stored }) {
+		if err := p.e.Synced(ctx); err != nil {
+			return err
+		}
+	}
 	for _, it := range items {
 		if s := it.cached; s != nil && s.newOutcomes > 0 {
 			s.committed()
@@ -133,7 +142,7 @@ func (p *partition) finish(ctx context.Context, s *finishing) error {
 	return p.acker.Purge(ctx)
 }
 
-// awaitFinished waits for the end of the batch before, if it has not come yet.
+// awaitFinished waits until the previous batch has finished.
 func (p *partition) awaitFinished() error {
 	if p.finishing == nil {
 		return nil
@@ -141,7 +150,7 @@ func (p *partition) awaitFinished() error {
 	return p.finished(<-p.finishing.done)
 }
 
-// finished takes note of the end of the batch before.
+// finished records how the previous batch has ended.
 func (p *partition) finished(err error) error {
 	s := p.finishing
 	p.finishing = nil
@@ -168,7 +177,7 @@ func touched(items []*item) []*cachedEntity {
 	var entities []*cachedEntity
 	seen := map[*cachedEntity]bool{}
 	for _, it := range items {
-		if s := it.cached; s != nil && !seen[s] && (s.dirty || len(s.uncommitted) > 0 || s.hasUnstoredAnswers()) {
+		if s := it.cached; s != nil && !seen[s] && (s.dirty || len(s.transient) > 0 || s.hasUnstoredAnswers()) {
 			seen[s] = true
 			entities = append(entities, s)
 		}
@@ -180,16 +189,19 @@ func touched(items []*item) []*cachedEntity {
 func (p *partition) write(ctx context.Context, entities []*cachedEntity) error {
 	var writes []publish.Write
 	var owners []*cachedEntity
+	room := p.room[:0]
+	p.room = nil
 	for _, s := range entities {
 		if !s.dirty {
 			continue
 		}
-		value, err := s.value()
-		if err != nil {
+		at := len(room)
+		var err error
+		if room, err = s.appendValue(room); err != nil {
 			p.countFailure(s)
 			return fmt.Errorf("cannot write %s %s: %w", s.m.Name, s.key, err)
 		}
-		writes = append(writes, kv.WriteAt(p.e.Names.Bucket(s.m.Plural), s.key, value, s.revision))
+		writes = append(writes, kv.WriteAt(p.e.Names.Bucket(s.m.Plural), s.key, room[at:len(room):len(room)], s.revision))
 		owners = append(owners, s)
 	}
 	var errs []error
@@ -210,8 +222,14 @@ func (p *partition) write(ctx context.Context, entities []*cachedEntity) error {
 		}
 		errs = append(errs, fmt.Errorf("cannot write %s %s at revision %d: %w", s.m.Name, s.key, s.revision, err))
 	}
+	if len(errs) == 0 && cap(room) <= maxRoom { // what has no answer may be sent yet
+		p.room = room
+	}
 	return errors.Join(errs...)
 }
+
+// maxRoom is how much a partition keeps to write values in: usually that of some hundred.
+const maxRoom = 256 << 10
 
 // countFailure counts a failed write against the commands that it would have stored.
 func (p *partition) countFailure(s *cachedEntity) {
@@ -220,8 +238,8 @@ func (p *partition) countFailure(s *cachedEntity) {
 	}
 }
 
-// value is the entity as it is stored.
-func (s *cachedEntity) value() ([]byte, error) {
+// appendValue appends the entity as it is stored.
+func (s *cachedEntity) appendValue(b []byte) ([]byte, error) {
 	e := s.entity
 	e.LastEvent, e.Commands, e.Outbox = s.lastEvent, s.outcomesToStore(), s.outbox
 	if s.dataOf != e.Data {
@@ -232,7 +250,5 @@ func (s *cachedEntity) value() ([]byte, error) {
 		s.data, s.dataOf = data, e.Data
 	}
 	e.Data = s.data
-	value, err := e.AppendJSON(make([]byte, 0, max(s.length+s.length/4, 1536)))
-	s.length = len(value)
-	return value, err
+	return e.AppendJSON(b)
 }

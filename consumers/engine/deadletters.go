@@ -11,8 +11,7 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// toDeadLetters makes a dead letter of what a stream will never take, so that its entity does not wait for it for ever: the deadline of
-// its state ends that.
+// toDeadLetters makes a dead letter of what a stream will never take, so that its entity does not wait for it for ever: the deadline of its state ends that.
 func (p *partition) toDeadLetters(ctx context.Context, m *nats.Msg, why error) error {
 	addr, _ := p.e.Names.ParseEffect(m.Subject) // a timer stays "unknown"
 	dead := p.e.DeadLetters().Message(publish.DeadLetter{
@@ -21,7 +20,7 @@ func (p *partition) toDeadLetters(ctx context.Context, m *nats.Msg, why error) e
 	if r := p.e.Appender.Append(ctx, []publish.Write{{Stream: p.e.Names.Stream(streams.DeadStream), Msg: dead}})[0]; r.Err != nil {
 		return fmt.Errorf("cannot keep what %s refuses as a dead letter: %w", m.Subject, r.Err)
 	}
-	p.e.Log.Error("a message is refused for good; it goes to the dead letters", "subject", m.Subject, "error", why)
+	p.e.Log.Error("a message was rejected permanently; moving it to the dead letters", "subject", m.Subject, "error", why)
 	p.e.Meter.DeadLetter(p.name)
 	return nil
 }

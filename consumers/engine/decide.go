@@ -1,5 +1,9 @@
 package engine
 
+// What becomes of one command, decided in memory. process (commit.go) calls handle for each command of a batch, with its entity loaded: handle repeats an earlier answer, refuses
+// the command, gives it up, or steps the machine. The outcome is left in the item (answer, dead letter) and in the cached entity (state, outcomes, outbox), from which commit.go
+// writes the value and publish.go the messages.
+
 import (
 	"cmp"
 	"crypto/rand"
@@ -52,8 +56,7 @@ func (p *partition) handle(it *item) {
 		p.answerUnknown(it)
 		return
 	}
-	// Where the stream has seen the id of a lookup and the entity has not, the id was used up by somebody else: the command
-	// was never taken, and is now.
+	// Where the stream has seen the id of a lookup and the entity has not, the id was used up by somebody else: the command was never taken, and is now.
 	for _, r := range []*machines.Refusal{it.bad, it.precondition(h), p.fenced(it, h)} {
 		if r != nil {
 			p.refused(it, r)
@@ -99,7 +102,7 @@ func (it *item) answerFromOutcome(o *machines.Outcome) {
 		it.answerKeyReused(o.ID)
 		return
 	}
-	it.replayed = true
+	it.replayed, it.stored = true, true
 	it.answer.Outcome, it.answer.Refusal = o.Result, o.Refusal
 	it.answer.State, it.answer.Version, it.answer.Generation = o.State, o.Version, o.Generation
 	it.answer.Revision, it.revised = o.Revision, !it.cached.isNew(o)
@@ -111,7 +114,7 @@ func (it *item) answerKeyReused(id string) {
 	it.fillAnswer(it.cached)
 }
 
-// fillAnswer writes where the entity stands into the answer.
+// fillAnswer writes state, version and generation of the entity into the answer.
 func (it *item) fillAnswer(s *cachedEntity) {
 	it.answer.State, it.answer.Version, it.answer.Generation = s.entity.State, s.entity.Version, s.entity.Generation
 }
@@ -140,7 +143,7 @@ func notExpected() *machines.Refusal {
 	return machines.Invalid(machines.FieldError{Field: streams.HeaderExpect, Message: "is no revision, list of revisions or *"})
 }
 
-// fenced is why a report is refused that was made under an earlier claim.
+// fenced refuses a report that was made under an earlier claim of its partition; nil lets it pass.
 func (p *partition) fenced(it *item, h nats.Header) *machines.Refusal {
 	fence := streams.Header(h, streams.HeaderFence)
 	if fence == "" || p.e.Node == nil {
@@ -194,9 +197,8 @@ func (p *partition) step(it *item) {
 	}
 }
 
-// rearm publishes a timer again after one of the same name has fired that ended nothing: an outdated one, or one before
-// its time. The server purges the subject of a schedule that fires, and with it a newer schedule that was stored while the
-// older one was on its way.
+// rearm publishes a timer again after one of the same name has fired that ended nothing: an outdated one, or one before its time. The server purges the subject of a schedule
+// that fires, and with it a newer schedule that was stored while the older one was on its way.
 func (p *partition) rearm(it *item) {
 	var fired machines.Elapsed
 	if it.addr.Last != machines.CommandElapsed || json.Unmarshal(it.msg.Data(), &fired) != nil {
@@ -211,12 +213,7 @@ func (p *partition) rearm(it *item) {
 	if err != nil {
 		return // a string and a number
 	}
-	msg := machines.Message{Kind: machines.KindTimer, Name: fired.Timer, Version: t.Armed, At: t.At, Body: body, Trace: it.trace}
-	if s.dirty {
-		s.outbox = append(s.outbox, msg)
-		return
-	}
-	s.uncommitted = append(s.uncommitted, msg)
+	s.emit(machines.Message{Kind: machines.KindTimer, Name: fired.Timer, Version: t.Armed, At: t.At, Body: body, Trace: it.trace})
 }
 
 // safely turns a panic of a table into an error.
@@ -234,8 +231,8 @@ func (p *partition) commitLater(it *item, messages []machines.Message) {
 	s := it.cached
 	s.mark(it)
 	s.dirty = true
-	s.outbox = append(append(s.outbox, s.uncommitted...), messages...)
-	s.uncommitted = nil
+	s.outbox = append(append(s.outbox, s.transient...), messages...)
+	s.transient = nil
 	for _, m := range messages {
 		s.size += len(m.Body) + 160
 	}
@@ -244,8 +241,7 @@ func (p *partition) commitLater(it *item, messages []machines.Message) {
 	s.remember(it.outcome())
 }
 
-// refused answers and leaves an event. Nothing is committed: the outcome is remembered in memory and goes along with
-// the next commit.
+// refused answers and leaves an event. Nothing is committed: the outcome is remembered in memory and goes along with the next commit.
 func (p *partition) refused(it *item, r *machines.Refusal) {
 	s := it.cached
 	if s.unverified() {
@@ -261,35 +257,30 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 	}
 	msg := it.event(machines.EventRefused, map[string]any{"code": r.Code, "message": it.answer.Refusal.Message})
 	msg.Refusal = it.seq
-	if s.dirty {
-		s.outbox = append(s.outbox, msg)
-		s.size += len(msg.Body) + 160
-		return
-	}
-	s.uncommitted = append(s.uncommitted, msg)
+	s.emit(msg)
 }
 
-// event is an event that no transition belongs to.
+// event returns an event that belongs to no transition.
 func (it *item) event(name string, data any) machines.Message {
 	e := &it.cached.entity
 	event := machines.Event{
 		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: it.time.UTC(), Command: it.addr.Last, CommandID: it.id,
 		Actor: it.actor, Reason: it.reason, Data: data,
 	}
-	body, err := event.AppendJSON(nil)
+	body, err := event.AppendJSON(make([]byte, 0, 384))
 	if err != nil {
 		body = []byte("{}") // strings and numbers: it cannot fail
 	}
 	return machines.Message{Kind: machines.KindEvent, Name: name, Version: e.Version, At: it.time.UTC(), Body: body, Trace: it.trace}
 }
 
-// giveUp gives a command up: it goes to DEAD_LETTERS, and the entity, if there is one, remembers that.
+// giveUp moves a command to DEAD_LETTERS, and records that in the entity, if there is one.
 func (p *partition) giveUp(it *item, err error) {
 	s := it.cached
 	if s.unverified() {
 		return
 	}
-	p.e.Log.Error("a command cannot be processed; it goes to the dead letters", "machine", s.m.Name, "key", s.key, "command", it.addr.Last, "seq", it.seq, "error", err)
+	p.e.Log.Error("a command cannot be processed; moving it to the dead letters", "machine", s.m.Name, "key", s.key, "command", it.addr.Last, "seq", it.seq, "error", err)
 	it.deadLetter = consumers.Clip(err.Error(), consumers.MaxReason)
 	it.answer.Outcome = machines.Dead
 	it.answer.Refusal = &machines.Refusal{Code: machines.CodeDead, State: s.entity.State, Command: it.addr.Last, Message: "the command could not be processed; it lies in the dead letters"}

@@ -1,5 +1,9 @@
 package engine
 
+// The engine as a whole. server/run.go builds an Engine and calls Run, which starts the loop of each partition (work, then partition.go), or hands work to cluster.Node, which
+// calls it for every partition that this node has claimed. Beside the loops Run keeps a background check of all entities (reconcile.Passes) and a watchdog: it returns
+// ErrStalled, and the process ends, when a partition has been in one commit for too long.
+
 import (
 	"cmp"
 	"context"
@@ -38,24 +42,23 @@ type Engine struct {
 	ReconcileAfter time.Duration
 
 	live       atomic.Int32                     // partitions that take commands
-	busy       [streams.Partitions]atomic.Int64 // since when a partition is at one commit, by now; 0 is idle
-	reconciled atomic.Int64                     // entities that did not fit their events
-	coolUntil  atomic.Int64                     // nothing is created speculatively before this time, by now
+	busy       [streams.Partitions]atomic.Int64 // when the commit of a partition began, by e.now; 0 is idle
+	reconciled atomic.Int64                     // entities that disagreed with their events
+	coolUntil  atomic.Int64                     // nothing is created speculatively before this time, by e.now
 
 	purging chan struct{} // holds whoever purges COMMANDS
-	process string        // tells this process from those before it
+	process string        // distinguishes this process from earlier ones
 
 	clock func() time.Duration // nil but for tests
 
 	stamp func(time.Time) time.Time // when the stream took a command, by a clock of a test's own
 }
 
-// endWithin is how long those partitions have to come to their end that do not hang: what they have begun counts for nothing then.
+// endWithin is how long the other partitions have to end when one hangs; after that, what they have begun is abandoned.
 const endWithin = 5 * time.Second
 
-// Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without
-// waiting longer than seconds for the partition that hangs, when one makes no progress at all: the process should end then, so
-// that another one takes over.
+// Run takes commands until ctx ends: of all partitions, or of those that its node has. It returns [ErrStalled], without waiting longer than seconds for the partition that hangs,
+// when one makes no progress at all: the process should end then, so that another one takes over.
 func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.WithDefaults()
 	e.Batch, e.CacheSize = cmp.Or(e.Batch, 256), cmp.Or(e.CacheSize, 2048)
@@ -91,19 +94,18 @@ var ErrStalled = errors.New("a partition makes no progress")
 func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
 	var all sync.WaitGroup
 	defer all.Wait()
+	all.Go(func() { e.passes().Run(ctx) })
 	if e.Node != nil {
 		defer cancel()
-		all.Go(func() { e.passes().Run(ctx) })
 		return e.Node.Run(ctx, e.work)
 	}
-	all.Go(func() { e.passes().Run(ctx) })
 	for n := range streams.Partitions {
 		all.Go(func() { e.work(ctx, nil, n) })
 	}
 	return nil
 }
 
-// passes looks at the entities of the partitions of this process.
+// passes is the background check of all entities in the partitions of this process.
 func (e *Engine) passes() *reconcile.Passes {
 	owns := func(int) bool { return true }
 	if e.Node != nil {
@@ -120,10 +122,6 @@ func (e *Engine) work(ctx context.Context, leave <-chan struct{}, n int) {
 	p := &partition{e: e, n: n, name: consumers.PartitionName(n), leave: leave, turn: poison.Turn{C: e.Turn}}
 	p.run(ctx)
 }
-
-// isMember reports whether this process may still take itself for the owner of its partitions. One that stood still finds out
-// here, before it decides anything from memory.
-func (e *Engine) isMember() bool { return e.Node == nil || e.Node.Current() }
 
 // Live is how many of the [streams.Partitions] partitions take commands now and make progress.
 func (e *Engine) Live() int { return int(e.live.Load()) - e.Stalled() }
@@ -143,8 +141,7 @@ func (e *Engine) stalledFor(d time.Duration) int {
 
 var began = time.Now()
 
-// now is the clock that tells how long something takes. Nobody can set it, and it stands still while the machine is suspended, as
-// everything here does. It is never 0.
+// now is the clock that durations are measured by. Nobody can set it, and it stops while the machine is suspended, as everything here does. It is never 0.
 func (e *Engine) now() time.Duration {
 	if e.clock != nil {
 		return e.clock()
@@ -152,5 +149,5 @@ func (e *Engine) now() time.Duration {
 	return time.Since(began) + 1
 }
 
-// Reconciled is how many entities did not fit their events since the start (see the event "entity.reconciled").
+// Reconciled is how many entities have disagreed with their events since the start (see the event "entity.reconciled").
 func (e *Engine) Reconciled() int64 { return e.reconciled.Load() }

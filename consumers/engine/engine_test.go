@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -19,7 +20,7 @@ import (
 
 func TestCreateIsAppliedAndPublished(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync} {
+	for _, profile := range []embedded.Profile{embedded.Interval, embedded.Fsync, consumertest.EachWrite} {
 		t.Run(string(profile), func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, profile).start()
@@ -32,8 +33,8 @@ func TestCreateIsAppliedAndPublished(t *testing.T) {
 			require.Len(t, e.Commands, 1)
 			w.Eventually("three events", func() bool { return len(w.Events("service", "default.web")) == 3 })
 			require.Equal(t, []string{"1 service.creation.requested", "1 service.spec.accepted", "1 service.spec.apply.started"}, w.Events("service", "default.web"))
-			require.Len(t, w.Stream(streams.EffectStream, "instar.fx.>"), 1)
-			require.Len(t, w.Stream(streams.CommandStream, "instar.timer.>"), 1)
+			w.Eventually("its task", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 1 }) // each stream for itself
+			w.Eventually("its timer", func() bool { return len(w.Stream(streams.CommandStream, "instar.timer.>")) == 1 })
 
 			again := w.Ask(createCommand("web"))
 			require.Equal(t, machines.Refused, again.Outcome)

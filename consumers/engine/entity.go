@@ -1,5 +1,9 @@
 package engine
 
+// Entities in the memory of their partition. load, called by process (commit.go), takes the entity of each command from the cache, or has it read from its bucket (read in
+// load.go). A cachedEntity collects what the commands of a batch change (state, mark, outcomes, outbox) until commit.go has written it, and stays for the next batches until it
+// is evicted, because the cache is full or no command has come for a while.
+
 import (
 	"context"
 	"encoding/json"
@@ -17,13 +21,12 @@ type cachedEntity struct {
 	key string
 
 	entity      machines.Entity
-	first       uint64          // the version of one that never was
+	baseVersion uint64          // below its first transition
 	revision    uint64          // of its value in the bucket, or of the marker of one that was deleted; 0 when there is neither
 	lastEvent   uint64          // sequence of its last event
 	lastEventID string          // its id, as it was when the entity was loaded
 	data        json.RawMessage // JSON of what dataOf points to: most commands of a busy entity leave its data as it is
 	dataOf      any
-	length      int                // of the last value that was written
 	recent      []machines.Outcome // of its last commands: those of the stored value, and later ones
 	schedules   map[string]uint64  // sequences of its timers' schedules in COMMANDS, as far as they are known
 	parked      *machines.Refusal  // why nothing may be done to it
@@ -36,16 +39,16 @@ type cachedEntity struct {
 	// Of the batch under way:
 	dirty       bool
 	outbox      []machines.Message // emitted by transitions, to be committed
-	uncommitted []machines.Message // what is published without a commit: events of refusals, what a stream has lost
+	transient   []machines.Message // published without being stored in the value first: events of refusals, what a stream has lost
 	size        int                // bytes of outbox and outcomes
 	newOutcomes int                // outcomes of the commands that the next commit ends
 	taken       []uint64           // sequences that a failed write would be blamed on
 }
 
-// newCached is the entity of a command, as one that is not there.
+// newCached is the entity of a command as if it did not exist.
 func (p *partition) newCached(it *item) *cachedEntity {
-	s := &cachedEntity{m: it.machine, key: it.addr.Key, entity: it.machine.New(it.answer.Namespace, it.answer.Parent, it.answer.ID), first: p.found.Above}
-	s.entity.Version = s.first
+	s := &cachedEntity{m: it.machine, key: it.addr.Key, entity: it.machine.New(it.answer.Namespace, it.answer.Parent, it.answer.ID), baseVersion: p.found.Above}
+	s.entity.Version = s.baseVersion
 	return s
 }
 
@@ -60,6 +63,16 @@ func (s *cachedEntity) mark(it *item) {
 	if it.time.After(s.entity.MarkedAt) {
 		s.entity.MarkedAt = it.time.UTC()
 	}
+}
+
+// emit publishes a message that belongs to no transition: with the next commit of the batch, or without one if none is to come.
+func (s *cachedEntity) emit(m machines.Message) {
+	if !s.dirty {
+		s.transient = append(s.transient, m)
+		return
+	}
+	s.outbox = append(s.outbox, m)
+	s.size += len(m.Body) + 160
 }
 
 // at is the revision of the entity as others see it: 0 when there is none.
@@ -90,7 +103,7 @@ func (s *cachedEntity) isNew(o *machines.Outcome) bool {
 	return slices.ContainsFunc(s.recent[len(s.recent)-s.newOutcomes:], func(f machines.Outcome) bool { return f.Seq == o.Seq && f.ID == o.ID })
 }
 
-// committed takes note that the commit of its fresh outcomes has passed, and of those that a repair has brought.
+// committed records the revision of the commit in the outcomes that it has ended, and in those that a repair has brought.
 func (s *cachedEntity) committed() {
 	for i := range s.recent {
 		if o := &s.recent[i]; i >= len(s.recent)-s.newOutcomes || o.Revision == 0 && !o.Kept {
@@ -100,8 +113,8 @@ func (s *cachedEntity) committed() {
 	s.newOutcomes, s.size = 0, 0
 }
 
-// trim forgets outcomes of old, but none whose answer is not kept. It is called before a batch, never within one: whoever
-// asks again in the same batch was looked up at its beginning.
+// trim forgets old outcomes, but none whose answer is not stored yet. It is called before a batch, never within one: stored answers are looked up only at the beginning of a
+// batch.
 func (s *cachedEntity) trim() {
 	n := 0
 	for n < len(s.recent)-maxRecent && s.recent[n].Kept {
@@ -142,7 +155,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		if known := s != nil; !known || s.parked != nil { // a parked value may have been repaired
 			s = p.newCached(it)
 			p.cache[id] = s
-			if it.reconciling() {
+			if it.reconciles() {
 				// it is loaded when its turn comes, once
 			} else if known || !p.speculate(s, it) {
 				missing = append(missing, it)

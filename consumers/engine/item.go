@@ -12,8 +12,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// maxOutbox bounds what one commit emits for one entity; further commands wait for the next commit. A value must stay
-// below the stream's 1 MiB.
+// maxOutbox bounds what one commit emits for one entity; further commands wait for the next commit. A value must stay below the stream's 1 MiB.
 const maxOutbox = 128 << 10
 
 // Whoever may publish a command chooses its headers, and they find their way into answers, events, dead letters and the memory of the
@@ -44,6 +43,7 @@ type item struct {
 	again    bool          // it was given up before, and may have its dead letter already
 	kept     *answers.Kept // what was answered under its key, if anything
 	lost     bool          // something was, and cannot be read
+	stored   bool          // the answer is read from what was stored before, by whomever
 	replayed bool          // the answer is that of an earlier command under the same key
 	revised  bool          // the revision of the answer is known
 	raw      []byte        // the answer as it is sent

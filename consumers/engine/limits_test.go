@@ -264,7 +264,7 @@ func TestWhatAStreamNeverTakesIsBuried(t *testing.T) {
 		{Kind: machines.KindEvent, Name: strings.Repeat("c", 100_000)},
 	} {
 		m.Version = uint64(i + 1)
-		s.uncommitted = append(s.uncommitted, m, machines.Message{Kind: machines.KindEvent, Name: "thing.added", Version: m.Version, N: 1})
+		s.transient = append(s.transient, m, machines.Message{Kind: machines.KindEvent, Name: "thing.added", Version: m.Version, N: 1})
 	}
 	ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 	defer cancel()

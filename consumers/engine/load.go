@@ -92,8 +92,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 	return p.forgetLostAnswers(ctx, s, e.Version)
 }
 
-// reload loads the entity of a command anew, whatever memory has of it. The batch before has ended, and no command of this
-// one is waiting for its commit.
+// reload loads the entity of a command anew, whatever memory has of it. The batch before has ended, and no command of this one is waiting for its commit.
 func (p *partition) reload(ctx context.Context, it *item) error {
 	if err := p.awaitFinished(); err != nil {
 		return err
@@ -120,5 +119,5 @@ func (p *partition) park(s *cachedEntity, why error) {
 	if p.readOnly {
 		return
 	}
-	p.e.Log.Error("an entity is parked: its stored value cannot be used", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", why)
+	p.e.Log.Error("an entity is parked: its stored value cannot be read", "machine", s.m.Name, "key", s.key, "revision", s.revision, "error", why)
 }

@@ -1,5 +1,9 @@
 package engine
 
+// The loop of one partition, from its consumer of COMMANDS to batches of commands. run restarts serve with backoff; serve resets the consumer to its ack floor (open), and
+// repeats: next collects the commands that have arrived, and takeBatch passes them on to process (commit.go). A gap in the deliveries, a new connection or a failed
+// commit ends serve; what the partition had in memory is dropped, and unacked commands are delivered again.
+
 import (
 	"context"
 	"errors"
@@ -32,18 +36,19 @@ type partition struct {
 	cache     map[string]*cachedEntity // by machine and key
 	round     uint64                   // counts the times that idle entities were forgotten
 	idle      *time.Ticker
-	finishing *finishing        // the end of the batch before; nil when it has come
+	room      []byte            // in which the values of a batch are written; it is used again
+	finishing *finishing        // of the previous batch; nil when that has finished
 	acker     *bulkack.Acker    // ends commands where an ack is dear; nil acks each
 	failures  map[uint64]int    // writes that the stream refused for good, by command
 	last      uint64            // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
-	top       uint64            // the last command that came since found was
+	top       uint64            // the highest sequence that was delivered since found was read
 	found     reconcile.History // the stream of commands
-	readOnly  bool              // it only looks: nothing is told
-	recovered bool              // what was waiting at the start has ended
-	begun     *poison.Record    // what is written down of it meanwhile
-	before    poison.Record     // what was written down before
-	alone     uint64            // up to this command each is taken by itself
-	turn      poison.Turn       // of what is suspected
+	readOnly  bool              // it only reads: nothing is logged, counted or changed
+	recovered bool              // all commands that were waiting at the start have ended
+	begun     *poison.Record    // the note about them meanwhile (suspects.go)
+	before    poison.Record     // the note that an earlier process has left
+	alone     uint64            // up to this sequence, commands are processed one at a time
+	turn      poison.Turn       // to process commands that may crash the process
 }
 
 // delivery is one command as it arrived.
@@ -56,7 +61,7 @@ type delivery struct {
 	pending   uint64 // how many were waiting behind it
 }
 
-// The partition ends: it was told to, or its node's time is over.
+// Why a partition ends: it is given up, or the lease of its node has run out.
 var (
 	errLeft      = errors.New("the partition is given up")
 	errLeaseLost = errors.New("this node's key was not renewed in time")
@@ -80,11 +85,11 @@ func (p *partition) run(ctx context.Context) {
 		p.e.Meter.Restarted(p.name)
 		p.e.coolUntil.Store(int64(p.e.now() + coolDown))
 		if errors.Is(err, errSpeculation) {
-			p.e.Log.Info("a speculative create found an entity that its index did not know; the partition restarts from its ack floor", "partition", p.n, "error", err)
+			p.e.Log.Info("a speculative create found an entity that the index did not know; restarting the partition from its ack floor", "partition", p.n, "error", err)
 		} else if errors.Is(err, publish.ErrConflict) {
-			p.e.Log.Warn("an entity was written by somebody else; the partition restarts from its ack floor", "partition", p.n, "error", err)
+			p.e.Log.Warn("an entity was written by another process; restarting the partition from its ack floor", "partition", p.n, "error", err)
 		} else {
-			p.e.Log.Error("the partition failed; it restarts from its ack floor", "partition", p.n, "error", err)
+			p.e.Log.Error("the partition failed; restarting it from its ack floor", "partition", p.n, "error", err)
 		}
 		if time.Since(failing) < 20*time.Second {
 			try = min(try, 2) // a leader that died has a successor in a few seconds, which should not be waited for twice
@@ -123,6 +128,9 @@ func (p *partition) serve(ctx context.Context) error {
 	}
 	moved := p.e.NC.StatusChanged(nats.CONNECTED)
 	defer p.e.NC.RemoveStatusListener(moved)
+	if err := p.e.Synced(ctx); err != nil {
+		return err
+	}
 	if anew, err := p.e.reader().Look(ctx, &p.found); err != nil {
 		return err
 	} else if anew {
@@ -160,8 +168,8 @@ func (p *partition) serve(ctx context.Context) error {
 	return errors.Join(err, p.withdrawNote(ctx))
 }
 
-// pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests
-// of one that stands still are gone when another one takes its partitions: what they took, the successor would miss.
+// pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests of a node that is suspended have expired when another one
+// takes its partitions: the successor would miss what is delivered to them.
 const pullExpiry = 2 * time.Second
 
 // stopPulling ends the pull, and makes sure that the server knows: who takes the partition next should be alone.
@@ -225,7 +233,7 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 			}
 		case err := <-broken:
 			return nil, fmt.Errorf("the consumer fails: %w", err)
-		case <-moved: // the consumer is gone with its server; missing heartbeats would tell that in seconds
+		case <-moved: // the consumer went with its server; missing heartbeats would show that only after seconds
 			return nil, errors.New("the connection was made anew")
 		case <-p.leave:
 			return nil, errLeft
@@ -248,7 +256,41 @@ func (p *partition) next(ctx context.Context, incoming <-chan jetstream.Msg, bro
 	return batch, nil
 }
 
-// receive reads where a message stands. Deliveries count from 1 after a reset. A gap means that another process takes
+// takeBatch processes a batch: all of it, or up to the command alone one at a time, each to its end.
+func (p *partition) takeBatch(ctx context.Context, batch []delivery) error {
+	if !p.recovered {
+		if err := p.examine(ctx, batch); err != nil {
+			return err
+		}
+	}
+	last := batch[len(batch)-1]
+	for len(batch) > 0 && batch[0].seq <= p.alone {
+		if err := p.takeTurn(ctx); err != nil {
+			return err
+		}
+		if err := p.process(ctx, batch[:1]); err != nil {
+			return err
+		}
+		if err := p.awaitFinished(); err != nil {
+			return err
+		}
+		batch = batch[1:]
+	}
+	if len(batch) > 0 {
+		if err := p.process(ctx, batch); err != nil {
+			return err
+		}
+	}
+	if err := p.clearNote(ctx, last); err != nil {
+		return err
+	}
+	if p.recovered || last.seq >= p.alone {
+		p.turn.End()
+	}
+	return nil
+}
+
+// receive reads the position of a message. Deliveries count from 1 after a reset. A gap means that another process takes
 // from the same consumer: what it took comes before this one, and must be processed before.
 func (p *partition) receive(m jetstream.Msg) (delivery, error) {
 	meta, err := m.Metadata()

@@ -1,5 +1,9 @@
 package engine
 
+// Publishing what a batch has decided. publish, called by finish (commit.go) when the values are written, turns the outboxes of the entities into messages: the events of each
+// entity as a chain, in which each states the sequence of the one before, and beside them effects, timers (timers.go), answers under keys (answers.go) and dead letters. If it
+// fails, the outbox is still in the stored value: whoever loads the entity next finds out what its streams lack (reconcile.go), and publishes that.
+
 import (
 	"context"
 	"errors"
@@ -21,24 +25,23 @@ type chain struct {
 	messages []machines.Message // beside Msgs
 }
 
-// publish sends what the transitions emit, entity by entity in order, and the dead letters of the batch. Where a life begins that
-// none is known to have been before, its tasks wait for its events: these find out whether one was, above whose versions the
-// fences have to be.
+// publish sends what the transitions have emitted, the messages of each entity in order, and the dead letters of the batch. The tasks of an entity that is new, as far as is
+// known, wait for its events: publishing these shows whether there was an earlier life, above whose versions the fences have to be.
 func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items []*item) error {
 	var chains []*chain
 	var timers []schedule
-	var writes, first []publish.Write
+	var writes, afterEvents []publish.Write
 	for _, s := range entities {
 		answers, err := p.storeAnswers(s)
 		if err != nil {
 			return err
 		}
 		writes = append(writes, answers...)
-		messages := append(s.outbox, s.uncommitted...)
-		s.outbox, s.uncommitted = nil, nil
+		messages := append(s.outbox, s.transient...)
+		s.outbox, s.transient = nil, nil
 		c := &chain{Chain: publish.Chain{Filter: p.e.Names.EventsOf(s.m.Name, s.key), Last: s.lastEvent}, cached: s}
 		for i := range messages {
-			w, err := consumers.Published(p.e.Names, s.m, s.key, s.entity.Birth, &messages[i])
+			w, err := consumers.WriteOf(p.e.Names, s.m, s.key, s.entity.Birth, &messages[i])
 			if err != nil {
 				return err
 			}
@@ -48,8 +51,8 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 				c.messages = append(c.messages, messages[i])
 			case messages[i].Kind == machines.KindTimer:
 				timers = append(timers, schedule{cached: s, msg: &messages[i], Write: w})
-			case messages[i].Version == s.first+1:
-				first = append(first, w)
+			case messages[i].Version == s.baseVersion+1:
+				afterEvents = append(afterEvents, w)
 			default:
 				writes = append(writes, w)
 			}
@@ -73,10 +76,10 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 	go func() { others <- p.publishTimers(ctx, timers) }()
 	err := p.publishChains(ctx, chains)
 	failpoint.Hit("after-events")
-	if err := errors.Join(err, <-others, <-others); err != nil || len(first) == 0 {
+	if err := errors.Join(err, <-others, <-others); err != nil || len(afterEvents) == 0 {
 		return err
 	}
-	return p.publishOthers(ctx, first)
+	return p.publishOthers(ctx, afterEvents)
 }
 
 func (p *partition) publishOthers(ctx context.Context, writes []publish.Write) error {
@@ -92,9 +95,8 @@ func (p *partition) publishOthers(ctx context.Context, writes []publish.Write) e
 	return nil
 }
 
-// publishChains publishes the events. Where the stream says that an entity's last event is another one than thought,
-// it is looked up: it is one of these (a try before was stored), or older, or somebody else's. One that the stream never
-// takes becomes a dead letter, and those after it follow the one before it.
+// publishChains publishes the events. Where the stream's last event of an entity is not the expected one, it is looked up: it may be one of these (an earlier try was stored), an
+// older one, or that of another owner. An event that the stream never takes becomes a dead letter, and those after it follow the one before it.
 func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 	for conflicts := 0; len(chains) > 0; {
 		open := make([]*publish.Chain, len(chains))
@@ -153,7 +155,10 @@ func (p *partition) resync(ctx context.Context, c *chain) error {
 	if err != nil {
 		return err
 	}
-	if last.Foreign(s.entity.Birth, s.first, c.messages) { // when it is loaded, it is reconciled
+	if err := p.e.Synced(ctx, s.m.Plural); err != nil {
+		return err
+	}
+	if last.Foreign(s.entity.Birth, s.baseVersion, c.messages) { // when it is loaded, it is reconciled
 		return fmt.Errorf("%s %s has event %s of a life that is lost: %w", s.m.Name, s.key, last.ID, errSpeculation)
 	}
 	if last.Version > s.entity.Version {

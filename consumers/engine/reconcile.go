@@ -34,18 +34,18 @@ func (p *partition) loadAbsent(ctx context.Context, it *item, last *reconcile.La
 	p.reportProblem(s, consumers.ProblemValueLost, last)
 	msg := it.event(machines.EventReconciled, last.Describe(consumers.ProblemValueLost, 0))
 	msg.Refusal, msg.N = it.seq, 1
-	s.uncommitted = append(s.uncommitted, msg)
+	s.transient = append(s.transient, msg)
 	return nil
 }
 
 // reconcile holds a loaded entity against its last event and the last answer to a key.
 func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.Message, last *reconcile.LastEvent) error {
 	s := it.cached
-	foreign, own := it.repaired == nil && last.Foreign(s.entity.Birth, s.first, outbox), last
+	foreign, lastOfLife := it.repaired == nil && last.Foreign(s.entity.Birth, s.baseVersion, outbox), last
 	if foreign {
-		own = &reconcile.LastEvent{}
+		lastOfLife = &reconcile.LastEvent{}
 	}
-	missing := reconcile.Unpublished(s.m.Name, s.key, outbox, own, &s.entity)
+	missing := reconcile.Unpublished(s.m.Name, s.key, outbox, lastOfLife, &s.entity)
 	problem, version := "", s.entity.Version
 	switch {
 	case it.repaired != nil:
@@ -63,7 +63,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	case last.Seq < s.entity.LastEvent && s.entity.LastEvent >= last.Begin.Seq && time.Since(s.entity.UpdatedAt) < reconcile.EventLife:
 		problem = consumers.ProblemEventsLost
 	case len(missing) > 0:
-		s.uncommitted = append(s.uncommitted, missing...)
+		s.transient = append(s.transient, missing...)
 		return nil
 	default:
 		return nil
@@ -98,12 +98,11 @@ func (p *partition) reportProblem(s *cachedEntity, problem string, last *reconci
 	}
 	p.e.reconciled.Add(1)
 	p.e.Meter.Reconciled(s.m.Name, problem)
-	p.e.Log.Error("an entity and its events do not belong together; it goes on with the value", "machine", s.m.Name, "key", s.key, "problem", problem,
+	p.e.Log.Error("an entity and its events disagree; continuing with the value", "machine", s.m.Name, "key", s.key, "problem", problem,
 		"version", s.entity.Version, "revision", s.revision, "lastEvent", last.ID, "lastEventSeq", last.Seq)
 }
 
-// resume publishes again what the entity waits for and its streams have lost: schedules of its timers, and effects that
-// are neither to be done nor have a result on its way.
+// resume publishes again what the entity waits for and its streams have lost: schedules of its timers, and effects that are neither to be done nor have a result on its way.
 func (p *partition) resume(ctx context.Context, s *cachedEntity) error {
 	if len(s.entity.Timers) == 0 && len(s.entity.Effects) == 0 {
 		return nil
@@ -123,7 +122,7 @@ func (p *partition) resume(ctx context.Context, s *cachedEntity) error {
 			return err
 		}
 		if !there {
-			s.uncommitted = append(s.uncommitted, m)
+			s.transient = append(s.transient, m)
 		}
 	}
 	return nil
@@ -142,5 +141,5 @@ func (e *Engine) lacks(ctx context.Context, m *machines.Machine, key string) (bo
 	if err := p.read(ctx, it); err != nil {
 		return false, err
 	}
-	return it.cached.parked == nil && (it.cached.dirty || len(it.cached.uncommitted) > 0), nil
+	return it.cached.parked == nil && (it.cached.dirty || len(it.cached.transient) > 0), nil
 }

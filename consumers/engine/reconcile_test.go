@@ -166,7 +166,7 @@ func TestALateScheduleReplacesNothing(t *testing.T) {
 	zombie := &partition{e: w.engine, name: "zombie"}
 	s := &cachedEntity{m: consumertest.Things, key: "default.a", revision: 1}
 	old := machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: 1, At: time.Now().Add(time.Hour), Body: []byte(`{"timer":"deadline","armed":1}`)}
-	write, err := consumers.Published(w.Names, s.m, s.key, "", &old)
+	write, err := consumers.WriteOf(w.Names, s.m, s.key, "", &old)
 	require.NoError(t, err)
 	require.ErrorIs(t, zombie.publishTimers(w.Ctx, []schedule{{cached: s, msg: &old, Write: write}}), publish.ErrConflict)
 	require.Equal(t, live, schedules())

@@ -22,12 +22,8 @@ const maxStored = 1<<20 - 64<<10
 // maxRepaired is the highest version that a value may bring: from there many others can follow before it is one that cannot be stored.
 const maxRepaired = 1 << 52
 
-// reconciles reports whether the entity is to be loaded anew.
+// reconciles reports whether the command has its entity loaded anew.
 func (it *item) reconciles() bool {
-	return it.cached != nil && it.reconciling()
-}
-
-func (it *item) reconciling() bool {
 	return it.addr.Last == machines.CommandReconcile || it.addr.Last == machines.CommandRepair
 }
 
@@ -78,8 +74,8 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 // what it waits for, at a version above those of its events. What is written has to be one that can be read.
 func (s *cachedEntity) unstorable() *machines.Refusal {
 	next := *s
-	next.outbox = slices.Concat(s.outbox, s.uncommitted)
-	value, err := next.value()
+	next.outbox = slices.Concat(s.outbox, s.transient)
+	value, err := next.appendValue(nil)
 	if err == nil && len(value) > maxStored {
 		err = fmt.Errorf("has %d bytes as it is written, with its messages and the value that it replaces: more than %d", len(value), maxStored)
 	}

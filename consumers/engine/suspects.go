@@ -9,11 +9,10 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// A process that finds commands waiting writes down, before each batch of them, with which command it began and how far it has come,
-// and takes that back when all of them have ended. What is done and still in the stream comes again at the next start, so the one that
-// kills need not be in the first batch. When several processes in a row have died in the midst of what one of them had begun, that is
-// taken one at a time, and each command is gone from the stream before the next one is begun: the one that kills is the first soon, and when
-// that has begun often enough it is given up.
+// A process that finds commands waiting writes down, before each batch of them, with which command it began and how far it has come, and takes that back when all of them have
+// ended. What is done and still in the stream comes again at the next start, so the one that kills need not be in the first batch. When several processes in a row have died in
+// the midst of what one of them had begun, that is taken one at a time, and each command is gone from the stream before the next one is begun: the one that kills is the first
+// soon, and when that has begun often enough it is given up.
 
 func (p *partition) note() poison.Note {
 	return poison.Note{Deps: &p.e.Deps, Name: p.name, Process: p.e.process}
@@ -37,7 +36,7 @@ func (p *partition) examine(ctx context.Context, batch []delivery) error {
 	alone := p.begun.UpTo
 	suspected := p.begun.Seq == first.seq && p.begun.StartsBy(p.e.process) > poison.Suspected
 	if suspected {
-		p.e.Log.Warn("several processes have ended in the midst of the same commands; they are taken one at a time", "partition", p.n, "seq", first.seq, "upTo", alone, "processes", p.begun.StartsBy(p.e.process))
+		p.e.Log.Warn("several processes crashed while processing the same commands; processing them one at a time", "partition", p.n, "seq", first.seq, "upTo", alone, "processes", p.begun.StartsBy(p.e.process))
 		if err := p.takeTurn(ctx); err != nil {
 			return err
 		}
@@ -85,8 +84,7 @@ func (p *partition) clearNote(ctx context.Context, last delivery) error {
 	return nil
 }
 
-// withdrawNote is for a loop that ends before it has come through: this process lives, so it counts for nothing. What those before it have
-// left stands.
+// withdrawNote is for a loop that ends before it has come through: this process lives, so it counts for nothing. What those before it have left stands.
 func (p *partition) withdrawNote(ctx context.Context) error {
 	defer p.turn.End() // others may have died of what it has begun
 	if p.begun == nil {
@@ -100,40 +98,6 @@ func (p *partition) withdrawNote(ctx context.Context) error {
 	defer cancel()
 	if err := p.note().Restore(ctx, &p.before, 0); err != nil {
 		return fmt.Errorf("cannot take back what %s began with: %w", p.name, err)
-	}
-	return nil
-}
-
-// takeBatch processes a batch: all of it, or up to the command alone one at a time, each to its end.
-func (p *partition) takeBatch(ctx context.Context, batch []delivery) error {
-	if !p.recovered {
-		if err := p.examine(ctx, batch); err != nil {
-			return err
-		}
-	}
-	last := batch[len(batch)-1]
-	for len(batch) > 0 && batch[0].seq <= p.alone {
-		if err := p.takeTurn(ctx); err != nil {
-			return err
-		}
-		if err := p.process(ctx, batch[:1]); err != nil {
-			return err
-		}
-		if err := p.awaitFinished(); err != nil {
-			return err
-		}
-		batch = batch[1:]
-	}
-	if len(batch) > 0 {
-		if err := p.process(ctx, batch); err != nil {
-			return err
-		}
-	}
-	if err := p.clearNote(ctx, last); err != nil {
-		return err
-	}
-	if p.recovered || last.seq >= p.alone {
-		p.turn.End()
 	}
 	return nil
 }

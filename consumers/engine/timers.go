@@ -13,17 +13,15 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// schedule is one timer on its way into the stream of commands. A schedule replaces the one before it of the same name, so
-// it is written only over the one that this owner knows: a process that should be dead cannot put an older deadline in
-// the place of a newer one.
+// schedule is one timer on its way into the stream of commands. A schedule replaces the one before it of the same name, so it is written only over the one that this owner knows:
+// a process that should be dead cannot put an older deadline in the place of a newer one.
 type schedule struct {
 	cached *cachedEntity
 	msg    *machines.Message
 	publish.Write
 }
 
-// publishTimers arms timers: each over the schedule that is known, or over none. Where the stream has another one it is
-// looked up.
+// publishTimers arms timers: each over the schedule that is known, or over none. Where the stream has another one it is looked up.
 func (p *partition) publishTimers(ctx context.Context, timers []schedule) error {
 	for range 4 {
 		writes := make([]publish.Write, len(timers))
@@ -57,9 +55,9 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 	return fmt.Errorf("cannot arm timer %s of %s %s: %w", timers[0].msg.Name, timers[0].cached.m.Name, timers[0].cached.key, publish.ErrConflict)
 }
 
-// keepArmed drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
+// dropReplacedTimers drops the timers that a later transition of the same commit has replaced or ended: of each name one schedule is armed at
 // most, so two of them would replace each other.
-func (s *cachedEntity) keepArmed() {
+func (s *cachedEntity) dropReplacedTimers() {
 	var kept []string
 	replaced := func(m machines.Message) bool {
 		if m.Kind != machines.KindTimer {
@@ -71,7 +69,7 @@ func (s *cachedEntity) keepArmed() {
 		kept = append(kept, m.Name)
 		return false
 	}
-	s.outbox, s.uncommitted = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.uncommitted, replaced)
+	s.outbox, s.transient = slices.DeleteFunc(s.outbox, replaced), slices.DeleteFunc(s.transient, replaced)
 }
 
 // replaceable finds the schedule that a timer would replace. One that was armed at a later version is somebody else's,
@@ -121,9 +119,8 @@ func (s *cachedEntity) fired(elapsed []byte) {
 	}
 }
 
-// cancelTimers takes the schedules of entities that have ended out of the stream: they would lie there until they fire, and
-// fire for nothing. Only what this owner has stored is taken; a schedule of a next life is a later one. What is not taken within the
-// time of one purge stays: the batch is not to wait for more.
+// cancelTimers takes the schedules of entities that have ended out of the stream: they would lie there until they fire, and fire for nothing. Only what this owner has stored is
+// taken; a schedule of a next life is a later one. What is not taken within the time of one purge stays: the batch is not to wait for more.
 func (p *partition) cancelTimers(ctx context.Context, entities []*cachedEntity) {
 	ctx, cancel := context.WithTimeout(ctx, bulkack.Within)
 	defer cancel()

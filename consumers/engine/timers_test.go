@@ -72,9 +72,9 @@ func TestTheLastArmOfABatchIsKept(t *testing.T) {
 	armed := func(version uint64) machines.Message {
 		return machines.Message{Kind: machines.KindTimer, Name: "deadline", Version: version}
 	}
-	s := &cachedEntity{entity: machines.Entity{Timers: map[string]machines.Timer{"deadline": {Armed: 4}}}, outbox: []machines.Message{armed(2), armed(4)}, uncommitted: []machines.Message{armed(4)}}
-	s.keepArmed()
-	require.Equal(t, []machines.Message{armed(4)}, append(s.outbox, s.uncommitted...))
+	s := &cachedEntity{entity: machines.Entity{Timers: map[string]machines.Timer{"deadline": {Armed: 4}}}, outbox: []machines.Message{armed(2), armed(4)}, transient: []machines.Message{armed(4)}}
+	s.dropReplacedTimers()
+	require.Equal(t, []machines.Message{armed(4)}, append(s.outbox, s.transient...))
 }
 
 // Many entities end while nothing can be purged: their batch does not wait for each of them, and what stays in the stream is still

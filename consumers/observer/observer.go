@@ -1,5 +1,8 @@
 package observer
 
+// From polls of the outside world to commands. sweep queues the entities of the index whose state has a poll, watch those that the provider (Looker) reports as changed; look
+// takes one from the queue at a time (hasten, in early.go, queues those whose effects have just ended), reads its value, asks Looker.Look, and sends a finding as a command (once), whose answer is awaited so that the next look starts from it.
+
 import (
 	"cmp"
 	"context"
@@ -17,16 +20,16 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// Looker looks at the world for one machine.
+// Looker observes the outside world for one machine.
 type Looker interface {
-	// Look returns what is worth reporting about an entity, if anything. polled is false when a change in the world
-	// was the reason to look: then the same sight as last time is no news, even where polls are counted.
+	// Look returns what is worth reporting about an entity, if anything. polled is false when this look is not one of the regular polls: then it is not a finding to see the same as
+	// last time, even where polls in a row are counted.
 	Look(ctx context.Context, e *machines.Entity, polled bool) (machines.Finding, error)
 	// Watch calls notify with the key of whatever changes, until ctx ends. It is an earlier trigger, not the only one.
 	Watch(ctx context.Context, notify func(key string)) error
 }
 
-// Observer looks at every entity in a state that has a poll: at each sweep, and earlier when its looker was notified.
+// Observer observes every entity in a state that has a poll: at each sweep, and earlier when its looker was notified or an effect has ended.
 // Only findings become commands.
 type Observer struct {
 	consumers.Deps
@@ -35,12 +38,15 @@ type Observer struct {
 	Index       *index.Index  // of the machine's bucket
 	Every       time.Duration // between sweeps; 0 is the shortest poll of the table
 	Timeout     time.Duration // of one look; 0 is 10 s
-	Concurrency int           // looks at a time; 0 is 8
+	Concurrency int           // observations at a time; 0 is 8
 
-	mu      sync.Mutex
-	quiet   map[string]quiet // what need not be looked at
-	looking map[string]bool  // keys that are looked at now; true: again afterwards
-	queue   chan look
+	transitEvery time.Duration // between sweeps of transitional states; 0 is 2 s
+
+	mu       sync.Mutex
+	quiet    map[string]quiet    // what need not be looked at
+	looking  map[string]bool     // keys that are looked at now; true: again afterwards
+	passages map[string]*passage // stays in transitional states
+	queue    chan look
 }
 
 type quiet struct {
@@ -57,6 +63,7 @@ type look struct {
 func (o *Observer) Run(ctx context.Context) error {
 	o.Deps = o.WithDefaults()
 	o.Timeout, o.Concurrency = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.Concurrency, 8)
+	o.transitEvery = cmp.Or(o.transitEvery, transitSweep)
 	states := o.states()
 	if len(states) == 0 {
 		return nil
@@ -86,10 +93,11 @@ func (o *Observer) Run(ctx context.Context) error {
 			o.sweep(ctx, states, true)
 		}
 	})
-	// What is on its way is looked at more often, without being counted: a sight may come before the answer of an effect
-	// that it belongs to, and means more after it.
+	// Entities in transitional states are looked at more often, without counting as polled: something may be seen before the result of the effect that caused it has arrived, and
+	// may be a finding only afterwards.
+	all.Go(func() { o.hasten(ctx) })
 	all.Go(func() {
-		for wait.For(ctx, transitSweep) {
+		for wait.For(ctx, o.transitEvery) {
 			o.sweep(ctx, o.transit(), false)
 		}
 	})
@@ -97,7 +105,7 @@ func (o *Observer) Run(ctx context.Context) error {
 	return nil
 }
 
-// transitSweep is the time between looks at what is in a transitional state.
+// transitSweep is the time between observations of entities in transitional states.
 const transitSweep = 2 * time.Second
 
 func (o *Observer) transit() []string {
@@ -133,14 +141,14 @@ func (o *Observer) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		o.Log.Warn("the watch of the world ended; polls go on", "machine", o.Machine.Name, "error", err)
+		o.Log.Warn("the provider's watch ended; polling continues", "machine", o.Machine.Name, "error", err)
 		if !wait.Backoff(ctx, try) {
 			return
 		}
 	}
 }
 
-// forget drops what is known of entities that nobody looks at any more.
+// forget drops what is known of entities that are no longer polled.
 func (o *Observer) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -183,7 +191,7 @@ func (o *Observer) enqueue(ctx context.Context, l look) {
 	}
 }
 
-// look looks at one entity, never twice at a time: a notification during a look is followed by another one.
+// look observes one entity, never twice at a time: a notification during a look is followed by another look.
 func (o *Observer) look(ctx context.Context, l look) {
 	o.mu.Lock()
 	if _, under := o.looking[l.key]; under {
@@ -194,13 +202,19 @@ func (o *Observer) look(ctx context.Context, l look) {
 		return
 	}
 	o.looking[l.key] = false
+	if p := o.passages[l.key]; p != nil {
+		p.looked = time.Now()
+	}
 	o.mu.Unlock()
 	for again := true; again && ctx.Err() == nil; l.polled = false {
 		if err := o.once(ctx, l); err != nil && ctx.Err() == nil {
-			o.Log.Warn("cannot look at an entity", "machine", o.Machine.Name, "key", l.key, "error", err)
+			o.Log.Warn("cannot observe an entity", "machine", o.Machine.Name, "key", l.key, "error", err)
 		}
 		o.mu.Lock()
 		again = o.looking[l.key]
+		if p := o.passages[l.key]; p != nil && again {
+			p.looked = time.Now()
+		}
 		o.looking[l.key] = false
 		if !again {
 			delete(o.looking, l.key)

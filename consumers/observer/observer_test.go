@@ -43,16 +43,23 @@ var lampMachine = machines.Define(machines.Definition[lamp]{
 		{Name: "warm"},
 		{Name: "remove"},
 		{Name: "seen", Report: true, Body: seenBody{}},
+		{Name: "heat"},
+		{Name: "heated", Report: true},
+		{Name: "not-heated", Report: true, Body: machines.Failure{}},
 		{Name: "late", Report: true},
 	},
-	Events: []machines.EventType{{Name: "lamp.changed", Class: machines.ClassState}},
+	Effects: []machines.Effect[lamp]{{Name: "heating", Done: "heated", Failed: "not-heated"}},
+	Events:  []machines.EventType{{Name: "lamp.changed", Class: machines.ClassState}},
 	Edges: []machines.Edge[lamp]{
 		{From: []string{machines.None}, On: "create", To: "off", Emit: []string{"lamp.changed"}},
 		{From: []string{"off"}, On: "light", To: "lit", Emit: []string{"lamp.changed"}},
 		{From: []string{"off"}, On: "warm", To: "warming", Emit: []string{"lamp.changed"}},
+		{From: []string{"off"}, On: "heat", To: "warming", Emit: []string{"lamp.changed"}, Effects: []string{"heating"}},
+		{From: []string{"warming"}, On: "heated", To: machines.Same, Emit: []string{"lamp.changed"}},
+		{From: []string{"warming"}, On: "not-heated", To: "off", Emit: []string{"lamp.changed"}},
 		{From: []string{"lit", "warming"}, On: "seen", To: machines.Same, Emit: []string{"lamp.changed"}, Do: func(t *machines.Tx[lamp]) { t.Data.Seen++ }},
 		{From: []string{"warming"}, On: "late", To: "off", Emit: []string{"lamp.changed"}},
-		{From: []string{"off", "lit"}, On: "remove", To: "gone", Emit: []string{"lamp.changed"}},
+		{From: []string{"off", "lit", "warming"}, On: "remove", To: "gone", Emit: []string{"lamp.changed"}},
 	},
 })
 
@@ -266,11 +273,11 @@ func TestABadLookerDoesNotStopOthers(t *testing.T) {
 func TestTransitionalStatesAreSweptWithoutCounting(t *testing.T) {
 	t.Parallel()
 	k := newLooker()
-	w := observed(t, k, &Observer{Every: time.Hour})
+	w := observed(t, k, &Observer{Every: time.Hour, transitEvery: 20 * time.Millisecond}) // less than the first step of early looks, so that there is only one of them
 	w.lamp("warm", "create", "warm")
 	w.lamp("lit", "create", "light")
-	w.Eventually("two looks", func() bool {
-		return len(slices.DeleteFunc(k.of("warm"), func(polled bool) bool { return polled })) >= 2
+	w.Eventually("three looks", func() bool {
+		return len(slices.DeleteFunc(k.of("warm"), func(polled bool) bool { return polled })) >= 3
 	})
 	require.NotContains(t, k.of("lit"), false)
 }

@@ -1,5 +1,8 @@
 package prober
 
+// From what is known of an instance to a report. decide, called whenever that may have changed (a heartbeat, a result, an answer, a deadline), sends at most one report
+// (send.go): flapping, weight, passed, failed or silent from here, the others from gone.go, observers.go, preserve.go and drain.go.
+
 import (
 	"fmt"
 	"math"
@@ -8,8 +11,7 @@ import (
 	"github.com/bcc94042/instar/machines/instance"
 )
 
-// decide sends what is to be said of an instance, if anything. It looks at how things stand, not at what happened: it
-// may be called at any time, and again.
+// decide reports what there is to report of an instance, if anything. It goes by how things are, not by what happened: it may be called at any time, and again.
 func (l *loop) decide(t *tracked, now time.Duration) {
 	if !t.owned || t.gone() || t.inFlight || now < t.nextReport || t.await > t.revision && now < t.until {
 		return
@@ -31,8 +33,7 @@ func (l *loop) decide(t *tracked, now time.Duration) {
 	}
 }
 
-// reportFlapping reports that the results change too often, and of one that is held down also that they do not any more, or that
-// it is the last one.
+// reportFlapping reports that the results change too often, and of one that is held down also that they do not any more, or that it is the last one.
 func (l *loop) reportFlapping(t *tracked, now time.Duration) bool {
 	d := &t.rec.Data
 	score, input, last := t.flaps.Score(), instance.ReportFlap, false
@@ -52,18 +53,15 @@ func (l *loop) reportFlapping(t *tracked, now time.Duration) bool {
 	return l.report(t, now, input, instance.FlapReport{Score: math.Round(score*10) / 10, Generation: t.rec.Generation, Last: last})
 }
 
-// isLast reports whether one that is held down answers, while clients find nobody else of its service: better one that
-// changes than none.
+// isLast reports whether one that is held down answers, while clients find nobody else of its service: better one that changes than none.
 func (l *loop) isLast(t *tracked, now time.Duration) bool {
 	return t.passes > 0 && l.lost(t, now) == nil && l.NC.IsConnected() && !l.accompanied(t, now)
 }
 
-// leastResults are those that tell of one that is held down whether it is calm: whoever has just begun to look has seen
-// no change for that reason.
+// leastResults are needed to call one calm that is held down: who has just begun to observe it has seen no change for that reason.
 const leastResults = 11
 
-// unrest is the score of one that is held down as far as it is known, else the highest. What falls silent changes no more,
-// unless it is this node that hears nothing.
+// unrest is the score of one that is held down, and the highest one while too little is known. One that falls silent changes no more, unless it is this node that hears nothing.
 func (l *loop) unrest(t *tracked, now time.Duration) float64 {
 	switch {
 	case t.kind == instance.CheckTTL && l.NC.IsConnected() && l.goneAt(t) <= now:
@@ -74,7 +72,7 @@ func (l *loop) unrest(t *tracked, now time.Duration) float64 {
 	return t.flaps.Score()
 }
 
-// Changes of an instance's own weight are told at most so often, and only when they are of a tenth at least.
+// Changes of an instance's own weight are reported at most so often, and only when they are of a tenth at least.
 const weighEvery = 5 * time.Second
 
 func (l *loop) reportWeight(t *tracked, now time.Duration) bool {
@@ -109,7 +107,7 @@ func (l *loop) reportPassed(t *tracked, now time.Duration) bool {
 	return l.report(t, now, instance.ReportPassed, v)
 }
 
-// reportUnhealthy reports that it is not.
+// reportUnhealthy reports that it is not well.
 func (l *loop) reportUnhealthy(t *tracked, now time.Duration) bool {
 	if t.kind != instance.CheckTTL && !l.trusted(t.zone, now) { // of heartbeats it is the instance's own word
 		return false
@@ -144,8 +142,7 @@ func (l *loop) failure(t *tracked) instance.Evidence {
 	return v
 }
 
-// silentAt is when an instance that sends heartbeats will have been silent for its TTL, or for that and the grace when
-// it was never heard. Of others, and of those that are known to be silent, it is never.
+// silentAt is when one that sends heartbeats will have been silent for its TTL, or for TTL and grace if it was never heard; never for others, and once silence is reported.
 func (l *loop) silentAt(t *tracked) time.Duration {
 	if t.kind != instance.CheckTTL {
 		return never

@@ -28,7 +28,7 @@ type standings struct {
 func (s *standings) Status(v Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.most = v, max(s.most, v.Doubt)
+	s.last, s.most = v, max(s.most, v.HealthScore)
 }
 
 func (s *standings) worst() int {

@@ -1,5 +1,8 @@
 package prober
 
+// Services, their watchers, and drains that end early. onAcknowledgements, called by the loop (prober.go), takes from core NATS up to which revision each watcher has acted;
+// drained, called by decide, reports a drain as complete when the instance has nothing in flight and every watcher has confirmed the revision in which the drain began.
+
 import (
 	"cmp"
 	"fmt"
@@ -36,7 +39,7 @@ func (l *loop) service(name string) *service {
 	return s
 }
 
-// unused: nothing is known of it that could not be known anew.
+// unused: nothing would be lost by forgetting it.
 func (s *service) unused() bool {
 	for _, z := range s.zones {
 		if z.protects() {
@@ -46,7 +49,7 @@ func (s *service) unused() bool {
 	return len(s.members) == 0 && s.watchers.Len() == 0
 }
 
-// onAcknowledgements takes what has come, up to a bound, so that drains are looked at less often.
+// onAcknowledgements takes what has arrived, up to a bound, so that drains are checked less often.
 func (l *loop) onAcknowledgements(m *nats.Msg) {
 	ready := map[*tracked]struct{}{}
 	batch(m, l.acks, func(m *nats.Msg) { l.acknowledge(m, ready) })
@@ -108,8 +111,7 @@ func (l *loop) listened(t *tracked, now time.Duration) bool {
 	return t.fresh && since == 0 || now-since > cmp.Or(l.listens, watchers.Life)
 }
 
-// end drops an instance that has ended, or is not this node's any more. When it comes back, and this node has looked after its partition
-// all the while, nobody watches it who learned of it before.
+// end drops an instance that has ended, or is not this node's any more. One that comes back while this node has its partition has no watchers from before.
 func (l *loop) end(t *tracked) {
 	gained := l.gained[t.partition()]
 	if t.fresh && t.owned && l.now()-gained <= watchers.Life {
@@ -131,8 +133,7 @@ func (l *loop) known(t *tracked) bool {
 // hasLeft is what a watcher says at last: it acts on nothing any more.
 const hasLeft = 1<<53 - 1
 
-// confirms reports whether a watcher acts on a drain. What it says it has, and nobody here has yet, is of a history that was
-// lost, or will be here in a moment.
+// confirms reports whether a watcher acts on a drain. An index that nobody here has yet is of a history that was lost, or will arrive in a moment.
 func (l *loop) confirms(w watchers.Watcher, t *tracked) bool {
 	return w.Index >= t.drainAt && (w.Index <= l.Instances.Revision() || w.Index >= hasLeft)
 }

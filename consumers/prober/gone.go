@@ -12,8 +12,7 @@ const (
 	goneChained  = 5 * time.Minute // an alias of an alias
 )
 
-// reportGone confirms that an instance which was unhealthy for too long shows no life. This node must have seen that itself,
-// since it looks after the instance: before then it may have lived unseen.
+// reportGone confirms that an instance which was unhealthy for too long shows no life, as this node has observed itself: before it looked after it, it may have lived.
 func (l *loop) reportGone(t *tracked, now time.Duration) bool {
 	if t.state != instance.Unhealthy || t.rec.Data.Overdue.IsZero() || t.rec.Data.Protected || !l.trusted(t.zone, now) || l.goneAt(t) > now {
 		return false
@@ -23,8 +22,7 @@ func (l *loop) reportGone(t *tracked, now time.Duration) bool {
 	return l.report(t, now, instance.ReportGone, v)
 }
 
-// goneAt is when an instance that is silent, or whose checks fail, has done so for long enough to be gone; never where
-// that is decided by the next results. Doubt of this node puts it off.
+// goneAt is when one that is silent, or whose checks fail, counts as gone; never where the next results decide that. Distrust of this node in itself delays it.
 func (l *loop) goneAt(t *tracked) time.Duration {
 	d := &t.rec.Data
 	switch {

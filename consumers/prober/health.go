@@ -1,5 +1,8 @@
 package prober
 
+// How far this node trusts what it observes. tick measures how late the loop is, noteAnswer (probes.go) and weigh find where most probes get no answer; trusted and localHealth,
+// asked before a report against an instance, weigh both. resetDeadlines gives every instance a whole TTL, after a standstill or a lost connection.
+
 import (
 	"cmp"
 	"slices"
@@ -19,7 +22,7 @@ const (
 // health is what this node thinks of itself.
 type health struct {
 	timers       localhealth.Timers
-	floor        time.Duration // nobody is silent since before then
+	floor        time.Duration // silence counts from then on, at the earliest
 	unheard      time.Duration // until then watchers may have spoken that were not heard
 	epoch        uint64        // of results in a row
 	droppedBeats uint64        // how often heartbeats were dropped: a silence of before is none
@@ -42,7 +45,7 @@ func (l *loop) trusted(z *zone, now time.Duration) bool {
 	return l.localHealth(z, now) < localhealth.Untrusted && l.NC.IsConnected()
 }
 
-// wake comes before anything that may be decided: after a standstill the ticker is not always the first to tell of it.
+// wake comes before anything that may be decided: after a standstill, the ticker is not always the first to fire.
 func (l *loop) wake() {
 	if l.timers.Overdue(l.now()) {
 		l.tick()
@@ -58,12 +61,12 @@ func (l *loop) tick() {
 	}
 }
 
-// resetDeadlines gives everybody a whole TTL, and lets failures be counted anew.
+// resetDeadlines gives every instance a whole TTL, and restarts the count of failures.
 func (l *loop) resetDeadlines(why string) {
 	l.floor = l.now()
 	l.unheard = l.floor
 	l.epoch++
-	l.log.Info("every instance has a whole TTL from now", "reason", why, "instances", len(l.tracked))
+	l.log.Info("every instance gets a full TTL from now", "reason", why, "instances", len(l.tracked))
 }
 
 // epochOf changes whenever failures of an instance that came before count no more. Of none it is that of all.
@@ -74,8 +77,7 @@ func (l *loop) epochOf(t *tracked) uint64 {
 	return l.epoch + t.forgiven
 }
 
-// checkDropped: what was dropped on the way to this loop may have been anybody's. Of heartbeats nobody is silent then, and of
-// confirmations no drain ends early; neither says anything about the other, nor about probes.
+// checkDropped: dropped messages may have been anybody's. After heartbeats were, no instance counts as silent; after confirmations, no drain ends early. Probes are not affected.
 func (l *loop) checkDropped() {
 	for _, s := range l.subs {
 		n, err := s.Dropped()
@@ -96,16 +98,15 @@ func (l *loop) checkDropped() {
 					t.idle = false // a call may have begun
 				}
 			}
-			l.log.Warn("heartbeats came faster than they were read: every instance has a whole TTL from now", "dropped", lost)
+			l.log.Warn("heartbeats were dropped: every instance gets a full TTL from now", "dropped", lost)
 		case l.Names.Acknowledgements():
 			l.unheard = l.now()
-			l.log.Warn("confirmations of watchers came faster than they were read: no drain ends early for a while", "dropped", lost)
+			l.log.Warn("acknowledgements of watchers were dropped: drains wait for their full time for a while", "dropped", lost)
 		}
 	}
 }
 
-// noteAnswer looks at the probes together. Whatever was answered, be it by a refusal, shows that the network is there, as
-// far as that instance; what gives no answer any more is held against it, as long as it is waited for.
+// noteAnswer weighs probes together. Any answer, even a refusal, shows that the network reaches the instance; one that stops answering counts against the network for a while.
 func (l *loop) noteAnswer(t *tracked, r *instance.Result, now time.Duration) {
 	if !unanswered(r.Class) {
 		t.answers = now
@@ -141,7 +142,7 @@ func (l *loop) weigh(now time.Duration) {
 	if len(began) == 0 {
 		return
 	}
-	l.log.Warn("most probes fail at once: this node does not trust what it sees there", "scopes", len(began), "widest", cmp.Or(slices.MinFunc(began, func(a, b string) int { return cmp.Compare(len(a), len(b)) }), "all"), "instances", len(l.failed))
+	l.log.Warn("most probes fail at once: this node distrusts its own network", "scopes", len(began), "widest", cmp.Or(slices.MinFunc(began, func(a, b string) int { return cmp.Compare(len(a), len(b)) }), "all"), "instances", len(l.failed))
 }
 
 // votes are those of the zones in which anything failed. That of what failed long ago is void.
@@ -172,8 +173,7 @@ func (l *loop) votes(now time.Duration) map[string]*localhealth.Votes {
 	return zones
 }
 
-// updateReachability notes since when most of a zone gives no answer. When that is over, failures without an answer are forgotten: they may have been this node's fault. What answered that
-// it is not well has said so itself.
+// updateReachability notes since when most of a zone gives no answer. When that is over, failures without an answer are forgotten, as they may have been this node's fault.
 func (l *loop) updateReachability(z *zone) {
 	was := z.unansweredSince
 	z.unansweredSince = l.scopes.Since(z.key)
@@ -193,15 +193,14 @@ func (l *loop) updateReachability(z *zone) {
 // unreachable: most probes in a scope that speaks for the zone fail.
 func (z *zone) unreachable() bool { return z.unansweredSince != 0 }
 
-// blinded: most probes in a scope of the zone fail, and that is new. What lasts longer is not believed either: see
-// [loop.losses].
+// newlyUnreachable: most probes in a scope of the zone fail, and that is new. What lasts longer is not believed either: see [loop.losses].
 func (l *loop) newlyUnreachable(z *zone, now time.Duration) bool {
 	return z.unreachable() && l.new(z.unansweredSince, now)
 }
 
 func (l *loop) new(since, now time.Duration) bool { return now-since < cmp.Or(l.blinds, blindFor) }
 
-// worst is the local health where it is worst.
+// worst is the highest local health of all zones.
 func (l *loop) worst(now time.Duration) int {
 	if l.scopes.Any() && l.new(l.scopes.Latest(), now) {
 		return localhealth.Max

@@ -1,5 +1,8 @@
 package prober
 
+// Counting losses, and limiting removals. lost says since when an instance is silent or fails; losses counts them in a zone, by which preserve.go enters and leaves
+// self-preservation; full and mayHold limit how many instances are removed or held down at a time. Everything is computed from what is tracked.
+
 import (
 	"slices"
 	"time"
@@ -20,8 +23,7 @@ type loss struct {
 	mute  bool // it gives no sign, be it by its own fault or by that of the network; else it answers that it is not well
 }
 
-// lost is the loss of an instance, or nil. One that says of itself that it is not well, or follows another one, is none:
-// what it says is known to be true.
+// lost is the loss of an instance, or nil. One that says of itself that it is not well, or follows another one, is none: what it says is known to be true.
 func (l *loop) lost(t *tracked, now time.Duration) *loss {
 	if t.kind == instance.CheckTTL {
 		if since := max(t.seen, l.floor) + t.rec.Data.Check.TTLOf(); since <= now {
@@ -58,7 +60,7 @@ func (t *tracked) critical() bool {
 	return t.kind == instance.CheckTTL && t.fails >= t.rec.Data.Fall()
 }
 
-// shown: this node has seen for itself that it is well. Who has just begun to look has seen nobody.
+// shown: this node has observed itself that it is well. A node that has just begun to observe has seen none.
 func (l *loop) shown(t *tracked, now time.Duration) bool {
 	if t.kind == instance.CheckTTL {
 		return t.heard != 0 && t.heard+t.rec.Data.Check.TTLOf() > now
@@ -126,8 +128,7 @@ func (l *loop) window(z *zone) time.Duration {
 	return window
 }
 
-// full reports whether so many were taken out in this sweep, by whatever cause, that an instance may not be. One that was found again
-// counts no more, or one that comes and goes would keep others in that are dead.
+// full reports whether this sweep has taken out so many, by whatever cause, that this one must wait. One that was found again is not counted: it would keep dead ones in.
 func (s *service) full(t *tracked, now time.Duration) bool {
 	if s.sweepAt == 0 || now-s.sweepAt > expirySweep {
 		s.sweepAt = now
@@ -137,7 +138,7 @@ func (s *service) full(t *tracked, now time.Duration) bool {
 	return !counted && len(s.expired) >= bound(len(s.members))
 }
 
-// reportRemoval is ask for what may take an instance out, which has a place in the sweep then.
+// reportRemoval is report for what may take an instance out, which then counts against the limit of this sweep (full).
 func (l *loop) reportRemoval(t *tracked, now time.Duration, input string, data any, out bool) bool {
 	if !l.report(t, now, input, data) {
 		return false
@@ -151,8 +152,8 @@ func (l *loop) reportRemoval(t *tracked, now time.Duration, input string, data a
 // mayBeRemoved reports whether what speaks against an instance may take it out: one that is protected becomes suspect.
 func (t *tracked) mayBeRemoved() bool { return t.found() && !t.rec.Data.Protected }
 
-// keepsPlace gives the place of an instance to another one, when it was not taken out after all, or is found again.
-func (t *tracked) keepsPlace() {
+// uncountRemoval: an instance that was not taken out after all, or is found again, no longer counts against the limit of this sweep.
+func (t *tracked) uncountRemoval() {
 	if t.found() {
 		delete(t.service.expired, t.key)
 	}
@@ -166,8 +167,7 @@ func (t *tracked) underway(reports ...string) bool {
 	return (t.inFlight || t.await > t.revision) && slices.Contains(reports, t.lastReport.what)
 }
 
-// mayHold reports whether one more instance of a zone may be held down for flapping, and is not the last of its service
-// that clients find.
+// mayHold reports whether one more instance of a zone may be held down for flapping, and is not the last of its service that clients find.
 func (l *loop) mayHold(t *tracked, now time.Duration) bool {
 	held, total := 1, 0
 	for m := range t.service.members {
@@ -181,8 +181,7 @@ func (l *loop) mayHold(t *tracked, now time.Duration) bool {
 	return held <= bound(total) && l.accompanied(t, now)
 }
 
-// accompanied reports whether clients find another one of its service: one that has a weight and of which nothing says
-// that it will not be found any more, be it that it only waits for its turn to go.
+// accompanied reports whether clients find another one of its service: one that has a weight, and that nothing is about to take out.
 func (l *loop) accompanied(t *tracked, now time.Duration) bool {
 	clock := time.Now()
 	for m := range t.service.members {

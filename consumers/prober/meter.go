@@ -17,12 +17,12 @@ type Meter interface {
 
 // Status is how a prober is.
 type Status struct {
-	Tracked   int           // instances that it looks after, or observes for another node
-	Doubt     int           // local health, 0 (well) to 7, where it is worst
-	Lag       time.Duration // the most that it was late in the last second
-	Asking    int           // commands on their way, and waiting to be sent
-	Protected int           // services and zones that preserve themselves
-	Watchers  int           // that confirm what they are told
+	Tracked     int           // instances that it looks after, or observes for another node
+	HealthScore int           // local health, 0 (well) to 7, where it is worst
+	Lag         time.Duration // the most that it was late in the last second
+	Asking      int           // commands on their way, and waiting to be sent
+	Protected   int           // services and zones that are in self-preservation
+	Watchers    int           // that confirm what they are told
 }
 
 type noMeter struct{}
@@ -46,7 +46,7 @@ func (l *loop) flush() {
 		l.metrics.Beats(c.outcome, *c.n) // also none: a counter that is there can be seen to rise
 		*c.n = 0
 	}
-	s := Status{Tracked: len(l.tracked), Doubt: l.worst(l.now()), Lag: l.counts.lag, Asking: l.inFlight.running + len(l.inFlight.waiting)}
+	s := Status{Tracked: len(l.tracked), HealthScore: l.worst(l.now()), Lag: l.counts.lag, Asking: l.inFlight.running + len(l.inFlight.waiting)}
 	for _, v := range l.services {
 		s.Watchers += v.watchers.Len()
 		for _, z := range v.zones {

@@ -39,7 +39,7 @@ func (l *loop) share(t *tracked, r *instance.Result) {
 		err = l.NC.Publish(l.Names.Observation(t.key), body)
 	}
 	if err != nil {
-		l.log.Debug("cannot tell what was observed", "instance", t.key, "error", err)
+		l.log.Debug("cannot report an observation", "instance", t.key, "error", err)
 	}
 }
 

@@ -1,5 +1,8 @@
 package prober
 
+// Self-preservation of zones. isPreserved, asked before a lost instance is reported, counts the losses of its zone (losses.go) and reports too many to machine preservation. Its
+// state comes back through the index (preservation); updateProtection sets or ends the protection of single instances by it, and renew reports each second whether it may end.
+
 import (
 	"cmp"
 	"strings"
@@ -17,10 +20,10 @@ const (
 	lossesFresh = 50 * time.Millisecond
 	lossesAgain = 2 * time.Second
 
-	deniedFor = 30 * time.Second // an operator has released it: ask again then
+	deniedFor = 30 * time.Second // after an operator has released it, until it is reported again
 )
 
-// zone is how a service stands in one.
+// zone is a service in one zone.
 type zone struct {
 	key             string // of its preservation
 	service         *service
@@ -28,7 +31,7 @@ type zone struct {
 	held            bool          // by an operator
 	until           time.Time     // before then nothing is protected: it was released
 	tripped         bool          // too many are lost, and that is on its way there
-	askedAt         time.Duration // when that was said last
+	askedAt         time.Duration // when that was last reported
 	denied          time.Duration // until then nothing is protected
 	ignore          time.Duration // what was lost before then is dead, and no loss
 	counted         time.Duration // when losses were counted
@@ -76,7 +79,7 @@ func (l *loop) loadPreservations() {
 	}
 }
 
-// preservation is the news of one.
+// preservation takes over the state of a zone from the index.
 func (l *loop) preservation(item *index.Item) {
 	i := strings.LastIndexByte(item.Key, '.')
 	if i < 0 {
@@ -96,7 +99,7 @@ func (l *loop) preservation(item *index.Item) {
 	l.visitZone(z)
 }
 
-// visitZone decides anew for all instances of one.
+// visitZone decides again about all instances of a zone.
 func (l *loop) visitZone(z *zone) {
 	now := l.now()
 	for t := range z.service.members {
@@ -107,7 +110,7 @@ func (l *loop) visitZone(z *zone) {
 	}
 }
 
-// isPreserved reports whether an instance that is lost is not to be taken out, or not yet: its zone preserves itself, or
+// isPreserved reports whether an instance that is lost is not to be taken out, or not yet: its zone is in self-preservation, or
 // too many of its service went a moment ago. One that is protected and found becomes suspect, which takes nothing out.
 func (l *loop) isPreserved(t *tracked, now time.Duration) bool {
 	switch {
@@ -126,7 +129,7 @@ func (l *loop) isPreserved(t *tracked, now time.Duration) bool {
 	return true
 }
 
-// preserves reports whether the zone of an instance that is lost preserves itself, because too many are.
+// preserves reports whether the zone of an instance that is lost is in self-preservation, because too many are.
 func (l *loop) preserves(t *tracked, now time.Duration) bool {
 	z := t.zone
 	switch {
@@ -144,14 +147,13 @@ func (l *loop) preserves(t *tracked, now time.Duration) bool {
 		return false
 	}
 	z.tripped = true
-	l.log.Warn("too many instances are lost at once: none of them is taken out", "zone", z.key, "lost", z.losses.Expiring, "of", z.losses.Total)
+	l.log.Warn("too many instances are lost at once: self-preservation keeps them", "zone", z.key, "lost", z.losses.Expiring, "of", z.losses.Total)
 	l.reportZone(z, preservation.ReportLosses, z.losses, now)
 	l.visitZone(z)
 	return true
 }
 
-// updateProtection sets and takes away the protection of one instance, as its zone has it. When that ends, those that are lost
-// lose it a few at a time: their time runs from then on.
+// updateProtection sets or ends the protection of one instance, as its zone requires. At the end those that are lost lose it a few at a time, and their time runs from then on.
 func (l *loop) updateProtection(t *tracked, now time.Duration) bool {
 	if l.Preservations == nil {
 		return false
@@ -174,9 +176,8 @@ func (l *loop) updateProtection(t *tracked, now time.Duration) bool {
 	return l.report(t, now, instance.ReportUnprotect, nil)
 }
 
-// renew looks at the zones that are protected: enough may be well again, which was seen, so that a node that doubts
-// itself says it, too; or too few after all. What changes nothing is not told: a hold has no deadline, and what begins by
-// itself ends by one that was set then. What was not answered is told again, with how it is by then.
+// renew reports how protected zones are now: enough instances may be well again, which was observed, so that a node that distrusts itself reports it, too; or too few after all.
+// What changes nothing is not reported: a hold has no deadline, and a protection that began by itself ends by the deadline that was set then.
 func (l *loop) renew(s *service, now time.Duration) {
 	if l.Preservations == nil || !l.owned.Has(streams.Partition(instance.Machine.Name, s.name)) || !l.NC.IsConnected() {
 		return
@@ -213,13 +214,13 @@ func (l *loop) reportZone(z *zone, input string, n preservation.Losses, now time
 	}
 }
 
-// zoneAnswered: when losses do not protect it, an operator has said so.
+// onZoneAnswer: when losses do not protect a zone, an operator has released it.
 func (l *loop) onZoneAnswer(a *answer, now time.Duration) {
 	z := a.z
 	switch {
 	case a.err != nil:
 	case a.answer.Outcome != machines.Applied && a.answer.Outcome != machines.Unchanged:
-		// Refused as that of an earlier claim, or given up: nobody has decided anything about the zone.
+		// Refused as that of an earlier claim, or given up: nothing was decided about the zone.
 	case a.cmd.Name == preservation.ReportLosses && a.answer.State != preservation.Protected:
 		z.tripped, z.denied, z.ignore = false, now+deniedFor, now
 		l.visitZone(z)

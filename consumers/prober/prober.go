@@ -1,5 +1,8 @@
 package prober
 
+// The loop that everything here runs in. Run, called by server/instances, calls follow, which passes changes of the indexes, heartbeats, probe results, observations,
+// acknowledgements and answers to their handlers, and then visits the instances that are due (run, then visit in tracked.go). Decisions leave as commands (send.go).
+
 import (
 	"context"
 	"log/slog"
@@ -48,8 +51,7 @@ type Prober struct {
 const (
 	defaultWorkers = 512 // they wait most of the time
 
-	// firstBeat is how long an admission waits for the first heartbeat, without which nobody finds the instance anyway: if
-	// that comes, both are one change.
+	// firstBeat is how long an admission waits for the first heartbeat, without which nobody finds the instance anyway: if that comes, both are one change.
 	firstBeat = 50 * time.Millisecond
 
 	beatBuffer   = 1 << 16
@@ -89,7 +91,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop is one run: what its goroutine knows. Nothing of it is used by another one but the channels.
+// loop is the state of one Run. Only its goroutine uses it, except for the channels.
 type loop struct {
 	*Prober
 	ctx        context.Context // of this run, whose life the loop has
@@ -244,7 +246,7 @@ func (l *loop) follow() {
 	}
 }
 
-// run visits what is due and returns how long nothing is.
+// run visits the instances that are due, and returns the time until the next one is.
 func (l *loop) run() time.Duration {
 	for range 1024 { // then others have a turn
 		now := l.now()

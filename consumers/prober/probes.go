@@ -1,5 +1,8 @@
 package prober
 
+// From a probe that is due to its result. probe hands a job to the pool, whose workers call the Checker; onResult, called by the loop (prober.go), counts results in a row,
+// shares them (observers.go), decides (decide.go) and sets the time of the next probe. An alias takes its health from another instance instead (followAlias).
+
 import (
 	"cmp"
 	"math/rand/v2"
@@ -14,8 +17,7 @@ import (
 // maxTimeout bounds the timeout of a probe, however bad the health of this node is.
 const maxTimeout = time.Minute
 
-// slow is how long a probe may take before the next one of that instance is a slow one. Those may have most of the pool,
-// never all of it: else some hundreds that never answer would keep everybody else from being probed at all.
+// slow is how long a probe may take before the next one of its instance is slow. Slow ones may take most of the pool, never all: others must be probed meanwhile.
 const (
 	slow      = 250 * time.Millisecond
 	slowAgain = time.Second // at the latest it asks again for its part of the pool
@@ -61,7 +63,7 @@ func (l *loop) onResult(r *pool.Result[attempt]) {
 	}
 	if r.For.gen == t.rec.Generation && (r.Result.OK || r.For.epoch == l.epochOf(t) && (r.For.lit == t.lit || !unanswered(r.Result.Class))) { // what began before a standstill, or while most gave no answer, may have failed by it
 		if r.Result.Class == instance.FailedForbidden && (t.last == nil || t.last.Class != instance.FailedForbidden) {
-			l.log.Warn("a probe is forbidden: the name of its target leads to where none may go", "instance", t.key, "reason", r.Result.Output)
+			l.log.Warn("a probe is forbidden: its target resolves to a forbidden address", "instance", t.key, "reason", r.Result.Output)
 		}
 		l.noteAnswer(t, &r.Result, now)
 		l.count(t, r.Result)
@@ -75,8 +77,7 @@ func (l *loop) onResult(r *pool.Result[attempt]) {
 	l.plan(t, now)
 }
 
-// scoreFlapping scores how often the hard state changes: that a result does not change it yet, or never will, is no flapping.
-// Of one that is held down, results that settle nothing speak for calm.
+// scoreFlapping scores changes of the hard state; a result that does not change it is no flapping. Of one that is held down, results that settle nothing speak for calm.
 func (l *loop) scoreFlapping(t *tracked, ok bool) {
 	hard := ok && t.passes >= t.rec.Data.Rise() || !ok && t.fails >= t.rec.Data.Fall()
 	switch {
@@ -126,7 +127,7 @@ func (l *loop) unfollow(t *tracked) {
 // maxAliases is how many may follow one another.
 const maxAliases = 8
 
-// circular reports whether nobody is at the end of those that an instance follows: they would keep each other alive.
+// circular reports whether the chain of aliases that an instance follows has no end, or is too long: in a circle they would keep each other alive.
 func (l *loop) circular(item index.Item) bool {
 	for range maxAliases {
 		rec, ok := item.Value.(*instance.Record)

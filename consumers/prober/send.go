@@ -1,5 +1,8 @@
 package prober
 
+// Reports as commands, and their answers. report and reportZone queue a command; up to 256 at a time are sent and awaited (send), and onAnswer decides again from the revision
+// that the report has made. A report that is no longer true when its turn comes is dropped (stillTrue). Admissions (admit) are sent without awaiting the engine.
+
 import (
 	"context"
 	"encoding/json"
@@ -19,7 +22,7 @@ const (
 	maxAdmits   = 4096
 	askTimeout  = 10 * time.Second
 	admitAgain  = 5 * time.Second  // the state did not move
-	sameAgain   = 10 * time.Second // it was said before and changed nothing
+	sameAgain   = 10 * time.Second // after the same report, which changed nothing
 	awaitWithin = 5 * time.Second  // for the revision of an answer to arrive
 	unsaidAgain = time.Second      // after one that was not answered; doubled each time up to unsaidMost
 	unsaidMost  = 8 * time.Second
@@ -48,7 +51,7 @@ type inFlight struct {
 	waiting []ask
 }
 
-// report sends a report of an instance. The same one is not sent twice of one revision within a while: it was said.
+// report sends a report of an instance, but not the same one twice within a while at one revision.
 func (l *loop) report(t *tracked, now time.Duration, input string, data any) bool {
 	said := lastReport{what: input}
 	if v, ok := data.(instance.Evidence); ok {
@@ -97,8 +100,7 @@ func (l *loop) fence(key string) cluster.Fence {
 	return cluster.Fence{Partition: p, Claim: l.claims[p]}
 }
 
-// stillTrue reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard
-// everything since.
+// stillTrue reports whether what waits to be sent is still what this node sees: it owns the partition as it did, and has heard everything since.
 func (l *loop) stillTrue(a *ask) bool {
 	if a.cmd.Name == instance.ReportMissed && a.droppedBeats != l.droppedBeats {
 		return false
@@ -114,7 +116,7 @@ func (l *loop) sendNext() {
 		if !l.stillTrue(&a) {
 			if a.t != nil {
 				a.t.inFlight, a.t.lastReport = false, lastReport{}
-				a.t.keepsPlace()
+				a.t.uncountRemoval()
 				l.plan(a.t, l.now())
 			}
 			continue
@@ -147,7 +149,7 @@ func (l *loop) send(a ask) {
 	}
 }
 
-// onAnswer goes on from what was decided.
+// onAnswer continues with what the engine has decided.
 func (l *loop) onAnswer(a *answer) {
 	l.inFlight.running--
 	l.sendNext()
@@ -159,7 +161,7 @@ func (l *loop) onAnswer(a *answer) {
 	t := a.t
 	t.inFlight = false
 	if a.err == nil && a.answer.Outcome != machines.Applied {
-		t.keepsPlace() // also one that somebody else ended
+		t.uncountRemoval() // also one that somebody else ended
 	}
 	if t.gone() {
 		return

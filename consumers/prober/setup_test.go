@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -53,7 +54,7 @@ func setup(t *testing.T) *world {
 	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 	ms := []*machines.Machine{instance.Machine, preservation.Machine}
-	registry, err := machines.NewRegistry(ms...)
+	registry, err := registry.New(ms...)
 	require.NoError(t, err)
 	w := &world{t: t, ctx: ctx, log: said, Deps: consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: registry, Log: log}}
 	plan := streams.Plan{}

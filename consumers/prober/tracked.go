@@ -1,5 +1,8 @@
 package prober
 
+// What is known of each instance, and when something is due for it. load and take bring instances of this node from the index into memory, and update notes a new generation or
+// state; plan orders them in a heap by the next deadline (next), and visit, called by run (prober.go), probes, follows an alias, and decides (decide.go).
+
 import (
 	"cmp"
 	stdheap "container/heap"
@@ -50,17 +53,17 @@ type tracked struct {
 	follows string        // key of the instance that an alias follows
 	weight  int           // its own word; -1 is none
 	weighed time.Duration // when that was reported
-	stale   bool          // beats of another generation were told of in the log
+	stale   bool          // beats of another generation were logged
 	held    bool          // its admission waits for its first heartbeat
 
-	fresh   bool   // nobody could find it before this node looked after it
+	fresh   bool   // clients could not find it before this node looked after it
 	drainAt uint64 // revision in which it began to drain
 	idle    bool   // it has said since that nothing is in flight
 
 	inFlight     bool
 	unanswered   int           // reports in a row that were not answered
 	nextReport   time.Duration // then the next may be sent, and is looked for; 0 is at any time
-	await        uint64        // revision that the last answer told of; nothing is decided before it is here
+	await        uint64        // revision in the last answer; nothing is decided before it has arrived
 	until        time.Duration // or before this time
 	retryAt      time.Duration // nothing is due before then but probes
 	lastReport   lastReport    // last, at the revision sentAt; not again before again
@@ -73,7 +76,7 @@ type lastReport struct{ what, by string }
 
 func (t *tracked) probed() bool { return probing(t.kind) && t.active() }
 
-// rides: its heartbeats are told along with its admission.
+// admittedWithBeat: its first heartbeat is reported together with its admission.
 func (t *tracked) admittedWithBeat() bool { return t.kind == instance.CheckTTL && !hasObservers(t) }
 
 // probing says whether a check of that kind is a probe.
@@ -94,7 +97,7 @@ func (t *tracked) awaitsEnd() bool {
 
 func (t *tracked) found() bool { return t.state == instance.Healthy || t.state == instance.Warming }
 
-// load makes what is tracked that which this node owns or observes.
+// load tracks the instances that this node owns or observes, and no others.
 func (l *loop) load(owned cluster.Set) {
 	if builds := l.Instances.Stats().Builds; builds != l.builds {
 		if l.builds != 0 {
@@ -137,7 +140,7 @@ func (l *loop) claim(owned cluster.Set, now time.Duration) {
 		}
 		claim := l.Shares.Claim(p)
 		switch {
-		case claim == 0: // it was lost since, which is told next
+		case claim == 0: // it has been lost since, which is reported next
 			owned &^= 1 << p
 			continue
 		case !l.owned.Has(p):
@@ -162,9 +165,8 @@ func (l *loop) claim(owned cluster.Set, now time.Duration) {
 // partition is that of an instance; all instances of a service share one.
 func (t *tracked) partition() int { return streams.Partition(instance.Machine.Name, t.key) }
 
-// restored forgets what is known of all instances, and what watchers have confirmed, when the index was built anew: the
-// store may have been restored, or have lost its end, and gives revisions that were seen out again. Who watches is listened
-// for again.
+// restored forgets what is known of all instances, and what watchers have confirmed, when the index was built anew: the store may have been restored, or have lost its end, and
+// gives revisions that were seen out again. Who watches is listened for again.
 func (l *loop) restored() {
 	for _, s := range l.services {
 		s.watchers.Clear()
@@ -227,7 +229,7 @@ func (l *loop) track(item *index.Item, rec *instance.Record, owned bool, now tim
 	return t
 }
 
-// update is the news of an instance.
+// update takes over what the index says of an instance.
 func (l *loop) update(t *tracked, item *index.Item, rec *instance.Record, now time.Duration) {
 	before, old := t.rec, t.state
 	t.rec, t.state, t.revision = rec, item.State, item.Revision
@@ -273,7 +275,7 @@ func (l *loop) entered(t *tracked, from string, now time.Duration) {
 	case instance.Unknown:
 		t.seen = max(t.seen, now)
 	case instance.Warming, instance.Healthy:
-		t.keepsPlace()
+		t.uncountRemoval()
 	case instance.Unhealthy:
 		if t.kind == instance.CheckTTL && from == instance.Suspect {
 			t.flaps.Add(false)
@@ -323,7 +325,7 @@ func (l *loop) plan(t *tracked, now time.Duration) {
 	stdheap.Fix(&l.due, t.place)
 }
 
-// next is when something is to be done: it may be asked too early, never too late.
+// next is when something is to be done for an instance: it may be too early, never too late.
 func (l *loop) next(t *tracked, now time.Duration) time.Duration {
 	at := never
 	if t.probed() && !t.probing || t.kind == instance.CheckAlias && t.active() {

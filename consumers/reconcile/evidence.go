@@ -1,5 +1,9 @@
 package reconcile
 
+// What the streams say of one entity, read from their leaders: its last event (LastEvent), where the stream of events begins (Begin), and whether a lost value was reported
+// before (LossTold). The engine compares that with the value that it has loaded (engine/load.go, engine/reconcile.go) and publishes the events of the value's outbox that the
+// stream lacks (Unpublished); a value that is older or newer than its events is reported with the data of Describe.
+
 import (
 	"context"
 	"encoding/json"
@@ -14,7 +18,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// EventLife is how long every event is kept at least: after it nobody wonders where they are.
+// EventLife is how long every event is kept at least: one that is older is not missed.
 var EventLife = streams.LifeOf(string(machines.ClassProgress))
 
 // Reader reads what the streams say of an entity, from their leaders.
@@ -28,14 +32,13 @@ type LastEvent struct {
 	Seq      uint64
 	ID       string
 	At       time.Time // when it was stored
-	Birth    string    // of the life that it is of; empty for one of an earlier version, or of nobody
+	Birth    string    // of the life that it belongs to; empty for one of an earlier program version, or of no life
 	Version  uint64    // of the entity when it was emitted
 	Begin    Begin     // of the stream, where there is none
 	Answered uint64    // version of the last answer that is kept under a key
 }
 
-// Begin is where the events begin that the stream has kept, when its oldest have gone for its size, its age or by hand. What an entity
-// without an event there had before it was stored and has gone: nobody wonders where it is.
+// Begin is the oldest event that the stream still has, when older ones were removed for its size, for their age, or by hand. Events of an entity from before it are not missed.
 type Begin struct {
 	Seq uint64
 	At  time.Time
@@ -44,14 +47,13 @@ type Begin struct {
 // Highest is the highest version that the entity is known to have had.
 func (l *LastEvent) Highest() uint64 { return max(l.Version, l.Answered) }
 
-// Foreign reports whether the event is of a life that was lost, beside which the value of birth has begun another one, above the
-// version first: an entity that was taken for one that is not there begins so, where its value was lost and its events were not. It is
-// found before any event of the new life is published.
-func (l *LastEvent) Foreign(birth string, first uint64, outbox []machines.Message) bool {
+// Foreign reports whether the event belongs to a lost life of the entity, beside which the value (of birth) has begun another one above the version base. That happens when an
+// entity is created speculatively whose value was lost, but not its events. It is found before any event of the new life is published.
+func (l *LastEvent) Foreign(birth string, base uint64, outbox []machines.Message) bool {
 	if l.Birth == "" || birth == "" || l.Birth == birth {
 		return false
 	}
-	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == first+1 })
+	return slices.ContainsFunc(outbox, func(m machines.Message) bool { return m.Kind == machines.KindEvent && m.Version == base+1 })
 }
 
 // LastEvent finds the last event of an entity.
@@ -85,7 +87,7 @@ func (r Reader) Begin(ctx context.Context) (Begin, error) {
 	return Begin{info.State.FirstSeq, info.State.FirstTime}, nil
 }
 
-// LossTold is the version at which an event said last that the value is lost; 0 when none did.
+// LossTold is the version at which an event last reported that the value is lost; 0 when none did.
 func (r Reader) LossTold(ctx context.Context, machine, key string) (uint64, error) {
 	m, err := streams.Last(ctx, r.NC, r.Names.Stream(streams.EventStream), r.Names.Event(machine, key, machines.EventReconciled))
 	if err != nil || m == nil {
@@ -103,8 +105,8 @@ func (r Reader) LossTold(ctx context.Context, machine, key string) (uint64, erro
 	return body.Version, nil
 }
 
-// Unpublished are the events of an outbox that the stream lacks, told by the entity's last event there. Events are
-// published in order and without gaps, so everything up to that one is there.
+// Unpublished are the events of an outbox that the stream lacks, as its last event of the entity shows: events are published in order and without gaps, so everything up to that
+// one is there.
 func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent, e *machines.Entity) []machines.Message {
 	var events []machines.Message
 	for _, m := range outbox {
@@ -129,7 +131,7 @@ func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent
 	return nil
 }
 
-// Describe is the data of the event that tells of a problem with a value of some version.
+// Describe is the data of the event that reports a problem with a value of some version.
 func (l *LastEvent) Describe(problem string, version uint64) map[string]any {
 	data := map[string]any{"problem": problem, "version": version, "lastEvent": l.ID, "lastEventVersion": l.Version}
 	if l.Answered > l.Version {

@@ -85,7 +85,7 @@ func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Ind
 		for offset := 0; ; {
 			born, total, err := streams.Subjects(ctx, p.NC, p.Names.Stream(streams.EventStream), filter, offset)
 			if err != nil {
-				p.Log.Warn("it cannot be told which entities were born; the next pass looks again", "machine", m.Name, "error", err)
+				p.Log.Warn("cannot list new entities; retrying in the next pass", "machine", m.Name, "error", err)
 				return
 			}
 			for subject := range born {
@@ -109,17 +109,13 @@ func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Ind
 
 // births are the subjects of the events that tell of births.
 func (p *Passes) births(m *machines.Machine) []string {
-	anyKey := "*.*"
-	if m.Parent != "" {
-		anyKey = "*.*.*"
-	}
 	var filters []string
 	for _, edge := range m.Edges {
 		if edge.From != machines.None || len(edge.Emit) == 0 {
 			continue
 		}
 		if t, ok := m.Event(edge.Emit[0]); ok {
-			filters = append(filters, p.Names.Event(m.Name, anyKey, t.Subject))
+			filters = append(filters, p.Names.Event(m.Name, streams.AnyKey(m.Parent != ""), t.Subject))
 		}
 	}
 	slices.Sort(filters)
@@ -130,13 +126,13 @@ func (p *Passes) births(m *machines.Machine) []string {
 func (p *Passes) inspect(ctx context.Context, m *machines.Machine, key string) {
 	lacks, err := p.Lacks(ctx, m, key)
 	if err != nil {
-		p.Log.Debug("an entity cannot be held against its streams; the next pass looks again", "machine", m.Name, "key", key, "error", err)
+		p.Log.Debug("an entity cannot be compared with its streams; retrying in the next pass", "machine", m.Name, "key", key, "error", err)
 	}
 	if !lacks {
 		return
 	}
-	p.Log.Info("something that an entity waits for is missing in its streams; its owner looks again", "machine", m.Name, "key", key)
+	p.Log.Info("an event, task or timer of an entity is missing in its stream; its owner restores it", "machine", m.Name, "key", key)
 	if _, err := p.Commands.Send(ctx, publish.Command{Machine: m.Name, Key: key, Name: machines.CommandReconcile, Actor: "engine"}); err != nil && ctx.Err() == nil {
-		p.Log.Warn("an entity is not reconciled; the next pass looks again", "machine", m.Name, "key", key, "error", err)
+		p.Log.Warn("an entity was not reconciled; retrying in the next pass", "machine", m.Name, "key", key, "error", err)
 	}
 }

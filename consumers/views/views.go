@@ -1,5 +1,9 @@
 package views
 
+// From events to read models. serve resets the durable consumer of one view to its ack floor (open) and repeats batch: it takes events from stream EVENTS, groups them by entity
+// (take), and for each entity fold reads the value in the view's bucket, applies Project of the table to the events that the value does not include yet (folded), and writes it
+// once. Then the batch is acked. An event that cannot be folded is logged and left out (skip).
+
 import (
 	"cmp"
 	"context"
@@ -85,7 +89,7 @@ func (f *folder) open(ctx context.Context) (cons jetstream.Consumer, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", f.name, err)
 	}
-	// What was taken and not folded comes first: a later event would let the view take it for folded.
+	// Events that were taken and not folded come first: after a later event, the view would count them as folded.
 	if _, err := f.v.JS.ResetConsumer(ctx, stream, f.name); err != nil {
 		return nil, fmt.Errorf("cannot reset consumer %s: %w", f.name, err)
 	}
@@ -101,8 +105,8 @@ func (f *folder) open(ctx context.Context) (cons jetstream.Consumer, err error) 
 	return cons, nil
 }
 
-// overtaken tells of events that went before the view had them, as the oldest do when EVENTS is full: the server passes over them in silence. Nothing
-// brings them back. A view that was behind when it was opened may have wanted none of those that went since.
+// overtaken reports events that expired before the view had them, as the oldest do when EVENTS is full: the server skips them silently, and nothing brings them back. A view that
+// was behind when it was opened may not have wanted those that have expired since.
 func (f *folder) overtaken(ctx context.Context, next jetstream.Msg) error {
 	meta, err := next.Metadata()
 	if err != nil || !f.behind || meta.Sequence.Stream <= f.floor+1 {
@@ -114,21 +118,17 @@ func (f *folder) overtaken(ctx context.Context, next jetstream.Msg) error {
 	}
 	if oldest := s.CachedInfo().State.FirstSeq; oldest > f.floor+1 {
 		f.v.Meter.Skipped(f.name)
-		f.v.Log.Error("events went before a view had them, which may lack them for good: EVENTS has no room for as many as it is behind", "view", f.name, "had", f.floor, "oldest", oldest)
+		f.v.Log.Error("events expired before a view had read them; it may lack them for good: EVENTS is too small for its lag", "view", f.name, "had", f.floor, "oldest", oldest)
 	}
 	return nil
 }
 
 // subjects matches the view's events of all entities.
 func (f *folder) subjects() []string {
-	key := "*.*"
-	if f.m.Parent != "" {
-		key = "*.*.*"
-	}
 	var subjects []string
 	for _, name := range f.view.Events {
 		t, _ := f.m.Event(name) // Define has checked it
-		subjects = append(subjects, f.v.Names.Event(f.m.Name, key, t.Subject))
+		subjects = append(subjects, f.v.Names.Event(f.m.Name, streams.AnyKey(f.m.Parent != ""), t.Subject))
 	}
 	return subjects
 }
@@ -178,6 +178,11 @@ func (f *folder) batch(ctx context.Context, cons jetstream.Consumer) error {
 			return err
 		}
 	}
+	for _, stream := range []string{f.v.Names.Stream(streams.EventStream), streams.BucketStream(f.m.BucketOf(f.view))} { // or a power loss could cost what the consumer is past
+		if err := f.v.Appender.Sync(ctx, stream); err != nil {
+			return err
+		}
+	}
 	return msgs[len(msgs)-1].DoubleAck(ctx)
 }
 
@@ -189,7 +194,7 @@ type happened struct {
 	version, n uint64 // 0 for an event of no version
 }
 
-// take reads where an event stands. The key is empty for one that is left out.
+// take reads the position of an event. The key is empty for one that is left out.
 func (f *folder) take(m jetstream.Msg) (key string, ev happened, err error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -216,12 +221,12 @@ func (f *folder) take(m jetstream.Msg) (key string, ev happened, err error) {
 func (f *folder) skip(key string, events []happened, err error) {
 	for _, ev := range events {
 		f.v.Meter.Skipped(f.name)
-		f.v.Log.Error("an event is left out of a view", "view", f.name, "key", key, "seq", ev.seq, "error", err)
+		f.v.Log.Error("a view skips an event", "view", f.name, "key", key, "seq", ev.seq, "error", err)
 	}
 }
 
-// fold takes events of one entity into its view: it is read and written once. A value that cannot be read stops the view
-// for a number of tries. What no bucket takes is found event by event, and left out.
+// fold adds events of one entity to its view, which is read and written once. A value that cannot be read stops the view for a number of tries. When the bucket refuses the result, the
+// events are folded one by one, and the one to blame is left out.
 func (f *folder) fold(ctx context.Context, key string, events []happened) error {
 	folded, revision, err := f.load(ctx, key)
 	if errors.Is(err, streams.ErrUnreadable) {
@@ -274,7 +279,7 @@ func (f *folder) load(ctx context.Context, key string) (machines.Folded, uint64,
 	var corrupt *kv.CorruptError
 	switch {
 	case errors.As(err, &corrupt):
-		f.v.Log.Error("a value of a view cannot be read; it is begun anew", "view", f.name, "key", key, "error", err)
+		f.v.Log.Error("a value of a view cannot be read; building it anew", "view", f.name, "key", key, "error", err)
 		return machines.Folded{}, corrupt.Revision, nil
 	case errors.Is(err, kv.ErrNotFound):
 		return machines.Folded{}, 0, nil
@@ -282,7 +287,7 @@ func (f *folder) load(ctx context.Context, key string) (machines.Folded, uint64,
 	return entry.Value, entry.Revision, err
 }
 
-// folded reports whether a view has the event. Its sequence does not tell: where EVENTS was made anew, or lost its last
+// folded reports whether a view has the event. Its sequence does not show that: where EVENTS was created again, or lost its last
 // messages, sequences are given out again. Its number does, which rises over all lives of an entity, unless the entity lost
 // its last versions, too: then later ones have their numbers, and later times. An event that is published again after such
 // a loss keeps both.

@@ -1,4 +1,4 @@
-// Package powerloss is a disk that can lose its power: an ext4 in a file, mounted by a loop device, which takes root. What was not
+// Package powerloss is a disk that can lose its power: a file system in a file, mounted by a loop device, which takes root. What was not
 // synced is gone then, as it would be with the machine's own.
 package powerloss
 
@@ -14,13 +14,22 @@ import (
 )
 
 // ErrCannot says that there is no such disk here.
-var ErrCannot = errors.New("an ext4 of its own cannot be made here (it takes root, mkfs.ext4 and loop devices)")
+var ErrCannot = errors.New("a file system of its own cannot be made here (it takes root, mkfs.ext4 or mkfs.xfs, and loop devices)")
+
+// Kind is what a disk is formatted with.
+type Kind string
+
+// The kinds. XFS needs 300 MB.
+const (
+	Ext4 Kind = "ext4"
+	XFS  Kind = "xfs"
+)
 
 // Disk is mounted at Path.
 type Disk struct{ image, Path string }
 
 // New makes a disk of so many bytes below dir and mounts it, or returns [ErrCannot].
-func New(dir string, size int64) (*Disk, error) {
+func New(dir string, kind Kind, size int64) (*Disk, error) {
 	d := &Disk{image: filepath.Join(dir, "image"), Path: filepath.Join(dir, "mount")}
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, err
@@ -31,7 +40,11 @@ func New(dir string, size int64) (*Disk, error) {
 	if err := os.Truncate(d.image, size); err != nil {
 		return nil, err
 	}
-	if err := run("mkfs.ext4", "-q", "-F", d.image); err != nil {
+	force := "-F"
+	if kind == XFS {
+		force = "-f"
+	}
+	if err := run("mkfs."+string(kind), "-q", force, d.image); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCannot, err)
 	}
 	if err := d.mount(); err != nil {
@@ -42,8 +55,8 @@ func New(dir string, size int64) (*Disk, error) {
 
 // Cut takes the power away: nothing is written any more, not even the journal of the file system.
 func (d *Disk) Cut() error {
-	const shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN
-	noLogFlush := uint32(2)     // EXT4_GOING_FLAGS_NOLOGFLUSH
+	const shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
+	noLogFlush := uint32(2)     // EXT4_GOING_FLAGS_NOLOGFLUSH, XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
 	f, err := os.Open(d.Path)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 func TestWhatIsSyncedIsThere(t *testing.T) {
 	t.Parallel()
-	d, err := New(t.TempDir(), 16<<20)
+	d, err := New(t.TempDir(), Ext4, 16<<20)
 	if errors.Is(err, ErrCannot) {
 		t.Skip(err)
 	}

@@ -61,7 +61,7 @@ func (c *Certificate) get() *tls.Certificate {
 		c.log.Info("a certificate was renewed", "file", c.cert, "until", c.current.Leaf.NotAfter)
 	case err.Error() != c.told:
 		c.told = err.Error()
-		c.log.Warn("a certificate was changed, and cannot be used; the one before goes on", "error", err)
+		c.log.Warn("a changed certificate cannot be loaded; keeping the previous one", "error", err)
 	}
 	return c.current
 }

@@ -1,7 +1,10 @@
-// Package testenv runs tests of programs apart from whoever runs them: in UTC, without settings and contexts of their own.
+// Package testenv runs tests of programs apart from whoever runs them: in UTC, without settings and contexts of their own, at addresses that nobody uses.
 package testenv
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -23,4 +26,19 @@ func Main(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// Address is one on loopback that nobody listens on, for what has to be known before it listens. Its port is below those that Linux gives to connections (from
+// 32768 on), so that no connection takes it meanwhile.
+func Address(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		at := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)) // #nosec G404 -- a port of a test
+		if l, err := net.Listen("tcp", at); err == nil {
+			_ = l.Close()
+			return at
+		}
+	}
+	t.Fatal("there is no free port")
+	return ""
 }

@@ -78,3 +78,60 @@ func TestBatchesKnowWhatTheyHave(t *testing.T) {
 		}
 	}
 }
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	ix := memory()
+	ix.feed(put("ns.a", "new", 1))
+	wake := make(chan struct{}, 1)
+	q, other := ix.Queue(Filter{}, 3, wake), ix.Queue(Filter{Namespace: "ns"}, 3, wake)
+	defer other.Close()
+	take := func(most int) (all []string, revision uint64) {
+		changes, revision, err := q.Take(most)
+		require.NoError(t, err)
+		for _, c := range changes {
+			all = append(all, spoken(c))
+		}
+		return all, revision
+	}
+	got, revision := take(1)
+	require.Empty(t, got)
+	require.EqualValues(t, 1, revision)
+
+	ix.feed(put("ns.a", "x", 2), put("ns.b", "x", 3), put("ns.c", "x", 4))
+	<-wake
+	got, revision = take(1)
+	require.Equal(t, []string{"ns.a@2 x"}, got)
+	require.EqualValues(t, 1, revision, "two wait")
+	ix.feed(put("ns.b", "y", 5), put("ns.a", "y", 6))
+	got, revision = take(1)
+	require.Equal(t, []string{"ns.b@5 y"}, got, "the newest, where the older one stood")
+	require.EqualValues(t, 1, revision)
+	got, revision = take(1)
+	require.Equal(t, []string{"ns.c@4 x"}, got)
+	require.EqualValues(t, 4, revision, "what waited when the first was taken was given")
+	got, revision = take(2)
+	require.Equal(t, []string{"ns.a@6 y"}, got)
+	require.EqualValues(t, 6, revision)
+
+	mine, _, err := other.Take(9)
+	require.NoError(t, err)
+	ix.feed(put("ns.d", "x", 7))
+	one, _, err := q.Take(9)
+	require.NoError(t, err)
+	two, _, err := other.Take(9)
+	require.NoError(t, err)
+	require.Len(t, mine, 3)
+	made := 0
+	for _, c := range []Change{one[0], two[0]} {
+		require.Equal(t, "text", string(c.Text.Of(func() []byte { made++; return []byte("text") })))
+	}
+	require.Equal(t, 1, made, "once for all")
+
+	q.Bound(1)
+	ix.feed(put("ns.a", "x", 8), put("ns.b", "x", 9))
+	_, _, err = q.Take(9)
+	require.ErrorIs(t, err, ErrLost)
+	q.Close()
+	require.Equal(t, 1, ix.Stats().Subscriptions)
+}

@@ -18,6 +18,6 @@
 //
 // Subscriptions. A [Subscription] gives the changes after its Revision, from the index's one watch to many clients.
 // A slow reader never slows the watch: several changes of one key become the newest one, and when more keys wait than
-// the buffer holds, the channel is closed and Lost says why. The reader then subscribes and lists again. [Batches] gives
+// the buffer holds, the channel is closed and Lost says so. The reader then subscribes and lists again. [Batches] gives
 // all that waits at once, and the revision up to which that is everything: for a reader that keeps a copy of its own.
 package index

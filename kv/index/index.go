@@ -1,5 +1,9 @@
 package index
 
+// Index, and Run, the only one that writes to it. Run opens a feed on the bucket (follow), has each batch described
+// (describeAll), applies it to the table (take), and publishes it to subscriptions and waiters. A table is built beside
+// the one that is served, until it is complete (serve). Readers get single items and the lag here; lists are in query.go.
+
 import (
 	"context"
 	"errors"
@@ -32,8 +36,8 @@ type Options struct {
 	ResumeWithin time.Duration
 
 	// Ended says that a key in that state has ended. Its item is forgotten when it was last written EndedFor ago (0 forgets
-	// nothing): it is not in lists, counts and [Index.Get] any more, and nobody is told. [Index.Lacks] goes on knowing the
-	// key, in about 15 bytes, and the bucket keeps the value.
+	// nothing): it is not in lists, counts and [Index.Get] any more, and subscriptions are not sent a change. [Index.Lacks]
+	// still knows the key, in about 15 bytes, and the bucket keeps the value.
 	Ended    func(state string) bool
 	EndedFor time.Duration
 }
@@ -54,7 +58,7 @@ type Index struct {
 	rev, known, pending, applied   atomic.Uint64
 	builds, breaks, lost, problems atomic.Uint64
 	heard                          atomic.Pointer[time.Time] // when the server last said anything
-	even                           atomic.Pointer[time.Time] // and when all was taken that it had said by then, and had been written during a break
+	even                           atomic.Pointer[time.Time] // when the index last had all that the server had sent, what was written during a break included
 }
 
 // New is an index that is empty until it is Run. describe is called once per update, in order. It may keep the key, or
@@ -103,7 +107,7 @@ func (ix *Index) Run(ctx context.Context) error {
 			return nil
 		}
 		ix.breaks.Add(1)
-		ix.opts.Log.Warn("kv: watch broke, will resume", "bucket", ix.bucket, "revision", t.at.Revision, "error", err)
+		ix.opts.Log.Warn("kv: the watch broke; resuming", "bucket", ix.bucket, "revision", t.at.Revision, "error", err)
 		if errors.Is(err, feed.ErrReset) {
 			t = ix.newTable()
 		}
@@ -129,7 +133,7 @@ func (ix *Index) follow(ctx context.Context, t **table) error {
 		if f.CaughtUp && !(*t).sealed {
 			(*t).at = f.Position
 			if (*t).missing = (*t).unread(f.Keys); (*t).missing > 0 {
-				ix.opts.Log.Error("kv: the bucket holds values that it cannot read", "bucket", ix.bucket, "keys", (*t).missing)
+				ix.opts.Log.Error("kv: the bucket has unreadable values", "bucket", ix.bucket, "keys", (*t).missing)
 			}
 			ix.serve(*t)
 		}
@@ -200,7 +204,7 @@ func (ix *Index) serve(t *table) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	ix.table = t
-	ix.loseAll() // they have not had the changes from what was served to this
+	ix.loseAll() // they lack the changes between the table before and this one
 	ix.known.Store(t.at.Revision)
 	ix.advance(t.at.Revision)
 	if ix.builds.Add(1) == 1 {
@@ -237,7 +241,7 @@ func (ix *Index) Get(key string) (Item, bool) {
 	return ix.table.item(r), true
 }
 
-// MaxQuiet is how long the server may have said nothing to an index that is believed; it speaks every second.
+// MaxQuiet is after how long without a word from the server an index counts as stale; the server sends a heartbeat every second.
 const MaxQuiet = 5 * time.Second
 
 // Lacks reports that the index is complete, hears from the server, and never had the key, not even one that was deleted
@@ -250,7 +254,7 @@ func (ix *Index) Lacks(key string) bool {
 	return !unread && ix.NeverHad(key)
 }
 
-// NeverHad is Lacks also for a key whose value may lie in the bucket unread. Who acts on it asks the bucket.
+// NeverHad is Lacks also for a key whose value may lie in the bucket unread. Callers have to ask the bucket before they act on it.
 func (ix *Index) NeverHad(key string) bool {
 	select {
 	case <-ix.ready:
@@ -268,7 +272,7 @@ type Lag struct {
 	Known   uint64        // the highest revision that the index has heard of
 	Applied uint64        // the revision that it has reached
 	Pending uint64        // messages that the server had not sent when it sent the last one
-	Quiet   time.Duration // since the server last said anything, which it does every second, and had said all that was written during a break
+	Quiet   time.Duration // since the index last had all that the server had sent, which sends a heartbeat every second
 }
 
 // Lag returns how far the index is behind.

@@ -24,7 +24,7 @@ func (x *Map) Get(machine string) *Index {
 	return nil
 }
 
-// Set gives a machine its index.
+// Set gives a machine its index; nil takes it away.
 func (x *Map) Set(machine string, ix *Index) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,12 +1,15 @@
 package index
 
+// From the bytes of a value to its Meta. DescribeJSON finds the members that describe an entity with package jsonscan and decodes only those. The server
+// calls it in the describe function that it gives to New, which Index.describeAll calls for each update; a describe function of one's own may add Meta.Value.
+
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
-	"unicode/utf8"
+
+	"github.com/bcc94042/instar/internal/jsonscan"
 )
 
 // Meta is what an index keeps of a value.
@@ -25,24 +28,19 @@ type Meta struct {
 }
 
 // DescribeJSON reads the members schema, state, version, generation, since, createdAt, updatedAt and labels of a JSON
-// object and looks at the rest only to see that it is valid. It reads them as encoding/json does, but names must match
+// object, and of the rest only checks that it is valid. It reads them as encoding/json does, but names must match
 // exactly. Members that are missing or null are zero.
 func DescribeJSON(value []byte) (Meta, error) {
 	var m Meta
 	var raw [8][]byte
-	s := scanner{b: value}
-	err := s.object(func(name []byte) error {
-		tok, err := s.value(1)
+	err := jsonscan.Object(value, func(name, tok []byte) error {
 		if f := field(name); f >= 0 {
 			raw[f] = tok // of a name that comes twice, the last one counts
 		}
-		return err
+		return nil
 	})
-	if err == nil {
-		err = s.end()
-	}
 	if err != nil {
-		return Meta{}, fmt.Errorf("not a valid object: %w at byte %d", err, s.i)
+		return Meta{}, fmt.Errorf("not a valid object: %w", err)
 	}
 	if m.Schema, err = integer(raw[0]); err != nil {
 		return Meta{}, fmt.Errorf("cannot read schema: %w", err)
@@ -117,22 +115,7 @@ func text(tok []byte) (string, error) {
 	if tok[0] != '"' {
 		return "", errors.New("not a string")
 	}
-	return unquote(tok)
-}
-
-// unquote decodes a valid string token.
-func unquote(tok []byte) (string, error) {
-	inner := tok[1 : len(tok)-1]
-	plain := utf8.Valid(inner)
-	for i := 0; plain && i < len(inner); i++ {
-		plain = inner[i] != '\\'
-	}
-	if plain {
-		return string(inner), nil
-	}
-	var v string
-	err := json.Unmarshal(tok, &v)
-	return v, err
+	return jsonscan.Unquote(tok)
 }
 
 // texts decodes a valid object token of strings.
@@ -144,12 +127,7 @@ func texts(tok []byte) (map[string]string, error) {
 		return nil, errors.New("not an object")
 	}
 	m := make(map[string]string)
-	s := scanner{b: tok}
-	err := s.object(func(name []byte) error {
-		v, err := s.value(2)
-		if err != nil {
-			return err
-		}
+	err := jsonscan.Object(tok, func(name, v []byte) (err error) {
 		m[string(name)], err = text(v)
 		return err
 	})

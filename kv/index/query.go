@@ -1,5 +1,9 @@
 package index
 
+// Lists and counts from the table. List takes a Query and returns a Page in the order of keys (other orders are in order.go):
+// matcher picks the smallest sets that hold all matches, and scan merges these and checks each row, in pieces between which the
+// lock is free. Counts copies what the table counts by namespace and state. Package api and the catalog of discovery call it.
+
 import (
 	"cmp"
 	"math"
@@ -34,7 +38,7 @@ type Page struct {
 	Revision uint64    // all writes up to here are in the page
 }
 
-// piece is how many rows are looked at under one hold of the lock.
+// piece is how many rows are visited under one hold of the lock.
 const piece = 4096
 
 // List returns the first items that match, in the order of q.Order, after q.After.
@@ -114,8 +118,8 @@ func (q *Query) start() string {
 // after is the least key that is greater.
 func after(key string) string { return key + "\x00" }
 
-// scan looks at up to a piece of the rows from start on, and returns where to go on, if there is more to look at and see
-// has not seen enough.
+// scan visits up to a piece of the rows from start on, and returns where to continue, if there are more and see has not
+// seen enough.
 func (t *table) scan(q *Query, start string, see func(*table, *row) bool) (next string, more bool) {
 	m := t.matcher(q)
 	if m.none {
@@ -211,7 +215,7 @@ func (t *table) matcher(q *Query) matcher {
 	return m
 }
 
-// troubled is the set of the rows with a problem; there are few, or there is trouble that no index cures.
+// troubled is the set of the rows with a problem. It is made for each query, since there are few.
 func (t *table) troubled() *set {
 	s := new(set)
 	for key := range t.problems {

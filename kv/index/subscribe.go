@@ -1,5 +1,9 @@
 package index
 
+// Changes as they happen, for many readers. Index.take calls publish for each update that it applies; registry finds the subscriptions
+// that want it, and offer puts it into their queues, in which a newer change of a key replaces an older one. pump passes the queue to the
+// reader's channel (readers of batches.go take from it instead). A subscription whose queue is full is lost, as are all when the index is built anew.
+
 import (
 	"slices"
 	"strings"
@@ -20,6 +24,19 @@ type Change struct {
 	Item    Item
 	Value   []byte // as stored; it is shared and must not be changed
 	Deleted bool
+	Text    *Text
+}
+
+// Text is what readers make of a change, once for all of them.
+type Text struct {
+	once sync.Once
+	text []byte
+}
+
+// Of is what the first caller makes. It is shared and must not be changed.
+func (t *Text) Of(make func() []byte) []byte {
+	t.once.Do(func() { t.text = make() })
+	return t.text
 }
 
 // Subscription is a reader of an index's changes.
@@ -32,7 +49,7 @@ type Subscription struct {
 	ix     *Index
 	filter Filter
 	bound  int
-	wake   chan struct{} // something is to be done
+	wake   chan struct{} // the queue, or the revision, has changed
 	quit   chan struct{} // the reader has gone
 	gone   chan struct{} // the pump has gone
 	once   sync.Once
@@ -41,6 +58,7 @@ type Subscription struct {
 	queue []Change       // waiting, oldest first, one per key
 	head  int            // queue[:head] was given
 	place map[string]int // of a key in queue
+	given uint64         // how many were taken from a [Queue]
 	lost  bool
 }
 
@@ -107,18 +125,27 @@ func (s *Subscription) pump(c chan<- Change) {
 func (s *Subscription) take() (c Change, ok, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost || s.head == len(s.queue) {
-		return c, false, s.lost
+	if s.lost {
+		return c, false, true
+	}
+	c, ok = s.pop()
+	return c, ok, false
+}
+
+// pop takes what waits longest. The lock is held.
+func (s *Subscription) pop() (c Change, ok bool) {
+	if s.head == len(s.queue) {
+		return c, false
 	}
 	c, s.queue[s.head] = s.queue[s.head], Change{}
 	delete(s.place, c.Item.Key)
 	if s.head++; s.head == len(s.queue) {
 		s.queue, s.head = s.queue[:0], 0
 	}
-	return c, true, false
+	return c, true
 }
 
-// offer queues a change and never waits for the reader. It reports false when the subscription is lost by it.
+// offer queues a change and never waits for the reader. It reports false when the subscription is lost for lack of room.
 func (s *Subscription) offer(c Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,11 +193,11 @@ func (f *Filter) match(key, before, after string, had, has bool) bool {
 	return len(f.States) == 0 || had && slices.Contains(f.States, before) || has && slices.Contains(f.States, after)
 }
 
-// registry finds the subscriptions of a change without looking at all of them: most are for one key.
+// registry finds the subscriptions of a change without a visit to all of them: most are for one key.
 type registry struct {
 	keys   map[string]map[*Subscription]struct{}
 	spaces map[string]map[*Subscription]struct{} // by namespace; "" for those that have none
-	drawn  map[*Subscription]struct{}            // those that are told when the revision moves on
+	drawn  map[*Subscription]struct{}            // those that are woken when the revision rises, too (batches.go)
 	n      int
 }
 
@@ -219,7 +246,7 @@ func (ix *Index) publish(t *table, o *op, r *row, before *state) {
 	if ix.subs.n == 0 || r == nil && before == nil {
 		return
 	}
-	c := Change{Item: Item{Key: o.Key, Revision: o.Revision}, Deleted: true}
+	c := Change{Item: Item{Key: o.Key, Revision: o.Revision}, Deleted: true, Text: &Text{}}
 	var was, is string
 	if before != nil {
 		was = before.name
@@ -234,7 +261,7 @@ func (ix *Index) publish(t *table, o *op, r *row, before *state) {
 				continue
 			}
 			if r != nil && !made {
-				c, made = Change{Item: t.item(r), Value: o.Value}, true
+				c, made = Change{Item: t.item(r), Value: o.Value, Text: c.Text}, true
 			}
 			if !s.offer(c) {
 				ix.lost.Add(1)

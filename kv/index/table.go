@@ -1,5 +1,9 @@
 package index
 
+// The table: a row per key, and the sets, counts and labels over these that queries use (set.go has the ordered sets,
+// past.go the keys that are gone). Index.take applies described updates (apply, drop) under the lock of the index; query.go,
+// order.go and item read. Keys, labels and rows are shared or reused, because a million rows have to fit into memory.
+
 import (
 	"slices"
 	"strings"
@@ -21,12 +25,12 @@ type table struct {
 	combos   map[string]*labelSet         // by their canonical form
 	problems map[string]string            // what is wrong with the value, by key
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
-	missing  int                          // keys that the bucket held when the table was filled, and that were not among what it sent
+	missing  int                          // keys that the bucket held when the table was filled, and whose values it did not send
 	past     map[uint64]struct{}          // hashes of keys that were deleted, or have ended and are forgotten
 	ending   []ending                     // rows in states that end, in the order of their revisions; nil without terminal
 	terminal func(state string) bool      // whether a state ends a key; nil forgets none
 	fresh    map[string]string            // keys of a batch that have no rows yet
-	spare    []*row                       // made, and not in use
+	spare    []*row                       // allocated, and not in use
 	buf      []byte
 	names    []string
 }
@@ -150,10 +154,10 @@ func (t *table) drop(r *row) {
 	}
 }
 
-// maxSpare bounds the rows that are kept for later. Beyond it their memory is given back, as their neighbours go.
+// maxSpare bounds the rows that are kept for later. Others are left to the garbage collector, which frees them with their neighbours.
 const maxSpare = 10_000
 
-// rowsAtOnce are made together: they stay, and each for itself would lie between what does not, and keep its page.
+// rowsAtOnce are allocated together. Rows live long; single ones would lie between what does not, and keep its pages of memory in use.
 const rowsAtOnce = 100
 
 func (t *table) newRow(key string) *row {

@@ -2,6 +2,10 @@
 // some requests wrongly.
 package kvtest
 
+// Tests of kv, kv/index and feed start a Node, make buckets as the server does (Create), and write raw values and markers
+// to them (Put, Remove). They then stop and restart it, put its directory back to an earlier state (Snapshot, Restore), or
+// answer requests of a client in its place (Faulty), and check what the packages make of that.
+
 import (
 	"context"
 	"net"
@@ -18,7 +22,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Node is a real server over a temporary directory, with a client that comes back whenever the server does.
+// Node is a real server over a temporary directory, with a client that reconnects whenever the server is back.
 type Node struct {
 	NC *nats.Conn
 	JS jetstream.JetStream
@@ -119,7 +123,7 @@ func (n *Node) Restore(t testing.TB, snapshot, bucket string, others func(put fu
 	require.NoError(t, os.CopyFS(n.opts.StoreDir, os.DirFS(snapshot)))
 	port := n.opts.Port
 	n.opts.Port = -1
-	n.Restart(t) // where those who follow do not look
+	n.Restart(t) // on another port, so that followers do not see it yet
 	nc, err := nats.Connect(n.srv.ClientURL())
 	require.NoError(t, err)
 	js, err := jetstream.New(nc)

@@ -3,6 +3,7 @@ package instance_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -11,6 +12,14 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 )
+
+// The kinds that go by kinds.go are those of the schema.
+func TestTheKindsOfChecksAreThoseOfTheSchema(t *testing.T) {
+	t.Parallel()
+	field, found := reflect.TypeFor[instance.Check]().FieldByName("Type")
+	require.True(t, found)
+	require.Equal(t, strings.Join(instance.Kinds, ","), field.Tag.Get("enum"))
+}
 
 func TestRegistrationsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ type Data struct {
 	Drain       *Drain       `json:"drain,omitempty"`
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Pinned      *int         `json:"pinned,omitempty"`    // an administrator's weight, instead of Weight
-	Protected   bool         `json:"protected,omitempty"` // nothing expires: its service preserves itself
+	Protected   bool         `json:"protected,omitempty"` // nothing expires: its service is in self-preservation
 
 	RegisteredAt time.Time `json:"registeredAt,omitzero"`    // when this generation was registered
 	AdmitUntil   time.Time `json:"admitUntil,omitzero"`      // the deadline for its owner to admit it; zero once that is done
@@ -41,7 +41,7 @@ type Terms struct {
 type Check struct {
 	Type     string `json:"type" enum:"none,ttl,http,tcp,grpc,udp,alias,script" doc:"Type of the check; none by default: healthy while registered"`
 	Interval string `json:"interval,omitempty" example:"5s" doc:"Time between probes; 5s by default, at least 100ms"`
-	Timeout  string `json:"timeout,omitempty" example:"2s" doc:"Timeout of one probe; 2s by default"`
+	Timeout  string `json:"timeout,omitempty" example:"2s" doc:"Timeout of a probe; 2s by default"`
 	TTL      string `json:"ttl,omitempty" example:"10s" doc:"ttl: silent for longer, the instance is suspect; 15s by default, at least 1s"`
 	Grace    string `json:"grace,omitempty" example:"5s" doc:"ttl: suspect for longer, the instance is unhealthy; half the TTL by default"`
 
@@ -65,11 +65,11 @@ type Check struct {
 
 // Policy holds the thresholds of one instance. What is zero has its default.
 type Policy struct {
-	Rise                    int     `json:"rise,omitempty" minimum:"0" maximum:"100" doc:"Passes in a row that make it healthy; 2 by default, 1 for ttl"`
-	Fall                    int     `json:"fall,omitempty" minimum:"0" maximum:"100" doc:"Failures in a row that make it unhealthy; 3 by default"`
-	MaxFailures             int     `json:"maxFailures,omitempty" minimum:"0" maximum:"1000" doc:"Failures in a row that deregister it; 0, the default, never does"`
+	Rise                    int     `json:"rise,omitempty" minimum:"0" maximum:"100" doc:"Consecutive passes that make it healthy; 2 by default, 1 for ttl"`
+	Fall                    int     `json:"fall,omitempty" minimum:"0" maximum:"100" doc:"Consecutive failures that make it unhealthy; 3 by default"`
+	MaxFailures             int     `json:"maxFailures,omitempty" minimum:"0" maximum:"1000" doc:"Consecutive failures that deregister it; 0, the default, never does"`
 	Warmup                  string  `json:"warmup,omitempty" example:"30s" doc:"Time in which the weight grows from a tenth; 0s by default"`
-	Aggression              float64 `json:"aggression,omitempty" minimum:"0" maximum:"10" doc:"Shape of the growth, as in Envoy's slow start; 1 by default, linear"`
+	Aggression              float64 `json:"aggression,omitempty" minimum:"0" maximum:"10" doc:"Exponent of the growth, as aggression in Envoy's slow start; 1 by default, linear"`
 	SuspectMin              string  `json:"suspectMin,omitempty" doc:"Shortest suspect window; two intervals by default"`
 	SuspectMax              string  `json:"suspectMax,omitempty" doc:"Longest suspect window; six times the shortest by default"`
 	Drain                   string  `json:"drain,omitempty" example:"10s" doc:"Hard deadline of a graceful shutdown; 10s by default"`
@@ -131,7 +131,7 @@ type Maintenance struct {
 type RegisterBody struct {
 	NodeAddress string            `json:"nodeAddress" minLength:"3" maxLength:"260" example:"10.0.0.7:8080" doc:"host:port that clients connect to"`
 	Payload     map[string]string `json:"payload,omitempty" maxProperties:"64" doc:"Metadata that discovery returns"`
-	Zone        string            `json:"zone,omitempty" maxLength:"63" doc:"Where it runs; self-preservation counts by zone"`
+	Zone        string            `json:"zone,omitempty" maxLength:"63" doc:"Zone that it runs in; self-preservation counts per zone"`
 	Version     string            `json:"version,omitempty" maxLength:"128"`
 	Tags        []string          `json:"tags,omitempty" maxItems:"64"`
 	Weight      *int              `json:"weight,omitempty" minimum:"0" maximum:"65535" doc:"Share of the traffic; 100 by default"`
@@ -143,7 +143,7 @@ type RegisterBody struct {
 // ShutdownBody begins a drain.
 type ShutdownBody struct {
 	Generation uint64 `json:"generation,omitempty" doc:"Refused if the instance has another one, so that an old process cannot end its successor"`
-	Drain      string `json:"drain,omitempty" doc:"Deadline, instead of the policy's"`
+	Drain      string `json:"drain,omitempty" doc:"Deadline; overrides the policy's"`
 }
 
 // ForceBody ends an instance at once.
@@ -155,7 +155,7 @@ type ForceBody struct {
 type MaintenanceBody struct {
 	Enabled bool   `json:"enabled"`
 	Reason  string `json:"reason,omitempty" maxLength:"512"`
-	For     string `json:"for,omitempty" example:"1h" doc:"Ends by itself after this time"`
+	For     string `json:"for,omitempty" example:"1h" doc:"Duration after which it ends by itself"`
 }
 
 // PinBody sets an administrator's weight, or takes it away.

@@ -15,7 +15,7 @@
 //     Failing. Evidence says how many observers there are when there are fewer than the check asks for.
 //   - Silence makes a found instance suspect, never unhealthy at once; an unknown one was never found, so silence makes it
 //     unhealthy. A suspicion ends with a pass, with enough confirmations, or with its window ([Data.SuspectWindow]).
-//   - While it is protected (its service and zone preserve themselves) only people and registrations take it out: what
+//   - While it is protected (its service and zone are in self-preservation) only people and registrations take it out: what
 //     would make it unhealthy, flapping or deregistered makes it suspect at most, or is put off.
 //   - What is unhealthy is not deregistered by a timer: the registry may have been away while its time passed. When it is
 //     over the instance is Overdue, and deregistered as soon as whoever looks at it has done so for long enough and

@@ -7,28 +7,29 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/machinetest"
 )
 
 // input draws anything that may reach an instance: sensible and silly commands, evidence of several observers and of
 // several generations, timers that fire in time and late, and text that is no body at all.
 func (w *world) input() machines.Input {
-	t := w.t
+	t := w.T
 	switch rapid.SampledFrom([]string{"evidence", "evidence", "evidence", "evidence", "admission", "timer", "timer", "command", "flag", "register", "rare", "garbage"}).Draw(t, "kind") {
 	case "evidence":
 		name := rapid.SampledFrom([]string{
 			instance.ReportPassed, instance.ReportPassed, instance.ReportPassed, instance.ReportFailed, instance.ReportFailed,
 			instance.ReportMissed, instance.ReportConfirmed, instance.ReportGone,
 		}).Draw(t, "evidence")
-		return report(t, name, w.evidence())
+		return machinetest.Report(t, name, "", w.evidence())
 	case "admission":
 		b := instance.Admission{Generation: w.generation()}
 		if rapid.Bool().Draw(t, "heard") {
 			v := w.evidence()
 			b.Passed = &v
 		}
-		return report(t, instance.ReportPersisted, b)
+		return machinetest.Report(t, instance.ReportPersisted, "", b)
 	case "timer":
-		return w.timer()
+		return w.Elapsed("deadline", "deadline", "maintenance")
 	case "command":
 		return w.command()
 	case "flag":
@@ -45,7 +46,7 @@ func (w *world) input() machines.Input {
 }
 
 func (w *world) evidence() instance.Evidence {
-	t := w.t
+	t := w.T
 	v := instance.Evidence{
 		Observer:    rapid.SampledFrom([]string{"node-1", "node-1", "node-2", "node-3", "node-4", ""}).Draw(t, "observer"),
 		Consecutive: rapid.IntRange(0, 4).Draw(t, "consecutive"), Status: 200, Generation: w.generation(),
@@ -60,11 +61,11 @@ func (w *world) evidence() instance.Evidence {
 
 // generation is none, the one of now, or another one.
 func (w *world) generation() uint64 {
-	return rapid.SampledFrom([]uint64{0, 0, w.e.Generation, w.e.Generation, w.e.Generation + 1, 1}).Draw(w.t, "generation")
+	return rapid.SampledFrom([]uint64{0, 0, w.E.Generation, w.E.Generation, w.E.Generation + 1, 1}).Draw(w.T, "generation")
 }
 
 func (w *world) register() machines.Input {
-	t := w.t
+	t := w.T
 	b := instance.RegisterBody{NodeAddress: "10.0.0.7:8080", Check: instance.Check{Type: rapid.SampledFrom([]string{"", "none", "ttl", "http", "http", "tcp"}).Draw(t, "type")}}
 	if b.Check.Type != "ttl" {
 		b.Check.Observers = rapid.SampledFrom([]int{0, 0, 1, 2, 3, 5}).Draw(t, "observers")
@@ -85,13 +86,13 @@ func (w *world) register() machines.Input {
 }
 
 func (w *world) command() machines.Input {
-	t := w.t
+	t := w.T
 	switch name := rapid.SampledFrom([]string{"graceful-shutdown", "graceful-shutdown", "force-deregister", "cancel-drain", "cancel-drain"}).Draw(t, "command"); name {
 	case "graceful-shutdown":
 		return command(t, name, instance.ShutdownBody{Generation: w.generation(), Drain: rapid.SampledFrom([]string{"", "1s", "1m"}).Draw(t, "drain")})
 	case "force-deregister":
 		if rapid.IntRange(0, 2).Draw(t, "really") > 0 {
-			return command(t, name, instance.ForceBody{Generation: w.e.Generation + 7})
+			return command(t, name, instance.ForceBody{Generation: w.E.Generation + 7})
 		}
 		return command(t, name, instance.ForceBody{Generation: w.generation()})
 	default:
@@ -100,7 +101,7 @@ func (w *world) command() machines.Input {
 }
 
 func (w *world) flag() machines.Input {
-	t := w.t
+	t := w.T
 	switch name := rapid.SampledFrom([]string{"protect", "protect", "unprotect", "maintenance", "maintenance-expired", "pin", "label"}).Draw(t, "flag"); name {
 	case "maintenance":
 		b := instance.MaintenanceBody{Enabled: rapid.Bool().Draw(t, "enabled")}
@@ -118,42 +119,22 @@ func (w *world) flag() machines.Input {
 	case "label":
 		return command(t, name, instance.LabelBody{Labels: map[string]string{"team": "web"}})
 	default:
-		return report(t, name, nil)
+		return machinetest.Report(t, name, "", nil)
 	}
 }
 
 func (w *world) rare() machines.Input {
-	t := w.t
+	t := w.T
 	switch name := rapid.SampledFrom([]string{"registration-failed", "flap-detected", "flap-calmed", "drain-complete"}).Draw(t, "rare"); name {
 	case "registration-failed":
-		return report(t, name, instance.RefusalReport{Reason: "quota", Generation: w.generation()})
+		return machinetest.Report(t, name, "", instance.RefusalReport{Reason: "quota", Generation: w.generation()})
 	case "flap-detected", "flap-calmed":
-		return report(t, name, instance.FlapReport{Score: rapid.Float64Range(0, 100).Draw(t, "score"), Generation: w.generation(), Last: rapid.IntRange(0, 9).Draw(t, "last") == 0})
+		return machinetest.Report(t, name, "", instance.FlapReport{Score: rapid.Float64Range(0, 100).Draw(t, "score"), Generation: w.generation(), Last: rapid.IntRange(0, 9).Draw(t, "last") == 0})
 	default:
-		return report(t, name, instance.DrainReport{Reason: "seen", Generation: w.generation()})
+		return machinetest.Report(t, name, "", instance.DrainReport{Reason: "seen", Generation: w.generation()})
 	}
-}
-
-func (w *world) timer() machines.Input {
-	name := rapid.SampledFrom([]string{"deadline", "deadline", "maintenance"}).Draw(w.t, "timer")
-	timer, armed := w.e.Timers[name]
-	body := machines.Elapsed{Timer: name, Armed: timer.Armed}
-	if armed && rapid.IntRange(0, 4).Draw(w.t, "outdated") == 0 {
-		body.Armed--
-	} else if armed && timer.At.After(w.now) {
-		w.now = timer.At
-	}
-	return command(w.t, machines.CommandElapsed, body)
 }
 
 func command(t *rapid.T, name string, body any) machines.Input {
-	return machines.Input{Command: name, Body: json.RawMessage(encode(t, body))}
-}
-
-func report(t *rapid.T, name string, data any) machines.Input {
-	r := machines.Report{}
-	if data != nil {
-		r.Data = json.RawMessage(encode(t, data))
-	}
-	return command(t, name, r)
+	return machines.Input{Command: name, Body: machinetest.JSON(t, body)}
 }

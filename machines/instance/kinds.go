@@ -23,8 +23,8 @@ const (
 	Following                  // it is as healthy as another instance
 )
 
-// sources is the registry of the kinds of checks, in the order in which they are told. A kind that is not here is refused at the door; one
-// that is probed needs a probe in providers/probe, whose tests find the one that has none.
+// sources is the registry of the kinds of checks, in the order in which they are told. A kind that is not here is refused at the door. One
+// more is added here and to the enum of Check.Type (data.go); if it is probed, its probe to the map probes in providers/probe/probe.go. Tests find what is missing.
 var sources = []struct {
 	kind   string
 	source Source

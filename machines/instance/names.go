@@ -33,7 +33,7 @@ const (
 	ReportFlap           = "flap-detected"       // [FLAP_DETECTED]
 	ReportCalm           = "flap-calmed"         // its results are steady again
 	ReportDrained        = "drain-complete"      // [DRAIN_COMPLETE]
-	ReportProtect        = "protect"             // its service and zone preserve themselves: nothing expires
+	ReportProtect        = "protect"             // its service and zone are in self-preservation: nothing expires
 	ReportUnprotect      = "unprotect"
 	ReportMaintenanceEnd = "maintenance-expired"
 

@@ -2,9 +2,6 @@ package instance_test
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +11,7 @@ import (
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/machines/machinetest"
 )
 
 // The table again, written by hand from the specification and not from the code: where each input may lead from each
@@ -30,7 +28,7 @@ const (
 	gone      = "deregistered"
 )
 
-var lawful = map[string]map[string][]string{
+var lawful = machinetest.Law{
 	"": {"register": {pending}},
 	pending: {
 		"persistence-success": {unknown, warming, healthy},
@@ -78,82 +76,45 @@ func init() {
 
 func TestTheTableIsTheSpecification(t *testing.T) {
 	t.Parallel()
-	table := map[string]map[string][]string{}
-	for _, e := range instance.Machine.Edges {
-		if e.Noop {
-			continue
-		}
-		if table[e.From] == nil {
-			table[e.From] = map[string][]string{}
-		}
-		if !slices.Contains(table[e.From][e.On], e.To) {
-			table[e.From][e.On] = append(table[e.From][e.On], e.To)
-		}
-	}
-	for from, inputs := range lawful {
-		for on, to := range inputs {
-			require.ElementsMatch(t, to, table[from][on], "%s on %s", from, on)
-		}
-		require.ElementsMatch(t, slices.Collect(maps.Keys(inputs)), slices.Collect(maps.Keys(table[from])), from)
-	}
-	require.Len(t, table, len(lawful))
+	lawful.Table(t, instance.Machine)
 }
 
 // world is one run: an instance, the time, and what was seen of them.
 type world struct {
-	t      *rapid.T
-	e      machines.Entity
-	now    time.Time
-	seq    uint64
+	*machinetest.Run
 	passed bool // in this generation
+}
+
+func begin(t *rapid.T) *world {
+	return &world{Run: &machinetest.Run{T: t, Machine: instance.Machine, Law: lawful, E: instance.Machine.New("default", "web", "a"), Now: machinetest.Begun}}
 }
 
 func TestAnySequenceOfInputsKeepsThePromises(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, e: instance.Machine.New("default", "web", "a"), now: time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)}
+		w := begin(t)
 		w.step(w.register())
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			w.now = w.now.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "pause")))
+			w.Pause(time.Minute)
 			w.step(w.input())
 		}
 	})
 }
 
 func (w *world) step(in machines.Input) {
-	t, before := w.t, encode(w.t, w.e)
-	w.seq++
-	in.Seq, in.ID, in.Time, in.Actor = w.seq, fmt.Sprint("c", w.seq), w.now, "somebody"
-	next, out, err := instance.Machine.Step(w.e, in)
-	require.Equal(t, before, encode(t, w.e), "the given entity was changed")
-	again, _, _ := instance.Machine.Step(w.e, in)
-	require.Equal(t, encode(t, next), encode(t, again), "the same input gives the same entity")
-	if err != nil || out.Result != machines.Applied {
-		require.Equal(t, before, encode(t, next), "an input that was not applied changed the entity")
-		require.Empty(t, out.Messages)
-		var refusal *machines.Refusal
-		if err != nil {
-			require.True(t, errors.As(err, &refusal), "%v", err)
-			require.NotEmpty(t, refusal.Message)
-		}
-		return
-	}
-	w.lawfully(in, next, out)
-	w.fenced(in, out)
-	w.told(out)
-	w.whole(next)
-	w.spared(next, out)
-	w.e = decode(t, next)
+	w.Step(in, func(in machines.Input, next machines.Entity, out machines.Output) {
+		w.lawfully(in, next, out)
+		w.fenced(in, out)
+		w.whole(next)
+		w.spared(next, out)
+	})
 }
 
-// lawfully: one version more, along an edge of the specification; only a registration leads out of the end, and only a
-// registration raises the generation, by one.
+// lawfully: only a registration leads out of the end, and only a registration raises the generation, by one.
 func (w *world) lawfully(in machines.Input, next machines.Entity, out machines.Output) {
-	t := w.t
-	require.Equal(t, w.e.Version+1, next.Version)
+	t := w.T
 	require.NotNil(t, out.Edge)
-	require.Contains(t, lawful[out.From][out.Edge.On], out.To, "%s on %s", out.From, out.Edge.On)
-	want := w.e.Generation
+	want := w.E.Generation
 	if in.Command == "register" {
 		want++
 		w.passed = false
@@ -162,11 +123,11 @@ func (w *world) lawfully(in machines.Input, next machines.Entity, out machines.O
 	if out.From == gone {
 		require.Equal(t, "register", in.Command)
 	}
-	if w.e.State == unhealthy && next.State == gone {
+	if w.E.State == unhealthy && next.State == gone {
 		require.Contains(t, []string{"critical-confirmed", "health-check-failed", "force-deregister"}, in.Command, "a timer deregisters nothing")
 	}
-	if w.e.State == flapping && next.State == unknown && w.e.Data.(*instance.Data).Check.Kind() != "none" {
-		score := w.e.Data.(*instance.Data).Flap.Score
+	if w.E.State == flapping && next.State == unknown && w.E.Data.(*instance.Data).Check.Kind() != "none" {
+		score := w.E.Data.(*instance.Data).Flap.Score
 		var report struct {
 			Data instance.FlapReport `json:"data"`
 		}
@@ -176,7 +137,7 @@ func (w *world) lawfully(in machines.Input, next machines.Entity, out machines.O
 		if report.Data.Last { // whatever it is
 			score = -1
 		}
-		require.Less(t, score, w.e.Data.(*instance.Data).FlapLow())
+		require.Less(t, score, w.E.Data.(*instance.Data).FlapLow())
 	}
 	if (in.Command == "health-check-passed" || w.heard(in)) && (out.To == healthy || out.To == warming) {
 		w.passed = true
@@ -190,7 +151,7 @@ func (w *world) heard(in machines.Input) bool {
 		return false
 	}
 	v := body.Data.Passed
-	return (v.Generation == 0 || v.Generation == w.e.Generation) && max(v.Consecutive, 1) >= w.e.Data.(*instance.Data).Rise()
+	return (v.Generation == 0 || v.Generation == w.E.Generation) && max(v.Consecutive, 1) >= w.E.Data.(*instance.Data).Rise()
 }
 
 // fenced: nothing that speaks of another generation changes anything.
@@ -203,25 +164,12 @@ func (w *world) fenced(in machines.Input, out machines.Output) {
 	}
 	_ = json.Unmarshal(in.Body, &body) // no body, no generation
 	g := max(body.Generation, body.Data.Generation)
-	require.True(w.t, g == 0 || g == w.e.Generation, "%s of generation %d at %d: %s", in.Command, g, w.e.Generation, out.To)
-}
-
-func (w *world) told(out machines.Output) {
-	events := 0
-	for i, m := range out.Messages {
-		require.Equal(w.t, i, m.N)
-		require.Equal(w.t, w.e.Version+1, m.Version)
-		if m.Kind == machines.KindEvent {
-			events++
-		}
-		require.True(w.t, json.Valid(m.Body))
-	}
-	require.Positive(w.t, events, "a transition without an event")
+	require.True(w.T, g == 0 || g == w.E.Generation, "%s of generation %d at %d: %s", in.Command, g, w.E.Generation, out.To)
 }
 
 // whole: what holds of every instance, whatever happened to it.
 func (w *world) whole(e machines.Entity) {
-	t, d := w.t, e.Data.(*instance.Data)
+	t, d := w.T, e.Data.(*instance.Data)
 	deadline, armed := e.Timers["deadline"]
 	switch e.State {
 	case pending, warming, draining:
@@ -229,13 +177,12 @@ func (w *world) whole(e machines.Entity) {
 	case suspect:
 		require.Equal(t, !d.Protected, armed, "the end of the protection ends it")
 	case flapping:
-		require.True(t, armed || !w.now.Before(d.Flap.Until), "its time is over: its results end it")
+		require.True(t, armed || !w.Now.Before(d.Flap.Until), "its time is over: its results end it")
 	case unhealthy:
 		require.Equal(t, d.CriticalAfter() > 0 && !d.Protected && d.Overdue.IsZero(), armed)
 	default:
 		require.False(t, armed, "a deadline while %s", e.State)
 	}
-	require.LessOrEqual(t, deadline.Armed, e.Version)
 	if m := d.Maintenance; e.State != gone && m != nil && !m.Until.IsZero() {
 		require.Equal(t, m.Until, e.Timers["maintenance"].At, "a maintenance whose end nobody waits for")
 	} else {
@@ -264,12 +211,12 @@ func (w *world) whole(e machines.Entity) {
 // found: never before it passed, unless it is not checked; and its weight follows.
 func (w *world) found(e machines.Entity, d *instance.Data) {
 	known := d.Known()
-	routable := instance.Routable(e.State, &known, w.now)
+	routable := instance.Routable(e.State, &known, w.Now)
 	if routable {
-		require.True(w.t, w.passed || d.Check.Kind() == instance.CheckNone, "found while %s, and never passed", e.State)
-		require.Contains(w.t, []string{warming, healthy, suspect}, e.State)
+		require.True(w.T, w.passed || d.Check.Kind() == instance.CheckNone, "found while %s, and never passed", e.State)
+		require.Contains(w.T, []string{warming, healthy, suspect}, e.State)
 	}
-	weight := instance.Weight(&known, e.State, e.Since, w.now)
+	weight := instance.Weight(&known, e.State, e.Since, w.Now)
 	whole := d.Weight
 	if d.Reported != nil {
 		whole = *d.Reported
@@ -277,35 +224,20 @@ func (w *world) found(e machines.Entity, d *instance.Data) {
 	if d.Pinned != nil {
 		whole = *d.Pinned
 	}
-	require.LessOrEqual(w.t, weight, whole)
-	require.Equal(w.t, routable && whole > 0, weight > 0)
+	require.LessOrEqual(w.T, weight, whole)
+	require.Equal(w.T, routable && whole > 0, weight > 0)
 	if routable && e.State == healthy {
-		require.Equal(w.t, whole, weight)
+		require.Equal(w.T, whole, weight)
 	}
 }
 
 // spared: while it is protected, nothing but people and registrations takes it out.
 func (w *world) spared(next machines.Entity, out machines.Output) {
-	d := w.e.Data.(*instance.Data)
+	d := w.E.Data.(*instance.Data)
 	if !d.Protected || out.From == draining || out.From == pending {
 		return
 	}
 	if slices.Contains([]string{unhealthy, gone, flapping}, out.To) && out.From != out.To {
-		require.Contains(w.t, []string{"force-deregister", "graceful-shutdown"}, out.Edge.On, "%s -> %s", out.From, out.To)
+		require.Contains(w.T, []string{"force-deregister", "graceful-shutdown"}, out.Edge.On, "%s -> %s", out.From, out.To)
 	}
-}
-
-func encode(t require.TestingT, v any) string {
-	raw, err := json.Marshal(v)
-	require.NoError(t, err)
-	return string(raw)
-}
-
-// decode stores the entity and reads it again, as the engine does between two steps on different nodes.
-func decode(t require.TestingT, e machines.Entity) machines.Entity {
-	stored := encode(t, e)
-	read, err := instance.Machine.Decode([]byte(stored))
-	require.NoError(t, err)
-	require.Equal(t, stored, encode(t, read))
-	return read
 }

@@ -16,19 +16,19 @@ func TestTheReaderReadsAsDecodeDoes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var r reader.Reader
-		w := &world{t: t, e: instance.Machine.New("default", "web", "a"), now: time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)}
+		w := begin(t)
 		w.step(w.register())
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			w.now = w.now.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "pause")))
+			w.Pause(time.Minute)
 			w.step(w.input())
-			if w.e.State == "" {
+			if w.E.State == "" {
 				continue // it was never registered
 			}
-			value, err := w.e.AppendJSON(nil)
+			value, err := w.E.AppendJSON(nil)
 			require.NoError(t, err)
 			want, err := instance.Decode(value)
 			require.NoError(t, err)
-			got, err := r.Decode(w.e.Key(), value)
+			got, err := r.Decode(w.E.Key(), value)
 			require.NoError(t, err)
 			require.Equal(t, want, got, string(value))
 		}

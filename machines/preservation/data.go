@@ -8,7 +8,7 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// When a service preserves itself, and for how long.
+// When a service enters self-preservation, and for how long.
 const (
 	DefaultLimit = 0.15             // more than this share of its instances, when they give no sign
 	FailingLimit = 0.5              // or this one, when some of them answer, and say that they are not well

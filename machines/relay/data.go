@@ -16,9 +16,9 @@ type Data struct {
 
 // Policy holds the thresholds and deadlines of one relay. What is zero has its default.
 type Policy struct {
-	LagRows              int64 `json:"lagRows,omitempty" minimum:"0" maximum:"1000000000000" doc:"Rows behind that make it lagging; 10000 by default"`
-	LagSeconds           int   `json:"lagSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the oldest row, in seconds, that makes it lagging; 30 by default"`
-	StallSeconds         int   `json:"stallSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds without progress, with rows waiting, that make it stalled; 15 by default"`
+	LagRows              int64 `json:"lagRows,omitempty" minimum:"0" maximum:"1000000000000" doc:"Unpublished rows from which the relay is lagging; 10000 by default"`
+	LagSeconds           int   `json:"lagSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Age of the oldest unpublished row, in seconds, from which the relay is lagging; 30 by default"`
+	StallSeconds         int   `json:"stallSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds without progress, while rows wait, after which the relay is stalled; 15 by default"`
 	StartDeadlineSeconds int   `json:"startDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a start counts as failed; 120 by default"`
 	DrainDeadlineSeconds int   `json:"drainDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a drain ends and the relay is paused; 300 by default"`
 }
@@ -113,7 +113,7 @@ type ConfigureBody struct {
 
 // PurgeBody is the body of purge.
 type PurgeBody struct {
-	Force bool `json:"force" doc:"Must be true: the relay is forgotten even if what it reported of the lag still exists"`
+	Force bool `json:"force" doc:"Must be true: the relay is deleted even if its reported lag remains in the database"`
 }
 
 // Task is the data of every effect. The provider finds the rest by the name of the source in its configuration.

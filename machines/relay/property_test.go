@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,12 +13,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/machinetest"
 	"github.com/bcc94042/instar/machines/relay"
 )
 
 // lawful is the table again, written by hand from the specification and not from the code: where each input may lead
 // from each state. What the engine itself does (a retry) keeps the state and is not in it.
-var lawful = map[string]map[string][]string{
+var lawful = machinetest.Law{
 	"": {"register": {"starting"}},
 	"starting": with(map[string][]string{
 		"started": {"running"}, "start-failed": {"failed"}, "start-deadline": {"failed"}, "pause": {"paused"}, "observed": {"starting"},
@@ -65,48 +65,25 @@ var noops = []string{"configure", "pause", "resume", "drain", "observe-failed", 
 
 func TestTheTableIsTheSpecification(t *testing.T) {
 	t.Parallel()
-	table := map[string]map[string][]string{}
-	for _, e := range relay.Machine.Edges {
-		if e.Noop {
-			continue
-		}
-		if table[e.From] == nil {
-			table[e.From] = map[string][]string{}
-		}
-		if !slices.Contains(table[e.From][e.On], e.To) {
-			table[e.From][e.On] = append(table[e.From][e.On], e.To)
-		}
-	}
-	for from, inputs := range lawful {
-		for on, to := range inputs {
-			require.ElementsMatch(t, to, table[from][on], "%s on %s", from, on)
-		}
-		require.Len(t, table[from], len(inputs), "%s", from)
-	}
-	require.Len(t, table, len(lawful))
+	lawful.Table(t, relay.Machine)
 }
 
 func TestAnySequenceOfInputsKeepsThePromises(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, e: relay.Machine.New("default", "", "orders"), now: time.Date(2026, 1, 26, 17, 0, 0, 0, time.UTC)}
+		w := &world{&machinetest.Run{T: t, Machine: relay.Machine, Law: lawful, Noops: noops, E: relay.Machine.New("default", "", "orders"), Now: machinetest.Begun}}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			w.now = w.now.Add(time.Duration(rapid.Int64Range(0, int64(3*time.Minute)).Draw(t, "pause")))
+			w.Pause(3 * time.Minute)
 			w.step(w.input())
 		}
 	})
 }
 
 // world is one run: a relay, and the time.
-type world struct {
-	t   *rapid.T
-	e   machines.Entity
-	now time.Time
-	seq uint64
-}
+type world struct{ *machinetest.Run }
 
 func (w *world) input() machines.Input {
-	t := w.t
+	t := w.T
 	switch rapid.SampledFrom([]string{"command", "command", "observed", "observed", "observed", "answer", "answer", "timer", "garbage"}).Draw(t, "kind") {
 	case "command":
 		name := rapid.SampledFrom([]string{"register", "register", "configure", "pause", "resume", "drain", "refresh", "delete", "purge"}).Draw(t, "command")
@@ -130,7 +107,7 @@ func (w *world) input() machines.Input {
 		}
 		return w.report(name, effect, data)
 	case "timer":
-		return w.timer()
+		return w.Elapsed(append(slices.Sorted(maps.Keys(w.E.Timers)), "deadline")...)
 	}
 	var names []string
 	for _, c := range relay.Machine.Inputs {
@@ -142,23 +119,23 @@ func (w *world) input() machines.Input {
 
 func (w *world) report(name, effect string, data any) machines.Input {
 	r := machines.Report{}
-	if effect != "" && rapid.IntRange(0, 5).Draw(w.t, "unasked") > 0 {
-		r.Attempt = w.e.Effects[effect].ID
+	if effect != "" && rapid.IntRange(0, 5).Draw(w.T, "unasked") > 0 {
+		r.Attempt = w.E.Effects[effect].ID
 	}
 	if data != nil {
-		r.Data = encode(w.t, data)
+		r.Data = machinetest.JSON(w.T, data)
 	}
-	return machines.Input{Command: name, Body: encode(w.t, r)}
+	return machines.Input{Command: name, Body: machinetest.JSON(w.T, r)}
 }
 
 func (w *world) observation() relay.Observation {
-	t := w.t
+	t := w.T
 	o := relay.Observation{
 		Mode: "log", Active: rapid.Bool().Draw(t, "active"), Lag: rapid.Int64Range(0, 20).Draw(t, "lag"), Oldest: rapid.Float64Range(0, 60).Draw(t, "oldest"),
 		Still:   rapid.SampledFrom([]float64{0, 0, 0, 4, 20}).Draw(t, "still"),
 		Problem: rapid.SampledFrom([]string{"", "", "", "no route", strings.Repeat("ä", 2000)}).Draw(t, "problem"),
 		Fatal:   rapid.IntRange(0, 9).Draw(t, "fatal") == 0,
-		At:      w.now,
+		At:      w.Now,
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "parked") {
 		o.Parked = append(o.Parked, relay.Parked{AggregateType: "order", AggregateID: fmt.Sprint(i)})
@@ -167,72 +144,30 @@ func (w *world) observation() relay.Observation {
 	return o
 }
 
-func (w *world) timer() machines.Input {
-	name := rapid.SampledFrom(append(slices.Sorted(maps.Keys(w.e.Timers)), "deadline")).Draw(w.t, "timer")
-	timer := w.e.Timers[name]
-	if timer.At.After(w.now) {
-		w.now = timer.At
-	}
-	armed := timer.Armed
-	if rapid.IntRange(0, 5).Draw(w.t, "outdated") == 0 {
-		armed++
-	}
-	return machines.Input{Command: machines.CommandElapsed, Body: encode(w.t, machines.Elapsed{Timer: name, Armed: armed})}
-}
-
 func (w *world) step(in machines.Input) {
-	t, before := w.t, string(encode(w.t, w.e))
-	w.seq++
-	in.Seq, in.ID, in.Time, in.Actor = w.seq, fmt.Sprint("c", w.seq), w.now, "somebody"
-	next, out, err := relay.Machine.Step(w.e, in)
-	require.Equal(t, before, string(encode(t, w.e)), "the given entity was changed")
-	again, _, _ := relay.Machine.Step(w.e, in)
-	require.Equal(t, string(encode(t, next)), string(encode(t, again)), "the same input gives the same entity")
-
-	w.meaningful(in, next, out)
-	if err != nil || out.Result != machines.Applied {
-		require.Equal(t, before, string(encode(t, next)), "an input that was not applied changed the entity")
-		var refusal *machines.Refusal
-		if !errors.As(err, &refusal) && err == nil {
-			require.Contains(t, noops, in.Command)
-		}
-		return
-	}
-	require.Equal(t, w.e.Version+1, next.Version)
-	if out.Edge != nil {
-		require.Contains(t, lawful[out.From][out.Edge.On], out.To, "%s on %s", out.From, out.Edge.On)
-	}
-	events := 0
-	for _, m := range out.Messages {
-		if m.Kind == machines.KindEvent {
-			events++
-		}
-	}
-	require.Positive(t, events, "a transition without an event")
-	w.whole(next)
-	raw, err := next.AppendJSON(nil)
-	require.NoError(t, err)
-	w.e, err = relay.Machine.Decode(raw)
-	require.NoError(t, err)
+	w.Step(in, func(in machines.Input, next machines.Entity, out machines.Output) {
+		w.meaningful(in, next, out)
+		w.whole(next)
+	})
 }
 
 // meaningful: what changes the state is never left out by the observer.
 func (w *world) meaningful(in machines.Input, next machines.Entity, out machines.Output) {
-	if in.Command != "observed" || out.Result != machines.Applied || next.State == w.e.State {
+	if in.Command != "observed" || next.State == w.E.State {
 		return
 	}
 	var r machines.Report
 	var o relay.Observation
-	require.NoError(w.t, json.Unmarshal(in.Body, &r))
+	require.NoError(w.T, json.Unmarshal(in.Body, &r))
 	if len(r.Data) > 0 {
-		require.NoError(w.t, json.Unmarshal(r.Data, &o))
+		require.NoError(w.T, json.Unmarshal(r.Data, &o))
 	}
-	require.True(w.t, relay.Meaningful(&w.e, &o), "%s -> %s", w.e.State, next.State)
+	require.True(w.T, relay.Meaningful(&w.E, &o), "%s -> %s", w.E.State, next.State)
 }
 
 // whole: what holds of every relay, whatever happened to it.
 func (w *world) whole(e machines.Entity) {
-	t := w.t
+	t := w.T
 	_, armed := e.Timers["deadline"]
 	require.Equal(t, slices.Contains(deadlines, e.State), armed, "deadline in %s", e.State)
 	switch e.State {
@@ -247,11 +182,5 @@ func (w *world) whole(e machines.Entity) {
 		require.Empty(t, e.Timers)
 		require.Len(t, e.Conditions, 1)
 	}
-	require.LessOrEqual(t, len(encode(t, e.Data)), 32<<10)
-}
-
-func encode(t require.TestingT, v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	require.NoError(t, err)
-	return raw
+	require.LessOrEqual(t, len(machinetest.JSON(t, e.Data)), 32<<10)
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -11,9 +12,9 @@ type Spec struct {
 	Image        string            `json:"image" minLength:"1" maxLength:"512" example:"hello" doc:"Container image (knative), or the name of an allow-listed template (process)"`
 	Env          map[string]string `json:"env,omitempty" doc:"Environment of the process"`
 	Port         int               `json:"port,omitempty" minimum:"0" maximum:"65535" doc:"Port that the image listens on; 0 lets the gateway choose"`
-	Scale        Scale             `json:"scale,omitzero" doc:"How many copies run"`
-	Probe        Probe             `json:"probe,omitzero" doc:"How the gateway learns that a copy is healthy"`
-	ForceReplace bool              `json:"forceReplace,omitempty" doc:"Replace what runs even when nothing changed"`
+	Scale        Scale             `json:"scale,omitzero" doc:"Number of copies"`
+	Probe        Probe             `json:"probe,omitzero" doc:"How the gateway checks the health of a copy"`
+	ForceReplace bool              `json:"forceReplace,omitempty" doc:"Replace what runs even if nothing changed"`
 }
 
 // Scale bounds the number of copies; Min 0 and Max 0 mean one.
@@ -22,22 +23,35 @@ type Scale struct {
 	Max int `json:"max,omitempty" minimum:"0" maximum:"100"`
 }
 
+// Types of probes.
+const (
+	ProbeHTTP = "http"
+	ProbeTCP  = "tcp"
+)
+
+// ProbeTypes are the types of probes. Each gateway has a way to probe each of them (providers/process/probe.go,
+// providers/knative/render.go): their tests find the one that has none.
+var ProbeTypes = []string{ProbeHTTP, ProbeTCP}
+
 // Probe asks a copy for its health.
 type Probe struct {
 	Type           string `json:"type,omitempty" enum:"http,tcp" doc:"http (default) or tcp"`
 	Path           string `json:"path,omitempty" maxLength:"1024" doc:"Path of the HTTP probe; / by default"`
 	PeriodMillis   int    `json:"periodMillis,omitempty" minimum:"0" maximum:"3600000" doc:"Milliseconds between probes; 1000 by default"`
-	TimeoutMillis  int    `json:"timeoutMillis,omitempty" minimum:"0" maximum:"600000" doc:"Milliseconds that one probe may take; 1000 by default"`
-	Failures       int    `json:"failures,omitempty" minimum:"0" maximum:"1000" doc:"Failures in a row that make it unhealthy; 3 by default"`
+	TimeoutMillis  int    `json:"timeoutMillis,omitempty" minimum:"0" maximum:"600000" doc:"Timeout of a probe in milliseconds; 1000 by default"`
+	Failures       int    `json:"failures,omitempty" minimum:"0" maximum:"1000" doc:"Consecutive failures that make it unhealthy; 3 by default"`
 	StartupSeconds int    `json:"startupSeconds,omitempty" minimum:"0" maximum:"3600" doc:"Seconds that a new revision has to become healthy; 30 by default"`
 }
 
+// Kind is the type of the probe; [ProbeHTTP] where none is given.
+func (p *Probe) Kind() string { return cmp.Or(p.Type, ProbeHTTP) }
+
 // Policy is how patient and how strict the control plane is with one service.
 type Policy struct {
-	FailureThreshold        int    `json:"failureThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make it FAILED while it converges, if the reason is not terminal; 3 by default"`
-	DegradeThreshold        int    `json:"degradeThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Observations with Ready=False in a row that make a READY service FAILED; 3 by default"`
-	ProgressDeadlineSeconds int    `json:"progressDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds to converge; 600 by default, as Knative's"`
-	DeleteDeadlineSeconds   int    `json:"deleteDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds to be gone before a deletion counts as stalled; 120 by default"`
+	FailureThreshold        int    `json:"failureThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Consecutive observations with Ready=False that make it FAILED while it converges, if the reason is not terminal; 3 by default"`
+	DegradeThreshold        int    `json:"degradeThreshold,omitempty" minimum:"0" maximum:"1000" doc:"Consecutive observations with Ready=False that make a READY service FAILED; 3 by default"`
+	ProgressDeadlineSeconds int    `json:"progressDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds that a change may take to converge; 600 by default, as in Knative"`
+	DeleteDeadlineSeconds   int    `json:"deleteDeadlineSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Seconds after which a deletion is stalled; 120 by default"`
 	Drift                   string `json:"drift,omitempty" enum:"report,reapply" doc:"What to do when the object differs from the spec: report (default) or reapply"`
 }
 
@@ -187,14 +201,14 @@ const (
 
 // CreateBody is the body of create: HTTP body, command payload and stored data alike.
 type CreateBody struct {
-	Spec   Spec              `json:"spec" doc:"What to run"`
+	Spec   Spec              `json:"spec" doc:"Specification"`
 	Policy *Policy           `json:"policy,omitempty" doc:"Thresholds and deadlines of this service"`
 	Labels map[string]string `json:"labels,omitempty" doc:"For filters; keys and values as in Kubernetes"`
 }
 
 // UpdateBody is the body of update.
 type UpdateBody struct {
-	Spec      Spec              `json:"spec" doc:"What to run from now on"`
+	Spec      Spec              `json:"spec" doc:"New specification"`
 	Policy    *Policy           `json:"policy,omitempty" doc:"Replaces the policy; the old one stays when absent"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Replaces the labels; the old ones stay when absent"`
 	Supersede bool              `json:"supersede,omitempty" doc:"Also in CREATING and UPDATING: the new spec replaces the one in progress"`
@@ -202,7 +216,7 @@ type UpdateBody struct {
 
 // PurgeBody is the body of purge.
 type PurgeBody struct {
-	Force bool `json:"force" doc:"Must be true: the service is forgotten even if the gateway still has it"`
+	Force bool `json:"force" doc:"Must be true: the service is deleted even if the gateway still runs it"`
 }
 
 // LabelBody is the body of label.

@@ -5,39 +5,39 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/machinetest"
 	"github.com/bcc94042/instar/machines/service"
 )
 
 // input draws anything that may reach a service: sensible and silly commands, answers of the attempt under way and of
 // others, timers that fire in time and late, and text that is no body at all.
 func (w *world) input() machines.Input {
-	t := w.t
+	t := w.T
 	switch rapid.SampledFrom([]string{"command", "command", "observed", "observed", "observed", "answer", "answer", "failed", "timer", "garbage"}).Draw(t, "kind") {
 	case "command":
 		return w.command()
 	case "observed":
-		return report(t, "observed", w.attempt(service.EffectObserve), w.observation())
+		return machinetest.Report(t, "observed", w.attempt(service.EffectObserve), w.observation())
 	case "answer":
 		return w.answer()
 	case "failed":
 		fx := rapid.SampledFrom([]string{"apply", "apply", "delete", "observe"}).Draw(t, "effect")
-		body := machines.EffectFailed{Effect: fx, Attempt: w.e.Effects[fx].ID, Failure: w.failure()}
+		body := machines.EffectFailed{Effect: fx, Attempt: w.E.Effects[fx].ID, Failure: w.failure()}
 		if rapid.IntRange(0, 4).Draw(t, "late") == 0 {
 			body.Attempt = "apply-1-1"
 		}
-		return machines.Input{Command: machines.CommandFailed, Body: json.RawMessage(encode(t, body))}
+		return machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, body)}
 	case "timer":
-		return w.timer()
+		return w.Elapsed(append(slices.Sorted(maps.Keys(w.E.Timers)), "deadline", "retry-apply", "no such timer")...)
 	}
 	return w.garbage()
 }
 
 func (w *world) command() machines.Input {
-	t := w.t
+	t := w.T
 	name := rapid.SampledFrom([]string{"create", "update", "update", "delete", "refresh", "rollback", "label", "purge"}).Draw(t, "command")
 	spec := service.Spec{Image: rapid.SampledFrom([]string{"a:1", "b:2", "c:3", ""}).Draw(t, "image"), ForceReplace: rapid.IntRange(0, 3).Draw(t, "force") == 0}
 	var policy *service.Policy
@@ -64,43 +64,29 @@ func (w *world) command() machines.Input {
 	default:
 		return machines.Input{Command: name}
 	}
-	return machines.Input{Command: name, Body: json.RawMessage(encode(t, body))}
+	return machines.Input{Command: name, Body: machinetest.JSON(t, body)}
 }
 
 func (w *world) answer() machines.Input {
-	t := w.t
+	t := w.T
 	switch name := rapid.SampledFrom([]string{"applied", "applied", "apply-failed", "delete-accepted", "delete-failed", "deleted-observed", "observe-failed"}).Draw(t, "answer"); name {
 	case "applied":
-		return report(t, name, w.attempt(service.EffectApply), service.Applied{UID: w.uid(), Generation: w.generation("applied"), Hash: "what it says"})
+		return machinetest.Report(t, name, w.attempt(service.EffectApply), service.Applied{UID: w.uid(), Generation: w.generation("applied"), Hash: "what it says"})
 	case "delete-accepted":
-		return report(t, name, w.attempt(service.EffectDelete), nil)
+		return machinetest.Report(t, name, w.attempt(service.EffectDelete), nil)
 	case "deleted-observed":
-		return report(t, name, "", nil)
+		return machinetest.Report(t, name, "", nil)
 	default:
-		return report(t, name, "", w.failure())
+		return machinetest.Report(t, name, "", w.failure())
 	}
 }
 
 // attempt is the one under way, or none, or one of long ago.
 func (w *world) attempt(effect string) string {
-	if rapid.IntRange(0, 5).Draw(w.t, "stale") == 0 {
+	if rapid.IntRange(0, 5).Draw(w.T, "stale") == 0 {
 		return effect + "-1-1"
 	}
-	return w.e.Effects[effect].ID
-}
-
-func (w *world) timer() machines.Input {
-	names := slices.Sorted(maps.Keys(w.e.Timers))
-	name := rapid.SampledFrom(append(names, "deadline", "retry-apply", "no such timer")).Draw(w.t, "timer")
-	timer := w.e.Timers[name]
-	if timer.At.After(w.now) {
-		w.now = timer.At
-	}
-	armed := timer.Armed
-	if rapid.IntRange(0, 5).Draw(w.t, "outdated") == 0 {
-		armed++
-	}
-	return machines.Input{Command: machines.CommandElapsed, Body: json.RawMessage(encode(w.t, machines.Elapsed{Timer: name, Armed: armed}))}
+	return w.E.Effects[effect].ID
 }
 
 func (w *world) garbage() machines.Input {
@@ -109,12 +95,12 @@ func (w *world) garbage() machines.Input {
 		names = append(names, c.Name)
 	}
 	names = append(names, machines.CommandElapsed, machines.CommandFailed, "", "no such command", "*")
-	body := rapid.SampledFrom([]string{"", "{", "null", "[]", "7", `"text"`, "{}", `{"spec":{"image":1}}`, `{"a":1}{}`, `{"data":{"ready":"Perhaps"}}`, `{"data":{"generation":1e99}}`, "\x00\xff"}).Draw(w.t, "body")
-	return machines.Input{Command: rapid.SampledFrom(names).Draw(w.t, "any command"), Body: json.RawMessage(body)}
+	body := rapid.SampledFrom([]string{"", "{", "null", "[]", "7", `"text"`, "{}", `{"spec":{"image":1}}`, `{"a":1}{}`, `{"data":{"ready":"Perhaps"}}`, `{"data":{"generation":1e99}}`, "\x00\xff"}).Draw(w.T, "body")
+	return machines.Input{Command: rapid.SampledFrom(names).Draw(w.T, "any command"), Body: json.RawMessage(body)}
 }
 
 func (w *world) observation() service.Observation {
-	t, d := w.t, w.e.Data.(*service.Data)
+	t, d := w.T, w.E.Data.(*service.Data)
 	gen := w.generation("object")
 	o := service.Observation{Snapshot: service.Snapshot{
 		Exists: rapid.IntRange(0, 7).Draw(t, "exists") != 0, UID: w.uid(), Generation: gen,
@@ -130,29 +116,21 @@ func (w *world) observation() service.Observation {
 		o.Fields = map[string]service.FieldDiff{"replicas": {Want: "1", Got: rapid.SampledFrom([]string{"2", "3"}).Draw(t, "got")}}
 	}
 	if rapid.Bool().Draw(t, "dated") {
-		o.At = w.now
+		o.At = w.Now
 	}
 	return o
 }
 
 func (w *world) uid() string {
-	return rapid.SampledFrom([]string{"k1", "k1", "k1", "k2", ""}).Draw(w.t, "uid")
+	return rapid.SampledFrom([]string{"k1", "k1", "k1", "k2", ""}).Draw(w.T, "uid")
 }
 
-func (w *world) generation(of string) int64 { return rapid.Int64Range(1, 3).Draw(w.t, of) }
+func (w *world) generation(of string) int64 { return rapid.Int64Range(1, 3).Draw(w.T, of) }
 
 func (w *world) failure() machines.Failure {
 	return machines.Failure{
-		Code:      rapid.SampledFrom([]string{"unavailable", "invalid", ""}).Draw(w.t, "code"),
+		Code:      rapid.SampledFrom([]string{"unavailable", "invalid", ""}).Draw(w.T, "code"),
 		Message:   "something",
-		Retryable: rapid.Bool().Draw(w.t, "retryable"),
+		Retryable: rapid.Bool().Draw(w.T, "retryable"),
 	}
-}
-
-func report(t require.TestingT, name, attempt string, data any) machines.Input {
-	r := machines.Report{Attempt: attempt}
-	if data != nil {
-		r.Data = json.RawMessage(encode(t, data))
-	}
-	return machines.Input{Command: name, Body: json.RawMessage(encode(t, r))}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/machinetest"
 	"github.com/bcc94042/instar/machines/service"
 )
 
@@ -38,13 +39,13 @@ func after(t *testing.T, inputs ...machines.Input) *machines.Entity {
 }
 
 func applied(t *testing.T) machines.Input {
-	return report(t, "applied", "apply-1-1", service.Applied{UID: "k1", Generation: 1})
+	return machinetest.Report(t, "applied", "apply-1-1", service.Applied{UID: "k1", Generation: 1})
 }
 
 func observed(t *testing.T, change func(*service.Snapshot)) machines.Input {
 	s := whole()
 	change(&s)
-	return report(t, "observed", "", service.Observation{Snapshot: s})
+	return machinetest.Report(t, "observed", "", service.Observation{Snapshot: s})
 }
 
 func asIs(*service.Snapshot)   {}
@@ -76,8 +77,8 @@ func TestMeaningful(t *testing.T) {
 			append(ready[:1:1], observed(t, func(s *service.Snapshot) { s.Revisions = []service.ObservedRevision{{Name: "a"}, {Name: "b"}} })),
 			func(s *service.Snapshot) { s.Revisions = []service.ObservedRevision{{Name: "b"}, {Name: "a"}} }, false,
 		},
-		"SightAfterBlindnessIs":      {append(ready, report(t, "observe-failed", "", machines.Failure{Code: "unavailable"})), asIs, true},
-		"NothingOfADeletedOneIs":     {append(ready, machines.Input{Command: "delete"}, report(t, "deleted-observed", "", nil)), asIs, false},
+		"SightAfterBlindnessIs":      {append(ready, machinetest.Report(t, "observe-failed", "", machines.Failure{Code: "unavailable"})), asIs, true},
+		"NothingOfADeletedOneIs":     {append(ready, machines.Input{Command: "delete"}, machinetest.Report(t, "deleted-observed", "", nil)), asIs, false},
 		"TheSameWhileDeletingIsNot":  {append(ready, machines.Input{Command: "delete"}), asIs, false},
 		"GoneWhileDeletingIs":        {append(ready, machines.Input{Command: "delete"}), func(s *service.Snapshot) { *s = service.Snapshot{} }, true},
 		"AFailureThatLastsIsNot":     {[]machines.Input{applied(t), observed(t, failed)}, failed, false},
@@ -123,11 +124,11 @@ func TestSkip(t *testing.T) {
 		"OneThatWasDegradedIs":    {append(ready, observed(t, down), observed(t, asIs)), 0, true},
 		"ADriftedOneIsNot":        {append(ready, observed(t, func(s *service.Snapshot) { s.SpecHash = "other" })), 0, false},
 		"AReplacedOneIsNot":       {append(ready, observed(t, foreign)), 0, false},
-		"AnUnseenOneIsNot":        {append(ready, report(t, "observe-failed", "", machines.Failure{Code: "unavailable"})), 0, false},
+		"AnUnseenOneIsNot":        {append(ready, machinetest.Report(t, "observe-failed", "", machines.Failure{Code: "unavailable"})), 0, false},
 		"OneWithAMissingURLIsNot": {append(ready[:1:1], observed(t, func(s *service.Snapshot) { s.URL = "" })), 0, false},
 		"AFailedOneIsNot":         {[]machines.Input{applied(t), observed(t, failed)}, 0, false},
 		"ADeletingOneIsNot":       {append(ready, machines.Input{Command: "delete"}), 0, false},
-		"ADeletedOneIs":           {append(ready, machines.Input{Command: "delete"}, report(t, "deleted-observed", "", nil)), time.Hour, true},
+		"ADeletedOneIs":           {append(ready, machines.Input{Command: "delete"}, machinetest.Report(t, "deleted-observed", "", nil)), time.Hour, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -100,8 +100,8 @@ func (f *findings) spec(s *Spec) {
 }
 
 func (f *findings) probe(p *Probe) {
-	if !slices.Contains([]string{"", "http", "tcp"}, p.Type) {
-		f.Add("spec.probe.type", "is not http or tcp")
+	if !slices.Contains(ProbeTypes, p.Kind()) {
+		f.Add("spec.probe.type", "is not one of %s", strings.Join(ProbeTypes, ", "))
 	}
 	f.text("spec.probe.path", p.Path, 1024)
 	if p.Path != "" && !strings.HasPrefix(p.Path, "/") {

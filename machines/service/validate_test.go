@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/machinetest"
 	"github.com/bcc94042/instar/machines/service"
 )
 
@@ -19,6 +21,15 @@ func many(n int, format string) map[string]string {
 		m[fmt.Sprintf(format, i)] = ""
 	}
 	return m
+}
+
+// The list of types that gateways go by is the one that the schema of a body has.
+func TestTheTypesOfProbesAreThoseOfTheSchema(t *testing.T) {
+	t.Parallel()
+	field, found := reflect.TypeFor[service.Probe]().FieldByName("Type")
+	require.True(t, found)
+	require.Equal(t, strings.Join(service.ProbeTypes, ","), field.Tag.Get("enum"))
+	require.Equal(t, service.ProbeHTTP, new(service.Probe).Kind())
 }
 
 func TestBodiesThatAreRefused(t *testing.T) {
@@ -65,12 +76,12 @@ func TestBodiesThatAreRefused(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, refusal := service.Machine.DecodeBody("create", []byte(encode(t, c.body)))
+			_, refusal := service.Machine.DecodeBody("create", machinetest.JSON(t, c.body))
 			require.NotNil(t, refusal)
 			require.Equal(t, machines.CodeValidation, refusal.Code)
 			require.Len(t, refusal.Fields, 1, "%s", refusal.Message)
 			require.Equal(t, c.field, refusal.Fields[0].Field)
-			_, refusal = service.Machine.DecodeBody("update", []byte(encode(t, service.UpdateBody{Spec: c.body.Spec, Policy: c.body.Policy, Labels: c.body.Labels})))
+			_, refusal = service.Machine.DecodeBody("update", machinetest.JSON(t, service.UpdateBody{Spec: c.body.Spec, Policy: c.body.Policy, Labels: c.body.Labels}))
 			require.Equal(t, c.field, refusal.Fields[0].Field, "update checks what create checks")
 		})
 	}
@@ -88,7 +99,7 @@ func TestBodiesAtTheirBoundsAreTaken(t *testing.T) {
 		}, Policy: &service.Policy{FailureThreshold: 1000, DegradeThreshold: 1000, ProgressDeadlineSeconds: 86400, DeleteDeadlineSeconds: 86400, Drift: "reapply"}, Labels: labels},
 		{Spec: service.Spec{Image: "registry.example.org:5000/a@sha256:0123", Env: map[string]string{"A": "two\nlines\tand = signs"}}},
 	} {
-		got, refusal := service.Machine.DecodeBody("create", []byte(encode(t, body)))
+		got, refusal := service.Machine.DecodeBody("create", machinetest.JSON(t, body))
 		require.Nil(t, refusal)
 		require.Equal(t, &body, got)
 	}
@@ -133,8 +144,8 @@ func BenchmarkStep(b *testing.B) {
 	e := service.Machine.New("default", "", "web")
 	steps := []machines.Input{
 		{Command: "create", Body: json.RawMessage(`{"spec":{"image":"hello:1"}}`)},
-		report(b, "applied", "apply-1-1", service.Applied{UID: "k1", Generation: 1}),
-		report(b, "observed", "", service.Observation{Snapshot: whole()}),
+		machinetest.Report(b, "applied", "apply-1-1", service.Applied{UID: "k1", Generation: 1}),
+		machinetest.Report(b, "observed", "", service.Observation{Snapshot: whole()}),
 	}
 	for i := range steps {
 		steps[i].Seq, steps[i].Time = uint64(i+1), noon

@@ -14,8 +14,8 @@ import (
 	"github.com/bcc94042/instar/providers"
 )
 
-// strangers is the least wait after credentials were not accepted: somebody has to mend that first.
-const strangers = 15 * time.Second
+// credentialsWait is the least wait after credentials were not accepted: somebody has to replace them first.
+const credentialsWait = 15 * time.Second
 
 // late is the error of a call whose time is over.
 func (c *call) late() error {
@@ -52,10 +52,10 @@ func (c *call) failed(what string, err error) error {
 	case code == http.StatusNotFound:
 		return providers.Errorf(providers.Invalid, "cannot %s the Knative service %s/%s: %s", what, c.space, c.name, words)
 	case code == http.StatusUnauthorized:
-		*c.wait = max(*c.wait, strangers)
+		*c.wait = max(*c.wait, credentialsWait)
 		return c.later("the API server at %s does not accept instar's credentials (401): renew those of the kubeconfig", c.gateway.host)
 	case code == http.StatusForbidden && !denied(words):
-		*c.wait = max(*c.wait, strangers)
+		*c.wait = max(*c.wait, credentialsWait)
 		return c.later("instar may not %s Knative services in the namespace %s (403): give its account the role of deploy/knative-rbac.yaml: %s", what, c.space, words)
 	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity, code == http.StatusRequestEntityTooLarge, code == http.StatusForbidden:
 		return providers.Errorf(providers.Invalid, "the API server refuses to %s the Knative service %s/%s (%d): %s", what, c.space, c.name, code, words)

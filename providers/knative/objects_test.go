@@ -56,6 +56,17 @@ func TestWhatIsApplied(t *testing.T) {
 	}}, template["spec"].(object)["containers"])
 }
 
+// A type of probe is one that Kubernetes is told, or the specification is refused.
+func TestEveryTypeOfProbeIsApplied(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for i, kind := range service.ProbeTypes {
+		b.applied(t, asking(uint64(i+1), service.Spec{Image: "web", Probe: service.Probe{Type: kind}}))
+	}
+	_, err := b.Apply(t.Context(), asking(9, service.Spec{Image: "web", Probe: service.Probe{Type: "grpc"}}))
+	require.True(t, providers.IsInvalid(err), "%v", err)
+}
+
 // foreign are objects that this instar did not make, or not for this service.
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines/service"
@@ -16,6 +18,9 @@ import (
 
 // wanted is the object of a request, to take the place of live, which is nil when there is none.
 func (g *Gateway) wanted(req *providers.ApplyRequest, live *object) (*object, error) {
+	if probes[req.Spec.Probe.Kind()] == nil {
+		return nil, providers.Errorf(providers.Invalid, "probe: %q is not one of %s", req.Spec.Probe.Type, strings.Join(service.ProbeTypes, ", "))
+	}
 	o := &object{APIVersion: resource.GroupVersion().String(), Kind: "Service"}
 	o.Spec.Template = templateOf(&req.Spec)
 	o.Spec.Template.Metadata.Annotations[markHash] = req.Hash
@@ -71,20 +76,19 @@ func templateOf(s *service.Spec) template {
 	return template{Metadata: templateMetadata{Annotations: marks}, Spec: revisionSpec{Containers: []container{c}}}
 }
 
+// probes are the ways to probe in Kubernetes' words, by the type of the probe.
+var probes = map[string]func(p *service.Probe, r *readiness){
+	service.ProbeHTTP: func(p *service.Probe, r *readiness) { r.HTTPGet = &httpGet{Path: cmp.Or(p.Path, "/")} },
+	service.ProbeTCP:  func(_ *service.Probe, r *readiness) { r.TCPSocket = &struct{}{} },
+}
+
 // probeOf rounds up to whole seconds, which is what Kubernetes has.
 func probeOf(p *service.Probe) *readiness {
 	r := &readiness{PeriodSeconds: seconds(p.PeriodMillis), TimeoutSeconds: seconds(p.TimeoutMillis), FailureThreshold: 3}
 	if p.Failures > 0 {
 		r.FailureThreshold = int64(p.Failures)
 	}
-	if p.Type == "tcp" {
-		r.TCPSocket = &struct{}{}
-		return r
-	}
-	r.HTTPGet = &httpGet{Path: "/"}
-	if p.Path != "" {
-		r.HTTPGet.Path = p.Path
-	}
+	probes[p.Kind()](p, r)
 	return r
 }
 

@@ -51,7 +51,7 @@ func (g *Gateway) Watch(ctx context.Context, notify func(key string)) error {
 		err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			ended := errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) // as watches do now and then
 			if ctx.Err() == nil && !ended && !lost.Swap(true) {
-				g.config.Log.Warn("the watch on Knative services is interrupted; polls go on", "server", g.host, "error", err)
+				g.config.Log.Warn("the watch on Knative services was interrupted; polling continues", "server", g.host, "error", err)
 			}
 		})
 	}

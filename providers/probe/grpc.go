@@ -16,7 +16,7 @@ import (
 )
 
 // grpc asks grpc.health.v1.
-func (p *Prober) grpc(ctx context.Context, t *instance.Target, address string) (sight, error) {
+func (p *Prober) grpc(ctx context.Context, t *instance.Target, address string) (success, error) {
 	secured := insecure.NewCredentials()
 	if t.Check.TLS {
 		secured = credentials.NewTLS(tlsConfig(&t.Check, hostOf(address), true))
@@ -39,7 +39,7 @@ func (p *Prober) grpc(ctx context.Context, t *instance.Target, address string) (
 			return conn, keep(err)
 		}))
 	if err != nil {
-		return sight{}, fail(instance.FailedConfig, "%v", err)
+		return success{}, fail(instance.FailedConfig, "%v", err)
 	}
 	defer conn.Close()
 	answer, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: t.Check.GRPCService})
@@ -47,16 +47,16 @@ func (p *Prober) grpc(ctx context.Context, t *instance.Target, address string) (
 	defer mu.Unlock()
 	switch {
 	case err == nil && answer.GetStatus() == health.HealthCheckResponse_SERVING:
-		return sight{output: answer.GetStatus().String()}, nil
+		return success{output: answer.GetStatus().String()}, nil
 	case err == nil:
-		return sight{}, fail(instance.FailedStatus, "%s", answer.GetStatus())
+		return success{}, fail(instance.FailedStatus, "%s", answer.GetStatus())
 	case ctx.Err() != nil:
-		return sight{}, ctx.Err()
+		return success{}, ctx.Err()
 	case last != nil:
-		return sight{}, last
+		return success{}, last
 	}
 	s := status.Convert(err)
-	return sight{}, &failure{class: instance.FailedProtocol, text: "answered with " + s.Code().String(), said: s.Message()} // which may hold a whole page
+	return success{}, &failure{class: instance.FailedProtocol, text: "answered with " + s.Code().String(), said: s.Message()} // which may hold a whole page
 }
 
 // kept are credentials that tell why a handshake failed.

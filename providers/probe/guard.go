@@ -63,10 +63,10 @@ func (p *Prober) admit(to netip.AddrPort) error {
 			return fmt.Errorf("%s %w: allow its range in the configuration if it is meant", to, errForbidden)
 		}
 	}
-	p.mu.Lock()
-	later := p.later
-	p.mu.Unlock()
-	for _, own := range slices.Concat(p.Own, later) {
+	if p.Own == nil {
+		return nil
+	}
+	for _, own := range p.Own() {
 		if own.Port() == to.Port() && local(to.Addr().Unmap()) {
 			return fmt.Errorf("%s %w: it is this program's own", to, errForbidden)
 		}

@@ -15,7 +15,7 @@ func TestForbidden(t *testing.T) {
 	t.Parallel()
 	at := raw(t, func(net.Conn, <-chan struct{}) {})
 	_, port, _ := net.SplitHostPort(at)
-	own := netip.MustParseAddrPort(at)
+	own := func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(at)} }
 	private := netip.MustParsePrefix("10.0.0.0/8")
 	for _, s := range []struct {
 		address string
@@ -40,10 +40,10 @@ func TestForbidden(t *testing.T) {
 		{"10.1.2.3:80", Options{}, true},
 		{"10.1.2.3:80", Options{Deny: []netip.Prefix{private}}, false},
 		{at, Options{Deny: prefixes("127.0.0.0/8")}, false},
-		{at, Options{Own: []netip.AddrPort{own}}, false},
-		{"[::ffff:127.0.0.1]:" + port, Options{Own: []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), own.Port())}}, false},
-		{"10.1.2.3:" + port, Options{Own: []netip.AddrPort{own}}, true},
-		{"127.0.0.1:81", Options{Own: []netip.AddrPort{own}}, true},
+		{at, Options{Own: own}, false},
+		{"[::ffff:127.0.0.1]:" + port, Options{Own: func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("[::]:" + port)} }}, false},
+		{"10.1.2.3:" + port, Options{Own: own}, true},
+		{"127.0.0.1:81", Options{Own: own}, true},
 	} {
 		p := &Prober{Options: s.opts}
 		for _, typ := range []string{instance.CheckHTTP, instance.CheckTCP, instance.CheckGRPC, instance.CheckUDP} {

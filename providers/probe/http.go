@@ -33,16 +33,16 @@ func target(c *instance.Check, address string) (*url.URL, error) {
 }
 
 // http asks, and follows redirects unless their status is asked for.
-func (p *Prober) http(ctx context.Context, t *instance.Target, address string) (sight, error) {
+func (p *Prober) http(ctx context.Context, t *instance.Target, address string) (success, error) {
 	at, err := target(&t.Check, address)
 	if err != nil {
-		return sight{}, fail(instance.FailedConfig, "path %q: %v", t.Check.Path, err)
+		return success{}, fail(instance.FailedConfig, "path %q: %v", t.Check.Path, err)
 	}
 	first, method, body := at.Host, cmp.Or(t.Check.Method, http.MethodGet), t.Check.Body
 	for range maxRedirects + 1 {
 		req, err := http.NewRequestWithContext(ctx, method, at.String(), strings.NewReader(body))
 		if err != nil {
-			return sight{}, fail(instance.FailedConfig, "%v", err)
+			return success{}, fail(instance.FailedConfig, "%v", err)
 		}
 		if req.Close = true; at.Host == first { // what is for one host, such as a password, is not told to another
 			headers(req, t.Check.Headers)
@@ -53,14 +53,14 @@ func (p *Prober) http(ctx context.Context, t *instance.Target, address string) (
 		}
 		to, err := at.Parse(next)
 		if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-			return sight{}, &failure{class: instance.FailedProtocol, text: "redirected to what is no URL of http or https", said: next}
+			return success{}, &failure{class: instance.FailedProtocol, text: "redirected to what is no URL of http or https", said: next}
 		}
 		if s.status != http.StatusTemporaryRedirect && s.status != http.StatusPermanentRedirect && method != http.MethodHead {
 			method, body = http.MethodGet, ""
 		}
 		at = to
 	}
-	return sight{}, fail(instance.FailedProtocol, "redirected more than %d times", maxRedirects)
+	return success{}, fail(instance.FailedProtocol, "redirected more than %d times", maxRedirects)
 }
 
 func headers(req *http.Request, list map[string]string) {
@@ -75,7 +75,7 @@ func headers(req *http.Request, list map[string]string) {
 }
 
 // exchange sends one request on a connection of its own. next is where it is redirected to.
-func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s sight, next string, err error) {
+func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s success, next string, err error) {
 	ctx, at := req.Context(), req.URL
 	address := at.Host
 	if at.Port() == "" {
@@ -83,7 +83,7 @@ func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s si
 	}
 	conn, err := p.connect(ctx, "tcp", address)
 	if err != nil {
-		return sight{}, "", err
+		return success{}, "", err
 	}
 	defer conn.Close()
 	second := t.Check.HTTPVersion == instance.HTTP2
@@ -92,11 +92,11 @@ func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s si
 		config.NextProtos = map[string][]string{"": {"h2", "http/1.1"}, instance.HTTP1: {"http/1.1"}, instance.HTTP2: {"h2"}}[t.Check.HTTPVersion]
 		secured, err := handshake(ctx, conn, config)
 		if err != nil {
-			return sight{}, "", err
+			return success{}, "", err
 		}
 		spoken := secured.ConnectionState().NegotiatedProtocol
 		if conn = secured; second && spoken != "h2" {
-			return sight{}, "", fail(instance.FailedProtocol, "the server does not speak HTTP/2")
+			return success{}, "", fail(instance.FailedProtocol, "the server does not speak HTTP/2")
 		}
 		second = spoken == "h2"
 	}
@@ -104,22 +104,22 @@ func (p *Prober) exchange(req *http.Request, t *instance.Target, own bool) (s si
 		return p.exchange2(req, conn, t)
 	}
 	if err := req.Write(conn); err != nil {
-		return sight{}, "", err
+		return success{}, "", err
 	}
 	wire := &io.LimitedReader{R: conn, N: maxBody}
 	resp, err := response(bufio.NewReader(wire), req)
 	if err != nil {
 		if wire.N <= 0 {
-			return sight{}, "", fail(instance.FailedProtocol, "the headers are longer than %d bytes", maxBody)
+			return success{}, "", fail(instance.FailedProtocol, "the headers are longer than %d bytes", maxBody)
 		}
-		return sight{}, "", malformed(err)
+		return success{}, "", malformed(err)
 	}
 	wire.N = maxWire
 	return p.answered(ctx, conn, resp, t)
 }
 
 // exchange2 does the same in HTTP/2, on a connection that speaks it: as TLS negotiated, or without asking.
-func (p *Prober) exchange2(req *http.Request, conn net.Conn, t *instance.Target) (sight, string, error) {
+func (p *Prober) exchange2(req *http.Request, conn net.Conn, t *instance.Target) (success, string, error) {
 	given := false
 	give := func(context.Context, string, string) (net.Conn, error) {
 		if given { // a stream that was refused is not tried again on another connection
@@ -134,25 +134,25 @@ func (p *Prober) exchange2(req *http.Request, conn net.Conn, t *instance.Target)
 	defer tr.CloseIdleConnections()
 	resp, err := tr.RoundTrip(req)
 	if err != nil {
-		return sight{}, "", malformed(err)
+		return success{}, "", malformed(err)
 	}
 	defer resp.Body.Close()
 	return p.answered(req.Context(), conn, resp, t)
 }
 
 // answered says what an answer is worth, or where it leads to.
-func (p *Prober) answered(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target) (sight, string, error) {
+func (p *Prober) answered(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target) (success, string, error) {
 	passes := resp.StatusCode/100 == 2
 	if len(t.Check.Status) > 0 {
 		passes = slices.Contains(t.Check.Status, resp.StatusCode)
 	}
 	if location := resp.Header.Get("Location"); !passes && resp.StatusCode/100 == 3 && location != "" && resp.StatusCode != http.StatusNotModified {
-		return sight{status: resp.StatusCode}, location, nil
+		return success{status: resp.StatusCode}, location, nil
 	}
 	return p.judge(ctx, conn, resp, t, passes)
 }
 
-func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target, passes bool) (sight, string, error) {
+func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, t *instance.Target, passes bool) (success, string, error) {
 	if !passes {
 		f := &failure{class: instance.FailedStatus, status: resp.StatusCode, text: statusLine(resp)}
 		if p.logs(ctx) {
@@ -160,22 +160,22 @@ func (p *Prober) judge(ctx context.Context, conn net.Conn, resp *http.Response, 
 			text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
 			f.said = resp.Status + ": " + string(text)
 		}
-		return sight{}, "", f
+		return success{}, "", f
 	}
 	if t.Check.Match != "" {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 		if err != nil && len(body) == 0 {
-			return sight{}, "", malformed(err)
+			return success{}, "", malformed(err)
 		}
 		if err := p.match(t.Check.Match, body); err != nil {
 			var f *failure
 			if errors.As(err, &f) {
 				f.status = resp.StatusCode
 			}
-			return sight{}, "", err
+			return success{}, "", err
 		}
 	}
-	return sight{status: resp.StatusCode, output: statusLine(resp)}, "", nil
+	return success{status: resp.StatusCode, output: statusLine(resp)}, "", nil
 }
 
 // statusLine is the status in the words of the standard: the phrase of an answer is whatever its sender likes.

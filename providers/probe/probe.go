@@ -26,10 +26,11 @@ import (
 
 // Options say where probes may go and what they may do.
 type Options struct {
-	Deny    []netip.Prefix   // refused, besides what always is
-	Allow   []netip.Prefix   // allowed, although it would be refused; Deny is stronger
-	Own     []netip.AddrPort // listeners of this program; refused on every address of this host
-	Scripts bool             // allow script: whoever may register runs programs as this user
+	Deny  []netip.Prefix // refused, besides what always is
+	Allow []netip.Prefix // allowed, although it would be refused; Deny is stronger
+	// Own are the listeners of this program when a probe begins; refused on every address of this host. Nil is none.
+	Own     func() []netip.AddrPort
+	Scripts bool // allow script: whoever may register runs programs as this user
 	// AnyRequest allows requests that say more than GET or HEAD of a path: other methods, headers but Host, and bodies, of
 	// HTTP and of UDP. Whoever may register then writes where probes may go.
 	AnyRequest bool
@@ -48,15 +49,7 @@ type Prober struct {
 	resolver *net.Resolver // nil is that of the system
 
 	mu       sync.Mutex
-	later    []netip.AddrPort // more of Own
 	patterns map[string]*regexp.Regexp
-}
-
-// Avoid adds a listener of this program, which began while probes are under way.
-func (p *Prober) Avoid(own netip.AddrPort) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.later = append(p.later, own)
 }
 
 // MaxOutput bounds the output of a result, in bytes.
@@ -82,8 +75,8 @@ func fail(class, format string, args ...any) error {
 	return &failure{class: class, text: fmt.Sprintf(format, args...)}
 }
 
-// sight is a probe that passed.
-type sight struct {
+// success is a probe that passed.
+type success struct {
 	status int
 	output string
 }
@@ -127,7 +120,7 @@ func (p *Prober) logs(ctx context.Context) bool {
 }
 
 // probes are the probes, by the kind of check: one for each whose source is [instance.Probes].
-var probes = map[string]func(*Prober, context.Context, *instance.Target, string) (sight, error){
+var probes = map[string]func(*Prober, context.Context, *instance.Target, string) (success, error){
 	instance.CheckHTTP:   (*Prober).http,
 	instance.CheckTCP:    (*Prober).tcp,
 	instance.CheckGRPC:   (*Prober).grpc,
@@ -135,17 +128,17 @@ var probes = map[string]func(*Prober, context.Context, *instance.Target, string)
 	instance.CheckScript: (*Prober).script,
 }
 
-func (p *Prober) look(ctx context.Context, t *instance.Target) (sight, error) {
+func (p *Prober) look(ctx context.Context, t *instance.Target) (success, error) {
 	address, err := where(&t.Check, t.Address)
 	if err != nil {
-		return sight{}, fail(instance.FailedConfig, "%v", err)
+		return success{}, fail(instance.FailedConfig, "%v", err)
 	}
 	if err := p.permit(&t.Check); err != nil {
-		return sight{}, fail(instance.FailedForbidden, "%v", err)
+		return success{}, fail(instance.FailedForbidden, "%v", err)
 	}
 	probe := probes[t.Check.Type]
 	if probe == nil {
-		return sight{}, fail(instance.FailedConfig, "check type %q is no probe", t.Check.Type)
+		return success{}, fail(instance.FailedConfig, "check type %q is no probe", t.Check.Type)
 	}
 	return probe(p, ctx, t, address)
 }

@@ -12,12 +12,12 @@ import (
 )
 
 // script runs a program, without a shell, in a process group of its own that ends with it. Exit code 0 passes.
-func (p *Prober) script(ctx context.Context, t *instance.Target, address string) (sight, error) {
+func (p *Prober) script(ctx context.Context, t *instance.Target, address string) (success, error) {
 	if !p.Scripts {
-		return sight{}, fail(instance.FailedForbidden, "checks of type script are not enabled in the configuration")
+		return success{}, fail(instance.FailedForbidden, "checks of type script are not enabled in the configuration")
 	}
 	if len(t.Check.Command) == 0 {
-		return sight{}, fail(instance.FailedConfig, "the check has no command")
+		return success{}, fail(instance.FailedConfig, "the check has no command")
 	}
 	var out bounded
 	cmd := exec.CommandContext(ctx, t.Check.Command[0], t.Check.Command[1:]...) // #nosec G204 -- what the configuration allows
@@ -27,7 +27,7 @@ func (p *Prober) script(ctx context.Context, t *instance.Target, address string)
 	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel, cmd.WaitDelay = end, 100*time.Millisecond
 	if err := cmd.Start(); err != nil {
-		return sight{}, fail(instance.FailedConfig, "cannot start: %v", err)
+		return success{}, fail(instance.FailedConfig, "cannot start: %v", err)
 	}
 	// Whatever it left behind ends before it is reaped: until then its id is nobody else's.
 	awaitEnd(cmd.Process.Pid)
@@ -36,11 +36,11 @@ func (p *Prober) script(ctx context.Context, t *instance.Target, address string)
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return sight{}, ctx.Err()
+		return success{}, ctx.Err()
 	case errors.As(err, &exit):
-		return sight{}, &failure{class: instance.FailedExit, status: exit.ExitCode(), text: exit.String() + ": " + string(out)}
+		return success{}, &failure{class: instance.FailedExit, status: exit.ExitCode(), text: exit.String() + ": " + string(out)}
 	}
-	return sight{output: string(out)}, nil
+	return success{output: string(out)}, nil
 }
 
 // bounded keeps the beginning of what is written, and takes the rest.

@@ -56,19 +56,19 @@ func hostOf(address string) string {
 	return host
 }
 
-func (p *Prober) tcp(ctx context.Context, t *instance.Target, address string) (sight, error) {
+func (p *Prober) tcp(ctx context.Context, t *instance.Target, address string) (success, error) {
 	conn, err := p.connect(ctx, "tcp", address)
 	if err != nil {
-		return sight{}, err
+		return success{}, err
 	}
 	defer conn.Close()
 	if !t.Check.TLS {
-		return sight{output: "connected"}, nil
+		return success{output: "connected"}, nil
 	}
 	if _, err := handshake(ctx, conn, tlsConfig(&t.Check, hostOf(address), true)); err != nil {
-		return sight{}, err
+		return success{}, err
 	}
-	return sight{output: "connected with TLS"}, nil
+	return success{output: "connected with TLS"}, nil
 }
 
 // quiet is how long a refusal of a datagram is waited for when no answer is.
@@ -76,14 +76,14 @@ const quiet = 500 * time.Millisecond
 
 // udp sends a datagram. Without an expression to match, an answer passes, and so does none within half a second: only a
 // refusal by ICMP tells that nobody listens.
-func (p *Prober) udp(ctx context.Context, t *instance.Target, address string) (sight, error) {
+func (p *Prober) udp(ctx context.Context, t *instance.Target, address string) (success, error) {
 	conn, err := p.connect(ctx, "udp", address)
 	if err != nil {
-		return sight{}, err
+		return success{}, err
 	}
 	defer conn.Close()
 	if _, err := conn.Write([]byte(t.Check.Body)); err != nil {
-		return sight{}, err
+		return success{}, err
 	}
 	if end := time.Now().Add(quiet); t.Check.Match == "" {
 		if d, ok := ctx.Deadline(); !ok || end.Before(d) {
@@ -96,14 +96,14 @@ func (p *Prober) udp(ctx context.Context, t *instance.Target, address string) (s
 		n, err := conn.Read(buf)
 		switch {
 		case err != nil && t.Check.Match == "" && errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(ctx.Err(), context.Canceled):
-			return sight{output: "sent, not refused"}, nil
+			return success{output: "sent, not refused"}, nil
 		case err != nil && unmatched != nil && errors.Is(err, os.ErrDeadlineExceeded):
-			return sight{}, unmatched
+			return success{}, unmatched
 		case err != nil:
-			return sight{}, err
+			return success{}, err
 		}
 		if unmatched = p.match(t.Check.Match, buf[:n]); unmatched == nil {
-			return sight{output: "answered"}, nil
+			return success{output: "answered"}, nil
 		}
 	}
 }

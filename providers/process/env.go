@@ -58,8 +58,8 @@ func (c *Config) checkSpec(spec *service.Spec) error {
 	if spec.Scale.Max != 0 && spec.Scale.Max < spec.Scale.Min {
 		return providers.Errorf(providers.Invalid, "scale: max %d is less than min %d", spec.Scale.Max, spec.Scale.Min)
 	}
-	if spec.Probe.Type != "" && spec.Probe.Type != "http" && spec.Probe.Type != "tcp" {
-		return providers.Errorf(providers.Invalid, "probe: %q is neither http nor tcp", spec.Probe.Type)
+	if probes[spec.Probe.Kind()] == nil {
+		return providers.Errorf(providers.Invalid, "probe: %q is not one of %s", spec.Probe.Type, strings.Join(service.ProbeTypes, ", "))
 	}
 	if p := spec.Probe.Path; p != "" && !strings.HasPrefix(p, "/") {
 		return providers.Errorf(providers.Invalid, "probe: the path %q does not begin with /", p)

@@ -3,6 +3,9 @@
 package process
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -165,8 +168,46 @@ func TestAProcessThatNoStateFileKnowsIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(-p.PID, syscall.SIGKILL) })
 	opened(t, config(dir))
-	require.NoError(t, p.watch(nil))
+	ctx, cancel := context.WithTimeout(t.Context(), awhile)
+	defer cancel()
+	require.NoError(t, p.watch(ctx.Done()))
 	require.Equal(t, "ended by SIGKILL", p.exit.String())
+}
+
+// A process has no environment for an instant in which it is executed: it is found all the same.
+func TestAProcessThatIsBeingExecutedIsFound(t *testing.T) {
+	t.Parallel()
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	results := make(chan error, 8)
+	for range cap(results) { // so that processes are interrupted in that instant
+		go func() {
+			results <- func() error {
+				for range 50 {
+					p, err := start(command{
+						argv: []string{"/bin/sleep", "3600"}, env: []string{ownerVar + "=executed"}, dir: "/",
+						files: []int{int(null.Fd()), int(null.Fd()), int(null.Fd())},
+					})
+					if err != nil {
+						return err
+					}
+					env, err := environOf(p.PID, time.Now().Add(awhile))
+					_ = syscall.Kill(-p.PID, syscall.SIGKILL)
+					if err := errors.Join(err, p.watch(nil)); err != nil {
+						return err
+					}
+					if string(env) != ownerVar+"=executed\x00" {
+						return fmt.Errorf("the environment of process %d is %q", p.PID, env)
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range cap(results) {
+		require.NoError(t, <-results)
+	}
 }
 
 func TestADirectoryHasOneControlPlane(t *testing.T) {
@@ -240,6 +281,10 @@ func TestSpecsThatCannotRunAreInvalid(t *testing.T) {
 		_, err := g.Apply(t.Context(), req)
 		require.True(t, providers.IsInvalid(err), "%s: %v", what, err)
 	}
+	for _, kind := range service.ProbeTypes {
+		require.NoError(t, g.config.checkSpec(&service.Spec{Image: "hello", Probe: service.Probe{Type: kind}}))
+	}
+	require.Len(t, probes, len(service.ProbeTypes))
 	for _, name := range []string{"", "../x", "a.b", "A", strings.Repeat("a", 64)} {
 		_, err := g.Apply(t.Context(), apply(name, "hello", 1))
 		require.True(t, providers.IsInvalid(err), "%s: %v", name, err)

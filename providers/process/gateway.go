@@ -141,7 +141,7 @@ func (g *Gateway) readopt() error {
 		return err
 	}
 	for _, pid := range lost {
-		g.config.Log.Warn("killing a process that no state file knows", "pid", pid)
+		g.config.Log.Warn("killing a process without a state file", "pid", pid)
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it has ended by itself
 	}
 	return nil

@@ -164,7 +164,7 @@ func (u *unit) stopAll() {
 			p.signal(syscall.SIGKILL)
 		}
 		if err := <-watched; err != nil {
-			u.log.Error("cannot end a process", "pid", p.PID, "error", err)
+			u.log.Error("cannot stop a process", "pid", p.PID, "error", err)
 		}
 	}
 }

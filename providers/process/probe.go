@@ -38,17 +38,32 @@ func patienceOf(p service.Probe) patience {
 	}
 }
 
+// probes are the ways to ask for health, by the type of the probe.
+var probes = map[string]func(ctx context.Context, p service.Probe, address string) error{
+	service.ProbeHTTP: probeHTTP,
+	service.ProbeTCP:  probeTCP,
+}
+
 // probe asks for health once.
 func probe(ctx context.Context, p service.Probe, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, patienceOf(p).timeout)
 	defer cancel()
-	if p.Type == "tcp" {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+	ask := probes[p.Kind()]
+	if ask == nil { // of a version that knew more
+		return fmt.Errorf("there is no probe of type %q", p.Type)
 	}
+	return ask(ctx, p, address)
+}
+
+func probeTCP(ctx context.Context, _ service.Probe, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func probeHTTP(ctx context.Context, p service.Probe, address string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+cmp.Or(p.Path, "/"), nil)
 	if err != nil {
 		return err

@@ -167,6 +167,22 @@ func statOf(pid int) (start uint64, state byte, err error) {
 	return start, fields[0][0], err
 }
 
+// environOf reads the environment of a process. A process that is just being executed has none for an instant, after
+// it has let go of its parent's descriptors and so of the directory's lock: that instant is waited out until
+// the deadline. Only leaders of a group are waited for, because start makes each process one.
+func environOf(pid int, deadline time.Time) ([]byte, error) {
+	for ; ; time.Sleep(time.Millisecond) {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil || len(env) > 0 || time.Now().After(deadline) {
+			return env, err
+		}
+		group, err := unix.Getpgid(pid)
+		if _, state, gone := statOf(pid); err != nil || group != pid || gone != nil || state == 'Z' || state == 'X' {
+			return nil, err // a thread of the kernel, for one, has neither a group nor an environment
+		}
+	}
+}
+
 func bootID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(raw)), err
@@ -176,9 +192,7 @@ func bootID() (string, error) {
 // writing that down.
 func strays(owner string, known map[int]bool) ([]int, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil, err
-	}
+	deadline := time.Now().Add(time.Second) // for all together: whatever let go of the lock before now is executed by then
 	var found []int
 	mark := []byte("\x00" + ownerVar + "=" + owner + "\x00")
 	for _, dir := range dirs {
@@ -186,7 +200,7 @@ func strays(owner string, known map[int]bool) ([]int, error) {
 		if err != nil || known[pid] || pid == os.Getpid() {
 			continue
 		}
-		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		env, err := environOf(pid, deadline)
 		if err != nil { // ended, or of another user and so not ours
 			continue
 		}
@@ -194,5 +208,5 @@ func strays(owner string, known map[int]bool) ([]int, error) {
 			found = append(found, pid)
 		}
 	}
-	return found, nil
+	return found, err
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bcc94042/instar/providers/process/logfile"
 )
 
 // How soon a process that was never healthy is probed again.
@@ -228,7 +230,7 @@ func (u *unit) launch(r *revision, c *copied) (*process, error) {
 
 // spawn starts a process with /dev/null, the log, and its sockets.
 func (u *unit) spawn(r *revision, cmd command, sockets []int) (*process, error) {
-	log, err := openLog(u.logPath(r.Name))
+	log, err := logfile.Open(u.logPath(r.Name))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/internal/ownfile"
+	"github.com/bcc94042/instar/providers/process/logfile"
 )
 
 // forwarderName is the name of the pseudo-revision of a forwarder. No revision can have it: theirs end in digits.
@@ -255,7 +256,7 @@ func (u *unit) tidy() {
 		if !runs && r.Phase != serving && r.Phase != starting {
 			idle++
 			if r.Phase == retired && r.Reason == reasonReplaced || idle > records {
-				removeLog(u.logPath(r.Name))
+				logfile.Remove(u.logPath(r.Name))
 				continue
 			}
 		}

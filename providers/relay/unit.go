@@ -103,7 +103,7 @@ func (u *unit) run(ctx context.Context) {
 		if errors.Is(err, ErrNotYet) {
 			level = slog.LevelDebug
 		}
-		u.log.Log(ctx, level, "the relay does not run; it is tried again", "in", wait, "error", err)
+		u.log.Log(ctx, level, "the relay does not run; retrying", "in", wait, "error", err)
 		u.p.noticed(u.source.Name)
 		t := time.NewTimer(wait)
 		select {

@@ -32,12 +32,12 @@ type streamSize struct {
 }
 
 var (
-	bytesDesc  = prometheus.NewDesc("instar_stream_bytes", "Size of a stream. As of the last look (15 s).", []string{"stream"}, nil)
-	boundDesc  = prometheus.NewDesc("instar_stream_limit_bytes", "Size beyond which its oldest messages go.", []string{"stream"}, nil)
-	oldestDesc = prometheus.NewDesc("instar_stream_oldest_seconds", "Age of its oldest message.", []string{"stream"}, nil)
+	bytesDesc  = prometheus.NewDesc("instar_stream_bytes", "Size of a stream. Read every 15 s.", []string{"stream"}, nil)
+	boundDesc  = prometheus.NewDesc("instar_stream_limit_bytes", "Size beyond which a stream drops its oldest messages.", []string{"stream"}, nil)
+	oldestDesc = prometheus.NewDesc("instar_stream_oldest_seconds", "Age of the oldest message of a stream.", []string{"stream"}, nil)
 )
 
-var pendingDesc = prometheus.NewDesc("instar_consumer_pending", "Messages that a durable consumer has not done: not delivered, or not acknowledged. As of the last look (15 s).", []string{"consumer"}, nil)
+var pendingDesc = prometheus.NewDesc("instar_consumer_pending", "Messages that a durable consumer has not acknowledged, delivered or not. Read every 15 s.", []string{"consumer"}, nil)
 
 // New looks at the streams of one installation every 15 s.
 func New(js jetstream.JetStream, names streams.Names) *Backlog {

@@ -10,21 +10,14 @@ import (
 
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/streamstest"
 )
 
 func TestPendingOfDurableConsumers(t *testing.T) {
 	t.Parallel()
-	srv, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Profile: embedded.OS})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = srv.Shutdown(t.Context()) })
-	nc, err := streams.Connect(streams.ConnectOptions{Server: srv, Name: "test"})
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := streams.JetStream(nc)
-	require.NoError(t, err)
 	names := streams.Names{}
-	_, err = streams.Ensure(t.Context(), js, streams.Plan{Names: names, Events: 1 << 20})
-	require.NoError(t, err)
+	e := streamstest.Start(t, embedded.Options{Profile: embedded.OS}).Ensure(streams.Plan{Names: names, Events: 1 << 20})
+	nc, js := e.NC, e.JS
 	for i := range 3 {
 		_, err := js.Publish(t.Context(), names.Event("thing", "default.a", "made"), []byte{byte('0' + i)})
 		require.NoError(t, err)

@@ -92,7 +92,7 @@ func (f *finder) setChecker() error {
 	if f.checker.Deny, err = config.Prefixes(settings.Probe.Deny); err != nil {
 		return fmt.Errorf("discovery.probe.deny: %w", err)
 	}
-	f.OnListen(f.checker.Avoid)
+	f.checker.Own = f.Listening
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (f *finder) acked(namespace, service, watcher string, index uint64) {
 		err = f.Deps.NC.Publish(f.Deps.Names.Acknowledge(namespace, service), body)
 	}
 	if err != nil {
-		f.Log.Debug("cannot pass on an acknowledgement; it comes again", "service", service, "error", err)
+		f.Log.Debug("cannot forward an acknowledgement; it will be redelivered", "service", service, "error", err)
 	}
 }
 

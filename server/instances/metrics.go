@@ -17,11 +17,11 @@ type discoveryCounts struct{ c *discovery.Catalog }
 
 var (
 	discoveryServices  = prometheus.NewDesc("instar_discovery_services", "Services that have or had instances.", nil, nil)
-	discoveryInstances = prometheus.NewDesc("instar_discovery_instances", "Instances that have not ended: found, draining, or neither.", []string{"as"}, nil)
-	discoveryProtected = prometheus.NewDesc("instar_discovery_protected_services", "Services that preserve themselves: what is found of them may be gone.", nil, nil)
-	discoveryQuestions = prometheus.NewDesc("instar_discovery_questions_total", "Questions answered from memory, over HTTP, NATS, DNS and xDS together.", nil, nil)
-	discoveryStale     = prometheus.NewDesc("instar_discovery_stale_seconds", "For how long what is found may be behind, because this node cannot hear the others; 0 while it can.", nil, nil)
-	discoveryRereads   = prometheus.NewDesc("instar_discovery_rereads_total", "Times that changes were missed and everything was read again.", nil, nil)
+	discoveryInstances = prometheus.NewDesc("instar_discovery_instances", "Instances that have not ended, by whether they are served, draining or neither.", []string{"as"}, nil)
+	discoveryProtected = prometheus.NewDesc("instar_discovery_protected_services", "Services in self-preservation: their instances may be gone.", nil, nil)
+	discoveryQuestions = prometheus.NewDesc("instar_discovery_questions_total", "Queries answered from memory, over HTTP, NATS, DNS and xDS together.", nil, nil)
+	discoveryStale     = prometheus.NewDesc("instar_discovery_stale_seconds", "How old the answers may be because this node cannot reach the others; 0 while it can.", nil, nil)
+	discoveryRereads   = prometheus.NewDesc("instar_discovery_rereads_total", "How often the bucket was read again because changes were missed.", nil, nil)
 )
 
 func (d discoveryCounts) Describe(ch chan<- *prometheus.Desc) {
@@ -49,9 +49,9 @@ func (d discoveryCounts) Collect(ch chan<- prometheus.Metric) {
 type xdsCounts struct{ s *xds.Server }
 
 var (
-	xdsStreams  = prometheus.NewDesc("instar_xds_streams", "Streams of proxies.", nil, nil)
-	xdsLeftOut  = prometheus.NewDesc("instar_xds_left_out", "Instances that proxies ask for and do not learn of, because their address is a host name.", nil, nil)
-	xdsRejected = prometheus.NewDesc("instar_xds_rejected_total", "Responses that a proxy did not take (NACK): it goes on with what it had.", nil, nil)
+	xdsStreams  = prometheus.NewDesc("instar_xds_streams", "Open xDS streams.", nil, nil)
+	xdsLeftOut  = prometheus.NewDesc("instar_xds_left_out", "Instances left out of xDS because their address is not an IP address.", nil, nil)
+	xdsRejected = prometheus.NewDesc("instar_xds_rejected_total", "Responses that proxies rejected (NACK).", nil, nil)
 )
 
 func (x xdsCounts) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(x, ch) }
@@ -65,15 +65,15 @@ func (x xdsCounts) Collect(ch chan<- prometheus.Metric) {
 
 // probeMeter is what the prober measures, for Prometheus.
 type probeMeter struct {
-	probes  *prometheus.CounterVec
-	seconds *prometheus.HistogramVec
-	beats   *prometheus.CounterVec
-	reports *prometheus.CounterVec
-	tracked prometheus.Gauge
-	doubt   prometheus.Gauge
-	lag     prometheus.Gauge
-	asking  prometheus.Gauge
-	watches prometheus.Gauge
+	probes      *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	beats       *prometheus.CounterVec
+	reports     *prometheus.CounterVec
+	tracked     prometheus.Gauge
+	healthScore prometheus.Gauge
+	lag         prometheus.Gauge
+	asking      prometheus.Gauge
+	watches     prometheus.Gauge
 }
 
 var _ prober.Meter = (*probeMeter)(nil)
@@ -88,15 +88,15 @@ func newProbeMeter() *probeMeter {
 	return &probeMeter{
 		probes: counter("instar_probes_total", "Probes by kind and outcome.", "kind", "outcome"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "instar_probe_seconds", Help: "Time of a probe, by kind.", Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 2, 5, 10},
+			Name: "instar_probe_seconds", Help: "Duration of probes by kind.", Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 2, 5, 10},
 		}, []string{"kind"}),
-		beats:   counter("instar_heartbeats_total", "Heartbeats heard, by what became of them.", "outcome"),
-		reports: counter("instar_probe_reports_total", "Reports sent to instances, and what became of them.", "input", "outcome"),
-		tracked: gauge("instar_probe_tracked", "Instances that this node looks after."),
-		doubt:   gauge("instar_probe_doubt", "How much this node doubts itself, where it does most: 0 is well, above 2 it judges nobody there."),
-		lag:     gauge("instar_probe_lag_seconds", "The most that this node was late with its own timers in the last second."),
-		asking:  gauge("instar_probe_reports_pending", "Reports on their way, or waiting to be sent."),
-		watches: gauge("instar_discovery_watchers", "Watchers that confirm what they are told; all proxies of an xDS server are one."),
+		beats:       counter("instar_heartbeats_total", "Heartbeats heard, by what became of them.", "outcome"),
+		reports:     counter("instar_probe_reports_total", "Reports sent to instances, and what became of them.", "input", "outcome"),
+		tracked:     gauge("instar_probe_tracked", "Instances that this node looks after."),
+		healthScore: gauge("instar_probe_health_score", "Local health score of this node (Lifeguard), where it is worst: 0 is healthy, above 2 it reports no failures there."),
+		lag:         gauge("instar_probe_lag_seconds", "The most that this node was late with its own timers in the last second."),
+		asking:      gauge("instar_probe_reports_pending", "Reports on their way, or waiting to be sent."),
+		watches:     gauge("instar_discovery_watchers", "Watchers that confirm what they are told; all proxies of an xDS server are one."),
 	}
 }
 
@@ -120,7 +120,7 @@ func (m *probeMeter) begin() {
 }
 
 func (m *probeMeter) all() []prometheus.Collector {
-	return []prometheus.Collector{m.probes, m.seconds, m.beats, m.reports, m.tracked, m.doubt, m.lag, m.asking, m.watches}
+	return []prometheus.Collector{m.probes, m.seconds, m.beats, m.reports, m.tracked, m.healthScore, m.lag, m.asking, m.watches}
 }
 
 func (m *probeMeter) Probed(kind, outcome string, latency time.Duration) {
@@ -136,7 +136,7 @@ func (m *probeMeter) Reported(input, outcome string) {
 
 func (m *probeMeter) Status(s prober.Status) {
 	m.tracked.Set(float64(s.Tracked))
-	m.doubt.Set(float64(s.Doubt))
+	m.healthScore.Set(float64(s.HealthScore))
 	m.lag.Set(s.Lag.Seconds())
 	m.asking.Set(float64(s.Asking))
 	m.watches.Set(float64(s.Watchers))

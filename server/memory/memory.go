@@ -84,7 +84,7 @@ func GiveBack(ctx context.Context, log *slog.Logger) error {
 		if r.due(now, time.Since(at)) {
 			debug.FreeOSMemory()
 			now := readHeap()
-			log.Debug("memory was given back", "live", now.live, "held", now.held)
+			log.Debug("returned memory to the system", "live", now.live, "held", now.held)
 		}
 		at = time.Now()
 	}

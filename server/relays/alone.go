@@ -15,6 +15,8 @@ import (
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
+	"github.com/bcc94042/instar/streams/outbox/relay/shard"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Alone relays one outbox into NATS without a server. Several of them, with nodes of their own, may relay one database: each shard has
@@ -56,7 +58,7 @@ func (a *Alone) Run(ctx context.Context) (err error) {
 		err := w.engine.Run(ctx)
 		switch {
 		case errors.Is(err, relay.ErrChanged):
-			a.Log.Info("goes on with the new settings of the database", "source", w.source)
+			a.Log.Info("continuing with the new settings of the database", "source", w.source)
 			continue
 		case errors.Is(err, provider.ErrDrained):
 			return nil
@@ -68,6 +70,7 @@ func (a *Alone) Run(ctx context.Context) (err error) {
 // make fills in what the database says now of mode and shards.
 func (a *Alone) make(ctx context.Context, count *sentRows) (_ *relay.Relay, err error) {
 	r := &relay.Relay{NC: a.NC, JS: a.JS, Names: a.Names, Replicas: a.Replicas, MaxAge: a.MaxAge, Fsync: a.Fsync, Node: a.Node, Meter: count, Log: a.Log}
+	r.Sync = (&publish.SyncClient{NC: r.NC, Names: r.Names}).Sync
 	if r.Config, err = a.Source.Relayed(); err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (a *Alone) make(ctx context.Context, count *sentRows) (_ *relay.Relay, err 
 
 // leasesFor shares the shards with other relays through the bucket of owners, which is made where there is no server.
 // Without it two relays would take the shards from each other again and again: harmless, but slow.
-func leasesFor(ctx context.Context, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (relay.Leases, error) {
+func leasesFor(ctx context.Context, js jetstream.JetStream, r *relay.Relay, log *slog.Logger) (shard.Leases, error) {
 	bucket := streams.BucketStream(r.Names.Bucket(streams.OwnersBucket))
 	for _, stream := range (streams.Plan{Names: r.Names, Replicas: r.Replicas}).Configs() {
 		if stream.Name != bucket {
@@ -97,5 +100,5 @@ func leasesFor(ctx context.Context, js jetstream.JetStream, r *relay.Relay, log 
 			return nil, fmt.Errorf("cannot open the bucket of leases: %w", err)
 		}
 	}
-	return &relay.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Life: r.Config.Lease / 3, Log: log}, nil
+	return &shard.NATSLeases{JS: js, Names: r.Names, Source: r.Config.Name, Node: r.Node, Life: r.Config.Lease / 3, Log: log}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
 	"github.com/bcc94042/instar/streams/outbox/relay"
+	"github.com/bcc94042/instar/streams/outbox/relay/shard"
 )
 
 // relayEngine is the relay of one source for the provider. A relay runs once, so each run has one of its own; DSN and
@@ -38,8 +39,8 @@ func (o *outboxes) open(ctx context.Context, s config.OutboxSource) (provider.En
 		}
 		return &relay.Relay{
 			Config: relayed, NC: o.nc, JS: o.js, Names: o.h.Deps.Names, Replicas: o.h.Replicas,
-			Fsync: embedded.Profile(o.h.Config.Durability) == embedded.Fsync, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
-			Leases: &relay.NATSLeases{JS: o.js, Names: o.h.Deps.Names, Source: s.Name, Node: o.h.Node, Life: relayed.Lease / 3, Log: o.h.Log},
+			Fsync: embedded.Profile(o.h.Config.Durability) == embedded.Fsync && !o.h.Deps.Appender.Syncs(), Sync: o.h.Deps.Appender.Sync, Node: o.h.Node, Meter: o.sent[s.Name], Gate: o.h.Writable, Log: o.h.Log,
+			Leases: &shard.NATSLeases{JS: o.js, Names: o.h.Deps.Names, Source: s.Name, Node: o.h.Node, Life: relayed.Lease / 3, Log: o.h.Log},
 		}, nil
 	}}
 	r, err := e.make(ctx)
@@ -87,11 +88,11 @@ func (e *relayEngine) Drain(ctx context.Context) error { return e.current().Drai
 
 // Status is what the database says, and what only the relay knows.
 func (e *relayEngine) Status(ctx context.Context) (outbox.Status, error) {
-	own, err := e.current().Status(ctx)
-	if err != nil {
-		return own, err
-	}
+	own := e.current().Status()
 	st, err := e.store.Status(ctx)
+	if errors.Is(err, outbox.ErrSchema) {
+		return own, &relay.PermanentError{Err: err}
+	}
 	if err != nil {
 		return own, err
 	}

@@ -7,20 +7,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bcc94042/instar/streams/outbox"
-	"github.com/bcc94042/instar/streams/outbox/relay"
+	"github.com/bcc94042/instar/streams/outbox/relay/control"
 )
 
 // sentRows counts what the relay of a source does here.
 type sentRows struct {
-	rows, parked, restarts atomic.Int64
-	tries                  atomic.Int64 // of all of them
-	after                  [len(triesUpTo)]atomic.Int64
+	control.NoMeter
+	rows, restarts atomic.Int64
+	tries          atomic.Int64 // of all of them
+	after          [len(triesUpTo)]atomic.Int64
 }
 
 // triesUpTo are the buckets of tries.
 var triesUpTo = [...]int{1, 2, 3, 5, 10}
 
-var _ relay.Meter = (*sentRows)(nil)
+var _ control.Meter = (*sentRows)(nil)
 
 func (s *sentRows) Sent(rows int, _ time.Duration) { s.rows.Add(int64(rows)) }
 func (s *sentRows) Tried(tries, rows int) {
@@ -41,19 +42,16 @@ func (s *sentRows) attempts(source string) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(outboxAttempts, uint64(s.rows.Load()), float64(s.tries.Load()), buckets, source) // likewise
 }
 
-func (s *sentRows) Parked(string)           { s.parked.Add(1) }
-func (s *sentRows) Restarted(string)        { s.restarts.Add(1) }
-func (s *sentRows) FenceWait(time.Duration) {}
-func (s *sentRows) Lag(int64)               {}
+func (s *sentRows) Restarted(string) { s.restarts.Add(1) }
 
 var (
-	outboxRows      = prometheus.NewDesc("instar_outbox_rows", "Rows of an outbox by state, as seen at the last look.", []string{"source", "state"}, nil)
+	outboxRows      = prometheus.NewDesc("instar_outbox_rows", "Rows of an outbox by state, as of the last status.", []string{"source", "state"}, nil)
 	outboxOldest    = prometheus.NewDesc("instar_outbox_oldest_seconds", "Age of the oldest row that is not sent.", []string{"source"}, nil)
-	outboxLag       = prometheus.NewDesc("instar_outbox_lag", "Rows behind.", []string{"source"}, nil)
-	outboxFence     = prometheus.NewDesc("instar_outbox_fence_wait_seconds", "How long the oldest open writer holds the relay back.", []string{"source"}, nil)
-	outboxParked    = prometheus.NewDesc("instar_outbox_parked", "Aggregates that wait behind a row that cannot be published; counted up to 100.", []string{"source"}, nil)
-	outboxPublished = prometheus.NewDesc("instar_outbox_published_total", "Rows that this node has brought into the stream.", []string{"source"}, nil)
-	outboxAttempts  = prometheus.NewDesc("instar_outbox_attempts", "Tries that rows took which this node has brought into the stream.", []string{"source"}, nil)
+	outboxLag       = prometheus.NewDesc("instar_outbox_lag", "Rows that are not published yet.", []string{"source"}, nil)
+	outboxFence     = prometheus.NewDesc("instar_outbox_fence_wait_seconds", "How long the oldest open transaction has held the relay back.", []string{"source"}, nil)
+	outboxParked    = prometheus.NewDesc("instar_outbox_parked", "Aggregates blocked by a row that cannot be published; counted up to 100.", []string{"source"}, nil)
+	outboxPublished = prometheus.NewDesc("instar_outbox_published_total", "Rows that this node has published.", []string{"source"}, nil)
+	outboxAttempts  = prometheus.NewDesc("instar_outbox_attempts", "Attempts that rows needed until this node had published them.", []string{"source"}, nil)
 	outboxRestarts  = prometheus.NewDesc("instar_outbox_restarts_total", "How often the relay opened its shards again after a fault.", []string{"source"}, nil)
 )
 

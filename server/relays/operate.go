@@ -59,6 +59,9 @@ func (o *outboxes) change(ctx context.Context, verb, source string, f admin.Outb
 		return 0, err
 	}
 	defer store.Pool.Close()
+	if err := store.CheckSchema(ctx); errors.Is(err, outbox.ErrSchema) {
+		return 0, &admin.OutboxUnavailable{Reason: "the database of " + source + ": " + err.Error()}
+	}
 	n, err := Change(ctx, store, verb, f, actor)
 	if FaultOf(err) != None {
 		o.h.Log.Warn("an outbox cannot be changed", "source", source, "error", err)
@@ -78,6 +81,7 @@ func settingsOf(ctx context.Context, c *outbox.Config, given config.OutboxSource
 		return err
 	}
 	defer store.Pool.Close()
+	schema := store.CheckSchema(ctx)
 	var mode string
 	var shards int
 	if err := store.Pool.QueryRow(ctx, "select mode, shards from outbox_settings").Scan(&mode, &shards); err != nil {
@@ -85,6 +89,13 @@ func settingsOf(ctx context.Context, c *outbox.Config, given config.OutboxSource
 			return &relay.PermanentError{Err: err}
 		}
 		return fmt.Errorf("cannot read the settings of the outbox (was it made, by instar outbox init?): %w", err)
+	}
+	c.Mode, c.Shards = outbox.Mode(mode), shards
+	if errors.Is(schema, outbox.ErrSchema) { // its relay is refused, and can be deleted; nothing is written there
+		return nil
+	}
+	if schema != nil {
+		return schema
 	}
 	if given.Mode != "" && given.Mode != mode || given.Shards != 0 && given.Shards != shards {
 		return &relay.PermanentError{Err: fmt.Errorf("source %s is configured with mode %s and %d shards, its database has mode %s and %d: change one of them (instar outbox init --mode --shards)",
@@ -97,7 +108,6 @@ func settingsOf(ctx context.Context, c *outbox.Config, given config.OutboxSource
 		given.Retention.Seconds(), given.MaxLag, given.Inbox.Seconds()); err != nil {
 		return fmt.Errorf("cannot set retention and maxLag of the outbox: %w", err)
 	}
-	c.Mode, c.Shards = outbox.Mode(mode), shards
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/internal/wait"
 	provider "github.com/bcc94042/instar/providers/relay"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/streams/outbox"
@@ -55,7 +56,7 @@ func (p *privatePostgres) run(ctx context.Context) error {
 			p.h.Log.Info("there is no private Postgres", "reason", p.err)
 			p.h.Say("Outbox: %v", p.err)
 		} else {
-			p.h.Say("Outbox: psql \"$(cat %s)\" is a private Postgres with an outbox, relayed into the stream OUTBOX; yours instead: --outbox-dsn postgres://…", p.dsnFile())
+			p.h.Say("Outbox: psql \"$(cat %s)\" connects to a private Postgres with an outbox, which is relayed into the stream OUTBOX. To use your own: --outbox-dsn postgres://…", p.dsnFile())
 		}
 	}
 	if p.cluster == nil {
@@ -76,16 +77,14 @@ func (p *privatePostgres) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		p.h.Log.Warn("the private Postgres has ended; it is started again")
+		p.h.Log.Warn("the private Postgres has ended; restarting it")
 		for {
 			err := p.cluster.Restart(ctx)
 			if err == nil {
 				break
 			}
 			p.h.Log.Warn("the private Postgres cannot be started again", "error", err)
-			select {
-			case <-time.After(5 * time.Second):
-			case <-ctx.Done():
+			if !wait.For(ctx, 5*time.Second) {
 				return
 			}
 		}
@@ -114,7 +113,7 @@ func (p *privatePostgres) start(ctx context.Context) error {
 		p.h.Listens(u.Host)
 	}
 	if err := p.database(ctx); err != nil {
-		return fmt.Errorf("the private Postgres cannot be used: %w", err)
+		return fmt.Errorf("the private Postgres in %s cannot be used: %w", p.dir(), err)
 	}
 	if err := os.WriteFile(p.dsnFile(), []byte(cluster.DSN(privateDatabase)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("cannot write the address of the private Postgres: %w", err)

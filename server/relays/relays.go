@@ -18,6 +18,7 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/relay"
@@ -146,10 +147,8 @@ func (o *outboxes) register(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, name := range o.provider.Sources() {
 		all.Go(func() {
-			for wait := 100 * time.Millisecond; !o.registered(ctx, name); wait = min(2*wait, 5*time.Second) {
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
+			for pause := 100 * time.Millisecond; !o.registered(ctx, name); pause = min(2*pause, 5*time.Second) {
+				if !wait.For(ctx, pause) {
 					return
 				}
 			}
@@ -226,7 +225,10 @@ func (o *outboxes) Sources(ctx context.Context) ([]admin.OutboxSource, error) {
 			s, err := o.provider.Status(ctx, name)
 			if err != nil {
 				list[i].Problem = "the database does not answer; see the relay's problem"
-				o.h.Log.Warn("a source cannot be looked at", "source", name, "error", err)
+				if errors.Is(err, outbox.ErrSchema) {
+					list[i].Problem = err.Error()
+				}
+				o.h.Log.Warn("the status of a source cannot be read", "source", name, "error", err)
 				return
 			}
 			list[i].Status = Shown(&s)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/outbox"
@@ -47,6 +48,30 @@ func TestASourceAndItsDatabaseAgree(t *testing.T) {
 	require.Equal(t, "36:00:00 500", kept)
 	_, err = read(config.OutboxSource{Mode: "claim"})
 	require.ErrorContains(t, err, "database has mode log")
+
+	// Tables of another version are refused for good, whatever the source says, and with what to do.
+	_, err = conn.Exec(t.Context(), `update outbox_settings set version = version - 1`)
+	require.NoError(t, err)
+	for _, s := range []config.OutboxSource{{}, {Mode: "claim"}, {MaxLag: 7}} {
+		_, err = read(s)
+		require.NoError(t, err, "so that its relay can be deleted; one that runs is refused")
+	}
+	require.NoError(t, conn.QueryRow(t.Context(), `select retention || ' ' || max_lag from outbox_settings`).Scan(&kept))
+	require.Equal(t, "36:00:00 500", kept, "nothing is written there")
+	old := relayEngine{r: &relay.Relay{Config: outbox.Config{Name: "orders", DSN: dsn, Mode: outbox.Log}}}
+	old.store, err = outbox.Open(t.Context(), dsn, "")
+	require.NoError(t, err)
+	defer old.Close()
+	_, err = old.Status(t.Context())
+	fatal := (*relay.PermanentError)(nil)
+	require.ErrorAs(t, err, &fatal)
+	require.ErrorIs(t, err, outbox.ErrSchema)
+	require.ErrorContains(t, err, "let a relay of the program that made it drain it")
+	_, err = (&outboxes{sources: map[string]config.OutboxSource{"orders": {Name: "orders", DSN: dsn}}}).Redrive(t.Context(), "orders", admin.OutboxFilter{All: true}, "somebody")
+	require.ErrorContains(t, err, "let a relay of the program that made it drain it")
+	require.NoError(t, old.Remove(t.Context()))
+	_, err = conn.Exec(t.Context(), `update outbox_settings set version = version + 1`)
+	require.NoError(t, err)
 
 	// What a relay that is deleted has said of the lag refuses nothing any more.
 	e := relayEngine{r: &relay.Relay{Config: outbox.Config{Name: "orders", DSN: dsn, Mode: outbox.Log}}}

@@ -55,7 +55,7 @@ func (w *relayWatch) serve(ctx context.Context, address string) error {
 	}()
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			w.engine.current().Log.Error("metrics and health are not served any more", "error", err)
+			w.engine.current().Log.Error("metrics and health are no longer served", "error", err)
 		}
 	}()
 	return nil

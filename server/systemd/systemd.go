@@ -42,7 +42,7 @@ func (m Manager) Tell(state string) {
 		_ = conn.Close() // nothing is buffered
 	}
 	if err != nil {
-		m.log.Warn("cannot tell systemd", "state", state, "error", err)
+		m.log.Warn("cannot notify systemd", "state", state, "error", err)
 	}
 }
 

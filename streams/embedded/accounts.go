@@ -1,5 +1,9 @@
 package embedded
 
+// NATS accounts for the users of the embedded server. accountOf says what each role may send and hear; Accounts writes all accounts as a block of a server's configuration, with
+// the exports and imports between them and the control plane; guard, called by options (server.go), has nats-server parse that block and puts the accounts, the users and the
+// program's own user into the options.
+
 import (
 	"fmt"
 	"maps"
@@ -15,9 +19,8 @@ import (
 // readersAccount is where users of RoleRead live, with JetStream and copies of what they may read (see [streams.Copies]).
 const readersAccount = "READERS"
 
-// account is one of a user, or the one of all readers. What is sent comes to the control plane by service imports, which give each
-// request a reply of the server's own: a reply of the sender's choice leads only to what is in the sender's account, that is to what it
-// may publish anyway. What is heard comes by stream imports.
+// account is that of one user, or that of all readers. What is sent reaches the control plane by service imports, in which the server replaces the reply subject by one of its
+// own: a reply subject of the sender's choice leads only to what is in the sender's account, and that it may publish anyway. What is heard comes by stream imports.
 type account struct {
 	name       string
 	send, hear []string
@@ -27,7 +30,7 @@ type account struct {
 // readers reports whether the account has JetStream and copies.
 func (a *account) readers() bool { return a.name == readersAccount }
 
-// accountOf gives a user the account that it is in; nil is the control plane's.
+// accountOf returns the account of a user; nil is the control plane's.
 func accountOf(u User, n streams.Names) *account {
 	ask := []string{n.API("get", ">"), n.API("list", ">"), n.API("discover", ">"), "$SRV.>"}
 	a := &account{name: u.Account(), send: ask, hear: []string{n.Under("evt"), n.Under("live")}, users: []User{u}}
@@ -47,8 +50,7 @@ func accountOf(u User, n streams.Names) *account {
 	return a
 }
 
-// readerPermissions are what a user of the readers' account may publish there. They are against mistakes, and hold nobody who means it:
-// what does is that nothing there is the truth.
+// readerPermissions are what a user of the readers' account may publish there. They prevent mistakes, not attacks; against those it helps that everything there is only a copy.
 func readerPermissions(n streams.Names) string {
 	publish := []string{
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.>",
@@ -107,7 +109,7 @@ func (a *account) writeFor(b *strings.Builder, control string, names streams.Nam
 			local = streams.OriginAPI + "." + verb
 		}
 		one := imported("service", control, s, local)
-		if strings.Contains(s, ".api.") { // the server tells who asks, so that clients of one account have shares of their own
+		if strings.Contains(s, ".api.") { // the server passes on who asks, so that clients of one account have shares of their own
 			one = strings.TrimSuffix(one, " }") + ", share: true }"
 		}
 		imports = append(imports, one)
@@ -139,7 +141,7 @@ func (a *account) write(b *strings.Builder, jetstream, permissions string, passw
 	b.WriteString("  }\n")
 }
 
-// exports let only the accounts that are named import each subject. What several answer, or one with several messages, is a stream of responses.
+// exports let only the named accounts import each subject. A service with several responders, or several responses, has response type stream.
 func exports(kind string, subjects map[string][]string) []string {
 	var lines []string
 	for _, s := range slices.Sorted(maps.Keys(subjects)) {
@@ -159,7 +161,7 @@ func imported(kind, from, subject, local string) string {
 	return fmt.Sprintf("{ %s: { account: %s, subject: %q }%s }", kind, from, subject, local)
 }
 
-// guard closes the listener: only the program itself, and the users, may connect.
+// guard makes the listener refuse everybody but the program itself and the users.
 func (s *Server) guard(opts *server.Options) error {
 	if s.user == "" {
 		return nil

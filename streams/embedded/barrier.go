@@ -1,5 +1,9 @@
 package embedded
 
+// Syncing all streams of a single server together, under the profile Interval. Start (server.go) starts the barrier, which runs a round at each tick: of the stores that were
+// written to since the last round (stores.go), those of values and events are synced first and that of the commands afterwards, while acks are held back (Server.Acking).
+// Shutdown ends it with a last round.
+
 import (
 	"errors"
 	"log/slog"
@@ -16,26 +20,23 @@ import (
 // backstop is how often the server itself syncs a stream that no barrier has synced.
 const backstop = time.Second
 
-// slowBarrier is worth a word: a power loss costs what was written meanwhile, too.
+// slowBarrier is when a round is logged as slow: a power loss also costs what was written meanwhile.
 const slowBarrier = time.Second
 
 // barrier syncs all streams of a single server at one point, so that a power loss costs all of them the same. By timers of
 // their own they would lose tails of different lengths, and what is stored would contradict itself: see ADR 15.
 //
-// Values and what entities have emitted are synced beside each other, so that both are on disk up to the same moment: a value
-// forgets what was emitted when it is replaced, and an event without the value that it belongs to is of a future that never
-// comes. The commands follow. Their acks say that a value knows them, and none is sent from before the values are synced until
-// the commands are: so none is on disk without the value, and what is on disk without its ack comes again.
+// Values and what entities have emitted are synced side by side, so that both are on disk up to the same moment: a value no longer has what was emitted when it is replaced, and an event
+// without the value that it belongs to reports something that has not happened. The commands follow. An ack means that a value has taken its command, and none is sent from before the
+// values are synced until the commands are: so no ack is on disk without the value, and a command that is on disk without its ack is delivered again.
 type barrier struct {
 	where    *stores
 	dir      string // of the streams
 	commands string // name of the stream
 	every    time.Duration
 	log      *slog.Logger
-	acks     sync.RWMutex // read by who acks
-	loop     sync.WaitGroup
-	quit     chan struct{}
-	ended    sync.Once
+	acks     sync.RWMutex // held for reading by whoever acks
+	rounds
 
 	mu      sync.Mutex               // one round at a time
 	synced  map[unsafe.Pointer]point // by store, as it was before it was last synced
@@ -43,29 +44,12 @@ type barrier struct {
 	warned  time.Time
 }
 
-// point tells that a store was written to: nothing is stored or removed without another one.
+// point is the state of a store. It is another one after anything was stored or removed.
 type point struct{ first, last, messages uint64 }
-
-// start syncs again and again until stop.
-func (b *barrier) start(running func() *server.Server) {
-	b.loop.Go(func() {
-		tick := time.NewTicker(b.every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				b.round(running())
-			case <-b.quit:
-				return
-			}
-		}
-	})
-}
 
 // stop syncs once more.
 func (b *barrier) stop(srv *server.Server) {
-	b.ended.Do(func() { close(b.quit) })
-	b.loop.Wait()
+	b.end()
 	b.round(srv)
 }
 
@@ -102,12 +86,12 @@ func (b *barrier) round(srv *server.Server) {
 	b.longest = max(b.longest, took)
 	if took > slowBarrier && time.Since(b.warned) > time.Minute {
 		b.warned = time.Now()
-		b.log.Warn("the disk is slow to sync: a power loss may cost as much more", "took", took.Round(time.Millisecond))
+		b.log.Warn("the disk syncs slowly: a power loss may lose that much more", "took", took.Round(time.Millisecond))
 	}
 }
 
-// syncNew syncs what says that there are streams. The server syncs what is in one only: its configuration would be lost for as
-// long as the kernel keeps it, half a minute, and the stream with it.
+// syncNew syncs the files and directories of new streams. The server syncs only their messages: until the kernel has written the configuration, after half a minute, a power loss
+// would cost the stream.
 func (b *barrier) syncNew(streams []string) {
 	paths := []string{b.dir}
 	for range 4 { // up to the data directory
@@ -126,12 +110,12 @@ func (b *barrier) syncNew(streams []string) {
 			err = errors.Join(f.Sync(), f.Close())
 		}
 		if err != nil {
-			b.log.Warn("cannot sync a new stream: a power loss within half a minute may cost it", "error", err)
+			b.log.Warn("cannot sync a new stream: a power loss within half a minute may lose it", "error", err)
 		}
 	}
 }
 
-// sync syncs stores beside each other: a file system that has to commit for all of them does so once.
+// sync syncs stores side by side: a file system that has to commit for each of them does so once for all.
 func (b *barrier) sync(list []store, synced map[unsafe.Pointer]point) {
 	var all sync.WaitGroup
 	for _, s := range list {

@@ -95,7 +95,7 @@ func TestAcksWaitForTheBarrier(t *testing.T) {
 // comes in the middle of a round they may differ by one.
 func TestAPowerLossCostsAllStreamsTheSame(t *testing.T) { // not parallel: the disk that the others use stalls for seconds
 	const every = 100 * time.Millisecond
-	d, err := powerloss.New(t.TempDir(), 96<<20)
+	d, err := powerloss.New(t.TempDir(), powerloss.Ext4, 96<<20)
 	if errors.Is(err, powerloss.ErrCannot) {
 		t.Skip(err)
 	}

@@ -1,5 +1,9 @@
 package embedded
 
+// The embedded server as a member of a cluster. apply, called by options (server.go), turns ClusterOptions into options of nats-server: routes, certificates, timeouts. modeOf
+// and wrongMode keep a directory from being started in another mode than the one that wrote it. Leads and Held ask the running server what it leads and what it has stored, for
+// the status of the node.
+
 import (
 	"errors"
 	"fmt"
@@ -13,6 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/bcc94042/instar/internal/renew"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // ClusterOptions make the embedded server a member of a JetStream cluster.
@@ -20,9 +26,9 @@ type ClusterOptions struct {
 	Name     string   // of the cluster; the same at all members
 	Listen   string   // host:port for the routes of other members
 	Routes   []string // nats://host:port of members; this one may be among them
-	User     string   // what members ask of each other; both or none
+	User     string   // by which members authenticate to each other; both or none
 	Password string
-	TLSCert  string // files; with them, members prove who they are by a certificate of TLSCA
+	TLSCert  string // files; with them, members authenticate by a certificate of TLSCA
 	TLSKey   string
 	TLSCA    string
 }
@@ -38,7 +44,7 @@ func (o *Options) modeOf() string {
 
 func (o *Options) name() string {
 	if o.Cluster == nil || o.Name == "" {
-		return "instar"
+		return streams.EmbeddedName
 	}
 	return o.Name
 }
@@ -56,7 +62,7 @@ func wrongMode(dir, have, want string) error {
 	return fmt.Errorf("streams: data directory %s was written by %s, and this is the start of %s: %s. Start it as it was, or use an empty directory and bring the data over with nats stream backup and restore", dir, name(have), name(want), why)
 }
 
-// cluster adds what makes a member.
+// apply adds what makes the server a member.
 func (o *ClusterOptions) apply(opts *server.Options, log *slog.Logger) error {
 	host, port, err := hostPort("the cluster listener", o.Listen)
 	if err != nil {
@@ -64,7 +70,7 @@ func (o *ClusterOptions) apply(opts *server.Options, log *slog.Logger) error {
 	}
 	opts.Cluster = server.ClusterOpts{
 		Name: o.Name, Host: host, Port: port, Username: o.User, Password: o.Password, AuthTimeout: 5,
-		// A member that stands still is noticed by this; its connections stay open.
+		// This detects a member that is suspended, whose connections stay open.
 		PingInterval: 2 * time.Second, MaxPingsOut: 2, WriteDeadline: 5 * time.Second,
 		NoAdvertise: isLoopback(opts.Host) || isLoopback(host),
 	}
@@ -79,7 +85,7 @@ func (o *ClusterOptions) apply(opts *server.Options, log *slog.Logger) error {
 		}
 		own.Serve(tc)
 		own.Show(tc)
-		tc.RootCAs = tc.ClientCAs // it is also what this member asks of those that it connects to
+		tc.RootCAs = tc.ClientCAs // this member also checks those that it connects to by it
 		opts.Cluster.TLSConfig, opts.Cluster.TLSTimeout = tc, 5
 	}
 	for _, r := range o.Routes {
@@ -92,7 +98,7 @@ func (o *ClusterOptions) apply(opts *server.Options, log *slog.Logger) error {
 		}
 		opts.Routes = append(opts.Routes, u)
 	}
-	// Leaders move away before the server stops; its clients are told to go elsewhere.
+	// Leaders move away before the server stops, and its clients are asked to connect elsewhere.
 	opts.LameDuckDuration, opts.LameDuckGracePeriod = 500*time.Millisecond, 50*time.Millisecond
 	return nil
 }
@@ -114,7 +120,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// jsz asks the server that runs now about its own part of JetStream. One that has switched it off, as a member does whose disk is full, tells nothing of it.
+// jsz asks the running server about its own part of JetStream. It fails when the server has switched JetStream off, as a member does whose disk is full.
 func (s *Server) jsz(o server.JSzOptions) (*server.Server, *server.JSInfo, error) {
 	srv := s.running()
 	if srv == nil {

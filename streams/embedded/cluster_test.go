@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,18 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
-
-// freePort is one that nobody listens on now.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
-}
 
 // threeMembers starts a cluster on loopback.
 func threeMembers(t *testing.T, change ...func(*Options)) []*Server {
@@ -32,7 +23,7 @@ func threeMembers(t *testing.T, change ...func(*Options)) []*Server {
 	dir := t.TempDir()
 	var routes []string
 	for range 3 {
-		routes = append(routes, "nats://"+freePort(t))
+		routes = append(routes, "nats://"+testenv.Address(t))
 	}
 	members := make([]*Server, 3)
 	for i := range members {
@@ -134,7 +125,7 @@ func TestTheModeOfADirectoryIsKept(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Shutdown(t.Context()))
 	member := o
-	member.Cluster = &ClusterOptions{Name: "blue", Listen: freePort(t), Routes: []string{"nats://" + freePort(t)}}
+	member.Cluster = &ClusterOptions{Name: "blue", Listen: testenv.Address(t), Routes: []string{"nats://" + testenv.Address(t)}}
 	_, err = Start(member)
 	require.ErrorContains(t, err, `was written by a single server, and this is the start of a member of the cluster blue`)
 
@@ -145,14 +136,14 @@ func TestTheModeOfADirectoryIsKept(t *testing.T) {
 	o.Dir = member.Dir
 	_, err = Start(o)
 	require.ErrorContains(t, err, `was written by a member of the cluster blue, and this is the start of a single server`)
-	member.Cluster = &ClusterOptions{Name: "green", Listen: freePort(t)}
+	member.Cluster = &ClusterOptions{Name: "green", Listen: testenv.Address(t)}
 	_, err = Start(member)
 	require.ErrorContains(t, err, "a member of the cluster green")
 }
 
 func TestAMemberAloneSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	s, err := Start(Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS, Cluster: &ClusterOptions{Name: "test", Listen: freePort(t), Routes: []string{"nats://" + freePort(t)}}})
+	s, err := Start(Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS, Cluster: &ClusterOptions{Name: "test", Listen: testenv.Address(t), Routes: []string{"nats://" + testenv.Address(t)}}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Shutdown(t.Context())) }()
 	nc, err := streams.Connect(streams.ConnectOptions{Server: s, Name: "test"})
@@ -215,7 +206,7 @@ func TestMembersProveWhoTheyAre(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := ClusterOptions{Name: "test", Listen: freePort(t), Routes: members[0].o.Cluster.Routes, User: "member", Password: "secret", TLSCert: cert, TLSKey: key, TLSCA: cert}
+			o := ClusterOptions{Name: "test", Listen: testenv.Address(t), Routes: members[0].o.Cluster.Routes, User: "member", Password: "secret", TLSCert: cert, TLSKey: key, TLSCA: cert}
 			change(&o)
 			s, err := Start(Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Profile: OS, Name: "stranger", Cluster: &o, Log: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)

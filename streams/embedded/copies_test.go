@@ -30,7 +30,7 @@ func TestReadersHaveCopies(t *testing.T) {
 	require.NoError(t, err)
 	_, err = js.Publish(t.Context(), "$KV.things.default.a", []byte("1"))
 	require.NoError(t, err)
-	require.NoError(t, (&streams.Copies{NC: before, Plan: plan}).Once(t.Context()), "where no readers are")
+	require.NoError(t, (&streams.Copies{NC: before, Plan: func() streams.Plan { return plan }}).Once(t.Context()), "where no readers are")
 	before.Close()
 	require.NoError(t, s.Shutdown(context.Background()))
 
@@ -47,7 +47,7 @@ func TestReadersHaveCopies(t *testing.T) {
 		_, err := js.Publish(t.Context(), "$KV.things."+key, []byte(value))
 		require.NoError(t, err)
 	}
-	c := &streams.Copies{NC: own, Plan: plan}
+	c := &streams.Copies{NC: own, Plan: func() streams.Plan { return plan }}
 	require.NoError(t, c.Once(t.Context()))
 
 	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("reader", "r"))
@@ -151,7 +151,7 @@ func TestUsersOfACluster(t *testing.T) {
 	require.NoError(t, err)
 	_, err = own.Subscribe("instar.api.get.>", func(m *nats.Msg) { _ = own.Publish(streams.Inbox(m.Reply), []byte("answer")) })
 	require.NoError(t, err)
-	c := &streams.Copies{NC: own, Plan: plan}
+	c := &streams.Copies{NC: own, Plan: func() streams.Plan { return plan }}
 	require.Eventually(t, func() bool { return c.Once(ctx) == nil }, time.Minute, 100*time.Millisecond)
 
 	nc, err := nats.Connect(members[2].ClientURL(), nats.UserInfo("reader", "r"))

@@ -1,5 +1,9 @@
 package embedded
 
+// The life of the embedded server. Start locks and marks the directory, translates Options for nats-server (options, with accounts.go and cluster.go) and starts it, and the
+// barrier (barrier.go). Clients connect by InProcessConn or LoopbackURL; Health and Restart are for whoever watches the disk (store.go), and Shutdown stops everything and
+// unlocks.
+
 import (
 	"cmp"
 	"context"
@@ -24,37 +28,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Profile says what an acknowledged write survives.
-type Profile string
-
-// The profiles.
-const (
-	Fsync    Profile = "fsync"    // power loss: every write is fsynced before it is acknowledged, in groups
-	Interval Profile = "interval" // kill -9; power loss up to 100 ms and the time of a sync, from all streams alike
-	OS       Profile = "os"       // kill -9; power loss up to 2 minutes
-)
-
-// ParseProfile reads the name of a profile.
-func ParseProfile(s string) (Profile, error) {
-	switch p := Profile(s); p {
-	case Fsync, Interval, OS:
-		return p, nil
-	}
-	return "", fmt.Errorf("streams: durability %q is none of fsync, interval, os", s)
-}
-
-// Survives is the profile in words.
-func (p Profile) Survives() string {
-	switch p {
-	case Fsync:
-		return "power loss: every write is on disk before it is acknowledged"
-	case Interval:
-		return "kill -9; a power loss may cost the last 100 ms, and what was written while the disk synced"
-	}
-	return "kill -9; a power loss may cost the last 2 minutes"
-}
-
-// ServerOptions configure the embedded server.
+// Options configure the embedded server.
 type Options struct {
 	Dir      string // data directory; the server's files are in nats/ below it
 	Listen   string // host:port for NATS clients; empty listens nowhere
@@ -72,6 +46,7 @@ type Options struct {
 	syncEvery time.Duration                              // under Interval; 0 is syncInterval
 	space     func(string) (free, size int64, err error) // nil is DiskSpace
 	patience  time.Duration                              // 0 is patience
+	stacks    func() string                              // nil is goroutines
 }
 
 // Server is an embedded NATS server that owns a directory.
@@ -82,20 +57,21 @@ type Server struct {
 	password string
 
 	barrier *barrier // nil: the streams are synced by timers of their own, or with each write
+	flusher *flusher // nil: they are not synced in groups
 
 	mu     sync.Mutex
 	srv    *server.Server
 	listen string // host:port, as in the options until a port is chosen
 
-	look  sync.Mutex // one at the store at a time
-	used  int64      // what the last look found
-	stuck bool       // for good, as it found
+	look  sync.Mutex // one check of the store at a time
+	used  int64      // as of the last check
+	stuck bool       // for good, as of the last check
 }
 
 // modeStandalone marks a directory whose streams a clustered server would delete as orphans after half a minute.
 const modeStandalone = "standalone\n"
 
-// StartServer locks the directory and starts the server. It refuses a directory that another process holds and one
+// Start locks the directory and starts the server. It refuses a directory that another process holds and one
 // that was written in another mode.
 func Start(o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
@@ -111,6 +87,9 @@ func Start(o Options) (*Server, error) {
 	if o.space == nil {
 		o.space = DiskSpace
 	}
+	if o.stacks == nil {
+		o.stacks = goroutines
+	}
 	s := &Server{o: o, lock: lock, listen: o.Listen}
 	for _, u := range o.Users {
 		if err := u.Check(o.Names); err != nil {
@@ -123,36 +102,42 @@ func Start(o Options) (*Server, error) {
 	if err := checkMode(o.Dir, o.modeOf()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s.barrier = o.barrier()
+	s.barrier, s.flusher = o.barrier(), s.newFlusher()
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	if s.barrier != nil {
-		s.barrier.start(s.running)
+		s.barrier.begin(s.barrier.every, func() { s.barrier.round(s.running()) })
+	}
+	if s.flusher != nil {
+		s.flusher.begin(flushEvery, s.flusher.sweep)
 	}
 	return s, nil
 }
 
-// barrier is what syncs the streams of a single server together; nil leaves it to the server. What a member of a cluster has
-// agreed to is in logs of its own, and in other members.
+func (o *Options) log() *slog.Logger {
+	if o.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Log
+}
+
+// barrier returns what syncs the streams of a single server together; nil leaves that to the server. What a member of a cluster has agreed to is in its Raft logs, and in other
+// members.
 func (o *Options) barrier() *barrier {
 	if o.Profile != Interval || o.Cluster != nil {
 		return nil
 	}
-	log := o.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	where, err := provenStores()
 	if err != nil {
-		log.Warn("the streams cannot be synced together, so that a power loss may cost some of them more than others", "error", err)
+		o.log().Warn("the streams cannot be synced together: a power loss may lose more of some than of others", "error", err)
 		return nil
 	}
-	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(streams.CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: log, quit: make(chan struct{})}
+	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(streams.CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: o.log()}
 }
 
-// Acking is held while a command is acked whose entity was just written: where streams are synced at intervals, no ack is to
-// be on disk without what it says. Nil says that it need not be: there is no such interval.
+// Acking is held while a command is acked whose entity was just written: where streams are synced at intervals, no ack is to be on disk without that entity. It is nil where
+// nothing needs to be held, for lack of such intervals.
 func (s *Server) Acking() sync.Locker {
 	if s.barrier == nil {
 		return nil
@@ -208,6 +193,11 @@ func (s *Server) start() error {
 	opts, err := s.options()
 	if err != nil {
 		return err
+	}
+	if s.barrier != nil || s.flusher != nil {
+		if err := syncFiles(opts.StoreDir); err != nil {
+			return err
+		}
 	}
 	srv, err := server.NewServer(opts)
 	if err != nil {
@@ -352,7 +342,7 @@ func (s *Server) Health() error {
 		return errors.New("streams: the embedded NATS server is restarting")
 	}
 	return s.within(func() error {
-		// Of a member only its own store is looked at, which a full disk switches off: streams that lack a leader are no reason to restart a server.
+		// Of a member only its own store is checked, which a full disk switches off: streams that lack a leader are no reason to restart a server.
 		if h := srv.Healthz(&server.HealthzOptions{JSEnabledOnly: s.o.Cluster != nil}); h.Error != "" {
 			return fmt.Errorf("streams: %s", h.Error)
 		}
@@ -369,10 +359,12 @@ func (s *Server) stop() error {
 	if srv == nil {
 		return nil
 	}
-	if s.o.Cluster != nil {
-		srv.LameDuckShutdown() // does nothing for a server that does not listen
-	}
-	go srv.Shutdown()
+	go func() {
+		if s.o.Cluster != nil {
+			srv.LameDuckShutdown() // does nothing for a server that does not listen
+		}
+		srv.Shutdown()
+	}()
 	err := ErrSlow
 	for errors.Is(err, ErrSlow) {
 		err = s.within(func() error { srv.WaitForShutdown(); return nil })
@@ -380,10 +372,17 @@ func (s *Server) stop() error {
 	return err
 }
 
-// Shutdown stops the server and gives the directory free.
+// Shutdown stops the server and unlocks the directory.
 func (s *Server) Shutdown(context.Context) error {
 	if s.barrier != nil {
 		s.barrier.stop(s.running())
 	}
-	return errors.Join(s.stop(), s.lock.Close())
+	if s.flusher != nil {
+		s.flusher.end()
+	}
+	err := s.stop()
+	if err == nil && s.flusher != nil { // for those whose writes were acknowledged and not asked for
+		err = syncFiles(filepath.Join(s.o.Dir, "nats"))
+	}
+	return errors.Join(err, s.lock.Close())
 }

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -171,13 +171,9 @@ func TestRestartKeepsThePortAndTheMessages(t *testing.T) {
 // A listener without users takes the program itself and nobody else, unless it is open.
 func TestAListenerWithoutUsersIsClosed(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var said bytes.Buffer
-	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return said.Write(b) }), nil))
-	g := run(t, Options{Profile: OS, Listen: "127.0.0.1:0", Log: log})
-	mu.Lock()
+	said := &lockedbuffer.Buffer{}
+	g := run(t, Options{Profile: OS, Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(said, nil))})
 	require.NotContains(t, said.String(), plaintext, "there is nothing to do about its own one")
-	mu.Unlock()
 	_, err := nats.Connect(g.Server.ClientURL())
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 	user, password := g.Server.Credentials()
@@ -220,13 +216,13 @@ func TestUsersAreChecked(t *testing.T) {
 
 func TestUsersHavePermissions(t *testing.T) {
 	t.Parallel()
-	said := make(chan string, 100)
-	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) { said <- string(b); return len(b), nil }), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	said := &lockedbuffer.Buffer{}
+	log := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	g := run(t, Options{Profile: OS, Listen: "127.0.0.1:0", Log: log, Users: []User{
 		{Name: "admin", Password: "a", Role: RoleAdmin},
 		{Name: "reader", Password: "r", Publish: []string{"instar.api.get.>"}, Subscribe: []string{"instar.evt.>"}},
 	}})
-	require.Contains(t, <-said, plaintext)
+	require.Contains(t, said.String(), plaintext)
 	_, err := nats.Connect(g.Server.ClientURL())
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 	_, err = nats.Connect(g.Server.ClientURL(), nats.UserInfo("reader", "a"))
@@ -266,27 +262,16 @@ func TestUsersHavePermissions(t *testing.T) {
 // What the server logs comes into our log, and goes nowhere else.
 func TestTheServersLogIsOurs(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var out bytes.Buffer
-	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return out.Write(b)
-	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	out := &lockedbuffer.Buffer{}
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s, err := Start(Options{Dir: t.TempDir(), Profile: OS, Log: log})
 	require.NoError(t, err)
 	require.NoError(t, s.Shutdown(context.Background()))
 	_, err = s.InProcessConn()
 	require.Error(t, err)
-	mu.Lock()
-	defer mu.Unlock()
 	require.Contains(t, out.String(), "from=nats-server")
 	require.False(t, strings.Contains(out.String(), "level=ERROR"), out.String())
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // A publish that returned an error must not be stored when the connection is back.
 func TestNothingIsBufferedWhileDisconnected(t *testing.T) {

@@ -61,21 +61,28 @@ func (s *Server) within(ask func() error) error {
 	go func() { answer <- ask() }()
 	select {
 	case err := <-answer:
+		if err != nil && waitsForItself(s.o.stacks()) { // JetStream may be off by now
+			return ErrStuck
+		}
 		return err
 	case <-time.After(cmp.Or(s.o.patience, patience)):
 	}
-	if waitsForItself(goroutines()) {
+	if waitsForItself(s.o.stacks()) {
 		return ErrStuck
 	}
 	return ErrSlow
 }
 
-// waitsForItself finds the one who waits in what all goroutines do: nobody else takes that lock there.
+// waitsForItself finds the goroutine that waits for the lock of a file store which it holds itself, by its stack. Others wait in rebuildState for somebody else.
 func waitsForItself(stacks string) bool {
 	return slices.ContainsFunc(strings.Split(stacks, "\n\n"), func(stack string) bool {
-		return strings.Contains(stack, "sync.(*RWMutex).Lock") && strings.Contains(stack, "server.(*fileStore).rebuildState")
+		_, callers, found := strings.Cut(stack, "server.(*fileStore).rebuildState")
+		return found && strings.Contains(stack, "sync.(*RWMutex).Lock") && slices.ContainsFunc(holders, func(f string) bool { return strings.Contains(callers, f) })
 	})
 }
+
+// holders call flushPendingMsgs, which calls rebuildState, with the lock of their store.
+var holders = []string{"server.(*fileStore).PurgeEx", "server.(*fileStore).purgeLocked", "server.(*fileStore).compactLocked"}
 
 func goroutines() string {
 	var stacks strings.Builder

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,7 +73,8 @@ func TestTheLimitOfTheStore(t *testing.T) {
 // The server itself takes more than the limit: at one of its own it would not even take what makes room.
 func TestAStoreBeyondItsLimitTakesPurges(t *testing.T) {
 	t.Parallel()
-	g := run(t, Options{Profile: OS, MaxStore: 1 << 20})
+	var waits atomic.Bool
+	g := run(t, Options{Profile: OS, MaxStore: 1 << 20, stacks: stuckWhen(t, &waits)})
 	fill, err := g.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}})
 	require.NoError(t, err)
 	for range 8 {
@@ -90,6 +92,9 @@ func TestAStoreBeyondItsLimitTakesPurges(t *testing.T) {
 	require.NoError(t, g.Server.running().DisableJetStream())
 	_, err = g.Server.Store()
 	require.ErrorContains(t, err, "switched off", "as a member does whose disk is full: it does not know what it has")
+	waits.Store(true)
+	_, err = g.Server.Store()
+	require.ErrorIs(t, err, ErrStuck, "another stream's failed write has switched it off")
 }
 
 // A server that does not answer for a while is slow, whatever its disk has, and nothing is wrong when it answers again.
@@ -136,6 +141,9 @@ func TestAStuckStoreIsTold(t *testing.T) {
 	require.True(t, waitsForItself(string(stacks)))
 	require.False(t, waitsForItself(goroutines()))
 	var left int64
+	for _, innocent := range []string{"flushLoop", "_writeFullState"} { // they wait for somebody else
+		require.False(t, waitsForItself(strings.ReplaceAll(string(stacks), "server.(*fileStore).PurgeEx", "server.(*msgBlock)."+innocent)))
+	}
 	s := &Server{o: Options{space: func(string) (int64, int64, error) { return left, 400 << 20, nil }}, used: 7, stuck: true}
 	room, err := s.Store()
 	require.NoError(t, err)
@@ -144,4 +152,49 @@ func TestAStuckStoreIsTold(t *testing.T) {
 	left = 380 << 20
 	_, err = s.Store()
 	require.ErrorIs(t, err, ErrStuck)
+}
+
+// A member says farewell to its cluster before it ends, for which it asks its streams: one that waits for itself does not come to that.
+func TestAStuckMemberIsTold(t *testing.T) {
+	t.Parallel()
+	var waits atomic.Bool
+	m := threeMembers(t, func(o *Options) {
+		o.patience = 200 * time.Millisecond
+		o.space = func(string) (int64, int64, error) { return 380 << 20, 400 << 20, nil }
+		o.stacks = stuckWhen(t, &waits)
+	})[0]
+	nc, js := connected(t, m)
+	t.Cleanup(nc.Close)
+	require.Eventually(t, func() bool {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILL", Subjects: []string{"fill"}, Replicas: 3})
+		return err == nil
+	}, 30*time.Second, 100*time.Millisecond)
+	where, err := provenStores()
+	require.NoError(t, err)
+	srv := m.running()
+	var held []*sync.RWMutex
+	for _, store := range where.of(srv) {
+		held = append(held, (*sync.RWMutex)(unsafe.Add(store.pointer(), where.mu)))
+		held[len(held)-1].Lock()
+	}
+	waits.Store(true)
+	err = m.Restart()
+	waits.Store(false)
+	for _, mu := range held {
+		mu.Unlock()
+	}
+	srv.WaitForShutdown()
+	require.ErrorIs(t, err, ErrStuck)
+}
+
+// stuckWhen are the goroutines of a server that waits for itself, from when that is so.
+func stuckWhen(t *testing.T, waits *atomic.Bool) func() string {
+	stacks, err := os.ReadFile("testdata/goroutines-stuck.txt")
+	require.NoError(t, err)
+	return func() string {
+		if waits.Load() {
+			return string(stacks)
+		}
+		return ""
+	}
 }

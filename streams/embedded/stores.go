@@ -1,5 +1,9 @@
 package embedded
 
+// The file stores of nats-server, which syncs each stream by a timer of its own or with each write, and has no call for it. Its functions are reached by linkname, and its
+// fields at offsets that proveStores finds by reflection; provenStores and provenRelaxed try both on a throwaway server, once in a process, before barrier.go and flush.go sync
+// anything through them. If nats-server has changed, Start logs that, and streams are synced by their timers, or with each write.
+
 import (
 	"context"
 	"errors"
@@ -7,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -15,14 +20,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The server syncs the store of each stream by a timer of its own, and has no call for it. These are its functions; where its
-// fields are is found out at start, and that it is still as it was by [provenStores].
-
 //go:linkname streamsOf github.com/nats-io/nats-server/v2/server.(*Account).streams
 func streamsOf(*server.Account) []unsafe.Pointer
 
 //go:linkname nameOf github.com/nats-io/nats-server/v2/server.(*stream).name
 func nameOf(stream unsafe.Pointer) string
+
+//go:linkname lookupStream github.com/nats-io/nats-server/v2/server.(*Account).lookupStream
+func lookupStream(account *server.Account, name string) (unsafe.Pointer, error)
+
+//go:linkname updateDurability github.com/nats-io/nats-server/v2/server.(*fileStore).updateDurabilitySettingsLocked
+func updateDurability(store unsafe.Pointer, syncOnFlush bool)
 
 //go:linkname syncBlocks github.com/nats-io/nats-server/v2/server.(*fileStore).syncBlocks
 func syncBlocks(store unsafe.Pointer)
@@ -30,7 +38,7 @@ func syncBlocks(store unsafe.Pointer)
 // stores knows where the server keeps the stores of its streams.
 type stores struct {
 	store              uintptr // of a stream
-	mu, last           uintptr // of a file store
+	mu, last, onFlush  uintptr // of a file store
 	blockMu, needsSync uintptr // of a block of it
 }
 
@@ -47,33 +55,81 @@ type store struct {
 func (l *stores) of(srv *server.Server) []store {
 	var list []store
 	for _, stream := range streamsOf(srv.GlobalAccount()) {
-		s := store{StreamStore: *(*server.StreamStore)(unsafe.Add(stream, l.store)), name: nameOf(stream)}
-		if reflect.TypeOf(s.StreamStore) != nil && reflect.TypeOf(s.StreamStore).String() == fileStore {
+		if s := l.at(stream, nameOf(stream)); s.StreamStore != nil {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
+// named is the store of one stream, without a StreamStore if that is in memory.
+func (l *stores) named(srv *server.Server, name string) (store, error) {
+	stream, err := lookupStream(srv.GlobalAccount(), name)
+	if err != nil {
+		return store{}, err
+	}
+	return l.at(stream, name), nil
+}
+
+func (l *stores) at(stream unsafe.Pointer, name string) store {
+	s := store{StreamStore: *(*server.StreamStore)(unsafe.Add(stream, l.store)), name: name}
+	if reflect.TypeOf(s.StreamStore) == nil || reflect.TypeOf(s.StreamStore).String() != fileStore {
+		s.StreamStore = nil
+	}
+	return s
+}
+
+// relax makes a store that syncs each write sync when it is told to (FlushAllPending), as the server does it for streams with a Raft log and for atomic batches.
+func (l *stores) relax(s store) {
+	if l.relaxed(s) {
+		return
+	}
+	mu := l.lock(s)
+	mu.Lock()
+	defer mu.Unlock()
+	updateDurability(s.pointer(), true)
+}
+
+// lock is the store's own.
+func (l *stores) lock(s store) *sync.RWMutex {
+	return (*sync.RWMutex)(unsafe.Add(s.pointer(), l.mu))
+}
+
+func (l *stores) relaxed(s store) bool {
+	return (*atomic.Bool)(unsafe.Add(s.pointer(), l.onFlush)).Load()
+}
+
 func (s store) pointer() unsafe.Pointer { return reflect.ValueOf(s.StreamStore).UnsafePointer() }
 
-// sync returns when all is on disk that was written before. An error is the store's: it takes no writes any more, which its
-// writers and [Server.Health] find out.
+// sync returns when everything is on disk that was written before. After an error the store takes no more writes, which its writers and [Server.Health] find out.
 func (s store) sync() { syncBlocks(s.pointer()) }
 
 // dirty reports whether the last block of a store has something that is not synced.
 func (l *stores) dirty(s store) bool {
-	mu := (*sync.RWMutex)(unsafe.Add(s.pointer(), l.mu))
-	mu.RLock()
+	return l.dirtyBy(s, func(mu *sync.RWMutex) bool { mu.RLock(); return true })
+}
+
+// mayBeDirty is dirty without waiting: of a store whose locks are held it is true.
+func (l *stores) mayBeDirty(s store) bool { return l.dirtyBy(s, (*sync.RWMutex).TryRLock) }
+
+func (l *stores) dirtyBy(s store, take func(*sync.RWMutex) bool) bool {
+	mu := l.lock(s)
+	if !take(mu) {
+		return true
+	}
 	block := *(*unsafe.Pointer)(unsafe.Add(s.pointer(), l.last))
 	mu.RUnlock()
-	mu = (*sync.RWMutex)(unsafe.Add(block, l.blockMu))
-	mu.RLock()
+	if block == nil {
+		return false
+	}
+	if mu = (*sync.RWMutex)(unsafe.Add(block, l.blockMu)); !take(mu) {
+		return true
+	}
 	defer mu.RUnlock()
 	return *(*bool)(unsafe.Add(block, l.needsSync))
 }
 
-// finding looks for fields by their names and types, and remembers what is missing.
+// finding finds fields by their names and types, and collects those that are missing.
 type finding struct{ missing error }
 
 func (f *finding) field(of reflect.Type, name, kind string) reflect.StructField {
@@ -89,9 +145,14 @@ func (f *finding) field(of reflect.Type, name, kind string) reflect.StructField 
 	return reflect.StructField{Type: reflect.TypeFor[struct{}]()}
 }
 
-// provenStores proves once in a process, with a server and a stream that are thrown away, that this version of the server can
-// be told to sync: what was written is marked as not synced, and not any more afterwards.
-var provenStores = sync.OnceValues(func() (l *stores, err error) {
+// provenStores proves once in a process, with a throwaway server and stream, that this version of the server syncs on demand: what was written is marked as not synced, and is no
+// longer so marked afterwards.
+var provenStores = sync.OnceValues(func() (*stores, error) { return proven(false, proveStores) })
+
+// provenRelaxed proves the same of a server that syncs each write, once its store is relaxed; and that it does sync each before.
+var provenRelaxed = sync.OnceValues(func() (*stores, error) { return proven(true, proveRelaxed) })
+
+func proven(syncAlways bool, prove func(*server.Server, func(string) error) (*stores, error)) (l *stores, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("streams: %v", r)
@@ -102,7 +163,9 @@ var provenStores = sync.OnceValues(func() (l *stores, err error) {
 		return nil, fmt.Errorf("streams: cannot make a directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	srv, err := server.NewServer(&server.Options{ServerName: "sync", StoreDir: dir, JetStream: true, NoSigs: true, NoLog: true, DontListen: true, SyncInterval: time.Hour, DisableJetStreamBanner: true})
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "sync", StoreDir: dir, JetStream: true, NoSigs: true, NoLog: true, DontListen: true, SyncAlways: syncAlways, SyncInterval: time.Hour, DisableJetStreamBanner: true,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("streams: cannot configure a server: %w", err)
 	}
@@ -118,43 +181,82 @@ var provenStores = sync.OnceValues(func() (l *stores, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("streams: cannot use a server: %w", err)
 	}
-	return proveStores(srv, js)
-})
-
-func proveStores(srv *server.Server, js jetstream.JetStream) (*stores, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "SYNC", Subjects: []string{"sync"}}); err != nil {
 		return nil, fmt.Errorf("streams: cannot make a stream: %w", err)
 	}
-	if _, err := js.Publish(ctx, "sync", []byte("what is synced")); err != nil {
-		return nil, fmt.Errorf("streams: cannot write to a stream: %w", err)
+	return prove(srv, func(what string) error {
+		if _, err := js.Publish(ctx, "sync", []byte(what)); err != nil {
+			return fmt.Errorf("streams: cannot write to a stream: %w", err)
+		}
+		return nil
+	})
+}
+
+func proveStores(srv *server.Server, write func(string) error) (*stores, error) {
+	if err := write("what is synced"); err != nil {
+		return nil, err
 	}
+	l, s, err := findStores(srv)
+	if err != nil {
+		return nil, err
+	}
+	if !l.dirty(s) {
+		return nil, errors.New("streams: the server does not say what it has not synced")
+	}
+	if s.sync(); l.dirty(s) {
+		return nil, errors.New("streams: the server does not sync when it is told to")
+	}
+	return l, nil
+}
+
+func proveRelaxed(srv *server.Server, write func(string) error) (*stores, error) {
+	if err := write("what is synced at once"); err != nil {
+		return nil, err
+	}
+	l, _, err := findStores(srv)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.named(srv, "SYNC")
+	if err != nil || s.StreamStore == nil {
+		return nil, errors.Join(errors.New("streams: the server's stream is not found by its name"), err)
+	}
+	if l.dirty(s) || l.relaxed(s) {
+		return nil, errors.New("streams: the server does not sync each write")
+	}
+	l.relax(s)
+	if err := write("what is synced when it is told to"); err != nil {
+		return nil, err
+	}
+	if !l.relaxed(s) || !l.dirty(s) {
+		return nil, errors.New("streams: the server syncs each write whatever it is told")
+	}
+	if err := s.FlushAllPending(); err != nil || l.dirty(s) || !l.relaxed(s) {
+		return nil, errors.Join(errors.New("streams: the server does not sync when it is told to"), err)
+	}
+	return l, nil
+}
+
+// findStores finds the one store of a server, and where things are in it.
+func findStores(srv *server.Server) (*stores, store, error) {
 	l, f := &stores{}, &finding{}
 	account := f.field(reflect.TypeFor[server.Account](), "js", "*server.jsAccount")
 	all := f.field(account.Type, "streams", "map[string]*server.stream")
 	if f.missing != nil {
-		return nil, f.missing
+		return nil, store{}, f.missing
 	}
 	if l.store = f.field(all.Type.Elem(), "store", "server.StreamStore").Offset; f.missing != nil {
-		return nil, f.missing
+		return nil, store{}, f.missing
 	}
 	list := l.of(srv)
 	if len(list) != 1 || list[0].name != "SYNC" {
-		return nil, fmt.Errorf("streams: of the server's streams one is stored, and %d are found", len(list))
+		return nil, store{}, fmt.Errorf("streams: of the server's streams one is stored, and %d are found", len(list))
 	}
 	fs := reflect.TypeOf(list[0].StreamStore)
 	last := f.field(fs, "lmb", "*server.msgBlock")
-	l.mu, l.last = f.field(fs, "mu", "sync.RWMutex").Offset, last.Offset
+	l.mu, l.last, l.onFlush = f.field(fs, "mu", "sync.RWMutex").Offset, last.Offset, f.field(fs, "syncOnFlush", "atomic.Bool").Offset
 	l.blockMu, l.needsSync = f.field(last.Type, "mu", "sync.RWMutex").Offset, f.field(last.Type, "needSync", "bool").Offset
-	if f.missing != nil {
-		return nil, f.missing
-	}
-	if !l.dirty(list[0]) {
-		return nil, errors.New("streams: the server does not say what it has not synced")
-	}
-	if list[0].sync(); l.dirty(list[0]) {
-		return nil, errors.New("streams: the server does not sync when it is told to")
-	}
-	return l, nil
+	return l, list[0], f.missing
 }

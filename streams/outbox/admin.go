@@ -1,5 +1,9 @@
 package outbox
 
+// What operators do with an outbox, for the command line (instar outbox) and the API of relays: Redrive, Discard and Purge change rows of both modes, up to 10,000 in a
+// transaction with a record of it in outbox_audit; Tail reads the newest events and their states. Nothing is sent to a relay: it finds what has changed in the tables (claim.go,
+// relay/log/deliver/retry.go).
+
 import (
 	"context"
 	"encoding/json"
@@ -11,8 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Filter says which rows that failed (FAILED or DEAD) are meant: those of the ids, or of the aggregates or the type of events, or
-// all. Aggregate and type of events together are those that fit both.
+// Filter selects rows that failed (FAILED or DEAD): by ids, by aggregates or the type of events, or all. With both aggregates and a type, rows must match both.
 type Filter struct {
 	IDs           []uuid.UUID `json:"ids,omitempty"`
 	AggregateType string      `json:"aggregateType,omitempty"`
@@ -21,7 +24,7 @@ type Filter struct {
 	All           bool        `json:"all,omitempty"`
 }
 
-// ErrFilter says that a filter means nothing, or two things.
+// ErrFilter says that a filter is empty, or contradicts itself.
 var ErrFilter = errors.New("outbox: say which rows: ids, an aggregate's type (and id), an event's type, or all; ids and all stand alone")
 
 func (f *Filter) check() error {
@@ -33,17 +36,17 @@ func (f *Filter) check() error {
 	return nil
 }
 
-// most is how many rows one statement changes.
+// most is how many rows one statement changes at most.
 const most = 10000
 
 // Redrive makes rows that failed NEW again: due at once, with all attempts before them. What waits behind them waits for
-// their outcome. It returns how many rows that were, and [ErrFilter] before it looks at any. They are changed 10,000 at a time: after
-// another error what was changed before stays so, and is counted.
+// their outcome. It returns how many rows that were, and [ErrFilter] before it reads any. They are changed 10,000 at a time: after
+// any other error, earlier changes remain, and are counted.
 func (s *Store) Redrive(ctx context.Context, f Filter, actor string) (int64, error) {
 	return s.change(ctx, "redrive", f, actor, sqlRedriveEvents, sqlRedriveParked)
 }
 
-// Discard gives rows that failed up: they are never published, and what waits behind them goes on. Their ids are in outbox_audit.
+// Discard gives rows that failed up: they are never published, and the rows behind them are. Their ids are in outbox_audit.
 // In the mode log the row itself stays in outbox_log until its day is dropped. It returns how many rows that were, and errors as
 // [Store.Redrive] does.
 func (s *Store) Discard(ctx context.Context, f Filter, actor string) (int64, error) {
@@ -73,7 +76,7 @@ func (s *Store) change(ctx context.Context, action string, f Filter, actor strin
 	return total, nil
 }
 
-// changeSome changes at most so many rows, and says who did it, in one transaction.
+// changeSome changes as many rows as one statement may, and records who did it, in the same transaction.
 func (s *Store) changeSome(ctx context.Context, action string, f Filter, actor string, query string) (n int64, err error) {
 	return s.audited(ctx, func(tx pgx.Tx, ids []uuid.UUID) error {
 		return audit(ctx, tx, action, actor, f, int64(len(ids)), ids)
@@ -109,7 +112,7 @@ func audit(ctx context.Context, tx pgx.Tx, action, actor string, filter any, n i
 
 const sqlAudit = `insert into outbox_audit (actor, action, filter, affected, events) values ($1, $2, $3, $4, $5)`
 
-// bad are the rows of a table that a filter means.
+// bad are the rows of a table that a filter selects.
 const (
 	badEvents = `bad as materialized (
 		select event_id, aggregate_id, aggregate_type from outbox_event
@@ -121,7 +124,7 @@ const (
 		where state in ('FAILED', 'DEAD') and (cardinality($1::uuid[]) = 0 or event_id = any ($1)) and ($2 = '' or aggregate_type = $2)
 			and ($3 = '' or aggregate_id = $3) and ($4 = '' or event_type = $4)
 		order by seq limit $5 for update)`
-	// What a claim has moved behind the rows is due with them.
+	// Rows that a claim has postponed behind them become due, too.
 	freed = `freed as (
 		update outbox_event set next_retry_at = now(), updated_at = now()
 		where event_id = any (array(
@@ -188,7 +191,7 @@ const sqlPurge = `
 		select event_id from outbox_event where phase = 2 and sent_at < now() - (select retention from outbox_settings)
 		order by sent_at limit $1 for update skip locked)) returning event_id`
 
-// Entry is an event and how it stands.
+// Entry is an event with its state.
 type Entry struct {
 	Message
 	Seq       int64
@@ -201,7 +204,7 @@ type Entry struct {
 }
 
 // Tail is the n newest events (1 to 1000), oldest first; with the cursor of an entry, those after it. An event may come in before the
-// newest ones, because transactions commit in another order than they begin: this is for people to look at.
+// newest ones, because transactions commit in another order than they begin: this is for people to read.
 func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) {
 	var mode Mode
 	if err := s.Pool.QueryRow(ctx, `select mode from outbox_settings`).Scan(&mode); err != nil {
@@ -209,8 +212,6 @@ func (s *Store) Tail(ctx context.Context, after string, n int) ([]Entry, error) 
 	}
 	query, key := sqlTailLog, any(nil)
 	switch {
-	case mode == formerMode:
-		return nil, errFormerMode
 	case mode == Claim && after != "":
 		id, err := uuid.Parse(after)
 		if err != nil {

@@ -1,5 +1,9 @@
 package outbox
 
+// From messages of an application to rows of the outbox. Append and AppendSQL check the messages and fill in ids and defaults (columns), and pass them to the SQL functions
+// outbox_append_bytes or outbox_append_batch in the transaction of the application; these write to the table of the mode, or refuse when the relay lags. A relay reads the rows
+// when the transaction has committed.
+
 import (
 	"context"
 	"database/sql"
@@ -26,7 +30,7 @@ type Appender struct {
 // ErrLagging says that the relay is too far behind, so that nothing was appended. The transaction has failed.
 var ErrLagging = errors.New("outbox: the relay is too far behind, try again later")
 
-// lagging is what outbox_append_batch raises then.
+// lagging is the code of the error that outbox_append_batch raises then.
 const lagging = "OB001"
 
 // Append appends messages in a transaction, in one round trip, in this order, and returns their ids. They are published
@@ -57,7 +61,7 @@ func (a *Appender) Append(ctx context.Context, tx pgx.Tx, msgs ...Message) ([]uu
 	return c.ids, refused(err)
 }
 
-// execMode is how the driver runs statements: a pooler in transaction mode wants it not to prepare them.
+// execMode is how the driver runs statements: behind a pooler in transaction mode it must not prepare them.
 func execMode(tx pgx.Tx) pgx.QueryExecMode {
 	if conn := tx.Conn(); conn != nil {
 		return conn.Config().DefaultQueryExecMode
@@ -84,7 +88,7 @@ func (a *Appender) AppendSQL(ctx context.Context, tx *sql.Tx, msgs ...Message) (
 	return c.ids, refused(err)
 }
 
-// text is all as arguments of outbox_append_batch for a driver that knows no arrays.
+// text is everything as arguments of outbox_append_batch, for a driver without arrays.
 func (c *columns) text(maxLag int64) []any {
 	stamp := func(t *time.Time) *string {
 		if t == nil {
@@ -113,7 +117,7 @@ func (a *Appender) query(call string) (string, error) {
 	return "select " + pgx.Identifier{schema}.Sanitize() + "." + call, nil
 }
 
-// columns are messages as the arrays of outbox_append_batch.
+// columns are messages as the arrays that outbox_append_batch takes.
 type columns struct {
 	ids                       []uuid.UUID
 	types, aggregates, events []string
@@ -197,7 +201,7 @@ func array[T any](all []T, text func(T) *string) string {
 
 var quoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// refused tells the limit from what else may be wrong.
+// refused distinguishes the limit from other errors.
 func refused(err error) error {
 	var state interface{ SQLState() string }
 	switch {

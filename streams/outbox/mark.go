@@ -1,5 +1,9 @@
 package outbox
 
+// What became of the rows of a Batch that was claimed (claim.go). The lanes of a relay (relay/claim/lane.go) mark rows as sent when they are in the stream, as failed when they
+// were refused, and release those behind them; whoever needs longer renews the lease. Each update changes only rows that still have the token of the batch, and the others come
+// back as Lost.
+
 import (
 	"cmp"
 	"context"
@@ -11,8 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Lost are rows that were not marked, because their lease had ended and somebody else may have them by now. That is no
-// error, but worth to be told: they are published again.
+// Lost are rows that were not marked, because their lease had ended and somebody else may have them by now. That is no error, but worth reporting: they are published again.
 type Lost []uuid.UUID
 
 // asker is a pool or a connection of it.
@@ -36,7 +39,7 @@ func mark(ctx context.Context, db asker, what, query string, ids []uuid.UUID, ar
 	return missing(ids, done), nil
 }
 
-// uuids are ids as a parameter. As they are, each would be written as text and read again.
+// uuids are ids as a parameter in binary form. Without it, each would be written as text and parsed again.
 func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
 	list := make(pgtype.FlatArray[pgtype.UUID], len(ids))
 	for i, id := range ids {
@@ -82,7 +85,7 @@ func (b *Batch) IDs() []uuid.UUID {
 	return ids
 }
 
-// MarkSent says that rows of the batch are in the stream.
+// MarkSent records that rows of the batch are in the stream.
 func (s *Store) MarkSent(ctx context.Context, b *Batch, ids []uuid.UUID) (Lost, error) {
 	return mark(ctx, s.Pool, "mark rows as sent", sqlMarkSent, ids, b.Token)
 }
@@ -101,7 +104,7 @@ const sqlRelease = `
 		locked_by = null, locked_until = null, lease_token = null, updated_at = now()
 	where event_id = any ($1) and status = 'SENDING' and lease_token = $2 returning event_id`
 
-// Renew lets the lease of these rows of the batch begin anew.
+// Renew starts the lease of these rows of the batch again.
 func (s *Store) Renew(ctx context.Context, b *Batch, ids []uuid.UUID) (Lost, error) {
 	return mark(ctx, s.Pool, "renew a lease", sqlRenew, ids, b.Token, s.lease())
 }

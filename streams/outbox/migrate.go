@@ -1,5 +1,9 @@
 package outbox
 
+// Schema and settings of an outbox. Init, called by instar outbox init and by applications, applies the migrations to a schema without an outbox, and stores the Settings;
+// CheckSchema, called by relays and operators before they use the tables, refuses another version. Mode and number of shards change only while no row waits (noneWait), with
+// writers locked out.
+
 import (
 	"context"
 	"database/sql"
@@ -33,31 +37,23 @@ func Migrations() fs.FS {
 }
 
 // schemaVersion is that of the last migration, which is the first one, too: no older schema can be brought up to date.
-const schemaVersion = 9
+const schemaVersion = 10
 
 // ErrSchema says that the tables of an outbox are not those that this version works with.
 var ErrSchema = errors.New("outbox: the schema is of another version")
 
-// formerMode is a mode that programs before this one had. Its events are in a replication slot, which nothing here reads.
-const formerMode Mode = "wal"
-
-var errFormerMode = fmt.Errorf("%w: it is in mode wal, which this program does not have: leave that mode with the program before it (instar outbox init --mode log), or, to give up what no relay has read, note which replication slot outbox_settings.wal_slot names, to drop it afterwards (pg_drop_replication_slot), and run: update outbox_settings set mode = 'log'; select outbox_settings_renew()", ErrSchema)
-
 var errNone = errors.New("outbox: there is none in this schema (instar outbox init makes it)")
 
-// CheckSchema returns an error that says what to do when there is no outbox, or ErrSchema when it is of another version, or in a mode of one.
+// CheckSchema returns an error that says what to do when there is no outbox, or ErrSchema when it is of another version.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	return checkSchema(func(query string, to any) error { return s.Pool.QueryRow(ctx, query).Scan(to) })
 }
 
 func checkSchema(ask func(query string, to any) error) error {
-	there, version, mode := false, 0, Mode("")
+	there, version := false, 0
 	err := ask(`select to_regclass('outbox_settings') is not null`, &there)
 	if err == nil && there {
 		err = ask(`select coalesce((select (to_jsonb(s) ->> 'version')::int from outbox_settings s), 0)`, &version)
-	}
-	if err == nil && version == schemaVersion {
-		err = ask(`select coalesce((select s.mode from outbox_settings s), '')`, &mode)
 	}
 	switch {
 	case err != nil:
@@ -68,26 +64,24 @@ func checkSchema(ask func(query string, to any) error) error {
 		return fmt.Errorf("%w: it is of version %d, this program knows version %d: use a newer one", ErrSchema, version, schemaVersion)
 	case version < schemaVersion:
 		return fmt.Errorf("%w: it is older than version %d and cannot be brought up to date: let a relay of the program that made it drain it, remove it (docs/outbox.md, Versions, has the statement), and make it again with instar outbox init", ErrSchema, schemaVersion)
-	case mode == formerMode:
-		return errFormerMode
 	}
 	return nil
 }
 
-// versions is the table of the steps that were applied; it is not goose's usual one, which may be the application's.
+// versions is the table of the migrations that were applied; it is not goose's usual one, which may be the application's.
 const versions = "outbox_schema_version"
 
-// Settings are what holds for the whole outbox of a database. What is zero stays as it is; a new outbox has the defaults.
+// Settings are those of the whole outbox of a database. A field that is zero stays as it is; a new outbox has the defaults.
 type Settings struct {
 	Mode      Mode          // Log; it cannot change while rows wait
 	Shards    int           // 4, at most 64; likewise
 	Retention time.Duration // 7 days, of what was sent
-	MaxLag    int64         // no limit; negative removes it. Beyond it outbox_append refuses, if a relay says how far it is
+	MaxLag    int64         // no limit; negative removes it. Beyond it outbox_append refuses, as long as a relay reports its lag
 
 	InboxRetention time.Duration // of what handlers have handled; twice as long as the stream keeps messages, 14 days at least
 }
 
-// ErrRowsWait says that rows wait to be published, so that their mode or shards cannot change.
+// ErrRowsWait says that rows wait to be published, so that mode and shards cannot change.
 var ErrRowsWait = errors.New("rows wait to be published: let a relay drain them, or discard them, before the mode or the number of shards changes")
 
 var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
@@ -148,9 +142,8 @@ func connect(dsn, schema string) (*sql.DB, error) {
 	return stdlib.OpenDB(*config), nil
 }
 
-// store writes the settings. Appending reads them, and keeps the lock of a reader until its transaction ends: with them
-// locked, nobody who has seen the old ones still writes, and all others wait for the new ones, or are refused when their
-// snapshot is older.
+// store writes the settings. Whoever appends reads them, and holds a reader's lock until its transaction ends: while they are locked, nobody who has read the old ones is still
+// writing, and all others wait for the new ones, or are refused when their snapshot is older.
 func (s Settings) store(ctx context.Context, db *sql.DB) error {
 	var mode string
 	var shards int
@@ -185,7 +178,7 @@ func (s Settings) store(ctx context.Context, db *sql.DB) error {
 	return tx.Commit()
 }
 
-// noneWait locks writers out and makes sure that they have left nothing to publish.
+// noneWait locks writers out and fails if they have left anything to publish.
 func noneWait(ctx context.Context, tx *sql.Tx, mode Mode, shards int) error {
 	for _, query := range []string{
 		`set local lock_timeout = '10s'`, // applications wait behind it

@@ -1,7 +1,11 @@
 package outbox
 
+// How an outbox stands, as its tables show. Status, for the API of relays, the command line and the metrics of a relay (relay/maintain.go), counts rows by state, or estimates
+// them where they are many, finds the oldest one that is due and the oldest open writer, and lists parked aggregates and the positions of the shards (parts).
+
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -12,18 +16,17 @@ import (
 // counted is up to how many rows are counted one by one; more are estimated.
 const counted = 10000
 
-// Status is how the outbox stands, as far as the database knows: a relay writes its positions every few seconds. Problem and
-// Rate are for the relay to say.
+// Status is how the outbox stands, as far as the database knows: a relay writes its positions every few seconds. Only the relay itself has Problem and Rate.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	st := Status{Rows: map[string]int64{StateNew: 0, StateSending: 0, StateSent: 0, StateFailed: 0, StateDead: 0}}
 	var shards int
 	var oldest, fence *time.Time
 	read := func() error {
-		if err := s.Pool.QueryRow(ctx, `select mode, case mode when 'log' then read_shards else shards end, now() from outbox_settings`).Scan(&st.Mode, &shards, &st.At); err != nil {
+		if err := s.CheckSchema(ctx); errors.Is(err, ErrSchema) {
 			return err
 		}
-		if st.Mode == formerMode {
-			return errFormerMode
+		if err := s.Pool.QueryRow(ctx, `select mode, case mode when 'log' then read_shards else shards end, now() from outbox_settings`).Scan(&st.Mode, &shards, &st.At); err != nil {
+			return err
 		}
 		rows := map[Mode]string{Log: sqlStatusLog, Claim: sqlStatusEvents}[st.Mode]
 		var fresh, sending, sent, failed, dead int64
@@ -91,8 +94,8 @@ func (s *Store) parts(ctx context.Context, st *Status, shards int) error {
 	return err
 }
 
-// sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is not sent and should be: its time has come. What is more than can be
-// counted quickly is what the planner believes.
+// sqlStatusEvents counts NEW, SENDING, FAILED, DEAD, SENT and finds the oldest row that is due and not sent. Numbers that are too large to
+// be counted quickly are the planner's estimates.
 var sqlStatusEvents = `
 	with ahead as (
 		select d.* from outbox_settings s, generate_series(0, ` + claimShards + ` - 1) as n cross join lateral (
@@ -111,7 +114,7 @@ var sqlStatusEvents = `
 		least((select min(created_at) from ahead where status = 'SENDING' or status in ('NEW', 'FAILED') and not later), (select min(created_at) from bad))
 	from n`
 
-// sqlStatusLog does the same for the mode log: what is behind the cursors, and what is parked.
+// sqlStatusLog does the same for mode log, from the rows behind the cursors and those that are parked.
 const sqlStatusLog = `
 	with c as (
 		select n::smallint as shard, coalesce(min(c.seq), 0) as seq, coalesce(max(c.reading), 0) as reading

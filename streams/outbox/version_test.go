@@ -41,30 +41,6 @@ func TestTablesOfAnotherVersionAreRefused(t *testing.T) {
 	run(t, conn, `select outbox_append('order', '1', 'order.paid', '{}')`)
 }
 
-// A database in the mode that was once there is refused, by whoever works with it. It can leave the mode as the error says.
-func TestADatabaseInTheFormerModeIsRefused(t *testing.T) {
-	t.Parallel()
-	dsn, conn := setup(t, Log)
-	s := open(t, dsn)
-	run(t, conn, `alter table outbox_settings drop constraint outbox_settings_mode_check, add column wal_prefix text not null default 'instar.outbox', add column wal_slot text`)
-	run(t, conn, `update outbox_settings set mode = 'wal', wal_slot = 'instar_outbox_main'`)
-	_, status := s.Status(t.Context())
-	_, tail := s.Tail(t.Context(), "", 1)
-	remedy := ""
-	for _, err := range []error{Init(t.Context(), dsn, "", Settings{}), Init(t.Context(), dsn, "", Settings{Mode: Log}), s.CheckSchema(t.Context()), status, tail} {
-		require.ErrorIs(t, err, ErrSchema)
-		require.ErrorContains(t, err, "leave that mode with the program before it")
-		_, remedy, _ = strings.Cut(err.Error(), "and run: ")
-	}
-	require.Equal(t, "wal", one[string](t, conn, `select mode from outbox_settings`), "nothing was changed")
-	run(t, conn, remedy)
-	require.NoError(t, s.CheckSchema(t.Context()))
-	require.ErrorContains(t, Init(t.Context(), dsn, "", Settings{Mode: "wal"}), "neither log nor claim", "an older program's settings")
-	require.NoError(t, Init(t.Context(), dsn, "", Settings{Mode: Claim}))
-	run(t, conn, `select outbox_append('order', '1', 'order.paid', '{}')`)
-	require.Equal(t, 1, one[int](t, conn, `select count(*)::int from outbox_event`))
-}
-
 // Who migrates with a tool of their own gets the same, and settings by Init all the same.
 func TestTablesThatAnotherToolMade(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,9 @@
 package publish
 
+// From a message to the answer of its stream. Whoever writes calls Append, or Go with a callback: with groups the message goes to the queue of its stream (group.go), otherwise
+// publish sends it at once, with a reply subject of its own under which the callback is registered. answered takes the answers, finds the callback and passes on the result
+// (ack.go); watch fails what is not answered in time, or was under way on a lost connection.
+
 import (
 	"context"
 	"errors"
@@ -25,7 +29,7 @@ var ErrClosed = errors.New("appender is closed")
 // Result is what became of one message, or of the last message of a unit.
 type Result struct {
 	Seq       uint64
-	Duplicate bool // the stream had the id already; Seq is of then
+	Duplicate bool // the stream had the id already; Seq is that of the earlier message
 	Err       error
 }
 
@@ -38,9 +42,10 @@ type Appender struct {
 	nc    *nats.Conn
 	names streams.Names
 	group bool
+	sync  func(stream string, done func(error))
 	wait  time.Duration
 
-	batchFrom int // messages that make a batch; 0 follows the disk
+	batchFrom int // messages that make a batch; 0 leaves that to pace
 
 	inbox string
 	subs  []*nats.Subscription
@@ -67,15 +72,19 @@ type AppenderOptions struct {
 	Group   bool          // commit in groups: set it exactly when the stream fsyncs each write
 	Timeout time.Duration // until ErrUnanswered; 0 is 5 s
 
-	// Moves says that the streams have replicas. What a stream was sent before another server came to lead it is not waited
-	// for: the server before may have taken the answer with it.
+	// Sync calls done when everything is on disk that the stream had acknowledged before the call, or with why that is not known. A write is answered after it.
+	// It is nil where an ack says that already: see embedded.Server.Syncer.
+	Sync func(stream string, done func(error))
+
+	// Moves says that the streams have replicas. When a stream elects another leader, answers to what it was sent before are no longer awaited: the former leader may not send
+	// them any more.
 	Moves bool
 }
 
 // NewAppender starts an appender on a connection, which should not buffer while it is disconnected
 // (nats.ReconnectBufSize(-1)): a publish that returned an error must not be stored later.
 func NewAppender(nc *nats.Conn, o AppenderOptions) (*Appender, error) {
-	a := &Appender{nc: nc, names: o.Names, group: o.Group, wait: o.Timeout, inbox: nc.NewInbox() + ".", pending: map[uint64]pending{}, done: make(chan struct{})}
+	a := &Appender{nc: nc, names: o.Names, group: o.Group, sync: o.Sync, wait: o.Timeout, inbox: nc.NewInbox() + ".", pending: map[uint64]pending{}, done: make(chan struct{})}
 	if a.wait == 0 {
 		a.wait = 5 * time.Second
 	}
@@ -227,15 +236,35 @@ func (a *Appender) answered(m *nats.Msg) {
 	if err != nil {
 		return // not one of ours
 	}
+	r := parseAck(m)
+	if a.sync == nil || r.Err != nil {
+		a.end(token, r)
+		return
+	}
+	a.mu.Lock()
+	stream := a.pending[token].stream // it stays pending, so that a disk that stands still is not waited for longer than a stream that does not answer
+	a.mu.Unlock()
+	if stream == "" {
+		return
+	}
+	a.sync(stream, func(err error) {
+		if err != nil {
+			r = Result{Err: unsynced(err)}
+		}
+		a.end(token, r)
+	})
+}
+
+func (a *Appender) end(token uint64, r Result) {
 	if p, ok := a.take(token); ok {
-		p.done(parseAck(m))
+		p.done(r)
 	}
 }
 
 // streamElected begins the subjects on which NATS says that a stream with replicas has another leader.
 const streamElected = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."
 
-// errMoved is [ErrUnanswered] before its time.
+// errMoved is [ErrUnanswered] without waiting for the timeout.
 var errMoved = fmt.Errorf("%w: another server leads it now", ErrUnanswered)
 
 func (a *Appender) moved(m *nats.Msg) {

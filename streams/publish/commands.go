@@ -1,5 +1,9 @@
 package publish
 
+// From a Command to the engine's answer. Start builds the message (Message), asks the gate, and sends it to COMMANDS (send in resend.go); when the stream has seen its id before,
+// lookup asks for the original outcome. Send waits until the command is stored; Ask and AskMsg wait for the answer of the engine, which comes on a reply subject of this process.
+// API, prober, observer and effect workers send through it.
+
 import (
 	"context"
 	"crypto/rand"
@@ -15,7 +19,7 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// errNoStream says that nobody listens on the subject: for certain, nothing was stored.
+// errNoStream says that nobody listens on the subject, so that certainly nothing was stored.
 var errNoStream = errors.New("no stream takes it")
 
 // Command is what is asked of one entity.
@@ -29,27 +33,25 @@ type Command struct {
 	Trace   string        // W3C traceparent
 	Expect  string        // revision that the entity must be at, or empty
 	Fence   string        // claim of a partition under which a report was made, or empty; see consumers.Fence
-	Wait    time.Duration // how long the sender waits for what comes of it; events may tell, nothing depends on it
+	Wait    time.Duration // how long the sender waits for the outcome; events may mention it, nothing depends on it
 	Body    []byte
 }
 
 // ErrGated says that a command was not sent because nothing is to be stored now; see [Commands.Gate].
 var ErrGated = errors.New("nothing is stored now")
 
-// NotStored reports whether an error of a command says that it was not stored, for certain, although it may be an [ErrUnanswered]: it was not sent, or
-// nobody was there to take it.
+// NotStored reports whether an error of a command means that it was certainly not stored, although it may be an [ErrUnanswered]: it was not sent, or there was no stream to take
+// it.
 func NotStored(err error) bool { return errors.Is(err, ErrGated) || errors.Is(err, errNoStream) }
 
-// Commands sends commands and awaits their answers. One of it serves a whole process: answers come over one
-// subscription, and no goroutine waits on a disk.
+// Commands sends commands and awaits their answers. One serves a whole process: answers come over one subscription, and no goroutine waits for a disk.
 type Commands struct {
 	// Gate, when set, is asked before a command is stored: its error refuses the command at once, as [ErrUnanswered].
 	// It is set before the first command.
 	Gate func() error
 
-	// Again is how long the stream may leave a command without an answer until it is sent again, under its id, for half of
-	// the time that an answer is awaited; 0 never sends again. It is for streams with replicas, whose leader may move with the
-	// command in its hands.
+	// Again is after how long without an answer a command is sent to the stream again, under its id, for half of the time that an answer is awaited; 0 never sends again. It is
+	// for streams with replicas, whose leader may be lost with the command.
 	Again time.Duration
 
 	a     *Appender
@@ -107,7 +109,7 @@ func (c *Commands) Message(cmd Command, reply string) (*nats.Msg, error) {
 }
 
 // Start sends a command without waiting; stored is called once when the stream has taken it or not. The answer goes to
-// reply, if that is not empty, also when the id was seen before: then the answer is the outcome of then.
+// reply, if that is not empty, also when the id was seen before: then the answer is the original outcome.
 func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 	m, err := c.Message(cmd, reply)
 	if err != nil {
@@ -129,8 +131,8 @@ func (c *Commands) Start(cmd Command, reply string, stored func(Result)) error {
 	return nil
 }
 
-// lookup sends a command again that the stream says it has seen before. It is processed after that one, and answered as
-// that one was; if the entity never took one of the id, somebody else has used it up, and the command is applied now.
+// lookup sends a command once more whose id the stream has seen before, under an id of its own. It is processed after the first one and gets the same answer; if the entity never
+// took a command with that id, somebody else has used the id up, and the command is applied now.
 func (c *Commands) lookup(m *nats.Msg, cmd Command) {
 	q := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: make(nats.Header, len(m.Header)+1)}
 	for k, v := range m.Header {
@@ -204,7 +206,7 @@ func (c *Commands) AskMsg(ctx context.Context, cmd Command, told func(Result)) (
 // AcceptedError says that a command was stored, but not answered in time. It will be applied or refused.
 type AcceptedError struct {
 	Seq  uint64 // in COMMANDS
-	Seen bool   // the stream had seen the id before: the command of then is still in progress
+	Seen bool   // the stream had seen the id before: the earlier command is still in progress
 	Err  error
 }
 

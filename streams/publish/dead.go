@@ -1,5 +1,8 @@
 package publish
 
+// Dead letters: messages that were given up, with the reason. The engine (engine/deadletters.go) and the effect workers (effects/workers.go) build them with Message and publish
+// them to DEAD_LETTERS. List, Get and Redrive serve operators (api/admin/deadletters.go): Redrive sends the original message to where it came from, and removes the letter.
+
 import (
 	"context"
 	"errors"
@@ -53,7 +56,7 @@ type DeadLetter struct {
 	Seq      uint64 // in DEAD_LETTERS
 	Time     time.Time
 	Consumer string // who gave it up
-	Machine  string // "unknown" when the message does not tell
+	Machine  string // "unknown" when the message does not say it
 	Key      string
 	Subject  string // where redrive puts it back
 	Reason   string
@@ -63,7 +66,7 @@ type DeadLetter struct {
 	Body     []byte
 }
 
-// DeadLetters lists and redrives what lies in DEAD_LETTERS.
+// DeadLetters lists and redrives the messages in DEAD_LETTERS.
 type DeadLetters struct {
 	JS       jetstream.JetStream
 	Names    streams.Names
@@ -164,8 +167,8 @@ func (d DeadLetters) Get(ctx context.Context, seq uint64) (DeadLetter, error) {
 	return letterOf(m), nil
 }
 
-// Redrive puts a dead letter back where it came from and removes it. Under its own id, so that redriving it twice
-// within the stream's window is once.
+// Redrive puts a dead letter back where it came from and removes it. It goes under an id derived from the letter, so that redriving it twice within the stream's window does so
+// once.
 func (d DeadLetters) Redrive(ctx context.Context, seq uint64) error {
 	l, err := d.Get(ctx, seq)
 	if err != nil {

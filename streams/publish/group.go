@@ -1,5 +1,9 @@
 package publish
 
+// Group commit: one atomic batch, and so one fsync, for many writes. Appender.Go and AppendChains (chain.go) add units to the queue of their stream; run takes what has gathered
+// there while the last batch was under way, and commit sends it as one batch (batch), or message by message (single) where that is faster (pace.go) or the batch was refused. The
+// callback of each unit gets the result of its own messages.
+
 import (
 	"errors"
 	"strconv"
@@ -38,7 +42,7 @@ type grouping struct {
 
 	mu     sync.Mutex
 	queue  []unit
-	closed bool // nobody takes from the queue any more
+	closed bool // nothing takes from the queue any more
 }
 
 func (a *Appender) grouping(stream string) *grouping {
@@ -192,8 +196,7 @@ func (g *grouping) batch(units []unit, total int) Result {
 	return <-answer // publish always calls back
 }
 
-// single stores the units one by one, beside one another; the messages of one unit follow each other. It reports whether
-// all of them were answered.
+// single sends the messages of all units singly: those of different units side by side, those of one unit one after the other. It reports whether all of them were answered.
 func (g *grouping) single(units []unit) bool {
 	var all sync.WaitGroup
 	var silent atomic.Bool

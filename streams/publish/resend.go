@@ -104,7 +104,7 @@ func (s *sending) result(r Result) {
 		s.mu.Unlock()
 		return
 	}
-	if (s.unknown || s.open > 0) && (NotStored(r.Err) || refused != nil) { // this try was not stored, but another one may be
+	if (s.unknown || s.open > 0) && r.Err != nil && (NotStored(r.Err) || !errors.Is(r.Err, ErrUnanswered)) { // this try was not stored, but another one may be
 		r.Err = fmt.Errorf("%w; another try: %v", ErrUnanswered, r.Err) // not wrapped: nobody is to read in it that nothing is stored
 	}
 	s.ended = true

@@ -172,4 +172,13 @@ func TestOnlyTheLastTryWasNotStored(t *testing.T) {
 		require.ErrorIs(t, last, ErrUnanswered)
 		require.Equal(t, before == nil, NotStored(last), before)
 	}
+
+	// Nor does a last try that could not even be sent tell what became of one that was.
+	var last error
+	s := &sending{c: &Commands{}, began: time.Now().Add(-time.Hour), open: 2, due: true, done: func(r Result) { last = r.Err }}
+	s.result(Result{Err: ErrUnanswered})
+	s.due = false
+	s.result(Result{Err: nats.ErrReconnectBufExceeded})
+	require.ErrorIs(t, last, ErrUnanswered)
+	require.False(t, NotStored(last))
 }

@@ -40,7 +40,7 @@ The server does not wait long for who does not read: what reads the standard out
 	})
 	cmd.Flags().String("to", ".", "place for the backup; a directory gets a file with the time in its name")
 	cmd.AddCommand(&cobra.Command{
-		Use: "verify PLACE", Short: "Read a backup to its end, and say what it is", Args: command.Arguments("PLACE"), Long: "Reads a backup to its end, and says what it is. No server is needed.\n\n" + whereBackups,
+		Use: "verify PLACE", Short: "Verify a backup and describe it", Args: command.Arguments("PLACE"), Long: "Reads a whole backup, verifies its checksums and describes it. No server is needed.\n\n" + whereBackups,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := archive.Open(cmd.Context(), args[0], cmd.InOrStdin())
 			if err != nil {
@@ -131,7 +131,7 @@ func cutOff(err, why error) error {
 }
 
 func tellBackup(p *command.Program, w io.Writer, head backup.Head, end backup.End) {
-	fmt.Fprintf(w, "everything that was answered before %s, by instar %s\n", head.At.Format(time.RFC3339), head.Version)
+	fmt.Fprintf(w, "contains everything answered before %s, by instar %s\n", head.At.Format(time.RFC3339), head.Version)
 	names := streams.Names{Prefix: head.Prefix}
 	for _, m := range p.Machines {
 		if n, ok := end.Entities[streams.BucketStream(names.Bucket(m.Plural))]; ok {
@@ -140,25 +140,25 @@ func tellBackup(p *command.Program, w io.Writer, head backup.Head, end backup.En
 	}
 	fmt.Fprintf(w, "%d messages in all\n", end.Stored())
 	if len(end.Readers) > 0 {
-		fmt.Fprintf(w, "not in it: durable consumers of readers on their copies: %s\n", strings.Join(end.Readers, ", "))
+		fmt.Fprintf(w, "not included: durable consumers on the readers' copies: %s\n", strings.Join(end.Readers, ", "))
 	}
 	for _, o := range end.Others {
 		if o.Memory {
-			fmt.Fprintf(w, "%s: its messages are in memory; a restore into a data directory leaves the stream out\n", o.Stream)
+			fmt.Fprintf(w, "%s: a stream in memory; a restore into a data directory leaves it out\n", o.Stream)
 		}
-		if len(o.Again) > 0 {
-			fmt.Fprintf(w, "%s: mirrors or sources %s, and has messages twice or lacks some after a restore: create it anew then\n", o.Stream, strings.Join(o.Again, ", "))
+		if len(o.Origins) > 0 {
+			fmt.Fprintf(w, "%s: mirrors or sources %s; a restored stream keeps its messages and receives no more of them (see the manual, Backup)\n", o.Stream, strings.Join(o.Origins, ", "))
 		}
 	}
 	for stream, n := range end.Missing {
-		fmt.Fprintf(w, "%s: %d values could not be read by the server, and are not in it\n", stream, n)
+		fmt.Fprintf(w, "%s: %d values could not be read by the server and are not included\n", stream, n)
 	}
 }
 
 // restoreCommand makes an installation of a backup.
 func restoreCommand(p *command.Program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "restore [PLACE]", Short: "Make a server's data out of a backup", GroupID: command.GroupServer, Args: command.Between(0, "PLACE"),
+		Use: "restore [PLACE]", Short: "Restore a backup", GroupID: command.GroupServer, Args: command.Between(0, "PLACE"),
 		Long: `Fills an empty data directory, or an empty account of the NATS server at --nats-url, from a backup. It takes the flags and the configuration of instar serve,
 which is started when it has ended, by the same user: it says which data directory it filled. What a restore that did not end has left is refused by every server.
 
@@ -208,7 +208,7 @@ func runRestore(p *command.Program, cmd *cobra.Command, cfg config.Config, place
 			return fmt.Errorf("cannot tell the data directory: %w", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "process")); cfg.Gateway == config.GatewayProcess && errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(out, "%s has no process: programs that still run on this machine are adopted only if process and sites of the former data directory are put there before the start\n", dir)
+			fmt.Fprintf(out, "%s has no directory process: to adopt programs that still run on this machine, copy process and sites of the former data directory there before the start\n", dir)
 		}
 		return nil
 	}
@@ -221,18 +221,18 @@ func runRestore(p *command.Program, cmd *cobra.Command, cfg config.Config, place
 
 func tellRestored(p *command.Program, out io.Writer, done backup.Restored) {
 	tellBackup(p, out, done.Head, done.End)
-	fmt.Fprintf(out, "restored: %d entities, %d events, %d commands that wait; made again: %d timers, %d tasks\n", done.Entities, done.Events, done.Commands, done.Timers, done.Tasks)
+	fmt.Fprintf(out, "restored: %d entities, %d events, %d pending commands; created: %d timers, %d tasks\n", done.Entities, done.Events, done.Commands, done.Timers, done.Tasks)
 	if done.Gone > 0 {
-		fmt.Fprintf(out, "%d of the events have gone again, the oldest: EVENTS has no room for all of them (store.events, or half of store.max)\n", done.Gone)
+		fmt.Fprintf(out, "the %d oldest events were dropped again: EVENTS is too small for all of them (store.events, or half of store.max)\n", done.Gone)
 	}
 	if done.Newer > 0 {
-		fmt.Fprintf(out, "left out: %d events, which are newer than the values of their entities\n", done.Newer)
+		fmt.Fprintf(out, "left out: %d events that are newer than the values of their entities\n", done.Newer)
 	}
 	if done.Parked > 0 {
-		fmt.Fprintf(out, "%d values cannot be used by this program; their entities are parked (instar entity repair)\n", done.Parked)
+		fmt.Fprintf(out, "%d values cannot be read by this version; their entities are parked (instar entity repair)\n", done.Parked)
 	}
 	if done.Consumers > 0 {
-		fmt.Fprintf(out, "%d durable consumers could not be made; the log says why\n", done.Consumers)
+		fmt.Fprintf(out, "%d durable consumers could not be created; see the log\n", done.Consumers)
 	}
-	fmt.Fprintf(out, "versions and revisions go on above %d\n", done.Above)
+	fmt.Fprintf(out, "versions and revisions continue above %d\n", done.Above)
 }

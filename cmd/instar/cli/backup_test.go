@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
@@ -53,7 +55,7 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 	root := rootCommand(&command.Program{Options: options})
 	root.SetArgs([]string{"restore", "-", "--data", dir, "--durability", "interval", "--log-level", "error"})
 	root.SetIn(io.MultiReader(compressed(`{"head":{"instarBackup":1,"at":"2026-02-01T00:00:00Z","prefix":"instar"}}{"section":{"stream":"KV_operations","kind":"bucket"}}{"m":{"s":"$KV.operations.a"}}`),
-		interrupts(interrupt), compressed(`{"end":{"messages":{"KV_operations":1}}}`)))
+		interrupts{t, filepath.Join(dir, "nats", "jetstream", "*", "streams", "COMMANDS", "meta.inf"), interrupt}, compressed(`{"end":{"messages":{"KV_operations":1}}}`)))
 	cmd, err := root.ExecuteContextC(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	var said bytes.Buffer
@@ -66,10 +68,18 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 	require.Empty(t, said.String())
 }
 
-// interrupts is the place in a backup where somebody does.
-type interrupts context.CancelFunc
+// interrupts is the place in a backup where somebody does, once there is what it was to fill. What is read there may be read ahead.
+type interrupts struct {
+	t     *testing.T
+	there string // pattern
+	end   context.CancelFunc
+}
 
 func (i interrupts) Read([]byte) (int, error) {
-	i()
+	assert.Eventually(i.t, func() bool {
+		found, err := filepath.Glob(i.there)
+		return err == nil && len(found) > 0
+	}, 30*time.Second, time.Millisecond)
+	i.end()
 	return 0, io.EOF
 }

@@ -28,10 +28,10 @@ import (
 
 // clusterCommand starts clusters on this machine.
 func clusterCommand() *cobra.Command {
-	g := command.Group("cluster", "A cluster on this machine, for trying things out")
+	g := command.Group("cluster", "Start a cluster on this machine, to try things out")
 	g.GroupID = command.GroupServer
 	dev := &cobra.Command{
-		Use: "dev", Short: "Start three nodes on loopback and show how they stand", Args: command.Arguments(),
+		Use: "dev", Short: "Start three nodes on loopback and show their status", Args: command.Arguments(),
 		Long: `Starts three servers as children of this process, each with an embedded NATS server that is a member of one JetStream
 cluster, and shows a table of them until it is interrupted; then it stops them. A node that ends meanwhile, killed with -9
 for one, is started again 20 s later, so that the others are seen to do without it. Their data is kept in node-1 to node-3
@@ -124,7 +124,7 @@ func (d *devCluster) run(ctx context.Context) error {
 		}
 	}
 	defer d.stop()
-	fmt.Fprintf(d.out, "Three nodes are starting; their data is in %s/node-1 to node-3, what they say in node-1.log to node-3.log.\n", d.data)
+	fmt.Fprintf(d.out, "Three nodes are starting. Data: %s/node-1 to node-3; logs: node-1.log to node-3.log.\n", d.data)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	hinted, again := false, make(chan int, members)

@@ -13,14 +13,14 @@ import (
 
 // ctxCommand is about the servers that have names here.
 func ctxCommand() *cobra.Command {
-	g := command.Group("ctx", "Servers by name: which one the commands ask")
+	g := command.Group("ctx", "Contexts: servers by name, to which commands are sent")
 	g.GroupID = command.GroupLook
 	g.Long = `A context is a server with its token, authority and namespace, under a name. The selected one is asked where neither --server, --context nor
 INSTAR_SERVER says otherwise. They are kept in instar/contexts.json in the directory for configurations (XDG_CONFIG_HOME, or ~/.config).`
-	ls := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List them; * is the selected one", Args: command.Arguments(), RunE: ctxLs}
+	ls := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List contexts; * marks the current one", Args: command.Arguments(), RunE: ctxLs}
 	ls.Flags().StringP("output", "o", "table", "table, wide, json, jsonl, yaml or name; never with tokens")
 	add := &cobra.Command{
-		Use: "add NAME", Short: "Give a server a name, or change what is under it; the first one is selected", Args: command.Arguments("NAME"), RunE: ctxAdd,
+		Use: "add NAME", Short: "Add or change a context; the first one becomes the current one", Args: command.Arguments("NAME"), RunE: ctxAdd,
 		Example: "  instar ctx add prod --server https://instar.example.com -n shop\n  INSTAR_TOKEN=... instar ctx add prod --server https://instar.example.com",
 	}
 	fs := add.Flags()
@@ -28,11 +28,11 @@ INSTAR_SERVER says otherwise. They are kept in instar/contexts.json in the direc
 	fs.String("token", "", "bearer token; better in INSTAR_TOKEN, where other users of the machine do not see it")
 	fs.String("ca", "", "file of the certificate authority of the server")
 	fs.StringP("namespace", "n", "", "namespace (default: that of the token, or \"default\")")
-	use := &cobra.Command{Use: "use NAME", Aliases: []string{"select"}, Short: "Select one", Args: command.Arguments("NAME"), ValidArgsFunction: command.CompleteContexts, RunE: changing(func(c *command.Contexts, name string) error {
+	use := &cobra.Command{Use: "use NAME", Aliases: []string{"select"}, Short: "Select the current context", Args: command.Arguments("NAME"), ValidArgsFunction: command.CompleteContexts, RunE: changing(func(c *command.Contexts, name string) error {
 		c.Current = name
 		return nil
 	})}
-	rm := &cobra.Command{Use: "rm NAME", Short: "Forget one", Args: command.Arguments("NAME"), ValidArgsFunction: command.CompleteContexts, RunE: changing(func(c *command.Contexts, name string) error {
+	rm := &cobra.Command{Use: "rm NAME", Short: "Remove a context", Args: command.Arguments("NAME"), ValidArgsFunction: command.CompleteContexts, RunE: changing(func(c *command.Contexts, name string) error {
 		delete(c.Contexts, name)
 		if c.Current == name {
 			c.Current = ""
@@ -128,7 +128,7 @@ func ctxLs(cmd *cobra.Command, _ []string) error {
 		}
 		return nil
 	case format.Human() && len(raws) == 0:
-		fmt.Fprintln(cmd.ErrOrStderr(), "There are no contexts: the server is that of --server, INSTAR_SERVER, or http://127.0.0.1:8080.")
+		fmt.Fprintln(cmd.ErrOrStderr(), "There are no contexts: --server, INSTAR_SERVER or http://127.0.0.1:8080 is used.")
 		return nil
 	case format.Human():
 		return g.Write(out)

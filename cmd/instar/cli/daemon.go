@@ -12,7 +12,7 @@ import (
 )
 
 func devCommand(p *command.Program) *cobra.Command {
-	cmd := daemon(p, config.Dev, "Start a server for trying things out: nothing to configure, on loopback")
+	cmd := daemon(p, config.Dev, "Start a server to try things out: nothing to configure, on loopback")
 	cmd.Long = `Starts the control plane with an embedded NATS server on loopback and its data under ./data. Nothing has to be set
 up. It is the same program as serve with defaults for one's own machine: a power loss may cost the last 100 ms, and
 what was written while the disk synced.

@@ -19,17 +19,17 @@ import (
 func deadCommand(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(command.Group("dlq", "Dead letters: messages that no code could handle"))
 	g.GroupID = command.GroupLook
-	ls := &cobra.Command{Use: "ls", Short: "List them, oldest first", Args: command.Arguments(), RunE: p.Asking(deadLs)}
+	ls := &cobra.Command{Use: "ls", Short: "List dead letters, oldest first", Args: command.Arguments(), RunE: p.Asking(deadLs)}
 	ls.Flags().String("machine", "", "only of this machine")
 	ls.Flags().Int("limit", 0, "at most so many (default: all)")
 	redrive := &cobra.Command{
-		Use: "redrive [SEQ...]", Short: "Put them back where they came from", Args: cobra.ArbitraryArgs, RunE: p.Asking(deadRedrive),
+		Use: "redrive [SEQ...]", Short: "Publish dead letters to their original subjects again", Args: cobra.ArbitraryArgs, RunE: p.Asking(deadRedrive),
 		Example: "  instar dlq redrive 7 9\n  instar dlq redrive --all --machine service",
 	}
 	redrive.Flags().Bool("all", false, "all that there are")
 	redrive.Flags().String("machine", "", "with --all: only of this machine")
 	redrive.Flags().BoolP("yes", "y", false, "do not ask")
-	g.AddCommand(ls, &cobra.Command{Use: "show SEQ", Short: "Show one with its body", Args: command.Arguments("SEQ"), RunE: p.Asking(deadShow)}, redrive)
+	g.AddCommand(ls, &cobra.Command{Use: "show SEQ", Short: "Show a dead letter with its body", Args: command.Arguments("SEQ"), RunE: p.Asking(deadShow)}, redrive)
 	return g
 }
 
@@ -166,7 +166,7 @@ func redriven(s *command.Session, raw []byte) error {
 		for _, seq := range r.Redriven {
 			fmt.Fprintf(s.Out, "%d\n", seq)
 		}
-		s.Say("%d put back, %d not", len(r.Redriven), len(r.Failed))
+		s.Say("%d redriven, %d failed", len(r.Redriven), len(r.Failed))
 	} else if err := s.Format.Value(s.Out, raw); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func redriven(s *command.Session, raw []byte) error {
 		s.Say("%d: %s", f.Seq, f.Detail)
 	}
 	if len(r.Failed) > 0 {
-		return command.Try(fmt.Errorf("%d dead letters were not put back", len(r.Failed)), "instar dlq ls")
+		return command.Try(fmt.Errorf("%d dead letters were not redriven", len(r.Failed)), "instar dlq ls")
 	}
 	return nil
 }

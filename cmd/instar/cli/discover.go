@@ -22,8 +22,8 @@ import (
 // discoverCommand asks where a service is, as its clients do.
 func discoverCommand(p *command.Program) *cobra.Command {
 	cmd := command.ClientFlags(&cobra.Command{
-		Use: "discover [SERVICE]", Short: "Find the instances of a service, as its clients do", Args: command.Between(0, "SERVICE"), ValidArgsFunction: completeServices(p), GroupID: command.GroupLook, RunE: p.Asking(discover),
-		Long: "Shows the instances that may get traffic now, with their weights. Without a service it lists the services. All instances, whatever their state, are in instar instance ls.",
+		Use: "discover [SERVICE]", Short: "Find the instances of a service as its clients see them", Args: command.Between(0, "SERVICE"), ValidArgsFunction: completeServices(p), GroupID: command.GroupLook, RunE: p.Asking(discover),
+		Long: "Shows the instances that may receive traffic now, with their weights. Without an argument it lists the services. For instances in all states use instar instance ls.",
 		Example: `  instar discover web
   instar discover web --watch
   instar discover web --zone north --tag canary
@@ -106,16 +106,16 @@ func discoverOnce(s *command.Session, service string, query url.Values) error {
 		return s.Format.Value(s.Out, resp.Body)
 	}
 	if d.AsOf != nil {
-		s.Say("As of %s: %d events, the last is %d.", d.AsOf.Time.Local().Format(time.RFC3339), d.AsOf.Events, d.AsOf.Sequence)
+		s.Say("As of %s, after event %[3]d (%[2]d events).", d.AsOf.Time.Local().Format(time.RFC3339), d.AsOf.Events, d.AsOf.Sequence)
 	}
 	if d.Protected {
-		s.Say("%s preserves itself: what is shown may be gone.", service)
+		s.Say("%s is in self-preservation: instances shown may be gone.", service)
 	}
 	if d.Stale > 0 {
-		s.Say("The node cannot hear the others: this is what it knew %s ago.", command.StaleFor(d.Stale))
+		s.Say("The node cannot reach the others: this is its state of %s ago.", command.StaleFor(d.Stale))
 	}
 	if len(d.Instances) == 0 {
-		s.Say("Nothing is found of %s.", service)
+		s.Say("%s has no instances for traffic.", service)
 		return nil
 	}
 	return endpoints(s, d.Instances)
@@ -165,14 +165,14 @@ func discoverWatch(s *command.Session, service string, query url.Values) error {
 		}
 		if ev.Name != "delta" && (d.Stale > 0) != stale {
 			if stale = d.Stale > 0; stale {
-				s.Say("The node cannot hear the others: what was shown is what it knew %s ago.", command.StaleFor(d.Stale))
+				s.Say("The node cannot reach the others: what was shown is its state of %s ago.", command.StaleFor(d.Stale))
 			} else {
-				s.Say("The node hears the others again.")
+				s.Say("The node reaches the others again.")
 			}
 		}
 		if ev.Name != "stale" && d.Protected != protected {
 			protected = d.Protected
-			s.Say("%s %s.", service, map[bool]string{true: "preserves itself: what is shown may be gone", false: "does not preserve itself any more"}[protected])
+			s.Say("%s %s.", service, map[bool]string{true: "is in self-preservation: instances shown may be gone", false: "has left self-preservation"}[protected])
 		}
 		for _, e := range append(d.Instances, d.Put...) {
 			endpointLine(s, "+", e.InstanceID, fmt.Sprintf("%-21s weight %-5d %s", e.NodeAddress, e.Weight, paintInstance(s, e.State)))
@@ -244,5 +244,5 @@ func paintInstance(s *command.Session, state string) string {
 	if err != nil { // the server has it, and this program has not
 		return state
 	}
-	return entities.PaintState(s, m, state)
+	return entities.PaintState(s, m.States, state)
 }

@@ -37,7 +37,7 @@ type finding struct {
 func doctorCommand(p *command.Program) *cobra.Command {
 	cmd := command.ClientFlags(&cobra.Command{
 		Use: "doctor", Short: "Check the server, this machine and the configuration", GroupID: command.GroupLook, Args: command.Arguments(),
-		Long: "Looks at everything that is known to go wrong and prints a line for each. Exits with 1 when something has to be mended.",
+		Long: "Runs all checks and prints a line for each. Exits with 1 when one of them fails.",
 	})
 	cmd.Flags().String("config", "", "configuration file to check; INSTAR_CONFIG")
 	cmd.Flags().String("data", "", "data directory to check (default: that of the configuration, when the server is on this machine)")

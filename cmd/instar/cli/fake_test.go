@@ -57,7 +57,15 @@ func newFake(t *testing.T) *fake {
 		answer(w, 200, `{"items":[{"name":"web-00002","ready":"True"},{"name":"web-00001","ready":"False","reason":"ExitCode"}]}`)
 	})
 	mux.HandleFunc("GET /v1/watch", f.watch)
-	mux.HandleFunc("GET /v1/machines", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, `{"items":[]}`) })
+	mux.HandleFunc("GET /v1/machines", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"items":[{"name":"lamp","plural":"lamps","doc":"It shines.","states":[{"name":"LIT","doc":"It shines."}],"commands":[{"name":"light","from":[""],"birth":true}],"edges":[{"from":"","on":"light","to":"LIT"}]},{"name":"service","plural":"services"}]}`)
+	})
+	mux.HandleFunc("POST /v1/lamps/{id}/light", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"outcome":"applied","state":"LIT","version":1,"revision":5,"generation":1,"commandId":"k"}`)
+	})
+	mux.HandleFunc("GET /v1/lamps/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, `{"machine":"lamp","namespace":"default","id":"desk","state":"LIT","version":1,"generation":1,"revision":5,"data":{"level":3}}`)
+	})
 	mux.HandleFunc("GET /v1/machines/service/counts", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, `{"machine":"service","total":3,"states":{"READY":2,"FAILED":1},"parked":0,"revision":9}`)
 	})

@@ -20,13 +20,13 @@ import (
 
 // nodeCommand is about the processes that share the work.
 func nodeCommand(p *command.Program) *cobra.Command {
-	g := command.ClientFlags(command.Group("node", "The nodes that share the work: see, cordon, drain"))
+	g := command.ClientFlags(command.Group("node", "Nodes: show, cordon and drain them"))
 	g.GroupID = command.GroupLook
 	drain := nodeWish(p, "drain", "draining", "Move everything away from one, which then serves the API only, until it is uncordoned")
 	drain.Flags().Duration("timeout", 30*time.Second, "wait at most so long until it has given everything away; 0 does not wait")
 	g.AddCommand(
 		&cobra.Command{Use: "ls", Short: "List them", Args: command.Arguments(), RunE: p.Asking(nodeLs)},
-		&cobra.Command{Use: "show NAME", Short: "Show one with its partitions", Args: command.Arguments("NAME"), RunE: p.Asking(nodeShow)},
+		&cobra.Command{Use: "show NAME", Short: "Show a node with its partitions", Args: command.Arguments("NAME"), RunE: p.Asking(nodeShow)},
 		drain,
 		nodeWish(p, "cordon", "cordoned", "Let one keep what it has and take nothing"),
 		nodeWish(p, "uncordon", "live", "Let one take its share again"),

@@ -18,15 +18,15 @@ import (
 
 // opCommand is about what a 202 leads to: a command that was stored, or a batch.
 func opCommand(p *command.Program) *cobra.Command {
-	g := command.ClientFlags(command.Group("op", "Operations: how far a command or a batch is"))
+	g := command.ClientFlags(command.Group("op", "Operations: the progress of a command or a batch"))
 	g.GroupID = command.GroupLook
 	wait := &cobra.Command{
-		Use: "wait OPERATION", Short: "Wait until one is done; it failed when the exit code is 7", Args: command.Arguments("OPERATION"), RunE: p.Asking(opWait),
+		Use: "wait OPERATION", Short: "Wait until an operation is done; exit code 7 if it failed", Args: command.Arguments("OPERATION"), RunE: p.Asking(opWait),
 		Example: "  instar op wait service.default.web.k1 --timeout 5m",
 	}
 	wait.Flags().Duration("timeout", 30*time.Second, "at most this long; 0 is without end")
-	g.AddCommand(&cobra.Command{Use: "get OPERATION", Short: "Show one; its name is that of the answer 202, or its Location", Args: command.Arguments("OPERATION"), RunE: p.Asking(opGet)}, wait,
-		&cobra.Command{Use: "cancel OPERATION", Short: "Send no more commands of a batch", Args: command.Arguments("OPERATION"), RunE: p.Asking(opCancel)})
+	g.AddCommand(&cobra.Command{Use: "get OPERATION", Short: "Show an operation; its name is in the answer 202 and its Location", Args: command.Arguments("OPERATION"), RunE: p.Asking(opGet)}, wait,
+		&cobra.Command{Use: "cancel OPERATION", Short: "Stop a batch from sending further commands", Args: command.Arguments("OPERATION"), RunE: p.Asking(opCancel)})
 	return g
 }
 

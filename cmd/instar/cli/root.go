@@ -43,7 +43,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, options serv
 
 func rootCommand(p *command.Program) *cobra.Command {
 	root := command.Group("instar", "Durable state machines for things, on NATS JetStream")
-	root.Long = `Instar takes things through their stages: every entity is a durable finite state machine on NATS JetStream.
+	root.Long = `Instar runs durable state machines for things (services, instances, relays of outboxes) on NATS JetStream.
 
   instar dev                          start a server here, with nothing to set up
   instar service create web --image hello --wait
@@ -57,7 +57,7 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 	root.AddGroup(
 		&cobra.Group{ID: command.GroupServer, Title: "Server:"},
 		&cobra.Group{ID: command.GroupMachines, Title: "Machines:"},
-		&cobra.Group{ID: command.GroupLook, Title: "Looking and repairing:"},
+		&cobra.Group{ID: command.GroupLook, Title: "Inspect and repair:"},
 	)
 	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), outboxes.Command(p), demo.Command(p), opCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
 		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),

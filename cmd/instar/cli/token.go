@@ -17,7 +17,7 @@ import (
 func tokenCommand() *cobra.Command {
 	t := config.Token{}
 	cmd := &cobra.Command{
-		Use: "token NAME", Short: "Make a bearer token and the lines of configuration that admit it", GroupID: command.GroupServer, Args: command.Arguments("NAME"),
+		Use: "token NAME", Short: "Generate a bearer token and its configuration", GroupID: command.GroupServer, Args: command.Arguments("NAME"),
 		Example: "  instar token ci --role operate --namespace default",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{config.RoleRead, config.RoleOperate, config.RoleAdmin}, t.Role) {
@@ -26,7 +26,7 @@ func tokenCommand() *cobra.Command {
 			secret := "instar_" + rand.Text()
 			sum := sha256.Sum256([]byte(secret))
 			fmt.Fprintln(cmd.OutOrStdout(), secret)
-			fmt.Fprintf(cmd.ErrOrStderr(), "It is not shown again. Into the configuration of the server:\n\nauth:\n  tokens:\n    - name: %s\n      hash: sha256:%s\n      role: %s\n", args[0], hex.EncodeToString(sum[:]), t.Role)
+			fmt.Fprintf(cmd.ErrOrStderr(), "It is not shown again. Add this to the server's configuration:\n\nauth:\n  tokens:\n    - name: %s\n      hash: sha256:%s\n      role: %s\n", args[0], hex.EncodeToString(sum[:]), t.Role)
 			if t.Namespace != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "      namespace: %s\n", t.Namespace)
 			}

@@ -12,7 +12,7 @@ import (
 func versionCommand(p *command.Program) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use: "version", Short: "Tell which build this is", GroupID: command.GroupLook, Args: command.Arguments(),
+		Use: "version", Short: "Print the version", GroupID: command.GroupLook, Args: command.Arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := p.Build.Filled()
 			switch output {

@@ -24,7 +24,7 @@ import (
 // demoDiscoveryCommand shows what discovery promises.
 func demoDiscoveryCommand(p *command.Program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "discovery", Short: "Five servers that are slowed, restarted, killed and drained while others call them", Args: command.Arguments(),
+		Use: "discovery", Short: "Five servers are slowed, restarted, killed and drained while clients call them", Args: command.Arguments(),
 		Long: `Starts the registry and five HTTP servers in this process, all on loopback and in a directory that is removed again. The
 servers register themselves; four callers find them by name and call them all the time, half of the calls with a method
 that is never repeated. Then one server is slow, all are restarted one after the other, one flaps, one freezes, one dies

@@ -27,7 +27,7 @@ import (
 
 // Command shows what the program promises.
 func Command(p *command.Program) *cobra.Command {
-	g := command.Group("demo", "See a promise kept, in a minute and a directory of its own")
+	g := command.Group("demo", "Demonstrate a guarantee in a minute, in a directory of its own")
 	g.GroupID = command.GroupServer
 	box := &cobra.Command{
 		Use: "outbox", Short: "An order application whose relay, Postgres and NATS are killed in turn", Args: command.Arguments(),

@@ -284,6 +284,6 @@ func (d *outboxDemo) judge(rows map[string]bool, f delivered) error {
 	if lost+f.doubled+f.disordered+foreign+unkept > 0 || len(rows) != f.events || len(rows) == 0 {
 		return &command.Error{Code: command.ExitGeneric, Err: errors.New("the promise was broken")}
 	}
-	fmt.Fprintf(d.out, "rows written = events in the stream, none twice, none out of order, after %d kills in %.0f s\n", d.kills, time.Since(d.began).Seconds())
+	fmt.Fprintf(d.out, "rows written = events in the stream, without duplicates and in order, after %d kills in %.0f s\n", d.kills, time.Since(d.began).Seconds())
 	return nil
 }

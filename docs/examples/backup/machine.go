@@ -30,7 +30,7 @@ type TakeBody struct {
 
 // ProtectBody is the body of protect.
 type ProtectBody struct {
-	Protected bool `json:"protected" doc:"Whether remove is refused"`
+	Protected bool `json:"protected" doc:"Refuse remove"`
 }
 
 // Taken is what the provider reports.

@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/docs/examples/backup/tarball"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
@@ -40,9 +41,9 @@ func TestABackupIsTaken(t *testing.T) {
 	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 
-	registry, err := machines.NewRegistry(backup.Machine)
+	ms, err := registry.New(backup.Machine)
 	require.NoError(t, err)
-	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: registry}
+	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms}
 	vault := t.TempDir()
 	workers := &effects.Workers{Deps: deps, Performer: effects.ByMachine{"backup": tarball.Provider{Dir: vault}}.Of}
 	var running sync.WaitGroup

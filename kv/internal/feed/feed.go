@@ -4,6 +4,10 @@
 // one where it stood, after a [Backoff]. Whether the stream still has what was read before is found out when a feed is opened ([ErrReset]).
 package feed
 
+// Feed, a push consumer on the stream of a bucket. Open checks that the stream still has what was read (witness.go) and starts after the
+// Position; Next takes what the connection has received and returns it as updates, a marker as Deleted (take), and answers flow control
+// and heartbeats (control). A gap, silence or a new connection is an error: kv.Bucket.Watch and index.Index then open another feed.
+
 import (
 	"cmp"
 	"context"
@@ -51,8 +55,8 @@ type Update struct {
 // Position is where a follower of a stream stands. The zero value is before its beginning.
 type Position struct {
 	Revision uint64    // everything up to here was taken
-	created  time.Time // of the stream, so that another one of the same name is told apart
-	seen     witnesses // the last of what was taken, by which a stream that lost its end is told
+	created  time.Time // of the stream, so that another one of the same name is recognised
+	seen     witnesses // the last of what was taken, by which a stream that lost its end is recognised
 }
 
 // Feed is a raw push consumer over a bucket's stream from one revision on. The reader takes messages straight from
@@ -215,7 +219,7 @@ func (f *Feed) control(m *nats.Msg) error {
 	return nil
 }
 
-// IsMarker tells the marker that a deleted key leaves from a value: by nats.go's header, or by the server's when a message's life ended.
+// IsMarker reports whether a message is the marker of a deleted key, and no value: by nats.go's header, or by the server's when a message's life ended.
 func IsMarker(h nats.Header) bool {
 	if len(h) == 0 {
 		return false
@@ -258,10 +262,10 @@ func parseReply(s string) (sseq, dseq uint64, at int64, pending uint64, ok bool)
 	return n[0], n[1], int64(n[2]), n[3], field >= first+3 // #nosec G602 -- it has four
 }
 
-// Backoff waits longer from one failure to the next, and never as long as another process does.
+// Backoff waits longer from one failure to the next, by random times, so that processes do not retry together.
 type Backoff struct{ d time.Duration }
 
-// Reset says that a try was of use.
+// Reset begins with short waits again, after a try that made progress.
 func (b *Backoff) Reset() { b.d = 0 }
 
 // Wait waits for 25 ms to 2 s, or until the context ends.

@@ -3,15 +3,17 @@ package reader
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
+	"github.com/bcc94042/instar/internal/jsonscan"
 	"github.com/bcc94042/instar/machines/instance"
 )
 
 // Reader decodes stored instances as [instance.Decode] does, and lets those that it has decoded share what they have in common:
 // most texts of a registration are those of its neighbours, terms and payloads as well. So a record is a fifth of the size,
-// and decoding allocates little. Values must be valid JSON. It is for one goroutine; its zero value is ready.
+// and decoding allocates little. It is for one goroutine; its zero value is ready.
 type Reader struct {
 	texts    map[string]string
 	payloads map[string]map[string]string // by their JSON
@@ -125,79 +127,72 @@ func (r *Reader) payload(raw []byte, m map[string]string) map[string]string {
 
 // quick reads what instances usually look like. It returns false for anything else.
 func (r *Reader) quick(rec *instance.Record, value []byte) bool {
-	f := fields{b: value}
 	machine := false
-	for f.next() {
-		ok := true
-		switch string(f.name) {
+	whole := usual(value, func(name []byte, t token) bool {
+		switch string(name) {
 		case "machine":
-			machine = string(f.value) == `"instance"`
+			machine = string(t) == `"instance"`
 		case "namespace":
-			ok = f.shared(r, &rec.Namespace)
+			return t.shared(r, &rec.Namespace)
 		case "parent":
-			ok = f.shared(r, &rec.Service)
+			return t.shared(r, &rec.Service)
 		case "id":
-			ok = f.tail(r.key, &rec.ID)
+			return t.tail(r.key, &rec.ID)
 		case "state":
-			ok = f.shared(r, &rec.State)
+			return t.shared(r, &rec.State)
 		case "since":
-			ok = f.time(&rec.Since)
+			return t.time(&rec.Since)
 		case "generation":
-			ok = f.number(&rec.Generation)
+			return t.number(&rec.Generation)
 		case "version":
-			ok = f.number(&rec.Version)
+			return t.number(&rec.Version)
 		case "data":
-			ok = r.quickData(&rec.Data, f.value)
+			return r.quickData(&rec.Data, t)
 		}
-		if !ok {
-			return false
-		}
-	}
-	return f.whole && machine && rec.Namespace != "" && rec.Service != "" && rec.ID != "" && rec.State != ""
+		return true
+	})
+	return whole && machine && rec.Namespace != "" && rec.Service != "" && rec.ID != "" && rec.State != "" && rec.Data.Terms != nil
 }
 
 func (r *Reader) quickData(d *instance.Known, value []byte) bool {
-	f, tags := fields{b: value}, false
 	var check, policy []byte
 	var at time.Time
-	for f.next() {
-		ok := false
-		switch string(f.name) {
+	whole := usual(value, func(name []byte, t token) bool {
+		switch string(name) {
 		case "nodeAddress":
-			ok = f.text(&d.NodeAddress)
+			return t.text(&d.NodeAddress)
 		case "payload":
-			d.Payload = r.payload(f.value, nil)
-			ok = d.Payload != nil
+			d.Payload = r.payload(t, nil)
+			return d.Payload != nil
 		case "zone":
-			ok = f.shared(r, &d.Zone)
+			return t.shared(r, &d.Zone)
 		case "version":
-			ok = f.shared(r, &d.Version)
+			return t.shared(r, &d.Version)
 		case "weight":
-			ok = f.int(&d.Weight)
+			return t.int(&d.Weight)
 		case "check":
-			check, ok = f.value, true
+			check = t
 		case "policy":
-			policy, ok = f.value, true
+			policy = t
 		case "healthCheckRetries":
-			ok = f.int(&d.Retries)
+			return t.int(&d.Retries)
 		case "evidence":
-			ok = evidenceIsOne(f.value)
+			return evidenceIsOne(t)
 		case "protected":
-			d.Protected, ok = true, string(f.value) == "true"
+			d.Protected = string(t) == "true"
+			return d.Protected
 		case "registeredAt", "admitUntil":
-			ok = f.time(&at)
+			return t.time(&at)
 		case "tags":
-			ok, tags = json.Unmarshal(f.value, &d.Tags) == nil, true
-		}
-		if !ok {
+			return json.Unmarshal(t, &d.Tags) == nil
+		default:
 			return false
 		}
-	}
-	if tags {
-		r.shareTags(d)
-	}
+		return true
+	})
+	r.shareTags(d)
 	d.Terms = r.termsOf(check, policy, nil)
-	return f.whole && d.Terms != nil
+	return whole && d.Terms != nil
 }
 
 // evidenceIsOne reports whether it is what evidence usually looks like; nobody who keeps records wants more of it.
@@ -205,124 +200,41 @@ func evidenceIsOne(value []byte) bool {
 	var n int
 	var g uint64
 	var at time.Time
-	f := fields{b: value}
-	for f.next() {
+	return usual(value, func(name []byte, t token) bool {
 		ok := false
-		switch string(f.name) {
+		switch string(name) {
 		case "observer", "kind", "output":
-			_, ok = f.plain()
+			_, ok = t.plain()
 		case "consecutive", "status", "weight":
-			ok = f.int(&n)
+			ok = t.int(&n)
 		case "at":
-			ok = f.time(&at)
+			ok = t.time(&at)
 		case "generation":
-			ok = f.number(&g)
+			ok = t.number(&g)
 		}
-		if !ok {
-			return false
+		return ok
+	})
+}
+
+// token is a value as it is written.
+type token []byte
+
+// errUnusual ends the quick way.
+var errUnusual = errors.New("not what an instance usually looks like")
+
+// usual calls member for each member of an object until it returns false, and reports whether it never did.
+func usual(value []byte, member func(name []byte, t token) bool) bool {
+	return jsonscan.Object(value, func(name, value []byte) error {
+		if member(name, value) {
+			return nil
 		}
-	}
-	return f.whole
-}
-
-// fields walks over the members of an object that is valid JSON. whole says that it came to the end of it.
-type fields struct {
-	b           []byte
-	i           int
-	name, value []byte
-	whole       bool
-}
-
-// next goes to the next member. It stops where a name is not plain.
-func (f *fields) next() bool {
-	switch f.skip(); {
-	case f.i == 0 && f.at('{'), f.i > 0 && f.at(','):
-		f.i++
-	default:
-		f.whole = f.i > 0 && f.at('}') && f.i == len(f.b)-1
-		return false
-	}
-	f.skip()
-	if f.at('}') { // of an empty object; JSON has no comma before it
-		f.whole = f.i == len(f.b)-1
-		return false
-	}
-	start := f.i
-	if !f.at('"') || !f.quoted() {
-		return false
-	}
-	f.name = f.b[start+1 : f.i-1]
-	if f.skip(); !f.at(':') {
-		return false
-	}
-	f.i++
-	f.skip()
-	start = f.i
-	if !f.pass() {
-		return false
-	}
-	f.value = f.b[start:f.i]
-	return true
-}
-
-func (f *fields) at(c byte) bool { return f.i < len(f.b) && f.b[f.i] == c }
-
-func (f *fields) skip() {
-	for f.i < len(f.b) && (f.b[f.i] == ' ' || f.b[f.i] == '\n' || f.b[f.i] == '\t' || f.b[f.i] == '\r') {
-		f.i++
-	}
-}
-
-// quoted goes behind the text that begins here.
-func (f *fields) quoted() bool {
-	for f.i++; f.i < len(f.b); f.i++ {
-		switch f.b[f.i] {
-		case '\\':
-			f.i++
-		case '"':
-			f.i++
-			return true
-		}
-	}
-	return false
-}
-
-// pass goes behind the value that begins here.
-func (f *fields) pass() bool {
-	depth, start := 0, f.i
-	for f.i < len(f.b) {
-		switch f.b[f.i] {
-		case '"':
-			if !f.quoted() {
-				return false
-			}
-			if depth == 0 {
-				return true
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return f.i > start
-			}
-			if depth--; depth == 0 {
-				f.i++
-				return true
-			}
-		case ',':
-			if depth == 0 {
-				return f.i > start
-			}
-		}
-		f.i++
-	}
-	return false
+		return errUnusual
+	}) == nil
 }
 
 // plain is a text without escapes, in ASCII.
-func (f *fields) plain() ([]byte, bool) {
-	v := f.value
+func (t token) plain() ([]byte, bool) {
+	v := t
 	if len(v) < 2 || v[0] != '"' {
 		return nil, false
 	}
@@ -335,15 +247,15 @@ func (f *fields) plain() ([]byte, bool) {
 	return v, true
 }
 
-func (f *fields) text(into *string) bool {
-	v, ok := f.plain()
+func (t token) text(into *string) bool {
+	v, ok := t.plain()
 	*into = string(v)
 	return ok
 }
 
 // tail is a text that the key ends in, usually.
-func (f *fields) tail(key string, into *string) bool {
-	v, ok := f.plain()
+func (t token) tail(key string, into *string) bool {
+	v, ok := t.plain()
 	if rest := len(key) - len(v); ok && rest >= 0 && key[rest:] == string(v) {
 		*into = key[rest:]
 		return true
@@ -352,24 +264,24 @@ func (f *fields) tail(key string, into *string) bool {
 	return ok
 }
 
-func (f *fields) shared(r *Reader, into *string) bool {
-	v, ok := f.plain()
+func (t token) shared(r *Reader, into *string) bool {
+	v, ok := t.plain()
 	if ok {
 		*into = r.text(v)
 	}
 	return ok
 }
 
-func (f *fields) number(into *uint64) bool {
-	n, err := strconv.ParseUint(string(f.value), 10, 64)
+func (t token) number(into *uint64) bool {
+	n, err := strconv.ParseUint(string(t), 10, 64)
 	*into = n
 	return err == nil
 }
 
-func (f *fields) int(into *int) bool {
-	n, err := strconv.Atoi(string(f.value))
+func (t token) int(into *int) bool {
+	n, err := strconv.Atoi(string(t))
 	*into = n
 	return err == nil
 }
 
-func (f *fields) time(into *time.Time) bool { return into.UnmarshalJSON(f.value) == nil }
+func (t token) time(into *time.Time) bool { return into.UnmarshalJSON(t) == nil }

@@ -20,6 +20,8 @@ func TestTheReaderRefusesAsDecodeDoes(t *testing.T) {
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"payload":{"a":1}}}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"payload":{},"tags":["é","b"],"check":{"headers":{"a":"b"}}}}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","version":1.5}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","st\u0061te":"active.healthy","data":{"weight":1}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"weight":1},"mark":tru}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"weight":1e2,"zone":"z\n"},"commands":[{"id":"}]\""}]}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"at":"2026-01-02T03:04:05Z","status":200,"latencyMillis":0.5}}}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"at":"2026-01-02T03:04:05Z","weight":7}}}`,
@@ -27,6 +29,15 @@ func TestTheReaderRefusesAsDecodeDoes(t *testing.T) {
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":{"status":"no"}}}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":"x"}}`,
 		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"draining","data":{"evidence":null}}`,
+		`{"schema":1,"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z"}`,
+		` {"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z"} `,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","Data":{"zone":"z"}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","data":null}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","data":{"protected":1}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","data":{"protected":"x"}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","data":{"protected":{}}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","data":{"protected":true,"protected":null}}`,
+		`{"machine":"instance","namespace":"default","parent":"web","id":"a","state":"active.healthy","version":3,"generation":1,"since":"2026-01-02T03:04:05Z","data":{"protected":false}}`,
 	} {
 		want, err := instance.Decode([]byte(text))
 		got, err2 := r.Decode("default.web.a", []byte(text))

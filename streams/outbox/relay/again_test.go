@@ -57,8 +57,7 @@ func TestASessionThatPassesNothingForgetsNothing(t *testing.T) {
 				}
 				stop = s.run(between)
 				require.Eventually(t, func() bool {
-					st, _ := between.Status(s.ctx)
-					return len(st.Shards) > 0 && (held == "paused" || mode != outbox.Log || waits.n.Load() > 3)
+					return len(between.Status().Shards) > 0 && (held == "paused" || mode != outbox.Log || waits.n.Load() > 3)
 				}, waitFor, tick)
 				require.NoError(t, stop())
 				require.NoError(t, tx.Commit(s.ctx))
@@ -76,7 +75,7 @@ func (s *shop) killed(mode outbox.Mode, at string, stored int, change ...func(*R
 	s.t.Helper()
 	dead := make(chan struct{})
 	r := s.relay(mode, change...)
-	r.hook = func(here string) {
+	r.control.Hook = func(here string) {
 		if here == at && s.stored() >= stored && r.NC.IsConnected() {
 			r.NC.Close()
 			close(dead)
@@ -113,7 +112,7 @@ func (s *shop) ends(at string, stored int, meanwhile, work func(), change ...fun
 	defer cancel()
 	var once sync.Once
 	r := s.relay(outbox.Log, change...)
-	r.hook = func(here string) {
+	r.control.Hook = func(here string) {
 		if here == at && s.stored() >= stored {
 			once.Do(func() { meanwhile(); cancel() })
 		}
@@ -121,8 +120,7 @@ func (s *shop) ends(at string, stored int, meanwhile, work func(), change ...fun
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	require.Eventually(s.t, func() bool { // it may end at once, by what is due already
-		st, _ := r.Status(s.ctx)
-		return len(st.Shards) > 0 || len(done) > 0
+		return len(r.Status().Shards) > 0 || len(done) > 0
 	}, waitFor, tick)
 	work()
 	select {
@@ -166,18 +164,12 @@ func TestAParkedRowIsStoredOnceOverManySessions(t *testing.T) {
 func TestALotThatDoesNotEndIsReadBack(t *testing.T) {
 	t.Parallel()
 	const large = `select outbox_append('order', 'o-1', 'order.paid', jsonb_build_object('n', repeat('2', 5000)))`
-	limit := func(s *shop, n int32) {
-		c := s.stream.Config()
-		c.MaxMsgSize, c.Duplicates = n, 100*time.Millisecond
-		_, err := s.js.UpdateStream(s.ctx, c)
-		require.NoError(s.t, err)
-	}
 	fill := func(s *shop) {
 		s.exec(`begin; select outbox_append('order', 'o-1', 'order.paid', '{"n": 1}'); ` + large + `; select outbox_append('order', 'o-2', 'order.paid', '{"n": 3}'); commit`)
 	}
 	complete := func(s *shop, forgotten func()) {
 		forgotten()
-		limit(s, -1)
+		s.takes(-1)
 		s.begin(outbox.Log)
 		s.exec(`update outbox_parked set next_retry_at = now()`)
 		s.eventually(3)
@@ -190,7 +182,7 @@ func TestALotThatDoesNotEndIsReadBack(t *testing.T) {
 		t.Parallel()
 		s := openShop(t, outbox.Log)
 		forgotten := s.forgetful()
-		limit(s, 4096)
+		s.takes(4096)
 		s.ends("published", 1, func() {}, func() { fill(s) })
 		require.Zero(t, s.count(`select count(*) from outbox_parked`))
 		complete(s, forgotten)
@@ -200,7 +192,7 @@ func TestALotThatDoesNotEndIsReadBack(t *testing.T) {
 		s := openShop(t, outbox.Log)
 		forgotten := s.forgetful()
 		s.ends("published", 1, func() { s.exec(`alter table outbox_parked rename to outbox_away`) }, func() {
-			limit(s, 4096) // which the relay does not know yet
+			s.takes(4096) // which the relay does not know yet
 			fill(s)
 		})
 		s.exec(`alter table outbox_away rename to outbox_parked`)
@@ -228,40 +220,13 @@ func TestAStreamWithoutPositionsIsReadBackUntilItIsPassed(t *testing.T) {
 		r := s.relay(outbox.Log)
 		r.Pause()
 		stop := s.run(r)
-		require.Eventually(t, func() bool { st, _ := r.Status(s.ctx); return len(st.Shards) == 4 }, waitFor, tick)
+		s.opened(r)
 		require.NoError(t, stop())
 	}
 	forgotten()
 	s.run(s.relay(outbox.Log))
 	s.add("o-3", 1)
 	s.passed(20, false)
-}
-
-// A source that was never relayed reads nothing back, however much others have stored; one that lost its positions reads the
-// stream once for all of its shards.
-func TestAStreamIsReadBackOnce(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, outbox.Log)
-	const others = 300
-	for range others {
-		_, err := s.js.Publish(s.ctx, "outbox.other.x.y", nil)
-		require.NoError(t, err)
-	}
-	open := func() int {
-		o := s.opener("a", s.can, false)
-		o.pool = s.pool
-		for shard := range 4 {
-			_, err := o.open(s.ctx, shard, 0)
-			require.NoError(t, err)
-		}
-		return o.looked
-	}
-	require.Zero(t, open())
-	s.exec(`insert into outbox_cursor (source, shard) values ('shop', 0)`)
-	stream, err := s.js.Stream(s.ctx, "OUTBOX")
-	require.NoError(t, err)
-	require.NoError(t, stream.Purge(s.ctx, withSubject("outbox-pos.>")))
-	require.Less(t, open(), others+10)
 }
 
 // A database that was set back has lost events whose application did not hear of their commit, appends them once more under the

@@ -1,12 +1,10 @@
 package relay
 
 import (
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
@@ -45,7 +43,7 @@ func TestADiscardBeforeARowIsReadAgain(t *testing.T) {
 			r := s.relay(outbox.Log)
 			r.Pause()
 			var once sync.Once
-			r.hook = func(at string) {
+			r.control.Hook = func(at string) {
 				if when == "read" && at == "read" {
 					once.Do(s.discard)
 				}
@@ -85,40 +83,6 @@ func TestARowThatFallsDueBeforeItIsReadAgain(t *testing.T) {
 	require.Equal(t, "1", s.numbered("o-1"))
 }
 
-// What waits to be read again leaves room for what is due.
-func TestWhatIsReadAgainLeavesRoom(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, outbox.Log)
-	s.exec(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at)
-		select 0, n, gen_random_uuid(), current_date, 'order', 'o-' || n, 'order.paid', 'FAILED', now() - n * interval '1 second' from generate_series(1, $1::int) as n`, dueAtOnce+10)
-	r, o := s.relay(outbox.Log), s.opener("a", s.can, false)
-	o.pool = s.pool
-	l := &lot{r: r, pool: s.pool, pub: o.pub, shards: &shards{r: r, o: o, held: map[int]*shard{}}}
-	opened, err := o.open(s.ctx, 0, position(5))
-	require.NoError(t, err)
-	h := &shard{s: opened}
-	l.shards.held[0] = h
-	require.NoError(t, l.load(s.ctx, opened))
-	require.NoError(t, l.look(s.ctx))
-	var due []string
-	for _, p := range l.due {
-		due = append(due, p.agg.id)
-	}
-	require.Equal(t, "o-5 o-4 o-3 o-2 o-1", strings.Join(due, " "))
-	require.LessOrEqual(t, time.Until(l.next), r.Config.Poll, "when it is looked again")
-	h.s.pos = position(500) // it has read those
-	require.NoError(t, l.look(s.ctx))
-	require.Len(t, l.due, 500)
-
-	// A look that took long is not the reason that an operator's change is seen much later.
-	s.exec(`delete from outbox_parked where seq = 1`)
-	l.took, l.loaded = time.Minute, time.Now().Add(-lookWithin)
-	require.Contains(t, l.parked, aggregate{"order", "o-1"})
-	_, err = l.retry(s.ctx)
-	require.NoError(t, err)
-	require.NotContains(t, l.parked, aggregate{"order", "o-1"})
-}
-
 // What is discarded while it is published is in the stream, and is shown so, also where the relay ends before it has heard of either.
 func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
 	t.Parallel()
@@ -140,7 +104,7 @@ func TestARowThatIsDiscardedWhileItIsPublished(t *testing.T) {
 	}
 	r, first := s.relay(outbox.Log), discard("o-1")
 	var once sync.Once
-	r.hook = func(at string) {
+	r.control.Hook = func(at string) {
 		if at == "published parked" {
 			once.Do(first)
 		}
@@ -248,34 +212,5 @@ func TestADiscardOfWhatWasPublished(t *testing.T) {
 			s.settled()
 			require.Equal(t, 1, s.stored())
 		})
-	}
-}
-
-// Rows that were published and left parked in a former shard leave those of their aggregate that are in another one, whichever of the
-// shards is opened first: they go on.
-func TestWhatWasPublishedInAFormerShardLetsOthersGoOn(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, outbox.Log)
-	for _, order := range [][]int{{1, 3}, {3, 1}} {
-		s.exec(`truncate outbox_parked, outbox_late`)
-		s.exec(`insert into outbox_parked (shard, seq, event_id, day, aggregate_type, aggregate_id, event_type, state, next_retry_at) values
-			(3, 1, $1, current_date, 'order', 'o-1', 'order.paid', 'FAILED', now()), (3, 2, gen_random_uuid(), current_date, 'order', 'o-2', 'order.paid', 'FAILED', 'infinity'),
-			(1, 4, gen_random_uuid(), current_date, 'order', 'o-1', 'order.paid', 'NEW', null)`, uuid.Nil)
-		r, o := s.relay(outbox.Log), s.opener("a", s.can, false)
-		l := &lot{r: r, pool: s.pool, pub: o.pub, shards: &shards{r: r, o: o, held: map[int]*shard{}}}
-		for _, n := range order {
-			opened, err := o.open(s.ctx, n, position(5))
-			require.NoError(t, err)
-			if n == 3 {
-				opened.seen, opened.seenTo = map[string]stored{"1": {uuid.Nil.String(), 7}}, position(1)
-			}
-			require.NoError(t, l.load(s.ctx, opened))
-			l.shards.held[n] = &shard{number: n, s: opened}
-		}
-		require.NoError(t, l.look(s.ctx))
-		require.Len(t, l.due, 1)
-		require.Equal(t, int64(4), l.due[0].num)
-		require.Equal(t, 1, s.count(`select count(*) from outbox_late where shard = 3 and seq = 1 and marker = 7`))
-		require.Equal(t, 2, s.count(`select count(*) from outbox_parked`))
 	}
 }

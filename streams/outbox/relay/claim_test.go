@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/shard"
 )
 
 // checkEvents compares outbox_event with the stream.
@@ -61,7 +61,7 @@ func TestClaimZombie(t *testing.T) {
 			stuck, free := make(chan struct{}), make(chan struct{})
 			var once sync.Once
 			zombie := s.relay(outbox.Claim, func(r *Relay) { r.Config.Lease = time.Second; r.Config.Batch = 10 })
-			zombie.hook = func(at string) {
+			zombie.control.Hook = func(at string) {
 				if at == point && s.stored() >= 20 { // published and, at a claim, not yet marked
 					once.Do(func() { close(stuck); <-free })
 				}
@@ -90,10 +90,7 @@ func TestClaimZombie(t *testing.T) {
 func TestClaimFailsAnAggregate(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Claim)
-	c := s.stream.Config()
-	c.MaxMsgSize = 4096
-	_, err := s.js.UpdateStream(s.ctx, c)
-	require.NoError(t, err)
+	s.takes(4096)
 	for n := range 20 {
 		s.add(fmt.Sprint("o-", n%2), n)
 		if n == 9 {
@@ -112,11 +109,9 @@ func TestClaimFailsAnAggregate(t *testing.T) {
 	}, waitFor, tick)
 	require.Equal(t, 15, s.stored())
 	require.NoError(t, stop())
-	c.MaxMsgSize = -1
-	_, err = s.js.UpdateStream(s.ctx, c)
-	require.NoError(t, err)
+	s.takes(-1)
 	store := &outbox.Store{Pool: s.pool}
-	_, err = store.Redrive(s.ctx, outbox.Filter{AggregateType: "order", AggregateID: "o-1"}, "me")
+	_, err := store.Redrive(s.ctx, outbox.Filter{AggregateType: "order", AggregateID: "o-1"}, "me")
 	require.NoError(t, err)
 	_, err = store.Discard(s.ctx, outbox.Filter{EventType: "order.unheard"}, "me")
 	require.NoError(t, err)
@@ -126,7 +121,7 @@ func TestClaimFailsAnAggregate(t *testing.T) {
 
 // losing is a lease that is lost once.
 type losing struct {
-	Alone
+	shard.Alone
 	lost  chan struct{}
 	given int
 }
@@ -146,7 +141,7 @@ func TestALeaseThatIsLostDuringADrain(t *testing.T) {
 	lease := &losing{lost: make(chan struct{})}
 	r := s.relay(outbox.Claim, func(r *Relay) { r.Config.Batch, r.Leases = 1, lease })
 	published := 0 // by the one lane that has rows
-	r.hook = func(at string) {
+	r.control.Hook = func(at string) {
 		if at == "published" {
 			if published++; published == 20 {
 				close(lease.lost)
@@ -157,21 +152,10 @@ func TestALeaseThatIsLostDuringADrain(t *testing.T) {
 	defer cancel()
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(ctx) }()
-	require.Eventually(t, func() bool { _, draining, _ := r.switches(); return draining }, waitFor, tick)
+	require.Eventually(t, func() bool { _, draining, _ := r.control.Switches(); return draining }, waitFor, tick)
 	require.ErrorIs(t, r.Run(ctx), ErrDrained)
 	require.NoError(t, <-drained)
 	require.EqualValues(t, 1, r.restarts.Load())
 	s.checkEvents()
 	s.allSent()
-}
-
-// Of the ends of all lanes the one counts that says least of what was stored, whichever comes first.
-func TestTheGravestEndOfALane(t *testing.T) {
-	t.Parallel()
-	ends := []error{nil, ErrDrained, context.Canceled, errors.New("no connection"), fmt.Errorf("%w: %w", errDoubt, context.Canceled), fmt.Errorf("%w: x", errFenced)}
-	for i, a := range ends {
-		for j, b := range ends {
-			require.Equal(t, ends[max(i, j)], graver(a, b), "%v, %v", a, b)
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,9 +17,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/internal/testenv"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/shard"
 )
 
 // cluster is three NATS servers with streams of three replicas.
@@ -38,10 +39,7 @@ func openCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, options: make([]embedded.Options, 3), members: make([]*embedded.Server, 3)}
 	var routes []string
 	for range c.members {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		routes = append(routes, "nats://"+l.Addr().String())
-		require.NoError(t, l.Close())
+		routes = append(routes, "nats://"+testenv.Address(t))
 	}
 	for i := range c.members {
 		c.options[i] = embedded.Options{
@@ -123,7 +121,7 @@ func (a *account) relay(node string) {
 	t.Helper()
 	nc, js := a.c.connect()
 	r := &Relay{
-		NC: nc, JS: js, Node: node, Replicas: 3, Log: testLog(t), Leases: &NATSLeases{JS: js, Source: a.name, Node: node, Life: 2 * time.Second},
+		NC: nc, JS: js, Node: node, Replicas: 3, Log: testLog(t), Leases: &shard.NATSLeases{JS: js, Source: a.name, Node: node, Life: 2 * time.Second},
 		Config: outbox.Config{Name: a.name, DSN: a.dsn, Mode: a.mode, Stream: "OUTBOX_" + string(a.mode), Prefix: a.name, Poll: 20 * time.Millisecond, Lease: 10 * time.Second},
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -79,7 +79,7 @@ func TestAParkedRowSurvivesACrash(t *testing.T) {
 	})
 	s.add("o-1", 1)
 	stop := s.run(r)
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 1 }, waitFor, tick)
+	s.parks(1)
 	require.NoError(t, stop())
 	require.NoError(t, cluster.Kill())
 	require.NoError(t, cluster.Restart(t.Context()))

@@ -26,7 +26,7 @@ func TestAZombieParksNothing(t *testing.T) {
 			})
 			stands, goes := make(chan struct{}), make(chan struct{})
 			var once sync.Once
-			old.hook = func(at string) {
+			old.control.Hook = func(at string) {
 				if at == "read" && s.stored() > 0 {
 					once.Do(func() { close(stands); <-goes })
 				}

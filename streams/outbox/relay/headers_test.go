@@ -11,25 +11,21 @@ import (
 // Headers are any object: what SQL writes is not always text, nor one line.
 func TestHeadersOfSQL(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t, mode)
-			s.add("o-1", 1)
-			s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}', headers => '{"schemaVersion": 5, "deep": {"a": [1]}, "none": null,
-				"lines": "a\r\nNats-Rollup: all\r\n\r\nbody", "Nats-Rollup": "all", "a b": "c"}')`)
-			s.run(s.relay(mode))
-			s.eventually(2)
-			require.Equal(t, "1 2", s.numbered("o-1"))
-			h := s.events()[1].Header
-			require.Equal(t, "5", h.Get("schemaVersion"))
-			require.Equal(t, `{"a": [1]}`, h.Get("deep"))
-			require.Empty(t, h.Get("Nats-Rollup"))
-			require.Equal(t, "a  Nats-Rollup: all    body", h.Get("lines"))
-			list, err := (&outbox.Store{Pool: s.pool}).Tail(t.Context(), "", 10)
-			require.NoError(t, err)
-			require.Len(t, list, 2)
-			require.Equal(t, "5", list[1].Headers["schemaVersion"])
-		})
-	}
+	inEachMode(t, func(t *testing.T, s *shop, mode outbox.Mode) {
+		s.add("o-1", 1)
+		s.exec(`select outbox_append('order', 'o-1', 'order.paid', '{"n": 2}', headers => '{"schemaVersion": 5, "deep": {"a": [1]}, "none": null,
+			"lines": "a\r\nNats-Rollup: all\r\n\r\nbody", "Nats-Rollup": "all", "a b": "c"}')`)
+		s.run(s.relay(mode))
+		s.eventually(2)
+		require.Equal(t, "1 2", s.numbered("o-1"))
+		h := s.events()[1].Header
+		require.Equal(t, "5", h.Get("schemaVersion"))
+		require.Equal(t, `{"a": [1]}`, h.Get("deep"))
+		require.Empty(t, h.Get("Nats-Rollup"))
+		require.Equal(t, "a  Nats-Rollup: all    body", h.Get("lines"))
+		list, err := (&outbox.Store{Pool: s.pool}).Tail(t.Context(), "", 10)
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+		require.Equal(t, "5", list[1].Headers["schemaVersion"])
+	})
 }

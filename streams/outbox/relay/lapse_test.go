@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,15 +16,12 @@ import (
 func TestClaimMarksWhatALapsedLeaseGaveFree(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Claim)
-	c := s.stream.Config()
-	c.Duplicates = 100 * time.Millisecond
-	_, err := s.js.UpdateStream(t.Context(), c)
-	require.NoError(t, err)
+	forgotten := s.forgetful()
 	s.add("o-1", 1)
 	stuck, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	r := s.relay(outbox.Claim)
-	r.hook = func(at string) {
+	r.control.Hook = func(at string) {
 		if at == "claim" && s.stored() == 1 {
 			once.Do(func() { close(stuck); <-free })
 		}
@@ -38,11 +34,7 @@ func TestClaimMarksWhatALapsedLeaseGaveFree(t *testing.T) {
 		require.NoError(t, err)
 		return n == 1 || s.count(`select count(*) from outbox_event where status = 'SENT'`) == 1
 	}, waitFor, tick)
-	js, err := s.js.Stream(t.Context(), "OUTBOX")
-	require.NoError(t, err)
-	last, err := js.GetLastMsgForSubject(t.Context(), "outbox.order.o-1.order.paid")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return time.Since(last.Time) > 4*c.Duplicates }, waitFor, tick)
+	forgotten()
 	close(free)
 	s.add("o-1", 2)
 	s.allSent()
@@ -58,10 +50,7 @@ func TestClaimSurvivesThatMarksAreUndone(t *testing.T) {
 	dsn, err := cluster.Database(t.Context())
 	require.NoError(t, err)
 	s := shopAt(t, setup(t, embedded.OS), dsn, outbox.Claim)
-	c := s.stream.Config()
-	c.Duplicates = 100 * time.Millisecond
-	_, err = s.js.UpdateStream(t.Context(), c)
-	require.NoError(t, err)
+	s.forgetful()
 	for round := range 20 { // a checkpoint may have written them, or whoever else committed
 		stop := s.run(s.relay(outbox.Claim))
 		for n := range 30 {

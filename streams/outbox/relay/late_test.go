@@ -69,7 +69,7 @@ func (s *shop) opened(r *Relay) {
 	if r.Config.Mode == outbox.Log {
 		shards = 4
 	}
-	require.Eventually(s.t, func() bool { st, _ := r.Status(s.ctx); return len(st.Shards) == shards }, waitFor, tick)
+	require.Eventually(s.t, func() bool { return len(r.Status().Shards) == shards }, waitFor, tick)
 }
 
 // empty waits until nothing of an aggregate is parked.
@@ -82,14 +82,6 @@ func (s *shop) empty(id string) {
 func TestARestoredStreamGetsParkedRowsInOrder(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Log)
-	limit := func(n int32) {
-		stream, err := s.js.Stream(s.ctx, "OUTBOX")
-		require.NoError(t, err)
-		c := stream.CachedInfo().Config
-		c.MaxMsgSize = n
-		_, err = s.js.UpdateStream(s.ctx, c)
-		require.NoError(t, err)
-	}
 	large := func(id string) {
 		s.exec(`select outbox_append('order', $1, 'order.paid', jsonb_build_object('n', repeat('2', 5000)))`, id)
 	}
@@ -97,7 +89,7 @@ func TestARestoredStreamGetsParkedRowsInOrder(t *testing.T) {
 	s.add("o-0", 0)
 	s.eventually(1)
 	require.NoError(t, stop())
-	limit(4096)
+	s.takes(4096)
 	old := s.backup()
 	old.config.MaxMsgSize = -1
 	stop = s.run(s.relay(outbox.Log))
@@ -107,9 +99,9 @@ func TestARestoredStreamGetsParkedRowsInOrder(t *testing.T) {
 	large("o-2")
 	s.add("o-2", 3)
 	s.eventually(2)
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 4 }, waitFor, tick)
+	s.parks(4)
 	require.NoError(t, stop())
-	limit(-1)
+	s.takes(-1)
 	stop = s.run(s.relay(outbox.Log))
 	s.eventually(6)
 	s.empty("o-1")
@@ -136,7 +128,7 @@ func TestWhatWasDiscardedIsNotReadAgain(t *testing.T) {
 	})
 	stop := s.run(r)
 	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}'), outbox_append('order', 'o-1', 'order.new', '{"n": 2}')`)
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 2 }, waitFor, tick)
+	s.parks(2)
 	store, err := outbox.Open(s.ctx, s.dsn, "")
 	require.NoError(t, err)
 	defer store.Pool.Close()
@@ -162,7 +154,7 @@ func TestWhatWasDiscardedIsNotPublishedWithAllAgain(t *testing.T) {
 		r.Config.Types = &outbox.Types{Names: []string{"order.paid"}, Unknown: outbox.ParkUnknown}
 	}))
 	s.exec(`select outbox_append('order', 'o-1', 'order.new', '{"n": 1}')`)
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 1 }, waitFor, tick)
+	s.parks(1)
 	store, err := outbox.Open(s.ctx, s.dsn, "")
 	require.NoError(t, err)
 	defer store.Pool.Close()

@@ -112,7 +112,7 @@ func TestLogWaitsForWriters(t *testing.T) {
 			}
 			s.add("o-1", 2)
 			r.Wake()
-			require.Eventually(t, func() bool { st, err := r.Status(s.ctx); return err == nil && st.FenceWait > 0 }, waitFor, tick)
+			require.Eventually(t, func() bool { return r.Status().FenceWait > 0 }, waitFor, tick)
 			require.Zero(t, s.stored())
 			_, err = slow.Exec(s.ctx, end)
 			require.NoError(t, err)
@@ -126,10 +126,7 @@ func TestLogParksAnAggregate(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, outbox.Log)
 	r := s.relay(outbox.Log, func(r *Relay) { r.Config.Attempts = 3 })
-	c := s.stream.Config()
-	c.MaxMsgSize = 4096
-	_, err := s.js.UpdateStream(s.ctx, c)
-	require.NoError(t, err)
+	s.takes(4096)
 	for n := range 20 {
 		s.add(fmt.Sprint("o-", n%2), n)
 		if n == 9 {
@@ -145,13 +142,11 @@ func TestLogParksAnAggregate(t *testing.T) {
 	require.Equal(t, 15, s.stored())
 	require.NoError(t, stop())
 
-	c.MaxMsgSize = -1
-	_, err = s.js.UpdateStream(s.ctx, c)
-	require.NoError(t, err)
+	s.takes(-1)
 	s.exec(`update outbox_parked set state = 'NEW', attempts = 0, next_retry_at = now(), redrives = 1 where state = 'DEAD'`)
 	s.run(s.relay(outbox.Log))
 	s.check()
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
+	s.parks(0)
 	s.add("o-1", 99)
 	s.check()
 }
@@ -171,7 +166,7 @@ func TestLogNotBeforeItsTime(t *testing.T) {
 	s.eventually(3)
 	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 	require.Equal(t, "2 3 1", s.positions())
-	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked`) == 0 }, waitFor, tick)
+	s.parks(0)
 }
 
 // One relay stops between reading and publishing, for as long as another one needs to take over and finish.
@@ -181,7 +176,7 @@ func TestLogZombie(t *testing.T) {
 	stuck, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	zombie := s.relay(outbox.Log)
-	zombie.hook = func(at string) {
+	zombie.control.Hook = func(at string) {
 		if at == "publish" && s.stored() >= 30 {
 			once.Do(func() { close(stuck); <-free })
 		}

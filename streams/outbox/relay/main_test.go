@@ -2,14 +2,10 @@ package relay
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,40 +15,22 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
-	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/relaytest"
 )
 
-var (
-	pg       postgres.Suite
-	template sync.Once
-)
+// pg is the cluster of the tests.
+var pg = &relaytest.Postgres
 
-// outboxed is a database for a test, with an outbox: a copy of what is made once.
+func TestMain(m *testing.M) { relaytest.Main(m) }
+
+// outboxed is a database for a test, with an outbox.
 func outboxed(t testing.TB) (dsn string) {
 	t.Helper()
-	template.Do(func() {
-		require.NoError(t, outbox.Init(t.Context(), pg.Cluster(t).DSN("template1"), "", outbox.Settings{}))
-	})
-	return pg.Database(t)
-}
-
-// A server that stops while it commits an atomic batch leaves the goroutines of the batch behind (nats-server 2.15.2).
-//
-// Most tests wait for most of their time, so more of them run side by side than there are processors.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
-	}
-	goleak.VerifyTestMain(pg.Around(m),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
+	return relaytest.Database(t)
 }
 
 // shop is a database with an outbox, beside the ground.

@@ -77,8 +77,10 @@ func TestFewerShards(t *testing.T) {
 	s.settled()
 	s.exec(`update outbox_log set day = day - 20`)
 	s.exec(`update outbox_settings set narrowed = narrowed - 20`)
-	s.exec(`select outbox_maintain()`)
-	require.Equal(t, 2, s.count(`select read_shards from outbox_settings`))
+	require.Eventually(t, func() bool { // a call postpones what another session has locked
+		s.exec(`select outbox_maintain()`)
+		return s.count(`select read_shards from outbox_settings`) == 2
+	}, waitFor, tick)
 	s.holds(r, 2)
 	fill()
 	s.eventually(80)
@@ -105,59 +107,4 @@ func TestTheLimitOfTheLagHoldsInEachMode(t *testing.T) {
 		r.Resume()
 		require.Eventually(t, func() bool { return !refused() }, waitFor, 20*tick)
 	})
-}
-
-// What was appended in the former mode wal is in a replication slot, which no relay reads: a database in that mode is refused. One that has
-// left it goes on in mode log, whatever relays of that mode have noted.
-func TestTheFormerModeIsRefused(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, outbox.Log)
-	stop := s.run(s.relay(outbox.Log))
-	s.add("o-1", 1)
-	s.eventually(1)
-	s.settled()
-	require.NoError(t, stop())
-	// The tables as the program before made them, with what its relay of mode wal has left.
-	for _, change := range []string{
-		`alter table outbox_settings drop constraint outbox_settings_mode_check`,
-		`alter table outbox_settings add column wal_prefix text not null default 'instar.outbox', add column wal_slot text`,
-		`alter table outbox_stream add column slot text not null default ''`,
-		`alter table outbox_parked add column message bytea`,
-		`alter table outbox_late add column message bytea`,
-		`update outbox_settings set mode = 'wal', wal_slot = 'instar_outbox_shop'`,
-		`insert into outbox_stream (source, mode, shard, stream, subject, marker, cluster, slot) select source, 'wal', 0, stream, 'outbox-pos.shop.wal.0', marker + 1, cluster, 'instar_outbox_shop' from outbox_stream limit 1`,
-		`update outbox_cursor set seq = seq + 7, reading = reading + 7 where shard = 0`,
-		`select setval(pg_get_serial_sequence('outbox_log', 'seq'), 20)`,
-		`insert into outbox_late (shard, seq, event_id, message, marker) select n, 1, gen_random_uuid(), '{}', 1000 from generate_series(0, 3) as n`,
-		`insert into outbox_late (shard, seq, event_id, message) select n, 30, gen_random_uuid(), '{}' from generate_series(0, 3) as n`,
-	} {
-		s.exec(change)
-	}
-	for _, mode := range []outbox.Mode{outbox.Log, outbox.Claim, "wal"} {
-		err := s.relay(mode).Run(s.ctx)
-		var fatal *PermanentError
-		require.ErrorAs(t, err, &fatal)
-		require.ErrorIs(t, err, outbox.ErrSchema)
-		require.ErrorContains(t, err, "it is in mode wal, which this program does not have")
-	}
-
-	s.exec(`update outbox_settings set mode = 'log'`) // as the error says
-	s.exec(`select outbox_settings_renew()`)
-	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{}))
-	s.add("o-1", 2)
-	s.exec(`select outbox_append('order', 'o-2', 'order.paid', '{"n": 1}', not_before => now() + interval '100 milliseconds')`)
-	stop = s.run(s.relay(outbox.Log))
-	s.eventually(3)
-	s.settled()
-	require.NoError(t, stop())
-	stop = s.run(s.relay(outbox.Log))
-	for n := range 5 {
-		s.add(fmt.Sprint("o-", n), 3)
-	}
-	s.check()
-	require.NoError(t, stop())
-	require.NoError(t, outbox.Init(s.ctx, s.dsn, "", outbox.Settings{Mode: outbox.Claim}))
-	s.run(s.relay(outbox.Claim))
-	s.add("o-1", 4)
-	s.eventually(9)
 }

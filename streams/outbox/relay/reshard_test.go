@@ -44,12 +44,12 @@ func (s *shop) large(id string, n int) {
 	s.exec(`select outbox_append('order', $1, 'order.paid', jsonb_build_object('n', $2::int, 'nn', repeat(' ', 5000)))`, id, n)
 }
 
-// takes lets the stream have events of any size.
-func (s *shop) takes() {
+// takes lets the stream have events of up to so many bytes; -1 is any.
+func (s *shop) takes(size int32) {
 	s.t.Helper()
 	info, err := s.outbox.Info(s.ctx)
 	require.NoError(s.t, err)
-	info.Config.MaxMsgSize = -1
+	info.Config.MaxMsgSize = size
 	_, err = s.js.UpdateStream(s.ctx, info.Config)
 	require.NoError(s.t, err)
 }
@@ -71,17 +71,16 @@ func TestAParkedRowOfAFormerShardIsNotOvertaken(t *testing.T) {
 	require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)
 	require.Empty(t, s.numbered(id))
 	require.NoError(t, stop())
-	s.takes()
+	s.takes(-1)
 	s.ends("published parked", 5, func() {}, func() {}, picky)
 	stop = s.run(s.relay(outbox.Log, picky))
 	s.parks(1)
 	require.Eventually(t, func() bool { return s.count(`select count(*) from outbox_parked where state = 'FAILED'`) == 1 }, waitFor, tick)
 	require.Equal(t, "1 2", s.numbered(id))
 	require.NoError(t, stop())
-	o := s.opener("b", s.can, false)
-	last, _, err := o.last(s.ctx, o.subject(3))
+	last, err := s.outbox.GetLastMsgForSubject(s.ctx, "outbox-pos.shop.log.3")
 	require.NoError(t, err)
-	require.True(t, last.Clean, last)
+	require.Contains(t, string(last.Data), `"clean":true`)
 	s.exec(`update outbox_parked set next_retry_at = now()`)
 	s.run(s.relay(outbox.Log))
 	s.parks(0)
@@ -98,7 +97,7 @@ func TestWhatWasPublishedBehindAFormerShard(t *testing.T) {
 	s.add(id, 4)
 	s.parks(3)
 	require.NoError(t, stop())
-	s.takes()
+	s.takes(-1)
 	s.published(5, tireless)
 	r := s.relay(outbox.Log, tireless)
 	r.Pause()
@@ -130,15 +129,16 @@ func TestAnAggregateIsParkedInShardsOfTwoNodes(t *testing.T) {
 				s.run(b)
 			}
 			s.parks(3)
+			s.eventually(2) // what the stream has lost of the other aggregate: its later rows do not wait for that
 			s.add("beside", 5)
-			require.Eventually(t, func() bool { return strings.HasSuffix(s.numbered("beside"), "5") }, waitFor, tick)
+			require.Eventually(t, func() bool { return s.numbered("beside") == "3 5" }, waitFor, tick)
 			s.add(id, 6)
 			s.parks(4)
 			ctx, cancel := context.WithTimeout(s.ctx, waitFor)
 			defer cancel()
 			require.NoError(t, a.Drain(ctx))
 			require.ErrorIs(t, stop(), ErrDrained)
-			s.takes()
+			s.takes(-1)
 			s.run(s.relay(outbox.Log, tireless, granting("a", 0, 1, 2)))
 			require.Eventually(t, func() bool { return strings.Count(s.numbered(id), " ") == 3 }, waitFor, tick)
 			require.Equal(t, "1 2 4 6", s.numbered(id))

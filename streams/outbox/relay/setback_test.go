@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/session"
+	"github.com/bcc94042/instar/streams/outbox/relay/shard"
+	"github.com/bcc94042/instar/streams/outbox/relay/sink"
 )
 
 // kept are the messages of a stream at some time: what a backup has.
@@ -106,7 +109,7 @@ func TestARestoredStreamIsRefused(t *testing.T) {
 
 func refused(t *testing.T, err error) {
 	t.Helper()
-	require.ErrorIs(t, err, errSetBack)
+	require.ErrorIs(t, err, session.ErrStreamRegressed)
 	var fatal *PermanentError
 	require.ErrorAs(t, err, &fatal)
 	require.ErrorContains(t, err, "restored from a backup")
@@ -162,9 +165,9 @@ func TestWhatARestoredStreamHasLostIsPublishedAgain(t *testing.T) {
 	s.restore(old)
 	err := s.relay(outbox.Claim).Run(s.ctx)
 	refused(t, err)
-	var back *setBackError
+	var back *session.StreamRegressedError
 	require.ErrorAs(t, err, &back)
-	since, err := parsePosition(back.before.Position)
+	since, err := sink.ParsePosition(back.Position())
 	require.NoError(t, err)
 	update := fmt.Sprintf("update outbox_event set status = 'NEW', next_retry_at = now() where status = 'SENT' and sent_at > timestamptz 'epoch' + %d * interval '1 microsecond'", since)
 	require.Contains(t, back.Error(), update+"; update outbox_stream set marker = 0 where source = 'shop'")
@@ -288,7 +291,7 @@ func TestTwoSchemasUnderOneNameAreRefused(t *testing.T) {
 			require.NoError(t, outbox.Init(t.Context(), s.dsn, "other", outbox.Settings{Mode: mode}))
 			other := func(name string) *Relay {
 				return s.relay(mode, leased("b"), func(r *Relay) {
-					r.Config.Schema, r.Config.Name, r.Leases.(*NATSLeases).Source = "other", name, name
+					r.Config.Schema, r.Config.Name, r.Leases.(*shard.NATSLeases).Source = "other", name, name
 				})
 			}
 			stop := s.run(s.relay(outbox.Log, leased("a")))
@@ -297,7 +300,7 @@ func TestTwoSchemasUnderOneNameAreRefused(t *testing.T) {
 			// It holds all leases, or has gone: both are told.
 			for range 2 {
 				err := other("shop").Run(s.ctx)
-				require.ErrorIs(t, err, errForeign)
+				require.ErrorIs(t, err, session.ErrForeign)
 				require.ErrorContains(t, err, "/other")
 				var fatal *PermanentError
 				require.ErrorAs(t, err, &fatal)
@@ -324,7 +327,7 @@ func TestTwoSchemasThatStartTogetherAreRefused(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		require.ErrorIs(t, err, errForeign)
+		require.ErrorIs(t, err, session.ErrForeign)
 	case <-time.After(waitFor):
 		require.Fail(t, "nothing was noticed")
 	}

@@ -1,62 +1,29 @@
 package relay
 
 import (
+	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/shard"
 )
-
-// Whatever the nodes have, what they should have is all shards, and differs by one at most; who has its share moves nothing.
-func TestShares(t *testing.T) {
-	t.Parallel()
-	for count := 1; count <= 9; count++ {
-		for a := range count + 1 {
-			for b := range count + 1 - a {
-				for nodes := 1; nodes <= 5; nodes++ {
-					have := map[string]int{"a": a}
-					for i := 1; i < nodes; i++ {
-						have[string(rune('a'+i))] = 0
-					}
-					if nodes > 1 {
-						have["b"] = b
-					}
-					next := map[string]int{}
-					total := 0
-					for name := range have {
-						next[name] = share(count, have, name)
-						total += next[name]
-					}
-					require.Equal(t, count, total, "%d of %v", count, have)
-					all := slices.Sorted(maps.Values(next))
-					require.LessOrEqual(t, all[len(all)-1]-all[0], 1, "%d of %v", count, have)
-					for name := range next {
-						require.Equal(t, next[name], share(count, next, name), "%d of %v moves on", count, next)
-					}
-				}
-			}
-		}
-	}
-	require.Equal(t, 1, share(1, map[string]int{"b": 1, "a": 0}, "b"), "the only shard stays where it is")
-}
 
 func leased(node string) func(*Relay) {
 	return func(r *Relay) {
 		r.Node = node
-		r.Leases = &NATSLeases{JS: r.JS, Source: "shop", Node: node, Life: time.Second}
+		r.Leases = &shard.NATSLeases{JS: r.JS, Source: "shop", Node: node, Life: time.Second}
 	}
 }
 
 func (s *shop) holds(r *Relay, n int) {
 	s.t.Helper()
-	var st outbox.Status
-	if !waits(func() bool { st, _ = r.Status(s.ctx); return len(st.Shards) == n }) {
-		require.Len(s.t, st.Shards, n, "shards of "+r.Node)
+	if !waits(func() bool { return len(r.Status().Shards) == n }) {
+		require.Len(s.t, r.Status().Shards, n, "shards of "+r.Node)
 	}
 }
 
@@ -81,17 +48,24 @@ func TestNodesShareTheShards(t *testing.T) {
 	require.True(t, waits(func() bool { return s.stored() > n+200 }))
 
 	require.NoError(t, stopB()) // says that it goes
-	require.True(t, waits(func() bool {
-		one, _ := a.Status(s.ctx)
-		other, _ := c.Status(s.ctx)
-		return len(one.Shards) == 2 && len(other.Shards) == 2
-	}))
+	require.True(t, waits(func() bool { return len(a.Status().Shards) == 2 && len(c.Status().Shards) == 2 }))
 	a.NC.Close() // can say nothing
 	s.holds(c, 4)
 	close(stop)
 	wait()
 	s.check()
 	_ = stopA()
+}
+
+// asking counts how often a relay has asked for its share.
+type asking struct {
+	shard.Leases
+	asked atomic.Int64
+}
+
+func (l *asking) Share(ctx context.Context, count, held int) int {
+	defer l.asked.Add(1)
+	return l.Leases.Share(ctx, count, held)
 }
 
 // The one shard of the other modes stays with who has it.
@@ -102,9 +76,10 @@ func TestTheOnlyShardStays(t *testing.T) {
 	s.run(b)
 	s.add("o-1", 1)
 	s.eventually(1)
-	a := s.relay(outbox.Claim, leased("a"))
+	lease := &asking{}
+	a := s.relay(outbox.Claim, leased("a"), func(r *Relay) { lease.Leases, r.Leases = r.Leases, lease })
 	s.run(a)
-	require.Eventually(t, func() bool { l := a.Leases.(*NATSLeases); l.mu.Lock(); defer l.mu.Unlock(); return !l.looked.IsZero() }, waitFor, tick)
+	require.Eventually(t, func() bool { return lease.asked.Load() > 1 }, waitFor, tick)
 	for n := range 30 {
 		s.add(fmt.Sprint("o-", n), n)
 		s.eventually(n + 2)
@@ -120,9 +95,8 @@ func TestARelayThatCannotWorkGivesItsShardsBack(t *testing.T) {
 	a := s.relay(outbox.Log, leased("a"), func(r *Relay) { r.Config.Lease = 500 * time.Millisecond })
 	s.run(a)
 	s.holds(a, 4)
-	a.mu.Lock()
 	a.Config.DSN = "postgres://nobody@127.0.0.1:1/none"
-	a.mu.Unlock()
+	a.Wake() // its run sees that
 	b := s.relay(outbox.Log, leased("b"))
 	s.run(b)
 	s.holds(b, 2)

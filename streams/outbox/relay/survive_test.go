@@ -19,6 +19,7 @@ import (
 	"github.com/bcc94042/instar/internal/postgres"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/session"
 )
 
 // anotherCluster keeps what is committed over a kill -9, unlike that of the suite.
@@ -131,7 +132,7 @@ func TestACopyInAnotherClusterIsRefused(t *testing.T) {
 
 	r := s.relay(outbox.Log, func(r *Relay) { r.Config.DSN = dsn })
 	err = r.Run(s.ctx)
-	require.ErrorIs(t, err, errForeign)
+	require.ErrorIs(t, err, session.ErrForeign)
 	require.Equal(t, 20, s.stored())
 	// Its owner may say that it goes on there.
 	for shard := range 4 {
@@ -140,7 +141,7 @@ func TestACopyInAnotherClusterIsRefused(t *testing.T) {
 		require.NoError(t, js.Purge(s.ctx, withSubject(fmt.Sprint("outbox-pos.shop.log.", shard))))
 	}
 	err = s.relay(outbox.Log, func(r *Relay) { r.Config.DSN = dsn }).Run(s.ctx)
-	require.ErrorIs(t, err, errForeign)
+	require.ErrorIs(t, err, session.ErrForeign)
 	const accept = `update outbox_cursor set system_identifier = '' where source = 'shop'`
 	require.ErrorContains(t, err, accept)
 	conn, err := pgx.Connect(s.ctx, dsn)
@@ -198,7 +199,7 @@ func TestDrainAndPause(t *testing.T) {
 				select outbox_shard('order', 'o-' || n % 9, 4), outbox_uuid_v7(), 'order', 'o-' || n % 9, 'order.paid', '{}' from generate_series(1, 500) as n`)
 		}
 	}
-	require.Eventually(t, func() bool { st, _ := r.Status(s.ctx); return len(st.Shards) == 4 }, waitFor, tick)
+	s.opened(r)
 	require.Zero(t, s.stored())
 	require.NoError(t, r.Drain(s.ctx))
 	require.ErrorIs(t, <-done, ErrDrained)

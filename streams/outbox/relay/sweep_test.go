@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/sink"
 )
 
 // points are where a relay of a mode can be stopped.
@@ -146,11 +147,11 @@ func (v *victim) meets(times int) {
 	defer cancel()
 	there, free, deaf := make(chan struct{}), make(chan struct{}), atomic.Bool{}
 	var hits atomic.Int64
-	r.tamper = func(p *publisher) {
-		p.wait = 300 * time.Millisecond
-		p.drops = func(*nats.Msg) bool { return deaf.Load() }
+	r.tamper = func(p *sink.Publisher) {
+		p.Wait = 300 * time.Millisecond
+		p.Drops = func(*nats.Msg) bool { return deaf.Load() }
 	}
-	r.hook = func(at string) {
+	r.control.Hook = func(at string) {
 		if at != v.point || hits.Add(1) != int64(times+1) {
 			return
 		}

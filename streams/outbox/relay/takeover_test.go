@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/streams/outbox"
+	"github.com/bcc94042/instar/streams/outbox/relay/control"
 )
 
 // granted are leases of the shards whose bits are set.
@@ -79,7 +80,7 @@ func TestShardsThatStandApartLoseNothingBehindAWriter(t *testing.T) {
 
 // waiting counts the reads that waited for a writer.
 type waiting struct {
-	noMeter
+	control.NoMeter
 	n atomic.Int64
 }
 

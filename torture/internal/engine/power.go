@@ -49,7 +49,7 @@ const (
 )
 
 func (p *outage) run(cuts int) (err error) {
-	p.disk, err = powerloss.New(p.Dir+"-"+p.profile, 256<<20)
+	p.disk, err = powerloss.New(p.Dir+"-"+p.profile, powerloss.Ext4, 256<<20)
 	if errors.Is(err, powerloss.ErrCannot) {
 		return part.Skipped(err.Error())
 	}
@@ -74,9 +74,21 @@ func (p *outage) run(cuts int) (err error) {
 	if err := crowd.Start(p.Ctx); err != nil {
 		return err
 	}
-	for range cuts {
+	for n := range cuts {
 		if !wait.For(p.Ctx, p.Between(2*time.Second, 4*time.Second)) {
 			return p.Ctx.Err()
+		}
+		if n%2 == 1 { // what a process that is killed has not synced, the next one finds and may answer for
+			p.instar.Kill()
+			answered := p.journal.NextAnswer()
+			if err := p.instar.Start(""); err != nil {
+				return err
+			}
+			select {
+			case <-answered:
+			case <-time.After(60 * time.Second):
+				return fmt.Errorf("no command was acknowledged within a minute after a kill; it said:\n%s", p.instar.Tail())
+			}
 		}
 		if err := p.cut(); err != nil {
 			return err

@@ -31,7 +31,7 @@ func Pages[T any](s *Session, path string, query url.Values, limit int, read fun
 			return nil, err
 		}
 		if page.Stale > 0 && len(items) == 0 {
-			s.Say("The node cannot hear the others: this is what it knew %s ago.", StaleFor(page.Stale))
+			s.Say("The node cannot reach the others: this is its state of %s ago.", StaleFor(page.Stale))
 		}
 		for _, raw := range page.Items {
 			it, err := read(raw)

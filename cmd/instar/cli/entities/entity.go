@@ -60,17 +60,17 @@ func (e *entity) why() string {
 	return ""
 }
 
-// PaintState colours a state by its kind.
-func PaintState(s *command.Session, m *machines.Machine, state string) string {
-	st, ok := m.State(state)
+// PaintState colours a state by its kind among the states of its machine.
+func PaintState(s *command.Session, states []machines.StateInfo, state string) string {
+	i := slices.IndexFunc(states, func(st machines.StateInfo) bool { return st.Name == state })
 	switch {
-	case !ok:
+	case i < 0:
 		return state
-	case st.Failed:
+	case states[i].Failed:
 		return s.Paint(command.Red, state)
-	case st.Transitional:
+	case states[i].Transitional:
 		return s.Paint(command.Yellow, state)
-	case st.Terminal:
+	case states[i].Terminal:
 		return state
 	}
 	return s.Paint(command.Green, state)
@@ -87,7 +87,7 @@ func describe(s *command.Session, m *machines.Machine, e *entity) error {
 	}
 	line("ID", "%s", e.id())
 	line("Namespace", "%s", e.Namespace)
-	fmt.Fprintf(&b, "%-12s %s for %s\n", "State", PaintState(s, m, e.State), output.Age(e.Since, now))
+	fmt.Fprintf(&b, "%-12s %s for %s\n", "State", PaintState(s, m.States, e.State), output.Age(e.Since, now))
 	line("Version", "%d (generation %d, revision %d)", e.Version, e.Generation, e.Revision)
 	line("Created", "%s ago", output.Age(e.CreatedAt, now))
 	line("Labels", "%s", output.Pairs(e.Labels))

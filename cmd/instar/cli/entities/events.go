@@ -112,9 +112,9 @@ func unbroken(s *command.Session, all []event, after uint64) error {
 			gone++
 		}
 	}
-	s.Say("%d events follow each other; %d times some in between have aged out", len(all), gone)
+	s.Say("the chain of %d events is complete, except for %d gaps of events that have aged out", len(all), gone)
 	if len(all) > 0 && all[0].Before > after {
-		s.Say("what was before the first one is not kept any more: it had its age, the stream its size, or somebody removed it")
+		s.Say("earlier events are gone: they exceeded the stream's age or size, or were purged")
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Generic has all verbs with the machine as an argument: for scripts that go over machines.
 func Generic(p *command.Program) *cobra.Command {
-	g := command.ClientFlags(command.Group("entity", "Every verb, with the machine as an argument"))
+	g := command.ClientFlags(command.Group("entity", "Commands and reads of any machine, which is the first argument"))
 	g.GroupID = command.GroupLook
 	for _, v := range verbs {
 		g.AddCommand(v.generic(p))
@@ -30,17 +30,17 @@ func genericSend(p *command.Program) *cobra.Command {
 		Use: "send MACHINE COMMAND ID", Short: "Send a command", Args: command.Arguments("MACHINE", "COMMAND", "ID"),
 		Example: "  instar entity send service create web --set spec.image=hello --wait",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := p.MachineOf(args[0])
+			s, err := p.Open(cmd)
+			if err != nil {
+				return err
+			}
+			m, err := machineOf(s, args[0])
 			if err != nil {
 				return err
 			}
 			c, ok := m.Input(args[1])
 			if !ok || c.Report {
 				return command.Usagef("%s has no command %q; it has %s", m.Name, args[1], strings.Join(CommandNames(m), ", "))
-			}
-			s, err := p.Open(cmd)
-			if err != nil {
-				return err
 			}
 			body, err := form.Of(c.Body).JSON(cmd.Flags(), form.Sources{File: o.file, Stdin: s.In, Set: o.set})
 			if err != nil {
@@ -65,16 +65,16 @@ func genericView(p *command.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "view MACHINE VIEW ID", Short: "Show a read model", Args: command.Arguments("MACHINE", "VIEW", "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := p.MachineOf(args[0])
+			s, err := p.Open(cmd)
+			if err != nil {
+				return err
+			}
+			m, err := machineOf(s, args[0])
 			if err != nil {
 				return err
 			}
 			if !slices.ContainsFunc(m.Views, func(v machines.View) bool { return v.Name == args[1] }) {
 				return command.Usagef("%s has no view %q", m.Name, args[1])
-			}
-			s, err := p.Open(cmd)
-			if err != nil {
-				return err
 			}
 			return view(s, m, args[2], args[1])
 		},

@@ -2,7 +2,9 @@ package entities
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,46 +18,87 @@ import (
 	"github.com/bcc94042/instar/server/config"
 )
 
-// Tables shows the tables that this program was built with; only counts ask a server.
+// Tables shows the tables that this program was built with, and those that only the server has.
 func Tables(p *command.Program) *cobra.Command {
 	g := command.ClientFlags(command.Group("machine", "The tables: states, commands, diagrams"))
 	g.GroupID = command.GroupLook
 	g.AddCommand(
 		&cobra.Command{Use: "ls", Short: "List the machines", Args: command.Arguments(), RunE: p.Asking(machineLs)},
-		tableCommand(p, "show", "Show the table of one", machineShow),
+		tableCommand(p, "show", "Show the table of a machine", machineShow),
 		graphCommand(p),
-		tableCommand(p, "counts", "Count the entities of one by state", machineCounts),
+		tableCommand(p, "counts", "Count the entities of a machine by state", machineCounts),
 	)
 	return g
 }
 
-func tableCommand(p *command.Program, use, short string, run func(*command.Session, *machines.Machine) error) *cobra.Command {
+func tableCommand(p *command.Program, use, short string, run func(*command.Session, entities.Graph) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " MACHINE", Short: short, Args: command.Arguments("MACHINE"), ValidArgsFunction: completeMachineThen(p, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := p.MachineOf(args[0])
-			if err != nil {
-				return err
-			}
 			s, err := p.Open(cmd)
 			if err != nil {
 				return err
 			}
-			return run(s, m)
+			m, err := machineOf(s, args[0])
+			if err != nil {
+				return err
+			}
+			return run(s, entities.GraphOf(m))
 		},
 	}
 }
 
+// machineOf finds a machine by its name or plural. The server is asked for one that this program does not have.
+func machineOf(s *command.Session, name string) (*machines.Machine, error) {
+	m, err := s.Program.MachineOf(name)
+	if err == nil {
+		return m, nil
+	}
+	more, asked := onlyThere(s)
+	for _, g := range more {
+		if g.Name == name || g.Plural == name {
+			return g.Machine(), nil
+		}
+	}
+	return nil, errors.Join(err, asked)
+}
+
+// onlyThere are the tables of the server that this program does not have, as of a machine that was added while the server runs.
+func onlyThere(s *command.Session) ([]entities.Graph, error) {
+	resp, err := s.Do(s.Ctx, client.Request{Path: "/v1/machines"})
+	if err != nil {
+		return nil, err
+	}
+	var list entities.MachineList
+	if err := json.Unmarshal(resp.Body, &list); err != nil {
+		return nil, fmt.Errorf("the server's machines are not as expected: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(g entities.Graph) bool {
+		_, err := s.Program.Machine(g.Name)
+		return err == nil
+	}), nil
+}
+
 func machineLs(s *command.Session, _ *cobra.Command, _ []string) error {
 	g := output.Grid{Titles: []string{"MACHINE", "PLURAL", "PARENT", "STATES", "COMMANDS", "ABOUT"}}
+	more, err := onlyThere(s)
+	if err != nil {
+		s.Say("without machines that only a server has: %v", err)
+	}
 	var raws []json.RawMessage
-	for _, m := range s.Program.Machines {
-		raw, err := json.Marshal(entities.GraphOf(m))
+	for _, m := range append(entities.Graphs(s.Program.Machines), more...) {
+		raw, err := json.Marshal(m)
 		if err != nil {
 			return err
 		}
 		raws = append(raws, raw)
-		g.Add(m.Name, m.Plural, m.Parent, fmt.Sprint(len(m.States)), strings.Join(CommandNames(m), ","), m.Doc)
+		var names []string
+		for _, c := range m.Commands {
+			if !c.Report {
+				names = append(names, c.Name)
+			}
+		}
+		g.Add(m.Name, m.Plural, m.Parent, fmt.Sprint(len(m.States)), strings.Join(names, ","), m.Doc)
 		if s.Format == output.Name {
 			fmt.Fprintln(s.Out, m.Name)
 		}
@@ -69,8 +112,7 @@ func machineLs(s *command.Session, _ *cobra.Command, _ []string) error {
 	return s.Format.List(s.Out, raws)
 }
 
-func machineShow(s *command.Session, m *machines.Machine) error {
-	graph := entities.GraphOf(m)
+func machineShow(s *command.Session, graph entities.Graph) error {
 	if !s.Format.Human() {
 		raw, err := json.Marshal(graph)
 		if err != nil {
@@ -78,7 +120,7 @@ func machineShow(s *command.Session, m *machines.Machine) error {
 		}
 		return s.Format.Value(s.Out, raw)
 	}
-	fmt.Fprintf(s.Out, "%s: %s\n\n", m.Name, m.Doc)
+	fmt.Fprintf(s.Out, "%s: %s\n\n", graph.Name, graph.Doc)
 	states := output.Grid{Titles: []string{"STATE", "KIND", "DEADLINE", "LOOKS", "ABOUT"}}
 	for _, st := range graph.States {
 		looks := ""
@@ -137,7 +179,7 @@ func fromStates(from []string) string {
 
 // graphCommand has formats of its own: a drawing is neither a table nor a list.
 func graphCommand(p *command.Program) *cobra.Command {
-	cmd := &cobra.Command{Use: "graph MACHINE", Short: "Draw one", Args: command.Arguments("MACHINE"), ValidArgsFunction: completeMachineThen(p, -1)}
+	cmd := &cobra.Command{Use: "graph MACHINE", Short: "Draw the table of a machine", Args: command.Arguments("MACHINE"), ValidArgsFunction: completeMachineThen(p, -1)}
 	format := cmd.Flags().StringP("output", "o", "mermaid", "mermaid, dot or json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		m, err := p.MachineOf(args[0])
@@ -162,7 +204,7 @@ func graphCommand(p *command.Program) *cobra.Command {
 	return cmd
 }
 
-func machineCounts(s *command.Session, m *machines.Machine) error {
+func machineCounts(s *command.Session, m entities.Graph) error {
 	resp, err := s.Do(s.Ctx, client.Request{Path: "/v1/machines/" + m.Name + "/counts", Query: s.Scoped(nil)})
 	if err != nil {
 		return err
@@ -180,7 +222,7 @@ func machineCounts(s *command.Session, m *machines.Machine) error {
 	}
 	g := output.Grid{Titles: []string{"STATE", "COUNT"}, Paint: func(column, text string) string {
 		if column == "STATE" {
-			return PaintState(s, m, text)
+			return PaintState(s, m.States, text)
 		}
 		return text
 	}}

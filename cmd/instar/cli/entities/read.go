@@ -175,7 +175,7 @@ func writeGrid(s *command.Session, m *machines.Machine, items []item, namespaces
 	now := time.Now()
 	g := output.Grid{Paint: func(column, text string) string {
 		if column == "STATE" {
-			return PaintState(s, m, text)
+			return PaintState(s, m.States, text)
 		}
 		return text
 	}}

@@ -17,7 +17,7 @@ import (
 // genericStored shows a stored value, such as one that is to be repaired.
 func genericStored(p *command.Program) *cobra.Command {
 	return &cobra.Command{
-		Use: "stored MACHINE ID", Short: "Print what is stored of an entity, also of a parked one", Args: command.Arguments("MACHINE", "ID"),
+		Use: "stored MACHINE ID", Short: "Print the stored value of an entity, also of a parked one", Args: command.Arguments("MACHINE", "ID"),
 		Example: "  instar entity stored service web > web.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, s, err := machineAndServer(p, cmd, args[0])
@@ -47,7 +47,7 @@ func genericStored(p *command.Program) *cobra.Command {
 func genericRepair(p *command.Program) *cobra.Command {
 	o := &sending{}
 	cmd := &cobra.Command{
-		Use: "repair MACHINE ID", Short: "Give a parked entity a value that can be used", Args: command.Arguments("MACHINE", "ID"),
+		Use: "repair MACHINE ID", Short: "Replace the unreadable value of a parked entity", Args: command.Arguments("MACHINE", "ID"),
 		Long:    "Replaces the stored value of a parked entity, whole. The old one is kept in the event entity.reconciled, with who replaced it and why (--reason).",
 		Example: "  instar entity stored service web > web.json\n  instar entity repair service web --file web.json --reason 'state renamed by hand'",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,11 +82,11 @@ func genericRepair(p *command.Program) *cobra.Command {
 }
 
 func machineAndServer(p *command.Program, cmd *cobra.Command, name string) (*machines.Machine, *command.Session, error) {
-	m, err := p.MachineOf(name)
+	s, err := p.Open(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := p.Open(cmd)
+	m, err := machineOf(s, name)
 	return m, s, err
 }
 

@@ -199,7 +199,7 @@ func told(s *command.Session, m *machines.Machine, c machines.Command, id string
 		text = Name(m, id) + " " + c.Name + ": would be " + r.Outcome
 	}
 	if r.State != "" {
-		text += ", " + PaintState(s, m, r.State)
+		text += ", " + PaintState(s, m.States, r.State)
 	}
 	if r.Version != 0 {
 		text += fmt.Sprintf(", version %d", r.Version)

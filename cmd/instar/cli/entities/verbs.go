@@ -27,11 +27,11 @@ type verb struct {
 }
 
 var verbs = []verb{
-	{name: "ls", args: []string{"PARENT"}, short: "List them", flags: lsFlags, run: list},
-	{name: "get", args: []string{"ID"}, least: 1, short: "Show one", run: get},
-	{name: "events", args: []string{"ID"}, least: 1, short: "Tell its story", flags: eventsFlags, run: events},
-	{name: "watch", args: []string{"ID"}, short: "Show every change as it happens", flags: watchFlags, run: watch},
-	{name: "wait", args: []string{"ID"}, least: 1, short: "Wait until it is as wanted", flags: waitFlags, run: wait},
+	{name: "ls", args: []string{"PARENT"}, short: "List entities", flags: lsFlags, run: list},
+	{name: "get", args: []string{"ID"}, least: 1, short: "Show an entity", run: get},
+	{name: "events", args: []string{"ID"}, least: 1, short: "List the events of an entity", flags: eventsFlags, run: events},
+	{name: "watch", args: []string{"ID"}, short: "Watch entities: print each change as it happens", flags: watchFlags, run: watch},
+	{name: "wait", args: []string{"ID"}, least: 1, short: "Wait until an entity is in a state, or a condition holds", flags: waitFlags, run: wait},
 }
 
 // Commands are the commands of every machine: all of it comes from the tables.
@@ -99,7 +99,7 @@ func (v verb) of(p *command.Program, m *machines.Machine) *cobra.Command {
 func (v verb) generic(p *command.Program) *cobra.Command {
 	args := append([]string{"MACHINE"}, v.args...)
 	cmd := v.command(p, args, func(s *command.Session, cmd *cobra.Command, args []string) error {
-		m, err := p.MachineOf(args[0])
+		m, err := machineOf(s, args[0])
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func arrived(s *command.Session, m *machines.Machine, e *entity) error {
 		_, err := fmt.Fprintln(s.Out, Name(m, e.id()))
 		return err
 	case s.Format.Human():
-		_, err := fmt.Fprintf(s.Out, "%s %s, version %d\n", Name(m, e.id()), PaintState(s, m, e.State), e.Version)
+		_, err := fmt.Fprintf(s.Out, "%s %s, version %d\n", Name(m, e.id()), PaintState(s, m.States, e.State), e.Version)
 		return err
 	}
 	return s.Format.Value(s.Out, e.raw)

@@ -79,7 +79,7 @@ func eachEntity(s *command.Session, do func(*entity) error) func(client.Event) e
 			}
 			return do(e)
 		case client.Reset:
-			s.Say("Changes were missed; what is there follows.")
+			s.Say("Changes were missed; the current state follows.")
 		case "deleted", "parked":
 			var gone struct {
 				Key  string              `json:"key"`
@@ -107,7 +107,7 @@ func showChange(s *command.Session, m *machines.Machine, e *entity) error {
 		return s.Format.Value(s.Out, e.raw)
 	}
 	gap := strings.Repeat(" ", max(0, 12-len(e.State))) // colours do not count
-	line := fmt.Sprintf("%s  %-24s %s%s v%-4d %s", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), PaintState(s, m, e.State), gap, e.Version, e.why())
+	line := fmt.Sprintf("%s  %-24s %s%s v%-4d %s", e.UpdatedAt.Local().Format(time.TimeOnly), e.id(), PaintState(s, m.States, e.State), gap, e.Version, e.why())
 	_, err := fmt.Fprintln(s.Out, strings.TrimRight(line, " "))
 	return err
 }

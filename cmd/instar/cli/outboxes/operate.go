@@ -39,12 +39,12 @@ func outboxOperations(p *command.Program) []*cobra.Command {
 		return cmd
 	}
 	purge := &cobra.Command{
-		Use: "purge", Short: "Remove what was sent longer ago than the retention; a relay does it by itself, too", Args: command.Arguments(), RunE: onStore(p, purgeRows),
+		Use: "purge", Short: "Remove sent rows older than the retention; relays do it by themselves, too", Args: command.Arguments(), RunE: onStore(p, purgeRows),
 		Long: `Removes rows that were sent longer ago than the retention, and what the inbox remembers for longer than its own, if that was
 set (instar outbox init --inbox-retention): how long the stream keeps messages is known to relays only, which do both once an hour.`,
 	}
 	tail := &cobra.Command{
-		Use: "tail", Short: "Watch events being written, and what becomes of them", Args: command.Arguments(), RunE: onStore(p, tailRows),
+		Use: "tail", Short: "Follow events and their delivery", Args: command.Arguments(), RunE: onStore(p, tailRows),
 		Example: "  instar outbox tail\n  instar outbox tail -l 100 --follow=false -o jsonl",
 	}
 	tail.Flags().IntP("lines", "l", 10, "begin with so many of the newest")
@@ -80,6 +80,9 @@ func withStore(s *command.Session, cmd *cobra.Command, dsn string, run func(*com
 		return ofDatabase(err)
 	}
 	defer store.Pool.Close()
+	if err := store.CheckSchema(s.Ctx); errors.Is(err, outbox.ErrSchema) {
+		return err
+	}
 	return ofDatabase(run(s, cmd, store))
 }
 

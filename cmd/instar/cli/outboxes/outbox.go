@@ -25,7 +25,7 @@ import (
 
 // Command is about the outboxes of databases: some verbs talk to a Postgres, some to a server.
 func Command(p *command.Program) *cobra.Command {
-	g := command.ClientFlags(command.Group("outbox", "Outboxes: events that applications write into their own Postgres"))
+	g := command.ClientFlags(command.Group("outbox", "Outboxes: events that applications write in their own Postgres transactions"))
 	g.GroupID = command.GroupLook
 	g.Long = `An application writes its events into its own Postgres, in the transaction that changes its data; a relay brings each of
 them into a NATS stream exactly once, in order per aggregate.
@@ -74,7 +74,7 @@ func ofDatabase(err error) error {
 
 func outboxInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make the tables and functions of an outbox, or bring them up to date", Args: command.Arguments(), RunE: outboxInit,
+		Use: "init", Short: "Create the tables and functions of an outbox, or migrate them", Args: command.Arguments(), RunE: outboxInit,
 		Long: `Applies the migrations that are missing, as often as you like, and sets what is given. Mode and shards can be changed only
 while no rows wait. It needs the right to create tables in the schema; relays and applications do not.`,
 		Example: "  instar outbox init --dsn postgres://owner@db/orders\n  instar outbox init --mode claim --retention 48h",
@@ -116,7 +116,7 @@ func outboxInit(cmd *cobra.Command, _ []string) error {
 
 func outboxDSNCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "dsn", Short: "Print the address of the database that is meant, with its password", Args: command.Arguments(), Example: "  psql \"$(instar outbox dsn)\"",
+		Use: "dsn", Short: "Print the DSN of the database, with its password", Args: command.Arguments(), Example: "  psql \"$(instar outbox dsn)\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dsn, err := outboxDSN(cmd)
 			if err == nil {
@@ -129,7 +129,7 @@ func outboxDSNCommand() *cobra.Command {
 
 func outboxStatusCommand(p *command.Program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status [SOURCE]", Short: "See how outboxes stand: those of the server, or with --dsn that of a database", Args: command.Between(0, "SOURCE"), RunE: p.Asking(outboxStatus),
+		Use: "status [SOURCE]", Short: "Show the status of the server's outboxes, or with --dsn of one database", Args: command.Between(0, "SOURCE"), RunE: p.Asking(outboxStatus),
 		Example: "  instar outbox status\n  instar outbox status orders -o json\n  instar outbox status --dsn postgres://db/orders",
 	}
 	return cmd
@@ -178,7 +178,7 @@ func showSources(s *command.Session, sources []admin.OutboxSource, raws []json.R
 		return s.Format.List(s.Out, raws)
 	}
 	if len(sources) == 0 {
-		s.Say("The server relays no outbox: name a database with its --outbox-dsn, or under outbox.sources.")
+		s.Say("The server relays no outbox: configure one with --outbox-dsn or outbox.sources.")
 	}
 	g := output.Grid{Titles: []string{"SOURCE", "STATE", "MODE", "LAG", "OLDEST", "RATE", "FAILED", "DEAD", "PARKED", "PROBLEM"}}
 	for _, one := range sources {

@@ -11,6 +11,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/natscli"
 	"github.com/bcc94042/instar/server/relays"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/outbox/relay"
@@ -92,7 +93,7 @@ func outboxRelay(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return command.Usage(err)
 	}
-	nc, err := streams.Connect(streams.ConnectOptions{Dial: server.NatsContext(text("nats-context", "INSTAR_NATS_CONTEXT")), URL: text("nats-url", "INSTAR_NATS_URL"), Creds: text("nats-creds", "INSTAR_NATS_CREDS"), CA: text("nats-ca", "INSTAR_NATS_CA"), Name: "outbox relay " + s.Name, Log: log})
+	nc, err := streams.Connect(streams.ConnectOptions{Dial: natscli.Connect(text("nats-context", "INSTAR_NATS_CONTEXT")), URL: text("nats-url", "INSTAR_NATS_URL"), Creds: text("nats-creds", "INSTAR_NATS_CREDS"), CA: text("nats-ca", "INSTAR_NATS_CA"), Name: "outbox relay " + s.Name, Log: log})
 	if err != nil {
 		return &command.Error{Code: command.ExitUnreachable, Err: err}
 	}

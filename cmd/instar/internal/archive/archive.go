@@ -43,7 +43,13 @@ func Keep(ctx context.Context, to, name string, stdout io.Writer, fill func(io.W
 func Open(ctx context.Context, from string, stdin io.Reader) (io.ReadCloser, error) {
 	switch {
 	case from == "-":
-		return io.NopCloser(stdin), nil
+		out, in := io.Pipe() // a read of a pipe that stalls does not end with ctx
+		context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
+		go func() {
+			_, err := io.Copy(in, stdin)
+			_ = in.CloseWithError(err)
+		}()
+		return out, nil
 	case strings.HasPrefix(from, "s3://"):
 		o, err := parse(from)
 		if err != nil {

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"context"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -267,4 +268,29 @@ func TestFilesWithoutHardLinks(t *testing.T) {
 	at, err := Keep(t.Context(), "-", "name", &out, text("x"))
 	require.NoError(t, err)
 	require.Equal(t, "-x", at+out.String())
+}
+
+// A pipe that stalls keeps nobody who has given up.
+func TestAStalledPipeIsGivenUp(t *testing.T) {
+	t.Parallel()
+	stdin, write := io.Pipe()
+	defer write.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	in, err := Open(ctx, "-", stdin)
+	require.NoError(t, err)
+	defer in.Close()
+	go func() { _, _ = write.Write([]byte("begun")) }()
+	got := make([]byte, 5)
+	_, err = io.ReadFull(in, got)
+	require.NoError(t, err)
+	require.Equal(t, "begun", string(got))
+	cancel(nil)
+	_, err = in.Read(got)
+	require.ErrorIs(t, err, context.Canceled)
+
+	in, err = Open(t.Context(), "-", strings.NewReader("all of it"))
+	require.NoError(t, err)
+	all, err := io.ReadAll(in)
+	require.NoError(t, err)
+	require.Equal(t, "all of it", string(all))
 }

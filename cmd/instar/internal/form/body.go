@@ -102,6 +102,10 @@ func set(body map[string]any, t reflect.Type, path, text string) error {
 			var step string
 			step, rest, _ = strings.Cut(rest, ".")
 			steps, at = append(steps, step), deref(at.Elem())
+		} else if at.Kind() == reflect.Interface { // anything may be below it
+			var step string
+			step, rest, _ = strings.Cut(rest, ".")
+			steps = append(steps, step)
 		} else if at.Kind() == reflect.Struct && !textual(at) {
 			var step string
 			step, rest, _ = strings.Cut(rest, ".")
@@ -195,6 +199,9 @@ func parse(t reflect.Type, text string) (any, error) {
 	}
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		if t.Kind() == reflect.Interface {
+			return text, nil
+		}
 		return nil, fmt.Errorf("%q is no JSON", text)
 	}
 	return v, nil

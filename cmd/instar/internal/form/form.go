@@ -30,7 +30,8 @@ type field struct {
 	flag string
 }
 
-// Of is the form of a body, which is a value of its struct type, or nil.
+// Of is the form of a body, which is a value of its struct type, or nil. A map is an object of which nothing is known: it has
+// no flags, and what --set gives is JSON, or else a text.
 func Of(body any) *Form {
 	f := &Form{}
 	if body == nil {
@@ -86,6 +87,9 @@ type member struct {
 }
 
 func members(t reflect.Type) []member {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
 	var ms []member
 	for i := range t.NumField() {
 		s := t.Field(i)

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/bench/internal/rig"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+	"github.com/bcc94042/instar/streams"
+)
+
+const (
+	ours    = "instar"
+	against = "against"
+)
+
+// connections are shared by the clients of a server over NATS, as in bench/transitions; over HTTP each has its own.
+const connections = 8
+
+// busy is how often each service is changed before anything is measured: what is kept of its last commands is full then.
+const busy = 32
+
+var createBody = []byte(`{"spec":{"image":"sim:ok","env":{"GREETING":"hello"},"port":8080},"labels":{"team":"a"}}`)
+
+func labelBody(n int) []byte { return fmt.Appendf(nil, `{"labels":{"team":"%d"}}`, n) }
+
+// ttl is longer than any run: nothing expires while it is measured.
+const ttl = 30 * time.Minute
+
+func serviceOf(e int) string { return fmt.Sprintf("reg-%d", e%200) }
+
+func instanceBody(e int) []byte {
+	return fmt.Appendf(nil, `{"serviceName":"%s","nodeAddress":"10.%d.%d.%d:8080","zone":"z1","payload":{"region":"eu","version":"1.0"},"check":{"type":"ttl","ttl":"%s","grace":"10m"}}`, serviceOf(e), e>>16&255, e>>8&255, e&255, ttl)
+}
+
+func key(e int) string { return fmt.Sprintf("svc-%d", e) }
+
+// instar starts the program, and creates the services. With an error, the contender is what has to be ended.
+func (o *options) instar(ctx context.Context, name, binary, durability string) (c *contender, err error) {
+	c = &contender{name: name, busy: busy, answered: make([]atomic.Int64, o.entities)}
+	if c.http, err = rig.Free(); err != nil {
+		return c, err
+	}
+	listen, err := rig.Free()
+	if err != nil {
+		return c, err
+	}
+	dir, err := os.MkdirTemp(o.dir, name)
+	if err != nil {
+		return c, err
+	}
+	p, err := rig.Start(&lockedbuffer.Buffer{}, nil, binary, "serve", "--data", dir, "--http", c.http, "--nats", listen, "--durability", durability, "--gateway", "simulated", "--insecure")
+	if err != nil {
+		return c, err
+	}
+	c.processes = []*rig.Process{p}
+	if err := p.Ready(ctx, "http://"+c.http+"/readyz"); err != nil {
+		return c, err
+	}
+	var conns []*nats.Conn
+	for range connections {
+		nc, err := nats.Connect("nats://" + listen)
+		if err != nil {
+			return c, err
+		}
+		conns = append(conns, nc)
+		c.closers = append(c.closers, nc.Close)
+	}
+	c.label = func(w *rig.Wire, e, n int) error {
+		return applied(w.Do(http.MethodPost, "/v1/services/"+key(e)+"/label", labelBody(n)))
+	}
+	c.request = func(client, e, n int) error {
+		m, err := conns[client%connections].Request(streams.Names{}.API("cmd", "service", "default."+key(e), "label"), labelBody(n), 30*time.Second)
+		if err != nil {
+			return err
+		}
+		return applied(http.StatusOK, m.Data, nil)
+	}
+	c.stored = version
+	c.register = func(w *rig.Wire, _, e int) error {
+		status, answer, err := w.Do(http.MethodPost, "/v1/register", instanceBody(e))
+		if err == nil && status != http.StatusAccepted {
+			err = fmt.Errorf("a registration was answered %d: %s", status, answer)
+		}
+		return err
+	}
+	c.instances = func(w *rig.Wire) (int, error) { return counted(w, "instance", "") }
+	if err := c.create(ctx); err != nil {
+		return c, err
+	}
+	c.before, err = c.count(ctx)
+	return c, err
+}
+
+// create makes the services and waits until all are ready: from then on, only labels change them.
+func (c *contender) create(ctx context.Context) error {
+	err := rig.Wired(ctx, c.http, 64, len(c.answered), func(w *rig.Wire, e int) error {
+		return applied(w.Do(http.MethodPost, "/v1/services/"+key(e)+"/create", createBody))
+	})
+	if err != nil {
+		return fmt.Errorf("cannot create the services: %w", err)
+	}
+	w := &rig.Wire{Host: c.http}
+	defer w.Close()
+	for ctx.Err() == nil {
+		n, err := counted(w, "service", "READY")
+		if err != nil || n == len(c.answered) {
+			return err
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return fmt.Errorf("the services do not become ready: %w", ctx.Err())
+}
+
+// counted reads how many entities of a machine are in a state; in any of them, if it is empty.
+func counted(w *rig.Wire, machine, state string) (int, error) {
+	var counts struct {
+		Total  int            `json:"total"`
+		States map[string]int `json:"states"`
+	}
+	err := read(w, "/v1/machines/"+machine+"/counts", &counts)
+	if state == "" {
+		return counts.Total, err
+	}
+	return counts.States[state], err
+}
+
+// version reads that of a service: it rises by one with each transition.
+func version(w *rig.Wire, e int) (int, error) {
+	var s struct {
+		Version int `json:"version"`
+	}
+	err := read(w, "/v1/services/"+key(e), &s)
+	return s.Version, err
+}
+
+func read(w *rig.Wire, path string, into any) error {
+	status, answer, err := w.Do(http.MethodGet, path, nil)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s was answered %d: %s", path, status, answer)
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
+}
+
+func applied(status int, answer []byte, err error) error {
+	if err == nil && (status != http.StatusOK || !bytes.Contains(answer, []byte(`"outcome":"applied"`))) {
+		err = fmt.Errorf("not applied: %d %s", status, answer)
+	}
+	return err
+}

@@ -1,0 +1,36 @@
+package embedded
+
+import (
+	"sync"
+	"time"
+)
+
+// rounds are what a goroutine does again and again.
+type rounds struct {
+	loop  sync.WaitGroup
+	quit  chan struct{}
+	ended sync.Once
+}
+
+// begin does one at each tick, until end.
+func (r *rounds) begin(every time.Duration, one func()) {
+	r.quit = make(chan struct{})
+	r.loop.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				one()
+			case <-r.quit:
+				return
+			}
+		}
+	})
+}
+
+// end returns when the last one has ended. It may be called again.
+func (r *rounds) end() {
+	r.ended.Do(func() { close(r.quit) })
+	r.loop.Wait()
+}

@@ -1,0 +1,4 @@
+package session
+
+// Looked is how many messages were read back.
+func (o *Opener) Looked() int { return o.looked }
