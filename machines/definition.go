@@ -273,6 +273,11 @@ func (t *Tx[D]) State() string { return t.out.From }
 // Entity is the entity without its data, to be read only.
 func (t *Tx[D]) Entity() *Entity { return t.entity }
 
+// AttemptID is the id that the first try of an effect has which the edge starts, for an action that keeps it: when the attempt ends, the entity may not wait for it any more.
+func (t *Tx[D]) AttemptID(effect string) string {
+	return attemptID(effect, t.entity.Version, 1, t.In.Nonce)
+}
+
 // Emit adds an event to those that the edge emits by itself, after them. The same type may be emitted several times. The
 // step fails when the table does not have the type, or when the data does not marshal to JSON; nil is no data.
 func (t *Tx[D]) Emit(event string, data any) {

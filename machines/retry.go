@@ -16,10 +16,7 @@ const retryPrefix = "retry-"
 // start begins a try of an effect: the entity waits for it under a new attempt id, and for no other try of it.
 func (s *stepping[D]) start(effect string, try int) {
 	s.disarm(retryPrefix + effect)
-	id := fmt.Sprintf("%s-%d-%d", effect, s.next.Version, try)
-	if s.in.Nonce != "" {
-		id += "-" + s.in.Nonce
-	}
+	id := attemptID(effect, s.next.Version, try, s.in.Nonce)
 	effects := map[string]Attempt{effect: {ID: id, Try: try, Since: s.in.Time}}
 	for n, a := range s.next.Effects {
 		if n != effect {
@@ -28,6 +25,14 @@ func (s *stepping[D]) start(effect string, try int) {
 	}
 	s.next.Effects = effects
 	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: s.task(effect)})
+}
+
+func attemptID(effect string, version uint64, try int, nonce string) string {
+	id := fmt.Sprintf("%s-%d-%d", effect, version, try)
+	if nonce != "" {
+		id += "-" + nonce
+	}
+	return id
 }
 
 // task is the body of an effect that is under way.

@@ -44,6 +44,7 @@ var plan = []room{
 	{path: "machines/...", ours: []string{"machines"}, banned: impure, tests: []string{"machines/machinetest", "machines/transcript"}},
 	{path: "machines/instance/reader", ours: []string{"internal/jsonscan", "machines/instance"}, banned: impure},
 	{path: "machines/instance", ours: []string{"machines"}, banned: impure, tests: []string{"machines/machinetest", "machines/transcript", "machines/instance/reader"}},
+	{path: "machines/task", ours: []string{"machines"}, outside: []string{"github.com/adhocore/gronx"}, banned: impure, tests: []string{"machines/machinetest", "machines/transcript"}}, // when a schedule comes next, a function of its time
 	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
 	{path: "machines/registry", ours: []string{"machines"}, banned: impure},
 	{path: "machines/machinetest", ours: []string{"machines"}, outside: []string{testify, "pgregory.net/rapid"}},

@@ -1,0 +1,93 @@
+package task
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Run is the data of the effect run: what a worker has to do.
+//
+// The worker answers with a [Result], or fails with a [machines.Failure]: Retryable says whether another attempt can help, RetryAfter the least wait. It ends when
+// Timeout is over, and when the stored task does not wait for its attempt any more (canceled, reset, deadline): data.attemptId is another one then, or the state is not running.
+type Run struct {
+	Type       string          `json:"type"`
+	Params     json.RawMessage `json:"params,omitempty"` // an object, as it was given
+	Repository Repository      `json:"repository,omitzero"`
+	Pool       string          `json:"pool,omitempty"`     // empty is that of the nodes
+	Enqueue    uint64          `json:"enqueue"`            // which enqueuing it belongs to, from 1
+	Attempt    int             `json:"attempt"`            // of that enqueuing, from 1
+	Attempts   int             `json:"attempts"`           // that there are at most
+	Timeout    time.Duration   `json:"timeout"`            // nanoseconds; of this attempt
+	Deadline   time.Time       `json:"deadline"`           // by the clock of the store
+	Documents  string          `json:"documents"`          // what the names of its documents begin with, ending in a slash
+	Title      string          `json:"title,omitempty"`    // for logs and documents
+	Previous   []Document      `json:"previous,omitempty"` // of the last success, if there was one
+}
+
+// Repository is where the work is done on.
+type Repository struct {
+	URL  string `json:"url,omitempty"`  // empty has nothing to clone
+	Ref  string `json:"ref,omitempty"`  // branch, tag or commit; empty is the default branch
+	Path string `json:"path,omitempty"` // below the directory of clones of the node; empty is <namespace>/<repository>
+}
+
+// Erase is the data of the effect erase: the documents under Documents whose enqueuing, the number that follows it up to the next slash, is lower than Below.
+type Erase struct {
+	Documents string `json:"documents"` // <namespace>/<repository>/<task>/
+	Below     uint64 `json:"below"`
+}
+
+// Result is what a worker made of a [Run]. What is longer than its bound is cut, and the event says so.
+type Result struct {
+	Worker    string          `json:"worker,omitempty"`    // who did it; at most 128 bytes
+	Summary   string          `json:"summary,omitempty"`   // one line for people; at most 1024 bytes
+	Documents []Document      `json:"documents,omitempty"` // at most 64
+	Output    json.RawMessage `json:"output,omitempty"`    // any JSON of at most 16 KiB; larger results belong in a document
+
+	// Snooze asks to run again after this time without using up an attempt; the rest of the result is ignored then. A duration such as 30s, at most 30 days.
+	Snooze string `json:"snooze,omitempty"`
+}
+
+// Document is what a task has written into the object store.
+type Document struct {
+	Name      string `json:"name"` // in the bucket of documents
+	MediaType string `json:"mediaType,omitempty"`
+	Size      int64  `json:"size"`
+	Digest    string `json:"digest,omitempty"` // SHA-256=<base64url>, as the object store has it
+}
+
+// DocumentBucket is the object store bucket of documents, before the prefix of the installation.
+const DocumentBucket = "documents"
+
+// Prefix is what the names of a task's documents begin with: those of all enqueuings.
+func Prefix(namespace, repository, id string) string {
+	return namespace + "/" + repository + "/" + id + "/"
+}
+
+// prefixOf is that of the attempt which runs.
+func prefixOf(e *machines.Entity, d *Data) string {
+	return Prefix(e.Namespace, e.Parent, e.ID) + strconv.FormatUint(d.Enqueue, 10) + "/" + strconv.Itoa(d.Attempt) + "/"
+}
+
+func runPayload(s *step) any {
+	d := s.Data
+	r := Run{
+		Type: d.Type, Params: d.Params, Pool: d.Pool, Enqueue: d.Enqueue, Attempt: d.Attempt, Attempts: d.attempts(), Timeout: d.timeout(),
+		Deadline: d.StartedAt.Add(d.timeout()), Documents: prefixOf(s.Entity(), d), Title: d.Title,
+	}
+	if d.Source != nil {
+		r.Repository = *d.Source
+	}
+	if d.Result != nil {
+		r.Previous = d.Result.Documents
+	}
+	return r
+}
+
+func erasePayload(s *step) any {
+	e := s.Entity()
+	return Erase{Documents: Prefix(e.Namespace, e.Parent, e.ID), Below: s.Data.Enqueue + 1}
+}
