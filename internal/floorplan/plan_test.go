@@ -157,6 +157,8 @@ var plan = []room{
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "streams/publish", "kv", "consumers/...", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
+	// A model of JetStream in memory. It has the server's own types and error codes, so that its answers are the server's; what it does is its own.
+	{path: "internal/simulation/model/...", ours: []string{"internal/simulation/model/..."}, outside: []string{nats, testify}, tests: []string{"streams/...", "kv/..."}},
 	{path: "internal/boottime", outside: []string{xsys}},
 	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},
 	{path: "internal/renew", outside: []string{testify}, tests: []string{"internal/selfsigned"}},

@@ -1,0 +1,40 @@
+package model
+
+import (
+	"slices"
+	"time"
+)
+
+// SetFull makes every publish fail for lack of room, or ends that.
+func (s *Server) SetFull(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.SetFull(full)
+}
+
+// Restart ends every connection, loses what is pending, and starts the server again with what it had stored: the process has crashed.
+func (s *Server) Restart() { s.PowerLoss(nil, nil) }
+
+// PowerLoss is Restart after a loss of power. Each stream keeps its messages up to what keep says, which is between the last that was synced and the last
+// that was stored, and what was taken out of it since the last sync comes back where revive says so.
+func (s *Server) PowerLoss(keep func(stream string, synced, last uint64) uint64, revive func(stream string, seq uint64) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range slices.Clone(s.conns) {
+		s.finish(c, true)
+	}
+	s.core.At(s.o.Now())
+	s.core.Restart(keep, revive)
+	if s.auto {
+		s.at = time.Time{}
+		s.arm()
+	}
+}
+
+// Sync syncs what the stream has to disk.
+func (s *Server) Sync(stream string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.At(s.o.Now())
+	s.core.Sync(stream)
+}

@@ -1,0 +1,137 @@
+package model
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// bubble runs a test with a clock of its own. nats.go keeps timers in a pool, and those of another bubble may not be used again; two collections empty it.
+func bubble(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	synctest.Test(t, f)
+}
+
+// dial connects nats.go to a server.
+func dial(t testing.TB, s *Server) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	return nc, js
+}
+
+func TestTheClientLibraryTakesItForJetStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{})
+		s.Auto(true)
+		defer s.Close()
+		nc, js := dial(t, s)
+		ctx := t.Context()
+
+		_, err := nc.Request("nobody", nil, time.Second)
+		require.ErrorIs(t, err, nats.ErrNoResponders)
+
+		st, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "Q", Subjects: []string{"q.>"}, Retention: jetstream.WorkQueuePolicy})
+		require.NoError(t, err)
+		for range 3 {
+			_, err = js.Publish(ctx, "q.a", []byte("x"))
+			require.NoError(t, err)
+		}
+		cons, err := st.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: time.Second})
+		require.NoError(t, err)
+		batch, err := cons.Fetch(5, jetstream.FetchMaxWait(time.Second))
+		require.NoError(t, err)
+		n := 0
+		for m := range batch.Messages() {
+			if n++; n > 1 {
+				require.NoError(t, m.DoubleAck(ctx))
+			}
+		}
+		require.Equal(t, 3, n)
+		time.Sleep(2 * time.Second)
+		m, err := cons.Next()
+		require.NoError(t, err)
+		meta, err := m.Metadata()
+		require.NoError(t, err)
+		require.EqualValues(t, 2, meta.NumDelivered)
+		require.NoError(t, m.Ack())
+		synctest.Wait()
+		info, err := st.Info(ctx)
+		require.NoError(t, err)
+		require.Zero(t, info.State.Msgs)
+
+		kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b"})
+		require.NoError(t, err)
+		rev, err := kv.Create(ctx, "k", []byte("1"))
+		require.NoError(t, err)
+		_, err = kv.Update(ctx, "k", []byte("2"), rev)
+		require.NoError(t, err)
+		_, err = kv.Update(ctx, "k", []byte("3"), rev)
+		var api *jetstream.APIError
+		require.True(t, errors.As(err, &api), "%v", err)
+		w, err := kv.WatchAll(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "2", string((<-w.Updates()).Value()))
+		require.Nil(t, <-w.Updates())
+		require.NoError(t, w.Stop())
+
+		at := time.Now().Add(5 * time.Second)
+		_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "T", Subjects: []string{"t.>"}, AllowMsgSchedules: true})
+		require.NoError(t, err)
+		_, err = js.PublishMsg(ctx, &nats.Msg{Subject: "t.s", Header: nats.Header{"Nats-Schedule": {"@at " + at.Format(time.RFC3339Nano)}, "Nats-Schedule-Target": {"t.due"}}})
+		require.NoError(t, err)
+		got, err := nc.SubscribeSync("t.due")
+		require.NoError(t, err)
+		time.Sleep(6 * time.Second)
+		_ = got
+		fired, err := js.Stream(ctx, "T")
+		require.NoError(t, err)
+		due, err := fired.GetLastMsgForSubject(ctx, "t.due")
+		require.NoError(t, err)
+		require.WithinDuration(t, at, due.Time, 300*time.Millisecond)
+		_, err = fired.GetLastMsgForSubject(ctx, "t.s")
+		require.ErrorIs(t, err, jetstream.ErrMsgNotFound)
+		nc.Close()
+		synctest.Wait()
+	})
+}
+
+// Whoever drives the server decides when what happens.
+func TestWhatIsNotProcessedHasNotHappened(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{})
+		defer s.Close()
+		nc, _ := dial(t, s)
+		sub, err := nc.SubscribeSync("a")
+		require.NoError(t, err)
+		require.NoError(t, nc.Publish("a", []byte("1")))
+		require.NoError(t, nc.Publish("a", []byte("2")))
+		synctest.Wait()
+		p := s.Pending()
+		require.Len(t, p, 1)
+		require.Equal(t, "1", string(p[0].Data))
+		require.Equal(t, 1, p[0].Behind)
+		s.Step(0)
+		s.Step(0)
+		require.Len(t, s.Outbound(), 1)
+		s.Drop(s.Outbound()[0].Conn)
+		s.Deliver(s.Outbound()[0].Conn)
+		require.Empty(t, s.Outbound())
+		m, err := sub.NextMsg(time.Second)
+		require.NoError(t, err)
+		require.Equal(t, "2", string(m.Data))
+		nc.Close()
+		synctest.Wait()
+	})
+}
