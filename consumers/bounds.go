@@ -1,6 +1,8 @@
 package consumers
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 
 	"github.com/bcc94042/instar/machines"
@@ -29,6 +31,14 @@ func Clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// JSONOrBase64 is JSON as it is, and anything else as a text in base64.
+func JSONOrBase64(value []byte) any {
+	if json.Valid(value) {
+		return json.RawMessage(value)
+	}
+	return base64.StdEncoding.EncodeToString(value)
 }
 
 // ClipRefusal bounds a refusal. The one that came in stays as it is.

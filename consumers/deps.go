@@ -73,6 +73,48 @@ func (d *Deps) DeadLetters() publish.DeadLetters {
 	return publish.DeadLetters{JS: d.JS, Names: d.Names, Appender: d.Appender}
 }
 
+// StopPulling ends a pull, and makes sure that the server knows: who takes the consumer next should be alone.
+func (d *Deps) StopPulling(ctx context.Context, cc jetstream.ConsumeContext) {
+	cc.Stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
+	defer cancel()
+	select {
+	case <-cc.Closed():
+		_ = d.NC.FlushWithContext(ctx) // without a connection there is nothing to end
+	case <-ctx.Done():
+	}
+}
+
+// Bury makes a dead letter of what a stream will never take, so that its entity does not wait for it for ever: the deadline of its state ends that.
+func (d *Deps) Bury(ctx context.Context, consumer string, m *nats.Msg, why error) error {
+	addr, _ := d.Names.ParseEffect(m.Subject) // a timer stays "unknown"
+	dead := d.DeadLetters().Message(publish.DeadLetter{
+		Consumer: consumer, Machine: addr.Machine, Key: addr.Key, Subject: m.Subject, Reason: Clip(why.Error(), MaxReason), Tries: 1, Header: m.Header, Body: m.Data,
+	}, "dead/"+consumer+"/"+streams.Header(m.Header, streams.HeaderID)+m.Subject)
+	if r := d.Appender.Append(ctx, []publish.Write{{Stream: d.Names.Stream(streams.DeadStream), Msg: dead}})[0]; r.Err != nil {
+		return fmt.Errorf("cannot keep what %s refuses as a dead letter: %w", m.Subject, r.Err)
+	}
+	d.Log.Error("a message was rejected permanently; moving it to the dead letters", "subject", m.Subject, "error", why)
+	d.Meter.DeadLetter(consumer)
+	return nil
+}
+
+// InParallel does something for each of a list, up to 64 at a time, and returns all errors.
+func InParallel[T any](list []T, do func(T) error) error {
+	errs := make([]error, len(list))
+	var all sync.WaitGroup
+	gate := make(chan struct{}, 64)
+	for i, of := range list {
+		gate <- struct{}{}
+		all.Go(func() {
+			errs[i] = do(of)
+			<-gate
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
 type unlocked struct{}
 
 func (unlocked) Lock()   {}

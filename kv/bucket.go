@@ -87,6 +87,24 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	return b.entry(feed.Update{Key: key, Value: e.Value(), Revision: e.Revision(), At: e.Created().UnixNano()})
 }
 
+// GetDropped is [Bucket.Get] that returns the note of a key that was deleted by [DropAt] as its value.
+func (b *Bucket[T]) GetDropped(ctx context.Context, key string) (Entry[T], error) {
+	e, err := b.Get(ctx, key)
+	if !errors.Is(err, ErrNotFound) {
+		return e, err
+	}
+	m, last := b.st.GetLastMsgForSubject(ctx, streams.BucketSubject(b.name, key))
+	switch {
+	case errors.Is(last, jetstream.ErrMsgNotFound):
+		return e, err
+	case last != nil:
+		return e, fmt.Errorf("kv: cannot get %s/%s: %w", b.name, key, last)
+	case len(m.Data) == 0:
+		return e, err
+	}
+	return b.entry(feed.Update{Key: key, Value: m.Data, Revision: m.Sequence, At: m.Time.UnixNano()})
+}
+
 // absent is [ErrNotFound] if the key holds no value, and else why that is not known: the server says "no message found"
 // for one that it cannot read, too.
 func (b *Bucket[T]) absent(ctx context.Context, key string) error {

@@ -130,7 +130,7 @@ func check[D any](d *Definition[D]) error {
 		c.states[s.Name] = true
 	}
 	for _, in := range d.Inputs {
-		if !token.MatchString(in.Name) || c.inputs[in.Name] || in.Name == CommandElapsed || in.Name == CommandFailed || in.Name == CommandReconcile || in.Name == CommandRepair {
+		if !token.MatchString(in.Name) || c.inputs[in.Name] || in.Name == CommandElapsed || in.Name == CommandFailed || in.Name == CommandReconcile || in.Name == CommandRepair || in.Name == CommandDrop {
 			return fmt.Errorf("input %q is not a lower-case token, named twice, or the engine's own", in.Name)
 		}
 		if in.Body != nil && reflect.TypeOf(in.Body).Kind() != reflect.Struct {

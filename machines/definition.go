@@ -22,6 +22,9 @@ const (
 
 	// CommandRepair gives a parked entity another value; body Repair.
 	CommandRepair = "repair-value"
+
+	// CommandDrop drops the value of an entity that ended long enough ago. It changes nothing elsewhere.
+	CommandDrop = "drop-ended"
 )
 
 // Engine events: every machine emits them.

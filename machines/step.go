@@ -85,7 +85,7 @@ func (s *stepping[D]) dispatch() error {
 		return s.elapsed()
 	case CommandFailed:
 		return s.failed()
-	case CommandReconcile, CommandRepair: // the engine has done what there is to do
+	case CommandReconcile, CommandRepair, CommandDrop: // the engine has done what there is to do
 		s.out.Result = Ignored
 		return nil
 	}

@@ -41,9 +41,12 @@ func (m *Machine) Current(value []byte) ([]byte, error) {
 	if err := dec.Decode(&all); err != nil {
 		return nil, fmt.Errorf("machines: cannot read a stored %s: %w", m.Name, err)
 	}
+	_, whole := all["data"] // what is left of a dropped value has none
 	for n := head.Schema; n < m.Schema(); n++ {
-		if err := m.upcasts[n-1](all); err != nil {
-			return nil, fmt.Errorf("machines: cannot bring a stored %s from schema %d to %d: %w", m.Name, n, n+1, err)
+		if whole {
+			if err := m.upcasts[n-1](all); err != nil {
+				return nil, fmt.Errorf("machines: cannot bring a stored %s from schema %d to %d: %w", m.Name, n, n+1, err)
+			}
 		}
 		all["schema"] = n + 1
 	}

@@ -134,6 +134,15 @@ func TestUpcasts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &raw[0], &same[0])
 
+	left := shops().New("default", "", "a")
+	left.State, left.Version, left.Data = e.State, e.Version, nil
+	raw, err = left.AppendJSON(nil)
+	require.NoError(t, err)
+	remains, err := m.Decode(raw)
+	require.NoError(t, err, "what remains of a dropped value has no data to bring up")
+	require.Equal(t, 3, remains.Schema)
+	require.Equal(t, e.Version, remains.Version)
+
 	for text, want := range map[string]string{
 		strings.Replace(stored, `"schema":1`, `"schema":4`, 1):       "has schema 4, this program knows up to 3",
 		strings.Replace(stored, `"schema":1`, `"schema":0`, 1):       "has no schema",

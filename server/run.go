@@ -208,7 +208,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 			a.log.Warn("the readers' copies cannot be compared with what they copy", "error", err)
 		}
 	}
-	a.engine = &engine.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes}
+	a.engine = &engine.Engine{Deps: a.deps, Node: a.member, Indexes: a.indexes, DropAfter: a.cfg.DropAfter}
 	a.goes(ctx, "the engine", a.engine.Run)
 	a.role(ctx, roleGateway, []func(context.Context) error{
 		func(ctx context.Context) error { return a.deps.EachMachine(ctx, a.observe) },

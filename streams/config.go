@@ -129,6 +129,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	configs := []jetstream.StreamConfig{commands, events, effects, dead, probe}
 	for _, b := range p.States {
 		c := bucketConfig(n.Bucket(b), entitiesDoc, replicas)
+		c.AllowMsgTTL = true            // of what is left of values that were dropped
 		if slices.Contains(p.Live, b) { // a subscriber costs the server no consumer, so there may be thousands
 			c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: n.Live(n.Bucket(b), ">")}
 		}
@@ -167,8 +168,8 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how long answers to keys are kept, and how many
-// bytes the streams of events and dead letters may have.
+// Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how long answers to keys are kept, how many
+// bytes the streams of events and dead letters may have, and that messages of a bucket of entities may have lives.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	configs := p.Configs()
 	there, err := found(ctx, js, configs)
@@ -190,12 +191,22 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
 			}
 		}
+		var lives error
+		if want.Description == entitiesDoc && want.AllowMsgTTL && !have.AllowMsgTTL { // an earlier version has made it
+			have.AllowMsgTTL = true
+			if _, lives = js.UpdateStream(ctx, have); lives != nil {
+				have.AllowMsgTTL = false
+			}
+		}
 		bytes, err := p.rebind(ctx, js, &want, info)
 		have.MaxBytes = bytes
 		found := compare(want, have)
 		for i := range found {
-			if found[i].Setting == settingBytes {
+			switch found[i].Setting {
+			case settingBytes:
 				found[i].Err = err
+			case settingLives:
+				found[i].Err = lives
 			}
 		}
 		diffs = append(diffs, found...)
@@ -269,7 +280,11 @@ func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 	return &jetstream.StreamInfo{Config: want}, nil
 }
 
-const settingBytes = "bytes"
+// Settings that [Ensure] changes.
+const (
+	settingBytes = "bytes"
+	settingLives = "message lives"
+)
 
 func compare(want, have jetstream.StreamConfig) []Difference {
 	var diffs []Difference
@@ -295,7 +310,7 @@ func compare(want, have jetstream.StreamConfig) []Difference {
 	field("direct reads", want.AllowDirect, have.AllowDirect)
 	field("atomic batches", want.AllowAtomicPublish, have.AllowAtomicPublish)
 	field("message schedules", want.AllowMsgSchedules, have.AllowMsgSchedules)
-	field("message lives", want.AllowMsgTTL, have.AllowMsgTTL)
+	field(settingLives, want.AllowMsgTTL, have.AllowMsgTTL)
 	field("rollups", want.AllowRollup, have.AllowRollup)
 	field("denied deletes", want.DenyDelete, have.DenyDelete)
 	field("denied purges", want.DenyPurge, have.DenyPurge)

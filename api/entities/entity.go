@@ -44,6 +44,8 @@ type Entity struct {
 	Effects    map[string]machines.Attempt `json:"effects,omitempty" doc:"Pending effects"`
 	LastError  *machines.Failure           `json:"lastError,omitempty"`
 
+	Dropped bool `json:"dropped,omitempty" doc:"The entity ended long ago, and its data was dropped; its events are kept"`
+
 	AllowedCommands []string          `json:"allowedCommands" doc:"Commands allowed in this state; a guard may still refuse them"`
 	Links           map[string]string `json:"links,omitempty" doc:"Related resources"`
 }
@@ -69,7 +71,7 @@ func (s *Store) Decode(m *machines.Machine, key string, value []byte, revision u
 	if stored.Schema < 1 || stored.Schema > m.Schema() || e.Machine != m.Name || !known || machines.Key(e.Namespace, e.Parent, e.ID) != key {
 		return nil, fmt.Errorf("%w: schema %d, machine %q, state %q, key %q", ErrParked, stored.Schema, e.Machine, e.State, machines.Key(e.Namespace, e.Parent, e.ID))
 	}
-	e.Revision = revision
+	e.Revision, e.Dropped = revision, len(e.Data) == 0
 	e.AllowedCommands = m.Allowed(e.State)
 	e.Links = s.links(m, e)
 	return e, nil

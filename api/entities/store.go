@@ -118,14 +118,19 @@ func (c entityCounts) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Stored is the newest value of an entity, from the leader of its bucket; the error may be [kv.ErrNotFound] or a [*kv.CorruptError].
+// Stored is the newest value of an entity, from the leader of its bucket, or what is left of one that was dropped; the error may be [kv.ErrNotFound] or a
+// [*kv.CorruptError].
 func (s *Store) Stored(ctx context.Context, m *machines.Machine, key string) (kv.Entry[json.RawMessage], error) {
-	return s.bucket(m.Plural).Get(ctx, key)
+	return s.bucket(m.Plural).GetDropped(ctx, key)
 }
 
 // Read is [Store.Stored] in the turn of the client.
-func (s *Store) Read(q *rest.Request, m *machines.Machine, key string) (kv.Entry[json.RawMessage], error) {
-	return InTurn(q, s.bucket(m.Plural), key)
+func (s *Store) Read(q *rest.Request, m *machines.Machine, key string) (e kv.Entry[json.RawMessage], err error) {
+	err = q.InTurn(func() (err error) {
+		e, err = s.Stored(q.Context(), m, key)
+		return err
+	})
+	return e, err
 }
 
 // View is the newest value of a view of an entity, in the turn of the client, with the same errors.

@@ -324,7 +324,7 @@ func (r *restorer) command(ctx context.Context, m *Message) error {
 
 // entity stores the value of one at a version that was never given out, with the event that says so. If it comes twice, the second value is the newer one.
 func (r *restorer) entity(ctx context.Context, m *Message) error {
-	if m.Header.Get("KV-Operation") != "" {
+	if m.Header.Get("KV-Operation") != "" && len(m.Data) == 0 { // what remains of a dropped value is restored as one, and is dropped again
 		return nil
 	}
 	of := r.machine(r.in.at.Machine)

@@ -174,7 +174,7 @@ func (w *writer) messages(ctx context.Context, s Section) error {
 	bucket := s.Kind != KindMessages
 	err = each(ctx, w.s.JS, s.Stream, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
 		if s.Kind == KindEntities {
-			if _, again := subjects[m.Subject()]; !again && m.Headers().Get("KV-Operation") == "" {
+			if _, again := subjects[m.Subject()]; !again && (m.Headers().Get("KV-Operation") == "" || len(m.Data()) > 0) {
 				w.end.Entities[s.Stream]++
 			}
 			subjects[m.Subject()] = struct{}{}

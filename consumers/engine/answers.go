@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/answers"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -54,7 +55,7 @@ func keyed(m *machines.Machine, command, id string) bool {
 		return false
 	}
 	switch command {
-	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile:
+	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile, machines.CommandDrop:
 		return false
 	}
 	in, _ := m.Input(command)
@@ -72,7 +73,7 @@ func (p *partition) lookUpAnswers(ctx context.Context, batch []*item) error {
 			asked = append(asked, it)
 		}
 	}
-	return inParallel(asked, func(it *item) (err error) {
+	return consumers.InParallel(asked, func(it *item) (err error) {
 		it.kept, err = p.e.answers().Get(ctx, it.addr.Machine, it.addr.Key, it.id)
 		if it.lost = errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt); it.lost {
 			p.e.Log.Error("a stored answer cannot be read", "error", err)

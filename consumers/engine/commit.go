@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/bcc94042/instar/internal/failpoint"
-	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -130,6 +130,9 @@ func (p *partition) finish(ctx context.Context, s *finishing) error {
 			p.reply(it)
 		}
 	}
+	if err := p.finishDrops(ctx, s.items); err != nil {
+		return err
+	}
 	p.cancelTimers(ctx, s.entities)
 	failpoint.Hit("before-ack")
 	for _, it := range s.items {
@@ -177,7 +180,7 @@ func touched(items []*item) []*cachedEntity {
 	var entities []*cachedEntity
 	seen := map[*cachedEntity]bool{}
 	for _, it := range items {
-		if s := it.cached; s != nil && !seen[s] && (s.dirty || len(s.transient) > 0 || s.hasUnstoredAnswers()) {
+		if s := it.cached; s != nil && !seen[s] && (s.dirty || len(s.transient) > 0 || s.hasUnstoredAnswers() || it.addr.Last == machines.CommandDrop) {
 			seen[s] = true
 			entities = append(entities, s)
 		}
@@ -201,7 +204,7 @@ func (p *partition) write(ctx context.Context, entities []*cachedEntity) error {
 			p.countFailure(s)
 			return fmt.Errorf("cannot write %s %s: %w", s.m.Name, s.key, err)
 		}
-		writes = append(writes, kv.WriteAt(p.e.Names.Bucket(s.m.Plural), s.key, room[at:len(room):len(room)], s.revision))
+		writes = append(writes, p.writeOf(s, room[at:len(room):len(room)]))
 		owners = append(owners, s)
 	}
 	var errs []error
@@ -249,6 +252,8 @@ func (s *cachedEntity) appendValue(b []byte) ([]byte, error) {
 		}
 		s.data, s.dataOf = data, e.Data
 	}
-	e.Data = s.data
+	if e.Data = s.data; s.dropped {
+		e.Data = nil
+	}
 	return e.AppendJSON(b)
 }

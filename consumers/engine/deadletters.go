@@ -4,26 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
-
-// toDeadLetters makes a dead letter of what a stream will never take, so that its entity does not wait for it for ever: the deadline of its state ends that.
-func (p *partition) toDeadLetters(ctx context.Context, m *nats.Msg, why error) error {
-	addr, _ := p.e.Names.ParseEffect(m.Subject) // a timer stays "unknown"
-	dead := p.e.DeadLetters().Message(publish.DeadLetter{
-		Consumer: p.name, Machine: addr.Machine, Key: addr.Key, Subject: m.Subject, Reason: consumers.Clip(why.Error(), consumers.MaxReason), Tries: 1, Header: m.Header, Body: m.Data,
-	}, "dead/"+p.name+"/"+streams.Header(m.Header, streams.HeaderID)+m.Subject)
-	if r := p.e.Appender.Append(ctx, []publish.Write{{Stream: p.e.Names.Stream(streams.DeadStream), Msg: dead}})[0]; r.Err != nil {
-		return fmt.Errorf("cannot keep what %s refuses as a dead letter: %w", m.Subject, r.Err)
-	}
-	p.e.Log.Error("a message was rejected permanently; moving it to the dead letters", "subject", m.Subject, "error", why)
-	p.e.Meter.DeadLetter(p.name)
-	return nil
-}
 
 func (it *item) deadLetterID(consumer string) string {
 	return fmt.Sprintf("dead/%s/%d/%d", consumer, it.seq, it.time.UnixNano())

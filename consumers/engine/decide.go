@@ -71,6 +71,10 @@ func (p *partition) handle(it *item) {
 		p.refused(it, &machines.Refusal{Code: machines.CodeNotFound, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not stored", s.m.Name, s.key)})
 		return
 	}
+	if it.addr.Last == machines.CommandDrop {
+		p.drop(it)
+		return
+	}
 	p.step(it)
 }
 
@@ -230,7 +234,7 @@ func safely(m *machines.Machine, e machines.Entity, in machines.Input) (next mac
 func (p *partition) commitLater(it *item, messages []machines.Message) {
 	s := it.cached
 	s.mark(it)
-	s.dirty = true
+	s.dirty, s.dropped = true, false
 	s.outbox = append(append(s.outbox, s.transient...), messages...)
 	s.transient = nil
 	for _, m := range messages {

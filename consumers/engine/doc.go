@@ -5,6 +5,7 @@
 //  3. entity.go, load.go: load takes its entity from memory, or reads it from the bucket's leader and compares it with its streams (reconcile.go); speculate.go spares that for one that is created; answers.go looks up what its key was answered.
 //  4. decide.go: handle answers what was taken before, refuses, or steps the machine with the command's stream time as the clock.
 //  5. commit.go: write stores each touched entity once, at its revision: state, mark, outcomes and the outbox. This is the only commit point. Writes of different entities are sent together and awaited together.
+//     What ended long ago is replaced by what remains of it (drop.go, package ended).
 //  6. answers.go: reply answers the waiter.
 //  7. publish.go, timers.go: publish sends the outboxes: events in a chain that admits neither gap nor repetition, and beside them effects (the first ones of an entity after its events), timers, kept answers and dead letters.
 //  8. ack.go: ack ends the commands, in order; where each ack would cost an fsync, package bulkack purges many at once.

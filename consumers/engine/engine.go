@@ -16,6 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/ended"
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/kv/index"
@@ -41,6 +42,10 @@ type Engine struct {
 	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.
 	ReconcileAfter time.Duration
 
+	// DropAfter is how long after its end the value of an entity of a machine is dropped, by the time of the stream of commands. It must be longer than answers to keys are
+	// kept. 0 is never, as is nil.
+	DropAfter func(machine string) time.Duration
+
 	live       atomic.Int32                     // partitions that take commands
 	busy       [streams.Partitions]atomic.Int64 // when the commit of a partition began, by e.now; 0 is idle
 	reconciled atomic.Int64                     // entities that disagreed with their events
@@ -63,6 +68,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.WithDefaults()
 	e.Batch, e.CacheSize = cmp.Or(e.Batch, 256), cmp.Or(e.CacheSize, 2048)
 	e.AckWait = cmp.Or(e.AckWait, 30*time.Second)
+	if e.DropAfter == nil {
+		e.DropAfter = func(string) time.Duration { return 0 }
+	}
 	e.purging, e.process = make(chan struct{}, 1), rand.Text()
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -95,6 +103,8 @@ func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { e.passes().Run(ctx) })
+	drops := &ended.Passes{Deps: e.Deps, Indexes: e.Indexes, First: cmp.Or(e.ReconcileAfter, time.Minute), After: e.DropAfter, Owns: e.owns}
+	all.Go(func() { drops.Run(ctx) })
 	if e.Node != nil {
 		defer cancel()
 		return e.Node.Run(ctx, e.work)
@@ -107,14 +117,16 @@ func (e *Engine) run(ctx context.Context, cancel context.CancelFunc) error {
 
 // passes is the background check of all entities in the partitions of this process.
 func (e *Engine) passes() *reconcile.Passes {
-	owns := func(int) bool { return true }
-	if e.Node != nil {
-		owns = func(partition int) bool {
-			s, _ := e.Node.Owned()
-			return s.Has(partition)
-		}
+	return &reconcile.Passes{Deps: e.Deps, Indexes: e.Indexes, After: e.ReconcileAfter, Owns: e.owns, Lacks: e.lacks}
+}
+
+// owns reports whether this process has a partition now.
+func (e *Engine) owns(partition int) bool {
+	if e.Node == nil {
+		return true
 	}
-	return &reconcile.Passes{Deps: e.Deps, Indexes: e.Indexes, After: e.ReconcileAfter, Owns: owns, Lacks: e.lacks}
+	s, _ := e.Node.Owned()
+	return s.Has(partition)
 }
 
 // work runs one partition until ctx ends, or until leave is closed and what is under way has ended.

@@ -7,10 +7,9 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
-	"sync"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -30,6 +29,7 @@ type cachedEntity struct {
 	recent      []machines.Outcome // of its last commands: those of the stored value, and later ones
 	schedules   map[string]uint64  // sequences of its timers' schedules in COMMANDS, as far as they are known
 	parked      *machines.Refusal  // why nothing may be done to it
+	dropped     bool               // it ended, and its value is what remains of it; see package ended
 	speculative bool               // it is not there, as far as its index knows; nobody has looked
 
 	finishing bool   // what it emitted in the batch before is being published
@@ -166,26 +166,10 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 			s.trim()
 		}
 	}
-	if err := inParallel(missing, func(it *item) error { return p.read(ctx, it) }); err != nil {
+	if err := consumers.InParallel(missing, func(it *item) error { return p.read(ctx, it) }); err != nil {
 		return err
 	}
 	return p.lookUpAnswers(ctx, batch)
-}
-
-// inParallel does something for each of a batch, up to 64 at a time.
-func inParallel(items []*item, do func(*item) error) error {
-	errs := make([]error, len(items))
-	var all sync.WaitGroup
-	gate := make(chan struct{}, 64)
-	for i, it := range items {
-		gate <- struct{}{}
-		all.Go(func() {
-			errs[i] = do(it)
-			<-gate
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
 
 // evict forgets entities when there are too many; their next command loads them again.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/consumers/ended"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -41,7 +42,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 	if stored != nil {
 		s.revision = stored.Sequence
 	}
-	if kv.Absent(stored) {
+	if s.dropped = kv.Dropped(stored); kv.Absent(stored) && !s.dropped {
 		return p.loadAbsent(ctx, it, &last)
 	}
 	e, err := s.m.DecodeAt(s.key, stored.Data)
@@ -98,6 +99,12 @@ func (p *partition) reload(ctx context.Context, it *item) error {
 		return err
 	}
 	s := it.cached
+	if it.addr.Last == machines.CommandDrop {
+		var err error
+		if it.awaited, err = ended.Awaited(ctx, &p.e.Deps, s.m, s.key); err != nil {
+			return err
+		}
+	}
 	recent, revision := s.recent, s.revision
 	*s = *p.newCached(it)
 	s.round = p.round

@@ -94,26 +94,10 @@ func (p *partition) run(ctx context.Context) {
 		if time.Since(failing) < 20*time.Second {
 			try = min(try, 2) // a leader that died has a successor in a few seconds, which should not be waited for twice
 		}
-		if !p.rest(ctx, try) {
+		if !wait.BackoffUnless(ctx, p.leave, try) {
 			return
 		}
 	}
-}
-
-// rest waits before the next try, unless the partition is to leave.
-func (p *partition) rest(ctx context.Context, try int) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if p.leave != nil {
-		go func() {
-			select {
-			case <-p.leave:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
-	return wait.Backoff(ctx, try)
 }
 
 // serve takes the partition from its ack floor and processes batches until something cannot be written.
@@ -153,7 +137,7 @@ func (p *partition) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot take commands: %w", err)
 	}
-	defer p.stopPulling(ctx, cc)
+	defer p.e.StopPulling(ctx, cc)
 	defer close(stop)
 	p.e.live.Add(1)
 	defer p.e.live.Add(-1)
@@ -171,18 +155,6 @@ func (p *partition) serve(ctx context.Context) error {
 // pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests of a node that is suspended have expired when another one
 // takes its partitions: the successor would miss what is delivered to them.
 const pullExpiry = 2 * time.Second
-
-// stopPulling ends the pull, and makes sure that the server knows: who takes the partition next should be alone.
-func (p *partition) stopPulling(ctx context.Context, cc jetstream.ConsumeContext) {
-	cc.Stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
-	defer cancel()
-	select {
-	case <-cc.Closed():
-		_ = p.e.NC.FlushWithContext(ctx) // without a connection there is nothing to end
-	case <-ctx.Done():
-	}
-}
 
 // open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
 func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {

@@ -85,7 +85,7 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 func (p *partition) publishOthers(ctx context.Context, writes []publish.Write) error {
 	for i, r := range p.e.Appender.Append(ctx, writes) {
 		if publish.Permanent(r.Err) {
-			if err := p.toDeadLetters(ctx, writes[i].Msg, r.Err); err != nil {
+			if err := p.e.Bury(ctx, p.name, writes[i].Msg, r.Err); err != nil {
 				return err
 			}
 		} else if r.Err != nil {
@@ -139,7 +139,7 @@ func (p *partition) publishChains(ctx context.Context, chains []*chain) error {
 // skipEvent makes a dead letter of the event that the stream refuses for good. In a group it is found first.
 func (p *partition) skipEvent(ctx context.Context, c *chain) error {
 	if len(c.Msgs)-c.Done == 1 || c.Single {
-		if err := p.toDeadLetters(ctx, c.Msgs[c.Done], c.Err); err != nil {
+		if err := p.e.Bury(ctx, p.name, c.Msgs[c.Done], c.Err); err != nil {
 			return err
 		}
 		c.Msgs, c.messages = slices.Delete(c.Msgs, c.Done, c.Done+1), slices.Delete(c.messages, c.Done, c.Done+1)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -24,7 +23,7 @@ const maxRepaired = 1 << 52
 
 // reconciles reports whether the command has its entity loaded anew.
 func (it *item) reconciles() bool {
-	return it.addr.Last == machines.CommandReconcile || it.addr.Last == machines.CommandRepair
+	return it.addr.Last == machines.CommandReconcile || it.addr.Last == machines.CommandRepair || it.addr.Last == machines.CommandDrop
 }
 
 // repair is the entity that the command brings for one whose stored value cannot be used; why says so. Without that nothing is
@@ -45,7 +44,7 @@ func (p *partition) repair(it *item, stored *streams.Message, e machines.Entity,
 		return e, why
 	}
 	next, err := it.cached.m.DecodeAt(it.cached.key, body.Value)
-	replaced, _ := json.Marshal(jsonOrBase64(stored.Data)) // it is valid
+	replaced, _ := json.Marshal(consumers.JSONOrBase64(stored.Data)) // it is valid
 	if err == nil && max(next.Version, next.Generation) > maxRepaired {
 		err = fmt.Errorf("has version %d and generation %d, of which none may be above %d", next.Version, next.Generation, maxRepaired)
 	}
@@ -86,12 +85,4 @@ func (s *cachedEntity) unstorable() *machines.Refusal {
 		return nil
 	}
 	return machines.Invalid(machines.FieldError{Field: "value", Message: err.Error()})
-}
-
-// jsonOrBase64 is JSON as it is, and anything else as a text in base64.
-func jsonOrBase64(value []byte) any {
-	if json.Valid(value) {
-		return json.RawMessage(value)
-	}
-	return base64.StdEncoding.EncodeToString(value)
 }

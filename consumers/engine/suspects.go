@@ -2,11 +2,9 @@ package engine
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/poison"
-	"github.com/bcc94042/instar/streams"
 )
 
 // A process that finds commands waiting writes down, before each batch of them, with which command it began and how far it has come, and takes that back when all of them have
@@ -91,13 +89,5 @@ func (p *partition) withdrawNote(ctx context.Context) error {
 		return nil
 	}
 	p.begun = nil
-	if p.before.Starts == 0 {
-		return p.note().Survived(ctx)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.ReadWithin)
-	defer cancel()
-	if err := p.note().Restore(ctx, &p.before, 0); err != nil {
-		return fmt.Errorf("cannot take back what %s began with: %w", p.name, err)
-	}
-	return nil
+	return p.note().Withdraw(ctx, &p.before)
 }

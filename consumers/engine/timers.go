@@ -41,7 +41,7 @@ func (p *partition) publishTimers(ctx context.Context, timers []schedule) error 
 				}
 				again = append(again, t)
 			case publish.Permanent(r.Err):
-				if err := p.toDeadLetters(ctx, t.Msg, r.Err); err != nil {
+				if err := p.e.Bury(ctx, p.name, t.Msg, r.Err); err != nil {
 					return err
 				}
 			default:

@@ -95,6 +95,19 @@ func (n Note) Survived(ctx context.Context) error {
 	return nil
 }
 
+// Withdraw leaves what was there before this process began: it lives, and counts for nothing.
+func (n Note) Withdraw(ctx context.Context, before *Record) error {
+	if before.Starts == 0 {
+		return n.Survived(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.ReadWithin)
+	defer cancel()
+	if err := n.Restore(ctx, before, 0); err != nil {
+		return fmt.Errorf("cannot take back what %s began with: %w", n.Name, err)
+	}
+	return nil
+}
+
 func (n Note) write(ctx context.Context, data []byte, life time.Duration) error {
 	w := kv.Write(n.Deps.Names.Bucket(streams.OwnersBucket), cluster.PoisonKey+n.Name, data)
 	if life > 0 {

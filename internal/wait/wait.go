@@ -22,3 +22,19 @@ func For(ctx context.Context, d time.Duration) bool {
 func Backoff(ctx context.Context, try int) bool {
 	return For(ctx, min(50*time.Millisecond<<min(try, 10), 2*time.Second))
 }
+
+// BackoffUnless is [Backoff] that also reports false when leave was closed; nil never is.
+func BackoffUnless(ctx context.Context, leave <-chan struct{}, try int) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if leave != nil {
+		go func() {
+			select {
+			case <-leave:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return Backoff(ctx, try)
+}

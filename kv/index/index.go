@@ -37,7 +37,7 @@ type Options struct {
 
 	// Ended says that a key in that state has ended. Its item is forgotten when it was last written EndedFor ago (0 forgets
 	// nothing): it is not in lists, counts and [Index.Get] any more, and subscriptions are not sent a change. [Index.Lacks]
-	// still knows the key, in about 15 bytes, and the bucket keeps the value.
+	// still knows the key, in about 15 bytes, and [Index.Ended] in some 90 for as long as the bucket has the value.
 	Ended    func(state string) bool
 	EndedFor time.Duration
 }

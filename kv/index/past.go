@@ -1,6 +1,9 @@
 package index
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"time"
+)
 
 // ending is a row that was written in a state that ends it. Rows are used again, revisions are not.
 type ending struct {
@@ -45,6 +48,19 @@ func (t *table) unread(keys int) int {
 	return max(0, keys-len(t.rows)-len(t.past))
 }
 
+// Ended are the keys that have ended and are forgotten, were last written before a time, and whose values the bucket still has.
+func (ix *Index) Ended(before time.Time) []string {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var keys []string
+	for key, at := range ix.table.over {
+		if at < before.UnixNano() {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // atOnce is how many rows are forgotten under one hold of the lock.
 const atOnce = 1000
 
@@ -54,6 +70,10 @@ func (t *table) forget(horizon int64) {
 	for ; n < len(t.ending) && t.ending[n].at < horizon && (n < atOnce || !t.sealed); n++ {
 		e := t.ending[n]
 		if e.row.revision == e.revision {
+			if t.over == nil {
+				t.over = map[string]int64{}
+			}
+			t.over[e.row.key] = e.at
 			t.mark(e.row.key)
 			t.drop(e.row)
 		}

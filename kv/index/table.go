@@ -26,6 +26,7 @@ type table struct {
 	problems map[string]string            // what is wrong with the value, by key
 	values   map[*row]any                 // what describe wants kept; most indexes keep nothing
 	missing  int                          // keys that the bucket held when the table was filled, and whose values it did not send
+	over     map[string]int64             // when keys were last written that have ended and are forgotten, and whose values the bucket has
 	past     map[uint64]struct{}          // hashes of keys that were deleted, or have ended and are forgotten
 	ending   []ending                     // rows in states that end, in the order of their revisions; nil without terminal
 	terminal func(state string) bool      // whether a state ends a key; nil forgets none
@@ -95,6 +96,9 @@ func (t *table) apply(o *op) (r *row, before *state) {
 	r = t.rows[o.Key]
 	if r != nil {
 		before = r.state
+	}
+	if len(t.over) > 0 {
+		delete(t.over, o.Key)
 	}
 	if o.Deleted {
 		if r != nil {

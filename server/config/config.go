@@ -40,6 +40,7 @@ type Config struct {
 	Observe      Observe   `koanf:"observe"`
 	Effects      Effects   `koanf:"effects"`
 	Index        Index     `koanf:"index"`
+	Ended        Ended     `koanf:"ended"`
 	Outbox       Outbox    `koanf:"outbox"`
 	Discovery    Discovery `koanf:"discovery"`
 	Limits       Limits    `koanf:"limits"`
@@ -274,6 +275,7 @@ func Defaults(mode string) Config {
 		Observe:   Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
 		Effects:   Effects{Concurrency: 16},
 		Index:     Index{EndedFor: 24 * time.Hour},
+		Ended:     Ended{DropAfter: 7 * 24 * time.Hour},
 		Outbox:    Outbox{Postgres: PostgresOff},
 		Discovery: Discovery{DNSDomain: "instar"},
 		Limits:    defaultLimits(),

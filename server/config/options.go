@@ -64,6 +64,7 @@ var options = []option{
 	{"ready-stale", "observe.readyStale", "how long a stable READY is trusted without an observation"},
 	{"effect-concurrency", "effects.concurrency", "maximum number of effects of one kind that run at once"},
 	{"ended-for", "index.endedFor", "how long lists and counts include ended entities; 0s is forever"},
+	{"drop-ended-after", "ended.dropAfter", "how long after their end the values of entities are kept; their names and events are readable longer; 0s is forever"},
 	{"outbox-dsn", "outbox.dsn", "Postgres URL of a database whose outbox is relayed; name more in the file"},
 	{"postgres", "outbox.postgres", "auto starts a private Postgres in the data directory when no database is configured; off does not"},
 	{"dns", "discovery.dns", "listen address of the DNS server for instances; empty disables it"},
