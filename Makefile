@@ -121,7 +121,7 @@ torture-short:
 	$(GO) -C torture run .
 
 update: ## write transcripts, diagrams, golden files and the tables in docs anew; read the diff
-	$(GO) test ./machines/... ./streams ./api ./cmd/instar ./cmd/instar/cli ./docs -update
+	$(GO) test ./machines/... ./streams ./api ./cmd/instar ./cmd/instar/cli ./docs ./providers/runner/analyze -update
 
 cover: ## test coverage by package
 	$(GO) test -cover ./... | grep -v 'no test files'

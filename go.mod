@@ -39,13 +39,15 @@ require (
 )
 
 require (
+	github.com/adhocore/gronx v1.20.4
 	github.com/dustin/go-humanize v1.0.1
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/minio/minio-go/v7 v7.4.1
+	golang.org/x/mod v0.41.0
 )
 
 require (
-	github.com/adhocore/gronx v1.20.4 // indirect
+	github.com/go-enry/go-oniguruma v1.2.1 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/klauspost/crc32 v1.3.0 // indirect
 	github.com/minio/crc64nvme v1.1.1 // indirect
@@ -56,7 +58,6 @@ require (
 	github.com/tinylib/msgp v1.6.4 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.shabbyrobe.org/gocovmerge v0.0.0-20230507111327-fa4f82cfbf4d // indirect
-	golang.org/x/mod v0.41.0 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
 )
 
@@ -84,6 +85,7 @@ require (
 
 require (
 	cel.dev/expr v0.25.3 // indirect
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
@@ -94,6 +96,7 @@ require (
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/fatih/structs v1.1.0 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
+	github.com/go-enry/go-enry/v2 v2.9.6
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
@@ -116,6 +119,7 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/oasdiff/yaml v0.1.1 // indirect
 	github.com/oasdiff/yaml3 v0.0.14 // indirect
+	github.com/package-url/packageurl-go v0.1.7
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/pressly/goose/v3 v3.27.1
 	github.com/prometheus/client_model v0.6.3 // indirect

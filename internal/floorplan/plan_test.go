@@ -80,6 +80,7 @@ var plan = []room{
 
 	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
+		"github.com/CycloneDX", "github.com/package-url", "golang.org/x/mod", // what analyses of a repository read and write
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
 	}, tests: []string{"internal/rebind"}},
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
