@@ -22,7 +22,7 @@ func TestForbiddenChecksAreRefusedAtTheDoor(t *testing.T) {
 	own, err := url.Parse(w.url)
 	require.NoError(t, err)
 	for reason, rest := range map[string]string{
-		"169.254.169.254:80 may not be probed":  `"nodeAddress":"169.254.169.254:80","check":{"type":"http"}`,
+		"169.254.169.254:80 may not be connected to":  `"nodeAddress":"169.254.169.254:80","check":{"type":"http"}`,
 		"it is this program's own":              `"nodeAddress":"` + own.Host + `","check":{"type":"tcp"}`,
 		"checks of type script are not enabled": `"nodeAddress":"10.0.0.1:80","check":{"type":"script","command":["true"]}`,
 		"checks with a body are not enabled":    `"nodeAddress":"10.0.0.1:80","check":{"type":"http","body":"x"}`,

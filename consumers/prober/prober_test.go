@@ -50,7 +50,7 @@ func admitted(t *testing.T, w *world, checker *script) {
 	require.Equal(t, []string{"registered", "registration.failed", "deregistered"}, w.events(t, "default.none.b"))
 	require.Equal(t, 1, w.log.times(`instance=default.none.b reason="scripts are not enabled"`))
 
-	checker.set("default.none.c", instance.Result{Class: instance.FailedForbidden, Output: "169.254.169.254:80 may not be probed"})
+	checker.set("default.none.c", instance.Result{Class: instance.FailedForbidden, Output: "169.254.169.254:80 may not be connected to"})
 	w.register(t, "default.none.c", instance.RegisterBody{Check: instance.Check{Type: instance.CheckTCP, Interval: "100ms"}})
 	w.becomes(t, "default.none.c", instance.Unhealthy, patience)
 	require.Eventually(t, func() bool { return checker.count("default.none.c") > 5 }, patience, time.Millisecond)

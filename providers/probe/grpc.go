@@ -35,7 +35,7 @@ func (p *Prober) grpc(ctx context.Context, t *instance.Target, address string) (
 		grpc.WithTransportCredentials(kept{secured, keep}), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithUserAgent("instar-probe"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBody)), grpc.WithMaxHeaderListSize(maxBody),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			conn, err := p.dialer().DialContext(ctx, "tcp", address)
+			conn, err := p.guard().Dialer().DialContext(ctx, "tcp", address)
 			return conn, keep(err)
 		}))
 	if err != nil {

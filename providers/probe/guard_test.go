@@ -11,6 +11,14 @@ import (
 	"github.com/bcc94042/instar/machines/instance"
 )
 
+func prefixes(list ...string) []netip.Prefix {
+	ps := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		ps[i] = netip.MustParsePrefix(s)
+	}
+	return ps
+}
+
 func TestForbidden(t *testing.T) {
 	t.Parallel()
 	at := raw(t, func(net.Conn, <-chan struct{}) {})

@@ -22,6 +22,7 @@ import (
 	"unicode"
 
 	"github.com/bcc94042/instar/machines/instance"
+	"github.com/bcc94042/instar/providers/guard"
 )
 
 // Options say where probes may go and what they may do.
@@ -50,6 +51,10 @@ type Prober struct {
 
 	mu       sync.Mutex
 	patterns map[string]*regexp.Regexp
+}
+
+func (p *Prober) guard() *guard.Guard {
+	return &guard.Guard{Deny: p.Deny, Allow: p.Allow, Own: p.Own, Resolver: p.resolver}
 }
 
 // MaxOutput bounds the output of a result, in bytes.
@@ -178,7 +183,7 @@ func (p *Prober) Admit(c instance.Check, address string) error {
 		return nil
 	}
 	if ap, err := netip.ParseAddrPort(to); err == nil {
-		if err := p.admit(ap); err != nil {
+		if err := p.guard().Admit(ap); err != nil {
 			return err
 		}
 	}
@@ -291,7 +296,7 @@ func classify(ctx context.Context, err error) (class, text string) {
 	switch {
 	case errors.As(err, &f):
 		return f.class, f.text
-	case errors.Is(err, errForbidden):
+	case errors.Is(err, guard.ErrForbidden):
 		for errors.As(err, &op) && op.Err != err {
 			err = op.Err
 		}

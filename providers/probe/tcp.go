@@ -24,7 +24,7 @@ func (b *bound) Close() error {
 
 // connect dials where it may. Whatever is done with the connection ends when ctx does.
 func (p *Prober) connect(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := p.dialer().DialContext(ctx, network, address)
+	conn, err := p.guard().Dialer().DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package probe
+package group
 
 import (
 	"errors"
@@ -11,3 +11,5 @@ func awaitEnd(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }
+
+const memoryLimited = true

@@ -1,4 +1,6 @@
-package probe
+// Package guard says where this program may connect to on behalf of others, who name the address: not to itself, and not to where a host
+// finds its own credentials. Names are judged by each connection, by the address that they lead to then.
+package guard
 
 import (
 	"errors"
@@ -9,8 +11,19 @@ import (
 	"syscall"
 )
 
-// errForbidden is wrapped when an address may not be probed.
-var errForbidden = errors.New("may not be probed")
+// ErrForbidden is wrapped when an address may not be connected to.
+var ErrForbidden = errors.New("may not be connected to")
+
+// Guard says which addresses may be connected to. The zero value refuses only what no service has its place at.
+type Guard struct {
+	Deny  []netip.Prefix // refused, besides what always is
+	Allow []netip.Prefix // allowed, although it would be refused; Deny is stronger
+	// Public refuses private networks and this host, too.
+	Public bool
+	// Own are the listeners of this program when a connection begins; refused on every address of this host. Nil is none.
+	Own      func() []netip.AddrPort
+	Resolver *net.Resolver // nil is that of the system
+}
 
 // forbidden are the ranges that no service has its place in. In brackets whose metadata is served there.
 var forbidden = prefixes(
@@ -23,6 +36,9 @@ var forbidden = prefixes(
 	"fd20:ce::254/128",                              // [Google]
 	"224.0.0.0/4", "ff00::/8", "255.255.255.255/32", // multicast, broadcast
 )
+
+// private are the networks that are not reached from everywhere, and this host.
+var private = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "198.18.0.0/15", "::1/128", "fc00::/7", "fec0::/10")
 
 func prefixes(list ...string) []netip.Prefix {
 	ps := make([]netip.Prefix, len(list))
@@ -56,19 +72,20 @@ func within(a netip.Addr, ps []netip.Prefix) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// admit says whether an address may be connected to.
-func (p *Prober) admit(to netip.AddrPort) error {
+// Admit says why an address may not be connected to, or nil.
+func (g *Guard) Admit(to netip.AddrPort) error {
 	for _, a := range meant(to.Addr()) {
-		if within(a, p.Deny) || within(a, forbidden) && !within(a, p.Allow) {
-			return fmt.Errorf("%s %w: allow its range in the configuration if it is meant", to, errForbidden)
+		refused := within(a, forbidden) || g.Public && within(a, private)
+		if within(a, g.Deny) || refused && !within(a, g.Allow) {
+			return fmt.Errorf("%s %w: allow its range in the configuration if it is meant", to, ErrForbidden)
 		}
 	}
-	if p.Own == nil {
+	if g.Own == nil {
 		return nil
 	}
-	for _, own := range p.Own() {
+	for _, own := range g.Own() {
 		if own.Port() == to.Port() && local(to.Addr().Unmap()) {
-			return fmt.Errorf("%s %w: it is this program's own", to, errForbidden)
+			return fmt.Errorf("%s %w: it is this program's own", to, ErrForbidden)
 		}
 	}
 	return nil
@@ -93,15 +110,16 @@ func local(a netip.Addr) bool {
 	return false
 }
 
-// control is asked with the resolved address before anything is sent to it.
-func (p *Prober) control(_, address string, _ syscall.RawConn) error {
+// Control is asked with the resolved address before anything is sent to it.
+func (g *Guard) Control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("%s %w: it is no address", address, errForbidden)
+		return fmt.Errorf("%s %w: it is no address", address, ErrForbidden)
 	}
-	return p.admit(to)
+	return g.Admit(to)
 }
 
-func (p *Prober) dialer() *net.Dialer {
-	return &net.Dialer{Control: p.control, KeepAlive: -1, Resolver: p.resolver}
+// Dialer connects to what is admitted.
+func (g *Guard) Dialer() *net.Dialer {
+	return &net.Dialer{Control: g.Control, KeepAlive: -1, Resolver: g.Resolver}
 }

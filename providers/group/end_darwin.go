@@ -1,4 +1,4 @@
-package probe
+package group
 
 import (
 	"errors"
@@ -21,3 +21,5 @@ func awaitEnd(pid int) {
 		}
 	}
 }
+
+const memoryLimited = false

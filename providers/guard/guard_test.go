@@ -1,0 +1,43 @@
+package guard
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Package probe tries all that is always refused, against real connections.
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct {
+		to    string
+		guard Guard
+		ok    bool
+	}{
+		{"10.1.2.3:80", Guard{}, true},
+		{"127.0.0.1:80", Guard{}, true},
+		{"169.254.169.254:80", Guard{}, false},
+		{"8.8.8.8:443", Guard{Public: true}, true},
+		{"[2606:4700::1111]:443", Guard{Public: true}, true},
+		{"10.1.2.3:80", Guard{Public: true}, false},
+		{"172.31.0.1:80", Guard{Public: true}, false},
+		{"192.168.1.1:80", Guard{Public: true}, false},
+		{"100.64.0.1:80", Guard{Public: true}, false},
+		{"127.0.0.1:80", Guard{Public: true}, false},
+		{"[::1]:80", Guard{Public: true}, false},
+		{"[fd00::1]:80", Guard{Public: true}, false},
+		{"[::ffff:10.0.0.1]:80", Guard{Public: true}, false},
+		{"[64:ff9b::a00:1]:80", Guard{Public: true}, false},
+		{"10.1.2.3:80", Guard{Public: true, Allow: prefixes("10.1.0.0/16")}, true},
+		{"10.1.2.3:80", Guard{Public: true, Allow: prefixes("10.1.0.0/16"), Deny: prefixes("10.1.2.3/32")}, false},
+		{"127.0.0.1:80", Guard{Allow: prefixes("127.0.0.0/8"), Own: func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:80")} }}, false},
+	} {
+		err := s.guard.Admit(netip.MustParseAddrPort(s.to))
+		require.Equal(t, s.ok, err == nil, "%s %+v: %v", s.to, s.guard, err)
+		if !s.ok {
+			require.ErrorIs(t, err, ErrForbidden)
+		}
+	}
+	require.ErrorIs(t, (&Guard{}).Control("tcp", "nonsense", nil), ErrForbidden)
+}
