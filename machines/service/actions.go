@@ -62,6 +62,7 @@ func rollback(s *step) {
 // want makes the specification the one that must be observed; nothing that was counted or found before holds for it.
 func want(s *step, spec Spec) {
 	changes := diff(s.Data.Spec, &spec)
+	s.Data.keepConverged()
 	s.NextGeneration()
 	s.Data.Spec, s.Data.SpecHash, s.Data.Failures, s.Data.Drift = &spec, spec.Hash(), 0, ""
 	s.Fail(nil)

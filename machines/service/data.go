@@ -72,7 +72,7 @@ type Data struct {
 
 // Accepted is a specification at the generation that it had.
 type Accepted struct {
-	Spec       *Spec     `json:"spec"`
+	Spec       *Spec     `json:"spec,omitempty"` // absent of [Data.Converged] while it is that of the data
 	Hash       string    `json:"hash"`
 	Generation uint64    `json:"generation"`
 	At         time.Time `json:"at"`

@@ -94,7 +94,7 @@ func confirm(s *step) {
 		d.Previous = d.Converged
 	}
 	d.Spec, d.Failures = &spec, 0
-	d.Converged = &Accepted{Spec: &spec, Hash: d.SpecHash, Generation: s.Entity().Generation, At: s.Now()}
+	d.Converged = &Accepted{Hash: d.SpecHash, Generation: s.Entity().Generation, At: s.Now()}
 	s.Fail(nil)
 	lower(s, Degraded, "Ready")
 	s.Condition(Available, machines.True, "Converged", "")

@@ -44,10 +44,19 @@ func (s Spec) Hash() string {
 	return h
 }
 
+// keepConverged is called before another specification is wanted: until then the one that is READY is not stored twice.
+func (d *Data) keepConverged() {
+	if d.Converged != nil && d.Converged.Spec == nil {
+		c := *d.Converged
+		c.Spec = d.Spec
+		d.Converged = &c
+	}
+}
+
 // target is what rollback goes back to, or nil.
 func (d *Data) target() *Accepted {
 	for _, a := range []*Accepted{d.Converged, d.Previous} {
-		if a != nil && a.Hash != d.SpecHash {
+		if a != nil && a.Spec != nil && a.Hash != d.SpecHash {
 			return a
 		}
 	}

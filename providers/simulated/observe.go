@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,6 +73,15 @@ func (o *object) status(s *service.Snapshot, observed int, now time.Time) {
 	}
 	latest := o.revisions[observed-1]
 	s.LatestCreated = latest.name
+	failed := ""
+	for _, r := range s.Revisions {
+		if r.Ready == machines.False {
+			failed = r.Name
+		}
+	}
+	s.Revisions = slices.DeleteFunc(s.Revisions, func(r service.ObservedRevision) bool { // what was replaced is gone
+		return !slices.Contains([]string{s.LatestCreated, s.LatestReady, s.Serving, failed}, r.Name)
+	})
 	routes := condition("RoutesReady", machines.Unknown, "RevisionMissing")
 	s.Route = machines.Unknown
 	if s.Serving != "" {
