@@ -22,6 +22,7 @@ import (
 	"github.com/bcc94042/instar/api/operations"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/internal/jsonwrite"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -228,7 +229,18 @@ func (s *Server) answer(q *rest.Request, m *machines.Machine, cmd publish.Comman
 	if result.Revision != 0 {
 		q.W.Header()["Etag"] = []string{rest.ETag(result.Revision)}
 	}
-	return q.JSON(http.StatusOK, result)
+	return q.Appended(http.StatusOK, result.appendJSON(make([]byte, 0, 256)))
+}
+
+// appendJSON appends what encoding/json would write of a result that is no rehearsal.
+func (r *CommandResult) appendJSON(b []byte) []byte {
+	b = jsonwrite.Text(append(b, `{"outcome":`...), r.Outcome)
+	b = jsonwrite.Text(append(b, `,"state":`...), r.State)
+	b = strconv.AppendUint(append(b, `,"version":`...), r.Version, 10)
+	b = strconv.AppendUint(append(b, `,"revision":`...), r.Revision, 10)
+	b = strconv.AppendUint(append(b, `,"generation":`...), r.Generation, 10)
+	b = jsonwrite.Text(append(b, `,"commandId":`...), r.CommandID)
+	return append(b, '}')
 }
 
 // settled waits until the entity is in a state that is not transitional, at the revision of the command or later.

@@ -34,6 +34,8 @@ func (s *Sender) Room(ctx context.Context, cmd publish.Command, begins bool) *pr
 		return nil
 	}
 	if cmd.ID != "" && !streams.MadeUp(cmd.ID) {
+		ctx, cancel := context.WithTimeout(ctx, s.AnswerWithin)
+		defer cancel()
 		before, err := s.sentBefore(ctx, cmd)
 		if err != nil {
 			return problem.Unavailable("the namespace may be full, and it is not known whether the command was stored before under its key")

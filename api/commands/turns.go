@@ -136,12 +136,17 @@ func (s *Sender) Ask(ctx context.Context, cmd publish.Command, told func(publish
 
 // turn waits for the client's turn, and only then asks the quota: commands that had their turn earlier count first.
 func (s *Sender) turn(ctx context.Context, client string, cmd publish.Command) (leave func(), err error) {
-	waiting, cancel := context.WithTimeout(ctx, s.AnswerWithin)
-	defer cancel()
-	end, err := s.Turns.Take(waiting, client)
+	place, err := s.Turns.Join(client)
+	if err == nil && !place.Begun() { // most have their turn at once, without a timer
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.AnswerWithin)
+		defer cancel()
+		err = place.Wait(ctx)
+	}
 	if err != nil {
 		return nil, noTurn(err)
 	}
+	end := place.Leave
 	begins := false
 	defer func() {
 		if !begins { // also after a panic

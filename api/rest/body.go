@@ -43,21 +43,28 @@ func (q *Request) Read() ([]byte, *problem.Problem) {
 	if q.R.ContentLength >= maxBody {
 		return nil, problem.New(problem.CodeTooLarge, "the body has 256 KiB or more")
 	}
-	var b bytes.Buffer
-	if n := q.R.ContentLength; n > 0 {
-		b.Grow(int(n) + bytes.MinRead)
-	}
-	if _, err := b.ReadFrom(io.LimitReader(q.R.Body, maxBody)); err != nil {
+	raw, err := readBody(q.R)
+	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			q.server.metrics.timeouts.WithLabelValues("body").Inc()
 		}
 		return nil, problem.New(problem.CodeMalformed, "the body could not be read to its end in time")
 	}
 	_ = http.NewResponseController(q.W).SetReadDeadline(time.Time{}) // what comes of the request may take longer
-	if b.Len() >= maxBody {
+	if len(raw) >= maxBody {
 		return nil, problem.New(problem.CodeTooLarge, "the body has 256 KiB or more")
 	}
-	return bytes.TrimSpace(b.Bytes()), nil
+	return bytes.TrimSpace(raw), nil
+}
+
+// readBody reads a body, or as much of it as is too much.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.ContentLength < 0 {
+		return io.ReadAll(io.LimitReader(r.Body, maxBody))
+	}
+	raw := make([]byte, r.ContentLength)
+	_, err := io.ReadFull(r.Body, raw)
+	return raw, err
 }
 
 // CheckType refuses another media type. None is taken for JSON.

@@ -35,10 +35,11 @@ type statusWriter struct {
 	route  string
 	id     string
 
-	body   io.Reader // of the request, if it has one
-	conn   deadlines // nil has none
-	within time.Duration
-	late   bool // the client did not take the answer in time
+	body     io.Reader // of the request, if it has one
+	conn     deadlines // nil has none
+	within   time.Duration
+	extended time.Time // when the client last got that time
+	late     bool      // the client did not take the answer in time
 }
 
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -91,10 +92,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil {
 		h["Strict-Transport-Security"] = []string{"max-age=31536000"}
 	}
-	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+	r, span := s.traced(r)
 	defer s.finish(sw, r, span, start)
-	r = r.WithContext(ctx)
 	if err, over := r.Context().Value(overBound{}).(error); over {
 		h.Set("Connection", "close")
 		if path := r.URL.Path; path != "/livez" && path != "/readyz" { // supervisors and load balancers ask there
@@ -111,6 +110,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.router.Load().mux.ServeHTTP(sw, r)
+}
+
+// traced begins the span of a request. Where nobody traces, a request without a trace of its own is as it was.
+func (s *Server) traced(r *http.Request) (*http.Request, trace.Span) {
+	if s.untraced && r.Header["Traceparent"] == nil {
+		return r, trace.SpanFromContext(r.Context())
+	}
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+	return r.WithContext(ctx), span
 }
 
 // finish answers for a handler that panicked, and counts the request.

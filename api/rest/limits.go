@@ -143,11 +143,15 @@ const writeChunk = 64 << 10
 // deadlines is what a writer of an answer over a connection has.
 type deadlines interface{ SetWriteDeadline(time.Time) error }
 
-// extend gives the client the whole time again to take what is written next.
+// extend gives the client the whole time again to take what is written next, or all but a hundredth of it: an answer that is written at once has its
+// deadline set once.
 func (w *statusWriter) extend() {
-	if w.conn != nil {
-		_ = w.conn.SetWriteDeadline(time.Now().Add(w.within)) // it fails where the connection is gone
+	now := time.Now()
+	if w.conn == nil || now.Sub(w.extended) < w.within/100 {
+		return
 	}
+	w.extended = now
+	_ = w.conn.SetWriteDeadline(now.Add(w.within)) // it fails where the connection is gone
 }
 
 // begin is called before anything of an answer is written. What the client still sends is read first, as the HTTP server would

@@ -91,6 +91,14 @@ const (
 	MaxPage     = 500
 )
 
+// jsonType is shared by all answers.
+var jsonType = []string{"application/json"}
+
+// Appended answers with JSON that is written already, without the line feed that ends it.
+func (q *Request) Appended(status int, text []byte) error {
+	return q.body(status, jsonType[0], append(text, '\n'))
+}
+
 // JSON answers with a value.
 func (q *Request) JSON(status int, v any) error {
 	var b bytes.Buffer
@@ -99,7 +107,7 @@ func (q *Request) JSON(status int, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	return q.body(status, "application/json", b.Bytes())
+	return q.body(status, jsonType[0], b.Bytes())
 }
 
 // Text answers with a body that is encoded already.
@@ -109,8 +117,12 @@ func (q *Request) Text(contentType string, body []byte) error {
 
 func (q *Request) body(status int, contentType string, body []byte) error {
 	h := q.W.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if contentType == jsonType[0] {
+		h["Content-Type"] = jsonType[:1:1]
+	} else {
+		h["Content-Type"] = []string{contentType}
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	q.W.WriteHeader(status)
 	if q.R.Method != http.MethodHead {
 		_, _ = q.W.Write(body) // the client may be gone

@@ -131,10 +131,10 @@ func (q *Request) run() error {
 
 // parse reads the query and checks it and the names in the path.
 func (q *Request) parse() *problem.Problem {
-	p := problem.New(machines.CodeValidation, "the request is not valid")
+	var wrong []schema.Detail
 	for _, name := range q.Rt.labels {
 		if streams.CheckLabel(q.R.PathValue(name)) != nil {
-			p.Errors = append(p.Errors, schema.Detail{Location: "path." + name, Message: problem.LabelRule})
+			wrong = append(wrong, schema.Detail{Location: "path." + name, Message: problem.LabelRule})
 		}
 	}
 	if raw := q.R.URL.RawQuery; raw != "" {
@@ -144,12 +144,14 @@ func (q *Request) parse() *problem.Problem {
 		}
 		q.Query = values
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			p.Errors = append(p.Errors, q.checkParam(name, values[name])...)
+			wrong = append(wrong, q.checkParam(name, values[name])...)
 		}
 	}
-	if len(p.Errors) == 0 {
+	if len(wrong) == 0 {
 		return nil
 	}
+	p := problem.New(machines.CodeValidation, "the request is not valid")
+	p.Errors = wrong
 	p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
 	return p
 }

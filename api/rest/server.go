@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/bcc94042/instar/api/auth"
 	"github.com/bcc94042/instar/api/limits"
@@ -47,6 +48,9 @@ type Server struct {
 	Keys   *auth.Keyring
 	origin *http.CrossOriginProtection // where no token is needed, a browser would let any page send commands
 	tracer trace.Tracer
+
+	untraced bool // nobody traces
+
 	router atomic.Pointer[Router] // what is served now
 
 	metrics *metrics
@@ -69,6 +73,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, Open: o.Open, Log: o.Log, Nc: o.NC, Keys: keys, origin: http.NewCrossOriginProtection(), tracer: o.Tracer, limits: newLimiters(&o),
 	}
+	_, s.untraced = o.Tracer.(noop.Tracer)
 	s.Reads = limits.NewQueue(s.limits.questions, readTurns)
 	s.ending, s.close = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(o.Registry); err != nil {

@@ -118,7 +118,7 @@ var plan = []room{
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},
 	{path: "api/xds", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
-	{path: "api/...", ours: []string{"internal/panics", "internal/strictjson", "api/...", "machines", "machines/registry", "machines/diagram", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{
+	{path: "api/...", ours: []string{"internal/jsonwrite", "internal/panics", "internal/strictjson", "api/...", "machines", "machines/registry", "machines/diagram", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nuid, metrics, otel,
 	}, tests: []string{"machines/...", "internal/rebind"}},
 

@@ -18,6 +18,21 @@ var ErrTrailing = errors.New("json: has text after the JSON value")
 // Unmarshal reads one JSON value as encoding/json does, but refuses what that would forgive: members that no field has,
 // members whose name differs from that of a field in upper and lower case, and text after the value ([ErrTrailing]).
 func Unmarshal(raw []byte, into any) error {
+	if json.Unmarshal(raw, into) == nil {
+		n := names{raw: raw}
+		if n.value(reflect.TypeOf(into)); n.odd == "" { // what encoding/json does not know is among these
+			return nil
+		}
+		if err := explain(raw, reflect.New(reflect.TypeOf(into).Elem()).Interface()); err != nil {
+			return err
+		}
+		return unknownError(n.odd)
+	}
+	return explain(raw, into)
+}
+
+// explain decodes what is not as it should be again, by a decoder, which allocates more and has the more precise errors.
+func explain(raw []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
@@ -25,11 +40,6 @@ func Unmarshal(raw []byte, into any) error {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return ErrTrailing
-	}
-	n := names{raw: raw}
-	n.value(reflect.TypeOf(into))
-	if n.odd != "" {
-		return unknownError(n.odd)
 	}
 	return nil
 }
