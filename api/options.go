@@ -64,6 +64,7 @@ type Options struct {
 	Checks func(ctx context.Context) []admin.Check // nil has none
 
 	Limits   Limits         // the zero value has none
+	Buffers  []admin.Buffer // what /readyz?verbose tells of what may wait in the program
 	Timeouts rest.Timeouts  // what is 0 is as in [DefaultTimeouts]
 	Pools    []*limits.Pool // of other doors, which /metrics shows beside those of Limits
 

@@ -101,7 +101,7 @@ func (s *Server) open(o *Options) (err error) {
 	}
 	if s.admin, err = admin.New(s.rest, s.store, admin.Options{
 		DeadLetters: o.DeadLetters, Nodes: o.Nodes, NodeLeads: o.NodeLeads, Outbox: o.Outbox, Backup: o.Backup, Ready: o.Ready, Checks: o.Checks,
-		Version: o.Version, Profile: o.Profile, Metrics: o.Registry,
+		Buffers: o.Buffers, Version: o.Version, Profile: o.Profile, Metrics: o.Registry,
 	}); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/server/backlog"
+	"github.com/bcc94042/instar/server/buffers"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -60,7 +61,7 @@ func (a *app) openAPI(ctx context.Context) error {
 		Backup:      a.backup,
 		Nodes:       nodes{a.member}, NodeLeads: a.leads,
 		Tokens: a.cfg.Auth.APITokens(), Users: a.cfg.NATS.APIUsers(), Open: len(a.cfg.Auth.Tokens) == 0, Hosts: a.cfg.HTTP.AllowedHosts(), RequireIfMatch: a.cfg.HTTP.RequiringIfMatch(), KeysFor: a.cfg.IdempotencyWindow,
-		Limits: bounds, Timeouts: a.cfg.HTTP.APITimeouts(),
+		Limits: bounds, Buffers: buffers.Of(bounds, a.cfg.Effects.Concurrency), Timeouts: a.cfg.HTTP.APITimeouts(),
 		Ready: func() bool { return !a.stopping.Load() }, Checks: a.checks,
 		Version: admin.Version{Version: b.Version, Commit: b.Commit, Built: b.Date}, Profile: a.profile(),
 		Registry: a.registry, Tracer: tracer(), Log: a.log,

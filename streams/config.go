@@ -15,6 +15,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// MaxMessage is how large a message of a stream may be, with its headers.
+const MaxMessage = 1 << 20
+
 // The streams, by their plain names (see [Names.Stream]).
 const (
 	CommandStream = "COMMANDS"
@@ -105,7 +108,7 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 		return jetstream.StreamConfig{
 			Name: n.Stream(name), Description: doc, Subjects: subjects, Replicas: replicas,
 			Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld,
-			MaxMsgs: -1, MaxBytes: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: 1 << 20,
+			MaxMsgs: -1, MaxBytes: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: MaxMessage,
 			AllowAtomicPublish: true,
 		}
 	}
@@ -163,7 +166,7 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: BucketStream(bucket), Description: doc, Subjects: []string{BucketSubject(bucket, ">")}, Replicas: replicas,
 		Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1,
-		MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: 1 << 20, Duplicates: CommandWindow,
+		MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: MaxMessage, Duplicates: CommandWindow,
 		AllowRollup: true, DenyDelete: true, AllowDirect: false, AllowAtomicPublish: true,
 	}
 }

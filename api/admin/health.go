@@ -39,6 +39,8 @@ type Options struct {
 	Ready  func() bool                       // nil is always ready; false makes /readyz 503, whatever the checks say
 	Checks func(ctx context.Context) []Check // nil has none
 
+	Buffers []Buffer // what /readyz?verbose tells of them
+
 	Version Version
 	Profile string // durability, as /readyz?verbose shows it
 	Metrics *prometheus.Registry
@@ -74,6 +76,13 @@ type Health struct {
 	Version *Version      `json:"version,omitempty"`
 	Profile string        `json:"profile,omitempty" doc:"Durability profile: what an acknowledged write survives"`
 	Indexes []IndexHealth `json:"indexes,omitempty"`
+	Buffers []Buffer      `json:"buffers,omitempty" doc:"What may wait between a client and the disk"`
+}
+
+// Buffer is one place where something may wait, and how much.
+type Buffer struct {
+	Name  string `json:"name"`
+	Bound string `json:"bound"`
 }
 
 // IndexHealth is how far an index is behind its bucket.
@@ -150,7 +159,7 @@ func (s *Service) readiness(q *rest.Request) error {
 			h.Checks[i].Detail = ""
 		}
 	case q.Flag("verbose"):
-		h.Version, h.Profile, h.Indexes = &s.o.Version, s.o.Profile, s.indexes(q)
+		h.Version, h.Profile, h.Indexes, h.Buffers = &s.o.Version, s.o.Profile, s.indexes(q), s.o.Buffers
 	}
 	if !q.Flag("verbose") && h.Status == "ok" {
 		h.Checks = nil

@@ -23,8 +23,8 @@ import (
 
 const (
 	quiet     = 250 * time.Millisecond // after which the readers are told the revision up to which they have everything
-	waiting   = 4096                   // keys that may wait for a slow client
-	mostKeys  = 16 * waiting           // and for all clients of a feed
+	Waiting   = 4096                   // entities whose changes may wait for a slow client
+	mostKeys  = 16 * Waiting           // and for all clients of a feed
 	frameSize = 64 << 10               // what a reader is sent at once
 	few       = 16                     // changes that are taken together
 )
@@ -73,7 +73,7 @@ func (s *Service) join(all []*watched) *reader {
 		s.fanouts.open[kind] = f
 	}
 	f.seats++
-	bound := min(f.seats*waiting, mostKeys)
+	bound := min(f.seats*Waiting, mostKeys)
 	for _, q := range f.queues {
 		q.Bound(bound)
 	}
@@ -111,7 +111,7 @@ func (s *Service) newFanout(kind string, all []*watched) *fanout {
 	f := &fanout{s: s, kind: kind, wake: make(chan struct{}, 1), kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	f.log = log{f: f, readers: map[*reader]struct{}{}, newest: map[name]*event{}}
 	for _, one := range all {
-		q := s.store.Index(one.m.Name).Queue(one.filter, waiting, f.wake)
+		q := s.store.Index(one.m.Name).Queue(one.filter, Waiting, f.wake)
 		f.queues = append(f.queues, q)
 		f.all = append(f.all, &watched{m: one.m, ofAll: one.ofAll, filter: one.filter, mark: q.Revision})
 	}

@@ -193,7 +193,7 @@ func (l *log) trim() {
 	if l.dead > len(l.events)/2 {
 		l.compact()
 	}
-	for len(l.events)-l.dead > waiting {
+	for len(l.events)-l.dead > Waiting {
 		e := l.events[0]
 		l.events = l.events[1:]
 		if e.dead {

@@ -116,14 +116,14 @@ func TestAReaderThatLacksTooMuchIsLost(t *testing.T) {
 	t.Parallel()
 	s := newSource()
 	fast, slow := s.client(t, true), s.client(t, true)
-	for n := range waiting + 1 {
+	for n := range Waiting + 1 {
 		s.change(fmt.Sprint("k", n))
 		fast.read()
 	}
 	_, _, _, lost := slow.next()
 	require.True(t, lost)
-	require.Len(t, s.events, waiting)
-	require.Len(t, s.newest, waiting)
+	require.Len(t, s.events, Waiting)
+	require.Len(t, s.newest, Waiting)
 	s.lose()
 	_, _, _, lost = fast.next()
 	require.True(t, lost)

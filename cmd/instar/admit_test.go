@@ -22,13 +22,13 @@ func TestForbiddenChecksAreRefusedAtTheDoor(t *testing.T) {
 	own, err := url.Parse(w.url)
 	require.NoError(t, err)
 	for reason, rest := range map[string]string{
-		"169.254.169.254:80 may not be connected to":  `"nodeAddress":"169.254.169.254:80","check":{"type":"http"}`,
-		"it is this program's own":              `"nodeAddress":"` + own.Host + `","check":{"type":"tcp"}`,
-		"checks of type script are not enabled": `"nodeAddress":"10.0.0.1:80","check":{"type":"script","command":["true"]}`,
-		"checks with a body are not enabled":    `"nodeAddress":"10.0.0.1:80","check":{"type":"http","body":"x"}`,
-		"checks with match are not enabled":     `"nodeAddress":"10.0.0.1:80","check":{"type":"http","match":"^a"}`,
-		"missing closing ]":                     `"nodeAddress":"10.0.0.1:80","check":{"type":"http","match":"["}`,
-		`address "10.0.0.1" is not host:port`:   `"nodeAddress":"10.0.0.1","check":{"type":"tcp"}`,
+		"169.254.169.254:80 may not be connected to": `"nodeAddress":"169.254.169.254:80","check":{"type":"http"}`,
+		"it is this program's own":                   `"nodeAddress":"` + own.Host + `","check":{"type":"tcp"}`,
+		"checks of type script are not enabled":      `"nodeAddress":"10.0.0.1:80","check":{"type":"script","command":["true"]}`,
+		"checks with a body are not enabled":         `"nodeAddress":"10.0.0.1:80","check":{"type":"http","body":"x"}`,
+		"checks with match are not enabled":          `"nodeAddress":"10.0.0.1:80","check":{"type":"http","match":"^a"}`,
+		"missing closing ]":                          `"nodeAddress":"10.0.0.1:80","check":{"type":"http","match":"["}`,
+		`address "10.0.0.1" is not host:port`:        `"nodeAddress":"10.0.0.1","check":{"type":"tcp"}`,
 	} {
 		for path, body := range map[string]string{
 			"/v1/register": `{"serviceName":"web","instanceId":"x",` + rest + `}`, "/v1/services/web/instances/x/register": `{` + rest + `}`, "/v1/services/web/instances/x/register?dryRun": `{` + rest + `}`,

@@ -40,7 +40,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 				}
 			}
 			// What one commit adds must be bounded, and be remembered whole: a command that comes again is answered from it. Each commit takes one command at least.
-			if n > 0 && (s.size > maxOutbox || s.dirty && p.failures[it.seq] > 0 || it.reconciles()) { // one that failed is tried alone
+			if n > 0 && (s.size > MaxOutbox || s.dirty && p.failures[it.seq] > 0 || it.reconciles()) { // one that failed is tried alone
 				break
 			}
 			if it.reconciles() {

@@ -26,8 +26,8 @@ import (
 // Engine runs the transitions of all machines. Fields other than Deps have defaults.
 type Engine struct {
 	consumers.Deps
-	Batch     int           // commands taken at once; 0 is 256
-	CacheSize int           // entities kept in memory per partition; 0 is 2048
+	Batch     int           // commands taken at once; 0 is DefaultBatch
+	CacheSize int           // entities kept in memory per partition; 0 is DefaultCache
 	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
 	Node      *cluster.Node // whose partitions are run; nil runs all of them
 
@@ -66,7 +66,7 @@ const endWithin = 5 * time.Second
 // when one makes no progress at all: the process should end then, so that another one takes over.
 func (e *Engine) Run(ctx context.Context) error {
 	e.Deps = e.WithDefaults()
-	e.Batch, e.CacheSize = cmp.Or(e.Batch, 256), cmp.Or(e.CacheSize, 2048)
+	e.Batch, e.CacheSize = cmp.Or(e.Batch, DefaultBatch), cmp.Or(e.CacheSize, DefaultCache)
 	e.AckWait = cmp.Or(e.AckWait, 30*time.Second)
 	if e.DropAfter == nil {
 		e.DropAfter = func(string) time.Duration { return 0 }

@@ -12,8 +12,10 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// maxOutbox bounds what one commit emits for one entity; further commands wait for the next commit. A value must stay below the stream's 1 MiB.
-const maxOutbox = 128 << 10
+// MaxOutbox bounds what one commit emits for one entity; further commands wait for the next commit. A value must stay below the stream's 1 MiB.
+const MaxOutbox = 128 << 10
+
+const DefaultBatch, DefaultCache = 256, 2048 // of [Engine]
 
 // Whoever may publish a command chooses its headers, and they find their way into answers, events, dead letters and the memory of the
 // entity. What does not fit there would fail again and again, so it is bounded when it comes in.

@@ -118,10 +118,10 @@ func TestAStalledPartitionEndsTheEngine(t *testing.T) {
 func TestABoundDoesNotOutliveItsCommit(t *testing.T) {
 	t.Parallel()
 	s := &cachedEntity{m: consumertest.Things}
-	for range 2 * maxOutbox / 192 {
+	for range 2 * MaxOutbox / 192 {
 		s.remember(machines.Outcome{ID: streams.MadeUpID("x"), Command: "idle"})
 		s.committed()
-		require.Less(t, s.size, maxOutbox)
+		require.Less(t, s.size, MaxOutbox)
 		require.Zero(t, s.newOutcomes)
 	}
 }

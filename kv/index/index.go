@@ -17,6 +17,9 @@ import (
 	"github.com/bcc94042/instar/kv/internal/feed"
 )
 
+// Inflight is how many messages may wait between the connection and an index. The server's flow control holds them back at 32 MiB.
+const Inflight = feed.Inflight
+
 // Item is what an index knows of one key.
 type Item struct {
 	Key, State                    string

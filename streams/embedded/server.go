@@ -231,7 +231,7 @@ func (s *Server) options() (*server.Options, error) {
 	listen := s.listener()
 	opts := &server.Options{
 		ServerName: s.o.name(), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
-		DontListen: listen == "", JetStreamMaxStore: unlimited, JetStreamMaxMemory: 256 << 20, MaxPayload: 1 << 20,
+		DontListen: listen == "", JetStreamMaxStore: unlimited, JetStreamMaxMemory: 256 << 20, MaxPayload: streams.MaxMessage,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
 	switch s.o.Profile {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/cmd/instar/cli/command"
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
@@ -171,8 +172,9 @@ func checkReady(s *command.Session) []finding {
 			Warn   bool   `json:"warn"`
 			Detail string `json:"detail"`
 		} `json:"checks"`
-		Version *server.Build `json:"version"`
-		Profile string        `json:"profile"`
+		Version *server.Build  `json:"version"`
+		Profile string         `json:"profile"`
+		Buffers []admin.Buffer `json:"buffers"`
 	}
 	if err := json.Unmarshal(body, &h); err != nil {
 		return []finding{{"ready", fail, "the server's health is not as expected: " + err.Error()}}
@@ -184,6 +186,9 @@ func checkReady(s *command.Session) []finding {
 			f.Verdict = warn
 		}
 		found = append(found, f)
+	}
+	for _, b := range h.Buffers {
+		found = append(found, finding{"bound: " + b.Name, fine, b.Bound})
 	}
 	if h.Version != nil {
 		mine := s.Program.Build.Filled().Version

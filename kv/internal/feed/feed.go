@@ -28,7 +28,7 @@ const (
 	beat      = time.Second     // the server says that it is there this often when it has nothing else to say
 	silence   = 3 * time.Second // after this long without a word the feed is broken
 	patience  = 5 * time.Second // for one request to the server
-	inflight  = 128 << 10       // messages between the connection and the reader; flow control holds back 32 MiB
+	Inflight  = 128 << 10       // messages between the connection and the reader; flow control holds back 32 MiB
 	batchSize = 256             // updates taken at once
 )
 
@@ -91,7 +91,7 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket, filter string, af
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	nc, prefix := js.Conn(), streams.BucketSubject(bucket, "")
-	f := &Feed{js: js, stream: streams.BucketStream(bucket), skip: len(prefix), msgs: make(chan *nats.Msg, inflight), timer: time.NewTimer(silence), Position: after}
+	f := &Feed{js: js, stream: streams.BucketStream(bucket), skip: len(prefix), msgs: make(chan *nats.Msg, Inflight), timer: time.NewTimer(silence), Position: after}
 	f.status = nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // before the first look: all that follows is of one connection
 	defer func() {
 		if err != nil {
