@@ -56,6 +56,7 @@ type Scheduler struct {
 	uniques   map[string]*item   // who holds a unique key
 	pass      float64            // of the last turn
 	turn      uint64
+	held      int
 	retry     time.Time // when a rate allows something again; zero is never
 }
 
@@ -170,6 +171,7 @@ func (s *Scheduler) Release(key string, now time.Time) {
 	}
 	delete(s.items, key)
 	r := it.class.repo
+	s.held--
 	r.held--
 	for _, e := range it.class.entries {
 		e.held--
@@ -182,6 +184,9 @@ func (s *Scheduler) Release(key string, now time.Time) {
 	s.line(r)
 	s.tidy(r)
 }
+
+// Waiting is how many tasks wait.
+func (s *Scheduler) Waiting() int { return len(s.items) - s.held }
 
 // Succeeded tells that a task has succeeded, for those that run after it.
 func (s *Scheduler) Succeeded(key string, now time.Time) { s.wake(key, now) }
@@ -256,6 +261,7 @@ func (s *Scheduler) remove(it *item) {
 func (s *Scheduler) hold(it *item) {
 	c := s.class(&it.Task)
 	it.where, it.class = inHeld, c
+	s.held++
 	c.repo.held++
 	for _, e := range c.entries {
 		e.held++

@@ -1,0 +1,189 @@
+package orchestrator
+
+// Run and the loop, in which everything happens in one goroutine. serve reads what is stored (load), and then takes changes of the three indexes in batches (take), has repositories told
+// (tell), asks package schedule for grants, writes the ledger, and sends the starts (grant). While a write is under way changes gather, so that the next one stands for many.
+
+import (
+	"context"
+	"time"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
+	"github.com/bcc94042/instar/consumers/orchestrator/tally"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines/queue"
+)
+
+// Orchestrator schedules all tasks. Its indexes hold values as [TaskValue], [RepositoryValue] and [QueueValue] read them.
+type Orchestrator struct {
+	consumers.Deps
+	Tasks, Repositories, Queues *index.Index
+
+	Replicas int     // of the bucket of slots
+	Metrics  Metrics // nil measures nothing
+
+	clock func() time.Time // nil is the system's; for tests
+}
+
+// Metrics are told what happens.
+type Metrics interface {
+	Granted(n int, queued []time.Duration) // so many starts in one write, and how long each had been due
+	Stands(waiting, held int)
+}
+
+// Bounds of what happens at once.
+const (
+	mostGrants   = 256 // in one write of the ledger
+	mostChanges  = 8192
+	buffered     = 1 << 20 // keys that may wait in a subscription
+	sweepEvery   = 10 * time.Second
+	startAgain   = 5 * time.Second // after a start that was not seen to arrive
+	settleWithin = time.Second     // until a ledger without grants is written
+	actor        = "orchestrator"
+)
+
+// Run schedules until ctx ends, and returns nil then.
+func (o *Orchestrator) Run(ctx context.Context) error {
+	o.Deps = o.WithDefaults()
+	if o.clock == nil {
+		o.clock = time.Now
+	}
+	for _, ix := range []*index.Index{o.Tasks, o.Repositories, o.Queues} {
+		select {
+		case <-ix.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	o.Keep(ctx, "orchestrator", o.serve)
+	return nil
+}
+
+// loop is one run of serve: everything that it knows was read since it began.
+type loop struct {
+	*Orchestrator
+	ctx    context.Context
+	ledger *ledger
+	sched  *schedule.Scheduler
+	tally  *tally.Tally
+
+	repos   map[string]*repo
+	dirty   map[string]struct{}        // repositories whose tasks, or themselves, have changed
+	types   map[string]*queue.Data     // entries of types, by <namespace>.type-<type>
+	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
+	batchOf map[string]string
+	stops   map[string]string // the failed task of a batch that it stops
+	answers chan answer
+	asking  int
+	settled time.Time // when the ledger was written last
+}
+
+// serve schedules until something is lost.
+func (o *Orchestrator) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := &loop{
+		Orchestrator: o, ctx: ctx, sched: schedule.New(queue.DefaultAging, o.succeeded), tally: tally.New(),
+		repos: map[string]*repo{}, dirty: map[string]struct{}{}, types: map[string]*queue.Data{}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]string{},
+		answers: make(chan answer, mostAsked),
+	}
+	wake := make(chan struct{}, 1)
+	queues, repos, tasks := o.Queues.Queue(index.Filter{}, buffered, wake), o.Repositories.Queue(index.Filter{}, buffered, wake), o.Tasks.Queue(index.Filter{}, buffered, wake)
+	defer queues.Close()
+	defer repos.Close()
+	defer tasks.Close()
+	if err := l.load(); err != nil {
+		return err
+	}
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	for {
+		for _, q := range []struct {
+			from *index.Queue
+			take func(index.Item, bool)
+		}{{queues, l.queue}, {repos, l.repository}, {tasks, l.task}} {
+			changes, _, err := q.from.Take(mostChanges)
+			if err != nil {
+				return err
+			}
+			for _, c := range changes {
+				q.take(c.Item, c.Deleted)
+			}
+		}
+		again := l.tell()
+		granted, err := l.grant()
+		if err != nil {
+			return err
+		}
+		if granted {
+			continue // others may have changed meanwhile
+		}
+		timer := time.NewTimer(l.until(again))
+		select {
+		case <-wake:
+		case a := <-l.answers:
+			l.answered(a)
+		case <-timer.C:
+		case <-sweep.C:
+			l.sweep()
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+		timer.Stop()
+	}
+}
+
+// until is how long nothing is to be done, unless something changes.
+func (l *loop) until(again time.Time) time.Duration {
+	now := l.clock()
+	if due := l.sched.Due(); !due.IsZero() && (again.IsZero() || due.Before(again)) {
+		again = due
+	}
+	if l.ledger.changed {
+		if at := l.settled.Add(settleWithin); again.IsZero() || at.Before(again) {
+			again = at
+		}
+	}
+	if again.IsZero() {
+		return sweepEvery
+	}
+	return min(max(again.Sub(now), time.Millisecond), sweepEvery)
+}
+
+// load reads the ledger, and then everything that the indexes have. The slots come first: what is running has one, whatever its limits are now.
+func (l *loop) load() error {
+	ledger, rates, err := openLedger(l.ctx, &l.Deps, l.Replicas)
+	if err != nil {
+		return err
+	}
+	l.ledger = ledger
+	l.sched.SetEntry(clusterEntry, limitsOf(clusterEntry, nil))
+	for name, w := range rates {
+		l.sched.SetWindow(name, w)
+	}
+	for _, s := range ledger.slots {
+		l.sched.Hold(s.task())
+	}
+	for _, x := range []struct {
+		ix   *index.Index
+		take func(index.Item, bool)
+	}{{l.Queues, l.queue}, {l.Repositories, l.repository}, {l.Tasks, l.task}} {
+		for after := ""; ; {
+			page := x.ix.List(index.Query{After: after, Limit: 4096})
+			for _, item := range page.Items {
+				x.take(item, false)
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+	}
+	l.Log.Info("scheduling tasks", "slots", len(ledger.slots), "repositories", len(l.repos))
+	return nil
+}
+
+func (o *Orchestrator) succeeded(key string) bool {
+	item, ok := o.Tasks.Get(key)
+	return ok && item.State == stateSucceeded
+}

@@ -1,0 +1,248 @@
+package orchestrator
+
+// What a change of a task means: task compares it with the slot that it has, if any (keeps), gives that back or takes one for a task that runs without, and puts what waits into the scheduler.
+// Entries of queues come here as well, since they limit tasks.
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/repository"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+const (
+	clusterEntry   = "default." + queue.Cluster
+	stateSucceeded = task.Succeeded
+)
+
+// TaskValue reads a stored task for the index that the orchestrator follows: a [*task.Brief].
+func TaskValue(_ string, value []byte) (any, error) { return task.ReadBrief(value) }
+
+// QueueValue reads a stored entry for the index that the orchestrator follows: a [*queue.Data].
+func QueueValue(_ string, value []byte) (any, error) {
+	e, err := queue.Machine.Decode(value)
+	return e.Data, err
+}
+
+// RepositoryValue reads a stored repository for the index that the orchestrator follows: a [*repository.Data].
+func RepositoryValue(_ string, value []byte) (any, error) {
+	e, err := repository.Machine.Decode(value)
+	return e.Data, err
+}
+
+// split takes the key of a task apart.
+func split(key string) (namespace, repo, id string) {
+	namespace, rest, _ := strings.Cut(key, ".")
+	parent, id, _ := strings.Cut(rest, ".")
+	return namespace, namespace + "." + parent, id
+}
+
+// entriesOf are the names of the entries that limit a task.
+func entriesOf(namespace, typ, pool string) []string {
+	of := queue.Of(typ, pool)
+	return []string{clusterEntry, namespace + "." + of[0], namespace + "." + of[1], namespace + "." + of[2]}
+}
+
+// task is a slot as it is held.
+func (s *slot) task() schedule.Task {
+	namespace, repo, _ := split(s.Key)
+	return schedule.Task{
+		Key: s.Key, Repository: repo, Namespace: namespace, Type: s.Type, Pool: s.Pool, Entries: entriesOf(namespace, s.Type, s.Pool), Enqueue: s.Enqueue, Start: s.Start, Version: s.Version,
+	}
+}
+
+// queue takes what an entry allows now.
+func (l *loop) queue(item index.Item, deleted bool) {
+	d, _ := item.Value.(*queue.Data)
+	if deleted || item.State == queue.Deleted || item.Problem != "" {
+		d = nil
+	}
+	l.sched.SetEntry(item.Key, limitsOf(item.Key, d))
+	if item.Key == clusterEntry {
+		aging := queue.DefaultAging
+		if d != nil {
+			aging = d.AgingOf()
+		}
+		l.sched.SetAging(aging)
+	}
+	if d == nil {
+		delete(l.types, item.Key)
+		return
+	}
+	l.types[item.Key] = d
+}
+
+// limitsOf are those of an entry; of one that is not there, nil.
+func limitsOf(name string, d *queue.Data) schedule.Limits {
+	limits := schedule.Limits{}
+	if d != nil {
+		limits = schedule.Limits{Held: d.Limit, Rate: d.Rate, Interval: d.IntervalOf(), Paused: d.Paused != nil}
+	}
+	if name == clusterEntry && limits.Held == 0 {
+		limits.Held = queue.DefaultLimit
+	}
+	return limits
+}
+
+// task takes a change of a task.
+func (l *loop) task(item index.Item, deleted bool) {
+	b, _ := item.Value.(*task.Brief)
+	if item.Problem != "" { // it is parked: nothing is known of it, and its slot stays
+		return
+	}
+	namespace, repo, id := split(item.Key)
+	gone := deleted || b == nil || item.State == task.Deleted
+	l.count(repo, id, item.State, b, gone)
+	s := l.ledger.slots[item.Key]
+	if s != nil && !deleted && item.Version < s.Version {
+		return // older than the grant
+	}
+	if s != nil && !gone && s.keeps(item.State, b) {
+		if item.State == task.Running {
+			s.runs, s.Version = true, item.Version
+		}
+		return
+	}
+	now := l.clock()
+	if s != nil {
+		delete(l.ledger.slots, item.Key)
+		l.ledger.changed = true
+		l.sched.Release(item.Key, now)
+	}
+	switch {
+	case gone:
+		l.sched.Drop(item.Key)
+	case item.State == task.Running:
+		s := &slot{Key: item.Key, Type: b.Type, Pool: b.Pool, Enqueue: b.Enqueue, Start: b.Starts, Version: item.Version, runs: true}
+		l.ledger.slots[item.Key] = s
+		l.ledger.changed = true
+		l.sched.Hold(s.task())
+	case item.State == task.Queued && l.startable(repo):
+		l.sched.Wait(l.waiting(namespace, repo, &item, b), now)
+	default:
+		l.sched.Drop(item.Key)
+	}
+	l.batch(repo, item.Key, item.State, b, gone)
+	if item.State == task.Succeeded {
+		l.sched.Succeeded(item.Key, now)
+	}
+}
+
+// keeps reports whether a task, as it is stored, has a slot or may still be started by the grant of it.
+func (s *slot) keeps(state string, b *task.Brief) bool {
+	switch state {
+	case task.Running:
+		return b.Enqueue == s.Enqueue && b.Starts == s.Start
+	case task.Queued:
+		return b.Enqueue == s.Enqueue && b.Starts+1 == s.Start
+	}
+	return false
+}
+
+func (l *loop) waiting(namespace, repo string, item *index.Item, b *task.Brief) schedule.Task {
+	t := schedule.Task{
+		Key: item.Key, Repository: repo, Namespace: namespace, Type: b.Type, Pool: b.Pool, Entries: entriesOf(namespace, b.Type, b.Pool),
+		Priority: b.Priority, Order: b.SortOrder, Queued: b.Queued, NotBefore: b.NotBefore, Enqueue: b.Enqueue, Start: b.Starts + 1, Version: item.Version,
+	}
+	for _, id := range b.RunAfter {
+		t.After = append(t.After, repo+"."+id)
+	}
+	if clone := repo + "." + repository.CloneTask; l.repos[repo].data.URL != "" && item.Key != clone {
+		t.After = append(t.After, clone)
+	}
+	if b.UniqueKey != "" {
+		t.Unique = namespace + "/" + b.UniqueKey
+	}
+	return t
+}
+
+// count keeps the tally.
+func (l *loop) count(repo, id, state string, b *task.Brief, gone bool) {
+	changed := false
+	if gone {
+		changed = l.tally.Remove(repo, id)
+	} else {
+		changed = l.tally.Set(repo, repository.Of{ID: id, Type: b.Type, State: state, Optional: b.Optional, HasResult: b.HasResult})
+	}
+	if changed {
+		l.dirty[repo] = struct{}{}
+	}
+}
+
+// batch keeps who is queued in a batch, and cancels those when a task that stops it has failed.
+func (l *loop) batch(repo, key, state string, b *task.Brief, gone bool) {
+	if name := l.batchOf[key]; name != "" {
+		delete(l.batchOf, key)
+		if delete(l.batches[name], key); len(l.batches[name]) == 0 {
+			delete(l.batches, name)
+		}
+	}
+	if gone || b.Batch == "" {
+		return
+	}
+	name := repo + "/" + b.Batch
+	switch {
+	case state == task.Queued:
+		if l.batches[name] == nil {
+			l.batches[name] = map[string]bool{}
+		}
+		l.batches[name][key], l.batchOf[key] = true, name
+		if failed := l.stops[name]; failed != "" && failed != key {
+			l.stop(key, failed)
+		}
+	case state == task.Failed && b.StopBatch:
+		l.stops[name] = key
+		for other := range l.batches[name] {
+			l.stop(other, key)
+		}
+	}
+	if l.stops[name] == key && state != task.Failed { // it was run again, or reset
+		delete(l.stops, name)
+	}
+}
+
+// stop cancels a queued task of a batch in which another one has failed.
+func (l *loop) stop(key, failed string) {
+	l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandCancel, Reason: fmt.Sprintf("%s of its batch has failed", failed)})
+}
+
+// send stores a command without waiting. What is lost of it is sent again by a later sweep, or by whoever loads next.
+func (l *loop) send(c publish.Command) {
+	c.Actor = actor
+	if err := l.Commands.Start(c, "", func(r publish.Result) {
+		if r.Err != nil {
+			l.Log.Warn("cannot store a command; it is sent again", "command", c.Name, "key", c.Key, "error", r.Err)
+		}
+	}); err != nil {
+		l.Log.Warn("cannot send a command; it is sent again", "command", c.Name, "key", c.Key, "error", err)
+	}
+}
+
+// report is the body of a report of no effect.
+func report(data any) []byte {
+	raw, err := json.Marshal(data)
+	if err == nil {
+		raw, err = json.Marshal(machines.Report{Data: raw})
+	}
+	if err != nil {
+		panic("orchestrator: a report cannot be written: " + err.Error()) // texts and numbers
+	}
+	return raw
+}
+
+// ago is how long something has been due.
+func ago(now time.Time, t *schedule.Task) time.Duration {
+	due := t.Queued
+	if t.NotBefore.After(due) {
+		due = t.NotBefore
+	}
+	return now.Sub(due)
+}
