@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -152,7 +153,7 @@ type event struct {
 	}
 }
 
-// log reads all events of tasks in their order.
+// log reads all events of tasks in the order in which their commands were stored: those of different tasks are published after that, in any order.
 func (w *world) log() (all []event) {
 	w.T.Helper()
 	for _, m := range w.Stream(streams.EventStream, w.Names.EventsOf("task", "*.*.*")) {
@@ -168,6 +169,7 @@ func (w *world) log() (all []event) {
 		}
 		all = append(all, e)
 	}
+	slices.SortStableFunc(all, func(a, b event) int { return a.Time.Compare(b.Time) })
 	return all
 }
 

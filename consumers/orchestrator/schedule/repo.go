@@ -1,5 +1,8 @@
 package schedule
 
+// Where ready tasks wait: repo has them in one heap for each class, that is for each set of entries that limits them, and turns has the repositories that may start something. line keeps
+// the latter right after every change of a repository. entry counts what is held, and the rate. schedule.go calls all of it.
+
 import (
 	"container/heap"
 	"strings"
