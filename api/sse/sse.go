@@ -27,6 +27,7 @@ type Writer struct {
 	Err error
 
 	Stale bool // the watch was told so
+	Sent  int  // bytes
 }
 
 // New begins the answer.
@@ -79,6 +80,7 @@ func (w *Writer) Raw(text []byte) {
 	if w.Flush(); w.Err != nil {
 		return
 	}
+	w.Sent += len(text)
 	if _, w.Err = w.w.Write(text); w.Err == nil {
 		w.Err = w.rc.Flush()
 	}
@@ -109,6 +111,7 @@ func (w *Writer) Flush() {
 	if w.Err != nil || w.buf.Len() == 0 {
 		return
 	}
+	w.Sent += w.buf.Len()
 	if _, w.Err = w.w.Write(w.buf.Bytes()); w.Err == nil {
 		w.Err = w.rc.Flush()
 	}

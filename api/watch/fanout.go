@@ -193,15 +193,16 @@ func (f *fanout) take(settle bool) (changes, sent int, more bool, err error) {
 		i := (f.turn + n) % len(f.queues) // each is the first in its turn
 		q := f.queues[i]
 		for full := true; full && !more; more = full && size >= frameSize {
-			changes, revision, err := q.Take(few)
+			room, took := max(frameSize-size, 1), 0 // a frame has one value more than it has room for at most
+			changes, revision, err := q.Take(few, room)
 			if err != nil {
 				return 0, 0, false, err
 			}
 			for _, c := range changes {
 				e := f.s.encode(f.all[i], i, c)
-				events, size = append(events, e), size+len(e.text)
+				events, size, took = append(events, e), size+len(e.text), took+len(c.Value)
 			}
-			marks[i], full = revision, len(changes) == few
+			marks[i], full = revision, len(changes) == few || took >= room
 		}
 	}
 	return len(events), f.publish(events, marks, settle), more, nil

@@ -31,8 +31,11 @@ func (s *Service) follow(q *rest.Request, ctx context.Context, w *sse.Writer, al
 	if !s.mayKeep(q, all) {
 		sendReset(w, all, "what was told may not hold any more")
 	}
+	breath := time.NewTimer(0)
+	defer breath.Stop()
+	<-breath.C
 	for _, one := range all {
-		if !s.snapshot(q, w, one) {
+		if !s.snapshot(ctx, breath, q, w, one) {
 			return false
 		}
 	}
@@ -76,8 +79,8 @@ func (s *Service) staleOf(all []*watched) time.Duration {
 	return s.store.Stale(ms...)
 }
 
-// snapshot sends what there is, or what has changed since the client left.
-func (s *Service) snapshot(q *rest.Request, w *sse.Writer, one *watched) bool {
+// snapshot sends what there is, or what has changed since the client left. Its parts are paid for like changes: when a feed was lost, all of its readers are sent one at once.
+func (s *Service) snapshot(ctx context.Context, breath *time.Timer, q *rest.Request, w *sse.Writer, one *watched) bool {
 	ix := s.store.Index(one.m.Name)
 	one.newer = map[string]uint64{}
 	part := Snapshot{Machine: one.m.Name}
@@ -105,7 +108,11 @@ func (s *Service) snapshot(q *rest.Request, w *sse.Writer, one *watched) bool {
 			}
 		}
 		if len(part.Items) > 0 || !part.More {
+			before := w.Sent
 			w.Send("snapshot", "", part)
+			if w.Flush(); !pause(ctx, breath, s.fanouts.budget.spend(w.Sent-before+perWrite)) {
+				return false
+			}
 		}
 		if !part.More {
 			return w.Err == nil
@@ -153,12 +160,12 @@ func (s *Service) snapshotOf(q *rest.Request, w *sse.Writer, one *watched, part 
 	one.mark, one.seen = one.base, one.base
 	it, ok := ix.Get(one.filter.Key)
 	if ok && it.Revision > one.after {
-		item := entities.ItemOf(it)
+		item, sent := entities.ItemOf(it), it.Revision
 		if e, err := s.store.Load(q, one.m, one.filter.Key); err == nil {
-			item.Entity = e
+			item.Entity, sent = e, max(sent, e.Revision) // its bucket may be ahead of the index, whose changes up to there would go back
 		}
 		part.Items = append(part.Items, item)
-		one.newer[it.Key] = it.Revision
+		one.newer[it.Key], one.seen = sent, max(one.seen, sent)
 	}
 	if ok {
 		one.note(witnessOf(&it))

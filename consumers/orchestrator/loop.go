@@ -5,6 +5,7 @@ package orchestrator
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/bcc94042/instar/consumers"
@@ -102,7 +103,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 			from *index.Queue
 			take func(index.Item, bool)
 		}{{queues, l.queue}, {repos, l.repository}, {tasks, l.task}} {
-			changes, _, err := q.from.Take(mostChanges)
+			changes, _, err := q.from.Take(mostChanges, math.MaxInt)
 			if err != nil {
 				return err
 			}

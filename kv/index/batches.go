@@ -48,8 +48,9 @@ func (ix *Index) queue(filter Filter, buffer int, wake chan struct{}, drawn bool
 	return q
 }
 
-// Take gives up to most changes, those that wait longest first, and the revision up to which every matching write was given. The error may be [ErrLost].
-func (q *Queue) Take(most int) (changes []Change, revision uint64, err error) {
+// Take gives up to most changes, those that wait longest first, and the revision up to which every matching write was given. It gives no further one when the values
+// given have that many bytes. The error may be [ErrLost].
+func (q *Queue) Take(most, bytes int) (changes []Change, revision uint64, err error) {
 	at := q.s.ix.rev.Load() // before the queue: what is in the index up to here was offered
 	s := q.s
 	s.mu.Lock()
@@ -57,12 +58,16 @@ func (q *Queue) Take(most int) (changes []Change, revision uint64, err error) {
 	if s.lost {
 		return nil, q.at, ErrLost
 	}
-	if len(s.queue)-s.head <= most {
+	n, size := s.head, 0
+	for ; n < len(s.queue) && n-s.head < most && size < bytes; n++ {
+		size += len(s.queue[n].Value)
+	}
+	if n == len(s.queue) {
 		changes, s.queue, s.head = s.queue[s.head:], nil, 0
 		clear(s.place)
 	} else {
-		changes = make([]Change, 0, most)
-		for range most {
+		changes = make([]Change, 0, n-s.head)
+		for range n - s.head {
 			c, _ := s.pop()
 			changes = append(changes, c)
 		}
@@ -103,7 +108,7 @@ func (ix *Index) Batches(filter Filter, buffer int) *Batches {
 func (b *Batches) Next(ctx context.Context) (changes []Change, revision uint64, err error) {
 	for {
 		before := b.at
-		changes, revision, err = b.Take(all)
+		changes, revision, err = b.Take(all, all)
 		if err != nil || len(changes) > 0 || revision > before {
 			return changes, revision, err
 		}

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -79,6 +80,24 @@ func TestBatchesKnowWhatTheyHave(t *testing.T) {
 	}
 }
 
+// What is taken at once is bounded by the bytes of the values, too.
+func TestAQueueIsTakenByBytes(t *testing.T) {
+	t.Parallel()
+	ix := memory()
+	q := ix.Queue(Filter{}, 9, make(chan struct{}, 1))
+	defer q.Close()
+	ix.feed(put("ns.a", "12345", 1), put("ns.b", "12345", 2), put("ns.c", "12345", 3))
+	for _, want := range []struct {
+		keys     int
+		revision uint64
+	}{{2, 0}, {1, 3}, {0, 3}} {
+		changes, revision, err := q.Take(9, 6)
+		require.NoError(t, err)
+		require.Len(t, changes, want.keys, "the value that reaches the bound is the last one")
+		require.Equal(t, want.revision, revision)
+	}
+}
+
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	ix := memory()
@@ -87,7 +106,7 @@ func TestQueue(t *testing.T) {
 	q, other := ix.Queue(Filter{}, 3, wake), ix.Queue(Filter{Namespace: "ns"}, 3, wake)
 	defer other.Close()
 	take := func(most int) (all []string, revision uint64) {
-		changes, revision, err := q.Take(most)
+		changes, revision, err := q.Take(most, math.MaxInt)
 		require.NoError(t, err)
 		for _, c := range changes {
 			all = append(all, spoken(c))
@@ -114,12 +133,12 @@ func TestQueue(t *testing.T) {
 	require.Equal(t, []string{"ns.a@6 y"}, got)
 	require.EqualValues(t, 6, revision)
 
-	mine, _, err := other.Take(9)
+	mine, _, err := other.Take(9, all)
 	require.NoError(t, err)
 	ix.feed(put("ns.d", "x", 7))
-	one, _, err := q.Take(9)
+	one, _, err := q.Take(9, all)
 	require.NoError(t, err)
-	two, _, err := other.Take(9)
+	two, _, err := other.Take(9, all)
 	require.NoError(t, err)
 	require.Len(t, mine, 3)
 	made := 0
@@ -130,7 +149,7 @@ func TestQueue(t *testing.T) {
 
 	q.Bound(1)
 	ix.feed(put("ns.a", "x", 8), put("ns.b", "x", 9))
-	_, _, err = q.Take(9)
+	_, _, err = q.Take(9, all)
 	require.ErrorIs(t, err, ErrLost)
 	q.Close()
 	require.Equal(t, 1, ix.Stats().Subscriptions)
