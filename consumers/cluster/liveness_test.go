@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -49,6 +50,45 @@ func (n *Node) sees(name string) bool {
 	defer n.mu.Unlock()
 	_, ok := n.view.nodes[name]
 	return ok
+}
+
+// What is to be told to the others, such as that the node leaves, is tried again with a wait in between while there is no connection, on which each try fails at once.
+func TestANodeThatCannotTellWaitsBetweenTries(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	d := w.Apart("alone")
+	tries := make(chan time.Time, 10_000)
+	n := &Node{JS: d.JS, Appender: d.Appender, Name: "alone", Life: 3 * time.Second, Log: slog.New(tellsOf{"cannot renew this node's key", tries})}
+	w.Also(func(ctx context.Context) error {
+		return n.Run(ctx, func(_ context.Context, leave <-chan struct{}, _ int) { <-leave })
+	})
+	w.Eventually("the node has entered", func() bool { return n.sees("alone") })
+	d.NC.Close()
+	n.startLeaving(false)
+	first := <-tries
+	for range 3 {
+		<-tries
+	}
+	require.GreaterOrEqual(t, (<-tries).Sub(first), 4*n.Life/12-50*time.Millisecond)
+}
+
+// tellsOf sends the time of each record with some message.
+type tellsOf struct {
+	message string
+	to      chan<- time.Time
+}
+
+func (h tellsOf) Enabled(context.Context, slog.Level) bool { return true }
+func (h tellsOf) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h tellsOf) WithGroup(string) slog.Handler            { return h }
+func (h tellsOf) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		select {
+		case h.to <- time.Now():
+		default:
+		}
+	}
+	return nil
 }
 
 // No server's clock ends a node or a lease: a step forward on the leader of the bucket would end all of them at once.

@@ -121,17 +121,20 @@ func (n *Node) renew(ctx context.Context) {
 	every := n.Life / 3
 	t := time.NewTimer(every)
 	defer t.Stop()
+	now := n.renewNow
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.renewNow:
+		case <-now:
 		case <-t.C:
 		}
 		next := every
 		n.compareClocks()
+		now = n.renewNow
 		if err := n.writeKey(ctx, n.keyRevision()); err != nil && ctx.Err() == nil {
 			next = every / 4
+			now = nil // who asked for this asks again at once, and without a connection it fails at once
 			n.recheckKey(ctx, err)
 		}
 		signal(n.wake)
