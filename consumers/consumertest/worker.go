@@ -39,6 +39,8 @@ func (k *Worker) Perform(ctx context.Context, t machines.Task) machines.Result {
 		panic("worker")
 	case "large":
 		return machines.Result{Data: WorkBody{How: strings.Repeat("x", 300<<10)}}
+	case "wrong":
+		return machines.Result{Data: map[string]any{"nobody": "asked for it"}}
 	case "unwritable":
 		return machines.Result{Data: make(chan int)}
 	case "verbose":

@@ -19,7 +19,7 @@ func TestEffects(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, consumertest.Things).start()
 	k := w.withWorkers()
-	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic", "large", "unwritable", "verbose"} {
+	for _, how := range []string{"well", "second", "never", "invalid", "hang", "panic", "large", "unwritable", "wrong", "verbose"} {
 		w.Ask(consumertest.ToThing(how, "create", ""))
 		w.Ask(consumertest.ToThing(how, "work", `{"how":"`+how+`"}`))
 	}
@@ -31,6 +31,7 @@ func TestEffects(t *testing.T) {
 	require.Equal(t, "no such work", w.Reaches("invalid", "broken").LastError.Message)
 	require.Equal(t, "not today", w.Reaches("never", "broken").LastError.Message)
 	require.Equal(t, "result-too-large", w.Reaches("large", "broken").LastError.Code)
+	require.Equal(t, "result-invalid", w.Reaches("wrong", "broken").LastError.Code)
 	require.Equal(t, "result-unwritable", w.Reaches("unwritable", "broken").LastError.Code)
 	require.Len(t, w.Reaches("verbose", "broken").LastError.Message, machines.MaxFailure+len("…"))
 	w.Reaches("hang", "broken") // by its deadline
@@ -38,7 +39,7 @@ func TestEffects(t *testing.T) {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
 	require.Equal(t, 3, k.Tries["default.never"])
-	for _, how := range []string{"invalid", "large", "unwritable", "verbose"} {
+	for _, how := range []string{"invalid", "large", "unwritable", "wrong", "verbose"} {
 		require.Equal(t, 1, k.Tries["default."+how], how)
 	}
 	require.Positive(t, panics.Counts()["effect"])

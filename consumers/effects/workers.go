@@ -359,6 +359,10 @@ func (k *kind) report(t *machines.Task, r machines.Result, trace string) (publis
 			r.Failure = &machines.Failure{Code: "result-unwritable", Message: fmt.Sprintf("the provider's result cannot be written: %v", err)}
 		case len(data) > consumers.MaxBody-maxEnvelope: // the engine would refuse it, and the entity wait for its deadline
 			r.Failure = &machines.Failure{Code: "result-too-large", Message: fmt.Sprintf("the provider's result has %d bytes, %d are possible", len(data), consumers.MaxBody-maxEnvelope)}
+		default:
+			if _, refused := k.m.DecodeBody(k.fx.Done, data); refused != nil { // likewise
+				r.Failure = &machines.Failure{Code: "result-invalid", Message: "the provider's result is refused: " + refused.Message}
+			}
 		}
 	}
 	cmd.Name = k.fx.Done
