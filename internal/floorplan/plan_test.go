@@ -78,7 +78,7 @@ var plan = []room{
 	{path: "kv/index", ours: []string{"internal/jsonscan", "kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
 	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 
-	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "machines/...", "providers/..."}, outside: []string{
+	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "internal/strictjson", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
 		"github.com/CycloneDX", "github.com/package-url", "golang.org/x/mod", // what analyses of a repository read and write
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,

@@ -1,0 +1,254 @@
+// Package clone keeps checkouts of repositories on this machine.
+//
+// A checkout is a directory of its own for each commit, which is complete when it is there and never changed after; so a fetch that is repeated,
+// that runs twice or that comes late harms nobody. Which one is current is decided by when its fetch began. Checkouts that are in use are not removed.
+//
+// Repositories come over https, http, or from below directories of this machine that the configuration names; nothing else. With git on PATH that is used,
+// without the user's configuration, hooks, helpers, prompts and submodules; else go-git. Both reach the network only through a proxy of this
+// process, on loopback, which goes where the guard admits and bounds what is received. A credential is chosen by the host of the URL; it is in no URL, argument, log line or error.
+package clone
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/guard"
+)
+
+// Credential is what a host wants to see. Password may be a token.
+type Credential struct{ Username, Password string }
+
+// Options say what may be cloned and how. Dir is required.
+type Options struct {
+	Dir         string                                    // of all checkouts
+	Local       []string                                  // directories below which repositories of this machine may be cloned; none by default
+	Guard       guard.Guard                               // where the network may be
+	Credentials func(host string) (c Credential, ok bool) // asked with host or host:port; nil has none
+	MaxBytes    int64                                     // of one checkout with its history; 0 is 2 GiB
+	Timeout     time.Duration                             // of one fetch; 0 is 10 minutes
+	Git         string                                    // the program; empty looks on PATH, "-" uses go-git
+	Keep        time.Duration                             // how long an unused checkout stays that is not current; 0 is a day
+}
+
+// Source is a repository and what of it is wanted.
+type Source struct {
+	URL   string // https, http, file, or an absolute path
+	Ref   string // branch, tag or commit; empty is the default branch
+	Depth int    // commits of history; 0 is 200, less than 0 is all
+}
+
+// defaultDepth is enough to see what changes often, and a fraction of a long history.
+const defaultDepth = 200
+
+// Cloner keeps the checkouts of one directory. Only one process may use that at a time.
+type Cloner struct {
+	opts Options
+	git  string // empty is go-git
+
+	mu   sync.Mutex
+	busy map[string]*sync.Mutex // by repository: one fetch at a time
+	used map[string]int         // by directory
+}
+
+// Checkout is a working tree. It must be released.
+type Checkout struct {
+	Dir     string
+	Commit  string
+	Fetched bool // it was not there before
+	Bytes   int64
+
+	release func()
+	git     string
+}
+
+// Release says that it is not needed any more. It may be called twice.
+func (c *Checkout) Release() { c.release() }
+
+// Open prepares the directory, and removes what fetches have left unfinished.
+func Open(opts Options) (*Cloner, error) {
+	opts.MaxBytes, opts.Timeout, opts.Keep = cmp.Or(opts.MaxBytes, 2<<30), cmp.Or(opts.Timeout, 10*time.Minute), cmp.Or(opts.Keep, 24*time.Hour)
+	c := &Cloner{opts: opts, git: opts.Git, busy: map[string]*sync.Mutex{}, used: map[string]int{}}
+	if c.git == "" {
+		c.git, _ = exec.LookPath("git") // without it go-git clones
+	}
+	if c.git == "-" {
+		c.git = ""
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot keep checkouts: %w", err)
+	}
+	for i, dir := range opts.Local {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, fmt.Errorf("cannot clone from below %s: %w", dir, err)
+		}
+		c.opts.Local[i] = real
+	}
+	left, err := filepath.Glob(filepath.Join(opts.Dir, "*", "*", partial+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return c, err
+}
+
+var (
+	refForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@=-]{0,254}$`)
+	commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+	nameForm   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+)
+
+// partial begins the names of directories that are not complete.
+const partial = ".part-"
+
+// address checks a source, and returns the URL that is fetched from. The credential goes a way of its own.
+func (c *Cloner) address(src *Source) (at string, u *url.URL, err error) {
+	if src.Ref != "" && (!refForm.MatchString(src.Ref) || strings.Contains(src.Ref, "..")) {
+		return "", nil, providers.Errorf(providers.Invalid, "ref %q is not the name of a branch, a tag or a commit", src.Ref)
+	}
+	if strings.HasPrefix(src.URL, "/") {
+		u = &url.URL{Scheme: "file", Path: src.URL}
+	} else if u, err = url.Parse(src.URL); err != nil {
+		return "", nil, providers.Errorf(providers.Invalid, "the URL of the repository cannot be read")
+	}
+	switch {
+	case u.User != nil:
+		return "", nil, providers.Errorf(providers.Invalid, "the URL of the repository has a user or a password: credentials belong into the configuration of the node")
+	case u.Scheme == "file" && u.Host == "":
+		path, err := c.local(u.Path)
+		if err != nil {
+			return "", nil, err
+		}
+		u = &url.URL{Scheme: "file", Path: path}
+	case (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "":
+	default:
+		return "", nil, providers.Errorf(providers.Invalid, "the URL of the repository is neither https, http nor a path of this node")
+	}
+	return u.String(), u, nil
+}
+
+// local is where a path leads, if that is allowed.
+func (c *Cloner) local(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(filepath.Clean(path))
+	inside := func(dir string) bool {
+		rel, err := filepath.Rel(dir, real)
+		return err == nil && filepath.IsLocal(rel)
+	}
+	if err != nil || !slices.ContainsFunc(c.opts.Local, inside) { // what else exists is nobody's business
+		return "", providers.Errorf(providers.Invalid, "%s is no repository below a directory that the configuration of this node allows to clone from", path)
+	}
+	return real, nil
+}
+
+// Fetch gets what the source has now. name is <namespace>/<repository>, attempt distinguishes attempts. What is said on the way is written to log; nil says it nowhere.
+// Errors are those of package providers, or of the context.
+func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
+	at, u, err := c.address(&src)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := c.folder(name)
+	if err != nil {
+		return nil, err
+	}
+	defer c.lock(name)()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.sweep(dir)
+	began := time.Now()
+	part := filepath.Join(dir, partial+folded(attempt))
+	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
+		return nil, providers.Errorf(providers.Internal, "cannot make a directory for the checkout: %v", err)
+	}
+	defer func() { _ = os.RemoveAll(part) }() // it is renamed, or of no use
+	f := &fetch{c: c, url: at, host: u.Host, src: src, dir: part, log: log, secret: c.credential(u)}
+	commit, size, err := f.run(ctx)
+	if err != nil {
+		return nil, f.refusal(ctx, err)
+	}
+	final := filepath.Join(dir, commit)
+	use := c.use(final, commit)
+	use.Bytes = size
+	if _, err := os.Lstat(final); err != nil {
+		use.Fetched, err = true, os.Rename(part, final)
+		if err != nil {
+			use.Release()
+			return nil, providers.Errorf(providers.Internal, "cannot keep the checkout: %v", err)
+		}
+	}
+	if err := makeCurrent(dir, record{Commit: commit, Source: src, Began: began}); err != nil {
+		use.Release()
+		return nil, providers.Errorf(providers.Internal, "cannot keep the checkout: %v", err)
+	}
+	return use, nil
+}
+
+// Use returns the checkout that is current for the source, and fetches one where there is none.
+func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
+	if _, _, err := c.address(&src); err != nil {
+		return nil, err
+	}
+	dir, err := c.folder(name)
+	if err != nil {
+		return nil, err
+	}
+	if r, err := current(dir); err == nil && r.Source == src {
+		at := filepath.Join(dir, r.Commit)
+		use := c.use(at, r.Commit)
+		if _, err := os.Stat(at); err == nil {
+			return use, nil
+		}
+		use.Release()
+	}
+	return c.Fetch(ctx, name, attempt, src, log)
+}
+
+func (c *Cloner) credential(u *url.URL) Credential {
+	if c.opts.Credentials == nil || u.Host == "" {
+		return Credential{}
+	}
+	secret, _ := c.opts.Credentials(u.Host)
+	return secret
+}
+
+// refusal is the error as it is told: without secrets, and with whether another try can help.
+func (f *fetch) refusal(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var own *providers.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	text := f.hide(err.Error())
+	for _, never := range []string{"not found", "Authentication failed", "read askpass response", "invalid path", "authentication required", "could not read Username", "couldn't find remote ref", "does not appear to be a git repository", "remote repository is empty", "not our ref", "may not be connected to", "403", "reference not found", "object not found"} {
+		if strings.Contains(text, never) {
+			return providers.Errorf(providers.Invalid, "cannot clone: %s", text)
+		}
+	}
+	return providers.Errorf(providers.Unavailable, "cannot clone: %s", text)
+}
+
+// hide takes the secret out of a text.
+func (f *fetch) hide(text string) string {
+	for _, s := range []string{f.secret.Password, f.proxySecret} {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "…")
+			text = strings.ReplaceAll(text, url.QueryEscape(s), "…")
+		}
+	}
+	return text
+}

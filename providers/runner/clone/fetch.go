@@ -1,0 +1,249 @@
+package clone
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/providers"
+	"github.com/bcc94042/instar/providers/group"
+)
+
+// fetch is one fetch into a directory of its own.
+type fetch struct {
+	c    *Cloner
+	url  string
+	host string
+	src  Source
+	dir  string
+	log  io.Writer
+
+	secret             Credential
+	proxy, proxySecret string // address and password of the way to the network
+}
+
+// watchEvery is how often the size of what was fetched is looked at.
+const watchEvery = 250 * time.Millisecond
+
+// run fetches within the limits, and returns the commit and the size.
+func (f *fetch) run(ctx context.Context) (commit string, size int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, f.c.opts.Timeout)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if f.host != "" {
+		way := &proxy{guard: f.c.opts.Guard, left: f.c.opts.MaxBytes, over: func() { stop(f.tooLarge()) }}
+		if err := way.start(); err != nil {
+			return "", 0, fmt.Errorf("cannot open the way to the network: %w", err)
+		}
+		defer func() {
+			way.close()
+			if why := way.refused.Load(); err != nil && why != nil {
+				err = providers.Errorf(providers.Invalid, "cannot clone: %s", *why)
+			}
+		}()
+		f.proxy, f.proxySecret = way.address, way.secret
+	}
+	watched := make(chan struct{})
+	watching, end := context.WithCancel(ctx)
+	go func() {
+		defer close(watched)
+		f.watch(watching, stop)
+	}()
+	if f.c.git != "" {
+		commit, err = f.byProgram(ctx)
+	} else {
+		commit, err = f.byLibrary(ctx)
+	}
+	end()
+	<-watched
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = providers.Errorf(providers.Timeout, "the repository could not be cloned within %s", f.c.opts.Timeout)
+		}
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	if size = sizeOf(f.dir); size > f.c.opts.MaxBytes {
+		return "", 0, f.tooLarge()
+	}
+	return commit, size, nil
+}
+
+func (f *fetch) tooLarge() error {
+	return providers.Errorf(providers.Invalid, "the repository is larger than the %d bytes that are allowed", f.c.opts.MaxBytes)
+}
+
+// watch ends the fetch when it has grown too large.
+func (f *fetch) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if sizeOf(f.dir) > f.c.opts.MaxBytes {
+				stop(f.tooLarge())
+			}
+		}
+	}
+}
+
+func sizeOf(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // files come and go meanwhile
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
+}
+
+// byProgram fetches with git.
+func (f *fetch) byProgram(ctx context.Context) (string, error) {
+	home, err := os.MkdirTemp("", "instar-git-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(home) }()
+	g := f.program(home)
+	if err := g.config(f); err != nil {
+		return "", err
+	}
+	if _, err := g.run(ctx, f.dir, "init", "--quiet", "--template="); err != nil {
+		return "", err
+	}
+	args := []string{"fetch", "--no-tags", "--no-recurse-submodules", "--no-write-commit-graph", "--no-auto-maintenance", "--quiet"}
+	if d := f.depth(); d > 0 {
+		args = append(args, "--depth="+strconv.Itoa(d))
+	}
+	ref := f.src.Ref
+	if ref == "" {
+		ref = "HEAD"
+	}
+	if _, err := g.run(ctx, f.dir, append(args, "--end-of-options", f.url, ref)...); err != nil {
+		return "", err
+	}
+	if _, err := g.run(ctx, f.dir, "checkout", "--quiet", "--detach", "--force", "FETCH_HEAD"); err != nil {
+		return "", err
+	}
+	out, err := g.run(ctx, f.dir, "rev-parse", "HEAD")
+	commit := strings.TrimSpace(string(out))
+	if err == nil && !commitForm.MatchString(commit) {
+		err = errors.New("git names no commit")
+	}
+	return commit, err
+}
+
+func (f *fetch) depth() int {
+	if f.src.Depth == 0 {
+		return defaultDepth
+	}
+	return max(f.src.Depth, 0)
+}
+
+// program is git with nothing of the user's.
+type program struct {
+	path, home string
+	env        []string
+	log        io.Writer
+}
+
+func (f *fetch) program(home string) *program {
+	return &program{path: f.c.git, home: home, log: f.log}
+}
+
+// config is all that git is configured with. It is a file that only this user can read, and is removed with its directory: arguments and the environment
+// are seen by others, or are not passed on to the process that serves a local repository.
+func (g *program) config(f *fetch) error {
+	var b strings.Builder
+	b.WriteString("[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n\taskPass = \n[credential]\n\thelper = \n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[protocol]\n\tallow = never\n")
+	if f.host == "" {
+		b.WriteString("[protocol \"file\"]\n\tallow = always\n[safe]\n\tdirectory = *\n") // owners of local repositories are others
+	} else {
+		fmt.Fprintf(&b, "[protocol \"https\"]\n\tallow = always\n[protocol \"http\"]\n\tallow = always\n[http]\n\tproxy = http://instar:%s@%s\n\tlowSpeedLimit = 1000\n\tlowSpeedTime = 60\n", f.proxySecret, f.proxy)
+		if f.secret != (Credential{}) {
+			scheme, _, _ := strings.Cut(f.url, ":")
+			header := base64.StdEncoding.EncodeToString([]byte(f.secret.Username + ":" + f.secret.Password))
+			fmt.Fprintf(&b, "[http \"%s://%s/\"]\n\textraHeader = \"Authorization: Basic %s\"\n", scheme, f.host, header)
+		}
+	}
+	path := filepath.Join(g.home, "config")
+	g.env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + g.home, "XDG_CONFIG_HOME=" + g.home, "GIT_CONFIG_GLOBAL=" + path, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+		"GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false", "GIT_ALLOW_PROTOCOL=file:http:https", "GIT_LFS_SKIP_SMUDGE=1", "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C", "GIT_NO_REPLACE_OBJECTS=1",
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"} { // whom this host trusts
+		if v := os.Getenv(name); v != "" {
+			g.env = append(g.env, name+"="+v)
+		}
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o600)
+}
+
+// maxSaid is what is kept of what git says.
+const maxSaid = 64 << 10
+
+// run is one call of git. Its error has what git said.
+func (g *program) run(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	var out, said head
+	out.most = 256 << 20
+	said.most = maxSaid
+	err := (&group.Command{Path: g.path, Args: args, Dir: dir, Env: g.env, Stdout: &out, Stderr: &said, Grace: time.Second}).Run(ctx)
+	text := strings.TrimSpace(said.String())
+	if text != "" && g.log != nil {
+		fmt.Fprintln(g.log, text)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return nil, fmt.Errorf("git %s: %s", args[0], lastLine(text, exit.String()))
+	}
+	if err == nil && out.cut {
+		err = fmt.Errorf("git %s has more to say than is read", args[0])
+	}
+	return out.Bytes(), err
+}
+
+// lastLine is the one that says why.
+func lastLine(text, otherwise string) string {
+	lines := strings.Split(text, "\n")
+	for _, l := range lines {
+		if strings.HasPrefix(l, "fatal: ") || strings.HasPrefix(l, "error: ") {
+			return l
+		}
+	}
+	if text == "" {
+		return otherwise
+	}
+	return lines[len(lines)-1]
+}
+
+// head keeps the beginning of what is written, and takes the rest.
+type head struct {
+	bytes.Buffer
+	most int
+	cut  bool
+}
+
+func (t *head) Write(p []byte) (int, error) {
+	keep := p[:min(len(p), max(t.most-t.Len(), 0))]
+	t.cut = t.cut || len(keep) < len(p)
+	t.Buffer.Write(keep) // never fails
+	return len(p), nil
+}
