@@ -7,13 +7,13 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// Synced returns when the values of some machines, or of all, the answers, the events and the effects are on disk that their streams have acknowledged. Who reads what he has not
+// Synced returns when the values of some machines, or of all, the answers, the events, the effects and the dead letters are on disk that their streams have acknowledged. Who reads what he has not
 // written, and answers by it, asks first: the writer may never have been told that it is, as when its sync took longer than it waited.
 func (d *Deps) Synced(ctx context.Context, plurals ...string) error {
 	if !d.Appender.Syncs() {
 		return nil
 	}
-	list := []string{d.Names.Stream(streams.EventStream), d.Names.Stream(streams.EffectStream), streams.BucketStream(d.Names.Bucket(streams.IdempotencyBucket))}
+	list := []string{d.Names.Stream(streams.EventStream), d.Names.Stream(streams.EffectStream), d.Names.Stream(streams.DeadStream), streams.BucketStream(d.Names.Bucket(streams.IdempotencyBucket))}
 	if len(plurals) == 0 {
 		for _, m := range d.Machines.All() {
 			plurals = append(plurals, m.Plural)

@@ -127,8 +127,8 @@ func (f *flusher) flush(stream string) error {
 	}
 	if now, err := f.find(stream); err != nil {
 		return err
-	} else if now.pointer() != s.pointer() {
-		return fmt.Errorf("streams: stream %s was closed while it was synced", stream) // and a closed store syncs nothing, without a word
+	} else if f.where.ended(s) || now.pointer() != s.pointer() {
+		return fmt.Errorf("streams: stream %s was closed while it was synced", stream)
 	}
 	return nil
 }

@@ -39,6 +39,7 @@ func syncBlocks(store unsafe.Pointer)
 type stores struct {
 	store              uintptr // of a stream
 	mu, last, onFlush  uintptr // of a file store
+	closed             uintptr
 	blockMu, needsSync uintptr // of a block of it
 }
 
@@ -97,6 +98,11 @@ func (l *stores) lock(s store) *sync.RWMutex {
 
 func (l *stores) relaxed(s store) bool {
 	return (*atomic.Bool)(unsafe.Add(s.pointer(), l.onFlush)).Load()
+}
+
+// ended reports whether a store was closed: it syncs nothing any more, and says no word of it.
+func (l *stores) ended(s store) bool {
+	return (*atomic.Bool)(unsafe.Add(s.pointer(), l.closed)).Load()
 }
 
 func (s store) pointer() unsafe.Pointer { return reflect.ValueOf(s.StreamStore).UnsafePointer() }
@@ -257,6 +263,7 @@ func findStores(srv *server.Server) (*stores, store, error) {
 	fs := reflect.TypeOf(list[0].StreamStore)
 	last := f.field(fs, "lmb", "*server.msgBlock")
 	l.mu, l.last, l.onFlush = f.field(fs, "mu", "sync.RWMutex").Offset, last.Offset, f.field(fs, "syncOnFlush", "atomic.Bool").Offset
+	l.closed = f.field(fs, "closed", "atomic.Bool").Offset
 	l.blockMu, l.needsSync = f.field(last.Type, "mu", "sync.RWMutex").Offset, f.field(last.Type, "needSync", "bool").Offset
 	return l, list[0], f.missing
 }

@@ -69,9 +69,14 @@ type SyncClient struct {
 	answered atomic.Bool
 }
 
-// Sync asks the embedded server of a control plane. Of another server, and of one that has never answered, an ack says already what it promises.
+// Sync asks the embedded server of a control plane. Of another server, and of one that has never answered, an ack says already what it promises. Without a connection nobody
+// can say it. Who may have been connected to another server when it got the ack has to look: see [nats.Conn.ConnectedServerId].
 func (c *SyncClient) Sync(ctx context.Context, stream string) error {
-	if c.NC.ConnectedServerName() != streams.EmbeddedName { // an operator's own may not even allow the question
+	switch c.NC.ConnectedServerName() {
+	case streams.EmbeddedName:
+	case "":
+		return unsynced(errors.New("the connection to NATS is lost"))
+	default: // an operator's own may not even allow the question
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncWithin)

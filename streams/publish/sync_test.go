@@ -100,4 +100,6 @@ func TestWhoWritesByItselfAsksForASync(t *testing.T) {
 	require.NoError(t, sub.Unsubscribe())
 	require.NoError(t, g.NC.Flush())
 	require.ErrorIs(t, outside(g.Ctx), ErrUnanswered, "it has answered before, and stops")
+	g.NC.Close()
+	require.ErrorIs(t, (&SyncClient{NC: g.NC}).Sync(g.Ctx, "EVENTS"), ErrUnanswered, "nobody can say it")
 }

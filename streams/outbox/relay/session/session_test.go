@@ -324,5 +324,14 @@ func TestABatchThatIsNotSyncedIsInDoubt(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 20, n)
 		require.Equal(t, 4, synced)
+
+		o.Pub.Sync = func(context.Context) error { // the server that took the batch has gone, and another one has on disk all that it has
+			was := g.NC.ConnectedServerId()
+			require.NoError(t, g.Server.Restart())
+			require.Eventually(t, func() bool { id := g.NC.ConnectedServerId(); return id != "" && id != was }, relaytest.Within, relaytest.Every)
+			return nil
+		}
+		_, err = o.Pub.Publish(g.Ctx, relaytest.Items(s, relaytest.Span(61, 70)...), nil)
+		require.ErrorIs(t, err, sink.ErrUnknown)
 	})
 }

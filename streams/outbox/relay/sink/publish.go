@@ -118,19 +118,24 @@ func (p *Publisher) Fits(r *Row) error {
 
 // Mark stores the marker of a session, whatever the gate says.
 func (p *Publisher) Mark(ctx context.Context, s Session) error {
+	server := p.NC.ConnectedServerId()
 	_, err := p.single(ctx, nil, []Session{s})
-	_, err = p.synced(ctx, 0, err)
+	_, err = p.synced(ctx, server, 0, err)
 	return err
 }
 
-// synced is the outcome of a batch when what it stored is on disk, or says that this is not known.
-func (p *Publisher) synced(ctx context.Context, stored int, err error) (int, error) {
+// synced is the outcome of a batch when what it stored is on disk, or says that this is not known. Only the server that the batch was sent to can say it: the one that came
+// after a power loss has on disk all that it has, and may lack what that one had acknowledged.
+func (p *Publisher) synced(ctx context.Context, server string, stored int, err error) (int, error) {
 	var refused *RefusedError // of one row: those before it are stored
 	if p.Sync == nil || err != nil && !errors.As(err, &refused) {
 		return stored, err
 	}
 	if errSync := p.Sync(ctx); errSync != nil {
 		return 0, fmt.Errorf("%w: %w", ErrUnknown, errSync)
+	}
+	if now := p.NC.ConnectedServerId(); server == "" || now != server {
+		return 0, fmt.Errorf("%w: the server that acknowledged it is another one than the one connected now", ErrUnknown)
 	}
 	return stored, err
 }
@@ -177,8 +182,9 @@ func (p *Publisher) Publish(ctx context.Context, items []Item, marks []Session) 
 	if n == 0 {
 		return 0, nil
 	}
+	server := p.NC.ConnectedServerId()
 	stored, err := p.store(ctx, items, marks)
-	return p.synced(ctx, stored, err)
+	return p.synced(ctx, server, stored, err)
 }
 
 // store sends the messages in the way that is the cheapest here.
