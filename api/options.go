@@ -17,7 +17,9 @@ import (
 
 	"github.com/bcc94042/instar/api/admin"
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/commands"
 	"github.com/bcc94042/instar/api/discovery"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/limits"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv/index"
@@ -41,6 +43,9 @@ type Options struct {
 	Discovery   *discovery.Catalog      // nil offers none; it needs the machine of the instances
 	Outbox      admin.Outbox            // nil offers none
 
+	// More are operations besides those of the tables: each is called once, with the parts of the server that is made, and what it returns whenever routes are built.
+	More []func(Parts) func(*rest.Router) []*rest.Route
+
 	// Backup copies everything that is stored to a writer; nil offers none.
 	Backup func(context.Context, io.Writer) error
 
@@ -52,8 +57,8 @@ type Options struct {
 	// RequireIfMatch names the machines whose commands are refused without If-Match, unless they begin a life.
 	RequireIfMatch []string
 
-	// Admit, when set, says why what a command asks for can never be done, although its schema holds. Its error is the answer:
-	// 422, with the text. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.
+	// Admit, when set, says why what a command asks for can never be done, although its schema holds, or not now. Its error is the answer:
+	// 422, with the text, or the [*problem.Problem] that it is. It is asked at every door, before the command is stored; the key is empty for all entities of a batch.
 	Admit func(publish.Command) error
 
 	AnswerWithin time.Duration // until a command that the engine has not answered gets 202; 0 is 10 s
@@ -73,6 +78,14 @@ type Options struct {
 	Registry *prometheus.Registry // nil makes one
 	Tracer   trace.Tracer         // nil traces nothing, but passes traceparent on
 	Log      *slog.Logger         // nil discards
+}
+
+// Parts are what operations are made of: how requests are read and answered, what is stored, and how commands are sent.
+type Parts struct {
+	Rest   *rest.Server
+	Store  *entities.Store
+	Sender *commands.Sender
+	JS     jetstream.JetStream
 }
 
 func (o *Options) check() error {

@@ -42,7 +42,8 @@ type Server struct {
 	ops       *operations.Service
 	admin     *admin.Service
 	watches   *watch.Service
-	instances *instances.Service            // nil offers none
+	instances *instances.Service // nil offers none
+	more      []func(*rest.Router) []*rest.Route
 	documents atomic.Pointer[documents.Set] // of the routes that are served
 	version   admin.Version
 	registry  *prometheus.Registry
@@ -107,6 +108,9 @@ func (s *Server) open(o *Options) (err error) {
 	}
 	if o.Discovery != nil {
 		s.instances = instances.New(s.rest, s.store, s.sender, s.rpc, o.Discovery)
+	}
+	for _, more := range o.More {
+		s.more = append(s.more, more(Parts{Rest: s.rest, Store: s.store, Sender: s.sender, JS: o.JS}))
 	}
 	return nil
 }
@@ -189,6 +193,9 @@ func (s *Server) commonRoutes(r *rest.Router) []*rest.Route {
 	routes := []*rest.Route{s.watches.Route()}
 	if s.instances != nil {
 		routes = append(routes, s.instances.Routes(r)...)
+	}
+	for _, more := range s.more {
+		routes = append(routes, more(r)...)
 	}
 	return slices.Concat(routes, s.graphRoutes(r), s.ops.Routes(r), s.admin.Routes(r))
 }

@@ -147,9 +147,13 @@ func (a *app) life() time.Duration {
 	return 0
 }
 
+func (a *app) roleOf(name string) *cluster.Role {
+	return &cluster.Role{JS: a.member.JS, Names: a.deps.Names, Name: name, Node: a.node, Life: a.life(), Eligible: a.member.Eligible, Log: a.log}
+}
+
 // role runs parts for as long as this node holds the lease of the role.
 func (a *app) role(ctx context.Context, name string, parts []func(context.Context) error) {
-	o := &cluster.Role{JS: a.member.JS, Names: a.deps.Names, Name: name, Node: a.node, Life: a.life(), Eligible: a.member.Eligible, Log: a.log}
+	o := a.roleOf(name)
 	a.goes(ctx, "the role "+name, func(ctx context.Context) error {
 		return o.Run(ctx, func(ctx context.Context) error { return together(ctx, parts) })
 	})

@@ -76,6 +76,12 @@ func (h *Host) Go(ctx context.Context, what string, run func(context.Context) er
 	h.steps.goes(ctx, what, run)
 }
 
+// Role runs something on one node at a time, the one that holds the lease of the role, until the server stops. When that is lost, its context ends, and another node runs it.
+func (h *Host) Role(ctx context.Context, name string, run func(context.Context) error) {
+	o := h.app.roleOf(name)
+	h.Go(ctx, "the role "+name, func(ctx context.Context) error { return o.Run(ctx, run) })
+}
+
 // OnStop has stop called when the server stops, after everything that was started later has stopped.
 func (h *Host) OnStop(what string, stop func(context.Context) error) {
 	h.steps.onStop(what, stop)

@@ -27,6 +27,9 @@ const (
 	ProbeStream   = "PROBE"
 )
 
+// LogStream holds the log lines of what workers do, by entity: the last ones. Who serves a machine that has logs makes it.
+const LogStream = "LOGS"
+
 // OwnersBucket holds the nodes that live, and who of them has which partition and role.
 const OwnersBucket = "owners"
 

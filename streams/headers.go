@@ -27,6 +27,7 @@ const (
 	HeaderReplayed = "Instar-Replayed"        // of an answer: it is that of an earlier command under the same key
 	HeaderLife     = "Instar-Life"            // of a lease: how long it lives without being renewed, such as 15s
 	HeaderBirth    = "Instar-Birth"           // of an event: which life of its entity it belongs to, random
+	HeaderAttempt  = "Instar-Attempt"         // of a log line: the attempt that wrote it
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
 )
 

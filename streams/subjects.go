@@ -31,6 +31,7 @@ const DefaultPrefix = "instar"
 //	instar.hb.<namespace>.<service>.<id>      a heartbeat of an instance, never stored
 //	instar.obs.<namespace>.<service>.<id>     what a node saw of an instance, for its owner, never stored
 //	instar.ack.<namespace>.<service>          what a watcher of a service has seen, never stored
+//	instar.log.<machine>.<key>                a line that a worker logged for an entity
 //	instar.copy.<stream>                      the messages of a stream, for its copy in the readers' account
 //	instar.live.<bucket>.<key>                a value as it is stored in a bucket of the plan's Live, not stored under this subject
 //
@@ -321,6 +322,9 @@ func LabelOf(name string) string {
 	}
 	return label
 }
+
+// Log is the subject of the log lines of an entity.
+func (n Names) Log(machine, key string) string { return n.join("log", machine, key) }
 
 // Partition is where the commands of an entity are stored: the server's own partition function over machine,
 // namespace and the token after it (FNV-1a, 32 bits, modulo), so that the children of one parent share one.

@@ -167,6 +167,10 @@ func (s *Sender) Admit(cmd publish.Command) *problem.Problem {
 		return nil
 	}
 	if err := s.admitted(cmd); err != nil {
+		var p *problem.Problem
+		if errors.As(err, &p) {
+			return p
+		}
 		return problem.Invalid("body", err.Error())
 	}
 	return nil

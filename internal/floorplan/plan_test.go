@@ -122,6 +122,7 @@ var plan = []room{
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},
 	{path: "api/xds", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
+	{path: "api/tasks", ours: []string{"api/auth", "api/commands", "api/entities", "api/problem", "api/rest", "api/sse", "kv/index", "machines", "machines/task", "streams", "streams/publish"}, outside: []string{"github.com/danielgtaylor/huma/v2", natsgo}}, // what clients ask of tasks besides their commands
 	{path: "api/...", ours: []string{"internal/jsonwrite", "internal/panics", "internal/strictjson", "api/...", "machines", "machines/registry", "machines/diagram", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nuid, metrics, otel,
 	}, tests: []string{"machines/...", "internal/rebind"}},
@@ -147,6 +148,7 @@ var plan = []room{
 	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
+	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers/effects", "consumers/orchestrator", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/runner/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 

@@ -1,0 +1,224 @@
+package tasks
+
+// POST /v1/repositories/{id}/run-all and POST /v1/tasks/clean-up: one command for many tasks, whose answer says what became of each. They send one after the other, in order; more than
+// mostAtOnce are for a batch (/v1/batches).
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// RunAll is the body of run-all.
+type RunAll struct {
+	OnFailure string   `json:"onFailure,omitempty" enum:"continue,stop" doc:"stop: when one of them fails, those that are still queued are canceled; continue by default"`
+	Types     []string `json:"types,omitempty" maxItems:"64" doc:"Only tasks of these types"`
+	Again     bool     `json:"again,omitempty" doc:"Also those that have succeeded"`
+	DryRun    bool     `json:"dryRun,omitempty" doc:"Say what would be queued, and queue nothing"`
+}
+
+// Enqueued is the answer to run-all.
+type Enqueued struct {
+	Enqueued int       `json:"enqueued"`
+	Jobs     []string  `json:"jobs" nullable:"false" doc:"In the order in which they were queued: by sortOrder"`
+	Skipped  []Skipped `json:"skipped" nullable:"false"`
+	Batch    string    `json:"batch,omitempty" doc:"Name of this run; the tasks have it as data.batch"`
+}
+
+// Skipped is a task that was left as it is.
+type Skipped struct {
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+// CleanedUp is the answer to a clean-up.
+type CleanedUp struct {
+	Failed  []string  `json:"failed" nullable:"false" doc:"Jobs that are failed now, as stuck"`
+	Skipped []Skipped `json:"skipped" nullable:"false"`
+}
+
+const mostAtOnce = 1000
+
+func (s *Service) runAllRoute(r *rest.Router) *rest.Route {
+	schema := r.Registry().Schema(reflect.TypeFor[RunAll](), true, "")
+	return &rest.Route{Role: auth.Operate, Serve: func(q *rest.Request) error { return s.runAll(q, schema) }, Op: huma.Operation{
+		OperationID: "repositories-run-all", Method: http.MethodPost, Path: "/v1/repositories/{id}/run-all", Tags: []string{"repository"}, Summary: "Queue all tasks of a repository",
+		Description: "By their sortOrder. Tasks that are pending, failed or canceled are queued; the others are skipped, with the reason. If it ends early, sending it again queues the rest.",
+		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), rest.HeaderParam("Instar-Reason", "Why; shown in the timelines", "nightly")},
+		RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}},
+		Responses:   map[string]*huma.Response{"200": {Description: "What was queued", Content: r.BodyOf(reflect.TypeFor[Enqueued]())}},
+	}}
+}
+
+func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
+	var b RunAll
+	raw, p := q.Body(schema)
+	if p != nil {
+		return p
+	}
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return problem.Invalid("body", "has a value of another type")
+		}
+	}
+	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
+	if p != nil {
+		return p
+	}
+	reason, p := rest.Reason(q.R)
+	if p != nil {
+		return p
+	}
+	if _, err := s.store.Load(q, s.store.Machines.Get(task.Machine.Parent), machines.Key(ns, "", q.PathValue("id"))); err != nil {
+		return err
+	}
+	items, err := s.tasks(ns, q.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	out := Enqueued{Jobs: []string{}, Skipped: []Skipped{}, Batch: "run-" + strings.ToLower(rand.Text()[:12])}
+	body, err := json.Marshal(task.RunBody{Again: b.Again, Order: task.Order{Batch: out.Batch, StopBatch: b.OnFailure == "stop"}})
+	if err != nil {
+		return err
+	}
+	for _, item := range items {
+		brief, _ := item.Value.(*task.Brief)
+		id := jobOf(item.Key)
+		switch {
+		case brief == nil, len(b.Types) > 0 && !slices.Contains(b.Types, brief.Type):
+			continue
+		case item.State == task.Queued || item.State == task.Running, item.State == task.Succeeded && !b.Again, item.State == task.Deleting:
+			out.Skipped = append(out.Skipped, Skipped{id, "it is " + item.State})
+			continue
+		}
+		cmd := publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandRun, Actor: q.Who.Name, Reason: reason, Trace: rest.Traceparent(q.Context()), Body: body}
+		if p := s.sender.Admit(cmd); p != nil {
+			if p.Status == http.StatusTooManyRequests && len(out.Jobs) == 0 {
+				return p
+			}
+			out.Skipped = append(out.Skipped, Skipped{id, p.Detail})
+			continue
+		}
+		if b.DryRun {
+			out.Jobs = append(out.Jobs, id)
+			continue
+		}
+		a, err := s.ask(cmd)
+		switch {
+		case err != nil:
+			return err
+		case a.Refusal != nil:
+			out.Skipped = append(out.Skipped, Skipped{id, a.Refusal.Message})
+		case a.Outcome == machines.Unchanged:
+			out.Skipped = append(out.Skipped, Skipped{id, "it is " + a.State})
+		default:
+			out.Jobs = append(out.Jobs, id)
+		}
+	}
+	if out.Enqueued = len(out.Jobs); b.DryRun {
+		out.Batch = ""
+	}
+	return q.JSON(http.StatusOK, out)
+}
+
+// tasks are those of a repository in the order in which they are queued. The one that clones has its own command.
+func (s *Service) tasks(namespace, repository string) ([]index.Item, error) {
+	if err := s.store.Indexed(task.Machine.Name); err != nil {
+		return nil, err
+	}
+	page := s.store.Index(task.Machine.Name).List(index.Query{Namespace: namespace, Parent: repository, Limit: mostAtOnce + 1})
+	if len(page.Items) > mostAtOnce {
+		return nil, problem.Invalid("path.id", "has more than 1000 tasks: send a batch with the filter parent to /v1/batches")
+	}
+	items := slices.DeleteFunc(page.Items, func(i index.Item) bool {
+		return i.State == task.Deleted || strings.HasSuffix(i.Key, ".clone") && i.State == task.Succeeded
+	})
+	slices.SortStableFunc(items, func(a, b index.Item) int {
+		x, _ := a.Value.(*task.Brief)
+		y, _ := b.Value.(*task.Brief)
+		if x == nil || y == nil {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(x.SortOrder, y.SortOrder), cmp.Compare(a.Key, b.Key))
+	})
+	return items, nil
+}
+
+// jobOf is <repository>.<task>.
+func jobOf(key string) string {
+	_, job, _ := strings.Cut(key, ".")
+	return job
+}
+
+func (s *Service) cleanUpRoute(r *rest.Router) *rest.Route {
+	return &rest.Route{Role: auth.Operate, Serve: s.cleanUp, Op: huma.Operation{
+		OperationID: "tasks-clean-up", Method: http.MethodPost, Path: "/v1/tasks/clean-up", Tags: tags, Summary: "Fail tasks that are stuck",
+		Description: "Tasks whose attempt has been running for longer than olderThan fail as stuck, and may be retried. A worker that is alive keeps its attempt until the timeout of the task without this.",
+		Errors:      []int{404, 422, 429, 503}, Extensions: map[string]any{"x-destructive": true},
+		Parameters: []*huma.Param{rest.NamespaceParam(), rest.QueryParam("olderThan", "A duration; 1h by default, at least 1s", rest.Text(32)), rest.QueryParam("dryRun", "Say which, and fail none", rest.Boolean())},
+		Responses:  map[string]*huma.Response{"200": {Description: "What was done", Content: r.BodyOf(reflect.TypeFor[CleanedUp]())}},
+	}}
+}
+
+func (s *Service) cleanUp(q *rest.Request) error {
+	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
+	if p != nil {
+		return p
+	}
+	older := time.Hour
+	if text := q.Query.Get("olderThan"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < time.Second {
+			return problem.Invalid("query.olderThan", "is not a duration of at least 1s, such as 1h")
+		}
+		older = d
+	}
+	if err := s.store.Indexed(task.Machine.Name); err != nil {
+		return err
+	}
+	out := CleanedUp{Failed: []string{}, Skipped: []Skipped{}}
+	page := s.store.Index(task.Machine.Name).List(index.Query{Namespace: ns, States: []string{task.Running}, Limit: mostAtOnce})
+	for _, item := range page.Items {
+		brief, _ := item.Value.(*task.Brief)
+		if brief == nil || time.Since(brief.StartedAt) < older {
+			continue
+		}
+		if q.Flag("dryRun") {
+			out.Failed = append(out.Failed, jobOf(item.Key))
+			continue
+		}
+		data, err := json.Marshal(task.Stuck{Reason: "running for longer than " + older.String(), Attempt: brief.AttemptID})
+		if err != nil {
+			return err
+		}
+		body, err := json.Marshal(machines.Report{Data: data})
+		if err != nil {
+			return err
+		}
+		a, err := s.ask(publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.ReportStuck, Actor: q.Who.Name, Trace: rest.Traceparent(q.Context()), Body: body})
+		switch {
+		case err != nil:
+			return err
+		case a.Refusal != nil:
+			out.Skipped = append(out.Skipped, Skipped{jobOf(item.Key), a.Refusal.Message})
+		default:
+			out.Failed = append(out.Failed, jobOf(item.Key))
+		}
+	}
+	return q.JSON(http.StatusOK, out)
+}

@@ -1,0 +1,158 @@
+package orchestrator
+
+// Board: how many tasks are queued for each entry and who has which unique key, as far as the index of this node knows, so that every door can refuse at once what would not fit. It is a
+// bound for clients, not a promise: nodes that do not see each other's last commands yet may let some more in.
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/task"
+)
+
+// Board follows the tasks. Its indexes are those of [Orchestrator].
+type Board struct {
+	Tasks, Queues *index.Index
+
+	mu      sync.Mutex
+	at      map[string]seen
+	queued  map[string]int
+	uniques map[string]string // key of an active task, by namespace and unique key
+}
+
+type seen struct {
+	namespace, typ, pool string
+	unique               string
+	queued               bool
+}
+
+// Run follows until ctx ends, and returns nil then.
+func (b *Board) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		select {
+		case <-b.Tasks.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+		b.follow(ctx)
+	}
+	return nil
+}
+
+func (b *Board) follow(ctx context.Context) {
+	changes := b.Tasks.Batches(index.Filter{}, buffered)
+	defer changes.Close()
+	b.mu.Lock()
+	b.at, b.queued, b.uniques = map[string]seen{}, map[string]int{}, map[string]string{}
+	b.mu.Unlock()
+	for after := ""; ; {
+		page := b.Tasks.List(index.Query{States: []string{task.Queued, task.Running}, After: after, Limit: 4096})
+		for _, item := range page.Items {
+			b.take(item, false)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	for {
+		list, _, err := changes.Next(ctx)
+		if err != nil {
+			return
+		}
+		for _, c := range list {
+			b.take(c.Item, c.Deleted)
+		}
+	}
+}
+
+func (b *Board) take(item index.Item, deleted bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old, was := b.at[item.Key]; was {
+		delete(b.at, item.Key)
+		if old.queued {
+			for _, e := range entriesOf(old.namespace, old.typ, old.pool) {
+				if b.queued[e]--; b.queued[e] == 0 {
+					delete(b.queued, e)
+				}
+			}
+		}
+		if old.unique != "" && b.uniques[old.unique] == item.Key {
+			delete(b.uniques, old.unique)
+		}
+	}
+	brief, _ := item.Value.(*task.Brief)
+	if deleted || brief == nil || item.State != task.Queued && item.State != task.Running {
+		return
+	}
+	namespace, _, _ := split(item.Key)
+	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool, queued: item.State == task.Queued}
+	if brief.UniqueKey != "" {
+		s.unique = namespace + "/" + brief.UniqueKey
+		b.uniques[s.unique] = item.Key
+	}
+	b.at[item.Key] = s
+	if s.queued {
+		for _, e := range entriesOf(s.namespace, s.typ, s.pool) {
+			b.queued[e]++
+		}
+	}
+}
+
+// Full is the entry that takes no more tasks of a type and pool, and its cap.
+func (b *Board) Full(namespace, typ, pool string) (entry string, most int, full bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range entriesOf(namespace, typ, pool) {
+		item, ok := b.Queues.Get(e)
+		if !ok || item.State == queue.Deleted {
+			continue
+		}
+		if d, _ := item.Value.(*queue.Data); d != nil && d.Cap > 0 && b.queued[e] >= d.Cap {
+			return e, d.Cap, true
+		}
+	}
+	return "", 0, false
+}
+
+// Has is the task that is queued or running under a unique key; empty is none.
+func (b *Board) Has(namespace, unique string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.uniques[namespace+"/"+unique]
+}
+
+// Unfit says why a task cannot run after others: one is not there, or it would run after itself.
+func (b *Board) Unfit(key string, runAfter []string) string {
+	_, repo, _ := split(key)
+	var after []string
+	for _, id := range runAfter {
+		item, ok := b.Tasks.Get(repo + "." + id)
+		if repo+"."+id != key && (!ok || item.State == task.Deleted) {
+			return "runAfter: its repository has no task " + id
+		}
+		after = append(after, repo+"."+id)
+	}
+	cycle := schedule.Cycle(key, after, func(key string) (next []string) {
+		item, _ := b.Tasks.Get(key)
+		if brief, _ := item.Value.(*task.Brief); brief != nil {
+			for _, id := range brief.RunAfter {
+				next = append(next, repo+"."+id)
+			}
+		}
+		return next
+	})
+	if cycle == nil {
+		return ""
+	}
+	var ids []string
+	for _, k := range cycle {
+		_, _, id := split(k)
+		ids = append(ids, id)
+	}
+	return "runAfter: it would run after itself: " + strings.Join(ids, " after ")
+}

@@ -1,0 +1,89 @@
+package tasks
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/consumers/orchestrator"
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/repository"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// door refuses what cannot be queued now, or ever.
+type door struct {
+	board               *orchestrator.Board
+	tasks, repositories *index.Index
+	next                func(publish.Command) error // of other machines
+}
+
+// fullFor is what a client is told to wait for room, in seconds.
+const fullFor = "5"
+
+func (d *door) admit(cmd publish.Command) error {
+	if cmd.Machine != task.Machine.Name || cmd.Key == "" {
+		if d.next != nil {
+			return d.next(cmd)
+		}
+		return nil
+	}
+	switch cmd.Name {
+	case task.CommandCreate:
+		var b task.CreateBody
+		if json.Unmarshal(cmd.Body, &b) != nil {
+			return nil // which the engine refuses
+		}
+		return d.create(cmd.Key, &b)
+	case task.CommandRun, task.CommandRetry:
+		item, ok := d.tasks.Get(cmd.Key)
+		brief, _ := item.Value.(*task.Brief)
+		if !ok || brief == nil || item.State == task.Queued || item.State == task.Running {
+			return nil
+		}
+		return d.queue(cmd.Key, brief.Type, brief.Pool, brief.UniqueKey)
+	}
+	return nil
+}
+
+func (d *door) create(key string, b *task.CreateBody) error {
+	namespace, parent, _, err := streams.SplitKey(key)
+	if err != nil {
+		return nil
+	}
+	select {
+	case <-d.repositories.Ready():
+		if repo, ok := d.repositories.Get(machines.Key(namespace, "", parent)); !ok || repo.State == repository.Deleted || repo.State == repository.Deleting {
+			return problem.New(machines.CodeNotFound, "there is no repository "+parent+"; create it first")
+		}
+	default:
+		return problem.Unavailable("the repositories are still being read; this request stored nothing")
+	}
+	if why := d.board.Unfit(key, b.RunAfter); why != "" {
+		return problem.Invalid("body", why)
+	}
+	if !b.Run {
+		return nil
+	}
+	return d.queue(key, b.Type, b.Pool, b.UniqueKey)
+}
+
+// queue refuses a task for which there is no room, or whose unique key another one has.
+func (d *door) queue(key, typ, pool, unique string) error {
+	namespace, _, _, err := streams.SplitKey(key)
+	if err != nil {
+		return nil
+	}
+	if unique != "" {
+		if other := d.board.Has(namespace, unique); other != "" && other != key {
+			return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is active and has the unique key %s", other, unique))
+		}
+	}
+	if entry, most, full := d.board.Full(namespace, typ, pool); full {
+		return problem.New(problem.CodeRateLimited, fmt.Sprintf("queue %s has %d tasks, as many as it may", entry, most)).With("Retry-After", fullFor)
+	}
+	return nil
+}

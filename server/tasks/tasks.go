@@ -1,0 +1,98 @@
+// Package tasks serves machines/task, machines/repository and machines/queue: one node at a time schedules (consumers/orchestrator), every node refuses at its doors what would not fit
+// (admit.go), and a performer that is given does what tasks say. Log lines and documents are kept in the stream and the bucket that open makes.
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/api/rest"
+	apitasks "github.com/bcc94042/instar/api/tasks"
+	"github.com/bcc94042/instar/consumers/effects"
+	"github.com/bcc94042/instar/consumers/orchestrator"
+	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/repository"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/streams"
+)
+
+// Bounds of logs, beyond which the oldest lines are removed.
+const (
+	logLines = 1000      // of one task
+	logBytes = 256 << 20 // of all
+	logAge   = 14 * 24 * time.Hour
+)
+
+// Role is the name of the role that schedules.
+const Role = "orchestrator"
+
+// Provider serves machines/task. perform makes what does the tasks on this node; nil leaves all of them to workers elsewhere.
+func Provider(perform func(ctx context.Context, h *server.Host) (effects.Performer, error)) server.Provider {
+	return server.Provider{
+		Decoder: func() func(string, []byte) (any, error) { return orchestrator.TaskValue },
+		Open:    func(ctx context.Context, h *server.Host) (server.Work, error) { return open(ctx, h, perform) },
+	}
+}
+
+// RepositoryProvider serves machines/repository, which [Provider] follows.
+func RepositoryProvider() server.Provider {
+	return server.Provider{Decoder: func() func(string, []byte) (any, error) { return orchestrator.RepositoryValue }}
+}
+
+// QueueProvider serves machines/queue, which [Provider] follows.
+func QueueProvider() server.Provider {
+	return server.Provider{Decoder: func() func(string, []byte) (any, error) { return orchestrator.QueueValue }}
+}
+
+func open(ctx context.Context, h *server.Host, perform func(context.Context, *server.Host) (effects.Performer, error)) (server.Work, error) {
+	_, js, err := h.Connect("tasks")
+	if err != nil {
+		return server.Work{}, err
+	}
+	if err := keep(ctx, h, js); err != nil {
+		return server.Work{}, err
+	}
+	tasks, queues, repositories := h.Indexes.Get(task.Machine.Name), h.Indexes.Get(queue.Machine.Name), h.Indexes.Get(repository.Machine.Name)
+	if tasks == nil || queues == nil || repositories == nil {
+		return server.Work{}, errors.New("the machine task needs repository and queue")
+	}
+	d := &door{board: &orchestrator.Board{Tasks: tasks, Queues: queues}, tasks: tasks, repositories: repositories}
+	h.Go(ctx, "the counts of queued tasks", d.board.Run)
+	h.API(func(o *api.Options) {
+		d.next, o.Admit = o.Admit, d.admit
+		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route {
+			return apitasks.New(p.Rest, p.Store, p.Sender, js).Routes
+		})
+	})
+	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Replicas: h.Replicas}).Run)
+	if perform == nil {
+		return server.Work{External: true}, nil
+	}
+	p, err := perform(ctx, h)
+	return server.Work{Performer: p}, err
+}
+
+// keep makes the stream of logs and the bucket of documents.
+func keep(ctx context.Context, h *server.Host, js jetstream.JetStream) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	names, replicas := h.Deps.Names, max(h.Replicas, 1)
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: names.Stream(streams.LogStream), Description: "Log lines of tasks, the last ones of each", Subjects: []string{names.Under("log")}, Replicas: replicas,
+		MaxMsgsPerSubject: logLines, MaxBytes: logBytes, MaxAge: logAge, Discard: jetstream.DiscardOld, AllowDirect: true, MaxMsgSize: 64 << 10,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot make the stream of logs: %w", err)
+	}
+	_, err = js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: names.Bucket(task.DocumentBucket), Description: "Documents that tasks have written", Replicas: replicas})
+	if err != nil {
+		return fmt.Errorf("cannot make the bucket of documents: %w", err)
+	}
+	return nil
+}
