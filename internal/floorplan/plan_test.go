@@ -129,6 +129,8 @@ var plan = []room{
 
 	// What applications import: it speaks HTTP and needs nothing of the house.
 	{path: "client", ours: []string{"client/internal/..."}, tests: []string{"client/..."}},
+	// Workers of effects are clients of NATS, and of nothing else of the house.
+	{path: "client/worker", outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/effects", "consumers/engine", "machines", "streams", "streams/publish"}},
 	{path: "client/...", ours: []string{"client"}, outside: []string{grpc}, tests: []string{"client/..."}},
 
 	// What a server can be told: read, checked, shown without secrets.

@@ -1,0 +1,371 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Causes of the end of a handler's context.
+var (
+	ErrUnwanted = errors.New("nobody waits for the task any more")
+	ErrStopped  = errors.New("the worker stops")
+)
+
+// Options say how a worker works. NC is required.
+type Options struct {
+	NC          *nats.Conn
+	Prefix      string        // of subjects; "instar" if empty
+	APIPrefix   string        // of JetStream; empty is its own, users of the role work have "$JS.INSTAR.API"
+	Name        string        // in failures and logs; the host's name if empty
+	Concurrency int           // tasks of one effect at a time; 0 is 8. The server bounds all workers of an effect together
+	Grace       time.Duration // for tasks under way when it stops; 0 is 30 s
+	Log         *slog.Logger  // nil says nothing
+}
+
+// Task is what is to be done for an entity. Data is what the machine gives for the effect.
+type Task[In any] struct {
+	Machine   string `json:"machine"`
+	Namespace string `json:"namespace"`
+	ID        string `json:"id"`
+	Parent    string `json:"parent"`
+	Effect    string `json:"effect"`
+	Attempt   string `json:"attempt"` // unique; the same when the task comes again
+	Try       int    `json:"try"`
+	Fence     uint64 `json:"fence"` // refuse a task with an older one than was seen for the entity, with a [Failure] that says which
+	Data      In     `json:"data"`
+}
+
+// Key identifies the entity among those of its machine.
+func (t *Task[In]) Key() string { return key(t.Namespace, t.Parent, t.ID) }
+
+func key(namespace, parent, id string) string {
+	if parent == "" {
+		return namespace + "." + id
+	}
+	return namespace + "." + parent + "." + id
+}
+
+// Failure is why a task failed. As the error of a handler it is reported as it is.
+type Failure struct {
+	Code       string        `json:"code"`
+	Message    string        `json:"message"`
+	Retryable  bool          `json:"retryable,omitempty"`
+	RetryAfter time.Duration `json:"retryAfter,omitempty"` // the least wait before another try, a day at most
+	Fence      uint64        `json:"fence,omitempty"`      // the higher one that was seen
+}
+
+func (f *Failure) Error() string { return f.Code + ": " + f.Message }
+
+// Terminal is an error that no other try can help.
+func Terminal(err error) error { return &Failure{Code: "failed", Message: err.Error()} }
+
+// RetryAfter is an error that may be tried again, but not before a time has passed.
+func RetryAfter(wait time.Duration, err error) error {
+	return &Failure{Code: "failed", Message: err.Error(), Retryable: true, RetryAfter: wait}
+}
+
+// Worker takes tasks and reports their results.
+type Worker struct {
+	opts  Options
+	js    jetstream.JetStream
+	kinds []*kind
+}
+
+// kind is one effect of one machine.
+type kind struct {
+	w                     *Worker
+	machine, effect, done string
+	perform               func(ctx context.Context, t Task[json.RawMessage]) (any, error)
+	ackWait               time.Duration
+}
+
+// New is a worker without handlers.
+func New(opts Options) (*Worker, error) {
+	if opts.NC == nil {
+		return nil, errors.New("worker: a connection is needed")
+	}
+	host, _ := os.Hostname() // a worker without a name works, too
+	opts.Prefix, opts.Name = cmp.Or(opts.Prefix, "instar"), cmp.Or(opts.Name, host)
+	opts.Concurrency, opts.Grace = cmp.Or(opts.Concurrency, 8), cmp.Or(opts.Grace, 30*time.Second)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	js, err := jetstream.NewWithAPIPrefix(opts.NC, cmp.Or(opts.APIPrefix, jetstream.DefaultAPIPrefix))
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	return &Worker{opts: opts, js: js}, nil
+}
+
+// Effect names what a handler performs, as the table of the machine does: Done is the report that carries the result.
+type Effect struct{ Machine, Name, Done string }
+
+// Handle has a function perform an effect. In is decoded from the JSON of the task, and Out encoded into that of the report. It must be called before [Worker.Run].
+func Handle[In, Out any](w *Worker, e Effect, perform func(ctx context.Context, t Task[In]) (Out, error)) {
+	w.kinds = append(w.kinds, &kind{w: w, machine: e.Machine, effect: e.Name, done: e.Done, perform: func(ctx context.Context, t Task[json.RawMessage]) (any, error) {
+		task := Task[In]{Machine: t.Machine, Namespace: t.Namespace, ID: t.ID, Parent: t.Parent, Effect: t.Effect, Attempt: t.Attempt, Try: t.Try, Fence: t.Fence}
+		if len(t.Data) > 0 {
+			if err := json.Unmarshal(t.Data, &task.Data); err != nil {
+				return nil, &Failure{Code: "invalid", Message: fmt.Sprintf("the data of the task cannot be read: %v", err)}
+			}
+		}
+		return perform(ctx, task)
+	}})
+}
+
+// Run performs tasks until ctx ends, and returns when all that were under way have ended.
+func (w *Worker) Run(ctx context.Context) error {
+	if len(w.kinds) == 0 {
+		return errors.New("worker: there is no handler")
+	}
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	grace := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(w.opts.Grace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			stop(ErrStopped)
+		case <-work.Done():
+		}
+	})
+	defer grace()
+	var all sync.WaitGroup
+	for _, k := range w.kinds {
+		all.Go(func() { k.run(ctx, work) })
+	}
+	all.Wait()
+	return nil
+}
+
+// run waits for the consumer, which the server keeps, and takes tasks until ctx ends.
+func (k *kind) run(ctx, work context.Context) {
+	for try := 0; ; try++ {
+		cons, err := k.w.js.Consumer(ctx, k.w.stream("EFFECTS"), "fx-"+k.machine+"-"+k.effect)
+		if err == nil {
+			k.ackWait = cons.CachedInfo().Config.AckWait
+			var all sync.WaitGroup
+			gone, lost := context.WithCancel(ctx)
+			for range k.w.opts.Concurrency {
+				all.Go(func() {
+					defer lost()
+					k.take(gone, work, cons)
+				})
+			}
+			all.Wait()
+			lost()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		k.w.opts.Log.Warn("waiting for the queue of an effect", "machine", k.machine, "effect", k.effect, "error", err)
+		if !rest(ctx, min(100*time.Millisecond<<min(try, 6), 5*time.Second)) {
+			return
+		}
+	}
+}
+
+// pull is how long one request for a task waits. It is not cut off when the worker stops: the server could send a task to nobody then.
+const pull = time.Second
+
+// take performs one task after the other, until ctx ends or the consumer is gone.
+func (k *kind) take(ctx, work context.Context, cons jetstream.Consumer) {
+	failed := 0
+	for ctx.Err() == nil {
+		m, err := cons.Next(jetstream.FetchMaxWait(pull))
+		switch {
+		case err == nil:
+			failed = 0
+		case errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages):
+			continue
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, nats.ErrConnectionClosed):
+			return
+		default:
+			if failed++; failed > 5 { // it is looked up anew
+				return
+			}
+			rest(ctx, 100*time.Millisecond<<failed)
+			continue
+		}
+		if ctx.Err() != nil {
+			_ = m.Nak() // at worst it comes when its ack is overdue
+			return
+		}
+		if err := k.task(work, m); err != nil {
+			k.w.opts.Log.Warn("a task is left for its next delivery", "subject", m.Subject(), "error", err)
+		}
+	}
+}
+
+// task takes one delivery to its end. An error leaves the task for another.
+func (k *kind) task(work context.Context, m jetstream.Msg) error {
+	var t Task[json.RawMessage]
+	if err := json.Unmarshal(m.Data(), &t); err != nil || t.Machine != k.machine || t.Effect != k.effect {
+		return errors.Join(fmt.Errorf("it is no task of %s.%s: %w", k.machine, k.effect, err), m.NakWithDelay(time.Minute))
+	}
+	wanted, err := k.wanted(work, &t)
+	if err != nil {
+		return errors.Join(err, m.NakWithDelay(2*time.Second))
+	}
+	if !wanted {
+		return m.DoubleAck(work)
+	}
+	ctx, end := context.WithCancelCause(work)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		k.watch(ctx, end, &t, m)
+	}()
+	out, err := k.call(ctx, t)
+	cause := context.Cause(ctx)
+	if cause == nil { // it is kept in progress until the result is stored
+		err = k.report(work, &t, out, err)
+		cause = context.Cause(ctx)
+	}
+	end(nil)
+	<-watched
+	switch {
+	case errors.Is(cause, ErrUnwanted):
+		return m.DoubleAck(work)
+	case cause != nil:
+		return errors.Join(cause, m.Nak())
+	case err != nil:
+		return err
+	}
+	return m.DoubleAck(work)
+}
+
+// call is the handler. What it panics with is a failure.
+func (k *kind) call(ctx context.Context, t Task[json.RawMessage]) (out any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.w.opts.Log.Error("a handler panics", "machine", k.machine, "effect", k.effect, "key", t.Key(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = &Failure{Code: "internal", Message: "the worker failed unexpectedly", Retryable: true}
+		}
+	}()
+	return k.perform(ctx, t)
+}
+
+// watch says that the task is in progress, and ends the context when nobody waits for it. It asks with each heartbeat, and when something happens to the entity.
+func (k *kind) watch(ctx context.Context, end context.CancelCauseFunc, t *Task[json.RawMessage], m jetstream.Msg) {
+	events := make(chan *nats.Msg, 16)
+	subject := strings.Join([]string{k.w.opts.Prefix, "evt", k.machine, t.Key(), ">"}, ".")
+	if sub, err := k.w.opts.NC.ChanSubscribe(subject, events); err == nil {
+		defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
+	}
+	beat := time.NewTicker(max(k.ackWait/3, 10*time.Millisecond))
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			_ = m.InProgress() // at worst the task comes again
+		case <-events:
+		}
+		if wanted, err := k.wanted(ctx, t); err == nil && !wanted {
+			end(ErrUnwanted)
+			return
+		}
+	}
+}
+
+// wanted reports whether the entity waits for this attempt.
+func (k *kind) wanted(ctx context.Context, t *Task[json.RawMessage]) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	m, err := k.w.opts.NC.RequestWithContext(ctx, strings.Join([]string{k.w.opts.Prefix, "api", "get", k.machine, t.Key()}, "."), nil)
+	if err != nil {
+		return false, fmt.Errorf("cannot ask for the entity: %w", err)
+	}
+	switch code := m.Header.Get("Nats-Service-Error-Code"); code {
+	case "":
+	case "404":
+		return false, nil
+	default:
+		return false, fmt.Errorf("cannot ask for the entity: %s %s", code, m.Header.Get("Nats-Service-Error"))
+	}
+	var e struct {
+		Effects map[string]struct {
+			ID      string     `json:"id"`
+			NextTry *time.Time `json:"nextTry"`
+		} `json:"effects"`
+	}
+	if err := json.Unmarshal(m.Data, &e); err != nil {
+		return false, fmt.Errorf("cannot read the entity: %w", err)
+	}
+	a, ok := e.Effects[t.Effect]
+	return ok && a.ID == t.Attempt && a.NextTry == nil, nil
+}
+
+// report sends the result until it is stored, or work ends. Its id is a random one: the stream drops a message whose id it has seen on any subject.
+func (k *kind) report(work context.Context, t *Task[json.RawMessage], out any, failed error) error {
+	command, body := k.done, any(nil)
+	if failed == nil {
+		data, err := json.Marshal(out)
+		if err != nil {
+			failed = &Failure{Code: "result-unwritable", Message: err.Error()}
+		} else if most := k.w.opts.NC.MaxPayload() - 4096; most > 0 && int64(len(data)) > most { // with room for its headers
+			failed = &Failure{Code: "result-too-large", Message: fmt.Sprintf("the result has %d bytes, %d are possible", len(data), most)}
+		}
+		body = map[string]any{"attempt": t.Attempt, "data": json.RawMessage(data)}
+	}
+	if failed != nil {
+		var f *Failure
+		if !errors.As(failed, &f) {
+			f = &Failure{Code: "failed", Message: failed.Error(), Retryable: true}
+		}
+		command, body = "failed", map[string]any{"effect": t.Effect, "attempt": t.Attempt, "failure": f}
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		m := nats.NewMsg(strings.Join([]string{k.w.opts.Prefix, "cmd", k.machine, t.Key(), command}, "."))
+		m.Data = raw
+		m.Header.Set("Nats-Msg-Id", k.machine+"/"+t.Key()+"/"+nats.NewInbox()[len(nats.InboxPrefix):])
+		m.Header.Set("Instar-Actor", "worker "+k.w.opts.Name)
+		ctx, cancel := context.WithTimeout(work, 10*time.Second)
+		_, err = k.w.js.PublishMsg(ctx, m)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if !rest(work, min(100*time.Millisecond<<min(try, 6), 5*time.Second)) {
+			return fmt.Errorf("cannot send the result: %w", err)
+		}
+	}
+}
+
+// stream is the name of a stream of the installation.
+func (w *Worker) stream(name string) string {
+	if w.opts.Prefix == "instar" {
+		return name
+	}
+	return strings.ToUpper(w.opts.Prefix) + "_" + name
+}
+
+// rest waits, and reports false when ctx has ended before.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,249 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/effects"
+	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+func TestMain(m *testing.M) { consumertest.Main(m) }
+
+// world is a NATS with an engine, whose effects are left to workers, and which answers what an entity is like, as the micro service does.
+type world struct {
+	*consumertest.World
+	t *testing.T
+}
+
+func setup(t *testing.T) *world {
+	t.Helper()
+	w := &world{consumertest.New(t, embedded.Interval, consumertest.Things), t}
+	w.Run((&engine.Engine{Deps: w.Deps, Indexes: w.Indexes}).Run)
+	w.Also((&effects.Workers{Deps: w.Deps, AckWait: 400 * time.Millisecond, Performer: func(string) effects.Performer { return effects.External }}).Run)
+	bucket := w.Bucket("things")
+	_, err := w.NC.Subscribe("instar.api.get.thing.>", func(m *nats.Msg) {
+		v, err := bucket.Get(context.Background(), strings.TrimPrefix(m.Subject, "instar.api.get.thing."))
+		if err != nil {
+			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"404"}}})
+			return
+		}
+		_ = m.Respond(v.Value())
+	})
+	require.NoError(t, err)
+	return w
+}
+
+func (w *world) connect() *nats.Conn {
+	w.t.Helper()
+	nc, err := streams.Connect(streams.ConnectOptions{Server: w.Server, Name: "worker", Log: w.Log})
+	require.NoError(w.t, err)
+	w.t.Cleanup(nc.Close)
+	return nc
+}
+
+type how struct {
+	How string `json:"how"`
+}
+
+type handler = func(ctx context.Context, t Task[how]) (how, error)
+
+// serve runs a worker until it is stopped.
+func (w *world) serve(opts Options, h handler) (stop func()) {
+	w.t.Helper()
+	if opts.NC == nil {
+		opts.NC = w.connect()
+	}
+	k, err := New(opts)
+	require.NoError(w.t, err)
+	Handle(k, Effect{Machine: "thing", Name: "work", Done: consumertest.Things.Effects[0].Done}, h)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); require.NoError(w.t, <-done) })
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) ask(id, text string) {
+	w.Ask(consumertest.ToThing(id, "create", ""))
+	w.Ask(consumertest.ToThing(id, "work", `{"how":"`+text+`"}`))
+}
+
+func (w *world) state(id string) string {
+	e, _ := w.Entity(consumertest.Things, "default."+id)
+	return e.State
+}
+
+func worked(context.Context, Task[how]) (how, error) { return how{"worked"}, nil }
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.serve(Options{Name: "w-1"}, func(ctx context.Context, t Task[how]) (how, error) {
+		switch {
+		case t.Data.How == "second" && t.Try == 1:
+			return how{}, errors.New("not now")
+		case t.Data.How == "later" && t.Try == 1:
+			return how{}, RetryAfter(10*time.Millisecond, errors.New("not now"))
+		case t.Data.How == "terminal":
+			return how{}, Terminal(errors.New("never"))
+		case t.Data.How == "panic":
+			panic("broken")
+		case t.Data.How == "large":
+			return how{strings.Repeat("x", 2<<20)}, nil
+		}
+		return how{"worked"}, nil
+	})
+	for _, id := range []string{"well", "second", "later", "terminal", "panic", "large"} {
+		w.ask(id, id)
+	}
+	for _, id := range []string{"well", "second", "later"} {
+		require.Equal(t, "worked", w.Reaches(id, "open").Data.(*consumertest.Thing).Text)
+	}
+	require.Equal(t, "never", w.Reaches("terminal", "broken").LastError.Message)
+	require.Equal(t, "internal", w.Reaches("panic", "broken").LastError.Code)
+	require.Equal(t, "result-too-large", w.Reaches("large", "broken").LastError.Code)
+	w.Eventually("all tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+}
+
+// A worker that dies in the middle is followed by another one, and its connection brings no second result.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	nc, begun := w.connect(), make(chan struct{}, 1)
+	w.serve(Options{NC: nc, Grace: time.Millisecond}, func(ctx context.Context, _ Task[how]) (how, error) {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return how{"late"}, nil
+	})
+	w.ask("a", "x")
+	<-begun
+	nc.Close() // as kill -9 does: nothing is said any more
+	w.serve(Options{}, worked)
+	require.Equal(t, "worked", w.Reaches("a", "open").Data.(*consumertest.Thing).Text)
+}
+
+// A task that takes longer than the ack wait is not given to another one.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var mu sync.Mutex
+	calls := 0
+	end := make(chan struct{})
+	slow := func(context.Context, Task[how]) (how, error) {
+		mu.Lock()
+		calls++
+		mu.Unlock()
+		<-end
+		return how{"worked"}, nil
+	}
+	w.serve(Options{}, slow)
+	w.serve(Options{}, slow)
+	w.ask("a", "x")
+	timer := time.NewTimer(time.Second) // two and a half ack waits
+	<-timer.C
+	close(end)
+	w.Reaches("a", "open")
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, 1, calls)
+}
+
+// Two that perform the same task: the machine takes one result.
+func TestDoubleDelivery(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	k, err := New(Options{NC: w.connect()})
+	require.NoError(t, err)
+	begun := make(chan Task[how], 1)
+	release := make(chan struct{})
+	w.serve(Options{}, func(_ context.Context, t Task[how]) (how, error) {
+		begun <- t
+		<-release
+		return how{"first"}, nil
+	})
+	w.ask("a", "x")
+	task := <-begun
+	second := &kind{w: k, machine: "thing", effect: "work", done: consumertest.Things.Effects[0].Done}
+	require.NoError(t, second.report(t.Context(), &Task[json.RawMessage]{Machine: "thing", Namespace: "default", ID: "a", Effect: "work", Attempt: task.Attempt}, how{"second"}, nil))
+	require.Equal(t, "second", w.Reaches("a", "open").Data.(*consumertest.Thing).Text)
+	close(release)
+	w.Eventually("the task is gone", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+	e, _ := w.Entity(consumertest.Things, "default.a")
+	require.Equal(t, "second", e.Data.(*consumertest.Thing).Text)
+}
+
+// A worker that stops finishes within its grace; after it, what is left goes to another one at once.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	begun, end := make(chan string, 2), make(chan struct{})
+	causes := make(chan error, 2)
+	stop := w.serve(Options{Grace: 300 * time.Millisecond}, func(ctx context.Context, t Task[how]) (how, error) {
+		begun <- t.ID
+		if t.ID == "quick" {
+			<-end
+			return how{"in time"}, nil
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return how{"too late"}, nil
+	})
+	w.ask("quick", "x")
+	w.ask("slow", "x")
+	<-begun
+	<-begun
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	close(end)
+	require.Equal(t, "in time", w.Reaches("quick", "open").Data.(*consumertest.Thing).Text)
+	<-stopped
+	require.ErrorIs(t, <-causes, ErrStopped)
+	began := time.Now()
+	w.serve(Options{}, worked)
+	require.Equal(t, "worked", w.Reaches("slow", "open").Data.(*consumertest.Thing).Text)
+	require.Less(t, time.Since(began), 20*time.Second)
+}
+
+// A handler is told when nobody waits for its task any more, and what it returns then is thrown away.
+func TestUnwanted(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	begun, cause := make(chan struct{}), make(chan error, 1)
+	w.serve(Options{}, func(ctx context.Context, t Task[how]) (how, error) {
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return how{"late"}, nil
+	})
+	w.ask("a", "x")
+	<-begun
+	e, _ := w.Entity(consumertest.Things, "default.a")
+	_, err := w.Commands.Send(t.Context(), publish.Command{Machine: "thing", Key: "default.a", Name: machines.CommandFailed, Body: []byte(fmt.Sprintf(`{"effect":"work","attempt":%q,"failure":{"code":"x","message":"given up"}}`, e.Effects["work"].ID))})
+	require.NoError(t, err)
+	require.ErrorIs(t, <-cause, ErrUnwanted)
+	w.Reaches("a", "broken")
+	w.Eventually("the task is gone", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+	require.Equal(t, "broken", w.state("a"))
+}
+
+func TestWhatIsMissingIsSaid(t *testing.T) {
+	t.Parallel()
+	_, err := New(Options{})
+	require.ErrorContains(t, err, "a connection is needed")
+}
