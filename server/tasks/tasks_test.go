@@ -1,0 +1,186 @@
+package tasks_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/repository"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/tasks"
+)
+
+// running is a server with the machines of tasks.
+type running struct {
+	t   *testing.T
+	url string
+}
+
+func start(t *testing.T) *running {
+	t.Helper()
+	r := &running{t: t}
+	serving, ended := make(chan struct{}), make(chan error, 1)
+	cfg := config.Defaults(config.Dev)
+	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "", "error"
+	ctx, cancel := context.WithCancel(context.Background())
+	o := server.Options{
+		Machines: []*machines.Machine{repository.Machine, task.Machine, queue.Machine},
+		Providers: map[string]server.Provider{
+			task.Machine.Name: tasks.Provider(tasks.Runner), repository.Machine.Name: tasks.RepositoryProvider(), queue.Machine.Name: tasks.QueueProvider(),
+		},
+		Open: func(_ context.Context, h *server.Host) error {
+			h.Serving(func(_ context.Context, url string) error { r.url = url; close(serving); return nil })
+			return nil
+		},
+	}
+	go func() { ended <- server.Run(ctx, cfg, o) }()
+	stop := sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	select {
+	case <-serving:
+	case err := <-ended:
+		ended <- nil
+		require.NoError(t, err)
+	}
+	return r
+}
+
+func (r *running) do(method, path, body string) (*http.Response, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body))
+	require.NoError(r.t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return resp, string(text)
+}
+
+func (r *running) ok(method, path, body string) map[string]any {
+	r.t.Helper()
+	resp, text := r.do(method, path, body)
+	require.Less(r.t, resp.StatusCode, 300, "%s %s: %s", method, path, text)
+	var v map[string]any
+	require.NoError(r.t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+func (r *running) refused(status int, method, path, body string) string {
+	r.t.Helper()
+	resp, text := r.do(method, path, body)
+	require.Equal(r.t, status, resp.StatusCode, "%s %s: %s", method, path, text)
+	return text
+}
+
+func (r *running) comes(path, state string) {
+	r.t.Helper()
+	last := ""
+	defer func() {
+		if r.t.Failed() {
+			_, all := r.do("GET", "/v1/tasks", "")
+			r.t.Log(last, all)
+		}
+	}()
+	require.Eventually(r.t, func() bool {
+		_, last = r.do("GET", path, "")
+		var v struct {
+			State string `json:"state"`
+		}
+		return json.Unmarshal([]byte(last), &v) == nil && v.State == state
+	}, 45*time.Second, 20*time.Millisecond, "%s becomes %s", path, state)
+}
+
+func origin(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not here")
+	}
+	dir := filepath.Join(t.TempDir(), "shop")
+	script := `set -e; mkdir "$0"; cd "$0"; git init -q -b main; printf 'package main\n\nfunc main() {}\n' > main.go; printf 'module example.com/shop\n' > go.mod
+git add .; git -c user.name=a -c user.email=a@example.com commit -qm one`
+	out, err := exec.Command("/bin/sh", "-c", script, dir).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return dir
+}
+
+func TestARepositoryIsAnalysedOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.ok("POST", "/v1/repositories/shop/create", `{"url":"`+origin(t)+`","analyses":["languages","lines"]}`)
+	r.comes("/v1/repositories/shop", "ready")
+
+	all := r.ok("POST", "/v1/repositories/shop/run-all", `{"onFailure":"stop"}`)
+	require.EqualValues(t, 2, all["enqueued"])
+	require.Equal(t, []any{"shop.languages", "shop.lines"}, all["jobs"])
+	r.comes("/v1/repositories/shop", "completed")
+	again := r.ok("POST", "/v1/repositories/shop/run-all", ``)
+	require.EqualValues(t, 0, again["enqueued"])
+	require.Len(t, again["skipped"], 2)
+
+	documents := r.ok("GET", "/v1/tasks/languages/documents", "")["documents"].([]any)
+	require.NotEmpty(t, documents)
+	name := documents[0].(map[string]any)["name"].(string)
+	resp, text := r.do("GET", "/v1/tasks/languages/document?name="+filepath.Base(name), "")
+	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+	require.Contains(t, text, "Go")
+	r.refused(404, "GET", "/v1/tasks/languages/document?name=other", "")
+
+	_, log := r.do("GET", "/v1/tasks/languages/logs?follow=false", "")
+	require.Contains(t, log, "event: log")
+	require.Contains(t, log, "languages: attempt 1 of 3")
+
+	reset := r.ok("POST", "/v1/tasks/languages/reset", "")
+	require.Equal(t, "pending", reset["status"])
+	r.comes("/v1/repositories/shop", "ready")
+	require.Empty(t, r.ok("GET", "/v1/tasks/languages/documents", "")["documents"])
+}
+
+func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.refused(404, "POST", "/v1/repositories/none/tasks/a/create", `{"type":"http"}`)
+	r.ok("POST", "/v1/repositories/a/create", `{}`)
+	r.ok("POST", "/v1/repositories/a/pause", `{}`)
+	r.ok("POST", "/v1/queues/type-http/configure", `{"cap":1}`)
+	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/tasks/x/create", `{"type":"http","runAfter":["y"]}`), "no task y")
+	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/tasks/x/create", `{"type":"http","runAfter":["x"]}`), "after itself: x after x")
+	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"http","params":{"url":"http://127.0.0.1:1/"},"run":true,"uniqueKey":"u"}`)
+	require.Eventually(t, func() bool {
+		resp, _ := r.do("POST", "/v1/repositories/a/tasks/two/create", `{"type":"http","run":true,"notBefore":"2100-01-01T00:00:00Z"}`)
+		if resp.StatusCode == http.StatusTooManyRequests {
+			require.NotEmpty(t, resp.Header.Get("Retry-After"))
+			return true
+		}
+		_, _ = r.do("POST", "/v1/repositories/a/tasks/two/delete", "")
+		return false
+	}, 20*time.Second, 50*time.Millisecond, "the queue is full")
+	r.refused(409, "POST", "/v1/repositories/a/tasks/three/create", `{"type":"exec","run":true,"uniqueKey":"u"}`)
+
+	again := r.ok("POST", "/v1/tasks/one/run", "")
+	require.Equal(t, true, again["already"])
+	require.Equal(t, "a.one", again["job_id"])
+	require.Equal(t, "queued", again["status"])
+	r.refused(404, "POST", "/v1/tasks/none/run", "")
+	r.refused(422, "POST", "/v1/tasks/clean-up?olderThan=soon", "")
+	require.Empty(t, r.ok("POST", "/v1/tasks/clean-up?olderThan=1s", "")["failed"])
+	require.Equal(t, "canceled", r.ok("POST", "/v1/tasks/one/cancel", "")["status"])
+	plan := r.ok("POST", "/v1/batches", `{"machine":"task","command":"retry","body":{},"filter":{"parent":"a","states":["canceled"]},"dryRun":true}`)
+	require.EqualValues(t, 1, plan["matched"])
+}
