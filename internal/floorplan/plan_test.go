@@ -171,6 +171,12 @@ var plan = []room{
 
 	{path: "internal/...", outside: []string{testify}},
 	// A model of JetStream in memory. It has the server's own types and error codes, so that its answers are the server's; what it does is its own.
+	// The simulation runs the program's own parts; only programs of its own, built by its command, import it.
+	{path: "internal/simulation", ours: []string{"consumers/...", "internal/boottime", "internal/simulation/...", "kv/index", "machines/...", "streams", "streams/publish"}, outside: []string{natsgo, testify}},
+	{path: "internal/simulation/pinned"},
+	{path: "internal/simulation/overlay", outside: []string{testify}},
+	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, outside: []string{testify}},
+	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},
 	{path: "internal/simulation/model/...", ours: []string{"internal/simulation/model/..."}, outside: []string{nats, testify}, tests: []string{"streams/...", "kv/..."}},
 	{path: "internal/boottime", outside: []string{xsys}},
 	{path: "internal/crosscheck", outside: []string{testify, "golang.org/x/tools"}},

@@ -1,0 +1,107 @@
+package simulation
+
+// Clients send commands under keys, and repeat them under the same key until they are answered. What they were told is what the invariants are held against.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// record is what a client knows of one command.
+type record struct {
+	order
+	id      string
+	asked   int      // times that it was sent
+	stored  bool     // the stream has said so
+	answers [][]byte // as they came
+	givenUp bool     // without an answer
+}
+
+// client is somebody who sends commands one after the other.
+type client struct {
+	w     *World
+	name  string
+	r     *rand.Rand
+	log   []*record
+	done  bool
+	paths closer
+}
+
+func (w *World) startClient(i int) *client {
+	c := &client{w: w, name: fmt.Sprint("client-", i), r: draws(w.opts.Seed, uint64(1000+i))}
+	go func() {
+		pinned.Use(nil)
+		defer func() { c.done = true }()
+		defer c.paths.close()
+		if err := c.run(); err != nil {
+			w.fail("client", "%s: %v", c.name, err)
+		}
+	}()
+	return c
+}
+
+func (c *client) run() error {
+	o := c.w.dialing(nil, c.name, nil)
+	nc, err := streams.Connect(o)
+	if err != nil {
+		return err
+	}
+	c.paths.add(nc.Close)
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Timeout: 3 * time.Second})
+	if err != nil {
+		return err
+	}
+	c.paths.add(appender.Close)
+	commands, err := publish.NewCommands(appender)
+	if err != nil {
+		return err
+	}
+	c.paths.add(commands.Close)
+	for i := range c.w.opts.Commands {
+		if c.r.IntN(3) > 0 {
+			time.Sleep(time.Duration(c.r.Int64N(int64(c.w.opts.Pace))))
+		}
+		if c.w.over {
+			return nil
+		}
+		rec := &record{order: c.w.order(c.r), id: fmt.Sprintf("%s-%d", c.name, i)}
+		c.log = append(c.log, rec)
+		c.ask(commands, rec)
+		if c.r.IntN(6) == 0 && len(rec.answers) > 0 {
+			c.ask(commands, c.log[c.r.IntN(len(c.log))])
+		}
+	}
+	return nil
+}
+
+// ask sends a command until it is answered.
+func (c *client) ask(commands *publish.Commands, rec *record) {
+	cmd := publish.Command{Machine: rec.machine, Key: rec.key, Name: rec.name, ID: rec.id, Actor: c.name, Expect: rec.expect, Body: rec.body}
+	for !c.w.over {
+		rec.asked++
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second+time.Duration(c.r.Int64N(int64(4*time.Second))))
+		m, err := commands.AskMsg(ctx, cmd, func(r publish.Result) { rec.stored = rec.stored || r.Err == nil })
+		cancel()
+		if err == nil {
+			rec.answers = append(rec.answers, m.Data)
+			c.w.trace.note(c.name, "is answered under %s: %s", rec.id, short(m.Data))
+			return
+		}
+		var stored *publish.AcceptedError
+		rec.stored = rec.stored || errors.As(err, &stored)
+		if errors.Is(err, publish.ErrConflict) || publish.Permanent(err) {
+			c.w.trace.note(c.name, "is refused %s: %v", rec.id, err)
+			break
+		}
+		c.w.trace.note(c.name, "has no answer under %s: %v", rec.id, err)
+		time.Sleep(time.Duration(c.r.Int64N(int64(500 * time.Millisecond))))
+	}
+	rec.givenUp = len(rec.answers) == 0
+}

@@ -1,0 +1,79 @@
+// Command simulate builds the simulation with the Go runtime held still (package overlay), and runs seeds of it in several processes at once. A seed that fails is run again, made
+// short, and shown step by step. With -mutants it runs the gate of package mutants instead.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bcc94042/instar/internal/simulation/mutants"
+	"github.com/bcc94042/instar/internal/simulation/overlay"
+)
+
+func main() {
+	seed := flag.Uint64("seed", 0, "run this seed only, and show it step by step")
+	from := flag.Uint64("from", uint64(time.Now().Unix())*1000, "the first seed")
+	seeds := flag.Int("seeds", 0, "how many seeds; 0 is as many as there is time for")
+	within := flag.Duration("for", time.Minute, "how long")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many processes")
+	gate := flag.String("mutants", "", "run the gate: all, quick, or the name of a mutant")
+	flag.Parse()
+	if err := run(*seed, *from, *seeds, *within, *jobs, *gate); err != nil {
+		fmt.Fprintln(os.Stderr, "simulate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate string) error {
+	module, err := filepath.Abs(".")
+	if err != nil {
+		return err
+	}
+	build := overlay.Build{Module: module, Dir: filepath.Join(module, ".tools", "simulation")}
+	if gate != "" {
+		return mutants.Run(build, gate, os.Stdout)
+	}
+	program, err := build.Program("plain")
+	if errors.Is(err, overlay.ErrNotThere) {
+		return fmt.Errorf("%s differs from the Go that the patches are for, without which no seed repeats: %w", runtime.Version(), err)
+	}
+	if err != nil {
+		return err
+	}
+	if seed != 0 {
+		return overlay.Command(program, os.Stdout, "-seed", fmt.Sprint(seed), "-seeds", "1", "-trace").Run()
+	}
+	fmt.Printf("seeds from %d\n", from)
+	var all sync.WaitGroup
+	failed := make([]error, jobs)
+	outputs := make([]strings.Builder, jobs)
+	for i := range jobs {
+		all.Go(func() {
+			args := []string{"-seed", fmt.Sprint(from + uint64(i)), "-every", fmt.Sprint(jobs), "-within", within.String()}
+			if seeds > 0 {
+				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs), "-within", "24h")
+			}
+			failed[i] = overlay.Command(program, io.MultiWriter(&outputs[i]), args...).Run()
+		})
+	}
+	all.Wait()
+	for i := range jobs {
+		fmt.Print(outputs[i].String())
+	}
+	var exit *exec.ExitError
+	if err := errors.Join(failed...); errors.As(err, &exit) {
+		return errors.New("a seed has failed: make simulate SEED=… shows it step by step")
+	} else if err != nil {
+		return err
+	}
+	return nil
+}

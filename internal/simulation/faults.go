@@ -1,0 +1,269 @@
+package simulation
+
+// What goes wrong: a list of faults, each at a step, drawn from the seed. Whoever shrinks a schedule takes faults out of it.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Fault is one thing that goes wrong.
+type Fault struct {
+	Step int    // not before so many steps
+	Kind string // one of the kinds
+	Who  int    // which node, connection, or stream
+	For  time.Duration
+	Lose bool // what is on its way is lost, too
+}
+
+func (f Fault) String() string {
+	return fmt.Sprintf("%s(%d) at step %d for %s, lose %v", f.Kind, f.Who, f.Step, f.For, f.Lose)
+}
+
+// kinds are what can go wrong; the weights are how often it does, in relation to each other.
+var kinds = []struct {
+	kind   string
+	weight int
+	fits   func(o Options) bool // nil always
+	do     func(w *World, f Fault)
+}{
+	{"crash", 6, nil, crashNode},
+	{"cut", 3, nil, cutWire},
+	{"stall", 4, nil, stallWire},
+	{"zombie", 3, nil, stallNode},
+	{"drop", 4, func(o Options) bool { return o.Attached }, dropAnswer},
+	{"restart", 2, nil, restartServer},
+	{"power", 3, func(o Options) bool { return !o.Attached }, losePower},
+	{"full", 1, nil, fillStore},
+	{"step", 2, nil, stepClock},
+	{"server-step", 1, nil, stepServer},
+}
+
+// drawFaults is what goes wrong in a run.
+func drawFaults(r *rand.Rand, o Options) []Fault {
+	if r.IntN(8) == 0 {
+		return nil // now and then nothing does
+	}
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	var all []Fault
+	span := 600 + o.Clients*o.Commands*40
+	for len(all) < 1+r.IntN(6) {
+		n := r.IntN(total)
+		for _, k := range kinds {
+			if n -= k.weight; n < 0 {
+				if k.fits == nil || k.fits(o) {
+					all = append(all, Fault{Step: r.IntN(span), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
+				}
+				break
+			}
+		}
+	}
+	return all
+}
+
+// mishap lets happen what is due.
+func (w *World) mishap() {
+	for i, f := range w.opts.Faults {
+		if w.happened[i] || f.Step > w.trace.steps-w.upAt {
+			continue
+		}
+		w.happened[i] = true
+		for _, k := range kinds {
+			if k.kind == f.Kind {
+				w.trace.step("FAULT", f.Kind, f.String(), nil)
+				k.do(w, f)
+			}
+		}
+	}
+	w.ease()
+}
+
+// ease ends what has lasted long enough.
+func (w *World) ease() {
+	if !w.fullUntil.IsZero() && time.Now().After(w.fullUntil) {
+		w.fullUntil = time.Time{}
+		w.server.SetFull(false)
+		w.trace.note("FAULT", "there is room again")
+	}
+	if w.serverDown && time.Now().After(w.serverBack) {
+		w.serverDown = false
+		w.trace.note("FAULT", "the server is up again")
+	}
+}
+
+// crash ends a process at once: its connections break, nothing that it does afterwards reaches anybody, and its goroutines end when they find out.
+func (w *World) crash(n *node, lose bool) {
+	n.mu.Lock()
+	n.dead = true
+	n.mu.Unlock()
+	for i := len(w.wires) - 1; i >= 0; i-- {
+		if x := w.wires[i]; x.n == n {
+			w.cut(x, lose)
+		}
+	}
+	n.cancel()
+	if n.place.now == n {
+		n.place.now = nil
+	}
+}
+
+func (w *World) someNode(who int) *node {
+	var up []*node
+	for _, p := range w.places {
+		if p.now != nil {
+			up = append(up, p.now)
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[who%len(up)]
+}
+
+func (w *World) someWire(who int) *wire {
+	if len(w.wires) == 0 {
+		return nil
+	}
+	return w.wires[who%len(w.wires)]
+}
+
+func crashNode(w *World, f Fault) {
+	if n := w.someNode(f.Who); n != nil {
+		n.place.again = time.Now().Add(f.For)
+		w.crash(n, f.Lose)
+	}
+}
+
+func cutWire(w *World, f Fault) {
+	if x := w.someWire(f.Who); x != nil {
+		w.cut(x, f.Lose)
+	}
+}
+
+func stallWire(w *World, f Fault) {
+	if x := w.someWire(f.Who); x != nil {
+		w.hold(x, f.For)
+	}
+}
+
+// stallNode stops a process: what it has sent goes on its way later, when others may have taken its place.
+func stallNode(w *World, f Fault) {
+	n := w.someNode(f.Who)
+	for _, x := range w.wires {
+		if n != nil && x.n == n {
+			w.hold(x, f.For)
+		}
+	}
+}
+
+func dropAnswer(w *World, f Fault) {
+	if out := w.server.Outbound(); len(out) > 0 {
+		w.server.Drop(out[f.Who%len(out)].Conn)
+	}
+}
+
+func restartServer(w *World, f Fault) {
+	if !w.opts.Attached { // it is in the process of the node
+		crashNode(w, f)
+	}
+	w.server.Restart()
+	w.wires = nil
+	w.serverDown, w.serverBack = true, time.Now().Add(f.For/4)
+}
+
+// losePower ends the machine: each stream keeps what was synced, and some of what was not.
+func losePower(w *World, f Fault) {
+	crashNode(w, f)
+	r := draws(w.opts.Seed, uint64(f.Step)+1<<32)
+	w.server.PowerLoss(func(stream string, synced, last uint64) uint64 {
+		if last <= synced {
+			return last
+		}
+		kept := synced + r.Uint64N(last-synced+1)
+		if kept < last {
+			w.lost = true
+			w.trace.note("FAULT", "%s keeps %d of %d, %d were synced", stream, kept, last, synced)
+		}
+		return kept
+	}, func(string, uint64) bool { return r.IntN(2) == 0 })
+	w.wires = nil
+	w.history.cut(w)
+}
+
+func fillStore(w *World, f Fault) {
+	w.server.SetFull(true)
+	w.fullUntil = time.Now().Add(f.For)
+}
+
+func stepClock(w *World, f Fault) {
+	if n := w.someNode(f.Who); n != nil {
+		n.place.clock.Offset += int64(f.For) * int64(1-2*(f.Who%2)) * 10
+	}
+}
+
+func stepServer(w *World, f Fault) { w.clock.Offset += int64(f.For) }
+
+// revive starts processes where none runs.
+func (w *World) revive() {
+	for _, p := range w.places {
+		if p.now != nil {
+			select {
+			case <-p.now.done: // it has ended by itself
+				n := p.now
+				w.crash(n, true)
+				p.again = time.Now().Add(time.Second)
+			default:
+			}
+		}
+		if p.now == nil && !w.over && !time.Now().Before(p.again) && !w.serverDown {
+			w.trace.step(p.name, "starts", "", nil)
+			w.boot(p)
+		}
+	}
+	w.ease()
+}
+
+// calm ends everything that is wrong.
+func (w *World) calm() {
+	w.outMu.Lock()
+	w.opts.Lies = false
+	w.outMu.Unlock()
+	w.fullUntil, w.serverBack = time.Now().Add(-1), time.Now().Add(-1)
+	w.ease()
+	for _, x := range w.wires {
+		x.held = time.Time{}
+	}
+	for _, p := range w.places {
+		p.again = time.Time{}
+	}
+	w.trace.note("FAULT", "nothing goes wrong from now on")
+}
+
+// end lets everything come to an end, so that the bubble can.
+func (w *World) end() {
+	w.over, w.trace.on = true, w.trace.live
+	for _, p := range w.places {
+		if p.now != nil {
+			w.crash(p.now, true)
+		}
+	}
+	w.serverDown = true
+	w.server.Close()
+	stop := time.After(10 * time.Minute)
+	for _, n := range w.processes {
+		select {
+		case <-n.done:
+		case <-stop:
+			w.fail("I14", "%s does not end", n.nonce)
+			return
+		}
+	}
+	for !w.clientsDone() {
+		time.Sleep(time.Second)
+	}
+	time.Sleep(time.Minute) // for what the libraries leave to themselves
+}

@@ -1,0 +1,334 @@
+package simulation
+
+// The invariants. Each looks at every value and every event as it is stored, at the world when everything has come to rest, or at several of these; it says what is wrong, or
+// nothing.
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+)
+
+// invariant is something that always holds.
+type invariant struct {
+	id, says string
+	value    func(*World, *entity, *value) string // before it is added to those of the entity
+	event    func(*World, *entity, *event) string // likewise
+	rest     func(*World) string                  // when everything has come to rest
+	lossy    bool                                 // it holds also where a loss of power may have cost something
+}
+
+var invariants = []invariant{
+	{id: "I1", says: "a command is applied once at most", event: appliedOnce},
+	{id: "I2", says: "a command that was accepted has the outcome that its sender was told", rest: outcomes},
+	{id: "I3", says: "events come once, in the order of the versions, and of versions that exist", event: inOrder},
+	{id: "I3b", says: "every version has its events", rest: complete},
+	{id: "I4", says: "answers under a key are equal", rest: equalAnswers, lossy: true},
+	{id: "I5", says: "versions rise", value: rises},
+	{id: "I5b", says: "transitions are along edges of the table", event: lawful},
+	{id: "I5c", says: "what is added is summed up", event: summed},
+	{id: "I6", says: "commands of one sender are taken in their order", rest: ordered},
+	{id: "T1", says: "each deadline of a value has its schedule", rest: armed, lossy: true},
+	{id: "E1", says: "each effect that is waited for is to be done", rest: underWay, lossy: true},
+	{id: "V1", says: "views have folded every event once", rest: folded},
+	{id: "D1", says: "only what cannot be processed is a dead letter", rest: buried},
+}
+
+// holds1 notes when an invariant does not hold.
+func (w *World) holds1(i invariant, of fmt.Stringer, wrong string) {
+	if wrong == "" || w.rereading || w.lost && !i.lossy {
+		return
+	}
+	w.fail(i.id, "%s: %s (%s)", of, wrong, i.says)
+}
+
+// check holds the world at rest against the invariants.
+func (w *World) check() {
+	for _, i := range invariants {
+		if i.rest != nil {
+			w.holds1(i, nobody{}, i.rest(w))
+		}
+	}
+}
+
+type nobody struct{}
+
+func (nobody) String() string { return "at rest" }
+
+func rises(_ *World, x *entity, v *value) string {
+	if last := x.last(); last != nil && v.Version < last.Version {
+		return fmt.Sprintf("version %d at revision %d after %d at %d", v.Version, v.seq, last.Version, last.seq)
+	}
+	return ""
+}
+
+func appliedOnce(_ *World, x *entity, ev *event) string {
+	for _, before := range x.events {
+		if ev.numbered && before.numbered && ev.ID != "" && before.ID == ev.ID && before.Version != ev.Version && ev.Command == before.Command && ev.typ != machines.EventReconciled {
+			return fmt.Sprintf("command %s %s made version %d, and now %d", ev.Command, ev.ID, before.Version, ev.Version)
+		}
+	}
+	return ""
+}
+
+func inOrder(_ *World, x *entity, ev *event) string {
+	if x.ids[ev.id] {
+		return fmt.Sprintf("event %s is stored twice", ev.id)
+	}
+	if v := x.last(); ev.numbered && (v == nil || v.Version < ev.Version) {
+		return fmt.Sprintf("event %s is of a version that no value has", ev.id)
+	}
+	var before *event
+	for i := range x.events {
+		if x.events[i].numbered {
+			before = &x.events[i]
+		}
+	}
+	switch {
+	case !ev.numbered:
+	case before == nil && ev.Version != 1:
+		return fmt.Sprintf("the first event is %s", ev.id)
+	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1, before != nil && ev.Version == before.Version && ev.n <= before.n:
+		return fmt.Sprintf("event %s follows %s", ev.id, before.id)
+	}
+	return ""
+}
+
+// lawful compares with the edges as the table lists them, not with what the program has compiled from them.
+func lawful(_ *World, x *entity, ev *event) string {
+	if !ev.numbered || ev.typ == machines.EventReconciled {
+		return ""
+	}
+	for i := len(x.events) - 1; i >= 0; i-- {
+		if before := &x.events[i]; before.numbered {
+			if before.Version != ev.Version && before.To != ev.From {
+				return fmt.Sprintf("version %d leads from %q, the one before to %q", ev.Version, ev.From, before.To)
+			}
+			break
+		}
+	}
+	engine := ev.Command == machines.CommandElapsed || ev.Command == machines.CommandFailed
+	if engine && ev.From == ev.To || ev.typ == machines.EventDead {
+		return ""
+	}
+	for _, e := range x.m.Edges {
+		if e.From == ev.From && (e.To == ev.To || e.To == machines.Same && ev.From == ev.To) && (e.On == ev.Command || engine) && !e.Noop {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s leads from %q to %q, which no edge does", ev.Command, ev.From, ev.To)
+}
+
+func summed(_ *World, x *entity, ev *event) string {
+	if ev.typ != "thing.added" || ev.Command != "add" {
+		return ""
+	}
+	var now, before struct{ N, Sum int }
+	_ = json.Unmarshal(ev.Data, &now)
+	for _, e := range x.events {
+		switch e.typ {
+		case "thing.created":
+			before.Sum = 0
+		case "thing.added":
+			_ = json.Unmarshal(e.Data, &before)
+		}
+	}
+	if now.Sum != before.Sum+now.N {
+		return fmt.Sprintf("%d and %d is %d in %s", before.Sum, now.N, now.Sum, ev.id)
+	}
+	return ""
+}
+
+// keyed reports whether the program keeps the answer under the key of its sender: not that of a report, and of a question.
+func (w *World) keyed(rec *record) bool {
+	in, ok := w.machine(rec.machine).Input(rec.name)
+	return ok && !in.Report
+}
+
+// answer is how the sender of a command was answered.
+func (rec *record) answer() (a machines.Answer, ok bool) {
+	if len(rec.answers) == 0 {
+		return a, false
+	}
+	return a, json.Unmarshal(rec.answers[0], &a) == nil
+}
+
+func outcomes(w *World) string {
+	made := map[string][]uint64{} // versions by machine, key, id
+	for _, x := range w.history.order {
+		for _, ev := range x.events {
+			at := x.m.Name + "/" + x.key + "/" + ev.ID
+			if list := made[at]; ev.numbered && ev.ID != "" && ev.typ != machines.EventDead && (len(list) == 0 || list[len(list)-1] != ev.Version) {
+				made[at] = append(list, ev.Version)
+			}
+		}
+	}
+	for _, c := range w.clients {
+		for _, rec := range c.log {
+			a, ok := rec.answer()
+			got := made[rec.machine+"/"+rec.key+"/"+rec.id]
+			said := fmt.Sprintf("%s %s of %s under %s was answered %s", rec.machine, rec.name, rec.key, rec.id, short(bytes.Join(rec.answers, []byte(" and "))))
+			switch {
+			case !ok && rec.stored:
+				return fmt.Sprintf("%s: it was stored and has no answer", said)
+			case !ok:
+			case a.Outcome == machines.Applied && rec.name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
+				return fmt.Sprintf("%s, and has made the versions %v", said, got)
+			case a.Outcome != machines.Applied && len(got) > 0:
+				return fmt.Sprintf("%s, and has made the versions %v", said, got)
+			case !w.keyed(rec):
+			case a.Outcome == machines.Dead && rec.name != "poison":
+				return said
+			case a.Refusal != nil && (a.Refusal.Code == machines.CodeUnknown || a.Refusal.Code == machines.CodeParked || a.Refusal.Code == machines.CodeKeyReused):
+				return said
+			}
+		}
+	}
+	return ""
+}
+
+func equalAnswers(w *World) string {
+	for _, c := range w.clients {
+		for _, rec := range c.log {
+			for _, a := range rec.answers {
+				if !bytes.Equal(a, rec.answers[0]) && !w.lost && w.keyed(rec) {
+					return fmt.Sprintf("%s was answered %s, and then %s", rec.id, rec.answers[0], a)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func complete(w *World) string {
+	for _, x := range w.history.order {
+		v := x.last()
+		if v == nil {
+			continue
+		}
+		has := map[uint64]bool{}
+		for _, ev := range x.events {
+			has[ev.Version] = has[ev.Version] || ev.numbered
+		}
+		for version := uint64(1); version <= v.Version; version++ {
+			if !has[version] {
+				return fmt.Sprintf("%s is at version %d, and no event is of version %d", x, v.Version, version)
+			}
+		}
+	}
+	return ""
+}
+
+// ordered holds where a sender has waited for each of its commands: of one entity the versions of its answers rise.
+func ordered(w *World) string {
+	for _, c := range w.clients {
+		last := map[string]uint64{}
+		for _, rec := range c.log {
+			a, ok := rec.answer()
+			at := rec.machine + "/" + rec.key
+			if !ok {
+				continue
+			}
+			if a.Version < last[at] || a.Outcome == machines.Applied && a.Version == last[at] {
+				return fmt.Sprintf("%s of %s was answered at version %d, the one before at %d", rec.id, at, a.Version, last[at])
+			}
+			last[at] = a.Version
+		}
+	}
+	return ""
+}
+
+func armed(w *World) string {
+	log := w.server.Log(streams.CommandStream)
+	for _, x := range w.history.order {
+		v := x.last()
+		if v == nil {
+			continue
+		}
+		for name, t := range v.Timers {
+			var fired machines.Elapsed
+			e := log.LastUnder(streams.Names{}.Timer(x.m.Name, x.key, name))
+			if e != nil {
+				_ = json.Unmarshal(e.Data, &fired)
+			}
+			if e == nil || fired.Armed != t.Armed {
+				return fmt.Sprintf("timer %s of %s, armed at version %d for %s, has no schedule", name, x, t.Armed, t.At)
+			}
+		}
+	}
+	return ""
+}
+
+func underWay(w *World) string {
+	log := w.server.Log(streams.EffectStream)
+	for _, x := range w.history.order {
+		v := x.last()
+		if v == nil {
+			continue
+		}
+		for name, a := range v.Effects {
+			if a.NextTry == nil && log.LastUnder(streams.Names{}.Effect(x.m.Name, name, x.key)) == nil {
+				return fmt.Sprintf("%s waits for attempt %s of %s, which nobody has", x, a.ID, name)
+			}
+		}
+	}
+	return ""
+}
+
+func folded(w *World) string {
+	log := w.server.Log(streams.BucketStream("things_sums"))
+	for _, x := range w.history.order {
+		n, have := 0, machines.Folded{}
+		for _, ev := range x.events {
+			if ev.typ == "thing.added" {
+				n++
+			}
+		}
+		if x.m != Things || n == 0 {
+			continue
+		}
+		e := log.LastUnder(streams.BucketSubject("things_sums", x.key))
+		if e == nil {
+			return fmt.Sprintf("%s has %d events that no view has folded", x, n)
+		}
+		_ = json.Unmarshal(e.Data, &have)
+		if string(have.Value) != fmt.Sprint(n) {
+			return fmt.Sprintf("%s has %d events, its view has folded %s", x, n, have.Value)
+		}
+	}
+	return ""
+}
+
+// buried knows what may be a dead letter: a command whose table panics, and a report that somebody made up, of no form at all.
+func buried(w *World) string {
+	for _, subject := range w.history.letters {
+		may := false
+		for _, c := range w.clients {
+			for _, rec := range c.log {
+				may = may || strings.HasSuffix(subject, "."+rec.machine+"."+rec.key) && (rec.name == "poison" || !w.keyed(rec))
+			}
+		}
+		if !may {
+			return "there is a dead letter " + subject
+		}
+	}
+	return ""
+}
+
+// quiet reports whether everything has come to rest: nobody has anything to do, and what is stored has been published.
+func (w *World) quiet() bool {
+	if len(w.choices()) > 0 {
+		return false
+	}
+	commands, effects, events := w.server.Log(streams.CommandStream), w.server.Log(streams.EffectStream), w.server.Log(streams.EventStream)
+	if commands == nil || effects == nil || events == nil || effects.N > 0 || commands.LastUnder(streams.Names{}.StoredAll()) != nil {
+		return false
+	}
+	// What a power loss or an operator took is brought back by the passes over all entities, and the views come after the events.
+	return time.Since(w.calmAt) > calmFor*2/3 || complete(w) == "" && armed(w) == "" && underWay(w) == "" && folded(w) == ""
+}

@@ -1,0 +1,119 @@
+package simulation
+
+// The simulated server as the loop drives it: one packet or one delivery at a time.
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// link is a client's end of a connection that tells the loop that something was sent.
+type link struct {
+	net.Conn
+	w *World
+}
+
+// Write sends, and tells.
+func (l link) Write(b []byte) (int, error) {
+	n, err := l.Conn.Write(b)
+	l.w.signal()
+	return n, err
+}
+
+// Close ends it, and tells.
+func (l link) Close() error {
+	err := l.Conn.Close()
+	l.w.signal()
+	return err
+}
+
+// choice is one thing that may happen next.
+type choice struct {
+	packet int // of those that are pending
+	conn   int // whose delivery it is, if packet is -1
+	who    string
+	what   string
+	data   []byte
+}
+
+// choices are what may happen next on connections that nothing holds up.
+func (w *World) choices() []choice {
+	held := w.heldUp()
+	all := w.next[:0]
+	for i, p := range w.server.Pending() {
+		if !held[p.Conn] {
+			all = append(all, choice{packet: i, conn: p.Conn, what: p.Subject, data: p.Data})
+		}
+	}
+	for _, d := range w.server.Outbound() {
+		if !held[d.Conn] {
+			all = append(all, choice{packet: -1, conn: d.Conn, what: d.Subject, data: d.Data})
+		}
+	}
+	w.next = all
+	return all
+}
+
+func (w *World) choose(c choice) {
+	who := w.owner(c.conn)
+	if c.packet >= 0 {
+		w.trace.step(who, "sends", c.what, c.data)
+		w.server.Step(c.packet)
+		return
+	}
+	w.trace.step(who, "gets", c.what, c.data)
+	w.server.Deliver(c.conn)
+}
+
+func (w *World) owner(conn int) string {
+	for _, x := range w.wires {
+		if x.id == conn {
+			return x.owner
+		}
+	}
+	return fmt.Sprint("connection ", conn)
+}
+
+// heldUp are the connections on which nothing is passed on for now.
+func (w *World) heldUp() map[int]bool {
+	if w.holds.Before(time.Now()) {
+		return nil
+	}
+	held := map[int]bool{}
+	for _, x := range w.wires {
+		if x.held.After(time.Now()) {
+			held[x.id] = true
+		}
+	}
+	return held
+}
+
+// hold keeps everything on the connections of a process, or on one of them, for a time: it is slow, or stopped.
+func (w *World) hold(x *wire, d time.Duration) {
+	x.held = time.Now().Add(d)
+	if x.held.After(w.holds) {
+		w.holds = x.held
+	}
+}
+
+// cut breaks a connection. Some of what is on its way to the server arrives yet.
+func (w *World) cut(x *wire, lose bool) {
+	w.server.Kill(x.id, lose)
+	for i := range w.wires {
+		if w.wires[i] == x {
+			w.wires = append(w.wires[:i:i], w.wires[i+1:]...)
+			return
+		}
+	}
+}
+
+// connect makes a connection.
+func (w *World) connect(owner string, n *node) (net.Conn, error) {
+	if w.serverDown {
+		return nil, errServerDown
+	}
+	c, id := w.server.Dial()
+	w.wires = append(w.wires, &wire{id: id, owner: owner, n: n})
+	return link{c, w}, nil
+}

@@ -1,0 +1,98 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/all"
+)
+
+// Profile says what the simulated disk keeps.
+type Profile string
+
+// The profiles, as package streams/embedded has them.
+const (
+	Fsync    Profile = "fsync"
+	Interval Profile = "interval"
+	OS       Profile = "os"
+)
+
+// syncs is how often the server syncs what was written.
+func (p Profile) syncs() time.Duration {
+	switch p {
+	case Interval:
+		return 100 * time.Millisecond
+	case OS:
+		return 2 * time.Minute
+	}
+	return 0
+}
+
+// Options are a schedule: a seed, and how much of everything there is. [Draw] makes them of a seed; whoever shrinks a schedule takes away from them.
+type Options struct {
+	Seed     uint64
+	Nodes    int
+	Clients  int
+	Commands int           // of each client
+	Pace     time.Duration // the longest pause of a client
+	Keys     int           // entities of each machine
+	Profile  Profile
+	Attached bool // the server is another process, which the nodes share; else there is one node, and the server is in it
+	Lies     bool // providers are slow, fail, hang, panic and lie
+	Lag      int  // one in so many steps lets time pass while something is on its way; 0 never
+	Faults   []Fault
+	Machines []*machines.Machine `json:"-"`
+}
+
+// Draw is the schedule of a seed.
+func Draw(seed uint64) Options {
+	r := draws(seed, 1)
+	o := Options{
+		Seed: seed, Nodes: 1, Clients: 1 + r.IntN(4), Commands: 4 + r.IntN(16), Pace: 400 * time.Millisecond, Keys: 1 + r.IntN(3), Profile: Fsync,
+		Lies: r.IntN(3) > 0, Lag: []int{0, 20, 100}[r.IntN(3)], Machines: []*machines.Machine{Things},
+	}
+	if r.IntN(3) == 0 {
+		o.Machines = append(o.Machines, all.Machines()...)
+	}
+	if r.IntN(3) == 0 {
+		o.Attached, o.Nodes = true, 1+r.IntN(3)
+	} else {
+		o.Profile = []Profile{Fsync, Interval, OS}[r.IntN(3)]
+	}
+	o.Faults = drawFaults(r, o)
+	return o
+}
+
+// smaller are schedules with a little less in them.
+func smaller(o Options) (all []Options) {
+	for i := range o.Faults {
+		c := o
+		c.Faults = append(append([]Fault{}, o.Faults[:i]...), o.Faults[i+1:]...)
+		all = append(all, c)
+	}
+	less := func(change func(*Options)) {
+		c := o
+		change(&c)
+		all = append(all, c)
+	}
+	if o.Clients > 1 {
+		less(func(c *Options) { c.Clients-- })
+	}
+	if o.Commands > 1 {
+		less(func(c *Options) { c.Commands /= 2 })
+		less(func(c *Options) { c.Commands-- })
+	}
+	if o.Lies {
+		less(func(c *Options) { c.Lies = false })
+	}
+	if o.Lag > 0 {
+		less(func(c *Options) { c.Lag = 0 })
+	}
+	if len(o.Machines) > 1 {
+		less(func(c *Options) { c.Machines = c.Machines[:1] })
+	}
+	if o.Nodes > 1 {
+		less(func(c *Options) { c.Nodes-- })
+	}
+	return all
+}

@@ -1,0 +1,111 @@
+// Package overlay builds programs in which the Go runtime is held still. [Write] makes copies of a few files of the Go that is in use, with the [Patch]es of this package
+// and those of the caller in them, and the file for `go build -overlay` that puts them in the place of the originals. Neither the Go installation nor the sources change.
+package overlay
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Patch replaces a text that occurs exactly once in a file.
+type Patch struct {
+	File     string // below the module, or below the sources of Go when it begins with "$GOROOT/"
+	Old, New string
+}
+
+// ErrNotThere says that a text that should be replaced is not in its file, or more than once: the file has changed since the patch was written.
+var ErrNotThere = errors.New("the text to replace is not there once")
+
+//go:embed *.txt
+var replacements embed.FS
+
+// pins hold the runtime still, as of Go 1.26. What is drawn must not depend on what the process has done before: caches that are filled at their first use make maps, and
+// the caches of type assertions are filled at random. So all maps of a run get the same number, and selects, timers and math/rand draw from streams of their own.
+var pins = []Patch{
+	// The seed of everything that is drawn outside of bubbles, such as those of hashes.
+	{"$GOROOT/runtime/rand.go", "\tglobalRand.state.Init(*seed)\n\tclear(seed[:])\n", "\tclear(seed[:])\n\tseed[0] = 1\n\tglobalRand.state.Init(*seed)\n\tclear(seed[:])\n"},
+	{"$GOROOT/runtime/rand.go", "\tmp := getg().m\n\tc := &mp.chacha8\n", "\tif simulated() {\n\t\treturn simulation.maps\n\t}\n\tmp := getg().m\n\tc := &mp.chacha8\n"},
+	{"$GOROOT/runtime/select.go", "cheaprandn(uint32(norder + 1))", "simulatedCase(uint32(norder + 1))"},
+	{"$GOROOT/runtime/time.go", "t.rand = cheaprand()", "t.rand = simulatedTimer()"},
+	{"$GOROOT/math/rand/rand.go", "//go:linkname runtime_rand runtime.rand", "//go:linkname runtime_rand runtime.simulatedRand"},
+	{"$GOROOT/math/rand/v2/rand.go", "//go:linkname runtime_rand runtime.rand", "//go:linkname runtime_rand runtime.simulatedRand"},
+	// No goroutine is interrupted because it has run, and none gets a lock because it has waited, for so many real milliseconds.
+	{"$GOROOT/runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 ", "const forcePreemptNS = 1 << 60 "},
+	{"$GOROOT/internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1 << 60"},
+	// The wall clock of a node, beside a clock that measures durations.
+	{
+		"$GOROOT/runtime/time.go", "\t\treturn sec, nsec, 0\n\t}\n\treturn time_now()",
+		"\t\tif clock := (*int64)(getg().labels); clock != nil {\n\t\t\tat := bubble.now + *clock\n\t\t\treturn at / 1e9, int32(at % 1e9), bubble.now\n\t\t}\n\t\treturn sec, nsec, bubble.now\n\t}\n\treturn time_now()",
+	},
+}
+
+// files are replaced as a whole.
+var files = map[string]string{
+	"internal/simulation/pinned/pinned.go": "pinned.go.txt",
+	"internal/boottime/boottime.go":        "boottime.go.txt",
+}
+
+// Write puts the patched files and overlay.json into dir, and returns the path of the latter. module is the root of the module, goroot that of Go.
+func Write(dir, module, goroot string, patches ...Patch) (string, error) {
+	replace := map[string]string{}
+	texts := map[string]string{}
+	for _, p := range append(append([]Patch{}, pins...), patches...) {
+		at := filepath.Join(module, p.File)
+		if std, ok := strings.CutPrefix(p.File, "$GOROOT/"); ok {
+			at = filepath.Join(goroot, "src", std)
+		}
+		text, ok := texts[at]
+		if !ok {
+			raw, err := os.ReadFile(at)
+			if err != nil {
+				return "", err
+			}
+			text = string(raw)
+		}
+		if strings.Count(text, p.Old) != 1 {
+			return "", fmt.Errorf("%s: %w: %q", p.File, ErrNotThere, p.Old)
+		}
+		texts[at] = strings.Replace(text, p.Old, p.New, 1)
+	}
+	hooks, err := replacements.ReadFile("runtime.go.txt")
+	if err != nil {
+		return "", err
+	}
+	texts[filepath.Join(goroot, "src", "runtime/rand.go")] += string(hooks)
+	for at, name := range files {
+		raw, err := replacements.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		texts[filepath.Join(module, at)] = string(raw)
+	}
+	for at, text := range texts {
+		copied := filepath.Join(dir, strings.NewReplacer("/", "_", "\\", "_").Replace(strings.TrimPrefix(strings.TrimPrefix(at, module), goroot)))
+		if err := writeChanged(copied, text); err != nil {
+			return "", err
+		}
+		replace[at] = copied
+	}
+	raw, err := json.MarshalIndent(map[string]any{"Replace": replace}, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	list := filepath.Join(dir, "overlay.json")
+	return list, writeChanged(list, string(raw))
+}
+
+// writeChanged leaves a file alone that is as it should be: Go looks at the times of files.
+func writeChanged(path, text string) error {
+	if raw, err := os.ReadFile(path); err == nil && string(raw) == text {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o600)
+}

@@ -1,0 +1,128 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/simulation/pinned"
+)
+
+// Flags of the program that cmd/simulate builds.
+var (
+	flagSeed   = flag.Uint64("seed", 1, "the first seed")
+	flagSeeds  = flag.Int("seeds", 1<<40, "how many seeds")
+	flagEvery  = flag.Uint64("every", 1, "one in so many seeds")
+	flagWithin = flag.Duration("within", time.Hour, "how long")
+	flagTrace  = flag.Bool("trace", false, "show every step")
+	flagLive   = flag.Bool("live", false, "show every step at once")
+	flagFirst  = flag.Bool("first", false, "end with the first seed that fails, and do not make it short")
+)
+
+func TestMain(m *testing.M) {
+	runtime.MemProfileRate = 0 // what is sampled depends on what was allocated before
+	os.Exit(m.Run())
+}
+
+// run runs a schedule in a bubble.
+func run(t *testing.T, o Options, traced bool) (report Report) {
+	cryptotest.SetGlobalRandom(t, o.Seed)
+	began := time.Now()
+	tr := &trace{on: traced, live: *flagLive}
+	synctest.Test(t, func(*testing.T) {
+		pinned.Seed(o.Seed)
+		w := newWorld(o, tr)
+		w.run()
+		report.Failures, report.Commands = w.failures, w.answered()
+	})
+	report.Options, report.Steps, report.Sum, report.Lines, report.Took = o, tr.steps, tr.sum, tr.lines, time.Since(began)
+	return report
+}
+
+// TestSeeds runs seeds. Without the runtime held still it runs one, in which nothing goes wrong: the parts fit together, and the race detector sees them.
+func TestSeeds(t *testing.T) {
+	if !pinned.Pinned {
+		o := Draw(1)
+		o.Faults, o.Commands = nil, 4
+		r := run(t, o, false)
+		require.Empty(t, r.Failures)
+		require.Positive(t, r.Commands)
+		return
+	}
+	seeds, steps, commands, failed := 0, 0, 0, 0
+	began := time.Now()
+	for seed := *flagSeed; seeds < *flagSeeds && time.Since(began) < *flagWithin && failed < 3; seed += *flagEvery {
+		runtime.GC()
+		r := run(t, Draw(seed), *flagTrace)
+		seeds, steps, commands = seeds+1, steps+r.Steps, commands+r.Commands
+		if *flagTrace {
+			show(r)
+		}
+		if len(r.Failures) > 0 {
+			failed++
+			fmt.Printf("seed %d: %d steps, %d commands, sum %x, %v\n", seed, r.Steps, r.Commands, r.Sum, r.Failures)
+			if *flagFirst {
+				break
+			}
+			if !*flagTrace {
+				show(run(t, shrink(t, r), true))
+			}
+		}
+	}
+	took := time.Since(began).Seconds()
+	fmt.Printf("%d seeds from %d, %d steps, %d commands in %.1f s: %.0f steps/s, %.0f commands/s; %d failed\n", seeds, *flagSeed, steps, commands, took, float64(steps)/took, float64(commands)/took, failed)
+	require.Zero(t, failed)
+}
+
+// show prints the end of a trace; all of it with -trace.
+func show(r Report) {
+	lines := r.Lines
+	if !*flagTrace && len(lines) > 200 {
+		lines = lines[len(lines)-200:]
+	}
+	for _, l := range lines {
+		fmt.Println(l)
+	}
+	fmt.Printf("seed %d with %+v: %d steps, sum %x, %v\n", r.Options.Seed, r.Options, r.Steps, r.Sum, r.Failures)
+}
+
+// shrink takes away from a schedule what its failure does not need: faults, clients, commands, lies and waits.
+func shrink(t *testing.T, r Report) Options {
+	o, invariant := r.Options, r.Failures[0].Invariant
+	fails := func(c Options) bool {
+		runtime.GC()
+		r := run(t, c, false)
+		return len(r.Failures) > 0 && r.Failures[0].Invariant == invariant
+	}
+	for again := true; again; {
+		again = false
+		for _, c := range smaller(o) {
+			if fails(c) {
+				o, again = c, true
+				break
+			}
+		}
+	}
+	return o
+}
+
+// TestASeedRepeats runs the same seed twice: the sums over all steps are equal, and those of another seed are not.
+func TestASeedRepeats(t *testing.T) {
+	if !pinned.Pinned {
+		t.Skip("the runtime is not held still; cmd/simulate builds a program where it is")
+	}
+	sums := map[uint64]int{}
+	for range 2 {
+		for seed := uint64(1); seed <= 10; seed++ {
+			sums[run(t, Draw(seed), false).Sum]++
+		}
+	}
+	require.Len(t, sums, 10)
+}

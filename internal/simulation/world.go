@@ -1,0 +1,269 @@
+package simulation
+
+// The World, and the loop that decides what happens next. All processes run as they would, until they wait; then the loop takes one step: a packet reaches the server, a message
+// reaches a client, time passes, or something goes wrong. Which one is drawn from the seed.
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/bcc94042/instar/internal/simulation/model"
+	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// World is everything that there is in one run.
+type World struct {
+	opts  Options
+	plan  streams.Plan
+	keys  map[string][]string // of entities, by machine
+	r     *rand.Rand          // what happens next
+	trace *trace
+
+	server     *model.Server
+	serverDown bool
+	next       []choice
+	holds      time.Time    // something is held up until then
+	clock      pinned.Clock // of the server
+	places     []*place
+	clients    []*client
+	processes  []*node // all that were ever started
+	wires      []*wire
+	wake       chan struct{} // something was sent
+
+	outMu   sync.Mutex
+	outRand *rand.Rand
+	outside outside
+
+	history               history
+	rereading             bool      // what was seen before is read again
+	calmAt                time.Time // nothing goes wrong any more
+	failures              []Failure
+	upAt                  int          // steps until the nodes were up
+	happened              map[int]bool // faults
+	fullUntil, serverBack time.Time
+	lost                  bool // a loss of power has cost something
+	over                  bool // whoever still does something gives up
+}
+
+// Failure is a broken invariant.
+type Failure struct{ Invariant, What string }
+
+// Report is how a run went.
+type Report struct {
+	Options  Options
+	Steps    int
+	Commands int // that were answered
+	Sum      uint64
+	Failures []Failure
+	Lines    []string // of the trace
+	Took     time.Duration
+}
+
+// wire is one connection.
+type wire struct {
+	id    int
+	owner string
+	n     *node // nil for a client
+	held  time.Time
+}
+
+func newWorld(o Options, tr *trace) *World {
+	w := &World{
+		opts: o, keys: map[string][]string{}, r: draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), outRand: draws(o.Seed, 3),
+		outside: outside{map[string]uint64{}, map[string]int{}}, happened: map[int]bool{}, history: newHistory(),
+	}
+	tr.began = time.Now()
+	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs()})
+	for _, m := range o.Machines {
+		w.plan.States = append(w.plan.States, m.Plural)
+		for _, v := range m.Views {
+			w.plan.Views = append(w.plan.Views, m.BucketOf(v))
+		}
+		for i := range o.Keys {
+			parent := ""
+			if m.Parent != "" {
+				parent = "p"
+			}
+			w.keys[m.Name] = append(w.keys[m.Name], machines.Key("default", parent, fmt.Sprintf("%c", 'a'+i)))
+		}
+	}
+	return w
+}
+
+func (w *World) machine(name string) *machines.Machine {
+	for _, m := range w.opts.Machines {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+func (w *World) fail(invariant, format string, args ...any) {
+	f := Failure{invariant, fmt.Sprintf(format, args...)}
+	w.failures = append(w.failures, f)
+	w.trace.note("INVARIANT", "%s: %s", f.Invariant, f.What)
+}
+
+// dialing is how a process, or a client, connects.
+func (w *World) dialing(n *node, name string, log *slog.Logger) streams.ConnectOptions {
+	o := streams.ConnectOptions{Name: name, Log: log}
+	if n != nil && !w.opts.Attached {
+		o.Server = n
+		return o
+	}
+	d := dialer{w: w, n: n, name: name}
+	o.URL = "nats://127.0.0.1:4222"
+	o.Dial = func(opts ...nats.Option) (*nats.Conn, error) {
+		return nats.Connect(o.URL, append(opts, nats.SetCustomDialer(d), nats.RetryOnFailedConnect(n == nil))...)
+	}
+	return o
+}
+
+type dialer struct {
+	w    *World
+	n    *node
+	name string
+}
+
+// Dial connects to the simulated server.
+func (d dialer) Dial(string, string) (net.Conn, error) {
+	if d.n != nil {
+		return d.n.InProcessConn()
+	}
+	return d.w.connect(d.name, nil)
+}
+
+// signal says that something was sent.
+func (w *World) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *World) writes() publish.AppenderOptions {
+	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == Fsync, Moves: w.opts.Attached}
+}
+
+// acking is held while a command is acked; under the profile interval the server syncs at one point meanwhile, which this simulated one does anyhow.
+func (w *World) acking() sync.Locker { return nil }
+
+var errServerDown = errors.New("the server is down")
+
+const (
+	mostSteps = 200_000
+	calmFor   = 3 * time.Minute // until everything has come to rest after the last fault
+)
+
+// run is the whole of one run, in a bubble.
+func (w *World) run() {
+	pinned.Use(nil)
+	for i := range w.opts.Nodes {
+		w.places = append(w.places, &place{name: fmt.Sprintf("node-%d", i), clock: &pinned.Clock{}})
+	}
+	for _, p := range w.places {
+		w.boot(p)
+	}
+	w.until("the streams are there", time.Minute, func() bool { return w.server.Log(streams.BucketStream(streams.OwnersBucket)) != nil }, false)
+	w.upAt = w.trace.steps
+	for i := range w.opts.Clients {
+		w.clients = append(w.clients, w.startClient(i))
+	}
+	w.until("the clients are done", 20*time.Minute, w.clientsDone, true)
+	w.calm()
+	w.calmAt = time.Now()
+	if w.until("everything has come to rest", calmFor, w.quiet, false) {
+		w.check()
+	}
+	w.end()
+}
+
+// answered is how many commands have an answer.
+func (w *World) answered() (n int) {
+	for _, c := range w.clients {
+		for _, rec := range c.log {
+			n += min(len(rec.answers), 1)
+		}
+	}
+	return n
+}
+
+func (w *World) clientsDone() bool {
+	for _, c := range w.clients {
+		if !c.done {
+			return false
+		}
+	}
+	return true
+}
+
+// until takes steps until something holds, and reports whether it did in time.
+func (w *World) until(what string, most time.Duration, holds func() bool, faults bool) bool {
+	for began := time.Now(); ; {
+		synctest.Wait()
+		w.observe()
+		if len(w.failures) > 0 {
+			return false
+		}
+		if holds() {
+			return true
+		}
+		if time.Since(began) > most || w.trace.steps > mostSteps {
+			w.fail("I12", "%s: not after %s and %d steps", what, time.Since(began), w.trace.steps)
+			return false
+		}
+		if faults {
+			w.mishap()
+		}
+		w.revive()
+		w.step()
+	}
+}
+
+// step lets one thing happen.
+func (w *World) step() {
+	all := w.choices()
+	if len(all) > 0 && (w.opts.Lag == 0 || w.r.IntN(w.opts.Lag) > 0) {
+		w.choose(all[w.r.IntN(len(all))])
+		return
+	}
+	d := 250 * time.Millisecond
+	if len(all) > 0 {
+		d = time.Duration(w.r.Int64N(int64(20 * time.Millisecond)))
+	} else if at, ok := w.server.NextTimer(); ok {
+		d = min(d, max(at.Sub(w.serverNow()), 0))
+	}
+	w.pass(d, len(all) == 0)
+}
+
+// pass lets time pass, or less when something is sent meanwhile and that is what is waited for.
+func (w *World) pass(d time.Duration, wakes bool) {
+	w.trace.step("time", "passes", "", nil)
+	if !wakes {
+		time.Sleep(d)
+	} else {
+		t := time.NewTimer(d)
+		select {
+		case <-t.C:
+		case <-w.wake:
+			t.Stop()
+		}
+	}
+	synctest.Wait()
+	w.server.Advance(w.serverNow())
+}
+
+// serverNow is what the clock of the server shows.
+func (w *World) serverNow() time.Time { return time.Now().Add(time.Duration(w.clock.Offset)) }
