@@ -214,3 +214,6 @@ type outlet struct{ s *Server }
 
 func (o outlet) Send(m store.Message)         { o.s.route(m, nil) }
 func (o outlet) Interest(subject string) bool { return o.s.subs.any(subject) }
+func (o outlet) Listening(subject string) bool {
+	return slices.ContainsFunc(o.s.subs.literal[subject], func(s *subscription) bool { return s.queue == "" })
+}

@@ -26,6 +26,7 @@ type Options struct {
 	Replicas   int              // the most that a stream may have: 1, or 3 for a cluster of three behind one address
 	MaxStore   int64            // bytes that all streams may have in files; 0 is no bound
 	MaxPayload int              // of a message; 0 is 1 MiB
+	LateRoom   bool             // see [core.Options]
 	SyncEvery  time.Duration    // how often what was written is synced to disk; 0 is before each answer
 }
 
@@ -69,8 +70,9 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{o: o, subs: newSubscriptions()}
-	s.core = core.New(core.Options{Replicas: o.Replicas, MaxStore: o.MaxStore, MaxPayload: o.MaxPayload, SyncEvery: o.SyncEvery}, outlet{s})
+	s.core = core.New(core.Options{Replicas: o.Replicas, MaxStore: o.MaxStore, MaxPayload: o.MaxPayload, SyncEvery: o.SyncEvery, LateRoom: o.LateRoom}, outlet{s})
 	s.api = api.New(s.core)
+	s.api.Name = o.Name
 	return s
 }
 

@@ -15,6 +15,8 @@ import (
 
 // API answers questions about a core.
 type API struct {
+	Name string // of the server
+
 	c             *core.Core
 	total, errors uint64
 }
@@ -30,7 +32,8 @@ func (a *API) Request(m store.Message) bool {
 	case strings.HasPrefix(verb, "CONSUMER.MSG.NEXT") || strings.HasPrefix(verb, "DIRECT.GET"):
 		return a.direct(m, t)
 	case strings.HasPrefix(verb, "CONSUMER.RESET"):
-		return a.consumerReset(m, t)
+		a.consumerReset(m, t)
+		return true
 	}
 	a.total++
 	switch {
@@ -78,11 +81,8 @@ func (a *API) answer(m store.Message, response any) {
 	a.c.Reply(m.Reply, b)
 }
 
-// bad says that there is no such question.
-func (a *API) bad(m store.Message) {
-	a.errors++
-	a.answer(m, &server.ApiResponse{Type: server.JSApiSystemResponseType, Error: server.NewJSBadRequestError()})
-}
+// bad is for what is no question. The server does not answer it.
+func (a *API) bad(store.Message) { a.errors++ }
 
 // parse decodes a request, strictly as the server does.
 func parse(body []byte, into any) error {

@@ -61,7 +61,7 @@ func (a *API) consumerCreate(m store.Message, t []string) {
 	}
 	a.answer(m, r)
 	if o := a.c.Consumer(stream, name); o != nil {
-		o.Run()
+		o.RunSignaled()
 	}
 }
 
@@ -123,6 +123,8 @@ func (a *API) consumerInfo(m store.Message, stream, name string) {
 	r := &server.JSApiConsumerInfoResponse{ApiResponse: kind(server.JSApiConsumerInfoResponseType)}
 	s, err := a.found(stream)
 	switch {
+	case !empty(m.Data):
+		r.Error = server.NewJSNotEmptyRequestError()
 	case err != nil:
 		r.Error = err
 	case s == nil:
@@ -184,18 +186,15 @@ func (a *API) consumerPause(m store.Message, stream, name string) {
 		}
 	}
 	a.answer(m, r)
-	if o != nil {
-		o.Run()
-	}
 }
 
-func (a *API) consumerReset(m store.Message, t []string) bool {
+func (a *API) consumerReset(m store.Message, t []string) {
 	o := a.c.Consumer(at(t, 4), at(t, 5))
 	if o == nil || len(t) != 6 {
-		return false
+		return
 	}
 	if m.Reply == "" || a.c.Stream(t[4]).Silent() {
-		return true
+		return
 	}
 	r := &server.JSApiConsumerResetResponse{ApiResponse: kind(server.JSApiConsumerResetResponseType)}
 	var req server.JSApiConsumerResetRequest
@@ -203,7 +202,7 @@ func (a *API) consumerReset(m store.Message, t []string) bool {
 		if err := json.Unmarshal(m.Data, &req); err != nil {
 			r.Error = server.NewJSInvalidJSONError(err)
 			a.answer(m, r)
-			return true
+			return
 		}
 	}
 	if err := o.MayReset(req.Seq); err != nil {
@@ -213,8 +212,9 @@ func (a *API) consumerReset(m store.Message, t []string) bool {
 		r.ConsumerInfo = o.Info()
 	}
 	a.answer(m, r)
-	o.Run()
-	return true
+	if r.Error == nil {
+		o.Run()
+	}
 }
 
 func (a *API) consumerNames(m store.Message, stream string) {
@@ -231,7 +231,7 @@ func (a *API) consumerNames(m store.Message, stream string) {
 	if r.Error = err; err == nil {
 		names := consumerNames(s)
 		r.ApiPaged = server.ApiPaged{Total: len(names), Offset: min(req.Offset, len(names)), Limit: server.JSApiNamesLimit}
-		r.Consumers = page(names, req.Offset, server.JSApiNamesLimit)
+		r.Consumers = append(r.Consumers, page(names, req.Offset, server.JSApiNamesLimit)...)
 	}
 	a.answer(m, r)
 }
@@ -251,10 +251,16 @@ func (a *API) consumerList(m store.Message, stream string) {
 		names := consumerNames(s)
 		r.ApiPaged = server.ApiPaged{Total: len(names), Offset: min(req.Offset, len(names)), Limit: server.JSApiListLimit}
 		for _, n := range page(names, req.Offset, server.JSApiListLimit) {
-			r.Consumers = append(r.Consumers, s.Consumer(n).Info())
+			r.Consumers = append(r.Consumers, stored(s.Consumer(n).Info()))
 		}
 	}
 	a.answer(m, r)
+}
+
+// stored is an info with the metadata that is stored, which is what a list has.
+func stored(i *server.ConsumerInfo) *server.ConsumerInfo {
+	i.Config.Metadata = store.Static(i.Config.Metadata)
+	return i
 }
 
 func consumerNames(s *core.Stream) []string {

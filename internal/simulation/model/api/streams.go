@@ -94,17 +94,20 @@ func (a *API) streamUpdate(m store.Message, name string) {
 		a.answer(m, r)
 		return
 	}
-	core.Static(&req.StreamConfig)
+	cfg, bad := a.c.Checked(&req.StreamConfig)
 	s, err := a.found(name)
 	switch {
-	case name != req.Name:
+	case bad != nil:
+		r.Error = bad
+	case name != cfg.Name:
 		r.Error = server.NewJSStreamMismatchError()
 	case err != nil:
 		r.Error = err
 	case s == nil:
 		return
 	default:
-		if r.Error = s.Update(&req.StreamConfig); r.Error == nil {
+		core.Static(&cfg)
+		if r.Error = s.Update(&cfg); r.Error == nil {
 			r.StreamInfo = s.Info(false)
 		}
 	}
@@ -130,6 +133,9 @@ func (a *API) streamInfo(m store.Message, name string) {
 	}
 	if r.Error = err; err == nil {
 		r.StreamInfo = s.Info(req.DeletedDetails)
+		if r.StreamInfo.Cluster == nil { // a server alone leads
+			r.StreamInfo.Cluster = &server.ClusterInfo{Leader: a.Name}
+		}
 		if req.SubjectsFilter != "" {
 			subjectDetails(s, r, req.SubjectsFilter, max(req.Offset, 0))
 		}
@@ -206,9 +212,6 @@ func (a *API) streamPurge(m store.Message, name string) {
 		r.Success = true
 	}
 	a.answer(m, r)
-	if s != nil {
-		s.RunConsumers()
-	}
 }
 
 // msgGet reads one message: by sequence, the last under a subject, or the next under one.
@@ -290,20 +293,21 @@ func (a *API) msgDelete(m store.Message, name string) {
 		r.Error = server.NewJSStreamMsgDeleteFailedError(errors.New("message delete not permitted"))
 	case s.Drop(req.Seq):
 		r.Success = true
-	case req.Seq > s.Log().Last:
+	case s.Config().Storage == server.FileStorage && (s.Log().N == 0 || req.Seq < s.Log().First) && req.Seq <= s.Log().Last:
+		r.Error = server.NewJSStreamMsgDeleteFailedError(server.ErrStoreMsgNotFound, server.Unless(server.ErrStoreMsgNotFound))
+	case s.Config().Storage == server.FileStorage && req.Seq > s.Log().Last:
 		r.Error = server.NewJSStreamMsgDeleteFailedError(server.ErrStoreEOF, server.Unless(server.ErrStoreEOF))
 	default:
 		r.Error = server.NewJSSequenceNotFoundError(req.Seq)
 	}
 	a.answer(m, r)
-	if s != nil {
-		s.RunConsumers()
-	}
 }
 
 // page is a part of a list.
 func page[T any](all []T, offset, size int) []T {
-	offset = min(max(offset, 0), len(all))
+	if offset = max(offset, 0); offset >= len(all) {
+		return nil
+	}
 	return all[offset:min(offset+size, len(all))]
 }
 
@@ -315,7 +319,7 @@ func (a *API) streamNames(m store.Message) {
 		a.answer(m, r)
 		return
 	}
-	names := []string{}
+	var names []string
 	for _, n := range a.c.Names() {
 		if req.Subject == "" || slices.ContainsFunc(a.c.Stream(n).Config().Subjects, func(f string) bool { return store.Collide(f, req.Subject) }) {
 			names = append(names, n)
@@ -336,6 +340,12 @@ func (a *API) listRequest(m store.Message, into any) *server.ApiError {
 	return nil
 }
 
+// listed is an info as a list has it.
+func listed(i *server.StreamInfo) *server.StreamInfo {
+	i.Cluster, i.Config.Metadata = nil, store.Static(i.Config.Metadata)
+	return i
+}
+
 func (a *API) streamList(m store.Message) {
 	r := &server.JSApiStreamListResponse{ApiResponse: kind(server.JSApiStreamListResponseType)}
 	var req server.JSApiStreamListRequest
@@ -347,11 +357,11 @@ func (a *API) streamList(m store.Message) {
 	list := []*server.StreamInfo{}
 	for _, n := range a.c.Names() {
 		if s := a.c.Stream(n); req.Subject == "" || slices.ContainsFunc(s.Config().Subjects, func(f string) bool { return store.Collide(f, req.Subject) }) {
-			list = append(list, s.Info(false))
+			list = append(list, listed(s.Info(false)))
 		}
 	}
 	r.ApiPaged = server.ApiPaged{Total: len(list), Offset: min(req.Offset, len(list)), Limit: server.JSApiListLimit}
-	r.Streams = page(list, req.Offset, server.JSApiListLimit)
+	r.Streams = append([]*server.StreamInfo{}, page(list, req.Offset, server.JSApiListLimit)...)
 	slices.SortFunc(r.Streams, func(a, b *server.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) })
 	a.answer(m, r)
 }

@@ -19,6 +19,7 @@ import (
 const ackDelay = int64(time.Millisecond)
 
 func (o *Consumer) Acked(seq, dseq, tries uint64, m store.Message) {
+	defer o.RunSignaled()
 	answer := seq != 0
 	body := m.Data
 	switch {
@@ -55,6 +56,7 @@ func (o *Consumer) ackOne(seq, dseq uint64, reply string) bool {
 		return inPlace
 	case server.AckExplicit:
 		if p := o.pending[seq]; p != nil {
+			o.signaled = o.signaled || o.crowded()
 			delete(o.pending, seq)
 			dseq = p.dseq
 			o.moveFloor(dseq, seq)
@@ -65,6 +67,7 @@ func (o *Consumer) ackOne(seq, dseq uint64, reply string) bool {
 		if dseq <= o.dfloor || seq <= o.floor {
 			return true
 		}
+		o.signaled = o.signaled || o.crowded()
 		o.dfloor, o.floor = dseq, seq
 		for _, at := range slices.Sorted(maps.Keys(o.pending)) {
 			if at <= seq {
@@ -90,6 +93,11 @@ func (o *Consumer) ackOne(seq, dseq uint64, reply string) bool {
 		}
 	}
 	return inPlace
+}
+
+// crowded reports whether the consumer has as much pending as it may.
+func (o *Consumer) crowded() bool {
+	return o.cfg.MaxAckPending > 0 && len(o.pending) >= o.cfg.MaxAckPending
 }
 
 func (o *Consumer) moveFloor(dseq, seq uint64) {
@@ -125,6 +133,9 @@ func (o *Consumer) Needs(e *store.Entry) bool {
 	return e.Seq > o.floor
 }
 
+// reasonRemoved is why a message ends that was removed while it was not acked.
+const reasonRemoved = "Unacknowledged message was deleted"
+
 // terminate ends a message without success.
 func (o *Consumer) terminate(seq, dseq, tries uint64, reason, reply string) bool {
 	answer := o.ackOne(seq, dseq, reply)
@@ -157,6 +168,7 @@ func (o *Consumer) nak(seq, dseq, tries uint64, arg []byte) {
 	if !slices.Contains(o.again, seq) {
 		o.again = append(o.again, seq)
 	}
+	o.signaled = true
 }
 
 func nakDelay(arg []byte) (time.Duration, bool) {

@@ -201,6 +201,7 @@ func (o *Consumer) Update(cfg *server.ConsumerConfig) error {
 	if cfg.AckWait != old.AckWait && len(o.pending) > 0 {
 		o.check = o.now() + int64(100*time.Millisecond)
 	}
+	o.signaled = o.signaled || cfg.MaxAckPending != old.MaxAckPending
 	if cfg.InactiveThreshold != old.InactiveThreshold {
 		o.bePatient()
 		o.idle = 0
@@ -212,7 +213,7 @@ func (o *Consumer) Update(cfg *server.ConsumerConfig) error {
 		o.Interested()
 	}
 	if filters := FiltersOf(cfg); !slices.Equal(slices.Sorted(slices.Values(filters)), slices.Sorted(slices.Values(o.filters))) {
-		o.filters = filters
+		o.filters, o.hears = filters, filters
 		o.Recount()
 	}
 	return nil

@@ -21,7 +21,8 @@ type Consumer struct {
 	name    string
 	created time.Time
 	filters []string
-	prefix  string // of the subjects of acks
+	hears   []string // what it is told of; see matches
+	prefix  string   // of the subjects of acks
 
 	next, dnext     uint64 // sequences of the next delivery: in the stream, and its own
 	floor, dfloor   uint64 // acks: everything up to here
@@ -44,8 +45,9 @@ type Consumer struct {
 	patience time.Duration
 	beat     int64 // push: the next heartbeat
 
-	flow flowState
-	gone bool
+	flow     flowState
+	gone     bool
+	signaled bool // there may be something to deliver again
 }
 
 // pending is a delivery that is not acked.
@@ -54,33 +56,51 @@ type pending struct {
 	ts   int64 // when its wait begins
 }
 
-// Stored tells of a new message.
-func (o *Consumer) Stored(e *store.Entry) {
-	if !store.MatchAny(o.filters, e.Subject) {
-		return
+// Stored tells of new messages.
+func (o *Consumer) Stored(all ...*store.Entry) {
+	some := false
+	for _, e := range all {
+		n := o.matches(e.Subject)
+		if e.Seq > o.counted {
+			o.left += n
+		}
+		some = some || n > 0 && e.Seq >= o.next
 	}
-	if e.Seq > o.counted {
-		o.left++
-	}
-	if e.Seq >= o.next {
+	if some {
 		o.Run()
 	}
 }
 
 // Removed tells of a message that is gone from the stream.
 func (o *Consumer) Removed(e *store.Entry) {
-	if !store.MatchAny(o.filters, e.Subject) {
+	n := o.matches(e.Subject)
+	if n == 0 {
 		return
 	}
-	if e.Seq >= o.next {
-		o.left--
+	if e.Seq >= o.next && store.MatchAny(o.filters, e.Subject) {
+		o.left -= n
 	}
 	if p := o.pending[e.Seq]; p != nil {
-		o.terminate(e.Seq, p.dseq, o.deliveries(e.Seq), "Unacknowledged message was deleted", "")
+		seq, dseq, tries := e.Seq, p.dseq, o.deliveries(e.Seq)
+		o.e.Later(func() {
+			o.terminate(seq, dseq, tries, reasonRemoved, "")
+			o.RunSignaled()
+		})
 	} else if _, ok := o.tries[e.Seq]; ok {
 		delete(o.tries, e.Seq)
 		o.saveAck(0, e.Seq)
 	}
+}
+
+// matches is how often a consumer is told of a message: once for each filter that it lies under. A consumer that an update has left without filters is
+// told of none: it learns of new messages when it is asked for them.
+func (o *Consumer) matches(subject string) (n int64) {
+	for _, f := range o.hears {
+		if store.Match(f, subject) {
+			n++
+		}
+	}
+	return n
 }
 
 // Recount counts what is left anew.
@@ -197,6 +217,9 @@ func (o *Consumer) startLast() {
 	if len(o.last) > 0 {
 		o.next = o.last[0]
 	}
+	if o.next >= o.resume {
+		o.last = nil // nothing is skipped
+	}
 }
 
 // startTime is the first message of a time, or a later one that is the first under a filter.
@@ -260,8 +283,16 @@ func (o *Consumer) Info() *server.ConsumerInfo {
 		AckFloor:      server.SequenceInfo{Consumer: o.saved.floor.consumer, Stream: o.saved.floor.stream},
 		NumAckPending: len(o.pending), NumRedelivered: len(o.tries), NumPending: o.numLeft(), PushBound: !o.pull() && o.active,
 	}
+	if o.inMemory() && o.saved.delivered == (pair{}) { // a store in memory does not say where it begins
+		i.Delivered = server.SequenceInfo{Consumer: o.dnext - 1, Stream: o.next - 1}
+	}
 	if o.cfg.MaxDeliver == 1 {
 		i.NumRedelivered = 0
+	}
+	if p := o.cfg.PauseUntil; p != nil {
+		if i.Paused = o.e.Now().Before(*p); i.Paused {
+			i.PauseRemaining = p.Sub(o.e.Now())
+		}
 	}
 	if !o.lastAt.IsZero() {
 		at := o.lastAt.UTC()
@@ -279,6 +310,10 @@ func (o *Consumer) Info() *server.ConsumerInfo {
 	return i
 }
 
+func (o *Consumer) inMemory() bool {
+	return o.cfg.MemoryStorage || o.s.Config().Storage == server.MemoryStorage
+}
+
 // NextTimer is when the consumer has something to do by itself.
 func (o *Consumer) NextTimer() int64 {
 	next := never
@@ -289,10 +324,10 @@ func (o *Consumer) NextTimer() int64 {
 	}
 	for _, w := range o.waiting {
 		if w.expires > 0 {
-			next = min(next, w.expires+1)
+			next = min(next, w.expires+ackDelay) // which is when the server looks again that finds it is not over yet
 		}
 		if w.beat > 0 {
-			next = min(next, w.beat+1)
+			next = min(next, w.beat+ackDelay)
 		}
 	}
 	if p := o.cfg.PauseUntil; p != nil && p.After(o.e.Now()) {
@@ -349,7 +384,7 @@ func (o *Consumer) expire(now int64) {
 
 // Interested follows whether somebody listens on the subject of a push consumer.
 func (o *Consumer) Interested() {
-	is := o.e.Interest(o.cfg.DeliverSubject)
+	is := o.e.Listening(o.cfg.DeliverSubject) // a subscription with wildcards gets messages, but does not start them
 	was := o.active
 	o.active = is
 	switch {

@@ -170,6 +170,15 @@ func (o *Consumer) heartbeat(to string) {
 	o.e.Send(store.Message{To: to, Header: append(h, store.CRLF...)})
 }
 
+// RunSignaled is [Consumer.Run], if there may be something that there was not before. An ack alone is no reason, nor is a purge: where a consumer had as much pending
+// as it may, only an ack of its own goes on.
+func (o *Consumer) RunSignaled() {
+	if o.signaled {
+		o.signaled = false
+		o.Run()
+	}
+}
+
 // Run delivers what it can.
 func (o *Consumer) Run() {
 	full := false
@@ -224,7 +233,7 @@ func (o *Consumer) take() (e *store.Entry, tries uint64, full bool) {
 		}
 		o.untry(seq)
 		if p := o.pending[seq]; p != nil {
-			o.terminate(seq, p.dseq, tries-1, "Unacknowledged message was deleted", "")
+			o.terminate(seq, p.dseq, tries-1, reasonRemoved, "")
 		}
 	}
 	if o.cfg.MaxAckPending > 0 && len(o.pending) >= o.cfg.MaxAckPending {
@@ -252,13 +261,7 @@ func (o *Consumer) takeLast() *store.Entry {
 		o.next = seq
 	}
 	o.next++
-	if e := o.s.Log().At(seq); e != nil {
-		return e
-	}
-	if len(o.last) > 0 {
-		return o.takeLast()
-	}
-	return nil
+	return o.s.Log().At(seq) // one that is gone ends the round
 }
 
 // untake gives a message back that nobody took.

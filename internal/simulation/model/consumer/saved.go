@@ -16,11 +16,16 @@ type saved struct {
 // pair is a sequence of the consumer and the one of the stream.
 type pair struct{ consumer, stream uint64 }
 
-// Update takes over what the leader has, if it is not older.
+// update takes over what the leader has, if that makes sense and is not older.
 func (v *saved) update(o *Consumer) {
 	delivered, floor := pair{o.dnext - 1, o.next - 1}, pair{o.dfloor, o.floor}
-	if delivered.consumer < v.delivered.consumer || floor.stream < v.floor.stream && floor.consumer < v.floor.consumer || floor.consumer > delivered.consumer {
+	if floor.consumer > delivered.consumer || floor.stream > delivered.stream || delivered.consumer < v.delivered.consumer || floor.stream < v.floor.stream {
 		return
+	}
+	for seq := range o.pending {
+		if seq <= floor.stream || seq > delivered.stream {
+			return
+		}
 	}
 	v.delivered, v.floor = delivered, floor
 	v.tries = maps.Clone(o.tries)
@@ -120,6 +125,9 @@ func (o *Consumer) Restore() {
 		o.pending[seq] = &pending{p.dseq, p.ts}
 	}
 	o.waiting, o.flow = nil, flowState{}
+	if o.hears = o.filters; len(o.hears) == 0 {
+		o.hears = []string{">"}
+	}
 	o.Recount()
 	o.checkPending()
 }

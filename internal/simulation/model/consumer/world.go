@@ -15,11 +15,13 @@ import (
 type Env interface {
 	Now() time.Time
 	Interest(subject string) bool        // whether a client listens
+	Listening(subject string) bool       // the same, by a subscription without wildcards and queue
 	Send(m store.Message)                // to clients, and to streams that store it
 	Deliver(m store.Message)             // to clients only
 	Reply(to string, data []byte)        // Send, if somebody waits
 	Advise(subject string, event any)    // an advisory
 	Event(kind string) server.TypedEvent // the head of one
+	Later(f func())                      // does something after what is being done
 	ID() string                          // a name that was not given out before
 }
 
@@ -40,6 +42,9 @@ func New(s Stream, e Env, cfg *server.ConsumerConfig) *Consumer {
 		s: s, e: e, cfg: *cfg, name: cfg.Name, created: e.Now().UTC(), filters: FiltersOf(cfg), prefix: "$JS.ACK." + s.Config().Name + "." + cfg.Name + ".",
 		pending: map[uint64]*pending{}, tries: map[uint64]uint64{},
 	}
+	if o.hears = o.filters; len(o.hears) == 0 {
+		o.hears = []string{">"}
+	}
 	o.bePatient()
 	o.start()
 	o.Recount()
@@ -47,11 +52,12 @@ func New(s Stream, e Env, cfg *server.ConsumerConfig) *Consumer {
 		o.flow.window = flowLimit / 16
 	}
 	if !o.pull() {
-		o.active = e.Interest(cfg.DeliverSubject)
+		o.active = e.Listening(cfg.DeliverSubject)
 		if cfg.Heartbeat > 0 {
 			o.beat = o.now() + int64(cfg.Heartbeat)
 		}
 	}
+	o.signaled = true
 	if o.patience > 0 && (o.pull() || !o.active) {
 		o.idle = o.now() + int64(o.patience)
 	}
@@ -73,7 +79,7 @@ func (o *Consumer) now() int64 { return o.e.Now().UnixNano() }
 func (o *Consumer) End() {
 	o.gone = true
 	for _, p := range slices.Clone(o.waiting) {
-		o.endPull(p, "409 Consumer Deleted")
+		o.status(p.reply, "409 Consumer Deleted")
 	}
 	o.waiting = nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -150,6 +149,7 @@ func (s *Stream) commit(id string, msgs []store.Message, reply string, end bool)
 		writes = append(writes, w)
 		staged.n++
 	}
+	var all []*store.Entry
 	for i, w := range writes {
 		if i == len(writes)-1 {
 			w.reply, w.batch, w.count = reply, id, uint64(len(writes))
@@ -157,9 +157,13 @@ func (s *Stream) commit(id string, msgs []store.Message, reply string, end bool)
 				w.header = store.With(w.header, store.HeaderBatchCommit, "1")
 			}
 		}
-		w.ttl, _ = parseTTL(store.Value(w.header, store.HeaderTTL)) // was checked
-		s.accept(w)
+		if err := s.checkStore(w); err != nil { // the header that an end adds may be too much; what is before it stays
+			s.refuse(w.reply, err)
+			break
+		}
+		all = append(all, s.accept(w))
 	}
+	s.tell(all...)
 }
 
 // checkStaged are the checks of a message before it is proposed to replicas, or committed with a batch.
@@ -272,17 +276,4 @@ func (s *Stream) abandon(now int64) {
 			delete(s.fast, id)
 		}
 	}
-}
-
-// fastBatch is a batch of fast ingest.
-type fastBatch struct{ until int64 }
-
-const fastSuffix = ".$FI"
-
-func (s *Stream) publishFast(m store.Message) {
-	if !strings.HasSuffix(m.Reply, fastSuffix) || !s.cfg.AllowBatchPublish {
-		s.refuse(m.Reply, server.NewJSBatchPublishDisabledError())
-		return
-	}
-	s.refuse(m.Reply, server.NewJSStreamInvalidConfigError(ErrNotModelled))
 }

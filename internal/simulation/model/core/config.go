@@ -35,8 +35,8 @@ func Static(cfg *server.StreamConfig) {
 	cfg.Metadata[server.JSRequiredLevelMetadataKey] = level
 }
 
-// checked is a configuration with what the server fills in.
-func (c *Core) checked(want *server.StreamConfig) (server.StreamConfig, *server.ApiError) {
+// Checked is a configuration with what the server fills in.
+func (c *Core) Checked(want *server.StreamConfig) (server.StreamConfig, *server.ApiError) {
 	cfg := *want
 	if !store.ValidName(cfg.Name) {
 		return cfg, invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")

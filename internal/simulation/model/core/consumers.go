@@ -28,7 +28,6 @@ func (c *Core) ack(m store.Message) bool {
 		n[i], _ = strconv.ParseUint(t[4+i], 10, 64) // 0 is refused by what follows
 	}
 	o.Acked(n[1], n[2], n[0], m)
-	o.Run()
 	return true
 }
 
@@ -126,11 +125,14 @@ func (s *Stream) newConsumer(cfg *server.ConsumerConfig) *consumer.Consumer {
 
 // alone reports whether no other consumer takes what is under the filters.
 func (s *Stream) alone(name string, filters []string) bool {
+	if len(filters) == 0 { // which is refused elsewhere
+		return true
+	}
 	for _, o := range s.order {
 		if o.Name() == name {
 			continue
 		}
-		if len(o.Filters()) == 0 || len(filters) == 0 {
+		if len(o.Filters()) == 0 {
 			return false
 		}
 		for _, f := range o.Filters() {

@@ -19,8 +19,9 @@ import (
 
 // Outlet is what a core is connected to.
 type Outlet interface {
-	Send(store.Message)           // to the clients that listen
-	Interest(subject string) bool // whether one does
+	Send(store.Message)            // to the clients that listen
+	Interest(subject string) bool  // whether one does
+	Listening(subject string) bool // whether one does by a subscription without wildcards and queue
 }
 
 // Options say what server is modelled.
@@ -30,6 +31,10 @@ type Options struct {
 	MaxMemory  int64 // the same in memory
 	MaxPayload int   // of a message; 0 is 1 MiB
 	SyncEvery  time.Duration
+
+	// LateRoom is that a message that was pushed out makes room for another delivery after the consumers know of the one that pushed it out. The
+	// server does the two beside each other.
+	LateRoom bool
 }
 
 // Core is JetStream. It is for one goroutine at a time.
@@ -41,6 +46,7 @@ type Core struct {
 	names   []string // of streams, sorted
 	routes  map[string][]*Stream
 	sent    []store.Message // by the core itself, for streams that store them
+	later   []func()
 	busy    bool
 	ids     uint64 // given out, for names and flow control
 	full    bool   // the store takes nothing more, whatever the bounds
@@ -119,7 +125,7 @@ func (c *Core) Settle() {
 		return
 	}
 	c.busy = true
-	for len(c.sent) > 0 {
+	for c.runLater(); len(c.sent) > 0; c.runLater() {
 		m := c.sent[0]
 		c.sent = c.sent[1:]
 		for _, s := range c.storing(m.To) {
@@ -135,6 +141,17 @@ func (c *Core) Reply(to string, data []byte) {
 		c.Send(store.Message{To: to, Data: data})
 	}
 }
+
+func (c *Core) runLater() {
+	for len(c.later) > 0 {
+		f := c.later[0]
+		c.later = c.later[1:]
+		f()
+	}
+}
+
+// Later does something after what is being done.
+func (c *Core) Later(f func()) { c.later = append(c.later, f) }
 
 // ID is a name that was not given out before.
 func (c *Core) ID() string {
@@ -195,7 +212,7 @@ func (c *Core) Advance(now time.Time) {
 func (c *Core) Interested(subject string) {
 	for _, name := range c.names {
 		for _, o := range slices.Clone(c.streams[name].order) {
-			if o.Config().DeliverSubject != "" && store.Match(subject, o.Config().DeliverSubject) {
+			if subject != "" && o.Config().DeliverSubject == subject {
 				o.Interested()
 			}
 		}
@@ -232,6 +249,9 @@ func (c *Core) Now() time.Time { return c.now }
 
 // Interest reports whether a client listens.
 func (c *Core) Interest(subject string) bool { return c.out.Interest(subject) }
+
+// Listening reports whether a client listens by a subscription without wildcards and queue.
+func (c *Core) Listening(subject string) bool { return c.out.Listening(subject) }
 
 // Deliver sends to clients only.
 func (c *Core) Deliver(m store.Message) { c.out.Send(m) }

@@ -13,5 +13,10 @@ func (s *Stream) Replicated() bool { return s.cfg.Replicas > 1 }
 // Silent reports whether nobody answers for the stream now.
 func (s *Stream) Silent() bool { return s.group.lost }
 
-// Cluster is what an info says of replicas; nil on a single server.
-func (s *Stream) Cluster() *server.ClusterInfo { return nil }
+// Cluster is what an info says of replicas.
+func (s *Stream) Cluster() *server.ClusterInfo {
+	if !s.Replicated() {
+		return nil
+	}
+	return nil
+}

@@ -32,7 +32,7 @@ func (c *Core) Create(want *server.StreamConfig) (*Stream, *server.ApiError) {
 		}
 		return nil, server.NewJSClusterNoPeersError(ErrNotModelled)
 	}
-	cfg, err := c.checked(want)
+	cfg, err := c.Checked(want)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func same(a, b server.StreamConfig) bool {
 
 // Update changes the configuration, and keeps to new limits at once.
 func (s *Stream) Update(want *server.StreamConfig) *server.ApiError {
-	cfg, err := s.c.checked(want)
+	cfg, err := s.c.Checked(want)
 	if err != nil {
 		return err
 	}

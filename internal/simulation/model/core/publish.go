@@ -40,7 +40,7 @@ func (s *Stream) publish(m store.Message) {
 		return
 	}
 	if strings.HasSuffix(m.Reply, fastSuffix) {
-		s.publishFast(m)
+		s.publishFast(m, parseFast(m.Reply))
 		return
 	}
 	w := &write{subject: s.mapped(m.To), reply: m.Reply, header: header, data: m.Data}
@@ -49,7 +49,17 @@ func (s *Stream) publish(m store.Message) {
 	} else if dup > 0 {
 		s.answer(w.reply, utoa(dup)+`,"duplicate": true}`)
 	} else {
-		s.accept(w)
+		s.tell(s.accept(w))
+	}
+}
+
+// tell lets the consumers know of messages: of all before they deliver one. What these have pushed out makes room for deliveries first.
+func (s *Stream) tell(all ...*store.Entry) {
+	if !s.c.o.LateRoom {
+		s.c.runLater()
+	}
+	for _, o := range slices.Clone(s.order) {
+		o.Stored(all...)
 	}
 }
 
@@ -71,9 +81,13 @@ func (s *Stream) answer(reply, rest string) {
 }
 
 func (s *Stream) refuse(reply string, err *server.ApiError) {
-	if reply == "" || s.cfg.NoAck {
-		return
+	if !s.cfg.NoAck {
+		s.refusal(reply, err)
 	}
+}
+
+// refusal answers why something is not stored, whether answers are wanted or not.
+func (s *Stream) refusal(reply string, err *server.ApiError) {
 	b, _ := json.Marshal(&server.JSPubAckResponse{PubAck: &server.PubAck{Stream: s.cfg.Name}, Error: err}) // cannot fail
 	s.c.Reply(reply, b)
 }
@@ -264,7 +278,7 @@ func (s *Stream) checkRollup(w *write) *server.ApiError {
 }
 
 // accept stores a message that has passed its checks.
-func (s *Stream) accept(w *write) {
+func (s *Stream) accept(w *write) *store.Entry {
 	var before uint64
 	again := ""
 	if s.republish != nil {
@@ -288,9 +302,7 @@ func (s *Stream) accept(w *write) {
 	default:
 		s.answer(w.reply, utoa(e.Seq)+"}")
 	}
-	for _, o := range slices.Clone(s.order) {
-		o.Stored(e)
-	}
+	return e
 }
 
 // rollUp removes what a message replaces, and the schedule that has fired it or that it cancels.

@@ -43,7 +43,7 @@ func (c *Core) Restart(keep func(stream string, synced, last uint64) uint64, rev
 		}
 		s.restart(last, revive)
 	}
-	c.sent = nil
+	c.sent, c.later = nil, nil
 }
 
 func (s *Stream) restart(last uint64, revive func(string, uint64) bool) {

@@ -194,6 +194,6 @@ func (s *Stream) fireOne(e *store.Entry) {
 	}
 	w := &write{subject: s.mapped(target), header: header, data: e.Data, rollup: strings.ToLower(rollup)}
 	if s.c.room(s.cfg.Storage) && s.checkStore(w) == nil {
-		s.accept(w)
+		s.tell(s.accept(w))
 	}
 }

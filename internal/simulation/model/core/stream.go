@@ -187,7 +187,8 @@ func (s *Stream) Drop(seq uint64) bool {
 // Purge takes messages out: all under a filter (empty is all), before a sequence (0 is any), but the last so many. It returns how many.
 func (s *Stream) Purge(filter string, before, keep uint64) uint64 {
 	l := s.log
-	gone := []*store.Entry{}
+	var gone []*store.Entry
+	single := "" // a purge of one message is the removal of a message; of this subject
 	all := filter == "" || filter == ">"
 	switch {
 	case before == 1:
@@ -197,22 +198,29 @@ func (s *Stream) Purge(filter string, before, keep uint64) uint64 {
 		gone = s.compact(l.Last + 1)
 		l.FirstTS = 0
 	default:
+		under := filter
 		if all {
-			filter = ">"
+			under = ">"
 		}
-		first, last, n := l.Bounds(filter)
+		first, last, n := l.Bounds(under)
 		most := n - min(keep, n)
 		if before > 0 {
 			last, most = before-1, n
 		}
 		for seq := max(first, l.First); seq <= min(last, l.Last) && uint64(len(gone)) < most; seq++ {
-			if e := l.At(seq); e != nil && store.Match(filter, e.Subject) {
+			if e := l.At(seq); e != nil && store.Match(under, e.Subject) {
 				l.Remove(seq)
 				gone = append(gone, e)
 			}
 		}
+		if len(gone) == 1 {
+			single = gone[0].Subject
+			if s.cfg.Storage == server.FileStorage { // whose store tells of the filter instead
+				single = under
+			}
+		}
 	}
-	s.purged(filter, gone)
+	s.purged(filter, gone, single)
 	return uint64(len(gone))
 }
 
@@ -242,15 +250,17 @@ func (s *Stream) compact(before uint64) (gone []*store.Entry) {
 }
 
 // purged tells the consumers what a purge has taken out.
-func (s *Stream) purged(filter string, gone []*store.Entry) {
+func (s *Stream) purged(filter string, gone []*store.Entry, single string) {
 	l := s.log
 	for _, e := range gone {
 		s.unschedule(e)
 		s.tookOut(e)
 	}
-	if len(gone) == 1 && filter != "" && filter != ">" {
+	if single != "" {
+		e := *gone[0]
+		e.Subject = single
 		for _, o := range slices.Clone(s.order) {
-			o.Removed(gone[0])
+			o.Removed(&e)
 		}
 	} else if len(gone) > 0 {
 		for _, o := range s.order {
@@ -335,10 +345,3 @@ func (s *Stream) Consumers() []*consumer.Consumer { return s.order }
 
 // Consumer is one by its name, or nil.
 func (s *Stream) Consumer(name string) *consumer.Consumer { return s.consumers[name] }
-
-// RunConsumers lets all of them deliver what they can.
-func (s *Stream) RunConsumers() {
-	for _, o := range slices.Clone(s.order) {
-		o.Run()
-	}
-}

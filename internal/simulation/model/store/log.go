@@ -168,8 +168,11 @@ func (l *Log) Count(filters []string, from uint64, lastOnly bool) (n uint64) {
 	if len(filters) == 1 && filters[0] == ">" && from <= l.First && !lastOnly {
 		return l.N
 	}
-	for _, f := range filters { // which do not overlap
+	for at, f := range filters {
 		l.Each(f, func(x *Index) {
+			if at > 0 && MatchAny(filters[:at], x.Subject) {
+				return
+			}
 			i, _ := slices.BinarySearch(x.Seqs, from)
 			if left := len(x.Seqs) - i; lastOnly {
 				n += uint64(min(left, 1))
