@@ -17,8 +17,6 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 )
 
-require github.com/mattn/go-isatty v0.0.22 // indirect
-
 require github.com/jackc/puddle/v2 v2.2.3 // indirect
 
 require (
@@ -33,8 +31,8 @@ require (
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
-	github.com/pressly/goose/v3 v3.27.1 // indirect
-	github.com/sethvargo/go-retry v0.3.0 // indirect
+	github.com/pressly/goose/v3 v3.29.0 // indirect
+	github.com/sethvargo/go-retry v0.5.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect

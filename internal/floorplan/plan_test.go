@@ -85,6 +85,12 @@ var plan = []room{
 	}, tests: []string{"internal/rebind"}},
 	{path: "providers/providertest", ours: []string{"machines/...", "providers"}, outside: []string{testify}},
 
+	// Databases of tenants: each part knows Postgres, and only the provider above them knows the machine.
+	{path: "providers/database/...", ours: []string{"machines", "machines/database", "providers", "providers/database/..."}, outside: []string{
+		pgx, goose, "github.com/tink-crypto/tink-go/v2", "golang.org/x/sync", "golang.org/x/time",
+	}, tests: []string{"internal/postgres"}},
+	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
+
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
 	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 

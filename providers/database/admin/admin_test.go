@@ -1,0 +1,156 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/admin"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/secret"
+)
+
+func server(t *testing.T) *admin.Server {
+	t.Helper()
+	s := &admin.Server{Name: "t1", DSN: suite.Cluster(t).DSN("postgres")}
+	require.NoError(t, s.Setup(t.Context()))
+	return s
+}
+
+func names(t *testing.T, s *admin.Server, like string) string {
+	t.Helper()
+	return databasetest.Ask(t, pg.Address{DSN: s.DSN}, `select coalesce(string_agg(datname, ' ' order by datname), '') from pg_database where datname like $1`, like)
+}
+
+func TestADatabaseIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	spec := admin.Spec{Name: "tenant_once", Session: "s1", Fence: 1}
+	var all sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		all.Go(func() { errs[i] = s.Create(t.Context(), spec) })
+	}
+	all.Wait()
+	require.NoError(t, errors.Join(errs...))
+	require.Equal(t, "instar session s1", databasetest.Ask(t, pg.Address{DSN: s.DSN}, `select shobj_description(oid, 'pg_database') from pg_database where datname = 'tenant_once'`))
+
+	var refused *pg.RefusedError
+	require.ErrorAs(t, s.Create(t.Context(), admin.Spec{Name: "tenant_once", Session: "s2", Fence: 9}), &refused)
+	require.Contains(t, refused.Message, "belongs to session s1")
+	databasetest.Exec(t, pg.Address{DSN: s.DSN}, `create database tenant_foreign`)
+	require.ErrorAs(t, s.Create(t.Context(), admin.Spec{Name: "tenant_foreign", Session: "s1", Fence: 1}), &refused)
+	require.Contains(t, refused.Message, "not made here")
+	require.NoError(t, s.Quarantine(t.Context(), admin.Spec{Name: "tenant_foreign", Session: "s1", Fence: 2}, 0))
+	require.Equal(t, "tenant_foreign", names(t, s, "%foreign%"), "it is never touched")
+}
+
+func TestARoleGetsInByItsPasswordOnly(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	spec := admin.Spec{Name: "tenant_role", Session: "s1", Fence: 1}
+	require.NoError(t, s.Create(t.Context(), spec))
+	first := secret.New(spec.Name)
+	require.NoError(t, s.Role(t.Context(), spec, first))
+	databasetest.Exec(t, pg.Address{DSN: s.DSN, Database: spec.Name}, `create table public.a (id int)`)
+	require.NoError(t, s.Grant(t.Context(), spec.Name, spec.Name, []string{"public"}))
+	enter := func(database string, c secret.Credentials) error {
+		config, err := pgx.ParseConfig(s.DSN)
+		require.NoError(t, err)
+		config.Database, config.User, config.Password = database, c.User, c.Password
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		if err != nil {
+			return err
+		}
+		defer pg.Close(conn)
+		_, err = conn.Exec(t.Context(), `insert into public.a values (1)`)
+		return err
+	}
+	require.NoError(t, enter(spec.Name, first))
+	second := secret.New(spec.Name)
+	require.NoError(t, s.Role(t.Context(), spec, second), "rotated")
+	require.Error(t, enter(spec.Name, first))
+	require.NoError(t, enter(spec.Name, second))
+
+	other := admin.Spec{Name: "tenant_role2", Session: "s2", Fence: 1}
+	require.NoError(t, s.Create(t.Context(), other))
+	require.Error(t, enter(other.Name, second), "another tenant's database is closed to it")
+}
+
+func TestALateCreateIsRefusedAfterTheUndo(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	var obsolete *pg.ObsoleteError
+	for _, made := range []bool{true, false} {
+		spec := admin.Spec{Name: "tenant_late", Session: "s1", Fence: 3}
+		if made {
+			require.NoError(t, s.Create(t.Context(), spec))
+		} else {
+			spec.Name = "tenant_late2"
+		}
+		undo := spec
+		undo.Fence = 4
+		require.NoError(t, s.Quarantine(t.Context(), undo, time.Hour))
+		require.ErrorAs(t, s.Create(t.Context(), spec), &obsolete)
+		require.NoError(t, s.Quarantine(t.Context(), undo, time.Hour), "again")
+		require.ErrorAs(t, s.Quarantine(t.Context(), spec, time.Hour), &obsolete)
+	}
+	require.Regexp(t, `^q_[0-9a-f]{8}_4_tenant_late$`, names(t, s, "%tenant\\_late%"))
+
+	// The next life of the tenant begins beside it.
+	require.NoError(t, s.Create(t.Context(), admin.Spec{Name: "tenant_late", Session: "s1", Fence: 7}))
+	require.NoError(t, s.Quarantine(t.Context(), admin.Spec{Name: "tenant_late", Session: "s1", Fence: 8}, 0))
+}
+
+func TestQuarantineEndsConnectionsAndIsSweptAfterItsGracePeriod(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	spec := admin.Spec{Name: "tenant_gone", Session: "s1", Fence: 1}
+	require.NoError(t, s.Create(t.Context(), spec))
+	require.NoError(t, s.Role(t.Context(), spec, secret.New(spec.Name)))
+	conn := databasetest.Open(t, pg.Address{DSN: s.DSN, Database: spec.Name})
+	spec.Fence = 2
+	require.NoError(t, s.Quarantine(t.Context(), spec, time.Hour))
+	require.Error(t, conn.Ping(t.Context()))
+	aside := names(t, s, "q%tenant\\_gone")
+	require.NotEmpty(t, aside)
+	_, err := pg.Connect(t.Context(), pg.Address{DSN: s.DSN, Database: aside})
+	require.Error(t, err)
+
+	gone, err := s.Sweep(t.Context(), time.Now())
+	require.NoError(t, err)
+	require.NotContains(t, gone, "tenant_gone")
+	gone, err = s.Sweep(t.Context(), time.Now().Add(2*time.Hour))
+	require.NoError(t, err)
+	require.Contains(t, gone, "tenant_gone")
+	require.Empty(t, names(t, s, "%tenant\\_gone"))
+	require.Equal(t, "0", databasetest.Ask(t, pg.Address{DSN: s.DSN}, `select count(*)::text from pg_roles where rolname = 'tenant_gone'`))
+}
+
+func TestATemplateIsWholeOrAbsent(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	set := databasetest.Migrations()
+	hash, err := set.Hash()
+	require.NoError(t, err)
+	_, err = s.Template(t.Context(), hash, func(context.Context, pg.Address) error { return errors.New("a bad migration") })
+	require.ErrorContains(t, err, "a bad migration")
+	require.Empty(t, names(t, s, "instar\\_template%"))
+	fills := 0
+	for range 2 {
+		name, err := s.Template(t.Context(), hash, func(ctx context.Context, a pg.Address) error { fills++; return set.Apply(ctx, a, nil) })
+		require.NoError(t, err)
+		require.NoError(t, s.Create(t.Context(), admin.Spec{Name: "tenant_templated", Session: "s1", Fence: 1, Template: name}))
+	}
+	require.Equal(t, 1, fills)
+	applied, err := set.Applied(t.Context(), s.Address("tenant_templated", ""))
+	require.NoError(t, err)
+	require.Len(t, applied, 2)
+	require.Equal(t, "00001_tables.sql", applied[0].Name)
+}

@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Quarantine closes the database of a session and its role, and puts the database away under another name until the grace period has
+// passed. It also stops what an earlier attempt still does there. A database that the session does not have is nothing to do.
+func (s *Server) Quarantine(ctx context.Context, spec Spec, grace time.Duration) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		return locked(ctx, conn, spec.Name, func() error {
+			known, err := entry(ctx, conn, spec.Name)
+			if err != nil {
+				return err
+			}
+			switch {
+			case known == nil: // so that a late create is refused
+				_, err := conn.Exec(ctx, `insert into instar.tenant_database (name, session, fence, state, stored_as) values ($1, $2, $3, $4, $1)`,
+					spec.Name, spec.Session, spec.Fence, Dropped)
+				return err
+			case known.Session != spec.Session:
+				return nil
+			case known.Fence > spec.Fence:
+				return &pg.ObsoleteError{Fence: spec.Fence, Seen: known.Fence}
+			}
+			if _, err := conn.Exec(ctx, `update instar.tenant_database set fence = $2 where name = $1`, spec.Name, spec.Fence); err != nil {
+				return err
+			}
+			if known.State == Quarantined || known.State == Dropped {
+				return nil
+			}
+			return putAway(ctx, conn, spec, grace)
+		})
+	})
+}
+
+// aside is the name of a database in quarantine.
+func aside(spec Spec) string {
+	sum := sha256.Sum256([]byte(spec.Name + "\x00" + spec.Session))
+	name := fmt.Sprintf("q_%s_%d_%s", hex.EncodeToString(sum[:4]), spec.Fence, spec.Name)
+	return name[:min(len(name), 63)]
+}
+
+func putAway(ctx context.Context, conn *pgx.Conn, spec Spec, grace time.Duration) error {
+	there, err := present(ctx, conn, spec.Name)
+	if err != nil {
+		return err
+	}
+	if !there {
+		if done, err := renamed(ctx, conn, spec); err != nil || done {
+			return err
+		}
+		return finish(ctx, conn, spec, Dropped, spec.Name, time.Time{})
+	}
+	if err := lockOut(ctx, conn, spec.Name); err != nil {
+		return err
+	}
+	if err := disconnect(ctx, conn, spec.Name); err != nil {
+		return err
+	}
+	to := aside(spec)
+	// First where it will be: if the process ends after the renaming, the next call finds it there.
+	if _, err := conn.Exec(ctx, `update instar.tenant_database set stored_as = $2, drop_after = now() + $3 where name = $1`, spec.Name, to, grace); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter database %s rename to %s`, pg.Ident(spec.Name), pg.Ident(to))); err != nil {
+		return fmt.Errorf("cannot put database %s away: %w", spec.Name, err)
+	}
+	return finish(ctx, conn, spec, Quarantined, to, time.Now().Add(grace))
+}
+
+// renamed finishes what was interrupted after the renaming.
+func renamed(ctx context.Context, conn *pgx.Conn, spec Spec) (bool, error) {
+	known, err := entry(ctx, conn, spec.Name)
+	if err != nil || known == nil || known.StoredAs == spec.Name {
+		return false, err
+	}
+	there, err := present(ctx, conn, known.StoredAs)
+	if err != nil || !there {
+		return false, err
+	}
+	return true, finish(ctx, conn, spec, Quarantined, known.StoredAs, known.DropAfter)
+}
+
+func finish(ctx context.Context, conn *pgx.Conn, spec Spec, state, storedAs string, dropAfter time.Time) error {
+	var after *time.Time
+	if !dropAfter.IsZero() {
+		after = &dropAfter
+	}
+	_, err := conn.Exec(ctx, `update instar.tenant_database set state = $2, stored_as = $3, quarantined_at = now(), drop_after = $4 where name = $1`, spec.Name, state, storedAs, after)
+	return err
+}
+
+// lockOut closes a database and keeps the role of its name, if it was made here, from connecting.
+func lockOut(ctx context.Context, conn *pgx.Conn, name string) error {
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter database %s allow_connections false`, pg.Ident(name))); err != nil {
+		return fmt.Errorf("cannot close database %s: %w", name, err)
+	}
+	var there bool
+	if err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and shobj_description(oid, 'pg_authid') like 'instar session %')`, name).Scan(&there); err != nil || !there {
+		return err
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter role %s nologin`, pg.Ident(name))); err != nil {
+		return fmt.Errorf("cannot lock out role %s: %w", name, err)
+	}
+	return nil
+}
+
+// disconnect ends all that is connected to a closed database, and waits until it has gone.
+func disconnect(ctx context.Context, conn *pgx.Conn, name string) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		var left int
+		err := conn.QueryRow(ctx, `select count(*) filter (where pg_terminate_backend(pid) is not null) from pg_stat_activity where datname = $1`, name).Scan(&left)
+		if err != nil {
+			return fmt.Errorf("cannot end the connections to %s: %w", name, err)
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return pg.Later(5*time.Second, "%d connections to %s do not end", left, name)
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// Sweep drops the databases whose grace period is over at that time, with their roles, and returns their names.
+func (s *Server) Sweep(ctx context.Context, now time.Time) (gone []string, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `select name from instar.tenant_database where state = $1 and drop_after <= $2 order by name`, Quarantined, now)
+		if err != nil {
+			return err
+		}
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := locked(ctx, conn, name, func() error { return drop(ctx, conn, name, now) }); err != nil {
+				return err
+			}
+			gone = append(gone, name)
+		}
+		return nil
+	})
+	return gone, err
+}
+
+func drop(ctx context.Context, conn *pgx.Conn, name string, now time.Time) error {
+	known, err := entry(ctx, conn, name)
+	if err != nil || known == nil || known.State != Quarantined || known.DropAfter.After(now) {
+		return err
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`drop database if exists %s with (force)`, pg.Ident(known.StoredAs))); err != nil {
+		return fmt.Errorf("cannot drop database %s: %w", known.StoredAs, err)
+	}
+	var there bool
+	if err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and shobj_description(oid, 'pg_authid') = $2)`, name, Tag(known.Session)).Scan(&there); err != nil {
+		return err
+	}
+	if there {
+		if _, err := conn.Exec(ctx, fmt.Sprintf(`drop role %s`, pg.Ident(name))); err != nil {
+			return fmt.Errorf("cannot drop role %s: %w", name, err)
+		}
+	}
+	_, err = conn.Exec(ctx, `update instar.tenant_database set state = $2, drop_after = null where name = $1`, name, Dropped)
+	return err
+}

@@ -1,0 +1,123 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Server is a Postgres server for tenants' databases.
+type Server struct {
+	Name   string // in the configuration
+	Region string
+	DSN    string // of a role that may create databases and roles, to the maintenance database
+	Host   string // host:port that applications are told; that of the DSN when empty
+}
+
+// Address is where a database of the server is.
+func (s *Server) Address(database, name string) pg.Address {
+	return pg.Address{DSN: s.DSN, Database: database, Name: name}
+}
+
+// Public is what applications are told of where the server is.
+func (s *Server) Public() (string, error) {
+	if s.Host != "" {
+		return s.Host, nil
+	}
+	return pg.Host(pg.Address{DSN: s.DSN})
+}
+
+// States of a database in the register.
+const (
+	Intended    = "intended"
+	Created     = "created"
+	Quarantined = "quarantined"
+	Dropped     = "dropped"
+)
+
+// Database is an entry of the register.
+type Database struct {
+	Name      string
+	Session   string // that it was made for
+	Fence     uint64 // of the last call
+	State     string
+	StoredAs  string // its name now
+	DropAfter time.Time
+}
+
+// Setup makes the register.
+func (s *Server) Setup(ctx context.Context) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		return locked(ctx, conn, "register", func() error {
+			_, err := conn.Exec(ctx, `
+				create schema if not exists instar;
+				create table if not exists instar.tenant_database (
+					name text primary key, session text not null, fence bigint not null, state text not null, stored_as text not null,
+					made_at timestamptz not null default now(), quarantined_at timestamptz, drop_after timestamptz
+				)`)
+			return err
+		})
+	})
+}
+
+// Databases are the entries of the register.
+func (s *Server) Databases(ctx context.Context) (list []Database, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `select name, session, fence, state, stored_as, coalesce(drop_after, 'epoch') from instar.tenant_database order by name`)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Database])
+		return err
+	})
+	return list, err
+}
+
+// with opens the maintenance database.
+func (s *Server) with(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := pg.Connect(ctx, pg.Address{DSN: s.DSN, Name: "instar admin"})
+	if err != nil {
+		return fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	defer pg.Close(conn)
+	if err := do(conn); err != nil {
+		return fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// locked runs with the lock of a name. The lock ends with the connection, too.
+func locked(ctx context.Context, conn *pgx.Conn, name string, do func() error) error {
+	if _, err := conn.Exec(ctx, `select pg_advisory_lock(hashtextextended('instar.tenant_database.' || $1::text, 0))`, name); err != nil {
+		return fmt.Errorf("cannot lock %s: %w", name, err)
+	}
+	defer func() {
+		_, _ = conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock(hashtextextended('instar.tenant_database.' || $1::text, 0))`, name)
+	}()
+	return do()
+}
+
+// entry reads one; nil is none.
+func entry(ctx context.Context, conn *pgx.Conn, name string) (*Database, error) {
+	d := Database{Name: name}
+	err := conn.QueryRow(ctx, `select session, fence, state, stored_as, coalesce(drop_after, 'epoch') from instar.tenant_database where name = $1`, name).
+		Scan(&d.Session, &d.Fence, &d.State, &d.StoredAs, &d.DropAfter)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &d, err
+}
+
+// present reports whether there is a database.
+func present(ctx context.Context, conn *pgx.Conn, name string) (there bool, err error) {
+	err = conn.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, name).Scan(&there)
+	return there, err
+}
+
+// Tag is the comment on what was made for a session.
+func Tag(session string) string { return "instar session " + session }

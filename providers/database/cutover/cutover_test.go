@@ -1,0 +1,210 @@
+package cutover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+func setup(t *testing.T) (*cutover.Source, []*catalog.Table) {
+	t.Helper()
+	a := databasetest.Shared(t, &suite, 5, "acme", "other")
+	conn, err := pg.Connect(t.Context(), a)
+	require.NoError(t, err)
+	defer pg.Close(conn)
+	r, err := catalog.Inspect(t.Context(), conn, databasetest.Catalogue)
+	require.NoError(t, err)
+	s := &cutover.Source{Address: a, Enterprise: "acme", Session: "s1", Attempt: 1}
+	require.NoError(t, s.Setup(t.Context()))
+	require.NoError(t, s.Setup(t.Context()))
+	return s, r.Tables
+}
+
+// writes are of a tenant, by table.
+func writes(tenant string) map[string]string {
+	who := pg.Literal(tenant)
+	mine := fmt.Sprintf(`(select min(id) from public.orders where enterprise_id = %s)`, who)
+	return map[string]string{
+		"insert":           fmt.Sprintf(`insert into public.orders (enterprise_id, total) values (%s, 1)`, who),
+		"update":           fmt.Sprintf(`update public.orders set note = 'x' where enterprise_id = %s`, who),
+		"delete":           fmt.Sprintf(`delete from public.settings where enterprise_id = %s and key = 'Key 1'`, who),
+		"of a child":       `update public.lines set article = 'x' where order_id = ` + mine,
+		"into a child":     `insert into public.lines values (` + mine + `, 99, 'x')`,
+		"of a grandchild":  `delete from public.remarks where order_id = ` + mine,
+		"with its parents": `delete from public.orders where id = ` + mine,
+		"of a partition":   fmt.Sprintf(`insert into public.events (enterprise_id, at) values (%s, '2011-01-01')`, who),
+		"as a replica":     fmt.Sprintf(`set local session_replication_role = replica; update public.names set nick = nick where enterprise_id = %s`, who),
+	}
+}
+
+func try(t *testing.T, a pg.Address, sql string) error {
+	t.Helper()
+	conn := databasetest.Open(t, a)
+	defer pg.Close(conn)
+	stop := errors.New("rolled back")
+	err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			return err
+		}
+		return stop
+	})
+	if errors.Is(err, stop) {
+		return nil
+	}
+	return err
+}
+
+func TestTheFenceStopsOneTenant(t *testing.T) {
+	t.Parallel()
+	s, tables := setup(t)
+	before := databasetest.Everything(t, s.Address)
+	for range 2 {
+		require.NoError(t, s.Fence(t.Context(), tables))
+	}
+	names, err := s.Fenced(t.Context(), tables)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"orders", "settings", "names", "events", "lines", "remarks"}, names)
+	for what, sql := range writes("acme") {
+		require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, sql)), what)
+	}
+	for what, sql := range writes("other") {
+		require.NoError(t, try(t, s.Address, sql), what)
+	}
+	require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, `update public.settings set enterprise_id = 'acme', key = 'moved' where enterprise_id = 'other' and key = 'Key 2'`)), "into the tenant")
+	require.Equal(t, pg.ReadOnly, pg.State(try(t, s.Address, `truncate public.settings`)))
+	require.NoError(t, try(t, s.Address, `insert into public.countries values ('at', 'Austria')`), "what is shared is not fenced")
+	for range 2 {
+		require.NoError(t, s.Lift(t.Context(), tables))
+	}
+	names, err = s.Fenced(t.Context(), tables)
+	require.NoError(t, err)
+	require.Empty(t, names)
+	for what, sql := range writes("acme") {
+		require.NoError(t, try(t, s.Address, sql), what)
+	}
+	require.Equal(t, "0", databasetest.Ask(t, s.Address, `select count(*)::text from pg_proc p join pg_namespace n on n.oid = pronamespace where nspname = 'instar'`))
+	require.Equal(t, before, databasetest.Everything(t, s.Address))
+}
+
+// A transaction with a snapshot from before the fence cannot see anything that came with it, and is stopped all the same.
+func TestAnOldSnapshotDoesNotPassTheFence(t *testing.T) {
+	t.Parallel()
+	s, tables := setup(t)
+	conn := databasetest.Open(t, s.Address)
+	for what, sql := range writes("acme") {
+		tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `select count(*) from public.countries`) // its snapshot
+		require.NoError(t, err)
+		require.NoError(t, s.Fence(t.Context(), tables))
+		_, err = tx.Exec(t.Context(), sql)
+		require.Contains(t, []string{pg.ReadOnly, pg.Serialization}, pg.State(err), "%s: %v", what, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, s.Lift(t.Context(), tables))
+	}
+}
+
+// The fence stands when the writers that were running have ended: what they commit is before it.
+func TestTheFenceWaitsForWriters(t *testing.T) {
+	t.Parallel()
+	s, tables := setup(t)
+	conn := databasetest.Open(t, s.Address)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `insert into public.settings values ('acme', 'late', 'x')`)
+	require.NoError(t, err)
+	fenced := make(chan error, 1)
+	go func() { fenced <- s.Fence(t.Context(), tables) }()
+	watcher := databasetest.Open(t, s.Address)
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, watcher.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'create or replace trigger%'`).Scan(&n))
+		return n == 1
+	}, 20*time.Second, 2*time.Millisecond)
+	require.NoError(t, try(t, s.Address, `update public.lines set article = article`+` where order_id in (select id from public.orders where enterprise_id = 'other')`), "others write on")
+	select {
+	case err := <-fenced:
+		require.Fail(t, "it does not wait", "%v", err)
+	default:
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-fenced)
+	require.Equal(t, "1", databasetest.Ask(t, s.Address, `select count(*)::text from public.settings where key = 'late'`))
+
+	// It does not wait for ever.
+	require.NoError(t, s.Lift(t.Context(), tables))
+	tx, err = conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `update public.settings set value = 'x' where enterprise_id = 'other'`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Fence(ctx, tables), context.DeadlineExceeded)
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestTheRuntimeIsSwitchedAndGivenBackAsItWas(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t)
+	databasetest.Exec(t, s.Address, `
+		alter table public.tenant_runtime add column plan text;
+		insert into public.tenant_runtime (enterprise_id, isolation_mode, database_host, status, updated_at, plan, epoch) values ('acme', 'shared', 'old:5432', 'trial', '2020-01-02', 'gold', 5)`)
+	row := func() string {
+		return databasetest.Ask(t, s.Address, `select coalesce((select (to_jsonb(r) - 'epoch')::text from public.tenant_runtime r where enterprise_id = 'acme'), 'none')`)
+	}
+	was := row()
+	previous, err := s.Snapshot(t.Context())
+	require.NoError(t, err)
+	to := cutover.Runtime{IsolationMode: cutover.Dedicated, DatabaseID: "t1/tenant_acme", DatabaseHost: "h:1", DatabaseName: "tenant_acme", Status: "active"}
+	for range 2 {
+		now, err := s.Switch(t.Context(), to)
+		require.NoError(t, err)
+		require.Equal(t, int64(6), now.Epoch)
+	}
+	read, err := s.Read(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "tenant_acme", read.DatabaseName)
+
+	other := *s
+	other.Session = "s2"
+	_, err = other.Switch(t.Context(), to)
+	require.ErrorContains(t, err, "session s1 has the tenant")
+	newer := *s
+	newer.Attempt = 2
+	for range 2 {
+		now, err := newer.Restore(t.Context(), previous)
+		require.NoError(t, err)
+		require.Equal(t, int64(7), now.Epoch)
+		require.Equal(t, was, row())
+	}
+	var obsolete *pg.ObsoleteError
+	_, err = s.Switch(t.Context(), to)
+	require.ErrorAs(t, err, &obsolete, "a zombie")
+	require.Equal(t, was, row())
+
+	// A row that was not there is not there afterwards; the epoch rises all the same.
+	databasetest.Exec(t, s.Address, `delete from public.tenant_runtime`)
+	previous, err = newer.Snapshot(t.Context())
+	require.NoError(t, err)
+	require.True(t, previous.Absent)
+	now, err := newer.Switch(t.Context(), to)
+	require.NoError(t, err)
+	require.Equal(t, int64(8), now.Epoch)
+	now, err = newer.Restore(t.Context(), previous)
+	require.NoError(t, err)
+	require.Equal(t, cutover.Runtime{IsolationMode: cutover.Shared, Status: "active", Epoch: 9}, now)
+	require.Equal(t, "none", row())
+	require.NoError(t, newer.End(t.Context()))
+	other.Attempt = 1
+	require.NoError(t, other.Take(t.Context()), "it is free")
+}

@@ -1,0 +1,159 @@
+package cutover
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// fenced are the tables that have rows of tenants: what is copied whole is shared with others, who write on.
+func fenced(tables []*catalog.Table) []*catalog.Table {
+	var list []*catalog.Table
+	for _, t := range tables {
+		if t.Kind == catalog.Tenant || t.Kind == catalog.Child {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// Fence stops the tenant's writers. It waits for those that are running.
+func (s *Source) Fence(ctx context.Context, tables []*catalog.Table) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		for _, t := range fenced(tables) {
+			if err := s.eachTable(ctx, conn, t, s.raise(t)); err != nil {
+				return fmt.Errorf("cannot fence table %s: %w", t, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Lift lets the tenant's writers in again.
+func (s *Source) Lift(ctx context.Context, tables []*catalog.Table) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		for _, t := range fenced(tables) {
+			drop := []string{}
+			for _, event := range []string{"i", "u", "d", "t"} {
+				drop = append(drop, fmt.Sprintf(`drop trigger if exists %s on %s`, s.trigger(event), t.Quoted()))
+			}
+			drop = append(drop, fmt.Sprintf(`drop function if exists %s()`, s.function(t)))
+			if standing, err := s.stands(ctx, conn, t); err != nil {
+				return err
+			} else if !standing {
+				drop = drop[4:] // without waiting for writers
+			}
+			if err := s.eachTable(ctx, conn, t, drop); err != nil {
+				return fmt.Errorf("cannot lift the fence of table %s: %w", t, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Fenced are the tables on which the fence of the tenant stands.
+func (s *Source) Fenced(ctx context.Context, tables []*catalog.Table) (names []string, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		for _, t := range fenced(tables) {
+			standing, err := s.stands(ctx, conn, t)
+			if err != nil {
+				return err
+			}
+			if standing {
+				names = append(names, t.String())
+			}
+		}
+		return nil
+	})
+	return names, err
+}
+
+func (s *Source) stands(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (standing bool, err error) {
+	err = conn.QueryRow(ctx, `select exists (select from pg_trigger where tgrelid = $1::regclass and tgname like $2)`, t.Quoted(), "instar_fence_"+s.mark()+"%").Scan(&standing)
+	if pg.State(err) == "42P01" { // the table has gone
+		return false, nil
+	}
+	return standing, err
+}
+
+func (s *Source) trigger(event string) string {
+	return pg.Ident("instar_fence_" + s.mark() + "_" + event)
+}
+
+func (s *Source) function(t *catalog.Table) string {
+	sum := sha256.Sum256([]byte(t.String()))
+	return pg.Ident("instar", "fence_"+s.mark()+"_"+hex.EncodeToString(sum[:6]))
+}
+
+// raise are the statements that fence a table. A function that refuses needs no rights; that of a child reads the parents as its owner.
+func (s *Source) raise(t *catalog.Table) []string {
+	refuse := fmt.Sprintf(`raise exception using errcode = '25006', message = %s, hint = 'The tenant is being moved: connect again and ask where its data is.';`,
+		pg.Literal(fmt.Sprintf("the tenant %s is read-only", s.Enterprise)))
+	body := refuse
+	if t.Kind == catalog.Child {
+		body = fmt.Sprintf(`
+			if tg_op = 'TRUNCATE' then %[1]s end if;
+			if tg_op in ('UPDATE', 'DELETE') then
+				if %[2]s then %[1]s end if;
+			end if;
+			if tg_op in ('INSERT', 'UPDATE') then
+				if %[3]s then %[1]s end if;
+				if %[4]s then raise exception using errcode = '40001', message = 'a tenant is being moved, and this transaction cannot see whose row it writes: repeat it'; end if;
+			end if;
+			return null;`, refuse, t.WhereAs("old", s.Enterprise), t.WhereAs("new", s.Enterprise), t.Orphan("new"))
+	}
+	list := []string{
+		fmt.Sprintf(`create or replace function %s() returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$ begin %s end $instar$`, s.function(t), body),
+	}
+	add := func(event, on, each, when string) {
+		list = append(list,
+			fmt.Sprintf(`create or replace trigger %s %s on %s for each %s %s execute function %s()`, s.trigger(event), on, t.Quoted(), each, when, s.function(t)),
+			fmt.Sprintf(`alter table %s enable always trigger %s`, t.Quoted(), s.trigger(event)))
+	}
+	old, fresh := "when ("+t.WhereAs("old", s.Enterprise)+")", "when ("+t.WhereAs("new", s.Enterprise)+")"
+	both := "when (" + t.WhereAs("old", s.Enterprise) + " or " + t.WhereAs("new", s.Enterprise) + ")"
+	if t.Kind == catalog.Child { // a condition has no subqueries: the function asks
+		old, fresh, both = "", "", ""
+	}
+	add("i", "after insert", "row", fresh)
+	add("u", "after update", "row", both)
+	add("d", "after delete", "row", old)
+	add("t", "before truncate", "statement", "")
+	return list
+}
+
+// eachTable runs statements on one table as the current attempt. It waits a second at a time for the table: who waits for its lock keeps
+// all others from it.
+func (s *Source) eachTable(ctx context.Context, conn *pgx.Conn, t *catalog.Table, statements []string) error {
+	for {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {
+				return err
+			}
+			for _, sql := range statements {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if pg.State(err) != pg.LockTimeout && pg.State(err) != "40P01" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: a transaction has been writing to %s all the time", ctx.Err(), t)
+		case <-time.After(200 * time.Millisecond): // others pass
+		}
+	}
+}

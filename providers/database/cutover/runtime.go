@@ -1,0 +1,192 @@
+package cutover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// IsolationModes of a tenant.
+const (
+	Shared    = "shared"
+	Dedicated = "dedicated_db"
+)
+
+// Runtime says where a tenant's data is.
+type Runtime struct {
+	IsolationMode string `json:"isolationMode"`
+	DatabaseID    string `json:"databaseId,omitempty"`
+	DatabaseHost  string `json:"databaseHost,omitempty"`
+	DatabaseName  string `json:"databaseName,omitempty"`
+	Status        string `json:"status"`
+	Epoch         int64  `json:"epoch"`
+}
+
+// Previous is the row as it was: nil columns are null. Absent says that there was none.
+type Previous struct {
+	Absent bool            `json:"absent,omitempty"`
+	Row    json.RawMessage `json:"row,omitempty"`
+}
+
+// Snapshot reads the row whole.
+func (s *Source) Snapshot(ctx context.Context) (p Previous, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		var text string
+		err := conn.QueryRow(ctx, `select to_jsonb(r)::text from `+s.runtime()+` r where r.enterprise_id = $1`, s.Enterprise).Scan(&text)
+		if errors.Is(err, pgx.ErrNoRows) {
+			p.Absent = true
+			return nil
+		}
+		p.Row = json.RawMessage(text)
+		return err
+	})
+	return p, err
+}
+
+// Read is what the row says now; a tenant without one is shared.
+func (s *Source) Read(ctx context.Context) (r Runtime, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		r, err = s.read(ctx, conn)
+		return err
+	})
+	return r, err
+}
+
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (s *Source) read(ctx context.Context, q queryer) (r Runtime, err error) {
+	err = q.QueryRow(ctx, `
+		select r.isolation_mode, coalesce(r.database_id, ''), coalesce(r.database_host, ''), coalesce(r.database_name, ''), r.status, r.epoch
+		from `+s.runtime()+` r where r.enterprise_id = $1`, s.Enterprise).
+		Scan(&r.IsolationMode, &r.DatabaseID, &r.DatabaseHost, &r.DatabaseName, &r.Status, &r.Epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
+		r = Runtime{IsolationMode: Shared, Status: "active"}
+		err = q.QueryRow(ctx, `select coalesce((select epoch from instar.attempt where enterprise_id = $1), 0)`, s.Enterprise).Scan(&r.Epoch)
+	}
+	return r, err
+}
+
+// Switch points the row to another database, under the next epoch. A repetition finds that it was done.
+func (s *Source) Switch(ctx context.Context, to Runtime) (now Runtime, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); err != nil {
+				return err
+			}
+			if now, err = s.read(ctx, tx); err != nil {
+				return err
+			}
+			to.Epoch = now.Epoch
+			if now == to {
+				return nil
+			}
+			if now.Epoch, err = s.nextEpoch(ctx, tx, now.Epoch); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `
+				insert into `+s.runtime()+` as r (enterprise_id, isolation_mode, database_id, database_host, database_name, status, updated_at, epoch)
+				values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), $6, now(), $7)
+				on conflict (enterprise_id) do update set isolation_mode = $2, database_id = nullif($3, ''), database_host = nullif($4, ''), database_name = nullif($5, ''),
+					status = $6, updated_at = now(), epoch = $7`,
+				s.Enterprise, to.IsolationMode, to.DatabaseID, to.DatabaseHost, to.DatabaseName, to.Status, now.Epoch)
+			if err != nil {
+				return err
+			}
+			to.Epoch = now.Epoch
+			now = to
+			return nil
+		})
+	})
+	if err != nil {
+		return now, fmt.Errorf("cannot switch the runtime of %s: %w", s.Enterprise, err)
+	}
+	return now, nil
+}
+
+// nextEpoch is above all that the tenant had.
+func (s *Source) nextEpoch(ctx context.Context, tx pgx.Tx, seen int64) (epoch int64, err error) {
+	err = tx.QueryRow(ctx, `update instar.attempt set epoch = greatest(epoch, $2) + 1 where enterprise_id = $1 returning epoch`, s.Enterprise, seen).Scan(&epoch)
+	return epoch, err
+}
+
+// Restore gives the row back what it had, under the next epoch. A repetition finds that it was done.
+func (s *Source) Restore(ctx context.Context, p Previous) (now Runtime, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); err != nil {
+				return err
+			}
+			if now, err = s.read(ctx, tx); err != nil {
+				return err
+			}
+			if err := s.restore(ctx, tx, p, now.Epoch); err != nil {
+				return err
+			}
+			now, err = s.read(ctx, tx)
+			return err
+		})
+	})
+	if err != nil {
+		return now, fmt.Errorf("cannot restore the runtime of %s: %w", s.Enterprise, err)
+	}
+	return now, nil
+}
+
+func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64) error {
+	if p.Absent {
+		tag, err := tx.Exec(ctx, `delete from `+s.runtime()+` where enterprise_id = $1`, s.Enterprise)
+		if err == nil && tag.RowsAffected() > 0 {
+			_, err = s.nextEpoch(ctx, tx, seen)
+		}
+		return err
+	}
+	var same bool
+	err := tx.QueryRow(ctx, `select coalesce((select to_jsonb(r) - 'epoch' = $2::text::jsonb - 'epoch' from `+s.runtime()+` r where r.enterprise_id = $1), false)`, s.Enterprise, string(p.Row)).Scan(&same)
+	if err != nil || same {
+		return err
+	}
+	rows, err := tx.Query(ctx, `select attname::text from pg_attribute where attrelid = $1::regclass and attnum > 0 and not attisdropped and attgenerated = '' and attname not in ('epoch', 'enterprise_id')`, s.runtime())
+	if err != nil {
+		return err
+	}
+	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	epoch, err := s.nextEpoch(ctx, tx, seen)
+	if err != nil {
+		return err
+	}
+	set, names, values := make([]string, len(columns)), make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		names[i], values[i] = pg.Ident(c), "p."+pg.Ident(c)
+		set[i] = names[i] + " = excluded." + names[i]
+	}
+	_, err = tx.Exec(ctx, fmt.Sprintf(`
+		insert into %[1]s as r (enterprise_id, epoch, %[2]s) select $1, $2, %[3]s from jsonb_populate_record(null::%[1]s, $3::text::jsonb) p
+		on conflict (enterprise_id) do update set epoch = excluded.epoch, %[4]s`,
+		s.runtime(), strings.Join(names, ", "), strings.Join(values, ", "), strings.Join(set, ", ")), s.Enterprise, epoch, string(p.Row))
+	return err
+}
+
+// Try proves that the database answers through the credentials that the application has.
+func Try(ctx context.Context, a pg.Address) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	conn, err := pg.Connect(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer pg.Close(conn)
+	var one int
+	return conn.QueryRow(ctx, `select 1`).Scan(&one)
+}

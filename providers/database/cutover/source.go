@@ -1,0 +1,130 @@
+package cutover
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Source is a shared database, as one session of one tenant sees it.
+type Source struct {
+	Address    pg.Address
+	Runtime    string // the table, as SQL writes it; public.tenant_runtime when empty
+	Enterprise string
+	Session    string
+	Attempt    uint64 // the fence of this attempt: a lower one than was seen is refused
+}
+
+// name of what is made for the tenant.
+func (s *Source) mark() string {
+	sum := sha256.Sum256([]byte(s.Enterprise))
+	return hex.EncodeToString(sum[:6])
+}
+
+func (s *Source) runtime() string {
+	if s.Runtime == "" {
+		return "public.tenant_runtime"
+	}
+	return s.Runtime
+}
+
+func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
+	a := s.Address
+	a.Name = fmt.Sprintf("instar %d %s", s.Attempt, s.Session)
+	conn, err := pg.Connect(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	return conn, nil
+}
+
+func (s *Source) with(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pg.Close(conn)
+	return do(conn)
+}
+
+// Setup makes what the provider keeps in the shared database, and the table of the runtime where there is none.
+func (s *Source) Setup(ctx context.Context) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('instar.attempt', 0))`); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `
+				create schema if not exists instar;
+				create table if not exists instar.attempt (
+					enterprise_id text primary key, session text not null, fence bigint not null, epoch bigint not null default 0, ended boolean not null default false
+				);
+				create table if not exists instar.marker (session text primary key, token text not null, set_at timestamptz not null default now());
+				create table if not exists `+s.runtime()+` (
+					enterprise_id text primary key, isolation_mode text not null default 'shared', database_id text, database_host text, database_name text,
+					status text not null default 'active', updated_at timestamptz not null default now()
+				);
+				alter table `+s.runtime()+` add column if not exists epoch bigint not null default 0`)
+			if err != nil {
+				return fmt.Errorf("cannot set up the source: %w", err)
+			}
+			return nil
+		})
+	})
+}
+
+// Take makes this attempt the current one of its tenant. Another session that has not ended keeps it.
+func (s *Source) Take(ctx context.Context) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return s.take(ctx, tx) })
+	})
+}
+
+// take locks the row of the tenant until the end of the transaction.
+func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, `insert into instar.attempt (enterprise_id, session, fence) values ($1, $2, $3) on conflict do nothing`, s.Enterprise, s.Session, s.Attempt); err != nil {
+		return err
+	}
+	var session string
+	var fence uint64
+	var ended bool
+	if err := tx.QueryRow(ctx, `select session, fence, ended from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence, &ended); err != nil {
+		return err
+	}
+	switch {
+	case session != s.Session && !ended:
+		return pg.Refuse("session %s has the tenant %s", session, s.Enterprise)
+	case session == s.Session && fence > s.Attempt:
+		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
+	}
+	_, err := tx.Exec(ctx, `update instar.attempt set session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
+	return err
+}
+
+// End gives the tenant free for another session.
+func (s *Source) End(ctx context.Context) error {
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			var session string
+			var fence uint64
+			err := tx.QueryRow(ctx, `select session, fence from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence)
+			if err != nil || session != s.Session { // it never had it, or another one has it by now
+				if errors.Is(err, pgx.ErrNoRows) {
+					return nil
+				}
+				return err
+			}
+			if fence > s.Attempt {
+				return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
+			}
+			_, err = tx.Exec(ctx, `update instar.attempt set ended = true, fence = $2 where enterprise_id = $1`, s.Enterprise, s.Attempt)
+			return err
+		})
+	})
+}

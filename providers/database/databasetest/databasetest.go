@@ -1,0 +1,146 @@
+// Package databasetest has what tests of the database provider stand on: a shared database with every kind of table, and a comparison of rows
+// that has nothing to do with that of the mover.
+package databasetest
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/schema"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations are those of tenants, and of the shared database.
+func Migrations() schema.Set {
+	sub, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return schema.Set{Files: sub}
+}
+
+// Catalogue is that of the shared database.
+var Catalogue = catalog.Catalogue{Tables: map[string]catalog.Rule{"countries": {Kind: catalog.Reference}, "log": {Kind: catalog.Skip}}}
+
+// Tables are those that are moved.
+var Tables = []string{"countries", "events", "lines", "names", "orders", "remarks", "settings"}
+
+// Config are settings of a cluster that can replicate.
+var Config = map[string]string{"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20", "max_logical_replication_workers": "20", "max_worker_processes": "40"}
+
+// Shared makes a shared database with these tenants, each with so many orders.
+func Shared(t *testing.T, suite *postgres.Suite, orders int, tenants ...string) pg.Address {
+	t.Helper()
+	a := pg.Address{DSN: suite.Database(t)}
+	require.NoError(t, Migrations().Apply(t.Context(), a, nil))
+	Exec(t, a, `insert into public.countries values ('de', 'Germany'), ('fr', 'France')`)
+	for _, tenant := range tenants {
+		Fill(t, a, tenant, orders)
+	}
+	return a
+}
+
+// Fill gives a tenant rows of every kind.
+func Fill(t *testing.T, a pg.Address, tenant string, orders int) {
+	t.Helper()
+	who := pg.Literal(tenant)
+	Exec(t, a, fmt.Sprintf(`
+		insert into public.orders (enterprise_id, country, total, note, doc, plain, colours, at)
+			select %[1]s, case when i %% 3 = 0 then 'de' end, i * 1.5, case when i %% 10 = 0 then repeat('größe ' || i, 500) else 'it''s \ "quoted"' || i end,
+				jsonb_build_object('i', i), json_build_object('b', i), array['red', 'blue']::public.colour[], now() - i * interval '1 hour'
+			from generate_series(1, %[2]d) i;
+		insert into public.lines select id, n, 'article ' || n from public.orders, generate_series(1, 2) n where enterprise_id = %[1]s;
+		insert into public.remarks select gen_random_uuid(), order_id, n, 'remark' from public.lines join public.orders on id = order_id where enterprise_id = %[1]s and n = 1;
+		insert into public.settings select %[1]s, 'Key ' || i, case when i %% 2 = 0 then 'v' end from generate_series(1, %[2]d) i;
+		insert into public.names select %[1]s || case i %% 3 when 0 then 'a-' when 1 then 'B' else 'ä' end || i, %[1]s, left(%[1]s, 8) || i from generate_series(1, %[2]d) i;
+		insert into public.events (enterprise_id, at, body) select %[1]s, date '2010-01-01' + i * 37, 'body' from generate_series(1, %[2]d) i`, who, orders))
+}
+
+// Exec runs statements.
+func Exec(t *testing.T, a pg.Address, sql string, args ...any) {
+	t.Helper()
+	conn := Open(t, a)
+	_, err := conn.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(context.Background()))
+}
+
+// Ask returns one text.
+func Ask(t *testing.T, a pg.Address, sql string, args ...any) (text string) {
+	t.Helper()
+	conn := Open(t, a)
+	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(&text))
+	require.NoError(t, conn.Close(context.Background()))
+	return text
+}
+
+// Open opens a connection, which ends with the test.
+func Open(t *testing.T, a pg.Address) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(a.DSN)
+	require.NoError(t, err)
+	if a.Database != "" {
+		config.Database = a.Database
+	}
+	config.RuntimeParams["timezone"] = "UTC"
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// rowsOf are conditions of a tenant's rows, written by hand.
+var rowsOf = map[string]string{
+	"countries": "true", "orders": "enterprise_id = $1", "settings": "enterprise_id = $1", "names": "enterprise_id = $1", "events": "enterprise_id = $1",
+	"lines":   "order_id in (select id from public.orders where enterprise_id = $1)",
+	"remarks": "order_id in (select id from public.orders where enterprise_id = $1)",
+}
+
+// Rows are the rows of a tenant in a table, as texts in order; of all tenants when it is empty.
+func Rows(t *testing.T, a pg.Address, table, tenant string) []string {
+	t.Helper()
+	conn := Open(t, a)
+	defer func() { _ = conn.Close(context.Background()) }()
+	where, args := "true", []any{}
+	if tenant != "" && rowsOf[table] != "true" {
+		where, args = rowsOf[table], []any{tenant}
+	}
+	rows, err := conn.Query(t.Context(), fmt.Sprintf(`select to_json(r)::text from public.%s r where %s order by 1`, table, where), args...)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return list
+}
+
+// Same requires that the target has exactly the tenant's rows of the source.
+func Same(t *testing.T, source, target pg.Address, tenant string) {
+	t.Helper()
+	for _, table := range Tables {
+		want, got := Rows(t, source, table, tenant), Rows(t, target, table, "")
+		if strings.Join(want, "\n") != strings.Join(got, "\n") {
+			require.Equal(t, want, got, "table %s", table)
+		}
+	}
+}
+
+// Everything is the whole content of a shared database, to see that nothing of it changes.
+func Everything(t *testing.T, a pg.Address) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, table := range Tables {
+		all[table] = Rows(t, a, table, "")
+	}
+	return all
+}

@@ -1,0 +1,17 @@
+// Package mover copies a tenant's rows from a shared database into its own, and proves that they are the same.
+//
+// How a row passes: [Mover.Prepare] cuts every table into ranges of its key and stores them in the target (plan.go). [Mover.Copy] takes the
+// ranges that are not done, several tables at a time, and copies each by COPY through a pipe (copy.go); the range is marked as done in the
+// transaction that has the rows. [Mover.Verify] compares counts and hashes, first of whole tables, then of ranges, and copies again what
+// differs (verify.go). [Mover.Sequences] sets the sequences.
+//
+// The contract:
+//   - A range is in the target wholly or not at all, and done or not accordingly, whatever is killed and when: a copy that goes on repeats
+//     at most the ranges that were under way.
+//   - Every transaction in the target holds a share lock on the row of its session and finds its own fence there. [Mover.Take] locks that
+//     row, ends the connections of earlier attempts, and raises the fence: afterwards no earlier attempt commits anything.
+//   - Verify reads the source in one snapshot. When it returns without differences, the target has exactly the rows of that snapshot,
+//     whoever wrote meanwhile. What was written after it is the business of the fence, or of the subscription.
+//   - The source is only read. Nothing in the target fires: its sessions run as replicas (session_replication_role).
+//   - Bytes per second are limited over all tables together. Memory does not depend on the size of rows or tables.
+package mover

@@ -1,0 +1,149 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/time/rate"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Mover moves the rows of one tenant. Its fields are set before its first use.
+type Mover struct {
+	Source, Target pg.Address
+	Session        string
+	Fence          uint64 // of this attempt
+	Enterprise     string
+	Tables         []*catalog.Table
+	SameOrder      bool // both databases order texts alike; else keys are compared by their bytes
+
+	RangeRows  int            // at most, per range; 0 is 10,000
+	RangeBytes int64          // about, per range; 0 is 16 MiB
+	Parallel   int            // tables at a time; 0 is 2
+	Rate       int64          // bytes per second over all tables; 0 does not limit them
+	Told       func(Progress) // of each range that is done; may be nil
+
+	limit   *rate.Limiter
+	counted *counter
+}
+
+// Names of what is in the target, of the schema instar.
+const setup = `
+	create schema if not exists instar;
+	revoke all on schema instar from public;
+	create table if not exists instar.session (id text primary key, fence bigint not null, changed_at timestamptz not null default now());
+	create table if not exists instar.moved (
+		table_name text primary key, session text not null, rows bigint not null, planned_at timestamptz not null default now(), verified_at timestamptz
+	);
+	create table if not exists instar.range (
+		table_name text not null references instar.moved on delete cascade, n integer not null, low text[], high text[],
+		rows bigint, bytes bigint, done_at timestamptz, primary key (table_name, n)
+	);
+	create table if not exists instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`
+
+// name is what connections of an attempt are called.
+func (m *Mover) name() string { return fmt.Sprintf("instar %d %s", m.Fence, m.Session) }
+
+// Take makes this attempt the only one that can write to the target.
+func (m *Mover) Take(ctx context.Context) error {
+	conn, err := pg.Connect(ctx, named(m.Target, m.name()))
+	if err != nil {
+		return err
+	}
+	defer pg.Close(conn)
+	if err := m.install(ctx, conn); err != nil {
+		return fmt.Errorf("cannot set up the target: %w", err)
+	}
+	// What earlier attempts have under way would hold the row; it ends, and its transaction with it.
+	_, err = conn.Exec(ctx, `
+		select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid()
+			and case when application_name ~ '^instar [0-9]+ ' then split_part(application_name, ' ', 2)::numeric < $1::numeric else false end`, m.Fence)
+	if err != nil {
+		return fmt.Errorf("cannot end earlier attempts: %w", err)
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `insert into instar.session (id, fence) values ($1, $2) on conflict do nothing`, m.Session, m.Fence); err != nil {
+			return err
+		}
+		var seen uint64
+		if err := tx.QueryRow(ctx, `select fence from instar.session where id = $1 for update`, m.Session).Scan(&seen); err != nil {
+			return err
+		}
+		if seen > m.Fence {
+			return &pg.ObsoleteError{Fence: m.Fence, Seen: seen}
+		}
+		_, err := tx.Exec(ctx, `update instar.session set fence = $2, changed_at = now() where id = $1`, m.Session, m.Fence)
+		return err
+	})
+}
+
+// install makes the tables of the mover; two attempts may do so at a time.
+func (m *Mover) install(ctx context.Context, conn *pgx.Conn) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('instar.session', 0))`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, setup)
+		return err
+	})
+}
+
+func named(a pg.Address, name string) pg.Address {
+	a.Name = name
+	return a
+}
+
+// source opens a connection that reads.
+func (m *Mover) source(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := pg.Connect(ctx, named(m.Source, m.name()))
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	return conn, nil
+}
+
+// target opens a connection in which no trigger and no foreign key fires.
+func (m *Mover) target(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := pg.Connect(ctx, named(m.Target, m.name()))
+	if err != nil {
+		return nil, fmt.Errorf("target: %w", err)
+	}
+	if _, err := conn.Exec(ctx, `set session_replication_role = replica`); err != nil {
+		pg.Close(conn)
+		return nil, fmt.Errorf("target: the role needs GRANT SET ON PARAMETER session_replication_role: %w", err)
+	}
+	return conn, nil
+}
+
+// fenced runs a transaction in the target that commits only while this attempt is the current one.
+func (m *Mover) fenced(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		var seen uint64
+		err := tx.QueryRow(ctx, `select fence from instar.session where id = $1 for share`, m.Session).Scan(&seen)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return pg.Refuse("the target does not know session %s", m.Session)
+		case err != nil:
+			return err
+		case seen != m.Fence:
+			return &pg.ObsoleteError{Fence: m.Fence, Seen: seen}
+		}
+		return do(tx)
+	})
+}
+
+// Progress is how far a copy is.
+type Progress struct {
+	Table string        `json:"table"` // the last one that moved
+	Rows  int64         `json:"rows"`  // copied, of all tables
+	Total int64         `json:"total"` // planned; rows that come later are not in it
+	Bytes int64         `json:"bytes"`
+	Rate  float64       `json:"rate"`            // rows per second, over the last seconds
+	ETA   time.Duration `json:"etaNs,omitempty"` // nanoseconds, from the rate; 0 is unknown
+}

@@ -1,0 +1,171 @@
+package mover
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// span is a range of a table's key: above low, up to high. Nil is without an end.
+type span struct {
+	n         int
+	low, high []string
+}
+
+// Prepare cuts the tables into ranges, where that was not done yet by this session. Rows that the target has before, such as those that
+// migrations insert, are deleted: the tenant's are all that it will have.
+func (m *Mover) Prepare(ctx context.Context) error {
+	source, err := m.source(ctx)
+	if err != nil {
+		return err
+	}
+	defer pg.Close(source)
+	target, err := m.target(ctx)
+	if err != nil {
+		return err
+	}
+	defer pg.Close(target)
+	for _, t := range m.Tables {
+		var there bool
+		if err := target.QueryRow(ctx, `select exists (select from instar.moved where table_name = $1 and session = $2)`, t.String(), m.Session).Scan(&there); err != nil {
+			return err
+		}
+		if there {
+			continue
+		}
+		rows, spans, err := m.cut(ctx, source, t)
+		if err != nil {
+			return fmt.Errorf("table %s: %w", t, err)
+		}
+		if err := m.store(ctx, target, t, rows, spans); err != nil {
+			return fmt.Errorf("table %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+// cut counts the rows and finds every n-th key, in one pass over them.
+func (m *Mover) cut(ctx context.Context, conn *pgx.Conn, t *catalog.Table) (rows int64, spans []span, err error) {
+	where := t.Where(m.Enterprise)
+	var width float64
+	err = conn.QueryRow(ctx, fmt.Sprintf(`select coalesce(avg(octet_length(%[1]s::text)), 0)::float8 from (select %[1]s.* from %[2]s %[1]s where %[3]s limit 200) %[1]s`, catalog.Alias, t.Quoted(), where)).Scan(&width)
+	if err != nil {
+		return 0, nil, fmt.Errorf("cannot read it: %w", err)
+	}
+	keys := m.keyColumns(t)
+	texts := make([]string, len(keys))
+	for i, c := range t.Key {
+		texts[i] = "q." + pg.Ident(c.Name) + "::text"
+	}
+	names := make([]string, len(t.Key))
+	for i, c := range t.Key {
+		names[i] = catalog.Alias + "." + pg.Ident(c.Name)
+	}
+	found, err := conn.Query(ctx, fmt.Sprintf(`
+		select q.rn, array[%s] from (select %s, row_number() over (order by %s) as rn, count(*) over () as all_rows from %s %s where %s) q
+		where q.rn %% %d = 0 or q.rn = q.all_rows order by q.rn`,
+		strings.Join(texts, ", "), strings.Join(names, ", "), strings.Join(keys, ", "), t.Quoted(), catalog.Alias, where, m.perRange(width)))
+	if err != nil {
+		return 0, nil, fmt.Errorf("cannot read its keys: %w", err)
+	}
+	var low, at []string
+	_, err = pgx.ForEachRow(found, []any{&rows, &at}, func() error {
+		high := append([]string(nil), at...)
+		spans = append(spans, span{n: len(spans), low: low, high: high})
+		low = high
+		return nil
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("cannot read its keys: %w", err)
+	}
+	if len(spans) == 0 {
+		return 0, []span{{}}, nil
+	}
+	spans[len(spans)-1].high = nil // what comes after the last key of now belongs to the last range
+	return rows, spans, nil
+}
+
+// perRange is how many rows of a width a range has.
+func (m *Mover) perRange(width float64) int64 {
+	most, bytes := int64(m.RangeRows), m.RangeBytes
+	if most <= 0 {
+		most = 10000
+	}
+	if bytes <= 0 {
+		bytes = 16 << 20
+	}
+	return max(1, min(most, int64(float64(bytes)/max(width, 1))))
+}
+
+// keyColumns are the columns of the key with the order in which both databases have them.
+func (m *Mover) keyColumns(t *catalog.Table) []string {
+	list := make([]string, len(t.Key))
+	for i, c := range t.Key {
+		list[i] = catalog.Alias + "." + pg.Ident(c.Name)
+		if c.Collated && !m.SameOrder {
+			list[i] += ` collate "C"`
+		}
+	}
+	return list
+}
+
+// within is the condition of a range.
+func (m *Mover) within(t *catalog.Table, s span) string {
+	row := "(" + strings.Join(m.keyColumns(t), ", ") + ")"
+	bound := func(values []string) string {
+		list := make([]string, len(values))
+		for i, v := range values {
+			list[i] = pg.Literal(v) + "::" + t.Key[i].Type
+		}
+		return "(" + strings.Join(list, ", ") + ")"
+	}
+	cond := "true"
+	if s.low != nil {
+		cond = row + " > " + bound(s.low)
+	}
+	if s.high != nil {
+		cond += " and " + row + " <= " + bound(s.high)
+	}
+	return cond
+}
+
+func (m *Mover) store(ctx context.Context, conn *pgx.Conn, t *catalog.Table, rows int64, spans []span) error {
+	return m.fenced(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `delete from instar.moved where table_name = $1`, t.String()); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `delete from `+t.Quoted()); err != nil {
+			return fmt.Errorf("cannot empty it in the target: %w", err)
+		}
+		if _, err := tx.Exec(ctx, `insert into instar.moved (table_name, session, rows) values ($1, $2, $3)`, t.String(), m.Session, rows); err != nil {
+			return err
+		}
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"instar", "range"}, []string{"table_name", "n", "low", "high"}, pgx.CopyFromSlice(len(spans), func(i int) ([]any, error) {
+			return []any{t.String(), spans[i].n, spans[i].low, spans[i].high}, nil
+		}))
+		return err
+	})
+}
+
+// Estimate counts the rows of the tables, and about how long a copy takes at that many rows per second.
+func (m *Mover) Estimate(ctx context.Context) (rows map[string]int64, err error) {
+	conn, err := m.source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer pg.Close(conn)
+	rows = map[string]int64{}
+	for _, t := range m.Tables {
+		var n int64
+		if err := conn.QueryRow(ctx, fmt.Sprintf(`select count(*) from %s %s where %s`, t.Quoted(), catalog.Alias, t.Where(m.Enterprise))).Scan(&n); err != nil {
+			return nil, fmt.Errorf("cannot count the rows of %s: %w", t, err)
+		}
+		rows[t.String()] = n
+	}
+	return rows, nil
+}

@@ -1,0 +1,314 @@
+// Package online copies a tenant's rows while it is written to: by a row-filtered publication in the shared database and a subscription in
+// the tenant's own, both of Postgres itself.
+//
+// The contract:
+//   - Publication, slot and subscription have names made of the session, are found again, and are removed by [Link.Remove] in the order in
+//     which nothing is left: also the slots of the initial copies of single tables.
+//   - Only tables of kind tenant are replicated; a filter has no subqueries, so children are compared and copied under the fence.
+//   - [Link.CatchUp] returns when everything that was committed in the source before it was called is in the target: it writes a marker into
+//     a table of the publication, and waits until it arrives.
+//   - The target connects to the source: the address for it may differ from the one that this program uses. It is stored in the target,
+//     where superusers can read it.
+package online
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// Link is the replication of one session.
+type Link struct {
+	Source, Target pg.Address
+	From           string // the address of the source, for the target; that of Source when empty
+	Session        string
+	Enterprise     string
+	Tables         []*catalog.Table
+}
+
+// Name is that of publication, slot and subscription.
+func (l *Link) Name() string {
+	sum := sha256.Sum256([]byte(l.Session))
+	return "instar_" + hex.EncodeToString(sum[:8])
+}
+
+func (l *Link) replicated() []*catalog.Table {
+	var list []*catalog.Table
+	for _, t := range l.Tables {
+		if t.Kind == catalog.Tenant {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (l *Link) on(ctx context.Context, a pg.Address, do func(*pgx.Conn) error) error {
+	a.Name = "instar online " + l.Session
+	conn, err := pg.Connect(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer pg.Close(conn)
+	return do(conn)
+}
+
+// Check says why the source cannot be replicated from.
+func (l *Link) Check(ctx context.Context) (problems []string, err error) {
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		var level string
+		var slots, used int
+		if err := conn.QueryRow(ctx, `select current_setting('wal_level'), current_setting('max_replication_slots')::int, (select count(*) from pg_replication_slots)`).Scan(&level, &slots, &used); err != nil {
+			return err
+		}
+		if level != "logical" {
+			problems = append(problems, fmt.Sprintf("wal_level of the source is %s, and has to be logical", level))
+		}
+		if used >= slots {
+			problems = append(problems, fmt.Sprintf("all %d replication slots of the source are in use: raise max_replication_slots", slots))
+		}
+		return nil
+	})
+	return problems, err
+}
+
+// Publish makes the publication.
+func (l *Link) Publish(ctx context.Context) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		var there bool
+		if err := conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = $1)`, l.Name()).Scan(&there); err != nil || there {
+			return err
+		}
+		list := []string{fmt.Sprintf(`table instar.marker where (session = %s)`, pg.Literal(l.Session))}
+		for _, t := range l.replicated() {
+			list = append(list, fmt.Sprintf(`table %s where (%s)`, t.Quoted(), t.WhereAs(pg.Ident(t.Name), l.Enterprise)))
+		}
+		_, err := conn.Exec(ctx, fmt.Sprintf(`create publication %s for %s with (publish = 'insert, update, delete')`, pg.Ident(l.Name()), strings.Join(list, ", ")))
+		if err != nil {
+			return fmt.Errorf("cannot publish the tables: %w", err)
+		}
+		return nil
+	})
+}
+
+// Slot makes the replication slot. It waits for transactions that are open.
+func (l *Link) Slot(ctx context.Context) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		var there bool
+		if err := conn.QueryRow(ctx, `select exists (select from pg_replication_slots where slot_name = $1)`, l.Name()).Scan(&there); err != nil || there {
+			return err
+		}
+		if _, err := conn.Exec(ctx, `select pg_create_logical_replication_slot($1, 'pgoutput')`, l.Name()); err != nil {
+			return fmt.Errorf("cannot make the replication slot: %w", err)
+		}
+		return nil
+	})
+}
+
+// Subscribe makes the subscription, which begins to copy.
+func (l *Link) Subscribe(ctx context.Context) error {
+	from := l.From
+	if from == "" {
+		from = l.Source.DSN
+	}
+	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		there, err := l.subscribed(ctx, conn)
+		if err != nil || there {
+			return err
+		}
+		// The slot is there already: where both databases are in one cluster, making it here would wait for this very statement.
+		_, err = conn.Exec(ctx, fmt.Sprintf(`create subscription %[1]s connection %[2]s publication %[1]s with (create_slot = false, slot_name = %[3]s, copy_data = true)`,
+			pg.Ident(l.Name()), pg.Literal(from), pg.Literal(l.Name())))
+		if err != nil {
+			return fmt.Errorf("cannot subscribe: %w", err)
+		}
+		return nil
+	})
+}
+
+func (l *Link) subscribed(ctx context.Context, conn *pgx.Conn) (there bool, err error) {
+	err = conn.QueryRow(ctx, `select exists (select from pg_subscription s join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database())`, l.Name()).Scan(&there)
+	return there, err
+}
+
+// Status is how far the replication is.
+type Status struct {
+	Synced, Tables int   // tables whose initial copy is done, of all
+	Lag            int64 // bytes of WAL that the target has not confirmed
+	Behind         time.Duration
+	Copying        int64 // rows of the tables that are being copied
+}
+
+// Status asks both sides.
+func (l *Link) Status(ctx context.Context) (s Status, err error) {
+	err = l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+			select count(*) filter (where r.srsubstate in ('r', 's')), count(*), coalesce((select sum(tuples_processed)::bigint from pg_stat_progress_copy where datname = current_database()), 0)
+			from pg_subscription_rel r join pg_subscription s on s.oid = r.srsubid where s.subname = $1`, l.Name()).Scan(&s.Synced, &s.Tables, &s.Copying)
+	})
+	if err != nil {
+		return s, err
+	}
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		err := conn.QueryRow(ctx, `select coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint from pg_replication_slots where slot_name = $1`, l.Name()).Scan(&s.Lag)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return pg.Refuse("the replication slot %s has gone", l.Name())
+		}
+		return err
+	})
+	return s, err
+}
+
+// AwaitCopy returns when the initial copy of every table is done.
+func (l *Link) AwaitCopy(ctx context.Context, told func(Status)) error {
+	for {
+		s, err := l.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if told != nil {
+			told(s)
+		}
+		if s.Tables > 0 && s.Synced == s.Tables {
+			return nil
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%d of %d tables were copied: %w", s.Synced, s.Tables, err)
+		}
+	}
+}
+
+// CatchUp returns when the target has what was committed in the source until now.
+func (l *Link) CatchUp(ctx context.Context) error {
+	token := rand.Text()
+	err := l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `insert into instar.marker (session, token) values ($1, $2) on conflict (session) do update set token = $2, set_at = now()`, l.Session, token)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cannot mark where the source is: %w", err)
+	}
+	return l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		for {
+			var there bool
+			if err := conn.QueryRow(ctx, `select exists (select from instar.marker where session = $1 and token = $2)`, l.Session, token).Scan(&there); err != nil {
+				return err
+			}
+			if there {
+				return nil
+			}
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return fmt.Errorf("the target has not caught up: %w", err)
+			}
+		}
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// Unsubscribe removes the subscription, without asking the source. A target that has gone has none.
+func (l *Link) Unsubscribe(ctx context.Context) error {
+	err := l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		there, err := l.subscribed(ctx, conn)
+		if err != nil || !there {
+			return err
+		}
+		name := pg.Ident(l.Name())
+		for _, sql := range []string{`alter subscription ` + name + ` disable`, `alter subscription ` + name + ` set (slot_name = none)`, `drop subscription ` + name} {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("cannot unsubscribe: %w", err)
+			}
+		}
+		return nil
+	})
+	if pg.State(err) == pg.NoDatabase || closed(err) {
+		return nil
+	}
+	return err
+}
+
+// closed: the database takes no connections, because it is in quarantine.
+func closed(err error) bool { return pg.State(err) == "55000" }
+
+// Unslot removes the slot, and those of initial copies that were interrupted.
+func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			var left, dropped int
+			// A slot in use is freed first; the next round drops it.
+			err := conn.QueryRow(ctx, `
+				with mine as (select slot_name, active_pid from pg_replication_slots where database = current_database() and (slot_name = $1 or $2 > 0 and slot_name like 'pg\_' || $2 || '\_sync\_%'))
+				select count(*), count(*) filter (where case when active_pid is null then pg_drop_replication_slot(slot_name) is not null else pg_terminate_backend(active_pid) is null end) from mine`,
+				l.Name(), int64(subscription)).Scan(&left, &dropped)
+			if err != nil && pg.State(err) != pg.UndefinedObject && pg.State(err) != pg.InUse {
+				return fmt.Errorf("cannot drop the replication slot: %w", err)
+			}
+			if err == nil && left == dropped {
+				return nil
+			}
+			if time.Now().After(deadline) {
+				return pg.Later(5*time.Second, "the replication slot %s stays in use", l.Name())
+			}
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// Subscription is the number of the subscription, by which Postgres names the slots of initial copies; 0 when there is none.
+func (l *Link) Subscription(ctx context.Context) (oid uint32, err error) {
+	err = l.on(ctx, l.Target, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `select coalesce((select s.oid from pg_subscription s join pg_database d on d.oid = s.subdbid where s.subname = $1 and d.datname = current_database()), 0)`, l.Name()).Scan(&oid)
+	})
+	if pg.State(err) == pg.NoDatabase || closed(err) {
+		return 0, nil
+	}
+	return oid, err
+}
+
+// Unpublish removes the publication and the marker.
+func (l *Link) Unpublish(ctx context.Context) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, `drop publication if exists `+pg.Ident(l.Name())); err != nil {
+			return fmt.Errorf("cannot drop the publication: %w", err)
+		}
+		_, err := conn.Exec(ctx, `delete from instar.marker where session = $1`, l.Session)
+		if pg.State(err) == "42P01" { // nothing was set up
+			return nil
+		}
+		return err
+	})
+}
+
+// Remove removes all of it.
+func (l *Link) Remove(ctx context.Context) error {
+	oid, err := l.Subscription(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.Unsubscribe(ctx); err != nil {
+		return err
+	}
+	if err := l.Unslot(ctx, oid); err != nil {
+		return err
+	}
+	return l.Unpublish(ctx)
+}

@@ -1,0 +1,141 @@
+package online_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/mover"
+	"github.com/bcc94042/instar/providers/database/online"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// The whole way of mode online, with writers until the fence, and with all of what it makes gone at the end.
+func TestATenantIsCopiedWhileItIsWrittenTo(t *testing.T) {
+	t.Parallel()
+	source, target := databasetest.Shared(t, &suite, 30, "acme", "other"), pg.Address{DSN: suite.Database(t)}
+	// What the report demands for mode online; partitioned tables are moved offline.
+	databasetest.Exec(t, source, `
+		drop table public.events;
+		alter table public.orders replica identity using index orders_tenant;
+		create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
+	require.NoError(t, databasetest.Migrations().Apply(t.Context(), target, nil))
+	databasetest.Exec(t, target, `drop table public.events`)
+	conn, err := pg.Connect(t.Context(), source)
+	require.NoError(t, err)
+	report, err := catalog.Inspect(t.Context(), conn, databasetest.Catalogue)
+	pg.Close(conn)
+	require.NoError(t, err)
+	require.Empty(t, report.Refused(true))
+
+	s := &cutover.Source{Address: source, Enterprise: "acme", Session: "s1", Attempt: 1}
+	require.NoError(t, s.Setup(t.Context()))
+	m := &mover.Mover{Source: source, Target: target, Session: "s1", Fence: 1, Enterprise: "acme", Tables: report.Tables, SameOrder: true, RangeRows: 20}
+	require.NoError(t, m.Take(t.Context()))
+	require.NoError(t, m.Prepare(t.Context()))
+
+	writer := databasetest.Open(t, source)
+	written, stop := make(chan int, 1), make(chan struct{})
+	go func() {
+		n := 0
+		defer func() { written <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			_, err := writer.Exec(context.Background(), fmt.Sprintf(`
+				with o as (insert into public.orders (enterprise_id, total) values ('acme', %[1]d), ('other', %[1]d) returning id, enterprise_id) insert into public.lines select id, 1, 'x' from o where enterprise_id = 'acme';
+				update public.orders set note = 'n%[1]d' where enterprise_id = 'acme' and id %% 5 = %[1]d %% 5;
+				delete from public.orders where enterprise_id = 'acme' and id < 40 and id %% 11 = %[1]d %% 11;
+				insert into public.settings values ('acme', 'new %[1]d', 'x')`, n))
+			if err != nil {
+				if pg.State(err) != pg.ReadOnly {
+					n = -1
+				}
+				return
+			}
+			n++
+		}
+	}()
+	l := &online.Link{Source: source, Target: target, Session: "s1", Enterprise: "acme", Tables: report.Tables}
+	problems, err := l.Check(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	for range 2 {
+		require.NoError(t, l.Publish(t.Context()))
+		require.NoError(t, l.Slot(t.Context()))
+		require.NoError(t, l.Subscribe(t.Context()))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, l.AwaitCopy(ctx, nil))
+	require.NoError(t, l.CatchUp(ctx))
+	status, err := l.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, status.Tables, status.Synced)
+
+	began := time.Now()
+	require.NoError(t, s.Fence(ctx, report.Tables))
+	require.NoError(t, l.CatchUp(ctx))
+	v, err := m.Verify(ctx, true)
+	require.NoError(t, err)
+	require.Empty(t, v.Open())
+	t.Logf("from the fence to the end of the comparison: %s", time.Since(began))
+	close(stop)
+	require.Positive(t, <-written)
+	for _, d := range v.Discrepancies { // what is replicated is complete by itself
+		require.Contains(t, []string{"lines", "remarks", "countries"}, d.Table)
+	}
+	for _, table := range databasetest.Tables {
+		if table != "events" {
+			require.Equal(t, databasetest.Rows(t, source, table, "acme"), databasetest.Rows(t, target, table, ""), table)
+		}
+	}
+	for range 2 {
+		require.NoError(t, l.Remove(ctx))
+	}
+	require.NoError(t, s.Lift(ctx, report.Tables))
+	require.Equal(t, "0 0", databasetest.Ask(t, source, `select (select count(*) from pg_publication)::text || ' ' || (select count(*) from pg_replication_slots where database = current_database())::text`))
+	require.Equal(t, "0", databasetest.Ask(t, target, `select count(*)::text from pg_subscription s join pg_database d on d.oid = subdbid where datname = current_database()`))
+}
+
+// What is undone in the middle of the initial copy leaves no slot behind.
+// It is not parallel: a slot waits for every transaction of the cluster.
+func TestItIsRemovedInTheMiddleOfTheCopy(t *testing.T) {
+	source, target := databasetest.Shared(t, &suite, 200, "acme"), pg.Address{DSN: suite.Database(t)}
+	databasetest.Exec(t, source, `create schema instar; create table instar.marker (session text primary key, token text not null, set_at timestamptz not null default now())`)
+	require.NoError(t, databasetest.Migrations().Apply(t.Context(), target, nil))
+	m := &mover.Mover{Source: source, Target: target, Session: "s2", Fence: 1, Enterprise: "acme"}
+	require.NoError(t, m.Take(t.Context()))
+	conn, err := pg.Connect(t.Context(), source)
+	require.NoError(t, err)
+	report, err := catalog.Inspect(t.Context(), conn, databasetest.Catalogue)
+	pg.Close(conn)
+	require.NoError(t, err)
+	l := &online.Link{Source: source, Target: target, Session: "s2", Enterprise: "acme", Tables: []*catalog.Table{report.Table("settings")}}
+	require.NoError(t, l.Publish(t.Context()))
+	require.NoError(t, l.Slot(t.Context()))
+	locked := databasetest.Open(t, target)
+	tx, err := locked.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `lock table public.settings in share mode`) // its copy does not end
+	require.NoError(t, err)
+	require.NoError(t, l.Subscribe(t.Context()))
+	watcher := databasetest.Open(t, source)
+	require.Eventually(t, func() bool {
+		var there bool
+		require.NoError(t, watcher.QueryRow(t.Context(), `select exists (select from pg_replication_slots where database = current_database() and slot_name like 'pg\_%\_sync\_%')`).Scan(&there))
+		return there
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, l.Remove(t.Context()))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, "0", databasetest.Ask(t, source, `select count(*)::text from pg_replication_slots where database = current_database()`))
+}

@@ -1,0 +1,110 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settings are those that texts and hashes of values depend on, and the isolation that every statement outside of an explicit
+// transaction has.
+var settings = map[string]string{
+	"timezone": "UTC", "datestyle": "ISO, YMD", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
+	"client_encoding": "UTF8", "default_transaction_isolation": "read committed", "default_transaction_read_only": "off",
+	"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "row_security": "off", "search_path": "pg_catalog",
+}
+
+// Address is where a server is and as whom it is entered.
+type Address struct {
+	DSN      string
+	Database string // instead of the one in the DSN, when set
+	Name     string // application_name: who it is for
+}
+
+// Connect opens a connection.
+func Connect(ctx context.Context, a Address) (*pgx.Conn, error) {
+	config, err := Parse(a)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to database %s: %w", config.Database, err)
+	}
+	return conn, nil
+}
+
+// Parse is the configuration of a connection.
+func Parse(a Address) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(a.DSN)
+	if err != nil { // the error repeats the DSN without its password; the message need not have the rest
+		return nil, Refuse("the address of the server cannot be read")
+	}
+	if a.Database != "" {
+		config.Database = a.Database
+	}
+	for k, v := range settings {
+		config.RuntimeParams[k] = v
+	}
+	if a.Name != "" {
+		config.RuntimeParams["application_name"] = clip(a.Name, 63)
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 10 * time.Second
+	}
+	return config, nil
+}
+
+// Host is the host and port of an address, as an application is told it.
+func Host(a Address) (string, error) {
+	config, err := Parse(a)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), nil
+}
+
+// Close ends a connection without waiting long: its context may be over already.
+func Close(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the server notices the end by itself
+}
+
+// Ident quotes a name, or several with dots between them.
+func Ident(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
+
+// Literal quotes a text. It is for statements that take no parameters, such as COPY.
+func Literal(s string) string {
+	q := "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	if strings.Contains(q, `\`) {
+		q = " E" + strings.ReplaceAll(q, `\`, `\\`)
+	}
+	return q
+}
+
+var enterprise = regexp.MustCompile(`^[A-Za-z0-9-]{1,56}$`)
+
+// DatabaseName is the name of a tenant's database.
+func DatabaseName(enterpriseID string) (string, error) {
+	if !enterprise.MatchString(enterpriseID) {
+		return "", Refuse("the enterprise id %q is not made of 1 to 56 letters, digits and dashes", clip(enterpriseID, 80))
+	}
+	return "tenant_" + strings.ReplaceAll(enterpriseID, "-", "_"), nil
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

@@ -1,0 +1,66 @@
+package pg_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+func TestWhichErrorsPass(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]bool{"53100": true, "53300": true, "57P01": true, "08006": true, "40001": true, "55006": true, "28P01": false, "42P01": false, "23505": false, "25006": false} {
+		again, _ := pg.Transient(fmt.Errorf("x: %w", &pgconn.PgError{Code: state}))
+		require.Equal(t, want, again, state)
+	}
+	for _, err := range []error{context.DeadlineExceeded, io.ErrUnexpectedEOF, pg.Later(time.Second, "x"), &pg.ObsoleteError{}} {
+		again, _ := pg.Transient(fmt.Errorf("x: %w", err))
+		require.True(t, again, "%v", err)
+	}
+	again, _ := pg.Transient(pg.Refuse("no"))
+	require.False(t, again)
+	_, after := pg.Transient(&pgconn.PgError{Code: pg.DiskFull})
+	require.Equal(t, 30*time.Second, after)
+	_, err := pg.Connect(t.Context(), pg.Address{DSN: "postgres://u:canary@127.0.0.1:1/d"})
+	again, _ = pg.Transient(err)
+	require.True(t, again, "nobody listens there now")
+	require.NotContains(t, pg.Discreet(err.Error()), "canary")
+}
+
+func TestNamesOfDatabases(t *testing.T) {
+	t.Parallel()
+	name, err := pg.DatabaseName("a-b-1")
+	require.NoError(t, err)
+	require.Equal(t, "tenant_a_b_1", name)
+	name, err = pg.DatabaseName(strings.Repeat("x", 56))
+	require.NoError(t, err)
+	require.Len(t, name, 63)
+	for _, bad := range []string{"", strings.Repeat("x", 57), "a_b", `a"; drop`, "ä", "a b"} {
+		_, err = pg.DatabaseName(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestNothingSecretIsTold(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"failed to connect to `user=u database=d password=canary`: refused", "dial postgres://u:canary@h/d failed", "alter role x password 'canary'",
+		"create subscription s connection 'host=h password=canary' publication p", "password SCRAM-SHA-256$4096:canary$canary:canary",
+	} {
+		require.NotContains(t, pg.Discreet(text), "canary", text)
+	}
+	require.Equal(t, "password authentication failed", pg.Discreet("password authentication failed"))
+}
+
+func TestLiterals(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `'it''s'`, pg.Literal("it's"))
+	require.Equal(t, ` E'a\\''b'`, pg.Literal(`a\'b`))
+}
