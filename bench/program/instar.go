@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,28 +47,13 @@ func key(e int) string { return fmt.Sprintf("svc-%d", e) }
 // instar starts the program, and creates the services. With an error, the contender is what has to be ended.
 func (o *options) instar(ctx context.Context, name, binary, durability string) (c *contender, err error) {
 	c = &contender{name: name, busy: busy, answered: make([]atomic.Int64, o.entities)}
-	if c.http, err = rig.Free(); err != nil {
-		return c, err
-	}
-	listen, err := rig.Free()
+	listen, err := o.start(ctx, c, binary, durability)
 	if err != nil {
-		return c, err
-	}
-	dir, err := os.MkdirTemp(o.dir, name)
-	if err != nil {
-		return c, err
-	}
-	p, err := rig.Start(&lockedbuffer.Buffer{}, nil, binary, "serve", "--data", dir, "--http", c.http, "--nats", listen, "--durability", durability, "--gateway", "simulated", "--insecure")
-	if err != nil {
-		return c, err
-	}
-	c.processes = []*rig.Process{p}
-	if err := p.Ready(ctx, "http://"+c.http+"/readyz"); err != nil {
 		return c, err
 	}
 	var conns []*nats.Conn
-	for range connections {
-		nc, err := nats.Connect("nats://" + listen)
+	for n := range connections {
+		nc, err := nats.Connect("nats://" + listen[n%len(listen)])
 		if err != nil {
 			return c, err
 		}
@@ -98,6 +84,46 @@ func (o *options) instar(ctx context.Context, name, binary, durability string) (
 	}
 	c.before, err = c.count(ctx)
 	return c, err
+}
+
+// start starts the nodes of a contender, and returns where they listen for NATS.
+func (o *options) start(ctx context.Context, c *contender, binary, durability string) (listen []string, err error) {
+	var at []string // free addresses: of each node for HTTP, NATS and the cluster
+	nodes := max(o.nodes, 1)
+	for range 3 * nodes {
+		a, err := rig.Free()
+		if err != nil {
+			return nil, err
+		}
+		at = append(at, a)
+	}
+	routes := "nats://" + strings.Join(at[2*nodes:], ",nats://")
+	for i := range nodes {
+		dir, err := os.MkdirTemp(o.dir, c.name)
+		if err != nil {
+			return nil, err
+		}
+		args := []string{"serve", "--data", dir, "--http", at[i], "--nats", at[nodes+i], "--durability", durability, "--gateway", "simulated", "--insecure"}
+		if nodes > 1 {
+			args = append(args, "--cluster", "bench", "--cluster-listen", at[2*nodes+i], "--cluster-routes", routes, "--node", fmt.Sprintf("node-%d", i+1), "--replicas", "3")
+		}
+		p, err := rig.Start(&lockedbuffer.Buffer{}, nil, binary, args...)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			c.processes = []*rig.Process{p}
+		} else {
+			c.members = append(c.members, p)
+		}
+	}
+	for i, p := range append(c.processes, c.members...) {
+		if err := p.Ready(ctx, "http://"+at[i]+"/readyz"); err != nil {
+			return nil, err
+		}
+	}
+	c.http, c.hosts = at[0], at[:nodes]
+	return at[nodes : 2*nodes], nil
 }
 
 // create makes the services and waits until all are ready: from then on, only labels change them.

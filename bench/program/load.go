@@ -26,7 +26,9 @@ type contender struct {
 	name      string
 	http      string         // address
 	busy      int            // times that each entity is changed before anything is measured
+	hosts     []string       // of all nodes of a cluster; http is the first
 	processes []*rig.Process // the server, and the handler if it has one
+	members   []*rig.Process // the other nodes of a cluster, whose CPU time is the server's
 	closers   []func()       // of connections
 
 	// These have one transition made of entity e, the nth of its client, and wait for the answer. What cannot be done is nil.
@@ -83,6 +85,9 @@ func (c *contender) load(ctx context.Context, way string, clients int, duration 
 	for client := range clients {
 		all.Go(func() {
 			w := &rig.Wire{Host: c.http}
+			if len(c.hosts) > 0 {
+				w.Host = c.hosts[client%len(c.hosts)]
+			}
 			defer w.Close()
 			random := rand.New(rand.NewPCG(uint64(client), uint64(clients))) // the same for all contenders
 			for n := 0; !stop.Load() && ctx.Err() == nil; n++ {
@@ -138,6 +143,13 @@ func (c *contender) spent() (s cpu, err error) {
 		if s[i], err = p.CPU(); err != nil {
 			return s, err
 		}
+	}
+	for _, p := range c.members {
+		more, err := p.CPU()
+		if err != nil {
+			return s, err
+		}
+		s[0] += more
 	}
 	var r syscall.Rusage
 	err = syscall.Getrusage(syscall.RUSAGE_SELF, &r)

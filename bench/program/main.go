@@ -25,7 +25,7 @@ type options struct {
 	binary, against, restate, etcd string // programs; only the first has to be there
 	durabilities                   []string
 	clients                        []int
-	entities, runs                 int
+	entities, runs, nodes          int
 	duration                       time.Duration
 	dir                            string // for what servers store
 }
@@ -48,6 +48,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.restate, "restate", "", "the `program` restate-server, measured beside")
 	flag.StringVar(&o.etcd, "etcd", "", "the `program` etcd, measured beside")
 	flag.IntVar(&o.entities, "entities", 1000, "services that the load is spread over")
+	flag.IntVar(&o.nodes, "nodes", 1, "processes of the program: 3 are a cluster on this machine, whose CPU is that of all")
 	flag.IntVar(&o.runs, "runs", 1, "times that each row is measured; the table has the medians")
 	flag.DurationVar(&o.duration, "duration", 4*time.Second, "measured time of each row, after a quarter of it to warm up")
 	handler := flag.String("handler", "", "only serve Restate's handler at this `address` (used by the load)")
@@ -63,8 +64,8 @@ func run(ctx context.Context) error {
 		}
 		o.clients = append(o.clients, n)
 	}
-	if o.entities < 1 || o.runs < 1 || o.duration <= 0 {
-		return errors.New("-entities, -runs and -duration have to be above 0")
+	if o.entities < 1 || o.runs < 1 || o.duration <= 0 || o.nodes < 1 {
+		return errors.New("-entities, -runs, -nodes and -duration have to be above 0")
 	}
 	return o.all(ctx)
 }
@@ -166,7 +167,7 @@ func (o *options) contenders(ctx context.Context, durability string) (all []*con
 			for _, closes := range c.closers {
 				closes()
 			}
-			for _, p := range c.processes {
+			for _, p := range append(c.processes, c.members...) {
 				p.Kill()
 			}
 		}
