@@ -12,11 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bubble runs a test with a clock of its own. nats.go keeps timers in a pool, and those of another bubble may not be used again; two collections empty it.
+// bubble runs a test with a clock of its own. nats.go keeps timers in a pool, and those of another bubble may not be used again, nor outside; two collections empty it. Such a test is not parallel.
 func bubble(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	runtime.GC()
-	runtime.GC()
+	empty := func() {
+		runtime.GC()
+		runtime.GC()
+	}
+	empty()
+	defer empty()
 	synctest.Test(t, f)
 }
 
