@@ -41,6 +41,8 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	$(GO) test -race -timeout 15m ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
+	$(MAKE) --no-print-directory simulate FOR=60s FROM=1
+	$(MAKE) --no-print-directory mutants MUTANT=quick
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
 	  wait $$checked || { cat $(TOOLS)/check.txt; exit 1; }; exit $$tortured
@@ -113,6 +115,12 @@ bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarde
 bench-discovery: ## measure discovery on this machine: registration, heartbeats, finding, watching, memory, rolling restarts, a cluster
 	$(GO) -C bench run ./discovery
 
+simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step
+	$(GO) run ./internal/simulation/cmd/simulate $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
+
+mutants: ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
+	$(GO) run ./internal/simulation/cmd/simulate -mutants $(or $(MUTANT),all)
+
 torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held; PART=upgrade runs one part
 	-@$(MAKE) --no-print-directory $(NATSCLI)
 	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) -C torture run . $(if $(PART),-only $(PART),-long)
@@ -138,4 +146,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: simulate mutants check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -72,6 +72,9 @@ func (c *client) run() error {
 			return nil
 		}
 		rec := &record{order: c.w.order(c.r), id: fmt.Sprintf("%s-%d", c.name, i)}
+		if c.r.IntN(3) == 0 { // as of somebody who gives none: nobody keeps the answer
+			rec.id = streams.MadeUpID(rec.id)
+		}
 		c.log = append(c.log, rec)
 		c.ask(commands, rec)
 		if c.r.IntN(6) == 0 && len(rec.answers) > 0 {

@@ -232,6 +232,8 @@ func (w *World) calm() {
 	w.outMu.Lock()
 	w.opts.Lies = false
 	w.outMu.Unlock()
+	w.calmAt = time.Now()
+	close(w.calmed)
 	w.fullUntil, w.serverBack = time.Now().Add(-1), time.Now().Add(-1)
 	w.ease()
 	for _, x := range w.wires {
@@ -245,6 +247,9 @@ func (w *World) calm() {
 
 // end lets everything come to an end, so that the bubble can.
 func (w *World) end() {
+	if w.calmAt.IsZero() {
+		w.calm()
+	}
 	w.over, w.trace.on = true, w.trace.live
 	for _, p := range w.places {
 		if p.now != nil {

@@ -5,6 +5,7 @@ package simulation
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -144,10 +145,10 @@ func summed(_ *World, x *entity, ev *event) string {
 	return ""
 }
 
-// keyed reports whether the program keeps the answer under the key of its sender: not that of a report, and of a question.
+// keyed reports whether the program keeps the answer under the key of its sender: not that of a report, of a question, or of a command without a key.
 func (w *World) keyed(rec *record) bool {
 	in, ok := w.machine(rec.machine).Input(rec.name)
-	return ok && !in.Report
+	return ok && !in.Report && !streams.MadeUp(rec.id)
 }
 
 // answer is how the sender of a command was answered.
@@ -174,9 +175,9 @@ func outcomes(w *World) string {
 			got := made[rec.machine+"/"+rec.key+"/"+rec.id]
 			said := fmt.Sprintf("%s %s of %s under %s was answered %s", rec.machine, rec.name, rec.key, rec.id, short(bytes.Join(rec.answers, []byte(" and "))))
 			switch {
-			case !ok && rec.stored:
+			case !ok && rec.stored && w.keyed(rec):
 				return fmt.Sprintf("%s: it was stored and has no answer", said)
-			case !ok:
+			case !ok, !w.keyed(rec) && a.Outcome != machines.Applied:
 			case a.Outcome == machines.Applied && rec.name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
 				return fmt.Sprintf("%s, and has made the versions %v", said, got)
 			case a.Outcome != machines.Applied && len(got) > 0:
@@ -320,15 +321,26 @@ func buried(w *World) string {
 	return ""
 }
 
-// quiet reports whether everything has come to rest: nobody has anything to do, and what is stored has been published.
-func (w *World) quiet() bool {
-	if len(w.choices()) > 0 {
-		return false
-	}
+// quiet reports whether everything has come to rest.
+func (w *World) quiet() bool { return w.unrest() == "" }
+
+// unrest is what keeps the world from rest: somebody has something to do, or what is stored is not published. What a power loss has taken is brought back by the passes over all
+// entities, and the views come after the events: both are waited for before they are judged.
+func (w *World) unrest() string {
 	commands, effects, events := w.server.Log(streams.CommandStream), w.server.Log(streams.EffectStream), w.server.Log(streams.EventStream)
-	if commands == nil || effects == nil || events == nil || effects.N > 0 || commands.LastUnder(streams.Names{}.StoredAll()) != nil {
-		return false
+	switch {
+	case commands == nil || effects == nil || events == nil:
+		return "the streams are not there"
+	case effects.N > 0:
+		return "an effect is not done: " + effects.At(effects.First).Subject
+	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
+		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject
+	case time.Since(w.calmAt) > calmFor*2/3:
+	case cmp.Or(complete(w), armed(w), underWay(w), folded(w)) != "":
+		return "what is stored is not published"
 	}
-	// What a power loss or an operator took is brought back by the passes over all entities, and the views come after the events.
-	return time.Since(w.calmAt) > calmFor*2/3 || complete(w) == "" && armed(w) == "" && underWay(w) == "" && folded(w) == ""
+	if all := w.choices(); len(all) > 0 {
+		return "on its way: " + all[0].what
+	}
+	return ""
 }

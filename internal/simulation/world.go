@@ -46,8 +46,9 @@ type World struct {
 	outside outside
 
 	history               history
-	rereading             bool      // what was seen before is read again
-	calmAt                time.Time // nothing goes wrong any more
+	rereading             bool          // what was seen before is read again
+	calmAt                time.Time     // nothing goes wrong any more
+	calmed                chan struct{} // closed then
 	failures              []Failure
 	upAt                  int          // steps until the nodes were up
 	happened              map[int]bool // faults
@@ -81,7 +82,7 @@ type wire struct {
 func newWorld(o Options, tr *trace) *World {
 	w := &World{
 		opts: o, keys: map[string][]string{}, r: draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), outRand: draws(o.Seed, 3),
-		outside: outside{map[string]uint64{}, map[string]int{}}, happened: map[int]bool{}, history: newHistory(),
+		outside: outside{map[string]uint64{}, map[string]int{}}, happened: map[int]bool{}, calmed: make(chan struct{}), history: newHistory(),
 	}
 	tr.began = time.Now()
 	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs()})
@@ -183,7 +184,6 @@ func (w *World) run() {
 	}
 	w.until("the clients are done", 20*time.Minute, w.clientsDone, true)
 	w.calm()
-	w.calmAt = time.Now()
 	if w.until("everything has come to rest", calmFor, w.quiet, false) {
 		w.check()
 	}
@@ -221,7 +221,7 @@ func (w *World) until(what string, most time.Duration, holds func() bool, faults
 			return true
 		}
 		if time.Since(began) > most || w.trace.steps > mostSteps {
-			w.fail("I12", "%s: not after %s and %d steps", what, time.Since(began), w.trace.steps)
+			w.fail("I12", "%s: not after %s and %d steps; %s", what, time.Since(began), w.trace.steps, w.unrest())
 			return false
 		}
 		if faults {

@@ -66,7 +66,7 @@ func run(b overlay.Build, m Mutant) (string, error) {
 		seeds = 400
 	}
 	var text output
-	err = overlay.Command(program, &text, "-seed", "1", "-seeds", fmt.Sprint(seeds), "-first", "-within", "90s").Run()
+	err = overlay.Command(program, &text, "-seed", "1", "-seeds", fmt.Sprint(seeds), "-first", "-within", "45s").Run()
 	if err == nil {
 		return "", nil
 	}
