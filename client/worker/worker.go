@@ -27,7 +27,7 @@ var (
 type Options struct {
 	NC          *nats.Conn
 	Prefix      string        // of subjects; "instar" if empty
-	APIPrefix   string        // of JetStream; empty is its own, users of the role work have "$JS.INSTAR.API"
+	APIPrefix   string        // of JetStream; empty is its own, users of the role work have $JS.INSTAR.API
 	Name        string        // in failures and logs; the host's name if empty
 	Concurrency int           // tasks of one effect at a time; 0 is 8. The server bounds all workers of an effect together
 	Grace       time.Duration // for tasks under way when it stops; 0 is 30 s

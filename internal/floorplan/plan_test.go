@@ -163,7 +163,7 @@ var plan = []room{
 	// The binary: main names the machines that ship, the command line takes them from the options that it is given.
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
 	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "machines/diagram", "server", "server/config", "server/natscli", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
-	{path: "cmd/instar/demo", ours: []string{"client", "cmd/instar/cli/command", "internal/...", "machines/instance", "server", "server/config", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
+	{path: "cmd/instar/demo", ours: []string{"client", "cmd/instar/cli/command", "internal/...", "machines", "machines/instance", "machines/queue", "machines/repository", "machines/task", "server", "server/config", "server/tasks", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
 	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 

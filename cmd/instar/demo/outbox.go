@@ -48,6 +48,7 @@ and postgres, and leaves nothing behind. The exit code is 1 when anything is los
 	box.Flags().Bool("fast", false, "about 15 seconds instead of a minute")
 	server := &cobra.Command{Use: "nats-server DIR LISTEN", Short: "The NATS server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN"), RunE: demoServer}
 	g.AddCommand(box, demoDiscoveryCommand(p), server)
+	g.AddCommand(demoTasksCommands()...)
 	return g
 }
 

@@ -1,0 +1,51 @@
+package demo
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/cmd/instar/cli/command"
+	"github.com/bcc94042/instar/internal/lockedbuffer"
+)
+
+// TestMain is also the program that the demos start again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "demo" {
+		cmd := Command(&command.Program{})
+		cmd.SetArgs(os.Args[2:])
+		if err := cmd.ExecuteContext(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestDemoTasks(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not here")
+	}
+	out := &lockedbuffer.Buffer{}
+	d := &tasksDemo{out: out, began: time.Now(), commits: 3}
+	err := d.run(t.Context())
+	t.Cleanup(func() { _ = os.RemoveAll(d.dir) })
+	require.NoError(t, err, out)
+	require.Regexp(t, `(?m)^26 tasks, \d+ attempts, each ended once · at most [12] at a time \(limit 2\), 1 of a repository \(limit 1\) · 1 kill · 1 canceled, 1 redriven · 3 repositories completed$`, out.String())
+	for _, name := range []string{"shop/structure.md", "web/dependencies.cdx.json", "billing/hotspots.md"} {
+		require.FileExists(t, d.dir+"/documents/"+name)
+	}
+}
+
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	require.Equal(t, 2, together([]span{{"a", at(1), at(3)}, {"b", at(2), at(4)}, {"c", at(3), at(5)}}))
+	require.Equal(t, 3, together([]span{{"a", at(1), at(4)}, {"b", at(2), at(4)}, {"c", at(3), at(5)}}))
+	require.Zero(t, together(nil))
+}
