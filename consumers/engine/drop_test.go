@@ -194,6 +194,7 @@ func TestWhatWasDroppedIsNotMissed(t *testing.T) {
 	require.Zero(t, ix.Len())
 	require.False(t, ix.Lacks("default.a"))
 	e := w.dropping()
+	w.Eventually("it runs", func() bool { return e.Live() > 0 })
 	lacks, err := e.lacks(w.Ctx, consumertest.Things, "default.a")
 	require.NoError(t, err)
 	require.False(t, lacks)
