@@ -12,6 +12,10 @@
 // does (the jitter of an inactive consumer, names that it makes up), the model has a fixed choice. Nothing blocks but Read of a connection, durably
 // in a bubble of testing/synctest.
 //
-// That it does not lie is tested against the embedded nats-server: the same random operations, answer for answer (conformance_test.go). What it was
-// found to have wrong is a case there, in a sentence.
+// A stream with replicas is modelled as what its leader answers: the order of its checks, no answer while there is none ([Server.LoseLeader]), and a successor
+// that has all that was stored ([Server.Elect]). Replicas that lag, and writes that are under way when another one comes, are not.
+//
+// That it does not lie is tested against the embedded nats-server: the same random operations, answer for answer (conformance_test.go), and in time (time_test.go), on a
+// single server. What it was found to have wrong is a case in facts_test.go, in a sentence. It knows no mirrors, sources, counters, priority groups, delete
+// markers, snapshots, reads of many at once and schedules that repeat: it refuses them as not modelled.
 package model

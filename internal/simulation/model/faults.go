@@ -38,3 +38,21 @@ func (s *Server) Sync(stream string) {
 	s.core.At(s.o.Now())
 	s.core.Sync(stream)
 }
+
+// LoseLeader leaves a stream with replicas without a leader: what is sent to it is lost, until [Server.Elect].
+func (s *Server) LoseLeader(stream string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.LoseLeader(stream)
+}
+
+// Elect makes the next member of the cluster lead a stream with replicas.
+func (s *Server) Elect(stream string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.At(s.o.Now())
+	s.core.Elect(stream)
+	if s.auto {
+		s.arm()
+	}
+}

@@ -139,3 +139,77 @@ func TestWhatIsNotProcessedHasNotHappened(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A stream with replicas that has lost its leader answers nothing, and goes on with the next one where it was.
+func TestAnotherLeaderHasWhatWasStored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{Replicas: 3})
+		s.Auto(true)
+		defer s.Close()
+		nc, js := dial(t, s)
+		ctx := t.Context()
+		st, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "R", Subjects: []string{"r.>"}, Replicas: 3, Retention: jetstream.WorkQueuePolicy})
+		require.NoError(t, err)
+		elected, err := nc.SubscribeSync("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*")
+		require.NoError(t, err)
+		first, err := js.Publish(ctx, "r.a", nil, jetstream.WithMsgID("1"), jetstream.WithExpectLastSequencePerSubject(0))
+		require.NoError(t, err)
+		s.LoseLeader("R")
+		_, err = nc.Request("r.a", nil, time.Second)
+		require.ErrorIs(t, err, nats.ErrTimeout)
+		info, err := st.Info(ctx)
+		require.NoError(t, err)
+		require.Empty(t, info.Cluster.Leader)
+		s.Elect("R")
+		_, err = elected.NextMsg(time.Second)
+		require.NoError(t, err)
+		again, err := js.Publish(ctx, "r.a", nil, jetstream.WithMsgID("1"), jetstream.WithExpectLastSequencePerSubject(0))
+		require.NoError(t, err)
+		require.True(t, again.Duplicate) // with replicas, an id is looked at before what is expected
+		require.Equal(t, first.Sequence, again.Sequence)
+		nc.Close()
+		synctest.Wait()
+	})
+}
+
+// A loss of power cuts off what was not synced, and brings back what was taken out since.
+func TestALossOfPowerCutsEachStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{SyncEvery: 2 * time.Minute})
+		s.Auto(true)
+		defer s.Close()
+		nc, js := dial(t, s)
+		ctx := t.Context()
+		st, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+		require.NoError(t, err)
+		for range 2 {
+			_, err = js.Publish(ctx, "s.a", nil)
+			require.NoError(t, err)
+		}
+		s.Sync("S")
+		for range 3 {
+			_, err = js.Publish(ctx, "s.a", nil)
+			require.NoError(t, err)
+		}
+		require.NoError(t, st.DeleteMsg(ctx, 1))
+		require.NoError(t, st.DeleteMsg(ctx, 2))
+		s.PowerLoss(func(_ string, synced, last uint64) uint64 {
+			require.EqualValues(t, 2, synced)
+			require.EqualValues(t, 5, last)
+			return 3
+		}, func(_ string, seq uint64) bool { return seq == 2 })
+		nc.Close()
+		_, js = dial(t, s)
+		st, err = js.Stream(ctx, "S")
+		require.NoError(t, err)
+		state := st.CachedInfo().State
+		require.EqualValues(t, 2, state.FirstSeq)
+		require.EqualValues(t, 3, state.LastSeq)
+		require.EqualValues(t, 2, state.Msgs)
+		ack, err := js.Publish(ctx, "s.a", nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, ack.Sequence)
+		js.Conn().Close()
+		synctest.Wait()
+	})
+}

@@ -100,7 +100,7 @@ func TestTheProductRunsOnIt(t *testing.T) {
 
 // BenchmarkPublish is a publish and its answer, many under way.
 func BenchmarkPublish(b *testing.B) {
-	nc, _, _ := connected(b)
+	nc, _, plan := connected(b)
 	a, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(b, err)
 	b.Cleanup(a.Close)
@@ -108,8 +108,8 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		slots <- struct{}{}
-		m := &nats.Msg{Subject: "evt.task.default.t" + fmt.Sprint(i%100) + ".state.started", Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(i)}}, Data: []byte(`{"n":1}`)}
-		a.Go(streams.EventStream, m, func(r publish.Result) {
+		m := &nats.Msg{Subject: plan.Names.Event("task", fmt.Sprint("default.t", i%100), "state.started"), Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(i)}}, Data: []byte(`{"n":1}`)}
+		a.Go(plan.Names.Stream(streams.EventStream), m, func(r publish.Result) {
 			if r.Err != nil {
 				b.Error(r.Err)
 			}
@@ -129,7 +129,7 @@ func BenchmarkCycle(b *testing.B) {
 	a, err := publish.NewAppender(nc, publish.AppenderOptions{})
 	require.NoError(b, err)
 	b.Cleanup(a.Close)
-	cons, err := js.CreateConsumer(ctx, streams.CommandStream, jetstream.ConsumerConfig{Durable: "p", FilterSubject: plan.Names.StoredAll(), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000})
+	cons, err := js.CreateConsumer(ctx, plan.Names.Stream(streams.CommandStream), jetstream.ConsumerConfig{Durable: "p", FilterSubject: plan.Names.StoredAll(), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000})
 	require.NoError(b, err)
 	done := make(chan struct{}, 1024)
 	revs := make([]uint64, 100)
@@ -138,8 +138,8 @@ func BenchmarkCycle(b *testing.B) {
 		k := n % len(revs)
 		n++
 		w := kv.WriteAt(plan.Names.Bucket("things"), fmt.Sprint("k", k), m.Data(), revs[k])
-		event := &nats.Msg{Subject: fmt.Sprintf("evt.task.default.t%d.state.started", k), Header: nats.Header{}, Data: m.Data()}
-		r := a.Append(ctx, []publish.Write{w, {Stream: streams.EventStream, Msg: event}})
+		event := &nats.Msg{Subject: plan.Names.Event("task", fmt.Sprint("default.t", k), "state.started"), Header: nats.Header{}, Data: m.Data()}
+		r := a.Append(ctx, []publish.Write{w, {Stream: plan.Names.Stream(streams.EventStream), Msg: event}})
 		if revs[k] = r[0].Seq; r[0].Err != nil {
 			b.Error(r[0].Err)
 		}
@@ -157,7 +157,7 @@ func BenchmarkCycle(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		slots <- struct{}{}
-		a.Go(streams.CommandStream, &nats.Msg{Subject: fmt.Sprintf("cmd.task.default.t%d.start", i%100), Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(i)}}, Data: []byte(`{}`)}, func(publish.Result) {})
+		a.Go(plan.Names.Stream(streams.CommandStream), &nats.Msg{Subject: plan.Names.Command("task", fmt.Sprint("default.t", i%100), "start"), Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(i)}}, Data: []byte(`{}`)}, func(publish.Result) {})
 	}
 	for range cap(slots) {
 		slots <- struct{}{}

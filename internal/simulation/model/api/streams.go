@@ -127,11 +127,10 @@ func (a *API) streamInfo(m store.Message, name string) {
 			return
 		}
 	}
-	s, err := a.found(name)
-	if s == nil && err == nil {
-		return
-	}
-	if r.Error = err; err == nil {
+	s := a.c.Stream(name) // any member answers where there is no leader
+	if s == nil {
+		r.Error = server.NewJSStreamNotFoundError()
+	} else {
 		r.StreamInfo = s.Info(req.DeletedDetails)
 		if r.StreamInfo.Cluster == nil { // a server alone leads
 			r.StreamInfo.Cluster = &server.ClusterInfo{Leader: a.Name}
@@ -235,7 +234,7 @@ func (a *API) msgGet(m store.Message, name string) {
 	case err != nil:
 		r.Error = err
 	case s == nil:
-		return
+		r.Error = server.NewJSClusterNotAvailError()
 	default:
 		if e := read(s, &req); e == nil {
 			r.Error = server.NewJSNoMessageFoundError()

@@ -151,6 +151,13 @@ func (v *saved) cut(last uint64) {
 	v.floor.stream = min(v.floor.stream, last)
 }
 
+// Lead begins with what is saved, on another member of the cluster. Who listens still does.
+func (o *Consumer) Lead() {
+	o.Restore()
+	o.Interested()
+	o.Run()
+}
+
 // Restart begins with what is saved, on a stream whose last message is another one perhaps. Nobody listens or waits.
 func (o *Consumer) Restart(last uint64) {
 	o.saved.cut(last)
