@@ -1,0 +1,184 @@
+package database
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Data is what a session keeps.
+type Data struct {
+	Request        RequestBody    `json:"request,omitzero"`
+	Phase          Phase          `json:"phase,omitempty"`
+	Attempt        int            `json:"attempt,omitempty"` // in this state, from 1
+	AttemptAt      time.Time      `json:"attemptAt,omitzero"`
+	NextTry        time.Time      `json:"nextTry,omitzero"` // in retry_wait
+	LastProgressAt time.Time      `json:"lastProgressAt,omitzero"`
+	Plan           *Plan          `json:"plan,omitempty"`
+	Database       *Allocated     `json:"database,omitempty"`
+	Migrations     int            `json:"migrations,omitempty"` // that the database has
+	Progress       *Progress      `json:"progress,omitempty"`
+	Ledger         []Entry        `json:"ledger,omitempty"` // in the order of creation
+	Epoch          int64          `json:"epoch,omitempty"`  // of the routing, after the switch
+	FailedFrom     string         `json:"failedFrom,omitempty"`
+	FailedAttempt  int            `json:"failedAttempt,omitempty"`
+	Cancelled      bool           `json:"cancelRequested,omitempty"`
+	Undone         []ActionResult `json:"undone,omitempty"` // of the last undo
+	Skip           []string       `json:"skip,omitempty"`
+	CompletedAt    time.Time      `json:"completedAt,omitzero"`
+}
+
+// Phase is what goes on within a state.
+type Phase string
+
+// The phases.
+const (
+	Executing       Phase = "executing"
+	RetryWait       Phase = "retry_wait"
+	Paused          Phase = "paused"
+	WaitingApproval Phase = "waiting_approval"
+	Held            Phase = "held"
+	RollingBack     Phase = "rolling_back"
+	RollbackStuck   Phase = "rollback_stuck"
+)
+
+// Modes of the copy.
+const (
+	ModeOffline  = "offline"
+	ModeOnline   = "online"
+	ModeSnapshot = "snapshot"
+)
+
+// RequestBody is the body of request.
+type RequestBody struct {
+	EnterpriseID string `json:"enterpriseId" pattern:"^[A-Za-z0-9-]{1,56}$" doc:"The tenant, as its rows name it"`
+	Region       string `json:"region,omitempty" maxLength:"63" doc:"Of the server; default when empty"`
+	Spec         string `json:"dbSpec,omitempty" maxLength:"63" doc:"Size of the database; small when empty"`
+	Mode         string `json:"mode,omitempty" enum:"offline,online,snapshot" doc:"Whether the tenant is written to during the copy; offline when empty"`
+	OnFailure    string `json:"onFailure,omitempty" enum:"hold,rollback" doc:"What follows a failure; hold when empty. A failed switch always holds"`
+	Approval     bool   `json:"approval,omitempty" doc:"Wait for approve after the plan"`
+	DryRun       bool   `json:"dryRun,omitempty" doc:"Only plan; ends in cancelled, with the plan"`
+	IdleSeconds  int    `json:"idleSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Without progress for so long, an attempt has failed; 0 is 1800"`
+}
+
+var enterprise = regexp.MustCompile(`^[A-Za-z0-9-]{1,56}$`)
+
+// Validate checks what a caller that has no schema may get wrong.
+func (b *RequestBody) Validate() *machines.Refusal {
+	var found []machines.FieldError
+	if !enterprise.MatchString(b.EnterpriseID) {
+		found = append(found, machines.FieldError{Field: "enterpriseId", Message: "needs 1 to 56 letters, digits and dashes"})
+	}
+	switch b.Mode {
+	case "", ModeOffline, ModeOnline, ModeSnapshot:
+	default:
+		found = append(found, machines.FieldError{Field: "mode", Message: "is offline, online or snapshot"})
+	}
+	switch b.OnFailure {
+	case "", "hold", "rollback":
+	default:
+		found = append(found, machines.FieldError{Field: "onFailure", Message: "is hold or rollback"})
+	}
+	if b.IdleSeconds < 0 || b.IdleSeconds > 86400 {
+		found = append(found, machines.FieldError{Field: "idleSeconds", Message: "is out of range"})
+	}
+	if found == nil {
+		return nil
+	}
+	return machines.Invalid(found...)
+}
+
+// RollbackBody is the body of rollback.
+type RollbackBody struct {
+	Skip []string `json:"skip,omitempty" maxItems:"16" doc:"Actions to leave out, by name; somebody has done them by hand"`
+}
+
+// ResolveBody is the body of resolve.
+type ResolveBody struct {
+	Outcome string `json:"outcome" enum:"ready,rolled_back" doc:"How it was repaired by hand"`
+}
+
+// Validate checks the outcome.
+func (b *ResolveBody) Validate() *machines.Refusal {
+	if b.Outcome == Ready || b.Outcome == RolledBack {
+		return nil
+	}
+	return machines.Invalid(machines.FieldError{Field: "outcome", Message: "is ready or rolled_back"})
+}
+
+// Plan is what a session will do.
+type Plan struct {
+	Steps   []string         `json:"steps"`
+	Rows    map[string]int64 `json:"rows"` // by table
+	Total   int64            `json:"total"`
+	Seconds float64          `json:"estimatedSeconds"`
+	Notes   []string         `json:"notes,omitempty"`
+}
+
+// Allocated is the database of the tenant. Its credentials are sealed.
+type Allocated struct {
+	DatabaseID  string `json:"databaseId"`
+	Host        string `json:"host"`
+	Name        string `json:"name"`
+	Credentials string `json:"credentials,omitempty"`
+}
+
+// Migrated are the migrations that the database has.
+type Migrated struct {
+	Applied []string `json:"applied"`
+}
+
+// Progress is how far the copy is.
+type Progress struct {
+	Table string  `json:"table"`
+	Rows  int64   `json:"migratedRows"`
+	Total int64   `json:"totalRows"`
+	Bytes int64   `json:"bytes,omitempty"`
+	Rate  float64 `json:"rate,omitempty"`       // rows per second
+	ETA   float64 `json:"etaSeconds,omitempty"` // 0 is unknown
+	Lag   int64   `json:"lagBytes,omitempty"`   // in mode online
+}
+
+// Verified is the outcome of the comparison.
+type Verified struct {
+	Tables   int   `json:"tables"`
+	Rows     int64 `json:"rows"`
+	Repaired int   `json:"repaired,omitempty"` // tables of which ranges were copied again
+}
+
+// Switched says where the routing points now.
+type Switched struct {
+	Epoch int64 `json:"epoch"`
+}
+
+// Entry is a resource in the ledger.
+type Entry struct {
+	Kind  string    `json:"kind"`
+	Name  string    `json:"name"`
+	State string    `json:"state"` // intended, created, undone
+	At    time.Time `json:"at"`
+}
+
+// ActionResult is what became of one action of an undo.
+type ActionResult struct {
+	Action  string `json:"action"`
+	Done    bool   `json:"done"`
+	Skipped bool   `json:"skipped,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// Undone is what the provider reports of an undo.
+type Undone struct {
+	Actions []ActionResult `json:"actions"`
+}
+
+// Task is the data of every effect.
+type Task struct {
+	Session  string      `json:"session"`
+	Attempt  int         `json:"attempt"`
+	Request  RequestBody `json:"request"`
+	Database *Allocated  `json:"database,omitempty"`
+	Ledger   []Entry     `json:"ledger,omitempty"`
+	Actions  []Action    `json:"actions,omitempty"` // of an undo, in order
+}
