@@ -173,7 +173,7 @@ var plan = []room{
 
 	// The documents are checked against the tables; their example is a machine with its provider.
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
-	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "streams/publish", "kv", "consumers/...", "internal/postgres"}},
+	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{natsgo, pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "streams/publish", "kv", "consumers/...", "internal/postgres"}},
 
 	{path: "internal/...", outside: []string{testify}},
 	// A model of JetStream in memory. It has the server's own types and error codes, so that its answers are the server's; what it does is its own.

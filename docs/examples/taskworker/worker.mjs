@@ -1,0 +1,45 @@
+// A worker of tasks in JavaScript (npm install nats): node worker.mjs nats://127.0.0.1:4222
+import { connect, headers, nuid } from "nats";
+
+const nc = await connect({ servers: process.argv[2], maxReconnectAttempts: -1 });
+const js = nc.jetstream();
+const text = new TextEncoder();
+const key = (t) => `${t.namespace}.${t.parent}.${t.id}`;
+
+// wanted reports whether the task still waits for this attempt: it may be canceled, or have another one.
+async function wanted(t) {
+  const m = await nc.request(`instar.api.get.task.${key(t)}`, undefined, { timeout: 5000 });
+  if (m.headers?.get("Nats-Service-Error-Code")) return false;
+  return m.json().effects?.run?.id === t.attempt;
+}
+
+// send stores a result. Its id is one that nobody can guess.
+async function send(t, command, body) {
+  const h = headers();
+  h.set("Nats-Msg-Id", `task/${key(t)}/${nuid.next()}`);
+  await js.publish(`instar.cmd.task.${key(t)}.${command}`, text.encode(JSON.stringify(body)), { headers: h });
+}
+
+async function perform(m) {
+  const t = m.json();
+  if (await wanted(t)) {
+    const beat = setInterval(() => m.working(), 10_000); // or it is given to another one after 30 s
+    try {
+      if (t.data.type !== "greet") throw new Error(`no task of type ${t.data.type} is done here`);
+      await send(t, "done", { attempt: t.attempt, data: { worker: "node", summary: `hello ${t.data.params.name}` } });
+    } catch (err) {
+      await send(t, "failed", { effect: "run", attempt: t.attempt, failure: { code: "failed", message: err.message, retryable: false } });
+    } finally {
+      clearInterval(beat);
+    }
+  }
+  await m.ackAck();
+}
+
+let consumer;
+while (!consumer) {
+  consumer = await js.consumers.get("EFFECTS", "fx-task-run").catch(() => new Promise((r) => setTimeout(r, 200)));
+}
+for await (const m of await consumer.consume({ max_messages: 1 })) {
+  await perform(m).catch((err) => console.error("left for its next delivery:", err.message));
+}
