@@ -181,3 +181,22 @@ func (s *Server) Grant(ctx context.Context, database, user string, schemas []str
 	}
 	return nil
 }
+
+// Try proves that the credentials of an application lead into its database.
+func (s *Server) Try(ctx context.Context, database string, c secret.Credentials) error {
+	config, err := pg.Parse(s.Address(database, "instar try"))
+	if err != nil {
+		return err
+	}
+	config.User, config.Password = c.User, c.Password
+	for _, own := range []string{"row_security", "session_replication_role"} {
+		delete(config.RuntimeParams, own)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("cannot enter database %s as its application: %w", database, err)
+	}
+	defer pg.Close(conn)
+	var one int
+	return conn.QueryRow(ctx, `select 1`).Scan(&one)
+}

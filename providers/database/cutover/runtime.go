@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -178,15 +177,49 @@ func (s *Source) restore(ctx context.Context, tx pgx.Tx, p Previous, seen int64)
 	return err
 }
 
-// Try proves that the database answers through the credentials that the application has.
-func Try(ctx context.Context, a pg.Address) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	conn, err := pg.Connect(ctx, a)
+// Keep stores the row as it is before the switch, beside the attempt; the first that was kept stays.
+func (s *Source) Keep(ctx context.Context) (p Previous, err error) {
+	if p, err = s.Snapshot(ctx); err != nil {
+		return p, err
+	}
+	text, err := json.Marshal(p)
 	if err != nil {
+		return p, err
+	}
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `update instar.attempt set previous = $2 where enterprise_id = $1 and previous is null`, s.Enterprise, string(text))
+			return err
+		})
+	})
+	return p, err
+}
+
+// RestoreKept restores what Keep has stored, and forgets it; nothing that was kept is nothing to restore.
+func (s *Source) RestoreKept(ctx context.Context) error {
+	var text *string
+	err := s.with(ctx, func(conn *pgx.Conn) error {
+		err := conn.QueryRow(ctx, `select previous from instar.attempt where enterprise_id = $1 and session = $2`, s.Enterprise, s.Session).Scan(&text)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || text == nil {
 		return err
 	}
-	defer pg.Close(conn)
-	var one int
-	return conn.QueryRow(ctx, `select 1`).Scan(&one)
+	var p Previous
+	if err := json.Unmarshal([]byte(*text), &p); err != nil {
+		return fmt.Errorf("cannot read the runtime that %s had: %w", s.Enterprise, err)
+	}
+	if _, err := s.Restore(ctx, p); err != nil {
+		return err
+	}
+	return s.with(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `update instar.attempt set previous = null where enterprise_id = $1 and session = $2 and fence = $3`, s.Enterprise, s.Session, s.Attempt)
+		return err
+	})
 }

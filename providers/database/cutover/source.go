@@ -63,7 +63,7 @@ func (s *Source) Setup(ctx context.Context) error {
 			_, err := tx.Exec(ctx, `
 				create schema if not exists instar;
 				create table if not exists instar.attempt (
-					enterprise_id text primary key, session text not null, fence bigint not null, epoch bigint not null default 0, ended boolean not null default false
+					enterprise_id text primary key, session text not null, fence bigint not null, epoch bigint not null default 0, ended boolean not null default false, previous text
 				);
 				create table if not exists instar.marker (session text primary key, token text not null, set_at timestamptz not null default now());
 				create table if not exists `+s.runtime()+` (
@@ -103,28 +103,31 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	case session == s.Session && fence > s.Attempt:
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 	}
-	_, err := tx.Exec(ctx, `update instar.attempt set session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
+	_, err := tx.Exec(ctx, `update instar.attempt set previous = case when session = $2 then previous end, session = $2, fence = $3, ended = false where enterprise_id = $1`, s.Enterprise, s.Session, s.Attempt)
 	return err
 }
 
-// End gives the tenant free for another session.
+// End gives the tenant free for another session. One that never had it, or has lost it, changes nothing.
 func (s *Source) End(ctx context.Context) error {
-	return s.with(ctx, func(conn *pgx.Conn) error {
+	err := s.with(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			var session string
 			var fence uint64
 			err := tx.QueryRow(ctx, `select session, fence from instar.attempt where enterprise_id = $1 for update`, s.Enterprise).Scan(&session, &fence)
-			if err != nil || session != s.Session { // it never had it, or another one has it by now
-				if errors.Is(err, pgx.ErrNoRows) {
-					return nil
-				}
+			switch {
+			case err != nil:
 				return err
-			}
-			if fence > s.Attempt {
+			case session != s.Session:
+				return nil
+			case fence > s.Attempt:
 				return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 			}
 			_, err = tx.Exec(ctx, `update instar.attempt set ended = true, fence = $2 where enterprise_id = $1`, s.Enterprise, s.Attempt)
 			return err
 		})
 	})
+	if errors.Is(err, pgx.ErrNoRows) || pg.NotSetUp(err) {
+		return nil
+	}
+	return err
 }

@@ -68,6 +68,9 @@ func State(err error) string {
 	return ""
 }
 
+// NotSetUp reports whether what this program keeps in a database is not there: no table, or no schema.
+func NotSetUp(err error) bool { return State(err) == "42P01" || State(err) == "3F000" }
+
 // Transient reports whether the same call may work later, and the least wait before it.
 func Transient(err error) (bool, time.Duration) {
 	var refused *RefusedError

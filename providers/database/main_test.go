@@ -1,0 +1,14 @@
+package database_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+)
+
+var suite = postgres.Suite{Config: databasetest.Config}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite.Around(m)) }

@@ -1,0 +1,159 @@
+package database
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/admin"
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/mover"
+	"github.com/bcc94042/instar/providers/database/online"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/schema"
+	"github.com/bcc94042/instar/providers/database/secret"
+)
+
+// Provider moves tenants from one shared database to one server. Its fields are set before its first use.
+type Provider struct {
+	Source     pg.Address // of a role that may make triggers and publications
+	From       string     // the address of the source for the target, in mode online; that of Source when empty
+	Server     *admin.Server
+	Catalogue  catalog.Catalogue
+	Migrations schema.Set
+	Keys       *secret.Keys
+
+	RangeRows, Parallel int           // of the mover
+	Rate                int64         // bytes per second of one copy; 0 does not limit it
+	Grace               time.Duration // until what was undone is dropped; 0 is 7 days
+	RowsPerSecond       float64       // for the estimate of a plan; 0 is 100,000
+
+	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know. Nil tells nobody.
+	Told func(ctx context.Context, enterprise string, r cutover.Runtime) error
+}
+
+// job is one task with what it needs.
+type job struct {
+	*Provider
+	task   *machines.Task
+	body   machine.Task
+	name   string // of the database and its role
+	spec   admin.Spec
+	source *cutover.Source
+	report *catalog.Report
+	mover  *mover.Mover
+	link   *online.Link
+}
+
+// Perform does one task.
+func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result {
+	data, err := p.perform(ctx, &t)
+	if err != nil {
+		return machines.Result{Failure: failure(t.Effect, err)}
+	}
+	return machines.Result{Data: data}
+}
+
+// failure says what went wrong under the code of the state.
+func failure(effect string, err error) *machines.Failure {
+	f := &machines.Failure{Code: "UNDO_FAILED", Message: pg.Discreet(err.Error())}
+	for _, g := range machine.Stages {
+		if g.Effect == effect {
+			f.Code = g.Code
+		}
+	}
+	f.Retryable, f.RetryAfter = pg.Transient(err)
+	var obsolete *pg.ObsoleteError
+	if errors.As(err, &obsolete) {
+		f.Fence = obsolete.Seen
+	}
+	return f
+}
+
+func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
+	j := &job{Provider: p, task: t}
+	if err := json.Unmarshal(t.Data, &j.body); err != nil {
+		return nil, pg.Refuse("cannot read the task %s: %v", t.Attempt, err)
+	}
+	if err := j.open(ctx); err != nil {
+		return nil, err
+	}
+	switch t.Effect {
+	case "plan":
+		return j.plan(ctx)
+	case "allocate":
+		return j.allocate(ctx)
+	case "migrate":
+		return j.migrate(ctx)
+	case "copy":
+		return j.copy(ctx)
+	case "verify":
+		return j.verify(ctx)
+	case "switch":
+		return j.switchOver(ctx)
+	case machine.EffectUndo:
+		return j.undo(ctx)
+	case machine.EffectHalt:
+		return nil, j.halt(ctx)
+	}
+	return nil, pg.Refuse("no provider of databases performs the effect %q", t.Effect)
+}
+
+// open reads the catalogue and makes the parts of one task.
+func (j *job) open(ctx context.Context) (err error) {
+	enterprise, session := j.body.Request.EnterpriseID, j.task.Key()
+	if j.name, err = pg.DatabaseName(enterprise); err != nil {
+		return err
+	}
+	j.spec = admin.Spec{Name: j.name, Session: session, Fence: j.task.Fence}
+	j.source = &cutover.Source{Address: j.Source, Enterprise: enterprise, Session: session, Attempt: j.task.Fence}
+	conn, err := pg.Connect(ctx, j.Source)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	defer pg.Close(conn)
+	c := j.Catalogue
+	c.Tables = map[string]catalog.Rule{"tenant_runtime": {Kind: catalog.Skip}}
+	var there bool
+	if err := conn.QueryRow(ctx, `select to_regclass('public.tenant_runtime') is not null`).Scan(&there); err != nil {
+		return err
+	}
+	if !there {
+		delete(c.Tables, "tenant_runtime")
+	}
+	for name, rule := range j.Catalogue.Tables {
+		c.Tables[name] = rule
+	}
+	if j.report, err = catalog.Inspect(ctx, conn, c); err != nil {
+		return err
+	}
+	target := j.Server.Address(j.name, "")
+	j.mover = &mover.Mover{
+		Source: j.Source, Target: target, Session: session, Fence: j.task.Fence, Enterprise: enterprise, Tables: j.report.Tables,
+		RangeRows: j.RangeRows, Parallel: j.Parallel, Rate: j.Rate,
+	}
+	j.link = &online.Link{Source: j.Source, From: j.From, Target: target, Session: session, Enterprise: enterprise, Tables: j.report.Tables}
+	return nil
+}
+
+func (j *job) online() bool { return j.body.Request.Mode == machine.ModeOnline }
+
+// take makes this attempt the current one, in the target and in the source.
+func (j *job) take(ctx context.Context) error {
+	if err := j.mover.Take(ctx); err != nil {
+		return err
+	}
+	return j.source.Take(ctx)
+}
+
+func (j *job) halt(ctx context.Context) error {
+	if j.body.Database == nil {
+		return nil
+	}
+	return j.take(ctx)
+}

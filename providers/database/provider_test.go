@@ -1,0 +1,172 @@
+package database_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/admin"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/secret"
+)
+
+// session drives the machine and the provider without an engine: every task is performed, every timer fires at once.
+type session struct {
+	t   *testing.T
+	p   *database.Provider
+	e   machines.Entity
+	now time.Time
+	seq uint64
+	all strings.Builder // everything that was emitted or stored
+}
+
+func setup(t *testing.T, tenant string) *session {
+	t.Helper()
+	source := databasetest.Shared(t, &suite, 20, tenant, "other")
+	databasetest.Exec(t, source, `drop table public.events; alter table public.orders replica identity using index orders_tenant;
+		create unique index names_tenant on public.names (enterprise_id, name); alter table public.names replica identity using index names_tenant`)
+	set, err := secret.NewKeyset()
+	require.NoError(t, err)
+	keys, err := secret.Open(set)
+	require.NoError(t, err)
+	p := &database.Provider{Source: source, Server: &admin.Server{Name: "t1", DSN: suite.Cluster(t).DSN("postgres")}, Catalogue: databasetest.Catalogue, Migrations: databasetest.Migrations(), Keys: keys, RangeRows: 10}
+	return &session{t: t, p: p, e: machine.Machine.New("default", tenant, "db"), now: time.Now().UTC()}
+}
+
+func (s *session) step(in machines.Input) {
+	s.seq++
+	in.Seq, in.ID, in.Time = s.seq, fmt.Sprint(s.seq), s.now
+	next, out, err := machine.Machine.Step(s.e, in)
+	require.NoError(s.t, err, "%s while %s", in.Command, s.e.State)
+	s.e = next
+	stored, err := json.Marshal(next)
+	require.NoError(s.t, err)
+	s.all.Write(stored)
+	for _, m := range out.Messages {
+		s.all.Write(m.Body)
+	}
+	for _, m := range out.Messages {
+		if m.Kind == machines.KindEffect {
+			s.perform(m)
+		}
+	}
+}
+
+func (s *session) perform(m machines.Message) {
+	var task machines.Task
+	require.NoError(s.t, json.Unmarshal(m.Body, &task))
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	fx, _ := machine.Machine.Effect(task.Effect)
+	again := s.p.Perform(ctx, task) // every task comes twice
+	result := s.p.Perform(ctx, task)
+	require.Equal(s.t, again.Failure == nil, result.Failure == nil, "%v, %v", again.Failure, result.Failure)
+	if result.Failure != nil {
+		body, err := json.Marshal(machines.EffectFailed{Effect: task.Effect, Attempt: task.Attempt, Failure: *result.Failure})
+		require.NoError(s.t, err)
+		s.step(machines.Input{Command: machines.CommandFailed, Body: body})
+		return
+	}
+	data, err := json.Marshal(result.Data)
+	require.NoError(s.t, err)
+	body, err := json.Marshal(machines.Report{Attempt: task.Attempt, Data: data})
+	require.NoError(s.t, err)
+	s.step(machines.Input{Command: fx.Done, Body: body})
+}
+
+func (s *session) command(name, body string) {
+	s.step(machines.Input{Command: name, Body: json.RawMessage(body)})
+}
+
+func (s *session) runtime() string {
+	return databasetest.Ask(s.t, s.p.Source, `select coalesce((select isolation_mode || ' ' || coalesce(database_name, '') from public.tenant_runtime where enterprise_id = $1), 'none')`, s.e.Parent)
+}
+
+func TestATenantIsMovedInEveryMode(t *testing.T) {
+	for _, mode := range []string{"offline", "online", "snapshot"} {
+		tenant := "moved-" + mode
+		s := setup(t, tenant)
+		s.command("request", fmt.Sprintf(`{"enterpriseId":%q,"mode":%q}`, tenant, mode))
+		require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+		name := "tenant_moved_" + mode
+		target := s.p.Server.Address(name, "")
+		for _, table := range databasetest.Tables {
+			if table != "events" {
+				require.Equal(t, databasetest.Rows(t, s.p.Source, table, tenant), databasetest.Rows(t, target, table, ""), table)
+			}
+		}
+		require.Equal(t, "dedicated_db "+name, s.runtime())
+		d := s.e.Data.(*machine.Data)
+		c, err := s.p.Keys.Unseal(d.Database.Credentials, tenant, name)
+		require.NoError(t, err)
+		require.NotContains(t, s.all.String(), c.Password, "a password in the clear")
+		require.NotContains(t, s.all.String(), "postgres://")
+		require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_replication_slots where database = current_database()`))
+	}
+}
+
+func TestAFailedSwitchIsRolledBackToWhatWasThere(t *testing.T) {
+	s := setup(t, "undone")
+	rows := func() (list []string) {
+		for _, table := range databasetest.Tables {
+			if table != "events" {
+				list = append(list, databasetest.Rows(t, s.p.Source, table, "")...)
+			}
+		}
+		return list
+	}
+	before := rows()
+	s.p.Told = func(_ context.Context, _ string, r cutover.Runtime) error {
+		if r.IsolationMode == cutover.Dedicated {
+			return errors.New("nobody acknowledges the epoch")
+		}
+		return nil
+	}
+	s.command("request", `{"enterpriseId":"undone"}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	require.Equal(t, "SWITCHING_FAILED", s.e.LastError.Code)
+	require.Equal(t, "dedicated_db tenant_undone", s.runtime())
+	s.command("rollback", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%+v", s.e.Data.(*machine.Data).Undone)
+	require.Equal(t, "none", s.runtime())
+	require.Equal(t, before, rows())
+	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_trigger where tgname like 'instar%'`))
+	_, err := pg.Connect(t.Context(), s.p.Server.Address("tenant_undone", ""))
+	require.Equal(t, pg.NoDatabase, pg.State(err))
+
+	s.p.Told = nil
+	s.command("request", `{"enterpriseId":"undone"}`)
+	require.Equal(t, machine.Ready, s.e.State, "the next life: %v", s.e.LastError)
+}
+
+// Nothing was created and nothing was set up: the undo has nothing to do, and says so.
+func TestACancelBeforeAnythingWasCreated(t *testing.T) {
+	s := setup(t, "early")
+	s.command("request", `{"enterpriseId":"early","approval":true}`)
+	require.Equal(t, machine.WaitingApproval, s.e.Data.(*machine.Data).Phase)
+	require.Positive(t, s.e.Data.(*machine.Data).Plan.Total)
+	s.command("cancel", ``)
+	require.Equal(t, machine.Cancelled, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_namespace where nspname = 'instar'`))
+}
+
+func TestATenantThatCannotBeMovedIsRefusedWithTheReason(t *testing.T) {
+	s := setup(t, "stuck")
+	databasetest.Exec(t, s.p.Source, `create table public.keyless (enterprise_id text)`)
+	s.command("request", `{"enterpriseId":"stuck"}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	require.Equal(t, "PREFLIGHT_FAILED", s.e.LastError.Code)
+	require.Contains(t, s.e.LastError.Message, "keyless: it has no primary key")
+	require.Equal(t, 1, s.e.Data.(*machine.Data).FailedAttempt, "repeating it does not help")
+}

@@ -1,0 +1,215 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/secret"
+)
+
+// plan names everything that cannot be moved, or counts what will be.
+func (j *job) plan(ctx context.Context) (any, error) {
+	var reasons []string
+	for _, p := range j.report.Refused(j.online()) {
+		reasons = append(reasons, p.String())
+	}
+	if j.online() {
+		problems, err := j.link.Check(ctx)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, problems...)
+	}
+	if len(reasons) > 0 {
+		return nil, pg.Refuse("%d things keep the tenant from being moved: %s", len(reasons), strings.Join(reasons, "; "))
+	}
+	rows, err := j.mover.Estimate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan := machine.Plan{Rows: rows, Notes: j.report.Notes}
+	for _, g := range machine.Stages[1:] {
+		plan.Steps = append(plan.Steps, g.State)
+	}
+	for _, n := range rows {
+		plan.Total += n
+	}
+	rate := j.RowsPerSecond
+	if rate <= 0 {
+		rate = 100_000
+	}
+	plan.Seconds = float64(plan.Total) / rate
+	return plan, nil
+}
+
+func (j *job) allocate(ctx context.Context) (any, error) {
+	if err := j.Server.Setup(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.source.Setup(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.source.Take(ctx); err != nil { // another session may have the tenant
+		return nil, err
+	}
+	hash, err := j.Migrations.Hash()
+	if err != nil {
+		return nil, err
+	}
+	j.spec.Template, err = j.Server.Template(ctx, hash, func(ctx context.Context, a pg.Address) error { return j.Migrations.Apply(ctx, a, nil) })
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Server.Create(ctx, j.spec); err != nil {
+		return nil, err
+	}
+	credentials := secret.New(j.name)
+	if err := j.Server.Role(ctx, j.spec, credentials); err != nil {
+		return nil, err
+	}
+	a := machine.Allocated{DatabaseID: j.Server.Name + "/" + j.name, Name: j.name}
+	if a.Host, err = j.Server.Public(); err != nil {
+		return nil, err
+	}
+	a.Credentials, err = j.Keys.Seal(credentials, j.body.Request.EnterpriseID, j.name)
+	return a, err
+}
+
+func (j *job) migrate(ctx context.Context) (any, error) {
+	address := j.Server.Address(j.name, "instar migrate")
+	if err := j.Migrations.Apply(ctx, address, nil); err != nil {
+		return nil, err
+	}
+	list, err := j.Migrations.Applied(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	var m machine.Migrated
+	for _, a := range list {
+		m.Applied = append(m.Applied, a.Name)
+	}
+	schemas := j.Catalogue.Schemas
+	if len(schemas) == 0 {
+		schemas = []string{"public"}
+	}
+	return m, j.Server.Grant(ctx, j.name, j.name, schemas)
+}
+
+func (j *job) copy(ctx context.Context) (any, error) {
+	if err := j.take(ctx); err != nil {
+		return nil, err
+	}
+	if j.body.Request.Mode != machine.ModeSnapshot && !j.online() {
+		if err := j.source.Fence(ctx, j.report.Tables); err != nil {
+			return nil, err
+		}
+	}
+	if err := j.mover.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	if j.online() {
+		if err := j.replicate(ctx); err != nil {
+			return nil, err
+		}
+		rest := []*catalog.Table{}
+		for _, t := range j.report.Tables {
+			if t.Kind != catalog.Tenant {
+				rest = append(rest, t)
+			}
+		}
+		j.mover.Tables = rest
+	}
+	p, err := j.mover.Copy(ctx)
+	return machine.Progress{Table: p.Table, Rows: p.Rows, Total: p.Total, Bytes: p.Bytes, Rate: p.Rate}, err
+}
+
+// replicate returns when the initial copies are done and the target has caught up.
+func (j *job) replicate(ctx context.Context) error {
+	for _, do := range []func(context.Context) error{j.link.Publish, j.link.Slot, j.link.Subscribe} {
+		if err := do(ctx); err != nil {
+			return err
+		}
+	}
+	if err := j.link.AwaitCopy(ctx, nil); err != nil {
+		return err
+	}
+	return j.link.CatchUp(ctx)
+}
+
+func (j *job) verify(ctx context.Context) (_ any, err error) {
+	if err := j.take(ctx); err != nil {
+		return nil, err
+	}
+	if j.online() {
+		defer func() {
+			if err != nil { // the tenant goes on writing where it is
+				_ = j.source.Lift(context.WithoutCancel(ctx), j.report.Tables)
+			}
+		}()
+		if err := j.source.Fence(ctx, j.report.Tables); err != nil {
+			return nil, err
+		}
+		if err := j.link.CatchUp(ctx); err != nil {
+			return nil, err
+		}
+	}
+	v, err := j.mover.Verify(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	if open := v.Open(); len(open) > 0 {
+		var names []string
+		for _, d := range open {
+			names = append(names, fmt.Sprintf("%s (%s: %d rows in the source, %d in the target)", d.Table, d.Type, d.Source.Rows, d.Target.Rows))
+		}
+		return nil, pg.Later(0, "%d tables are not the same: %s", len(open), strings.Join(names, ", "))
+	}
+	if _, err := j.mover.Sequences(ctx); err != nil {
+		return nil, err
+	}
+	return machine.Verified{Tables: v.Tables, Rows: v.Rows, Repaired: len(v.Discrepancies)}, nil
+}
+
+// switchOver proves the way in that the application will take, ends the replication, and points the routing there.
+func (j *job) switchOver(ctx context.Context) (any, error) {
+	if err := j.take(ctx); err != nil {
+		return nil, err
+	}
+	if j.body.Database == nil {
+		return nil, pg.Refuse("no database was allocated")
+	}
+	credentials, err := j.Keys.Unseal(j.body.Database.Credentials, j.body.Request.EnterpriseID, j.name)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Server.Try(ctx, j.name, credentials); err != nil {
+		return nil, err
+	}
+	if j.online() {
+		if err := j.link.Remove(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := j.source.Keep(ctx); err != nil { // for the undo
+		return nil, err
+	}
+	now, err := j.source.Switch(ctx, cutover.Runtime{
+		IsolationMode: cutover.Dedicated, DatabaseID: j.body.Database.DatabaseID, DatabaseHost: j.body.Database.Host, DatabaseName: j.name, Status: "active",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return machine.Switched{Epoch: now.Epoch}, j.tell(ctx, now)
+}
+
+func (j *job) tell(ctx context.Context, r cutover.Runtime) error {
+	if j.Told == nil {
+		return nil
+	}
+	return j.Told(ctx, j.body.Request.EnterpriseID, r)
+}

@@ -1,0 +1,63 @@
+package database
+
+import (
+	"context"
+	"time"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// undo performs actions in order and says of each what became of it.
+func (j *job) undo(ctx context.Context) (any, error) {
+	var out machine.Undone
+	// First nothing of an earlier attempt may go on. A target that is not there has none, nor has a source in which nothing was set up.
+	for _, take := range []func(context.Context) error{j.mover.Take, j.source.Take} {
+		if err := take(ctx); err != nil && pg.State(err) != pg.NoDatabase && !pg.NotSetUp(err) {
+			return nil, err
+		}
+	}
+	stopped := false
+	for _, a := range j.body.Actions {
+		r := machine.ActionResult{Action: a.Name}
+		if stopped {
+			r.Error = "not tried: an action before it failed"
+		} else if err := j.act(ctx, a); err != nil {
+			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
+		} else {
+			r.Done = true
+		}
+		out.Actions = append(out.Actions, r)
+	}
+	for _, r := range out.Actions {
+		if !r.Done {
+			return out, nil
+		}
+	}
+	return out, j.source.End(ctx)
+}
+
+// act performs one action.
+func (j *job) act(ctx context.Context, a machine.Action) error {
+	switch a.Name {
+	case "restore_tenant_runtime":
+		return j.source.RestoreKept(ctx)
+	case "invalidate_cache":
+		now, err := j.source.Read(ctx)
+		if err != nil {
+			return err
+		}
+		return j.tell(ctx, now)
+	case "lift_fence":
+		return j.source.Lift(ctx, j.report.Tables)
+	case "remove_replication":
+		return j.link.Remove(ctx)
+	case "delete_database":
+		grace := j.Grace
+		if grace <= 0 {
+			grace = 7 * 24 * time.Hour
+		}
+		return j.Server.Quarantine(ctx, j.spec, grace)
+	}
+	return pg.Refuse("no action %q is known", a.Name)
+}
