@@ -5,8 +5,11 @@ import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/relay"
+	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/machines/task"
 )
 
 // Machines are the lifecycles in the order in which they are shown.
@@ -16,5 +19,8 @@ func Machines() []*machines.Machine {
 		instance.Machine,
 		preservation.Machine,
 		relay.Machine,
+		repository.Machine,
+		task.Machine,
+		queue.Machine,
 	}
 }

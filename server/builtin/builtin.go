@@ -5,13 +5,17 @@ import (
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
+	"github.com/bcc94042/instar/machines/queue"
 	relaymachine "github.com/bcc94042/instar/machines/relay"
+	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/machines/task"
 	process "github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/instances"
 	"github.com/bcc94042/instar/server/relays"
 	"github.com/bcc94042/instar/server/services"
+	"github.com/bcc94042/instar/server/tasks"
 )
 
 // Options are the machines that ship, with what serves them. Every call makes them anew, so that the caller can add its own.
@@ -23,6 +27,9 @@ func Options() server.Options {
 			instance.Machine.Name:     instances.Provider(),
 			preservation.Machine.Name: instances.PreservationProvider(),
 			relaymachine.Machine.Name: relays.Provider(),
+			repository.Machine.Name:   tasks.RepositoryProvider(),
+			task.Machine.Name:         tasks.Provider(tasks.Runner),
+			queue.Machine.Name:        tasks.QueueProvider(),
 		},
 		Programs: map[string]func([]string) int{"run-template": process.Main},
 	}
