@@ -41,8 +41,9 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	$(GO) test -race -timeout 15m ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
-	$(MAKE) --no-print-directory simulate FOR=60s FROM=1
+	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
 	$(MAKE) --no-print-directory mutants MUTANT=quick
+	$(MAKE) --no-print-directory fuzz FOR=5s
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
 	  wait $$checked || { cat $(TOOLS)/check.txt; exit 1; }; exit $$tortured
@@ -121,6 +122,11 @@ simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by st
 mutants: ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
 	$(GO) run ./internal/simulation/cmd/simulate -mutants $(or $(MUTANT),all)
 
+fuzz: ## run each fuzz target for FOR=5s
+	@grep -rlE --include='*_test.go' --exclude-dir=.tools --exclude-dir=bench --exclude-dir=torture '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$dir/*_test.go); do \
+	    echo "$$dir $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FOR),5s) $$dir || exit 1; done; done
+
 torture: ## kill, cut and fill for ten minutes, leave a server alone for an hour, and print what held; PART=upgrade runs one part
 	-@$(MAKE) --no-print-directory $(NATSCLI)
 	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) -C torture run . $(if $(PART),-only $(PART),-long)
@@ -146,4 +152,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: simulate mutants check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -78,7 +78,9 @@ func (c *client) run() error {
 		c.log = append(c.log, rec)
 		c.ask(commands, rec)
 		if c.r.IntN(6) == 0 && len(rec.answers) > 0 {
-			c.ask(commands, c.log[c.r.IntN(len(c.log))])
+			if again := c.log[c.r.IntN(len(c.log))]; c.w.keyed(again) {
+				c.ask(commands, again)
+			}
 		}
 	}
 	return nil
@@ -104,6 +106,9 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 			break
 		}
 		c.w.trace.note(c.name, "has no answer under %s: %v", rec.id, err)
+		if !c.w.keyed(rec) {
+			break // a stream whose server was restarted takes it again
+		}
 		time.Sleep(time.Duration(c.r.Int64N(int64(500 * time.Millisecond))))
 	}
 	rec.givenUp = len(rec.answers) == 0

@@ -31,7 +31,7 @@ var kinds = []struct {
 	{"crash", 6, nil, crashNode},
 	{"cut", 3, nil, cutWire},
 	{"stall", 4, nil, stallWire},
-	{"zombie", 3, nil, stallNode},
+	{"zombie", 10, func(o Options) bool { return o.Nodes > 1 }, stallNode},
 	{"drop", 4, func(o Options) bool { return o.Attached }, dropAnswer},
 	{"restart", 2, nil, restartServer},
 	{"power", 3, func(o Options) bool { return !o.Attached }, losePower},
@@ -152,6 +152,7 @@ func stallWire(w *World, f Fault) {
 
 // stallNode stops a process: what it has sent goes on its way later, when others may have taken its place.
 func stallNode(w *World, f Fault) {
+	f.For += 4 * time.Second // longer than its key lives
 	n := w.someNode(f.Who)
 	for _, x := range w.wires {
 		if n != nil && x.n == n {

@@ -54,7 +54,7 @@ func Draw(seed uint64) Options {
 	if r.IntN(3) == 0 {
 		o.Machines = append(o.Machines, all.Machines()...)
 	}
-	if r.IntN(3) == 0 {
+	if r.IntN(2) == 0 {
 		o.Attached, o.Nodes = true, 1+r.IntN(3)
 	} else {
 		o.Profile = []Profile{Fsync, Interval, OS}[r.IntN(3)]

@@ -22,7 +22,7 @@ import (
 func main() {
 	seed := flag.Uint64("seed", 0, "run this seed only, and show it step by step")
 	from := flag.Uint64("from", uint64(time.Now().Unix())*1000, "the first seed")
-	seeds := flag.Int("seeds", 0, "how many seeds; 0 is as many as there is time for")
+	seeds := flag.Int("seeds", 0, "how many seeds at most; 0 is as many as there is time for")
 	within := flag.Duration("for", time.Minute, "how long")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many processes")
 	gate := flag.String("mutants", "", "run the gate: all, quick, or the name of a mutant")
@@ -60,7 +60,7 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate stri
 		all.Go(func() {
 			args := []string{"-seed", fmt.Sprint(from + uint64(i)), "-every", fmt.Sprint(jobs), "-within", within.String()}
 			if seeds > 0 {
-				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs), "-within", "24h")
+				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs))
 			}
 			failed[i] = overlay.Command(program, io.MultiWriter(&outputs[i]), args...).Run()
 		})
