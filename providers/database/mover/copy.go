@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -158,7 +159,7 @@ func (m *Mover) pour(ctx context.Context, source, target *pgx.Conn, t *catalog.T
 	if outErr := <-read; outErr != nil && (err == nil || !errors.Is(outErr, io.ErrClosedPipe)) {
 		err = outErr
 	}
-	return tag.RowsAffected(), flow.bytes, err
+	return tag.RowsAffected(), flow.bytes.Load(), err
 }
 
 // flow lets bytes through at the rate that is allowed.
@@ -166,7 +167,7 @@ type flow struct {
 	ctx   context.Context
 	from  io.Reader
 	limit *rate.Limiter
-	bytes int64
+	bytes atomic.Int64 // after an error, pgx may still be reading
 }
 
 func (f *flow) Read(p []byte) (int, error) {
@@ -174,7 +175,7 @@ func (f *flow) Read(p []byte) (int, error) {
 		p = p[:min(len(p), f.limit.Burst())]
 	}
 	n, err := f.from.Read(p)
-	f.bytes += int64(n)
+	f.bytes.Add(int64(n))
 	if f.limit != nil && n > 0 {
 		if wait := f.limit.WaitN(f.ctx, n); wait != nil {
 			return n, wait
