@@ -38,7 +38,7 @@ type Spec struct {
 	Type      string          `json:"type" minLength:"1" maxLength:"63" example:"languages" doc:"What is to be done. Limits, timeouts and required tasks go by it"`
 	Title     string          `json:"title,omitempty" maxLength:"256"`
 	Params    json.RawMessage `json:"params,omitempty" doc:"A JSON object for the worker; at most 64 KiB"`
-	Pool      string          `json:"pool,omitempty" maxLength:"32" doc:"Which workers take it; by default those of the nodes. Others pull the queue of the pool"`
+	Pool      string          `json:"pool,omitempty" maxLength:"32" doc:"Name under which it is limited besides its type (queue pool-<pool>), and which workers may go by; nodes by default"`
 	Priority  int             `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"1 is the first, 9 the last; 5 by default. Waiting raises it"`
 	SortOrder int             `json:"sortOrder,omitempty" minimum:"-1000000" maximum:"1000000" doc:"Order among tasks of the same priority that are queued together"`
 	Optional  bool            `json:"optional,omitempty" doc:"Its failure is a warning of the repository, not an error"`
