@@ -84,27 +84,6 @@ func TestWorkersElsewhere(t *testing.T) {
 			t.Cleanup(func() { _ = os.Remove(script) })
 			return exec.Command(node, script, url)
 		},
-		"nats CLI": func(t *testing.T, url string) *exec.Cmd {
-			found, err := filepath.Glob(filepath.Join("..", "..", ".tools", "natscli-*"))
-			require.NoError(t, err)
-			path := os.Getenv("PATH")
-			for _, dir := range found {
-				dir, err = filepath.Abs(dir)
-				require.NoError(t, err)
-				path = dir + string(os.PathListSeparator) + path
-			}
-			for _, tool := range []string{"jq", "base64", "od"} {
-				if _, err := exec.LookPath(tool); err != nil {
-					t.Skip(tool + " is not here")
-				}
-			}
-			if _, err := exec.LookPath("nats"); err != nil && len(found) == 0 {
-				t.Skip("the nats CLI is not here")
-			}
-			cmd := exec.Command("/bin/sh", filepath.Join(examples, "worker.sh"), url)
-			cmd.Env = append(os.Environ(), "PATH="+path, "HOME="+t.TempDir())
-			return cmd
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,10 +109,8 @@ func TestWorkersElsewhere(t *testing.T) {
 				info, err := js.StreamInfo("EFFECTS")
 				return err == nil && info.State.Msgs == 0
 			}, 20*time.Second, 20*time.Millisecond, "it is acknowledged")
-			if name != "nats CLI" { // which takes one task
-				r.ok("POST", "/v1/repositories/a/tasks/two/create", `{"type":"bake","run":true}`)
-				r.comes("/v1/repositories/a/tasks/two", "failed")
-			}
+			r.ok("POST", "/v1/repositories/a/tasks/two/create", `{"type":"bake","run":true}`)
+			r.comes("/v1/repositories/a/tasks/two", "failed")
 			if name == "Go" {
 				require.NoError(t, cmd.Process.Signal(os.Interrupt))
 				select {

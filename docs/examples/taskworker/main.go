@@ -1,5 +1,5 @@
 // Command taskworker is the example of a worker of tasks in Go: it takes the tasks of the type greet that a server leaves to others, and ends with Ctrl-C, after
-// what it has begun. The same in JavaScript is worker.mjs, and with the nats CLI worker.sh.
+// what it has begun. The same in JavaScript is worker.mjs.
 package main
 
 import (
