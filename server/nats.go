@@ -78,7 +78,7 @@ func (a *app) openNATS() (*nats.Conn, jetstream.JetStream, error) {
 		}
 		a.onStop("the answers to requests to sync", func(context.Context) error { return sub.Unsubscribe() })
 	}
-	a.basis = streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Predecessors: a.server.Syncer() != nil, Log: a.log}
+	a.basis = streams.Plan{Names: names, Replicas: a.cfg.NATS.Replicas, Idempotency: a.cfg.IdempotencyWindow, Events: events, DeadLetters: dead, Store: most, StoreSet: most > 0, Log: a.log}
 	if a.cfg.Cluster.On() {
 		a.basis.Node, a.basis.Replicas = a.node, a.cfg.Cluster.Replicas
 	}

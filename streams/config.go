@@ -88,18 +88,6 @@ type Plan struct {
 	Log *slog.Logger // for bounds that remove messages; nil logs nothing
 
 	FirstSeq uint64 // of streams that are created; 0 is 1
-
-	// Predecessors has each bucket keep the value before the last one, as a store needs that acknowledges writes before it syncs them: what removes a value that was
-	// replaced, and the block that it was in, may be on disk before the one that replaces it, and a power loss then costs both.
-	Predecessors bool
-}
-
-// perKey is how many values of a key its bucket keeps.
-func (p Plan) perKey() int64 {
-	if p.Predecessors {
-		return 2
-	}
-	return 1
 }
 
 // Difference is a setting of an existing stream that is not as planned.
@@ -171,9 +159,6 @@ func (p Plan) Configs() []jetstream.StreamConfig {
 	}
 	for i := range configs {
 		configs[i].FirstSeq = p.FirstSeq
-		if _, bucket := BucketOf(configs[i].Name); bucket && configs[i].Name != BucketStream(n.Bucket(OwnersBucket)) { // whose values end by themselves, and those before them must not come back
-			configs[i].MaxMsgsPerSubject = p.perKey()
-		}
 	}
 	return configs
 }
@@ -190,7 +175,7 @@ func bucketConfig(bucket, doc string, replicas int) jetstream.StreamConfig {
 }
 
 // Ensure creates what is missing of the plan and reports how the rest differs. Of what exists it changes only what is a setting: how long answers to keys are kept, how many
-// bytes the streams of events and dead letters may have, whether buckets keep predecessors, and that messages of a bucket of entities may have lives.
+// bytes the streams of events and dead letters may have, and that messages of a bucket of entities may have lives.
 func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, error) {
 	configs := p.Configs()
 	there, err := found(ctx, js, configs)
@@ -210,12 +195,6 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
 			if _, err := js.UpdateStream(ctx, have); err != nil {
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
-			}
-		}
-		if want.MaxMsgsPerSubject > 0 && have.MaxMsgsPerSubject > 0 && have.MaxMsgsPerSubject != want.MaxMsgsPerSubject && have.MaxMsgsPerSubject <= 2 {
-			have.MaxMsgsPerSubject = want.MaxMsgsPerSubject
-			if _, err := js.UpdateStream(ctx, have); err != nil {
-				return diffs, fmt.Errorf("streams: cannot change how many values of a key stream %s keeps: %w", want.Name, err)
 			}
 		}
 		var lives error

@@ -204,33 +204,3 @@ func TestPartitionIsTheServers(t *testing.T) {
 	}
 	require.Equal(t, want, have)
 }
-
-// Whether buckets keep the predecessors of their values is for the profile to say, and may change with it.
-func TestBucketsKeepPredecessors(t *testing.T) {
-	t.Parallel()
-	g := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
-	plan := streams.Plan{Names: g.Names, States: []string{"things"}, Views: []string{"thing_steps"}}
-	put := func(value string) {
-		_, err := g.JS.Publish(g.Ctx, streams.BucketSubject(g.Names.Bucket("things"), "default.a"), []byte(value))
-		require.NoError(t, err)
-	}
-	held := func() (values []string) {
-		for _, m := range g.Held(streams.BucketStream(g.Names.Bucket("things")), streams.BucketSubject(g.Names.Bucket("things"), ">")) {
-			values = append(values, string(m.Data))
-		}
-		return values
-	}
-	g.Ensure(plan)
-	put("1")
-	put("2")
-	require.Equal(t, []string{"2"}, held())
-	plan.Predecessors = true
-	g.Ensure(plan)
-	put("3")
-	put("4")
-	require.Equal(t, []string{"3", "4"}, held())
-	g.Ensure(plan)
-	plan.Predecessors = false
-	g.Ensure(plan)
-	require.Equal(t, []string{"4"}, held())
-}

@@ -166,8 +166,7 @@ func (c *Copies) whole(ctx context.Context, from jetstream.Stream, readers jetst
 	if err != nil {
 		return false, err
 	}
-	_, bucket := BucketOf(config.Name)
-	missing := bucket && now.State.LastSeq == after.State.LastSeq && now.State.NumSubjects < after.State.NumSubjects
+	missing := config.MaxMsgsPerSubject == 1 && now.State.LastSeq == after.State.LastSeq && now.State.NumSubjects < after.State.NumSubjects
 	if now.Config.Mirror == nil || now.State.LastSeq > after.State.LastSeq || missing {
 		return false, nil
 	}

@@ -197,17 +197,13 @@ const (
 	aheadBytes = 4 << 20 // several messages of the largest size
 )
 
-// each hands over the messages of a stream in order, until there are no more or the function says so. Of a bucket it is the last value of each key, as of its start or later.
+// each hands over the messages of a stream in order, until there are no more or the function says so.
 func each(ctx context.Context, js jetstream.JetStream, stream string, take func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error)) error {
 	failed := func(err error) error { return fmt.Errorf("cannot read stream %s: %w", stream, err) }
 	var cons jetstream.Consumer
 	var info *jetstream.ConsumerInfo
-	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
-	if bucket, ok := streams.BucketOf(stream); ok { // which may keep predecessors, too
-		from = jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{streams.BucketSubject(bucket, ">")}}
-	}
 	if err := steady(ctx, func() (err error) {
-		if cons, err = js.OrderedConsumer(ctx, stream, from); err == nil {
+		if cons, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}); err == nil {
 			info, err = cons.Info(ctx)
 		}
 		return err

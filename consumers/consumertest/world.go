@@ -76,7 +76,7 @@ func New(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *World
 	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
 	w.Deps = consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: Registry(t, ms...), Log: log, Acking: server.Acking()}
-	plan := streams.Plan{Predecessors: w.writes.Sync != nil}
+	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)
 		for _, v := range m.Views {

@@ -2,11 +2,12 @@
 //
 // [Passes] finds them by the indexes and sends their owners the command drop-ended. The engine looks again and replaces the value, at its revision, by a marker whose
 // note is what [Remains] of it (kv.DropAt): that one write is the commit point, and the mark, the version and the revision go on from it as from any other value.
-// Then the value before it, where the bucket keeps that, and the values of its views are removed ([Rest]), before the command is acked. The marker lives as long as any event may, [Life]; after it nobody knows of the entity any more.
+// Then the values of its views are removed ([Views]), before the command is acked. The marker lives as long as any event may, [Life]; after it nobody knows of the entity any more.
 package ended
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -47,30 +48,23 @@ func Awaited(ctx context.Context, d *consumers.Deps, m *machines.Machine, key st
 	return len(held) > 0, nil
 }
 
-// restWithin is how long the removal of what is left beside a marker may take.
-const restWithin = 5 * time.Second
+// viewWithin is how long the removal of a view's value may take.
+const viewWithin = 5 * time.Second
 
-// Rest removes what an entity has beside the marker in its bucket: a predecessor, which would be its value again when the marker ends, and the values of its views.
-func Rest(ctx context.Context, d *consumers.Deps, m *machines.Machine, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, restWithin)
+// Views removes what the views of an entity have of it up to a version, that at which it ended. A process that was suspended may come here when the name has a life again.
+func Views(ctx context.Context, d *consumers.Deps, m *machines.Machine, key string, version uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, viewWithin)
 	defer cancel()
-	remove := func(bucket string, marker uint64) error {
+	for _, v := range m.Views {
+		bucket := d.Names.Bucket(m.BucketOf(v))
 		stream, subject := streams.BucketStream(bucket), streams.BucketSubject(bucket, key)
 		stored, err := streams.Last(ctx, d.NC, stream, subject)
-		if err == nil && stored != nil {
-			err = streams.Purge(ctx, d.NC, stream, subject, stored.Sequence-marker)
+		var folded machines.Folded
+		if err == nil && stored != nil && (json.Unmarshal(stored.Data, &folded) != nil || folded.Version <= version) {
+			err = streams.Purge(ctx, d.NC, stream, subject, stored.Sequence)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot remove what bucket %s has of %s %s: %w", bucket, m.Name, key, err)
-		}
-		return nil
-	}
-	if err := remove(d.Names.Bucket(m.Plural), 1); err != nil {
-		return err
-	}
-	for _, v := range m.Views {
-		if err := remove(d.Names.Bucket(m.BucketOf(v)), 0); err != nil {
-			return err
+			return fmt.Errorf("cannot remove %s of %s %s: %w", v.Name, m.Name, key, err)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package ended_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 func TestMain(m *testing.M) { consumertest.Main(m) }
@@ -65,4 +68,21 @@ func TestAPassDropsWhatHasEnded(t *testing.T) {
 	w.Eventually("both are dropped", func() bool { return dropped("a") && dropped("b") && len(ix.Ended(time.Now())) == 0 })
 	require.False(t, dropped("alive"))
 	cancel()
+}
+
+// A process that was suspended between the marker and the removal of the views goes on when another one has finished, and the name has a new life.
+func TestAViewOfTheNextLifeIsKept(t *testing.T) {
+	t.Parallel()
+	w := consumertest.New(t, embedded.Interval, service.Machine)
+	m, view := service.Machine, service.Machine.BucketOf(service.Machine.Views[0])
+	has := func(version int) bool {
+		r := w.Appender.Append(w.Ctx, []publish.Write{kv.Write(view, "default.web", fmt.Appendf(nil, `{"version":%d}`, version))})[0]
+		require.NoError(t, r.Err)
+		require.NoError(t, ended.Views(w.Ctx, &w.Deps, m, "default.web", 7))
+		got, err := kv.Read(w.Ctx, w.NC, view, "default.web")
+		require.NoError(t, err)
+		return !kv.Absent(got)
+	}
+	require.False(t, has(7))
+	require.True(t, has(8))
 }

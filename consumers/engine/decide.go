@@ -29,7 +29,7 @@ func (p *partition) handle(it *item) {
 	if s.parked != nil && it.kept == nil && !it.lost {
 		it.refuse(cmp.Or(it.bad, s.parked))
 		it.answer.Refusal.Allowed = s.parked.Allowed
-		if it.bad == nil && streams.Header(h, streams.HeaderLookup) == "" { // a question is not a command to keep
+		if it.bad == nil && it.addr.Last != machines.CommandDrop && streams.Header(h, streams.HeaderLookup) == "" { // neither a question nor what a pass sends again is to be kept
 			it.deadLetter = s.parked.Message
 		}
 		return

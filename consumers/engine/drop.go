@@ -33,11 +33,11 @@ func (p *partition) writeOf(s *cachedEntity, value []byte) publish.Write {
 	return kv.WriteAt(bucket, s.key, value, s.revision)
 }
 
-// finishDrops removes the rest of those whose values a batch has dropped, or the one before it that was not acked.
+// finishDrops removes the views of those whose values a batch has dropped, or the one before it that was not acked.
 func (p *partition) finishDrops(ctx context.Context, items []*item) error {
 	for _, it := range items {
 		if it.addr.Last == machines.CommandDrop && it.cached != nil && it.cached.dropped {
-			if err := ended.Rest(ctx, &p.e.Deps, it.cached.m, it.cached.key); err != nil {
+			if err := ended.Views(ctx, &p.e.Deps, it.cached.m, it.cached.key, it.cached.entity.Version); err != nil {
 				return err
 			}
 		}

@@ -44,17 +44,21 @@ func (s Spec) Hash() string {
 	return h
 }
 
-// keepConverged is called before another specification is wanted: until then the one that is READY is not stored twice.
+// keepConverged is called before another specification is wanted: until then the one that is READY is not stored twice. Where a program that does not know that has replaced it,
+// it is lost, and nothing else may stand in for it.
 func (d *Data) keepConverged() {
-	if d.Converged != nil && d.Converged.Spec == nil {
+	if d.Converged != nil && d.Converged.Spec == nil && d.Converged.Hash == d.SpecHash {
 		c := *d.Converged
 		c.Spec = d.Spec
 		d.Converged = &c
 	}
 }
 
-// target is what rollback goes back to, or nil.
+// target is what rollback goes back to, or nil. One before the last that was READY is no target while that one is lost (see keepConverged).
 func (d *Data) target() *Accepted {
+	if c := d.Converged; c != nil && c.Spec == nil && c.Hash != d.SpecHash {
+		return nil
+	}
 	for _, a := range []*Accepted{d.Converged, d.Previous} {
 		if a != nil && a.Spec != nil && a.Hash != d.SpecHash {
 			return a

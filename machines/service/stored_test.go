@@ -101,3 +101,21 @@ func TestASpecificationThatWasStoredTwice(t *testing.T) {
 	require.Equal(t, "image-1", l.data().Previous.Spec.Image)
 	require.Nil(t, l.data().Converged.Spec)
 }
+
+// A program that does not know that the specification that is READY may be stored once wants another one over it: that one is lost, and nothing else stands in for it.
+func TestALostSpecificationIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	image := func(n int) Spec { return Spec{Image: fmt.Sprint("image-", n)} }
+	l := &life{t: t, e: Machine.New("default", "", "a")}
+	l.takes(CommandCreate, map[string]any{"spec": image(0)})
+	l.ready()
+	l.takes(CommandUpdate, map[string]any{"spec": image(1)})
+	l.ready()
+	d := *l.data()
+	require.Equal(t, "image-0", d.target().Spec.Image)
+	other := image(2)
+	d.Spec, d.SpecHash = &other, other.Hash() // as of that program
+	require.Nil(t, d.target(), "image-0 is one too far")
+	d.keepConverged()
+	require.Nil(t, d.Converged.Spec, "image-2 never ran")
+}
