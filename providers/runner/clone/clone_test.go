@@ -209,9 +209,24 @@ func TestSources(t *testing.T) {
 	require.NoError(t, os.Symlink(dir, outside))
 	c := cloner(t, Options{Local: []string{filepath.Dir(dir)}})
 	for _, src := range []Source{
-		{URL: "/etc"}, {URL: filepath.Dir(dir) + "/../.."}, {URL: "file:///no/such"}, {URL: "file://host" + dir}, {URL: "ssh://git@example.com/x"}, {URL: "git://example.com/x"}, {URL: "git@example.com:x"},
-		{URL: "ext::sh -c id"}, {URL: "--upload-pack=id"}, {URL: "https://u:p@example.com/x"}, {URL: "https://"}, {URL: "https://example.com/x?a=b"}, {URL: "shop"}, {URL: ""},
-		{URL: dir, Ref: "--exec=id"}, {URL: dir, Ref: "a..b"}, {URL: dir, Ref: "a b"}, {URL: dir, Ref: "a:b"},
+		{URL: "/etc"},
+		{URL: filepath.Dir(dir) + "/../.."},
+		{URL: "file:///no/such"},
+		{URL: "file://host" + dir},
+		{URL: "ssh://git@example.com/x"},
+		{URL: "git://example.com/x"},
+		{URL: "git@example.com:x"},
+		{URL: "ext::sh -c id"},
+		{URL: "--upload-pack=id"},
+		{URL: "https://u:p@example.com/x"},
+		{URL: "https://"},
+		{URL: "https://example.com/x?a=b"},
+		{URL: "shop"},
+		{URL: ""},
+		{URL: dir, Ref: "--exec=id"},
+		{URL: dir, Ref: "a..b"},
+		{URL: dir, Ref: "a b"},
+		{URL: dir, Ref: "a:b"},
 	} {
 		_, err := c.Fetch(t.Context(), "default/shop", "a", src, nil)
 		require.True(t, providers.IsInvalid(err), "%+v: %v", src, err)

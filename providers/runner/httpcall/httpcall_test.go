@@ -120,8 +120,15 @@ func TestTheContextEndsIt(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Call{
-		{URL: "ftp://x"}, {URL: "http://"}, {URL: "/x"}, {URL: "http://u:p@x"}, {URL: "http://x", Method: "CONNECT"}, {URL: "http://x\n"},
-		{URL: "http://x", Headers: map[string]string{"Host": "y"}}, {URL: "http://x", Headers: map[string]string{"A": "b\r\nC: d"}}, {URL: "http://x", Headers: map[string]string{"A B": "c"}},
+		{URL: "ftp://x"},
+		{URL: "http://"},
+		{URL: "/x"},
+		{URL: "http://u:p@x"},
+		{URL: "http://x", Method: "CONNECT"},
+		{URL: "http://x\n"},
+		{URL: "http://x", Headers: map[string]string{"Host": "y"}},
+		{URL: "http://x", Headers: map[string]string{"A": "b\r\nC: d"}},
+		{URL: "http://x", Headers: map[string]string{"A B": "c"}},
 	} {
 		require.True(t, providers.IsInvalid(Check(&c)), "%+v", c)
 	}
