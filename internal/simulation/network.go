@@ -32,7 +32,6 @@ func (l link) Close() error {
 type choice struct {
 	packet int // of those that are pending
 	conn   int // whose delivery it is, if packet is -1
-	who    string
 	what   string
 	data   []byte
 }

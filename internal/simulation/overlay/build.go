@@ -6,8 +6,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 )
+
+// GoRoot is where the sources of the Go in use are.
+func GoRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the sources of Go: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
 
 // Build makes programs of the simulation.
 type Build struct {
@@ -17,7 +26,11 @@ type Build struct {
 
 // Program builds the simulation under a name with patches, and returns its path. The build cache has what they do not touch.
 func (b Build) Program(name string, patches ...Patch) (string, error) {
-	list, err := Write(filepath.Join(b.Dir, name), b.Module, runtime.GOROOT(), patches...)
+	root, err := GoRoot()
+	if err != nil {
+		return "", err
+	}
+	list, err := Write(filepath.Join(b.Dir, name), b.Module, root, patches...)
 	if err != nil {
 		return "", err
 	}

@@ -15,7 +15,9 @@ func TestThePatchesApply(t *testing.T) {
 	t.Parallel()
 	module, err := filepath.Abs("../../..")
 	require.NoError(t, err)
-	list, err := overlay.Write(t.TempDir(), module, runtime.GOROOT())
+	root, err := overlay.GoRoot()
+	require.NoError(t, err)
+	list, err := overlay.Write(t.TempDir(), module, root)
 	require.NoError(t, err, "%s changed what the simulation patches", runtime.Version())
 	require.FileExists(t, list)
 }
@@ -24,6 +26,8 @@ func TestAPatchWhoseTextIsGoneIsRefused(t *testing.T) {
 	t.Parallel()
 	module, err := filepath.Abs("../../..")
 	require.NoError(t, err)
-	_, err = overlay.Write(t.TempDir(), module, runtime.GOROOT(), overlay.Patch{File: "internal/wait/wait.go", Old: "no such text", New: "x"})
+	root, err := overlay.GoRoot()
+	require.NoError(t, err)
+	_, err = overlay.Write(t.TempDir(), module, root, overlay.Patch{File: "internal/wait/wait.go", Old: "no such text", New: "x"})
 	require.ErrorIs(t, err, overlay.ErrNotThere)
 }

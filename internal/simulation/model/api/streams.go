@@ -54,10 +54,6 @@ func (a *API) found(name string) (*core.Stream, *server.ApiError) {
 
 func kind(name string) server.ApiResponse { return server.ApiResponse{Type: name} }
 
-func failed(name string, err *server.ApiError) server.ApiResponse {
-	return server.ApiResponse{Type: name, Error: err}
-}
-
 func (a *API) streamCreate(m store.Message, name string) {
 	r := &server.JSApiStreamCreateResponse{ApiResponse: kind(server.JSApiStreamCreateResponseType)}
 	var req server.StreamConfigRequest

@@ -19,13 +19,12 @@ import (
 
 // pull is a request for messages.
 type pull struct {
-	reply         string
-	n, given      int // messages that it still wants, and that it got
-	bytes         int // that it still takes; 0 is any
-	expires       int64
-	every, beat   int64 // of heartbeats, and the next one
-	noWait        bool
-	priorityGroup bool
+	reply       string
+	n, given    int // messages that it still wants, and that it got
+	bytes       int // that it still takes; 0 is any
+	expires     int64
+	every, beat int64 // of heartbeats, and the next one
+	noWait      bool
 }
 
 type nextRequest struct {

@@ -35,8 +35,10 @@ type Op struct {
 
 // Errors as a server says them, in an -ERR line.
 var (
-	ErrProtocol = errors.New("Unknown Protocol Operation") // the server's text
-	ErrPayload  = errors.New("Maximum Payload Violation")  // the server's text
+	//lint:ignore ST1005 the server's text
+	ErrProtocol = errors.New("Unknown Protocol Operation")
+	//lint:ignore ST1005 the server's text
+	ErrPayload = errors.New("Maximum Payload Violation")
 )
 
 // maxLine is the server's bound of a line of the protocol, max_control_line.
