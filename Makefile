@@ -43,7 +43,6 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
 	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
 	$(MAKE) --no-print-directory mutants MUTANT=quick
-	$(MAKE) --no-print-directory fuzz FOR=5s
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
 	  wait $$checked || { cat $(TOOLS)/check.txt; exit 1; }; exit $$tortured
