@@ -41,6 +41,7 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	$(GO) test -race -timeout 15m ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
+	$(GO) test ./internal/simulation/model # all of it, which takes too long under the race detector
 	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
 	$(MAKE) --no-print-directory mutants MUTANT=quick
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \

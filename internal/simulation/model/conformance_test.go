@@ -328,7 +328,7 @@ func alone(others *sync.RWMutex, yes bool, run func() int) int {
 func TestTheModelAnswersAsTheServer(t *testing.T) {
 	t.Parallel()
 	sequences := uint64(2000 * *long)
-	if testing.Short() {
+	if testing.Short() || raced {
 		sequences = 200
 	}
 	var next, done, different, again atomic.Uint64
