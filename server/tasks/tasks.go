@@ -15,6 +15,7 @@ import (
 	apitasks "github.com/bcc94042/instar/api/tasks"
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/consumers/orchestrator"
+	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
@@ -55,8 +56,16 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	if err != nil {
 		return server.Work{}, err
 	}
-	if err := keep(ctx, h, js); err != nil {
-		return server.Work{}, err
+	if err := keep(ctx, h, js); err != nil { // as while a leader is away, or the disk is full: tasks can be looked at and queued
+		h.Log.Warn("log lines and documents of tasks have no place yet; trying again", "error", err)
+		h.Go(ctx, "the places of logs and documents", func(ctx context.Context) error {
+			for try := 0; wait.Backoff(ctx, try); try++ {
+				if keep(ctx, h, js) == nil {
+					<-ctx.Done()
+				}
+			}
+			return nil
+		})
 	}
 	tasks, queues, repositories := h.Indexes.Get(task.Machine.Name), h.Indexes.Get(queue.Machine.Name), h.Indexes.Get(repository.Machine.Name)
 	if tasks == nil || queues == nil || repositories == nil {
@@ -78,21 +87,38 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	return server.Work{Performer: p}, err
 }
 
-// keep makes the stream of logs and the bucket of documents.
+// keep makes the stream of logs and the bucket of documents where they are not there: what is there is left alone, so that a server starts on a full disk. Where the store is too
+// small for the bound of the logs, they get less.
 func keep(ctx context.Context, h *server.Host, js jetstream.JetStream) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	names, replicas := h.Deps.Names, max(h.Replicas, 1)
-	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	logs := jetstream.StreamConfig{
 		Name: names.Stream(streams.LogStream), Description: "Log lines of tasks, the last ones of each", Subjects: []string{names.Under("log")}, Replicas: replicas,
 		MaxMsgsPerSubject: logLines, MaxBytes: logBytes, MaxAge: logAge, Discard: jetstream.DiscardOld, AllowDirect: true, MaxMsgSize: 64 << 10,
-	})
-	if err != nil {
+	}
+	_, err := js.Stream(ctx, logs.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = js.CreateStream(ctx, logs)
+		for ; tooLarge(err) && logs.MaxBytes > 1<<20; _, err = js.CreateStream(ctx, logs) {
+			logs.MaxBytes /= 4
+		}
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node was first, with another bound
 		return fmt.Errorf("cannot make the stream of logs: %w", err)
 	}
-	_, err = js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: names.Bucket(task.DocumentBucket), Description: "Documents that tasks have written", Replicas: replicas})
-	if err != nil {
+	documents := names.Bucket(task.DocumentBucket)
+	if _, err = js.ObjectStore(ctx, documents); errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: documents, Description: "Documents that tasks have written", Replicas: replicas})
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
 		return fmt.Errorf("cannot make the bucket of documents: %w", err)
 	}
 	return nil
+}
+
+// tooLarge reports whether a stream was refused because the store has not the room that it is bound to (insufficient storage, storage resources exceeded, resource limits).
+func tooLarge(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && (refused.ErrorCode == 10047 || refused.ErrorCode == 10028 || refused.ErrorCode == 10002)
 }
