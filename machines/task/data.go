@@ -3,6 +3,7 @@ package task
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -246,7 +247,7 @@ func (s *Spec) check(f *machines.Findings) {
 	for i, id := range s.RunAfter {
 		if !machines.IsLabel(id) {
 			f.Add("runAfter", "%.64q is not the name of a task", id)
-		} else if contains(s.RunAfter[:i], id) {
+		} else if slices.Contains(s.RunAfter[:i], id) {
 			f.Add("runAfter", "%s is named twice", id)
 		}
 	}
@@ -288,13 +289,4 @@ func within(f *machines.Findings, field, s string, least, most time.Duration) {
 	} else if d < least || d > most {
 		f.Add(field, "must be from %s to %s", least, most)
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
