@@ -26,7 +26,7 @@ func NewLog(cfg config.Log) (*slog.Logger, error) {
 }
 
 // logTo has one line for each record, in which nothing steers a terminal, whatever others have put into texts: both forms escape
-// the control characters of ASCII and line ends, and the one for persons all that does not print.
+// the control characters of ASCII, but for the last one, and line ends, and the one for persons all that does not print.
 func logTo(w io.Writer, level slog.Level, format string) *slog.Logger {
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -38,7 +38,7 @@ func logTo(w io.Writer, level slog.Level, format string) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if text, ok := textOf(a.Value); ok {
-			a.Value = slog.StringValue(short(text))
+			a.Value = slog.StringValue(strings.ReplaceAll(short(text), "\x7f", string(utf8.RuneError)))
 		}
 		return a
 	}}))

@@ -14,7 +14,7 @@ import (
 
 // Whatever others have put into a text, a record is one line, in which nothing steers a terminal.
 func FuzzLog(f *testing.F) {
-	for _, text := range []string{"plain", "a\nlevel=ERROR msg=forged", "\r\n{\"level\":\"ERROR\"}", "\x1b[2J\x1b]0;title\x07", "\x9b31m\u009b31m\u0085\u2028\u2029\u202e\x7f\x00", `" key="value`, "\xff\xfe", strings.Repeat("é", maxLogged)} {
+	for _, text := range []string{"plain", "a\nlevel=ERROR msg=forged", "\r\n{\"level\":\"ERROR\"}", "\x1b[2J\x1b]0;title\x07", "\x9b31m\u009b31m\u0085\u2028\u2029\u202e\x7f\x00", "\x7f", `" key="value`, "\xff\xfe", strings.Repeat("é", maxLogged)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
