@@ -128,7 +128,7 @@ type Outcome struct {
 	Hash       string   `json:"hash"`          // of command and body: another body under the same id is told apart
 	Refusal    *Refusal `json:"why,omitempty"` // when refused or dead
 
-	// Revision is that of the value after it; absent in the value that was written with it, whose own it is.
+	// Revision is that of the value after it; absent in the value that was written with it, whose own it is, and where State is empty, which is that there was none.
 	Revision uint64 `json:"revision,omitempty"`
 	Kept     bool   `json:"-"` // its answer is stored under its key, or need not be
 }

@@ -109,7 +109,7 @@ func (it *item) answerFromOutcome(o *machines.Outcome) {
 	it.replayed, it.stored = true, true
 	it.answer.Outcome, it.answer.Refusal = o.Result, o.Refusal
 	it.answer.State, it.answer.Version, it.answer.Generation = o.State, o.Version, o.Generation
-	it.answer.Revision, it.revised = o.Revision, !it.cached.isNew(o)
+	it.answer.Revision, it.revised = o.Revision, o.Revision != 0 || o.State == machines.None
 }
 
 // answerKeyReused refuses an id that was used for something else.
@@ -118,9 +118,13 @@ func (it *item) answerKeyReused(id string) {
 	it.fillAnswer(it.cached)
 }
 
-// fillAnswer writes state, version and generation of the entity into the answer.
+// fillAnswer writes state, version and generation of the entity into the answer, and its revision, unless the next commit gives it one: who decides about a refused command again, which
+// is not committed, does so in another batch and is to answer the same.
 func (it *item) fillAnswer(s *cachedEntity) {
-	it.answer.State, it.answer.Version, it.answer.Generation = s.entity.State, s.entity.Version, s.entity.Generation
+	it.answer.State, it.answer.Version, it.answer.Generation, it.answer.Revision, it.revised = s.entity.State, s.entity.Version, s.entity.Generation, 0, !s.dirty
+	if it.revised {
+		it.answer.Revision = s.at()
+	}
 }
 
 // precondition checks If-Match. Within a batch the revision after an earlier command is not known to any sender yet.
@@ -300,5 +304,5 @@ func (p *partition) giveUp(it *item, err error) {
 
 func (it *item) outcome() machines.Outcome {
 	a := &it.answer
-	return machines.Outcome{ID: it.id, Command: it.addr.Last, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Hash: it.hash, Refusal: a.Refusal}
+	return machines.Outcome{ID: it.id, Command: it.addr.Last, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Revision: a.Revision, Hash: it.hash, Refusal: a.Refusal}
 }

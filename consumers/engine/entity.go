@@ -98,15 +98,10 @@ func (s *cachedEntity) remember(o machines.Outcome) {
 	s.recent = append(s.recent, o)
 }
 
-// isNew reports whether the outcome is one that the next commit ends.
-func (s *cachedEntity) isNew(o *machines.Outcome) bool {
-	return slices.ContainsFunc(s.recent[len(s.recent)-s.newOutcomes:], func(f machines.Outcome) bool { return f.Seq == o.Seq && f.ID == o.ID })
-}
-
 // committed records the revision of the commit in the outcomes that it has ended, and in those that a repair has brought.
 func (s *cachedEntity) committed() {
 	for i := range s.recent {
-		if o := &s.recent[i]; i >= len(s.recent)-s.newOutcomes || o.Revision == 0 && !o.Kept {
+		if o := &s.recent[i]; o.Revision == 0 && o.State != machines.None && (i >= len(s.recent)-s.newOutcomes || !o.Kept) {
 			o.Revision = s.at()
 		}
 	}

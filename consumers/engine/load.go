@@ -59,7 +59,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 	for i := range s.recent {
 		o := &s.recent[i]
 		o.Kept = !keyed(s.m, o.Command, o.ID)
-		if it.repaired == nil { // else it is that of the value to come
+		if it.repaired == nil && o.State != machines.None { // else it is that of the value to come, or of none
 			o.Revision = cmp.Or(o.Revision, s.revision)
 		}
 	}

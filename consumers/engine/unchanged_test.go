@@ -85,6 +85,51 @@ func (w *world) manyAtOnce(n, senders int, name func(i int) string) {
 	}
 }
 
+// Who is refused is told the revision of then, whatever else its batch does: nothing is committed for a refusal, so another owner decides about it again, in another batch.
+func TestARefusalHasTheRevisionOfThen(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	// ask stores commands while no engine runs, which then takes them in one batch.
+	ask := func(names ...string) []machines.Answer {
+		answers := make([]machines.Answer, len(names))
+		var all sync.WaitGroup
+		for i, name := range names {
+			body := ""
+			if name == "add" {
+				body = `{"n":1}`
+			}
+			cmd := consumertest.ToThing("a", name, body)
+			cmd.ID = fmt.Sprintf("%s-%d-%d", name, len(names), i)
+			stored := make(chan struct{})
+			all.Go(func() {
+				m, err := w.Commands.AskMsg(w.Ctx, cmd, func(publish.Result) { close(stored) })
+				if err == nil {
+					err = json.Unmarshal(m.Data, &answers[i])
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			<-stored
+		}
+		w.start()
+		all.Wait()
+		w.Stop()
+		return answers
+	}
+	got := ask("add", "create", "add")
+	require.Equal(t, []string{machines.Refused, machines.Applied, machines.Applied}, []string{got[0].Outcome, got[1].Outcome, got[2].Outcome})
+	require.Zero(t, got[0].Revision, "there was nothing")
+	before := got[2].Revision
+	got = ask("create", "add", "create", "idle")
+	require.Equal(t, before, got[0].Revision, "it is refused for what was there before")
+	require.Greater(t, got[1].Revision, before)
+	require.Equal(t, got[1].Revision, got[2].Revision, "it is refused for what is there then")
+	require.Equal(t, got[1].Revision, got[3].Revision)
+	again := ask("create", "create") // other keys
+	require.Equal(t, got[1].Revision, again[0].Revision)
+}
+
 // hang is what the guard of the machine below waits for.
 var hang = make(chan struct{})
 
