@@ -54,7 +54,7 @@ func (c *client) run() error {
 		return err
 	}
 	c.paths.add(nc.Close)
-	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Timeout: 3 * time.Second})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: c.w.syncer()})
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ var kinds = []struct {
 	{"restart", 2, nil, restartServer},
 	{"power", 3, func(o Options) bool { return !o.Attached }, losePower},
 	{"full", 1, nil, fillStore},
+	{"slow", 2, func(o Options) bool { return !o.Attached && o.Profile != OS }, slowDisk},
 	{"step", 2, nil, stepClock},
 	{"server-step", 1, nil, stepServer},
 }
@@ -45,19 +46,21 @@ func drawFaults(r *rand.Rand, o Options) []Fault {
 	if r.IntN(8) == 0 {
 		return nil // now and then nothing does
 	}
-	total := 0
-	for _, k := range kinds {
-		total += k.weight
+	// A seed has weights of its own: some kinds never happen in it, others often.
+	weights, total := make([]int, len(kinds)), 0
+	for i, k := range kinds {
+		if k.fits == nil || k.fits(o) {
+			weights[i] = k.weight * []int{0, 1, 1, 5}[r.IntN(4)]
+			total += weights[i]
+		}
 	}
 	var all []Fault
 	span := 600 + o.Clients*o.Commands*40
-	for len(all) < 1+r.IntN(6) {
+	for total > 0 && len(all) < 1+r.IntN(6) {
 		n := r.IntN(total)
-		for _, k := range kinds {
-			if n -= k.weight; n < 0 {
-				if k.fits == nil || k.fits(o) {
-					all = append(all, Fault{Step: r.IntN(span), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
-				}
+		for i, k := range kinds {
+			if n -= weights[i]; n < 0 {
+				all = append(all, Fault{Step: r.IntN(span), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
 				break
 			}
 		}
@@ -68,7 +71,7 @@ func drawFaults(r *rand.Rand, o Options) []Fault {
 // mishap lets happen what is due.
 func (w *World) mishap() {
 	for i, f := range w.opts.Faults {
-		if w.happened[i] || f.Step > w.trace.steps-w.upAt {
+		if w.happened[i] || f.Step > w.trace.steps-w.upAt || f.Kind == "power" && f.Lose && w.disk.clean() {
 			continue
 		}
 		w.happened[i] = true
@@ -172,6 +175,7 @@ func restartServer(w *World, f Fault) {
 		crashNode(w, f)
 	}
 	w.server.Restart()
+	w.disk.lost()
 	w.wires = nil
 	w.serverDown, w.serverBack = true, time.Now().Add(f.For/4)
 }
@@ -180,20 +184,28 @@ func restartServer(w *World, f Fault) {
 func losePower(w *World, f Fault) {
 	crashNode(w, f)
 	r := draws(w.opts.Seed, uint64(f.Step)+1<<32)
+	cost := false
 	w.server.PowerLoss(func(stream string, synced, last uint64) uint64 {
 		if last <= synced {
 			return last
 		}
 		kept := synced + r.Uint64N(last-synced+1)
 		if kept < last {
-			w.lost = true
+			cost = true
 			w.trace.note("FAULT", "%s keeps %d of %d, %d were synced", stream, kept, last, synced)
 		}
 		return kept
 	}, func(string, uint64) bool { return r.IntN(2) == 0 })
+	w.disk.lost()
 	w.wires = nil
-	w.history.cut(w)
+	w.lost = w.lost || cost && w.opts.Profile != Fsync // where nothing is lost that anybody was told
+	if cost {
+		w.history.cut(w)
+	}
 }
+
+// slowDisk lets no sync end for a time.
+func slowDisk(w *World, f Fault) { w.disk.slow = time.Now().Add(f.For) }
 
 func fillStore(w *World, f Fault) {
 	w.server.SetFull(true)
@@ -235,7 +247,7 @@ func (w *World) calm() {
 	w.outMu.Unlock()
 	w.calmAt = time.Now()
 	close(w.calmed)
-	w.fullUntil, w.serverBack = time.Now().Add(-1), time.Now().Add(-1)
+	w.fullUntil, w.serverBack, w.disk.slow = time.Now().Add(-1), time.Now().Add(-1), time.Time{}
 	w.ease()
 	for _, x := range w.wires {
 		x.held = time.Time{}

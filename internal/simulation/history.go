@@ -154,9 +154,6 @@ func (w *World) entityOf(m *machines.Machine, key string) *entity {
 
 // cut forgets what a loss of power has taken.
 func (h *history) cut(w *World) {
-	if !w.lost {
-		return
-	}
 	h.lostAt = time.Now()
 	h.letters = nil
 	for _, x := range h.order {

@@ -31,7 +31,7 @@ func (l link) Close() error {
 // choice is one thing that may happen next.
 type choice struct {
 	packet int // of those that are pending
-	conn   int // whose delivery it is, if packet is -1
+	conn   int // whose delivery it is, if packet is -1; 0 is a sync of a stream, which ends
 	what   string
 	data   []byte
 }
@@ -50,11 +50,19 @@ func (w *World) choices() []choice {
 			all = append(all, choice{packet: -1, conn: d.Conn, what: d.Subject, data: d.Data})
 		}
 	}
+	for _, stream := range w.disk.underWay() {
+		all = append(all, choice{packet: -1, what: stream})
+	}
 	w.next = all
 	return all
 }
 
 func (w *World) choose(c choice) {
+	if c.conn == 0 {
+		w.trace.step("disk", "has synced", c.what, nil)
+		w.disk.end(c.what)
+		return
+	}
 	who := w.owner(c.conn)
 	if c.packet >= 0 {
 		w.trace.step(who, "sends", c.what, c.data)

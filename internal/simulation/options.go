@@ -37,9 +37,10 @@ type Options struct {
 	Pace     time.Duration // the longest pause of a client
 	Keys     int           // entities of each machine
 	Profile  Profile
-	Attached bool // the server is another process, which the nodes share; else there is one node, and the server is in it
-	Lies     bool // providers are slow, fail, hang, panic and lie
-	Lag      int  // one in so many steps lets time pass while something is on its way; 0 never
+	Attached bool          // the server is another process, which the nodes share; else there is one node, and the server is in it
+	Lies     bool          // providers are slow, fail, hang, panic and lie
+	Disk     time.Duration // the longest that a sync takes, while the disk is not slow
+	Lag      int           // one in so many steps lets time pass while something is on its way; 0 never
 	Faults   []Fault
 	Machines []*machines.Machine `json:"-"`
 }
@@ -59,6 +60,7 @@ func Draw(seed uint64) Options {
 	} else {
 		o.Profile = []Profile{Fsync, Interval, OS}[r.IntN(3)]
 	}
+	o.Disk = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
 	o.Faults = drawFaults(r, o)
 	return o
 }

@@ -31,6 +31,7 @@ type World struct {
 	trace *trace
 
 	server     *model.Server
+	disk       *disk
 	serverDown bool
 	next       []choice
 	holds      time.Time    // something is held up until then
@@ -85,7 +86,8 @@ func newWorld(o Options, tr *trace) *World {
 		outside: outside{map[string]uint64{}, map[string]int{}}, happened: map[int]bool{}, calmed: make(chan struct{}), history: newHistory(),
 	}
 	tr.began = time.Now()
-	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs()})
+	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.told})
+	w.disk = newDisk(w)
 	for _, m := range o.Machines {
 		w.plan.States = append(w.plan.States, m.Plural)
 		for _, v := range m.Views {
@@ -155,11 +157,16 @@ func (w *World) signal() {
 }
 
 func (w *World) writes() publish.AppenderOptions {
-	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == Fsync, Moves: w.opts.Attached}
+	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == Fsync, Moves: w.opts.Attached, Sync: w.syncer()}
 }
 
-// acking is held while a command is acked; under the profile interval the server syncs at one point meanwhile, which this simulated one does anyhow.
-func (w *World) acking() sync.Locker { return nil }
+// acking is held while a command is acked.
+func (w *World) acking() sync.Locker {
+	if w.opts.Attached || w.opts.Profile != Interval {
+		return nil
+	}
+	return &w.disk.gate
+}
 
 var errServerDown = errors.New("the server is down")
 
@@ -245,6 +252,7 @@ func (w *World) step() {
 	} else if at, ok := w.server.NextTimer(); ok {
 		d = min(d, max(at.Sub(w.serverNow()), 0))
 	}
+	d = w.disk.next(d)
 	w.pass(d, len(all) == 0)
 }
 
@@ -263,6 +271,7 @@ func (w *World) pass(d time.Duration, wakes bool) {
 	}
 	synctest.Wait()
 	w.server.Advance(w.serverNow())
+	w.disk.tick()
 }
 
 // serverNow is what the clock of the server shows.

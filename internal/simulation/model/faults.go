@@ -3,6 +3,8 @@ package model
 import (
 	"slices"
 	"time"
+
+	"github.com/bcc94042/instar/internal/simulation/model/core"
 )
 
 // SetFull makes every publish fail for lack of room, or ends that.
@@ -37,6 +39,20 @@ func (s *Server) Sync(stream string) {
 	defer s.mu.Unlock()
 	s.core.At(s.o.Now())
 	s.core.Sync(stream)
+}
+
+// Written is how far a stream has been written now, and whether all of that is on disk.
+func (s *Server) Written(stream string) (m core.Mark, synced bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Written(stream)
+}
+
+// SyncTo syncs what the stream had when [Server.Written] was asked, since the last restart.
+func (s *Server) SyncTo(stream string, m core.Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.SyncTo(stream, m)
 }
 
 // LoseLeader leaves a stream with replicas without a leader: what is sent to it is lost, until [Server.Elect].

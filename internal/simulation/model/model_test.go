@@ -213,3 +213,45 @@ func TestALossOfPowerCutsEachStream(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A stream that is synced when it is told to keeps what it had when the sync began.
+func TestAStreamIsSyncedWhenItIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{Told: func(stream string) bool { return stream == "T" }})
+		s.Auto(true)
+		defer s.Close()
+		nc, js := dial(t, s)
+		ctx := t.Context()
+		for _, name := range []string{"S", "T"} {
+			st, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
+			require.NoError(t, err)
+			for range 2 {
+				_, err = js.Publish(ctx, name+".a", nil)
+				require.NoError(t, err)
+			}
+			require.NoError(t, st.DeleteMsg(ctx, 1))
+		}
+		mark, synced := s.Written("T")
+		require.False(t, synced)
+		_, synced = s.Written("S")
+		require.True(t, synced)
+		for _, name := range []string{"S", "T"} {
+			_, err := js.Publish(ctx, name+".a", nil)
+			require.NoError(t, err)
+		}
+		st, err := js.Stream(ctx, "T")
+		require.NoError(t, err)
+		require.NoError(t, st.DeleteMsg(ctx, 2))
+		s.SyncTo("T", mark)
+		_, synced = s.Written("T")
+		require.False(t, synced)
+		revived := []uint64{}
+		s.PowerLoss(func(_ string, synced, _ uint64) uint64 { return synced }, func(_ string, seq uint64) bool { revived = append(revived, seq); return true })
+		nc.Close()
+		require.Equal(t, []uint64{2}, revived)
+		require.EqualValues(t, 3, s.Log("S").Last)
+		require.EqualValues(t, 2, s.Log("T").Last)
+		require.EqualValues(t, 1, s.Log("T").N)
+		synctest.Wait()
+	})
+}

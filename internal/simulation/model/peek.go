@@ -2,12 +2,20 @@ package model
 
 import (
 	"net"
+	"slices"
 
 	"github.com/bcc94042/instar/internal/simulation/model/store"
 )
 
 // Dial is [Server.Connect] with the id of the connection, as it is in packets and deliveries.
 func (s *Server) Dial() (net.Conn, int) { return s.connect() }
+
+// Streams are the names of all, sorted.
+func (s *Server) Streams() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.core.Names())
+}
 
 // Log is what a stream has stored, to be read only, and only until anything else is called; nil when there is no such stream.
 func (s *Server) Log(stream string) *store.Log {

@@ -28,6 +28,9 @@ type Options struct {
 	MaxPayload int              // of a message; 0 is 1 MiB
 	LateRoom   bool             // see [core.Options]
 	SyncEvery  time.Duration    // how often what was written is synced to disk; 0 is before each answer
+
+	// Told are the streams that are synced only when [Server.Sync] or [Server.SyncTo] says so; nil is none.
+	Told func(stream string) bool
 }
 
 // Packet is something that a client has published, the first of its connection that is not processed.
@@ -70,7 +73,7 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{o: o, subs: newSubscriptions()}
-	s.core = core.New(core.Options{Replicas: o.Replicas, MaxStore: o.MaxStore, MaxPayload: o.MaxPayload, SyncEvery: o.SyncEvery, LateRoom: o.LateRoom}, outlet{s})
+	s.core = core.New(core.Options{Replicas: o.Replicas, MaxStore: o.MaxStore, MaxPayload: o.MaxPayload, SyncEvery: o.SyncEvery, Told: o.Told, LateRoom: o.LateRoom}, outlet{s})
 	s.api = api.New(s.core)
 	s.api.Name = o.Name
 	return s

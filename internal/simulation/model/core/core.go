@@ -32,6 +32,8 @@ type Options struct {
 	MaxPayload int   // of a message; 0 is 1 MiB
 	SyncEvery  time.Duration
 
+	Told func(stream string) bool // see the options of package model
+
 	// LateRoom is that a message that was pushed out makes room for another delivery after the consumers know of the one that pushed it out. The
 	// server does the two beside each other.
 	LateRoom bool

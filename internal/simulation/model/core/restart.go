@@ -22,15 +22,42 @@ func (s *Stream) sync() {
 	s.synced, s.syncAt, s.removed = s.log.Last, 0, nil
 }
 
+// Mark is how far a stream has been written at one moment.
+type Mark struct {
+	last  uint64
+	taken uint64 // messages that were taken out, ever
+}
+
+// Written is how far a stream has been written, and whether all of that is on disk.
+func (c *Core) Written(name string) (m Mark, synced bool) {
+	s := c.streams[name]
+	if s == nil {
+		return m, true
+	}
+	return Mark{s.log.Last, s.taken}, s.synced >= s.log.Last && len(s.removed) == 0
+}
+
+// SyncTo notes that a stream is on disk as far as a mark says, which was taken since the last restart.
+func (c *Core) SyncTo(name string, m Mark) {
+	if s := c.streams[name]; s != nil {
+		s.synced = max(s.synced, min(m.last, s.log.Last))
+		s.removed = s.removed[len(s.removed)-int(min(s.taken-m.taken, uint64(len(s.removed)))):]
+	}
+}
+
 // written plans the next sync, or does it.
 func (s *Stream) written() {
 	switch {
+	case s.told():
 	case s.c.o.SyncEvery == 0:
 		s.synced = s.log.Last
 	case s.syncAt == 0:
 		s.syncAt = s.c.nanos() + int64(s.c.o.SyncEvery)
 	}
 }
+
+// told reports whether the stream is synced only when somebody says so.
+func (s *Stream) told() bool { return s.c.o.Told != nil && s.c.o.Told(s.cfg.Name) }
 
 // Restart starts again with what is stored. keep is how far each stream is kept, between the last message that was synced and the last one; nil is all. Of what
 // was taken out since the last sync, revive brings back what it says; nil is nothing.

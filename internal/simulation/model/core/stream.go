@@ -39,6 +39,7 @@ type Stream struct {
 	synced  uint64         // the last message that is on disk for certain
 	syncAt  int64          // when everything will be; 0 where it is
 	removed []*store.Entry // since the last sync
+	taken   uint64         // how many ever came into it
 	group   group          // of replicas
 }
 
@@ -226,7 +227,8 @@ func (s *Stream) Purge(filter string, before, keep uint64) uint64 {
 
 // tookOut notes that a message is gone, which is not on disk yet.
 func (s *Stream) tookOut(e *store.Entry) {
-	if s.c.o.SyncEvery > 0 {
+	if s.c.o.SyncEvery > 0 || s.told() {
+		s.taken++
 		s.removed = append(s.removed, e)
 	}
 	s.written()
