@@ -15,6 +15,7 @@ var version, commit, date string
 
 func main() {
 	gctune.Keep()
+	gctune.Limit()
 	options := builtin.Options()
 	options.Build = server.Build{Version: version, Commit: commit, Date: date}
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, options))

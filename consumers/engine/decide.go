@@ -304,5 +304,5 @@ func (p *partition) giveUp(it *item, err error) {
 
 func (it *item) outcome() machines.Outcome {
 	a := &it.answer
-	return machines.Outcome{ID: it.id, Command: it.addr.Last, Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Revision: a.Revision, Hash: it.hash, Refusal: a.Refusal}
+	return machines.Outcome{ID: strings.Clone(it.id), Command: strings.Clone(it.addr.Last), Seq: it.seq, Result: a.Outcome, State: a.State, Version: a.Version, Generation: a.Generation, Revision: a.Revision, Hash: it.hash, Refusal: a.Refusal}
 }

@@ -83,10 +83,10 @@ func (s *cachedEntity) at() uint64 {
 	return s.revision
 }
 
-// maxRecent is how many outcomes are kept in memory for senders who ask again at once.
-const maxRecent = 64
+// maxRecent is how many outcomes of an entity are kept in memory for senders who ask again at once: fewer where a partition has more than roomForRecent of all, but minRecent.
+const maxRecent, minRecent, roomForRecent = 64, 8, 8 << 10
 
-// remember keeps the outcome of a command until the commit that ends it, and a while longer.
+// remember keeps the outcome of a command until the commit that ends it, and a while longer. It has copies of what are parts of the message, which would else be kept with them.
 func (s *cachedEntity) remember(o machines.Outcome) {
 	s.newOutcomes++
 	s.size += 192
@@ -110,9 +110,9 @@ func (s *cachedEntity) committed() {
 
 // trim forgets old outcomes, but none whose answer is not stored yet. It is called before a batch, never within one: stored answers are looked up only at the beginning of a
 // batch.
-func (s *cachedEntity) trim() {
-	n := 0
-	for n < len(s.recent)-maxRecent && s.recent[n].Kept {
+func (s *cachedEntity) trim(entities int) {
+	n, most := 0, min(max(roomForRecent/max(entities, 1), minRecent), maxRecent)
+	for n <= len(s.recent)-most && s.recent[n].Kept { // with the next one it has so many
 		n++
 	}
 	s.recent = slices.Delete(s.recent, 0, n)
@@ -158,7 +158,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 		}
 		it.cached, s.round = s, p.round
 		if !s.finishing {
-			s.trim()
+			s.trim(len(p.cache))
 		}
 	}
 	if err := consumers.InParallel(missing, func(it *item) error { return p.read(ctx, it) }); err != nil {

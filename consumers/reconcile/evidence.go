@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -69,7 +70,8 @@ func (r Reader) LastEvent(ctx context.Context, machine, key string) (LastEvent, 
 	if err != nil {
 		return LastEvent{}, fmt.Errorf("cannot read the headers of event %d: %w", m.Sequence, err)
 	}
-	last := LastEvent{Seq: m.Sequence, ID: streams.Header(h, streams.HeaderID), At: m.Time, Birth: streams.Header(h, streams.HeaderBirth)}
+	// Copies: they are kept for long, and parts of headers would keep these.
+	last := LastEvent{Seq: m.Sequence, ID: strings.Clone(streams.Header(h, streams.HeaderID)), At: m.Time, Birth: strings.Clone(streams.Header(h, streams.HeaderBirth))}
 	last.Version = consumers.EventVersion(machine, key, last.ID, m.Data)
 	return last, nil
 }

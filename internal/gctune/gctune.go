@@ -1,4 +1,4 @@
-// Package gctune sets how much a program may allocate between two garbage collections.
+// Package gctune sets how much a program may allocate between two garbage collections, and below which limit it is to stay.
 //
 // The runtime's own rule, as much again as is in use (GOGC=100), has a process with 15 MB in use collect twenty times a second
 // under load. More for everybody (GOGC=300 was tried) leaves gaps in large heaps that no later collection closes: what a

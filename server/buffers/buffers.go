@@ -34,7 +34,7 @@ func Of(l api.Limits, effects int) []admin.Buffer {
 		{Name: "a connection to the embedded NATS server", Bound: "64 MiB of what a slow reader has not taken; then it is closed"},
 		{Name: "stream COMMANDS", Bound: fmt.Sprintf("the disk (store.max); messages of up to %s. Behind it the server keeps up to 100000 messages or 128 MiB that are not written yet, and then refuses", largest)},
 		{Name: "a partition of the engine", Bound: fmt.Sprintf("%d commands taken and %d delivered, %d partitions", engine.DefaultBatch, 8*engine.DefaultBatch, streams.Partitions)},
-		{Name: "cached entities", Bound: fmt.Sprintf("%d of a partition; those without commands for half a minute go", engine.DefaultCache)},
+		{Name: "cached entities", Bound: fmt.Sprintf("%d of a partition, each with up to 64 of its last outcomes and all with about 8192, or 8 each; those without commands for half a minute go", engine.DefaultCache)},
 		{Name: "messages of an entity in one commit", Bound: fmt.Sprintf("%s and one command more; a value has at most %s", humanize.IBytes(engine.MaxOutbox), largest)},
 		{Name: "effects under way", Bound: fmt.Sprintf("%d of a kind (effects.concurrency); what waits is in the stream EFFECTS", effects)},
 		{Name: "between a bucket and its index", Bound: fmt.Sprintf("32 MiB or %d messages, by flow control of the server", index.Inflight)},
