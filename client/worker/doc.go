@@ -2,8 +2,9 @@
 // nothing else of Instar.
 //
 // The contract:
-//   - A handler is called for a task only while the entity waits for this attempt. When it does not any more (canceled, superseded, past its deadline), the
-//     context of the handler ends with [ErrUnwanted] as its cause, and what it returns is thrown away.
+//   - When an entity does not wait for an attempt any more (canceled, superseded, past its deadline), the context of the handler ends with [ErrUnwanted] as its cause,
+//     and what it returns is thrown away. A task that has just been sent is begun without asking; it is asked a quarter of a second later. For a task that is
+//     older, or was delivered before, the handler is called only if the entity waits for it.
 //   - A task may be delivered twice, also at the same time: handlers are idempotent. Of two results of one attempt the machine takes one.
 //   - A result is stored before its task is acknowledged, so a worker that dies at any point loses nothing: its tasks come again after the ack wait of the consumer (30 s),
 //     here or elsewhere. While a handler runs, that time is extended.

@@ -80,6 +80,7 @@ func RetryAfter(wait time.Duration, err error) error {
 type Worker struct {
 	opts  Options
 	js    jetstream.JetStream
+	api   string
 	kinds []*kind
 }
 
@@ -102,11 +103,12 @@ func New(opts Options) (*Worker, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	js, err := jetstream.NewWithAPIPrefix(opts.NC, cmp.Or(opts.APIPrefix, jetstream.DefaultAPIPrefix))
+	api := strings.TrimSuffix(cmp.Or(opts.APIPrefix, jetstream.DefaultAPIPrefix), ".")
+	js, err := jetstream.NewWithAPIPrefix(opts.NC, api)
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	return &Worker{opts: opts, js: js}, nil
+	return &Worker{opts: opts, js: js, api: api}, nil
 }
 
 // Effect names what a handler performs, as the table of the machine does: Done is the report that carries the result.
@@ -152,20 +154,16 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // run waits for the consumer, which the server keeps, and takes tasks until ctx ends.
 func (k *kind) run(ctx, work context.Context) {
+	p := k.puller()
+	defer p.wait()
 	for try := 0; ; try++ {
 		cons, err := k.w.js.Consumer(ctx, k.w.stream("EFFECTS"), "fx-"+k.machine+"-"+k.effect)
 		if err == nil {
 			k.ackWait = cons.CachedInfo().Config.AckWait
-			var all sync.WaitGroup
-			gone, lost := context.WithCancel(ctx)
-			for range k.w.opts.Concurrency {
-				all.Go(func() {
-					defer lost()
-					k.take(gone, work, cons)
-				})
+			began := time.Now()
+			if err = p.take(ctx, work, cons); time.Since(began) > 10*time.Second {
+				try = 0
 			}
-			all.Wait()
-			lost()
 		}
 		if ctx.Err() != nil {
 			return
@@ -177,50 +175,20 @@ func (k *kind) run(ctx, work context.Context) {
 	}
 }
 
-// pull is how long one request for a task waits. It is not cut off when the worker stops: the server could send a task to nobody then.
-const pull = time.Second
-
-// take performs one task after the other, until ctx ends or the consumer is gone.
-func (k *kind) take(ctx, work context.Context, cons jetstream.Consumer) {
-	failed := 0
-	for ctx.Err() == nil {
-		m, err := cons.Next(jetstream.FetchMaxWait(pull))
-		switch {
-		case err == nil:
-			failed = 0
-		case errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages):
-			continue
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, nats.ErrConnectionClosed):
-			return
-		default:
-			if failed++; failed > 5 { // it is looked up anew
-				return
-			}
-			rest(ctx, 100*time.Millisecond<<failed)
-			continue
-		}
-		if ctx.Err() != nil {
-			_ = m.Nak() // at worst it comes when its ack is overdue
-			return
-		}
-		if err := k.task(work, m); err != nil {
-			k.w.opts.Log.Warn("a task is left for its next delivery", "subject", m.Subject(), "error", err)
-		}
-	}
-}
-
 // task takes one delivery to its end. An error leaves the task for another.
-func (k *kind) task(work context.Context, m jetstream.Msg) error {
+func (k *kind) task(work context.Context, m *nats.Msg) error {
 	var t Task[json.RawMessage]
-	if err := json.Unmarshal(m.Data(), &t); err != nil || t.Machine != k.machine || t.Effect != k.effect {
+	if err := json.Unmarshal(m.Data, &t); err != nil || t.Machine != k.machine || t.Effect != k.effect {
 		return errors.Join(fmt.Errorf("it is no task of %s.%s: %w", k.machine, k.effect, err), m.NakWithDelay(time.Minute))
 	}
-	wanted, err := k.wanted(work, &t)
-	if err != nil {
-		return errors.Join(err, m.NakWithDelay(2*time.Second))
-	}
-	if !wanted {
-		return m.DoubleAck(work)
+	if !fresh(m) {
+		wanted, err := k.wanted(work, &t)
+		if err != nil {
+			return errors.Join(err, m.NakWithDelay(2*time.Second))
+		}
+		if !wanted {
+			return m.Ack()
+		}
 	}
 	ctx, end := context.WithCancelCause(work)
 	watched := make(chan struct{})
@@ -238,13 +206,25 @@ func (k *kind) task(work context.Context, m jetstream.Msg) error {
 	<-watched
 	switch {
 	case errors.Is(cause, ErrUnwanted):
-		return m.DoubleAck(work)
+		return m.Ack()
 	case cause != nil:
 		return errors.Join(cause, m.Nak())
 	case err != nil:
 		return err
 	}
-	return m.DoubleAck(work)
+	return m.Ack() // if it is lost, the task comes again, and nobody waits for it
+}
+
+// settled is when a task is looked at that was begun without asking, and how old it may be for that.
+const (
+	settled  = 250 * time.Millisecond
+	youngest = 2 * time.Second
+)
+
+// fresh reports whether a task has been sent so lately, and for the first time, that it is hardly ever given up already.
+func fresh(m *nats.Msg) bool {
+	meta, err := m.Metadata()
+	return err == nil && meta.NumDelivered == 1 && time.Since(meta.Timestamp).Abs() < youngest
 }
 
 // call is the handler. What it panics with is a failure.
@@ -258,8 +238,13 @@ func (k *kind) call(ctx context.Context, t Task[json.RawMessage]) (out any, err 
 	return k.perform(ctx, t)
 }
 
-// watch says that the task is in progress, and ends the context when nobody waits for it. It asks with each heartbeat, and when something happens to the entity.
-func (k *kind) watch(ctx context.Context, end context.CancelCauseFunc, t *Task[json.RawMessage], m jetstream.Msg) {
+// watch says that the task is in progress, and ends the context when nobody waits for it. It asks when the task has run for a moment, with each heartbeat, and when something
+// happens to the entity. Most tasks that take no longer than that moment are spared the questions.
+func (k *kind) watch(ctx context.Context, end context.CancelCauseFunc, t *Task[json.RawMessage], m *nats.Msg) {
+	if !rest(ctx, min(settled, max(k.ackWait/3, 10*time.Millisecond))) {
+		return
+	}
+	_ = m.InProgress() // at worst the task comes again
 	events := make(chan *nats.Msg, 16)
 	subject := strings.Join([]string{k.w.opts.Prefix, "evt", k.machine, t.Key(), ">"}, ".")
 	if sub, err := k.w.opts.NC.ChanSubscribe(subject, events); err == nil {
@@ -268,16 +253,16 @@ func (k *kind) watch(ctx context.Context, end context.CancelCauseFunc, t *Task[j
 	beat := time.NewTicker(max(k.ackWait/3, 10*time.Millisecond))
 	defer beat.Stop()
 	for {
+		if wanted, err := k.wanted(ctx, t); err == nil && !wanted {
+			end(ErrUnwanted)
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-beat.C:
 			_ = m.InProgress() // at worst the task comes again
 		case <-events:
-		}
-		if wanted, err := k.wanted(ctx, t); err == nil && !wanted {
-			end(ErrUnwanted)
-			return
 		}
 	}
 }

@@ -1,0 +1,146 @@
+package worker
+
+// How tasks come: take asks the consumer for as many as can be begun at once, with one subscription for all requests, and begins each when it arrives. So nothing waits here
+// that nobody would tell the server to be in progress, and many tasks cost one request.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// pull is how long one request for tasks waits. It is not cut off when the worker stops: the server could send a task to nobody then.
+const pull = time.Second
+
+// overdue is when a request that was not answered has been lost.
+const overdue = pull + time.Second/2
+
+// errGone says that the consumer is to be looked up anew.
+var errGone = errors.New("the queue is gone")
+
+// puller counts what is under way. It is for one goroutine.
+type puller struct {
+	k              *kind
+	subject, inbox string // of requests, and of what comes
+	asked          int    // tasks that may still come
+	running        int
+	ended          chan struct{} // has room for all
+	last           time.Time     // when the last request was sent
+}
+
+func (k *kind) puller() *puller {
+	return &puller{k: k, ended: make(chan struct{}, k.w.opts.Concurrency)}
+}
+
+// wait returns when all tasks that were begun are at their end.
+func (p *puller) wait() {
+	for ; p.running > 0; p.running-- {
+		<-p.ended
+	}
+	_ = p.k.w.opts.NC.FlushTimeout(time.Second) // acks; without them the tasks come again, and nobody waits for them
+}
+
+// take begins tasks until ctx ends or the consumer is gone; those that were begun go on.
+func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err error) {
+	k, most := p.k, p.k.w.opts.Concurrency
+	nc, info := k.w.opts.NC, cons.CachedInfo()
+	p.inbox, p.subject, p.asked = nc.NewInbox(), k.w.api+".CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, 0
+	arriving := make(chan *nats.Msg, 2*most+64) // no more can come
+	sub, err := nc.ChanSubscribe(p.inbox, arriving)
+	if err != nil {
+		return fmt.Errorf("cannot ask for tasks: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
+	tick := time.NewTicker(pull / 4)
+	defer tick.Stop()
+	over := ctx.Done()
+	for over != nil || p.asked > 0 {
+		if over != nil {
+			if err := p.ask(most); err != nil {
+				return err
+			}
+		}
+		select {
+		case m := <-arriving:
+			if m.Reply == "" {
+				if err := p.status(m); err != nil {
+					return err
+				}
+				continue
+			}
+			p.asked--
+			if over == nil {
+				_ = m.Nak() // at worst it comes when its ack is overdue
+				continue
+			}
+			p.begin(work, m)
+		case <-p.ended:
+			p.running--
+		case <-tick.C:
+			if p.asked > 0 && time.Since(p.last) > overdue {
+				p.asked = 0
+			}
+			if nc.IsClosed() {
+				return nats.ErrConnectionClosed
+			}
+		case <-over:
+			over = nil
+		}
+	}
+	return nil
+}
+
+func (p *puller) begin(work context.Context, m *nats.Msg) {
+	p.running++
+	go func() {
+		defer func() { p.ended <- struct{}{} }()
+		if err := p.k.task(work, m); err != nil {
+			p.k.w.opts.Log.Warn("a task is left for its next delivery", "subject", m.Subject, "error", err)
+		}
+	}()
+}
+
+// ask requests as many tasks as can be begun, if that are not few while others are on their way.
+func (p *puller) ask(most int) error {
+	free := most - p.running - p.asked
+	if free < 1 || p.asked > 0 && free < most/4+1 {
+		return nil
+	}
+	raw, err := json.Marshal(map[string]any{"batch": free, "expires": pull})
+	if err != nil {
+		return err
+	}
+	if err := p.k.w.opts.NC.PublishRequest(p.subject, p.inbox, raw); err != nil {
+		return fmt.Errorf("cannot ask for tasks: %w", err)
+	}
+	p.asked += free
+	p.last = time.Now()
+	return nil
+}
+
+// status is what the server says instead of a task: that so many of a request will not come, and why.
+func (p *puller) status(m *nats.Msg) error {
+	left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+	if err != nil {
+		left = 0
+	}
+	p.asked = max(p.asked-left, 0)
+	switch code := m.Header.Get("Status"); code {
+	case "408", "404", "100": // its time is over
+		return nil
+	case "409":
+		switch m.Header.Get("Description") {
+		case "Batch Completed", "Message Size Exceeds MaxBytes":
+			return nil
+		}
+		fallthrough
+	default:
+		return fmt.Errorf("%w: %s %s", errGone, code, m.Header.Get("Description"))
+	}
+}

@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// A worker has no more tasks under way than it may, and goes on when its consumer was removed.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const most, tasks = 3, 20
+	var now, top atomic.Int64
+	w.serve(Options{Concurrency: most}, func(_ context.Context, t Task[how]) (how, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for seen := top.Load(); n > seen && !top.CompareAndSwap(seen, n); seen = top.Load() {
+		}
+		return how{"worked"}, nil
+	})
+	w.ask("first", "x")
+	w.Reaches("first", "open")
+	require.NoError(t, w.JS.DeleteConsumer(t.Context(), w.Names.Stream(streams.EffectStream), "fx-thing-work"))
+	w.Eventually("it is there again", func() bool {
+		_, err := w.JS.Consumer(w.Ctx, w.Names.Stream(streams.EffectStream), "fx-thing-work")
+		return err == nil
+	})
+	for i := range tasks {
+		w.ask(fmt.Sprint("t", i), "x")
+	}
+	for i := range tasks {
+		w.Reaches(fmt.Sprint("t", i), "open")
+	}
+	w.Eventually("all tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+	require.LessOrEqual(t, top.Load(), int64(most))
+}
