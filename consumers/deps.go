@@ -41,11 +41,25 @@ type Deps struct {
 	// Acking is held while a command is acked whose entity was written before (see [embedded.Server.Acking]); nil needs nothing.
 	Acking sync.Locker
 
+	// EndAtStart is where a stream ended when its server started, if that is known (see [embedded.Server.EndAtStart]); nil knows of none.
+	EndAtStart func(stream string) (uint64, bool)
+
 	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
 	// everybody begins with an empty log, and without all of its members it elects no leader.
 	Replicated bool
 
 	Turn chan struct{} // that of the process, but for tests, which have several
+}
+
+// Lost reports whether an entity's last command, whose sequence is its mark, was lost with the end of the stream of commands: the server has started since the value was stored, and the stream
+// ended before that sequence by then. So commands with sequences up to the mark are new ones. False says that it is not known.
+func (d *Deps) Lost(bucket string, revision, mark uint64) bool {
+	if d.EndAtStart == nil {
+		return false
+	}
+	commands, known := d.EndAtStart(d.Names.Stream(streams.CommandStream))
+	values, stored := d.EndAtStart(streams.BucketStream(bucket))
+	return known && stored && revision <= values && mark > commands
 }
 
 // WithDefaults fills in what nobody has set.

@@ -74,7 +74,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 		return err
 	}
 	lacks := s.hasTaken(it) || it.reconciles() || p.found.MayLack(&s.entity)
-	if p.found.Ahead(&s.entity, p.top) {
+	if p.e.Lost(bucket, s.revision, s.entity.Mark) || p.found.Ahead(&s.entity, p.top) {
 		s.entity.Mark, s.entity.MarkedAt = 0, time.Time{}
 	}
 	if lacks {

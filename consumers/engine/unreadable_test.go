@@ -198,3 +198,37 @@ func TestAMarkOfALostHistoryThatIsAhead(t *testing.T) {
 	require.Equal(t, machines.Applied, w.Ask(consumertest.ToThing("a", "add", `{"n":10}`)).Outcome)
 	require.Equal(t, 15, w.Sum("a"))
 }
+
+// The stream of commands lost its end, and what it was sent since has the sequences of then, before anybody looks: none of it is taken for what was taken then, whatever the clock says.
+func TestCommandsOfALostHistorysSequencesAreNew(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Fsync, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	w.Stop()
+	s, err := w.JS.Stream(w.Ctx, streams.CommandStream)
+	require.NoError(t, err)
+	e, revision := w.Entity(consumertest.Things, "default.a")
+	e.Mark, e.MarkedAt = s.CachedInfo().State.LastSeq+2, time.Now().Add(time.Hour)
+	data, err := json.Marshal(&e)
+	require.NoError(t, err)
+	bucket, err := w.JS.KeyValue(w.Ctx, "things")
+	require.NoError(t, err)
+	_, err = bucket.Update(w.Ctx, "default.a", data, revision)
+	require.NoError(t, err)
+	require.NoError(t, w.Server.Restart())
+	w.Eventually("a connection", w.NC.IsConnected)
+	for i := range 4 {
+		_, err := w.Commands.Send(w.Ctx, publish.Command{Machine: "thing", Key: "default.a", Name: "add", Actor: "test", ID: fmt.Sprint("k", i), Body: []byte(`{"n":1}`)})
+		require.NoError(t, err)
+	}
+	w.start()
+	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	require.Equal(t, 4, w.Sum("a"), "accepted commands are applied")
+
+	_, known := w.Server.EndAtStart("KV_things")
+	require.True(t, known)
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, "KV_things"))
+	_, known = w.Server.EndAtStart("KV_things")
+	require.False(t, known, "a bucket that is made anew has revisions that the one before had")
+}

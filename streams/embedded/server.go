@@ -58,6 +58,7 @@ type Server struct {
 
 	barrier *barrier // nil: the streams are synced by timers of their own, or with each write
 	flusher *flusher // nil: they are not synced in groups
+	ends    ends     // of the streams, when the server started
 
 	mu     sync.Mutex
 	srv    *server.Server
@@ -218,6 +219,7 @@ func (s *Server) start() error {
 				s.listen = a.String() // a port that was chosen stays the same over restarts
 			}
 			s.mu.Unlock()
+			s.note(srv)
 			return nil
 		}
 	}

@@ -1,0 +1,59 @@
+package embedded
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// ends is where streams ended when the server started.
+type ends struct {
+	mu    sync.Mutex
+	where *stores
+	of    map[string]end // by stream
+}
+
+type end struct {
+	store unsafe.Pointer
+	last  uint64
+}
+
+// note takes down where the streams end, if this version of the server lets it.
+func (s *Server) note(srv *server.Server) {
+	s.ends.mu.Lock()
+	defer s.ends.mu.Unlock()
+	switch {
+	case s.barrier != nil:
+		s.ends.where = s.barrier.where
+	case s.flusher != nil:
+		s.ends.where = s.flusher.where
+	default:
+		return
+	}
+	s.ends.of = map[string]end{}
+	for _, st := range s.ends.where.of(srv) {
+		var state server.StreamState
+		st.FastState(&state)
+		s.ends.of[st.name] = end{st.pointer(), state.LastSeq}
+	}
+}
+
+// EndAtStart is the last sequence that a stream had when the server started, and false if that is not known, as of a stream that was made anew since. A power loss before may have cost later ones.
+func (s *Server) EndAtStart(stream string) (uint64, bool) {
+	s.ends.mu.Lock()
+	defer s.ends.mu.Unlock()
+	e, known := s.ends.of[stream]
+	if !known {
+		return 0, false
+	}
+	srv := s.running()
+	if srv == nil {
+		return 0, false
+	}
+	now, err := s.ends.where.named(srv, stream)
+	if err != nil || now.StreamStore == nil || now.pointer() != e.store {
+		return 0, false
+	}
+	return e.last, true
+}
