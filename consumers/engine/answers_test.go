@@ -95,6 +95,33 @@ func TestAKeyWhoseAnswerWasNotKeptYet(t *testing.T) {
 	require.Equal(t, 1, w.Sum("a"))
 }
 
+// The event of a refusal could not be stored when its owner died: its answer is not kept then, or whoever takes the command again would repeat it and tell nobody.
+func TestARefusalThatWasNotToldYet(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	w.start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Eventually("the birth is told", func() bool { return len(w.Events("thing", "default.a")) == 1 })
+	events, err := w.JS.Stream(w.Ctx, streams.EventStream)
+	require.NoError(t, err)
+	full := events.CachedInfo().Config
+	full.MaxMsgs, full.Discard = 1, jetstream.DiscardNew
+	_, err = w.JS.UpdateStream(w.Ctx, full)
+	require.NoError(t, err)
+	cmd := consumertest.ToThing("a", "add", `{"n":-1}`)
+	cmd.ID = "once"
+	require.Equal(t, machines.Refused, w.Ask(cmd).Outcome)
+	w.Eventually("the partition has failed and taken it again", func() bool { return n.Count("restarted") > 1 })
+	require.Empty(t, w.Stream("KV_"+streams.IdempotencyBucket, "$KV.idempotency."+streams.AnswerKey("thing", "default.a", "once")))
+	full.MaxMsgs, full.Discard = -1, jetstream.DiscardOld
+	_, err = w.JS.UpdateStream(w.Ctx, full)
+	require.NoError(t, err)
+	w.Eventually("the refusal is told", func() bool { return len(w.Events("thing", "default.a")) == 2 })
+	w.Eventually("its answer is kept", func() bool {
+		return len(w.Stream("KV_"+streams.IdempotencyBucket, "$KV.idempotency."+streams.AnswerKey("thing", "default.a", "once"))) == 1
+	})
+}
+
 // What nobody chose a key for costs no answer that is kept, and what was kept ends by itself.
 func TestWhatIsKeptAndForHowLong(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 )
 
 // process takes a batch through the commit protocol, in as few commits as the bounds on a value allow.
-func (p *partition) process(ctx context.Context, batch []delivery) error {
+func (p *partition) process(ctx context.Context, batch []delivery) (err error) {
 	items := make([]*item, len(batch))
 	for i, d := range batch {
 		items[i] = p.newItem(d)
@@ -53,7 +53,6 @@ func (p *partition) process(ctx context.Context, batch []delivery) error {
 			}
 			p.handle(it)
 			if s.unverified() {
-				var err error
 				if items[n], err = p.verify(ctx, it); err != nil {
 					return err
 				}

@@ -94,13 +94,12 @@ func (p *partition) read(ctx context.Context, it *item) error {
 }
 
 // reload loads the entity of a command anew, whatever memory has of it. The batch before has ended, and no command of this one is waiting for its commit.
-func (p *partition) reload(ctx context.Context, it *item) error {
+func (p *partition) reload(ctx context.Context, it *item) (err error) {
 	if err := p.awaitFinished(); err != nil {
 		return err
 	}
 	s := it.cached
 	if it.addr.Last == machines.CommandDrop {
-		var err error
 		if it.awaited, err = ended.Awaited(ctx, &p.e.Deps, s.m, s.key); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ type chain struct {
 }
 
 // publish sends what the transitions have emitted, the messages of each entity in order, and the dead letters of the batch. The tasks of an entity that is new, as far as is
-// known, wait for its events: publishing these shows whether there was an earlier life, above whose versions the fences have to be.
+// known, wait for its events: publishing these shows whether there was an earlier life, above whose versions the fences have to be. So do answers that refuse.
 func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items []*item) error {
 	var chains []*chain
 	var timers []schedule
@@ -35,6 +35,9 @@ func (p *partition) publish(ctx context.Context, entities []*cachedEntity, items
 		answers, err := p.storeAnswers(s)
 		if err != nil {
 			return err
+		}
+		if len(s.transient) > 0 { // events of refusals among them: once the answer is kept, nothing brings them back
+			afterEvents, answers = append(afterEvents, answers...), nil
 		}
 		writes = append(writes, answers...)
 		messages := append(s.outbox, s.transient...)

@@ -103,13 +103,12 @@ func (p *partition) reportProblem(s *cachedEntity, problem string, last *reconci
 }
 
 // resume publishes again what the entity waits for and its streams have lost: schedules of its timers, and effects that are neither to be done nor have a result on its way.
-func (p *partition) resume(ctx context.Context, s *cachedEntity) error {
+func (p *partition) resume(ctx context.Context, s *cachedEntity) (err error) {
 	if len(s.entity.Timers) == 0 && len(s.entity.Effects) == 0 {
 		return nil
 	}
 	for _, m := range s.m.Pending(s.entity) {
 		var there bool
-		var err error
 		if m.Kind == machines.KindTimer {
 			var armed uint64
 			armed, err = p.armed(ctx, s, m.Name)
