@@ -179,7 +179,9 @@ var plan = []room{
 	// A model of JetStream in memory. It has the server's own types and error codes, so that its answers are the server's; what it does is its own.
 	// The simulation runs the program's own parts; only programs of its own, built by its command, import it.
 	{path: "internal/simulation", ours: []string{"consumers/...", "internal/boottime", "internal/simulation/...", "kv/index", "machines/...", "streams", "streams/publish"}, outside: []string{natsgo, testify}},
+	{path: "internal/simulation/orders", ours: []string{"machines/..."}},
 	{path: "internal/simulation/pinned"},
+	{path: "internal/simulation/trace"},
 	{path: "internal/simulation/overlay", outside: []string{testify}},
 	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, outside: []string{testify}},
 	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},

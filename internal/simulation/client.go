@@ -9,14 +9,16 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
 // record is what a client knows of one command.
 type record struct {
-	order
+	orders.Order
 	id      string
 	asked   int      // times that it was sent
 	stored  bool     // the stream has said so
@@ -71,7 +73,7 @@ func (c *client) run() error {
 		if c.w.over {
 			return nil
 		}
-		rec := &record{order: c.w.order(c.r), id: fmt.Sprintf("%s-%d", c.name, i)}
+		rec := &record{Order: orders.Draw(c.r, c.w.opts.Machines, c.w.keys), id: fmt.Sprintf("%s-%d", c.name, i)}
 		if c.r.IntN(3) == 0 { // as of somebody who gives none: nobody keeps the answer
 			rec.id = streams.MadeUpID(rec.id)
 		}
@@ -88,7 +90,7 @@ func (c *client) run() error {
 
 // ask sends a command until it is answered.
 func (c *client) ask(commands *publish.Commands, rec *record) {
-	cmd := publish.Command{Machine: rec.machine, Key: rec.key, Name: rec.name, ID: rec.id, Actor: c.name, Expect: rec.expect, Body: rec.body}
+	cmd := publish.Command{Machine: rec.Machine, Key: rec.Key, Name: rec.Name, ID: rec.id, Actor: c.name, Expect: rec.Expect, Body: rec.Body}
 	for !c.w.over {
 		rec.asked++
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second+time.Duration(c.r.Int64N(int64(4*time.Second))))
@@ -96,16 +98,16 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 		cancel()
 		if err == nil {
 			rec.answers = append(rec.answers, m.Data)
-			c.w.trace.note(c.name, "is answered under %s: %s", rec.id, short(m.Data))
+			c.w.trace.Note(c.name, "is answered under %s: %s", rec.id, trace.Short(m.Data))
 			return
 		}
 		var stored *publish.AcceptedError
 		rec.stored = rec.stored || errors.As(err, &stored)
 		if errors.Is(err, publish.ErrConflict) || publish.Permanent(err) {
-			c.w.trace.note(c.name, "is refused %s: %v", rec.id, err)
+			c.w.trace.Note(c.name, "is refused %s: %v", rec.id, err)
 			break
 		}
-		c.w.trace.note(c.name, "has no answer under %s: %v", rec.id, err)
+		c.w.trace.Note(c.name, "has no answer under %s: %v", rec.id, err)
 		if !c.w.keyed(rec) {
 			break // a stream whose server was restarted takes it again
 		}

@@ -40,7 +40,9 @@ type group struct {
 
 var errDiskGone = errors.New("the server has stopped")
 
-func newDisk(w *World) *disk { return &disk{w: w, r: draws(w.opts.Seed, 4), groups: map[string]*group{}} }
+func newDisk(w *World) *disk {
+	return &disk{w: w, r: draws(w.opts.Seed, 4), groups: map[string]*group{}}
+}
 
 // told reports whether a stream is synced only when it is told to.
 func (o Options) told(stream string) bool {

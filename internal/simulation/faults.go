@@ -15,10 +15,17 @@ type Fault struct {
 	Who  int    // which node, connection, or stream
 	For  time.Duration
 	Lose bool // what is on its way is lost, too
+
+	At  string // the kind of packet that it waits for from then on (moments.go); empty for none
+	Nth int    // so many of them pass before
 }
 
 func (f Fault) String() string {
-	return fmt.Sprintf("%s(%d) at step %d for %s, lose %v", f.Kind, f.Who, f.Step, f.For, f.Lose)
+	when := fmt.Sprint("at step ", f.Step)
+	if f.At != "" {
+		when = fmt.Sprintf("with %s %d after step %d", f.At, f.Nth+1, f.Step)
+	}
+	return fmt.Sprintf("%s(%d) %s for %s, lose %v", f.Kind, f.Who, when, f.For, f.Lose)
 }
 
 // kinds are what can go wrong; the weights are how often it does, in relation to each other.
@@ -71,13 +78,13 @@ func drawFaults(r *rand.Rand, o Options) []Fault {
 // mishap lets happen what is due.
 func (w *World) mishap() {
 	for i, f := range w.opts.Faults {
-		if w.happened[i] || f.Step > w.trace.steps-w.upAt || f.Kind == "power" && f.Lose && w.disk.clean() {
+		if w.happened[i] || f.At != "" || f.Step > w.trace.Steps-w.upAt || f.Kind == "power" && f.Lose && w.disk.clean() {
 			continue
 		}
 		w.happened[i] = true
 		for _, k := range kinds {
 			if k.kind == f.Kind {
-				w.trace.step("FAULT", f.Kind, f.String(), nil)
+				w.trace.Step("FAULT", f.Kind, f.String(), nil)
 				k.do(w, f)
 			}
 		}
@@ -90,11 +97,11 @@ func (w *World) ease() {
 	if !w.fullUntil.IsZero() && time.Now().After(w.fullUntil) {
 		w.fullUntil = time.Time{}
 		w.server.SetFull(false)
-		w.trace.note("FAULT", "there is room again")
+		w.trace.Note("FAULT", "there is room again")
 	}
 	if w.serverDown && time.Now().After(w.serverBack) {
 		w.serverDown = false
-		w.trace.note("FAULT", "the server is up again")
+		w.trace.Note("FAULT", "the server is up again")
 	}
 }
 
@@ -192,7 +199,7 @@ func losePower(w *World, f Fault) {
 		kept := synced + r.Uint64N(last-synced+1)
 		if kept < last {
 			cost = true
-			w.trace.note("FAULT", "%s keeps %d of %d, %d were synced", stream, kept, last, synced)
+			w.trace.Note("FAULT", "%s keeps %d of %d, %d were synced", stream, kept, last, synced)
 		}
 		return kept
 	}, func(string, uint64) bool { return r.IntN(2) == 0 })
@@ -233,7 +240,7 @@ func (w *World) revive() {
 			}
 		}
 		if p.now == nil && !w.over && !time.Now().Before(p.again) && !w.serverDown {
-			w.trace.step(p.name, "starts", "", nil)
+			w.trace.Step(p.name, "starts", "", nil)
 			w.boot(p)
 		}
 	}
@@ -255,7 +262,7 @@ func (w *World) calm() {
 	for _, p := range w.places {
 		p.again = time.Time{}
 	}
-	w.trace.note("FAULT", "nothing goes wrong from now on")
+	w.trace.Note("FAULT", "nothing goes wrong from now on")
 }
 
 // end lets everything come to an end, so that the bubble can.
@@ -263,7 +270,7 @@ func (w *World) end() {
 	if w.calmAt.IsZero() {
 		w.calm()
 	}
-	w.over, w.trace.on = true, w.trace.live
+	w.over, w.trace.On = true, w.trace.Live
 	for _, p := range w.places {
 		if p.now != nil {
 			w.crash(p.now, true)

@@ -30,6 +30,7 @@ type entity struct {
 	values []value
 	events []event
 	ids    map[string]bool // of events
+	told   uint64          // the last version whose event was seen
 }
 
 func (e *entity) String() string { return e.m.Name + " " + e.key }
@@ -93,6 +94,11 @@ func (w *World) observe() {
 	}
 	w.read(streams.EventStream, w.sawEvent)
 	w.read(streams.DeadStream, func(e *store.Entry) { w.history.letters = append(w.history.letters, e.Subject) })
+	for _, i := range invariants {
+		if i.step != nil && w.server.Log(streams.EffectStream) != nil {
+			w.holds1(i, nobody{}, i.step(w))
+		}
+	}
 }
 
 func (w *World) sawEvent(e *store.Entry) {
@@ -157,7 +163,7 @@ func (h *history) cut(w *World) {
 	h.lostAt = time.Now()
 	h.letters = nil
 	for _, x := range h.order {
-		x.values, x.events = nil, nil
+		x.values, x.events, x.told = nil, nil, 0
 		clear(x.ids)
 	}
 	clear(h.read)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/orders"
+	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -20,6 +22,7 @@ type invariant struct {
 	id, says string
 	value    func(*World, *entity, *value) string // before it is added to those of the entity
 	event    func(*World, *entity, *event) string // likewise
+	step     func(*World) string                  // after every step
 	rest     func(*World) string                  // when everything has come to rest
 	lossy    bool                                 // it holds also where a loss of power may have cost something
 }
@@ -34,8 +37,16 @@ var invariants = []invariant{
 	{id: "I5b", says: "transitions are along edges of the table", event: lawful},
 	{id: "I5c", says: "what is added is summed up", event: summed},
 	{id: "I6", says: "commands of one sender are taken in their order", rest: ordered},
-	{id: "T1", says: "each deadline of a value has its schedule", rest: armed, lossy: true},
-	{id: "E1", says: "each effect that is waited for is to be done", rest: underWay, lossy: true},
+	{id: "I8", says: "nothing is left outside of what has ended", rest: released},
+	{id: "I9", says: "an event says who asked", event: attributed, lossy: true},
+	{id: "I9b", says: "each refusal has an event", rest: audited},
+	{id: "I11", says: "what an index answers does not fall back", step: indexed},
+	{id: "I11b", says: "the indexes have what is stored", rest: current, lossy: true},
+	{id: "L1", says: "what a loss of power has cost is told", rest: lossTold, lossy: true},
+	{id: "P1", says: "a command stays until what came of it is published", step: published},
+	{id: "P2", says: "what an entity waits for is somewhere", step: waiting},
+	{id: "T1", says: "each deadline of a value has its schedule", rest: every((*entity).lacksSchedule), lossy: true},
+	{id: "E1", says: "each effect that is waited for is to be done", rest: every((*entity).lacksTask), lossy: true},
 	{id: "V1", says: "views have folded every event once", rest: folded},
 	{id: "D1", says: "only what cannot be processed is a dead letter", rest: buried},
 }
@@ -59,7 +70,7 @@ func (w *World) check() {
 
 type nobody struct{}
 
-func (nobody) String() string { return "at rest" }
+func (nobody) String() string { return "the world" }
 
 func rises(_ *World, x *entity, v *value) string {
 	if last := x.last(); last != nil && v.Version < last.Version {
@@ -147,7 +158,7 @@ func summed(_ *World, x *entity, ev *event) string {
 
 // keyed reports whether the program keeps the answer under the key of its sender: not that of a report, of a question, or of a command without a key.
 func (w *World) keyed(rec *record) bool {
-	in, ok := w.machine(rec.machine).Input(rec.name)
+	in, ok := w.machine(rec.Machine).Input(rec.Name)
 	return ok && !in.Report && !streams.MadeUp(rec.id)
 }
 
@@ -172,18 +183,18 @@ func outcomes(w *World) string {
 	for _, c := range w.clients {
 		for _, rec := range c.log {
 			a, ok := rec.answer()
-			got := made[rec.machine+"/"+rec.key+"/"+rec.id]
-			said := fmt.Sprintf("%s %s of %s under %s was answered %s", rec.machine, rec.name, rec.key, rec.id, short(bytes.Join(rec.answers, []byte(" and "))))
+			got := made[rec.Machine+"/"+rec.Key+"/"+rec.id]
+			said := fmt.Sprintf("%s %s of %s under %s was answered %s", rec.Machine, rec.Name, rec.Key, rec.id, trace.Short(bytes.Join(rec.answers, []byte(" and "))))
 			switch {
 			case !ok && rec.stored && w.keyed(rec):
 				return fmt.Sprintf("%s: it was stored and has no answer", said)
 			case !ok, !w.keyed(rec) && a.Outcome != machines.Applied:
-			case a.Outcome == machines.Applied && rec.name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
+			case a.Outcome == machines.Applied && rec.Name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
 				return fmt.Sprintf("%s, and has made the versions %v", said, got)
 			case a.Outcome != machines.Applied && len(got) > 0:
 				return fmt.Sprintf("%s, and has made the versions %v", said, got)
 			case !w.keyed(rec):
-			case a.Outcome == machines.Dead && rec.name != "poison":
+			case a.Outcome == machines.Dead && rec.Name != "poison":
 				return said
 			case a.Refusal != nil && (a.Refusal.Code == machines.CodeUnknown || a.Refusal.Code == machines.CodeParked || a.Refusal.Code == machines.CodeKeyReused):
 				return said
@@ -231,7 +242,7 @@ func ordered(w *World) string {
 		last := map[string]uint64{}
 		for _, rec := range c.log {
 			a, ok := rec.answer()
-			at := rec.machine + "/" + rec.key
+			at := rec.Machine + "/" + rec.Key
 			if !ok {
 				continue
 			}
@@ -239,43 +250,6 @@ func ordered(w *World) string {
 				return fmt.Sprintf("%s of %s was answered at version %d, the one before at %d", rec.id, at, a.Version, last[at])
 			}
 			last[at] = a.Version
-		}
-	}
-	return ""
-}
-
-func armed(w *World) string {
-	log := w.server.Log(streams.CommandStream)
-	for _, x := range w.history.order {
-		v := x.last()
-		if v == nil {
-			continue
-		}
-		for name, t := range v.Timers {
-			var fired machines.Elapsed
-			e := log.LastUnder(streams.Names{}.Timer(x.m.Name, x.key, name))
-			if e != nil {
-				_ = json.Unmarshal(e.Data, &fired)
-			}
-			if e == nil || fired.Armed != t.Armed {
-				return fmt.Sprintf("timer %s of %s, armed at version %d for %s, has no schedule", name, x, t.Armed, t.At)
-			}
-		}
-	}
-	return ""
-}
-
-func underWay(w *World) string {
-	log := w.server.Log(streams.EffectStream)
-	for _, x := range w.history.order {
-		v := x.last()
-		if v == nil {
-			continue
-		}
-		for name, a := range v.Effects {
-			if a.NextTry == nil && log.LastUnder(streams.Names{}.Effect(x.m.Name, name, x.key)) == nil {
-				return fmt.Sprintf("%s waits for attempt %s of %s, which nobody has", x, a.ID, name)
-			}
 		}
 	}
 	return ""
@@ -290,7 +264,7 @@ func folded(w *World) string {
 				n++
 			}
 		}
-		if x.m != Things || n == 0 {
+		if x.m != orders.Things || n == 0 {
 			continue
 		}
 		e := log.LastUnder(streams.BucketSubject("things_sums", x.key))
@@ -311,7 +285,7 @@ func buried(w *World) string {
 		may := false
 		for _, c := range w.clients {
 			for _, rec := range c.log {
-				may = may || strings.HasSuffix(subject, "."+rec.machine+"."+rec.key) && (rec.name == "poison" || !w.keyed(rec))
+				may = may || strings.HasSuffix(subject, "."+rec.Machine+"."+rec.Key) && (rec.Name == "poison" || !w.keyed(rec))
 			}
 		}
 		if !may {
@@ -336,7 +310,7 @@ func (w *World) unrest() string {
 	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
 		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject
 	case time.Since(w.calmAt) > calmFor*2/3:
-	case cmp.Or(complete(w), armed(w), underWay(w), folded(w)) != "":
+	case cmp.Or(complete(w), every((*entity).lacksSchedule)(w), every((*entity).lacksTask)(w), folded(w), current(w)) != "":
 		return "what is stored is not published"
 	}
 	if all := w.choices(); len(all) > 0 {

@@ -59,17 +59,20 @@ func (w *World) choices() []choice {
 
 func (w *World) choose(c choice) {
 	if c.conn == 0 {
-		w.trace.step("disk", "has synced", c.what, nil)
+		w.trace.Step("disk", "has synced", c.what, nil)
 		w.disk.end(c.what)
 		return
 	}
 	who := w.owner(c.conn)
 	if c.packet >= 0 {
-		w.trace.step(who, "sends", c.what, c.data)
+		if w.seize(c) {
+			return
+		}
+		w.trace.Step(who, "sends", c.what, c.data)
 		w.server.Step(c.packet)
 		return
 	}
-	w.trace.step(who, "gets", c.what, c.data)
+	w.trace.Step(who, "gets", c.what, c.data)
 	w.server.Deliver(c.conn)
 }
 

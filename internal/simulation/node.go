@@ -36,6 +36,10 @@ type node struct {
 	nonce string
 	log   *slog.Logger
 
+	all  *index.Map        // its indexes, once they are made
+	read []uint64          // the revision of each when it was looked at
+	saw  map[string]uint64 // revisions of entities in them
+
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing of it runs any more
 
@@ -61,7 +65,7 @@ func (w *World) boot(p *place) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.started++
 	n := &node{w: w, place: p, nonce: fmt.Sprintf("%s-%d", p.name, p.started), cancel: cancel, done: make(chan struct{})}
-	n.log = slog.New(w.trace.handler(n.nonce))
+	n.log = slog.New(w.trace.Handler(n.nonce))
 	before := p.before
 	p.before = append([]string{n.nonce}, before...)
 	p.now = n
@@ -71,7 +75,7 @@ func (w *World) boot(p *place) *node {
 		pinned.Use(p.clock)
 		defer cancel()
 		if err := n.run(ctx, before); err != nil && ctx.Err() == nil {
-			w.trace.note(n.nonce, "ended: %v", err)
+			w.trace.Note(n.nonce, "ended: %v", err)
 		}
 	}()
 	return n
@@ -220,6 +224,7 @@ func (n *node) indexes(goes func(string, func(context.Context) error), stop *clo
 		return nil, err
 	}
 	all := &index.Map{}
+	n.read, n.saw = make([]uint64, len(n.w.opts.Machines)), map[string]uint64{}
 	for _, m := range n.w.opts.Machines {
 		ix := index.New(js, m.Plural, func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{
 			Log: n.log, EndedFor: time.Hour, Ended: func(state string) bool { s, ok := m.State(state); return ok && s.Terminal },
@@ -227,6 +232,7 @@ func (n *node) indexes(goes func(string, func(context.Context) error), stop *clo
 		all.Set(m.Name, ix)
 		goes("index of "+m.Plural, ix.Run)
 	}
+	n.all = all
 	return all, nil
 }
 

@@ -3,6 +3,7 @@ package simulation
 import (
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
 )
@@ -50,7 +51,7 @@ func Draw(seed uint64) Options {
 	r := draws(seed, 1)
 	o := Options{
 		Seed: seed, Nodes: 1, Clients: 1 + r.IntN(4), Commands: 4 + r.IntN(16), Pace: 400 * time.Millisecond, Keys: 1 + r.IntN(3), Profile: Fsync,
-		Lies: r.IntN(3) > 0, Lag: []int{0, 20, 100}[r.IntN(3)], Machines: []*machines.Machine{Things},
+		Lies: r.IntN(3) > 0, Lag: []int{0, 20, 100}[r.IntN(3)], Machines: []*machines.Machine{orders.Things},
 	}
 	if r.IntN(3) == 0 {
 		o.Machines = append(o.Machines, all.Machines()...)
@@ -61,7 +62,7 @@ func Draw(seed uint64) Options {
 		o.Profile = []Profile{Fsync, Interval, OS}[r.IntN(3)]
 	}
 	o.Disk = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
-	o.Faults = drawFaults(r, o)
+	o.Faults = append(drawFaults(r, o), drawMoments(draws(seed, 5), o)...)
 	return o
 }
 

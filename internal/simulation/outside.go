@@ -8,13 +8,14 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/machines"
 )
 
 // outside is what providers have seen.
 type outside struct {
-	fences map[string]uint64 // the highest, by machine and key
-	calls  map[string]int    // by attempt
+	fences map[string]uint64 // the highest, by machine and key, and of each effect
+	holds  map[string]bool   // what work has made and nobody has released, likewise
 }
 
 // performer is the provider of one machine as one process calls it.
@@ -36,28 +37,31 @@ func (p performer) Perform(ctx context.Context, t machines.Task) machines.Result
 	m := w.machine(p.machine)
 	if fx, ok := m.Effect(t.Effect); ok {
 		in, _ := m.Input(fx.Done)
-		done = valueOf(r, in.Body)
-	}
-	seen := w.outside.fences[id]
-	w.outside.calls[t.Attempt]++
-	if t.Fence >= seen {
-		w.outside.fences[id] = t.Fence
+		done = orders.ValueOf(r, in.Body)
 	}
 	lies := w.opts.Lies
+	half := r.IntN(2) == 0
 	w.outMu.Unlock()
-	w.trace.note(p.n.nonce, "performs %s of %s, attempt %s, fence %d, how %d", t.Effect, id, t.Attempt, t.Fence, how)
-	if t.Fence < seen {
-		return machines.Result{Failure: &machines.Failure{Code: "fenced", Message: "a later one has been here", Retryable: true, Fence: seen}}
+	w.trace.Note(p.n.nonce, "performs %s of %s, attempt %s, fence %d, how %d", t.Effect, id, t.Attempt, t.Fence, how)
+	if refused := w.land(t, false); refused != nil {
+		return machines.Result{Failure: refused}
 	}
 	if !lies {
 		how = 0
 	}
+	if how > 13 && half { // done, and the answer is another one
+		w.land(t, true)
+	}
 	switch {
 	case how < 12:
+		w.land(t, true)
 		return machines.Result{Data: done}
 	case how < 14:
 		if !sleep(ctx, wait) {
 			return machines.Result{Failure: &machines.Failure{Code: "unavailable", Message: "given up", Retryable: true}}
+		}
+		if refused := w.land(t, true); refused != nil {
+			return machines.Result{Failure: refused}
 		}
 		return machines.Result{Data: done}
 	case how == 14:
@@ -74,6 +78,30 @@ func (p performer) Perform(ctx context.Context, t machines.Task) machines.Result
 		panic("a provider that panics")
 	}
 	return machines.Result{Data: map[string]any{"what": "nobody asked for"}}
+}
+
+// land does what a task says, or would, unless a later one has been here. The attempt that the entity waits for must not be an earlier one.
+func (w *World) land(t machines.Task, do bool) *machines.Failure {
+	w.outMu.Lock()
+	defer w.outMu.Unlock()
+	id := t.Machine + "/" + t.Key()
+	own := id + "/" + t.Effect // others of the entity may be under way beside it
+	if seen := w.outside.fences[id]; t.Fence < seen {
+		if x := w.history.entities[id]; t.Fence < w.outside.fences[own] && !w.lost && x != nil && x.last() != nil && x.last().Effects[t.Effect].ID == t.Attempt {
+			w.fail("I7", "attempt %s of %s, which is waited for, has fence %d, and %d was there before", t.Attempt, own, t.Fence, w.outside.fences[own])
+		}
+		return &machines.Failure{Code: "fenced", Message: "a later one has been here", Retryable: true, Fence: seen}
+	}
+	w.outside.fences[id], w.outside.fences[own] = t.Fence, t.Fence
+	if do {
+		switch t.Effect {
+		case "work":
+			w.outside.holds[id] = true
+		case "release":
+			delete(w.outside.holds, id)
+		}
+	}
+	return nil
 }
 
 // looker sees what is drawn.
@@ -100,7 +128,7 @@ func (l looker) Look(_ context.Context, e *machines.Entity, _ bool) (machines.Fi
 		return machines.Finding{}, nil
 	}
 	in, _ := l.m.Input(fx.Done)
-	return machines.Finding{Input: in.Name, Data: valueOf(r, in.Body)}, nil
+	return machines.Finding{Input: in.Name, Data: orders.ValueOf(r, in.Body)}, nil
 }
 
 // Watch never tells anything.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/trace"
 )
 
 // Flags of the program that cmd/simulate builds.
@@ -35,14 +36,14 @@ func TestMain(m *testing.M) {
 func run(t *testing.T, o Options, traced bool) (report Report) {
 	cryptotest.SetGlobalRandom(t, o.Seed)
 	began := time.Now()
-	tr := &trace{on: traced, live: *flagLive}
+	tr := &trace.Trace{On: traced, Live: *flagLive}
 	synctest.Test(t, func(*testing.T) {
 		pinned.Seed(o.Seed)
 		w := newWorld(o, tr)
 		w.run()
 		report.Failures, report.Commands = w.failures, w.answered()
 	})
-	report.Options, report.Steps, report.Sum, report.Lines, report.Took = o, tr.steps, tr.sum, tr.lines, time.Since(began)
+	report.Options, report.Steps, report.Sum, report.Lines, report.Took = o, tr.Steps, tr.Sum, tr.Lines, time.Since(began)
 	return report
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
@@ -28,7 +29,7 @@ type World struct {
 	plan  streams.Plan
 	keys  map[string][]string // of entities, by machine
 	r     *rand.Rand          // what happens next
-	trace *trace
+	trace *trace.Trace
 
 	server     *model.Server
 	disk       *disk
@@ -53,6 +54,7 @@ type World struct {
 	failures              []Failure
 	upAt                  int          // steps until the nodes were up
 	happened              map[int]bool // faults
+	passed                map[int]int  // packets of the kind that a fault waits for
 	fullUntil, serverBack time.Time
 	lost                  bool // a loss of power has cost something
 	over                  bool // whoever still does something gives up
@@ -80,12 +82,12 @@ type wire struct {
 	held  time.Time
 }
 
-func newWorld(o Options, tr *trace) *World {
+func newWorld(o Options, tr *trace.Trace) *World {
 	w := &World{
 		opts: o, keys: map[string][]string{}, r: draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), outRand: draws(o.Seed, 3),
-		outside: outside{map[string]uint64{}, map[string]int{}}, happened: map[int]bool{}, calmed: make(chan struct{}), history: newHistory(),
+		outside: outside{map[string]uint64{}, map[string]bool{}}, happened: map[int]bool{}, passed: map[int]int{}, calmed: make(chan struct{}), history: newHistory(),
 	}
-	tr.began = time.Now()
+	tr.Began = time.Now()
 	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.told})
 	w.disk = newDisk(w)
 	for _, m := range o.Machines {
@@ -116,7 +118,7 @@ func (w *World) machine(name string) *machines.Machine {
 func (w *World) fail(invariant, format string, args ...any) {
 	f := Failure{invariant, fmt.Sprintf(format, args...)}
 	w.failures = append(w.failures, f)
-	w.trace.note("INVARIANT", "%s: %s", f.Invariant, f.What)
+	w.trace.Note("INVARIANT", "%s: %s", f.Invariant, f.What)
 }
 
 // dialing is how a process, or a client, connects.
@@ -185,11 +187,12 @@ func (w *World) run() {
 		w.boot(p)
 	}
 	w.until("the streams are there", time.Minute, func() bool { return w.server.Log(streams.BucketStream(streams.OwnersBucket)) != nil }, false)
-	w.upAt = w.trace.steps
+	w.upAt = w.trace.Steps
 	for i := range w.opts.Clients {
 		w.clients = append(w.clients, w.startClient(i))
 	}
 	w.until("the clients are done", 20*time.Minute, w.clientsDone, true)
+	w.until("who was stopped has gone on", 2*time.Minute, func() bool { return w.holds.Before(time.Now()) }, true)
 	w.calm()
 	if w.until("everything has come to rest", calmFor, w.quiet, false) {
 		w.check()
@@ -227,8 +230,8 @@ func (w *World) until(what string, most time.Duration, holds func() bool, faults
 		if holds() {
 			return true
 		}
-		if time.Since(began) > most || w.trace.steps > mostSteps {
-			w.fail("I12", "%s: not after %s and %d steps; %s", what, time.Since(began), w.trace.steps, w.unrest())
+		if time.Since(began) > most || w.trace.Steps > mostSteps {
+			w.fail("I12", "%s: not after %s and %d steps; %s", what, time.Since(began), w.trace.Steps, w.unrest())
 			return false
 		}
 		if faults {
@@ -258,7 +261,7 @@ func (w *World) step() {
 
 // pass lets time pass, or less when something is sent meanwhile and that is what is waited for.
 func (w *World) pass(d time.Duration, wakes bool) {
-	w.trace.step("time", "passes", "", nil)
+	w.trace.Step("time", "passes", "", nil)
 	if !wakes {
 		time.Sleep(d)
 	} else {

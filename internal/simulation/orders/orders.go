@@ -1,6 +1,5 @@
-package simulation
-
-// Commands and reports, drawn from the tables of the machines: names of inputs, and bodies filled in by the types that the tables give them, mostly with values that make sense.
+// Package orders makes up what the clients of a simulation want, and has the machine [Things], for which it is easy to say what should have come of it: commands and reports, drawn from the tables of the machines: names of inputs, and bodies filled in by the types that the tables give them, mostly with values that make sense.
+package orders
 
 import (
 	"encoding/json"
@@ -92,8 +91,8 @@ func fill(r *rand.Rand, v reflect.Value, name string, depth int) {
 	}
 }
 
-// valueOf is a random value of the type of another one; nil of nil.
-func valueOf(r *rand.Rand, like any) any {
+// ValueOf is a random value of the type of another one; nil of nil.
+func ValueOf(r *rand.Rand, like any) any {
 	if like == nil {
 		return nil
 	}
@@ -113,19 +112,19 @@ func jsonOf(v any) []byte {
 	return raw
 }
 
-// order is one thing that a client wants.
-type order struct {
-	machine, key, name string
-	body               []byte
-	expect             string
+// Order is one thing that a client wants.
+type Order struct {
+	Machine, Key, Name string
+	Body               []byte
+	Expect             string // the revision; empty for any
 }
 
 var garbage = []string{"", "{", "null", "[]", "7", `"text"`, "{}", `{"a":1}{}`, `{"spec":{"image":1}}`, "\x00\xff"}
 
-// order draws what a client wants next.
-func (w *World) order(r *rand.Rand) order {
-	m := w.opts.Machines[r.IntN(len(w.opts.Machines))]
-	o := order{machine: m.Name, key: w.keys[m.Name][r.IntN(len(w.keys[m.Name]))]}
+// Draw is what a client wants next of some machines, given the keys of their entities.
+func Draw(r *rand.Rand, ms []*machines.Machine, keys map[string][]string) Order {
+	m := ms[r.IntN(len(ms))]
+	o := Order{Machine: m.Name, Key: keys[m.Name][r.IntN(len(keys[m.Name]))]}
 	inputs := m.Commands()
 	switch n := r.IntN(40); {
 	case n == 0: // what the outside reports, by somebody who makes it up
@@ -142,18 +141,18 @@ func (w *World) order(r *rand.Rand) order {
 		}
 	}
 	c := inputs[r.IntN(len(inputs))]
-	o.name, o.body = c.Name, jsonOf(valueOf(r, c.Body))
+	o.Name, o.Body = c.Name, jsonOf(ValueOf(r, c.Body))
 	if c.Report {
-		o.body = jsonOf(machines.Report{Attempt: words["uid"][0], Data: o.body})
+		o.Body = jsonOf(machines.Report{Attempt: words["uid"][0], Data: o.Body})
 	}
 	switch r.IntN(30) {
 	case 0:
-		o.body = []byte(garbage[r.IntN(len(garbage))])
+		o.Body = []byte(garbage[r.IntN(len(garbage))])
 	case 1:
-		o.expect = []string{"*", "1", "7", "9,11", "x"}[r.IntN(5)]
+		o.Expect = []string{"*", "1", "7", "9,11", "x"}[r.IntN(5)]
 	case 2:
-		o.name = machines.CommandReconcile
-		o.body = nil
+		o.Name = machines.CommandReconcile
+		o.Body = nil
 	}
 	return o
 }

@@ -1,4 +1,4 @@
-package simulation
+package orders
 
 import (
 	"encoding/json"
@@ -31,6 +31,7 @@ var Things = machines.Define(machines.Definition[Thing]{
 		{Name: "open"},
 		{Name: "working", Timeout: &machines.Timeout[Thing]{Input: "late", After: func(*Thing) time.Duration { return 8 * time.Second }}},
 		{Name: "broken", Failed: true},
+		{Name: "closing"},
 		{Name: "closed", Terminal: true},
 	},
 	Inputs: []machines.Command{
@@ -44,11 +45,15 @@ var Things = machines.Define(machines.Definition[Thing]{
 		{Name: "done", Report: true, Body: WorkBody{}},
 		{Name: "failed-work", Report: true, Body: machines.Failure{}},
 		{Name: "late", Report: true},
+		{Name: "released", Report: true},
+		{Name: "unreleased", Report: true, Body: machines.Failure{}},
 	},
 	Effects: []machines.Effect[Thing]{{
 		Name: "work", Done: "done", Failed: "failed-work", Timeout: 2 * time.Second,
 		Retry:   machines.Retry{Attempts: 3, Base: 200 * time.Millisecond, Cap: time.Second},
 		Payload: func(t *machines.Tx[Thing]) any { return WorkBody{How: t.Data.How} },
+	}, {
+		Name: "release", Done: "released", Failed: "unreleased", Timeout: 2 * time.Second, Retry: machines.Retry{Attempts: 3, Base: 200 * time.Millisecond, Cap: time.Second},
 	}},
 	Events: []machines.EventType{
 		{Name: "thing.created", Class: machines.ClassState},
@@ -57,6 +62,7 @@ var Things = machines.Define(machines.Definition[Thing]{
 		{Name: "thing.working", Class: machines.ClassProgress},
 		{Name: "thing.worked", Class: machines.ClassState},
 		{Name: "thing.broken", Class: machines.ClassError},
+		{Name: "thing.closing", Class: machines.ClassProgress},
 		{Name: "thing.closed", Class: machines.ClassState},
 	},
 	Edges: []machines.Edge[Thing]{
@@ -69,7 +75,9 @@ var Things = machines.Define(machines.Definition[Thing]{
 		{From: []string{"working"}, On: "failed-work", To: "broken", Emit: []string{"thing.broken"}, Do: func(t *machines.Tx[Thing]) { t.Fail(machines.Body[machines.Failure](t)) }},
 		{From: []string{"working"}, On: "late", To: "broken", Emit: []string{"thing.broken"}},
 		{From: []string{"broken"}, On: "mend", To: "open", Emit: []string{"thing.worked"}},
-		{From: []string{"open", "broken"}, On: "close", To: "closed", Emit: []string{"thing.closed"}},
+		{From: []string{"open", "broken"}, On: "close", To: "closing", Emit: []string{"thing.closing"}, Effects: []string{"release"}},
+		{From: []string{"closing"}, On: "released", To: "closed", Emit: []string{"thing.closed"}},
+		{From: []string{"closing"}, On: "unreleased", To: "broken", Emit: []string{"thing.broken"}, Do: func(t *machines.Tx[Thing]) { t.Fail(machines.Body[machines.Failure](t)) }},
 	},
 	Views: []machines.View{{
 		Name: "sums", Doc: "How often something was added.", Events: []string{"thing.added"}, Project: func(previous json.RawMessage, _ string, _ machines.Event, _ json.RawMessage) (any, error) {

@@ -1,0 +1,132 @@
+package simulation
+
+// Invariants of what others see: who asked for what, what a loss of power has cost, what the indexes answer, and what the outside was made to do.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bcc94042/instar/internal/simulation/orders"
+	"github.com/bcc94042/instar/machines"
+)
+
+// attributed: an event says who asked. The ids of clients begin with their names.
+func attributed(_ *World, _ *entity, ev *event) string {
+	id := strings.TrimPrefix(ev.ID, "~")
+	if !strings.HasPrefix(id, "client-") || ev.typ == machines.EventReconciled {
+		return ""
+	}
+	if who := id[:strings.LastIndexByte(id, '-')]; ev.Actor != who {
+		return fmt.Sprintf("event %s of command %s names the actor %q", ev.id, ev.ID, ev.Actor)
+	}
+	return ""
+}
+
+// audited: each refusal has an event.
+func audited(w *World) string {
+	told := map[string]bool{}
+	for _, x := range w.history.order {
+		for _, ev := range x.events {
+			if ev.typ == machines.EventRefused {
+				told[x.m.Name+"/"+x.key+"/"+ev.ID] = true
+			}
+		}
+	}
+	silent := []string{machines.CodeUnknown, machines.CodeKeyReused, machines.CodeParked, machines.CodeStale}
+	for _, c := range w.clients {
+		for _, rec := range c.log {
+			a, ok := rec.answer()
+			if !ok || a.Outcome != machines.Refused || a.Refusal == nil || slices.Contains(silent, a.Refusal.Code) {
+				continue
+			}
+			if !told[rec.Machine+"/"+rec.Key+"/"+rec.id] {
+				return fmt.Sprintf("%s %s of %s under %s was refused (%s), and no event tells it", rec.Machine, rec.Name, rec.Key, rec.id, a.Refusal.Code)
+			}
+		}
+	}
+	return ""
+}
+
+// lossTold: a version whose events were lost lies below an event that tells of the loss, and no event is of a version that is still to come.
+func lossTold(w *World) string {
+	for _, x := range w.history.order {
+		v := x.last()
+		has, reconciled, highest := map[uint64]bool{}, uint64(0), uint64(0)
+		for _, ev := range x.events {
+			if ev.typ == machines.EventReconciled {
+				reconciled = max(reconciled, ev.Version)
+			}
+			if ev.numbered {
+				has[ev.Version], highest = true, max(highest, ev.Version)
+			}
+		}
+		if v == nil {
+			if highest > 0 && reconciled == 0 {
+				return fmt.Sprintf("%s has events up to version %d and no value, and no event tells it", x, highest)
+			}
+			continue
+		}
+		if highest > v.Version {
+			return fmt.Sprintf("%s is at version %d, below its event of version %d", x, v.Version, highest)
+		}
+		for version := uint64(1); version <= v.Version; version++ {
+			if !has[version] && reconciled < version {
+				return fmt.Sprintf("%s is at version %d, no event is of version %d, and none tells that it was lost", x, v.Version, version)
+			}
+		}
+	}
+	return ""
+}
+
+// indexed: what a node's index says of an entity never falls back.
+func indexed(w *World) string {
+	for _, p := range w.places {
+		n := p.now
+		if n == nil || n.all == nil {
+			continue
+		}
+		for i, m := range w.opts.Machines {
+			ix := n.all.Get(m.Name)
+			if ix == nil || ix.Revision() == n.read[i] {
+				continue
+			}
+			n.read[i] = ix.Revision()
+			for _, key := range w.keys[m.Name] {
+				it, _ := ix.Get(key)
+				id := m.Name + "/" + key
+				if before := n.saw[id]; it.Revision < before {
+					return fmt.Sprintf("the index of %s has %s at revision %d after %d", n.nonce, id, it.Revision, before)
+				}
+				n.saw[id] = it.Revision
+			}
+		}
+	}
+	return ""
+}
+
+// current: the indexes have what is stored.
+func current(w *World) string {
+	for _, p := range w.places {
+		for _, x := range w.history.order {
+			v := x.last()
+			if p.now == nil || p.now.all == nil || v == nil {
+				continue
+			}
+			if it, _ := p.now.all.Get(x.m.Name).Get(x.key); it.Revision != v.seq || it.State != v.State {
+				return fmt.Sprintf("the index of %s has %s %s at revision %d, it is %s at %d", p.now.nonce, x, it.State, it.Revision, v.State, v.seq)
+			}
+		}
+	}
+	return ""
+}
+
+// released: what the outside was made to hold for a thing is gone when the thing is closed.
+func released(w *World) string {
+	for _, x := range w.history.order {
+		if v := x.last(); x.m == orders.Things && v != nil && v.State == "closed" && w.outside.holds[x.m.Name+"/"+x.key] {
+			return fmt.Sprintf("%s is closed, and the outside still holds what its work has made", x)
+		}
+	}
+	return ""
+}
