@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -35,8 +36,11 @@ func WriteOf(names streams.Names, of *machines.Machine, key, birth string, m *ma
 		streams.Keep(msg, streams.LifeOf(string(t.Class)))
 		return publish.Write{Stream: names.Stream(streams.EventStream), Msg: msg}, nil
 	case machines.KindEffect:
-		msg.Subject = names.Effect(of.Name, m.Name, key)
+		msg.Subject = names.Effect(of.Name, m.Queue(), key)
 		msg.Header[streams.HeaderID] = []string{id}
+		if fx, _ := of.Effect(m.Name); fx.Routed {
+			msg.Header[streams.HeaderRoute] = []string{cmp.Or(m.Route, "-")}
+		}
 		return publish.Write{Stream: names.Stream(streams.EffectStream), Msg: msg}, nil
 	case machines.KindTimer:
 		msg.Subject = names.Timer(of.Name, key, m.Name)

@@ -37,7 +37,7 @@ func Define[D any](d Definition[D]) *Machine {
 		m.States = append(m.States, info)
 	}
 	for _, e := range d.Effects {
-		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: cmp.Or(e.Timeout, time.Minute), Task: e.Task, looks: e.Looks})
+		m.Effects = append(m.Effects, EffectInfo{Name: e.Name, Doc: e.Doc, Done: e.Done, Failed: e.Failed, Retry: e.Retry.withDefaults(), Timeout: cmp.Or(e.Timeout, time.Minute), Task: e.Task, Routed: e.Route != nil, Parallel: e.Parallel, looks: e.Looks})
 	}
 	m.Events = append(slices.Clone(d.Events),
 		EventType{Name: EventRefused, Class: ClassError, Doc: "A command was refused; nothing changed."},
@@ -152,6 +152,9 @@ func check[D any](d *Definition[D]) error {
 		if !c.inputs[e.Done] || !c.inputs[e.Failed] {
 			return fmt.Errorf("effect %q ends with undefined input %q or %q", e.Name, e.Done, e.Failed)
 		}
+		if late := slices.IndexFunc(d.Inputs, func(c Command) bool { return c.Name == e.Late }); e.Late != "" && (late < 0 || d.Inputs[late].Body != any(Late{})) {
+			return fmt.Errorf("effect %q has late results become %q, which is no input with the body Late", e.Name, e.Late)
+		}
 	}
 	for _, v := range d.Views {
 		if !token.MatchString(v.Name) || v.Project == nil || len(v.Events) == 0 || slices.ContainsFunc(v.Events, func(e string) bool { return !c.events[e] }) {
@@ -191,6 +194,9 @@ func (m *Message) checkName() error {
 	of := namesOf[m.Kind]
 	if of == nil || len(m.Name) > maxName || !of.MatchString(m.Name) {
 		return fmt.Errorf("%.64q under the name %.64q, which nothing can have", m.Kind, m.Name)
+	}
+	if m.Route != "" && !IsLabel(m.Route) {
+		return fmt.Errorf("%.64q to the queue %.64q, which is no DNS label", m.Name, m.Route)
 	}
 	return nil
 }

@@ -112,8 +112,22 @@ type Effect[D any] struct {
 	Retry   Retry
 	Timeout time.Duration // of one try; 0 is 60 s
 	Payload func(*Tx[D]) any
-	Task    any  // a value of the type that Payload returns, for the documents; nil when there is none to be read
-	Looks   bool // it only looks at the world: its failures say nothing about the entity, so LastError stays
+	Task    any // a value of the type that Payload returns, for the documents; nil when there is none to be read
+
+	// Route names the queue that a task goes to: that of the effect if it is empty, and otherwise one of its own, from which workers elsewhere take
+	// it. It is a function of the data, as Payload is, and should stay the same while the effect is under way: a task may come again under another one.
+	// What is no DNS label ([IsLabel]) is as empty. Nil has one queue for all.
+	Route func(*Tx[D]) string
+
+	// Late is the input that a result becomes which answers an attempt that is not under way any more, with a [Late] as its body, so that the table can note
+	// it. Where no edge is open for it, or Late is empty, the result is refused with [CodeStale], as ever.
+	Late string
+
+	// Parallel is how many tasks may be under way at a time, in all, for an effect that something else bounds; 0 is what the workers are told.
+	Parallel int
+
+	// Looks says that it only looks at the world: its failures say nothing about the entity, so LastError stays.
+	Looks bool
 }
 
 // Retry plans the tries of an effect: the wait before try n+1 is random between 0 and min(Cap, Base*Factor^(n-1))

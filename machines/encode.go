@@ -58,7 +58,7 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 	b = appendList(b, `,"outbox":`, e.Outbox, (*Message).append)
 	b = append(b, '}')
 	if e.rest != nil {
-		whole, err := e.rest.into(b[at:])
+		whole, err := e.rest.Into(b[at:])
 		return append(b[:at], whole...), err
 	}
 	return b, nil
@@ -123,6 +123,7 @@ func (m *Message) append(b []byte) []byte {
 		b = append(append(b, `,"body":`...), m.Body...) // it was written by json.Marshal or by AppendJSON
 	}
 	b = appendOptional(b, `,"trace":`, m.Trace)
+	b = appendOptional(b, `,"route":`, m.Route)
 	if m.Refusal != 0 {
 		b = appendUint(b, `,"refuse":`, m.Refusal)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bcc94042/instar/internal/strictjson"
 )
 
 // Entity is one thing and its stage: the value under its key in the bucket of its machine, and a public contract.
@@ -42,7 +44,7 @@ type Entity struct {
 	Commands  []Outcome `json:"commands,omitempty"` // those that the last write ended, and earlier ones whose answers were not kept then
 	Outbox    []Message `json:"outbox,omitempty"`   // what the last write emits; published before the next one
 
-	rest rest // what a newer program has stored beside it
+	rest strictjson.Unknown // what a newer program has stored beside it
 }
 
 // Key is the entity's key in its bucket and in subjects: <namespace>.<id>, or <namespace>.<parent>.<id>.
@@ -151,6 +153,7 @@ type Message struct {
 	At      time.Time       `json:"at"`               // when the transition happened; of a timer, when it fires
 	Body    json.RawMessage `json:"body,omitempty"`   // what is published
 	Trace   string          `json:"trace,omitempty"`  // W3C traceparent of the command
+	Route   string          `json:"route,omitempty"`  // of an effect: the queue that it goes to, if it is not that of all
 	Refusal uint64          `json:"refuse,omitempty"` // sequence of the command that it tells of, for events that no version has
 }
 
@@ -160,6 +163,17 @@ const (
 	KindEffect = "effect"
 	KindTimer  = "timer"
 )
+
+// Queue is the name of the effect, and of the queue that it goes to where that is one of its own: run, or run=gpu.
+func (m *Message) Queue() string { return Queue(m.Name, m.Route) }
+
+// Queue is the name of the queue of an effect for a route; an empty one is that of the effect. Neither can hold the sign that joins them.
+func Queue(effect, route string) string {
+	if route == "" {
+		return effect
+	}
+	return effect + "=" + route
+}
 
 // ID is the message's deduplication id: <machine>/<key>/<version>/<n>, or <machine>/<key>/refused/<sequence>/<time>/<n>
 // for the event of a refusal. The time, in nanoseconds, is that of the command: a stream that lost its last messages gives
@@ -217,6 +231,16 @@ type Report struct {
 	Attempt string          `json:"attempt,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
 }
+
+// Late is a result that came after the end of its attempt. Of what it says nothing is used.
+type Late struct {
+	Attempt string `json:"attempt"`
+	Outcome string `json:"outcome"` // done or failed
+	Code    string `json:"code,omitempty"`
+}
+
+// The outcomes of a [Late] result.
+const LateDone, LateFailed = "done", "failed"
 
 // EffectFailed is the body of the engine's own command "failed".
 type EffectFailed struct {

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/bcc94042/instar/internal/strictjson"
 )
 
 // Machine is a checked lifecycle. It is immutable and safe for concurrent use.
@@ -55,6 +57,9 @@ type EffectInfo struct {
 	Retry   Retry         `json:"retry"`
 	Timeout time.Duration `json:"timeout"`
 	Task    any           `json:"-"` // a value of the type of the data of its tasks, or nil
+
+	Routed   bool `json:"routed,omitempty"`   // some of its tasks have a queue of their own, by their data
+	Parallel int  `json:"parallel,omitempty"` // tasks at a time; 0 is what the workers are told
 
 	looks bool
 }
@@ -198,7 +203,7 @@ func (m *Machine) decode(value []byte) (Entity, error) {
 	if err := json.Unmarshal(value, &e); err != nil {
 		return e, err
 	}
-	e.rest = restOf(value, reflect.TypeFor[Entity](), reflect.TypeOf(m.newData())).ofEntity()
+	e.rest = ofEntity(strictjson.UnknownOf(value, reflect.TypeFor[Entity](), reflect.TypeOf(m.newData())))
 	return e, nil
 }
 

@@ -10,23 +10,20 @@ import (
 
 // resumer closes over the typed table as stepper does.
 func resumer[D any](d *Definition[D]) func(*Machine, Entity) []Message {
-	payloads := map[string]func(*Tx[D]) any{}
-	for _, e := range d.Effects {
-		payloads[e.Name] = e.Payload
-	}
+	effects := effectsOf(d)
 	return func(m *Machine, e Entity) []Message {
 		data := *e.Data.(*D)
-		s := &stepping[D]{m: m, def: d, payloads: payloads, before: e, next: e, in: &Input{Time: e.UpdatedAt}}
+		s := &stepping[D]{m: m, def: d, effects: effects, before: e, next: e, in: &Input{Time: e.UpdatedAt}}
 		s.out = Output{From: e.State, To: e.State}
 		s.tx = &Tx[D]{Data: &data, In: s.in, entity: &s.next, out: &s.out, detail: map[string]any{}}
 		for _, name := range slices.Sorted(maps.Keys(e.Effects)) {
 			if _, known := m.effects[name]; known && e.Effects[name].NextTry == nil {
-				body := s.task(name)
+				body, route := s.task(name)
 				if s.tx.failed != nil { // the deadline of the state ends it
 					s.tx.failed = nil
 					continue
 				}
-				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, N: len(s.out.Messages), At: e.UpdatedAt, Body: body})
+				s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: name, Version: e.Version, N: len(s.out.Messages), At: e.UpdatedAt, Body: body, Route: route})
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.Timers)) {

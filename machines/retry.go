@@ -2,6 +2,7 @@ package machines
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -24,7 +25,8 @@ func (s *stepping[D]) start(effect string, try int) {
 		}
 	}
 	s.next.Effects = effects
-	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: s.task(effect)})
+	body, route := s.task(effect)
+	s.out.Messages = append(s.out.Messages, Message{Kind: KindEffect, Name: effect, At: s.in.Time, Body: body, Route: route})
 }
 
 func attemptID(effect string, version uint64, try int, nonce string) string {
@@ -35,15 +37,16 @@ func attemptID(effect string, version uint64, try int, nonce string) string {
 	return id
 }
 
-// task is the body of an effect that is under way.
-func (s *stepping[D]) task(effect string) []byte {
+// task is the body of an effect that is under way, and the queue that it goes to.
+func (s *stepping[D]) task(effect string) (body []byte, route string) {
 	attempt := s.next.Effects[effect]
 	task := Task{
 		Machine: s.m.Name, Namespace: s.next.Namespace, ID: s.next.ID, Parent: s.next.Parent,
 		Effect: effect, Attempt: attempt.ID, Try: attempt.Try, Fence: s.next.Version,
 	}
-	if payload := s.payloads[effect]; payload != nil {
-		raw, err := json.Marshal(payload(s.tx))
+	fx := s.effects[effect]
+	if fx != nil && fx.Payload != nil {
+		raw, err := json.Marshal(fx.Payload(s.tx))
 		if err != nil {
 			panic(fmt.Sprintf("machines: %s: payload of %s: %v", s.m.Name, effect, err))
 		}
@@ -53,7 +56,12 @@ func (s *stepping[D]) task(effect string) []byte {
 	if err != nil {
 		panic(fmt.Sprintf("machines: %s: task of %s: %v", s.m.Name, effect, err))
 	}
-	return body
+	if fx != nil && fx.Route != nil {
+		if route = fx.Route(s.tx); !IsLabel(route) {
+			route = ""
+		}
+	}
+	return body, route
 }
 
 // failed plans the next try, or takes the machine's failure edge after the last one.
@@ -68,7 +76,7 @@ func (s *stepping[D]) failed() error {
 	}
 	attempt, ok := s.before.Effects[body.Effect]
 	if !ok || attempt.ID != body.Attempt || attempt.NextTry != nil {
-		return s.stale(body.Attempt)
+		return s.late(body.Effect, &Late{Attempt: body.Attempt, Outcome: LateFailed, Code: plain(body.Failure.Code, maxFailureCode)})
 	}
 	failure := body.Failure.bounded()
 	if failure.At.IsZero() {
@@ -175,4 +183,41 @@ func (r Retry) wait(try int, seed string) time.Duration {
 	h.Write([]byte(seed)) // never fails
 	jitter := float64(h.Sum64()>>11) / (1 << 53)
 	return max(time.Duration(jitter*ceiling), r.Base/10)
+}
+
+// late feeds the input of a result that nobody waits for any more; where the table has no place for it, it is refused.
+func (s *stepping[D]) late(effect string, l *Late) error {
+	stale := s.stale(l.Attempt)
+	fx := s.effects[effect]
+	if fx == nil || fx.Late == "" {
+		return stale
+	}
+	in := *s.in
+	in.Command, in.Attempt = fx.Late, l.Attempt
+	s.in, s.tx.In, s.tx.Body = &in, &in, l
+	err := s.feed(fx.Late)
+	var shut *Refusal
+	if errors.As(err, &shut) {
+		return stale
+	}
+	return err
+}
+
+func (s *stepping[D]) stale(attempt string) *Refusal {
+	return &Refusal{Code: CodeStale, State: s.before.State, Command: s.in.Command, Message: fmt.Sprintf("%s answers attempt %q, which is not under way any more", s.in.Command, attempt)}
+}
+
+// settle forgets an effect that has ended, and its next try. The map is replaced, never written.
+func (s *stepping[D]) settle(effect string) {
+	s.disarm(retryPrefix + effect)
+	var rest map[string]Attempt
+	for name, a := range s.next.Effects {
+		if name != effect {
+			if rest == nil {
+				rest = map[string]Attempt{}
+			}
+			rest[name] = a
+		}
+	}
+	s.next.Effects = rest
 }

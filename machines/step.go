@@ -22,23 +22,28 @@ func stepper[D any](d *Definition[D]) func(*Machine, Entity, *Input) (Entity, Ou
 	for i := range d.States {
 		states[d.States[i].Name] = &d.States[i]
 	}
-	payloads := map[string]func(*Tx[D]) any{}
-	for _, e := range d.Effects {
-		payloads[e.Name] = e.Payload
-	}
+	effects := effectsOf(d)
 	comparable := reflect.TypeFor[D]().Comparable()
 	return func(m *Machine, e Entity, in *Input) (Entity, Output, error) {
-		s := &stepping[D]{m: m, def: d, states: states, payloads: payloads, comparable: comparable, before: e, in: in}
+		s := &stepping[D]{m: m, def: d, states: states, effects: effects, comparable: comparable, before: e, in: in}
 		return s.run()
 	}
 }
 
+func effectsOf[D any](d *Definition[D]) map[string]*Effect[D] {
+	all := make(map[string]*Effect[D], len(d.Effects))
+	for i := range d.Effects {
+		all[d.Effects[i].Name] = &d.Effects[i]
+	}
+	return all
+}
+
 // stepping is one run of Step.
 type stepping[D any] struct {
-	m        *Machine
-	def      *Definition[D]
-	states   map[string]*State[D]
-	payloads map[string]func(*Tx[D]) any
+	m       *Machine
+	def     *Definition[D]
+	states  map[string]*State[D]
+	effects map[string]*Effect[D]
 
 	comparable bool // D has no slices and maps of its own
 	before     Entity
@@ -101,7 +106,7 @@ func (s *stepping[D]) dispatch() error {
 		}
 		if effect := s.answered(c.Name); r.Attempt != "" {
 			if s.before.Effects[effect].ID != r.Attempt {
-				return s.stale(r.Attempt)
+				return s.late(effect, &Late{Attempt: r.Attempt, Outcome: LateDone})
 			}
 			s.settle(effect)
 		}
@@ -130,25 +135,6 @@ func (s *stepping[D]) answered(done string) string {
 		}
 	}
 	return name
-}
-
-func (s *stepping[D]) stale(attempt string) *Refusal {
-	return &Refusal{Code: CodeStale, State: s.before.State, Command: s.in.Command, Message: fmt.Sprintf("%s answers attempt %q, which is not under way any more", s.in.Command, attempt)}
-}
-
-// settle forgets an effect that has ended, and its next try. The map is replaced, never written.
-func (s *stepping[D]) settle(effect string) {
-	s.disarm(retryPrefix + effect)
-	var rest map[string]Attempt
-	for name, a := range s.next.Effects {
-		if name != effect {
-			if rest == nil {
-				rest = map[string]Attempt{}
-			}
-			rest[name] = a
-		}
-	}
-	s.next.Effects = rest
 }
 
 // elapsed handles a timer that fired: the next try of an effect, or the timeout of the state. One that fires before its

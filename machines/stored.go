@@ -3,10 +3,7 @@ package machines
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 
 	"github.com/bcc94042/instar/internal/strictjson"
 )
@@ -63,47 +60,10 @@ func (m *Machine) checkSchema(schema int, key string) error {
 	return nil
 }
 
-// rest are the members of a stored object that this version does not know: of a newer one, in a mixed cluster or after a roll-back.
-// They are written again as they were. A member that is known, and has such members itself, is there with a rest.
-type rest map[string]any // json.RawMessage or rest
-
-// restOf finds them in an object that is decoded into a type; data is the type of what is declared as any. Lists are not looked into: their items
-// have no names by which to find them again.
-func restOf(raw []byte, t, data reflect.Type) rest {
-	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface) {
-		if t.Kind() == reflect.Interface {
-			t = data
-		} else {
-			t = t.Elem()
-		}
-	}
-	if t == nil || strictjson.DecodesItself(t) || t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
-		return nil
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		return nil // null
-	}
-	found := rest{}
-	for name, member := range members {
-		of, known := data, true
-		if t.Kind() == reflect.Map {
-			of = t.Elem()
-		} else if of, known = strictjson.Fields(t)[name]; !known {
-			found[name] = member
-			continue
-		}
-		if within := restOf(member, of, data); len(within) > 0 {
-			found[name] = within
-		}
-	}
-	return found
-}
-
 // ofEntity leaves out what belongs to one try of one thing: the next one is not of it.
-func (r rest) ofEntity() rest {
+func ofEntity(r strictjson.Unknown) strictjson.Unknown {
 	for _, name := range []string{"timers", "effects", "lastError"} {
-		if _, known := r[name].(rest); known {
+		if _, known := r[name].(strictjson.Unknown); known {
 			delete(r, name)
 		}
 	}
@@ -111,45 +71,4 @@ func (r rest) ofEntity() rest {
 		return nil
 	}
 	return r
-}
-
-// into adds the members to an object, in which they are not.
-func (r rest) into(object []byte) ([]byte, error) {
-	dec := json.NewDecoder(bytes.NewReader(object))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return object, err // it is no object any more
-	}
-	left := maps.Clone(r)
-	out := []byte{'{'}
-	add := func(name string, value []byte) {
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = appendMember(out, "", name)
-		out = append(append(out, ':'), value...)
-	}
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		name, ok := token.(string)
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil || !ok {
-			return nil, errors.Join(err, strictjson.ErrTrailing)
-		}
-		if within, ok := left[name].(rest); ok {
-			if value, err = within.into(value); err != nil {
-				return nil, err
-			}
-		}
-		delete(left, name)
-		add(name, value)
-	}
-	for name, value := range left {
-		if value, unknown := value.(json.RawMessage); unknown {
-			add(name, value)
-		}
-	}
-	return append(out, '}'), nil
 }

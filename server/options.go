@@ -64,6 +64,9 @@ type Work struct {
 	Looker    observer.Looker   // at the world, for states with a poll; nil looks never
 	Every     time.Duration     // between looks; 0 is what the table says
 
+	// Routes are those of its tasks that have queues of their own, by their data: their consumers are made and kept, and nothing is taken from them.
+	Routes effects.Routes
+
 	// External leaves all tasks to workers elsewhere: their consumers are made and kept, and nothing is taken from them.
 	External bool
 }

@@ -212,7 +212,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 	a.goes(ctx, "the engine", a.engine.Run)
 	a.role(ctx, roleGateway, []func(context.Context) error{
 		func(ctx context.Context) error { return a.deps.EachMachine(ctx, a.observe) },
-		(&effects.Workers{Deps: a.deps, Performer: a.performer, Concurrency: a.cfg.Effects.Concurrency}).Run,
+		(&effects.Workers{Deps: a.deps, Performer: a.performer, Concurrency: a.cfg.Effects.Concurrency, Routes: func(machine string) effects.Routes { return a.workOf(machine).Routes }}).Run,
 	})
 	a.role(ctx, roleViews, []func(context.Context) error{
 		(&views.Views{Deps: a.deps}).Run,

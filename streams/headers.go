@@ -28,6 +28,7 @@ const (
 	HeaderLife     = "Instar-Life"            // of a lease: how long it lives without being renewed, such as 15s
 	HeaderBirth    = "Instar-Birth"           // of an event: which life of its entity it belongs to, random
 	HeaderAttempt  = "Instar-Attempt"         // of a log line: the attempt that wrote it
+	HeaderRoute    = "Instar-Route"           // of an effect that can have a queue of its own: which; "-" is that of all
 	HeaderTrace    = "traceparent"            // W3C trace context; nats.go header look-ups are case-sensitive
 )
 

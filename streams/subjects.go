@@ -24,7 +24,7 @@ const DefaultPrefix = "instar"
 //	instar.cmd.<machine>.<key>.<command>      a command as sent
 //	instar.in.<p>.<machine>.<key>.<command>   the same as stored
 //	instar.evt.<machine>.<key>.<event>        an event
-//	instar.fx.<machine>.<effect>.<key>        an effect
+//	instar.fx.<machine>.<effect>.<key>        an effect; <effect>=<route> is that of one with a queue of its own
 //	instar.timer.<machine>.<key>.<name>       a message schedule
 //	instar.dead.<consumer>.<machine>.<key>    a dead letter
 //	instar.api.<verb>.<machine>...            requests to the micro service
@@ -77,7 +77,7 @@ func (n Names) Event(machine, key, event string) string { return n.join("evt", m
 // EventsOf matches all events of one entity.
 func (n Names) EventsOf(machine, key string) string { return n.join("evt", machine, key, ">") }
 
-// Effect is the subject of an effect.
+// Effect is the subject of an effect, which may be <effect>=<route>.
 func (n Names) Effect(machine, effect, key string) string { return n.join("fx", machine, effect, key) }
 
 // Effects matches all effects of one kind.
@@ -166,7 +166,7 @@ var ErrSubject = errors.New("not a valid name")
 type Address struct {
 	Machine string
 	Key     string // <namespace>.<id> or <namespace>.<parent>.<id>
-	Last    string // command, event type or effect
+	Last    string // command, event type or effect, with its route
 }
 
 // ParseStored reads the subject of a stored command.
@@ -223,10 +223,16 @@ func (n Names) ParseEffect(subject string) (Address, error) {
 	if len(tokens) < 3 {
 		return Address{}, fmt.Errorf("streams: subject %q lacks a key: %w", subject, ErrSubject)
 	}
-	a := Address{Machine: tokens[0], Last: tokens[1], Key: tokens[2]}
-	if err := a.check(); err != nil {
+	effect, route, routed := strings.Cut(tokens[1], "=")
+	a := Address{Machine: tokens[0], Last: effect, Key: tokens[2]}
+	err := a.check()
+	if routed {
+		err = errors.Join(err, CheckLabel(route))
+	}
+	if err != nil {
 		return Address{}, fmt.Errorf("streams: subject %q: %w", subject, err)
 	}
+	a.Last = tokens[1]
 	return a, nil
 }
 

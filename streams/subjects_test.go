@@ -53,6 +53,9 @@ func TestParse(t *testing.T) {
 	got, err = n.ParseEffect(n.Effect("instance", "start", "default.web.i-1"))
 	require.NoError(t, err)
 	require.Equal(t, Address{Machine: "instance", Key: "default.web.i-1", Last: "start"}, got)
+	got, err = n.ParseEffect(n.Effect("task", "run=gpu", "default.shop.a"))
+	require.NoError(t, err)
+	require.Equal(t, Address{Machine: "task", Key: "default.shop.a", Last: "run=gpu"}, got)
 	got, err = n.ParseEvent("acme.evt.instance.default.web.i-1.instance.became.ready", true)
 	require.NoError(t, err)
 	require.Equal(t, Address{Machine: "instance", Key: "default.web.i-1", Last: "instance.became.ready"}, got)
@@ -83,6 +86,7 @@ func TestParseRefuses(t *testing.T) {
 		"instar.in.12.service.default.web.create", "instar.in.013.service.default.web.create", "instar.in.+13.service.default.web.create", "instar.in..service.default.web.create",
 		"acme.in.13.service.default.web.create", "instar.inn.12.service.default.web.create", "instar.cmd.service.default.web.create",
 		"instar.fx.service", "instar.fx.service.apply", "instar.fx.service.apply.default", "instar.fx..apply.default.web", "instar.fx.service..default.web", "instar.fx.service.apply.a.b.c.d",
+		"instar.fx.service.apply=.default.web", "instar.fx.service.apply=A.default.web", "instar.fx.service.=a.default.web", "instar.fx.service.apply=a=b.default.web",
 		"instar.evt.service.default.web", "instar.evt.service.default", "instar.evt.service.default.web.", "instar.evt.service.default.web.a..b", "instar.evt..default.web.a",
 	} {
 		for _, parse := range parsers(n) {

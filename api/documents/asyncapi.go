@@ -5,6 +5,7 @@ package documents
 // other packages add their channels by what is passed to Publish. Schemas are those of the OpenAPI document.
 
 import (
+	"maps"
 	"reflect"
 	"strings"
 
@@ -114,12 +115,20 @@ func (a *Async) effects(m *machines.Machine, key string, params Object) {
 	}
 	done := map[string]bool{}
 	for _, e := range m.Effects {
-		a.Channel(m.Name+".effect."+e.Name, "send", e.Doc, names.Effect(m.Name, e.Name, key), params,
-			Object{"name": e.Name, "title": e.Doc, "payload": a.with(a.Schema(reflect.TypeFor[machines.Task]()), "data", a.typed(e.Task))},
-			Object{
-				"x-nats-stream": names.Stream(streams.EffectStream), "x-nats-consumer": streams.WorkerName(m.Name, e.Name), "x-nats-consumer-filter": names.Effects(m.Name, e.Name),
-				"x-done": e.Done, "x-failed": e.Failed,
-			})
+		channel := func(name, about, queue string, params Object) {
+			a.Channel(name, "send", about, names.Effect(m.Name, queue, key), params,
+				Object{"name": e.Name, "title": e.Doc, "payload": a.with(a.Schema(reflect.TypeFor[machines.Task]()), "data", a.typed(e.Task))},
+				Object{
+					"x-nats-stream": names.Stream(streams.EffectStream), "x-nats-consumer": streams.WorkerName(m.Name, queue), "x-nats-consumer-filter": names.Effects(m.Name, queue),
+					"x-done": e.Done, "x-failed": e.Failed,
+				})
+		}
+		channel(m.Name+".effect."+e.Name, e.Doc, e.Name, params)
+		if e.Routed {
+			routed := maps.Clone(params)
+			routed["route"] = Object{"description": "A DNS label: the queue that the data of the " + m.Name + " names"}
+			channel(m.Name+".effect."+e.Name+".routed", e.Doc+" From a queue of its own.", machines.Queue(e.Name, "{route}"), routed)
+		}
 		if c, ok := m.Input(e.Done); ok && !done[e.Done] {
 			done[e.Done] = true
 			result(e.Done, c.Doc, Object{"type": "object", "properties": Object{

@@ -88,6 +88,7 @@ type Worker struct {
 type kind struct {
 	w                     *Worker
 	machine, effect, done string
+	queue                 string // the consumer, in the end
 	perform               func(ctx context.Context, t Task[json.RawMessage]) (any, error)
 	ackWait               time.Duration
 }
@@ -111,12 +112,17 @@ func New(opts Options) (*Worker, error) {
 	return &Worker{opts: opts, js: js, api: api}, nil
 }
 
-// Effect names what a handler performs, as the table of the machine does: Done is the report that carries the result.
-type Effect struct{ Machine, Name, Done string }
+// Effect names what a handler performs, as the table of the machine does: Done is the report that carries the result. Route is the queue whose tasks it takes, where
+// the machine gives some of them queues of their own; empty takes those that have none.
+type Effect struct{ Machine, Name, Done, Route string }
 
 // Handle has a function perform an effect. In is decoded from the JSON of the task, and Out encoded into that of the report. It must be called before [Worker.Run].
 func Handle[In, Out any](w *Worker, e Effect, perform func(ctx context.Context, t Task[In]) (Out, error)) {
-	w.kinds = append(w.kinds, &kind{w: w, machine: e.Machine, effect: e.Name, done: e.Done, perform: func(ctx context.Context, t Task[json.RawMessage]) (any, error) {
+	queue := "fx-" + e.Machine + "-" + e.Name
+	if e.Route != "" {
+		queue += "=" + e.Route
+	}
+	w.kinds = append(w.kinds, &kind{w: w, machine: e.Machine, effect: e.Name, done: e.Done, queue: queue, perform: func(ctx context.Context, t Task[json.RawMessage]) (any, error) {
 		task := Task[In]{Machine: t.Machine, Namespace: t.Namespace, ID: t.ID, Parent: t.Parent, Effect: t.Effect, Attempt: t.Attempt, Try: t.Try, Fence: t.Fence}
 		if len(t.Data) > 0 {
 			if err := json.Unmarshal(t.Data, &task.Data); err != nil {
@@ -157,7 +163,7 @@ func (k *kind) run(ctx, work context.Context) {
 	p := k.puller()
 	defer p.wait()
 	for try := 0; ; try++ {
-		cons, err := k.w.js.Consumer(ctx, k.w.stream("EFFECTS"), "fx-"+k.machine+"-"+k.effect)
+		cons, err := k.w.js.Consumer(ctx, k.w.stream("EFFECTS"), k.queue)
 		if err == nil {
 			k.ackWait = cons.CachedInfo().Config.AckWait
 			began := time.Now()
@@ -168,7 +174,7 @@ func (k *kind) run(ctx, work context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		k.w.opts.Log.Warn("waiting for the queue of an effect", "machine", k.machine, "effect", k.effect, "error", err)
+		k.w.opts.Log.Warn("waiting for the queue of an effect", "queue", k.queue, "error", err)
 		if !rest(ctx, min(100*time.Millisecond<<min(try, 6), 5*time.Second)) {
 			return
 		}

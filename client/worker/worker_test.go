@@ -34,7 +34,12 @@ func setup(t *testing.T) *world {
 	t.Helper()
 	w := &world{consumertest.New(t, embedded.Interval, consumertest.Things), t}
 	w.Run((&engine.Engine{Deps: w.Deps, Indexes: w.Indexes}).Run)
-	w.Also((&effects.Workers{Deps: w.Deps, AckWait: 400 * time.Millisecond, Performer: func(string) effects.Performer { return effects.External }}).Run)
+	w.Also((&effects.Workers{
+		Deps: w.Deps, AckWait: 400 * time.Millisecond, Performer: func(string) effects.Performer { return effects.External },
+		Routes: func(string) effects.Routes {
+			return func() ([]string, <-chan struct{}) { return []string{"mars"}, nil }
+		},
+	}).Run)
 	bucket := w.Bucket("things")
 	_, err := w.NC.Subscribe("instar.api.get.thing.>", func(m *nats.Msg) {
 		v, err := bucket.Get(context.Background(), strings.TrimPrefix(m.Subject, "instar.api.get.thing."))
@@ -63,14 +68,16 @@ type how struct {
 type handler = func(ctx context.Context, t Task[how]) (how, error)
 
 // serve runs a worker until it is stopped.
-func (w *world) serve(opts Options, h handler) (stop func()) {
+func (w *world) serve(opts Options, h handler) (stop func()) { return w.serveRoute("", opts, h) }
+
+func (w *world) serveRoute(route string, opts Options, h handler) (stop func()) {
 	w.t.Helper()
 	if opts.NC == nil {
 		opts.NC = w.connect()
 	}
 	k, err := New(opts)
 	require.NoError(w.t, err)
-	Handle(k, Effect{Machine: "thing", Name: "work", Done: consumertest.Things.Effects[0].Done}, h)
+	Handle(k, Effect{Machine: "thing", Name: "work", Done: consumertest.Things.Effects[0].Done, Route: route}, h)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -119,6 +126,21 @@ func TestResults(t *testing.T) {
 	require.Equal(t, "internal", w.Reaches("panic", "broken").LastError.Code)
 	require.Equal(t, "result-too-large", w.Reaches("large", "broken").LastError.Code)
 	w.Eventually("all tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
+}
+
+// Workers take the tasks of their route, and no others.
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	by := func(name string) handler {
+		return func(context.Context, Task[how]) (how, error) { return how{name}, nil }
+	}
+	w.serve(Options{}, by("all"))
+	w.serveRoute("mars", Options{}, by("mars"))
+	w.ask("here", "well")
+	w.ask("there", "at mars")
+	require.Equal(t, "all", w.Reaches("here", "open").Data.(*consumertest.Thing).Text)
+	require.Equal(t, "mars", w.Reaches("there", "open").Data.(*consumertest.Thing).Text)
 }
 
 // A worker that dies in the middle is followed by another one, and its connection brings no second result.

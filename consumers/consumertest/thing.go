@@ -1,6 +1,7 @@
 package consumertest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -51,6 +52,12 @@ var Things = machines.Define(machines.Definition[Thing]{
 		Name: "work", Done: "done", Failed: "failed-work", Timeout: time.Second,
 		Retry:   machines.Retry{Attempts: 3, Base: 20 * time.Millisecond, Cap: 50 * time.Millisecond},
 		Payload: func(t *machines.Tx[Thing]) any { return WorkBody{How: t.Data.Text} },
+		Route: func(t *machines.Tx[Thing]) string { // those that have to be done somewhere
+			if place, ok := strings.CutPrefix(t.Data.Text, "at "); ok {
+				return place
+			}
+			return ""
+		},
 	}},
 	Events: []machines.EventType{
 		{Name: "thing.created", Class: machines.ClassState},

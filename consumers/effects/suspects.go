@@ -49,7 +49,7 @@ func (k *kind) mayHaveKilled(meta *jetstream.MsgMetadata) bool {
 	if meta.Sequence.Stream > k.found {
 		return false
 	}
-	return meta.NumDelivered > 1 || k.early.Add(1) <= int64(k.w.Concurrency)
+	return meta.NumDelivered > 1 || k.early.Add(1) <= int64(k.most)
 }
 
 // examine is called before a task is performed, and survived when that has come to its end. That there is a why says that the task is

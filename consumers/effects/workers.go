@@ -43,6 +43,7 @@ type Workers struct {
 	Performer   func(machine string) Performer // is asked when the workers of a machine start; nil is an error where it has effects
 	Concurrency int                            // tasks of one kind at a time; 0 is 16
 	AckWait     time.Duration                  // until an unfinished task comes again; 0 is 30 s
+	Routes      func(machine string) Routes    // is asked likewise, for queues that its effects have by their data; nil has none
 
 	process string        // distinguishes this process from earlier ones
 	queue   chan struct{} // taken by the suspected task that waits for the turn, or has it
@@ -80,7 +81,14 @@ func (w *Workers) serve(ctx context.Context, m *machines.Machine) error {
 	}
 	var all sync.WaitGroup
 	for _, fx := range m.Effects {
-		k := &kind{w: w, m: m, fx: fx, performer: performer, name: streams.WorkerName(m.Name, fx.Name)}
+		k := &kind{w: w, m: m, fx: fx, performer: performer, name: streams.WorkerName(m.Name, fx.Name), filter: w.Names.Effects(m.Name, fx.Name), most: cmp.Or(fx.Parallel, w.Concurrency)}
+		if fx.Routed && w.Routes != nil {
+			if routes := w.Routes(m.Name); routes != nil {
+				all.Go(func() {
+					w.Keep(ctx, k.name+" by route", func(ctx context.Context) error { return k.lendRoutes(ctx, routes) })
+				})
+			}
+		}
 		if performer == External {
 			all.Go(func() { w.Keep(ctx, k.name, k.lend) })
 			continue
@@ -97,7 +105,10 @@ type kind struct {
 	m         *machines.Machine
 	fx        machines.EffectInfo
 	performer Performer
-	name      string
+	name      string        // of the consumer
+	filter    string        // of its subjects
+	most      int           // tasks at a time
+	idle      time.Duration // after which the server removes the consumer; 0 is never
 
 	gate  chan struct{} // one token per task under way
 	tasks sync.WaitGroup
@@ -130,34 +141,9 @@ func (k *kind) end() {
 }
 
 func (k *kind) run(ctx context.Context) {
-	k.gate, k.under = make(chan struct{}, k.w.Concurrency), map[string]*performing{}
+	k.gate, k.under = make(chan struct{}, k.most), map[string]*performing{}
 	defer k.end()
 	k.w.Keep(ctx, k.name, k.serve)
-}
-
-// lend keeps the consumer there for workers elsewhere.
-func (k *kind) lend(ctx context.Context) error {
-	for {
-		if _, err := k.consumer(ctx); err != nil {
-			return err
-		}
-		if !wait.For(ctx, 5*time.Second) {
-			return nil
-		}
-	}
-}
-
-func (k *kind) consumer(ctx context.Context) (jetstream.Consumer, error) {
-	cons, err := k.w.Consumer(ctx, k.w.Names.Stream(streams.EffectStream), jetstream.ConsumerConfig{
-		Durable: k.name, Description: k.fx.Doc, FilterSubject: k.w.Names.Effects(k.m.Name, k.fx.Name),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: k.w.AckWait, MaxDeliver: -1,
-		MaxAckPending: k.w.Concurrency, // more would wait here, and nobody would tell the server that they are in progress
-		MemoryStorage: !k.w.Replicated,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot open consumer %s: %w", k.name, err)
-	}
-	return cons, nil
 }
 
 func (k *kind) serve(ctx context.Context) error {
@@ -188,7 +174,7 @@ func (k *kind) serve(ctx context.Context) error {
 				back.give(m)
 			}
 		})
-	}, jetstream.PullMaxMessages(k.w.Concurrency), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+	}, jetstream.PullMaxMessages(min(k.most, 256)), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
 		consumers.WhenGone(broken))
 	if err != nil {
 		return fmt.Errorf("cannot take effects: %w", err)
@@ -226,6 +212,9 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	}
 	if !wanted {
 		return k.unwanted(ctx, m)
+	}
+	if moved, err := k.move(ctx, m, &t); moved || err != nil {
+		return err
 	}
 	survived, why, err := k.examine(ctx, m, &t)
 	if errors.Is(err, errUnwanted) {

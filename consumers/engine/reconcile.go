@@ -115,7 +115,7 @@ func (p *partition) resume(ctx context.Context, s *cachedEntity) (err error) {
 			there = armed == m.Version
 		} else {
 			m.At = time.Now() // the stream may still know the id under which it was lost
-			there, err = p.e.reader().UnderWay(ctx, s.m, s.key, m.Name, s.entity.Effects[m.Name].ID)
+			there, err = p.e.reader().UnderWay(ctx, s.m, s.key, &m, s.entity.Effects[m.Name].ID)
 		}
 		if err != nil {
 			return err

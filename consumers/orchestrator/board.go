@@ -5,6 +5,8 @@ package orchestrator
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,7 +24,12 @@ type Board struct {
 	at      map[string]seen
 	queued  map[string]int
 	uniques map[string]string // key of an active task, by namespace and unique key
+	pools   map[string]int    // of active tasks, besides that of the nodes
+	changed chan struct{}     // closed when pools has others
 }
+
+// MaxPools is how many pools can have active tasks at a time: each costs a queue.
+const MaxPools = 64
 
 type seen struct {
 	namespace, typ, pool string
@@ -47,7 +54,7 @@ func (b *Board) follow(ctx context.Context) {
 	changes := b.Tasks.Batches(index.Filter{}, buffered)
 	defer changes.Close()
 	b.mu.Lock()
-	b.at, b.queued, b.uniques = map[string]seen{}, map[string]int{}, map[string]string{}
+	b.at, b.queued, b.uniques, b.pools = map[string]seen{}, map[string]int{}, map[string]string{}, map[string]int{}
 	b.mu.Unlock()
 	for after := ""; ; {
 		page := b.Tasks.List(index.Query{States: []string{task.Queued, task.Running}, After: after, Limit: 4096})
@@ -81,6 +88,11 @@ func (b *Board) take(item index.Item, deleted bool) {
 				}
 			}
 		}
+		if old.pool != "" {
+			if b.pools[old.pool]--; b.pools[old.pool] == 0 {
+				delete(b.pools, old.pool)
+			}
+		}
 		if old.unique != "" && b.uniques[old.unique] == item.Key {
 			delete(b.uniques, old.unique)
 		}
@@ -91,16 +103,56 @@ func (b *Board) take(item index.Item, deleted bool) {
 	}
 	namespace, _, _ := split(item.Key)
 	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool, queued: item.State == task.Queued}
+	if s.pool == task.NodesPool {
+		s.pool = ""
+	}
 	if brief.UniqueKey != "" {
 		s.unique = namespace + "/" + brief.UniqueKey
 		b.uniques[s.unique] = item.Key
 	}
 	b.at[item.Key] = s
+	if s.pool != "" {
+		if b.pools[s.pool]++; b.pools[s.pool] == 1 {
+			b.announce()
+		}
+	}
 	if s.queued {
 		for _, e := range entriesOf(s.namespace, s.typ, s.pool) {
 			b.queued[e]++
 		}
 	}
+}
+
+func (b *Board) announce() {
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+}
+
+// Pools are those of active tasks, and those that have an entry, so that their workers find a queue before there is a task. They may be other ones when changed is closed.
+func (b *Board) Pools() (list []string, changed <-chan struct{}) {
+	for _, item := range b.Queues.List(index.Query{Limit: 4096}).Items {
+		_, id, _ := strings.Cut(item.Key, ".")
+		if pool, ok := strings.CutPrefix(id, queue.PoolPrefix); ok && pool != task.NodesPool && item.State != queue.Deleted {
+			list = append(list, pool)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	list = slices.AppendSeq(list, maps.Keys(b.pools))
+	slices.Sort(list)
+	return slices.Compact(list), b.changed
+}
+
+// Crowded reports whether there are so many pools that a task cannot have another one.
+func (b *Board) Crowded(pool string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return pool != "" && pool != task.NodesPool && len(b.pools) >= MaxPools && b.pools[pool] == 0
 }
 
 // Full is the entry that takes no more tasks of a type and pool, and its cap.

@@ -16,6 +16,7 @@ import (
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/internal/jsonwrite"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -26,7 +27,7 @@ const Slots = "slots"
 const ledgerKey = "ledger"
 
 // maxSlots is how many slots there can be: as many as one stored value holds, with the longest names.
-const maxSlots = 4000
+const maxSlots = task.MaxParallel
 
 // slot is a task that was granted.
 type slot struct {

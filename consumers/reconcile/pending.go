@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -24,13 +25,15 @@ func (r Reader) Armed(ctx context.Context, machine, key, timer string) (version,
 }
 
 // UnderWay reports whether an effect lies in its stream under an attempt, or the result of that attempt waits among the commands. A worker
-// stores the result before it takes the effect away, so the effect is looked for first.
-func (r Reader) UnderWay(ctx context.Context, m *machines.Machine, key, effect, attempt string) (bool, error) {
-	there, err := r.lastOf(ctx, streams.EffectStream, r.Names.Effect(m.Name, effect, key), attempt)
-	if err != nil || there {
-		return there, err
+// stores the result before it takes the effect away, so the effect is looked for first: in its own queue, and in that of all, where an older program has put it.
+func (r Reader) UnderWay(ctx context.Context, m *machines.Machine, key string, effect *machines.Message, attempt string) (bool, error) {
+	for _, queue := range slices.Compact([]string{effect.Name, effect.Queue()}) {
+		there, err := r.lastOf(ctx, streams.EffectStream, r.Names.Effect(m.Name, queue, key), attempt)
+		if err != nil || there {
+			return there, err
+		}
 	}
-	info, _ := m.Effect(effect)
+	info, _ := m.Effect(effect.Name)
 	for _, result := range []string{info.Done, machines.CommandFailed} {
 		waiting, err := r.lastOf(ctx, streams.CommandStream, r.Names.Stored(m.Name, key, result), attempt)
 		if err != nil || waiting {

@@ -1,4 +1,4 @@
-// Package strictjson reads JSON that must not have anything that nobody reads.
+// Package strictjson reads JSON that must not have anything that nobody reads, and finds in other JSON what nobody reads, so that it can be kept.
 package strictjson
 
 import (

@@ -37,7 +37,7 @@ const (
 	All        = "all"
 	TypePrefix = "type-"
 	PoolPrefix = "pool-"
-	NodesPool  = "nodes"
+	NodesPool  = task.NodesPool
 )
 
 // Defaults.

@@ -249,7 +249,7 @@ func eraseFailed(s *step) {
 }
 
 func discard(s *step) {
-	b := machines.Body[Discarded](s)
+	b := machines.Body[machines.Late](s)
 	history := make([]Record, len(s.Data.History))
 	copy(history, s.Data.History)
 	for i := range history {
@@ -258,7 +258,7 @@ func discard(s *step) {
 		}
 	}
 	s.Data.History = history
-	s.Detail(EventDiscarded, Discarded{Attempt: clip(b.Attempt, 128), Worker: clip(b.Worker, 128), Outcome: clip(b.Outcome, 32)})
+	s.Detail(EventDiscarded, machines.Late{Attempt: clip(b.Attempt, 128), Outcome: clip(b.Outcome, 32), Code: clip(b.Code, 64)})
 }
 
 // markDeleting ends the schedule; what has ended keeps its record until the name is used again.

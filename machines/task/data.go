@@ -39,7 +39,7 @@ type Spec struct {
 	Type      string          `json:"type" minLength:"1" maxLength:"63" example:"languages" doc:"What is to be done. Limits, timeouts and required tasks go by it"`
 	Title     string          `json:"title,omitempty" maxLength:"256"`
 	Params    json.RawMessage `json:"params,omitempty" doc:"A JSON object for the worker; at most 64 KiB"`
-	Pool      string          `json:"pool,omitempty" maxLength:"32" doc:"Name under which it is limited besides its type (queue pool-<pool>), and which workers may go by; nodes by default"`
+	Pool      string          `json:"pool,omitempty" maxLength:"32" doc:"Workers that it is for: it waits in their queue fx-task-run=<pool>, and is limited by the entry pool-<pool>. By default nodes, which are those of the server"`
 	Priority  int             `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"1 is the first, 9 the last; 5 by default. Waiting raises it"`
 	SortOrder int             `json:"sortOrder,omitempty" minimum:"-1000000" maximum:"1000000" doc:"Order among tasks of the same priority that are queued together"`
 	Optional  bool            `json:"optional,omitempty" doc:"Its failure is a warning of the repository, not an error"`
@@ -76,6 +76,12 @@ const (
 	OutcomeSnoozed   = "snoozed"
 	OutcomeReset     = "reset"
 )
+
+// NodesPool is the pool of tasks that name none: the nodes do them. Those of every other pool wait for workers elsewhere, in a queue of their own.
+const NodesPool = "nodes"
+
+// MaxParallel is how many tasks can run at a time: their slots are kept in one stored value.
+const MaxParallel = 4000
 
 // Defaults and bounds.
 const (
@@ -175,13 +181,6 @@ type Progress struct {
 type Stuck struct {
 	Reason  string `json:"reason,omitempty"`
 	Attempt string `json:"attempt,omitempty"` // its id; empty is the one that runs
-}
-
-// Discarded is a result that came too late.
-type Discarded struct {
-	Attempt string `json:"attempt"`
-	Worker  string `json:"worker,omitempty"`
-	Outcome string `json:"outcome,omitempty"` // what it would have been
 }
 
 // Erased is what came of [Erase].

@@ -65,15 +65,36 @@ var stuckAttempt = &guard{
 	},
 }
 
-// knownAttempt: an attempt that has ended, whose late result is not noted yet.
-var knownAttempt = &guard{Name: "ended attempt", Holds: func(s *step) bool {
-	for i := range s.Data.History {
-		if r := &s.Data.History[i]; r.ID == machines.Body[Discarded](s).Attempt && !r.Discarded {
-			return true
-		}
+// unanswered: an attempt that ended without a result, which comes now. That of a canceled one which failed says only that its worker has seen that.
+var unanswered = &guard{Name: "unanswered", Holds: func(s *step) bool {
+	b := machines.Body[machines.Late](s)
+	r := s.Data.record(b.Attempt)
+	if r == nil || r.Discarded {
+		return false
+	}
+	switch r.Outcome {
+	case OutcomeTimeout, OutcomeStuck:
+		return true
+	case OutcomeCanceled, OutcomeReset:
+		return b.Outcome != machines.LateFailed
 	}
 	return false
 }}
+
+// hadAttempt: the same result again, or one that is told already.
+var hadAttempt = &guard{Name: "ended", Doc: "it answers no attempt that is known", Holds: func(s *step) bool {
+	return s.Data.record(machines.Body[machines.Late](s).Attempt) != nil
+}}
+
+// record is the attempt of that id, if it has ended and is kept.
+func (d *Data) record(id string) *Record {
+	for i := range d.History {
+		if d.History[i].ID == id {
+			return &d.History[i]
+		}
+	}
+	return nil
+}
 
 var sameSchedule = &guard{Name: "nothing new", Holds: func(s *step) bool {
 	b := machines.Body[ScheduleBody](s)

@@ -62,8 +62,8 @@ var table = []machines.Edge[Data]{
 	{From: only(Running), On: TimeoutRun, If: attemptsRemain, To: Queued, Do: retryLate, Emit: emit(EventRetrying, EventQueued)},
 	{From: only(Running), On: TimeoutRun, To: Failed, Do: failLate, Emit: emit(EventFailed)},
 	{From: only(Running), On: ReportStuck, If: stuckAttempt, To: Failed, Do: failStuck, Emit: emit(EventFailed)},
-	{From: living, On: ReportDiscarded, If: knownAttempt, To: machines.Same, Do: discard, Emit: emit(EventDiscarded)},
-	{From: living, On: ReportDiscarded, To: machines.Same, Noop: true},
+	{From: living, On: ReportDiscarded, If: unanswered, To: machines.Same, Do: discard, Emit: emit(EventDiscarded)},
+	{From: living, On: ReportDiscarded, If: hadAttempt, To: machines.Same, Noop: true},
 
 	{From: append(idle, Succeeded), On: AlarmCron, To: Queued, Do: cronRun, Emit: emit(EventQueued)},
 	{From: active, On: AlarmCron, To: machines.Same, Do: skip, Emit: emit(EventSkipped)},
@@ -105,7 +105,7 @@ var inputs = []machines.Command{
 	{Name: ReportDone, Doc: "The attempt succeeded, or asks to wait.", Body: Result{}, Report: true},
 	{Name: ReportRunFailed, Doc: "The attempt failed.", Body: machines.Failure{}, Report: true},
 	{Name: ReportStuck, Doc: "The attempt is given up.", Body: Stuck{}, Report: true},
-	{Name: ReportDiscarded, Doc: "A result came after the end of its attempt.", Body: Discarded{}, Report: true},
+	{Name: ReportDiscarded, Doc: "A result came after the end of its attempt.", Body: machines.Late{}, Report: true},
 	{Name: ReportErased, Doc: "Documents were erased.", Body: Erased{}, Report: true},
 	{Name: ReportEraseFailed, Doc: "Documents could not be erased.", Body: machines.Failure{}, Report: true},
 	{Name: TimeoutRun, Doc: "The attempt brought no result in time.", Report: true},
@@ -115,6 +115,6 @@ var inputs = []machines.Command{
 
 // Attempts of run are counted by the task, so the engine makes one try of each; the task's own timeout is shorter than that of the effect.
 var effects = []machines.Effect[Data]{
-	{Name: EffectRun, Doc: "Do what the type of the task says.", Done: ReportDone, Failed: ReportRunFailed, Retry: machines.Retry{Attempts: 1}, Timeout: MaxTimeout + time.Minute, Payload: runPayload, Task: Run{}},
+	{Name: EffectRun, Doc: "Do what the type of the task says.", Done: ReportDone, Failed: ReportRunFailed, Retry: machines.Retry{Attempts: 1}, Timeout: MaxTimeout + time.Minute, Payload: runPayload, Task: Run{}, Route: runRoute, Late: ReportDiscarded, Parallel: MaxParallel},
 	{Name: EffectErase, Doc: "Erase the documents of the task.", Done: ReportErased, Failed: ReportEraseFailed, Retry: machines.Retry{Attempts: 8}, Payload: erasePayload, Task: Erase{}},
 }

@@ -87,6 +87,14 @@ func runPayload(s *step) any {
 	return r
 }
 
+// runRoute has the tasks of a pool wait in its own queue; those of the nodes are in that of all.
+func runRoute(s *step) string {
+	if s.Data.Pool == NodesPool {
+		return ""
+	}
+	return s.Data.Pool
+}
+
 func erasePayload(s *step) any {
 	e := s.Entity()
 	return Erase{Documents: Prefix(e.Namespace, e.Parent, e.ID), Below: s.Data.Enqueue + 1}

@@ -276,7 +276,7 @@ func (p *player) message(msg machines.Message) {
 		if err := json.Unmarshal(msg.Body, &task); err != nil {
 			p.say("error: %v", err)
 		}
-		p.say("  effect %s %s %s", msg.Name, task.Attempt, task.Data)
+		p.say("  effect %s %s %s", msg.Queue(), task.Attempt, task.Data)
 	case machines.KindTimer:
 		p.say("  timer %s at +%s", msg.Name, msg.At.Sub(p.now))
 	}

@@ -77,6 +77,9 @@ func (d *door) queue(key, typ, pool, unique string) error {
 	if err != nil {
 		return nil
 	}
+	if d.board.Crowded(pool) {
+		return problem.New(problem.CodeRateLimited, fmt.Sprintf("the tasks that are queued or run have %d pools already, as many as they may", orchestrator.MaxPools)).With("Retry-After", fullFor)
+	}
 	if unique != "" {
 		if other := d.board.Has(namespace, unique); other != "" && other != key {
 			return problem.New(machines.CodeExists, fmt.Sprintf("the task %s is active and has the unique key %s", other, unique))

@@ -1,13 +1,10 @@
 package tasks_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,48 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/lockedbuffer"
-	"github.com/bcc94042/instar/machines"
-	"github.com/bcc94042/instar/machines/queue"
-	"github.com/bcc94042/instar/machines/repository"
-	"github.com/bcc94042/instar/machines/task"
-	"github.com/bcc94042/instar/server"
-	"github.com/bcc94042/instar/server/config"
-	"github.com/bcc94042/instar/server/tasks"
 )
-
-// leaving is a server that leaves all tasks to workers elsewhere.
-func leaving(t *testing.T) (r *running, url string) {
-	t.Helper()
-	r = &running{t: t}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := l.Addr().String()
-	require.NoError(t, l.Close())
-	serving, ended := make(chan struct{}), make(chan error, 1)
-	cfg := config.Defaults(config.Dev)
-	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", at, "error"
-	ctx, cancel := context.WithCancel(context.Background())
-	o := server.Options{
-		Machines: []*machines.Machine{repository.Machine, task.Machine, queue.Machine},
-		Providers: map[string]server.Provider{
-			task.Machine.Name: tasks.Provider(nil), repository.Machine.Name: tasks.RepositoryProvider(), queue.Machine.Name: tasks.QueueProvider(),
-		},
-		Open: func(_ context.Context, h *server.Host) error {
-			h.Serving(func(_ context.Context, url string) error { r.url = url; close(serving); return nil })
-			return nil
-		},
-	}
-	go func() { ended <- server.Run(ctx, cfg, o) }()
-	stop := sync.OnceValue(func() error { cancel(); return <-ended })
-	t.Cleanup(func() { require.NoError(t, stop()) })
-	select {
-	case <-serving:
-	case err := <-ended:
-		ended <- nil
-		require.NoError(t, err)
-	}
-	return r, "nats://" + at
-}
 
 // The workers of docs/examples/taskworker, each in its language, do a task each that the server leaves to others.
 func TestWorkersElsewhere(t *testing.T) {
@@ -87,7 +43,8 @@ func TestWorkersElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, url := leaving(t)
+			r := start(t, nil)
+			url := r.nats
 			cmd := program(t, url)
 			said := &lockedbuffer.Buffer{}
 			cmd.Stdout, cmd.Stderr = said, said

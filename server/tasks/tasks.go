@@ -81,10 +81,10 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	})
 	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Replicas: h.Replicas}).Run)
 	if perform == nil {
-		return server.Work{External: true}, nil
+		return server.Work{External: true, Routes: d.board.Pools}, nil
 	}
 	p, err := perform(ctx, h)
-	return server.Work{Performer: p}, err
+	return server.Work{Performer: p, Routes: d.board.Pools}, err
 }
 
 // keep makes the stream of logs and the bucket of documents where they are not there: what is there is left alone, so that a server starts on a full disk. Where the store is too
