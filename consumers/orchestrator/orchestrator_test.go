@@ -137,7 +137,7 @@ func TestWhatIsCanceledIsDiscardedAndItsSlotIsFree(t *testing.T) {
 	require.Equal(t, task.Canceled, w.state(task.Machine, "a.one"), "a late result changes nothing")
 	w.Eventually("the late result was told", func() bool {
 		for _, e := range w.log() {
-			if e.key == "default.a.one" && e.typ == machines.EventRefused {
+			if e.key == "default.a.one" && e.typ == task.EventDiscarded {
 				return true
 			}
 		}

@@ -145,8 +145,6 @@ type event struct {
 	machines.Event
 	typ, key string
 	data     struct {
-		Enqueue   uint64 `json:"enqueue"`
-		Attempt   int    `json:"attempt"`
 		AttemptID string `json:"attemptId"`
 		Type      string `json:"type"`
 		Outcome   string `json:"outcome"`

@@ -156,7 +156,7 @@ var plan = []room{
 	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
-	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers/effects", "consumers/orchestrator", "internal/wait", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/guard", "providers/runner/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"machines/...", "server/..."}},
+	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers/effects", "consumers/orchestrator", "internal/wait", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/guard", "providers/runner/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"client/worker", "machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 
@@ -175,6 +175,7 @@ var plan = []room{
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
 	{path: "docs/examples/...", ours: []string{"machines", "client/...", "streams/outbox", "docs/examples/..."}, outside: []string{natsgo, pgx, uuid, grpc}, tests: []string{"machines/...", "streams", "streams/publish", "kv", "consumers/...", "internal/postgres"}},
 
+	{path: "internal/strictjson", ours: []string{"internal/jsonwrite"}, outside: []string{testify}}, // what it keeps it writes again
 	{path: "internal/...", outside: []string{testify}},
 	// A model of JetStream in memory. It has the server's own types and error codes, so that its answers are the server's; what it does is its own.
 	// The simulation runs the program's own parts; only programs of its own, built by its command, import it.

@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -250,15 +251,10 @@ func eraseFailed(s *step) {
 
 func discard(s *step) {
 	b := machines.Body[machines.Late](s)
-	history := make([]Record, len(s.Data.History))
-	copy(history, s.Data.History)
-	for i := range history {
-		if history[i].ID == b.Attempt {
-			history[i].Discarded = true
-		}
-	}
-	s.Data.History = history
-	s.Detail(EventDiscarded, machines.Late{Attempt: clip(b.Attempt, 128), Outcome: clip(b.Outcome, 32), Code: clip(b.Code, 64)})
+	s.Data.History = slices.Clone(s.Data.History)
+	r := s.Data.record(b.Attempt)
+	r.Discarded = true
+	s.Detail(EventDiscarded, attemptDetail{Enqueue: r.Enqueue, Attempt: r.Attempt, ID: r.ID, Type: s.Data.Type, Pool: s.Data.Pool, Outcome: clip(b.Outcome, 32), Worker: r.Worker})
 }
 
 // markDeleting ends the schedule; what has ended keeps its record until the name is used again.
