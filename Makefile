@@ -41,12 +41,9 @@ test: vet postgres ## all tests under the race detector, the import table, and a
 	$(GO) test -race -timeout 15m ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
-	$(GO) test ./internal/simulation/model # all of it, which takes too long under the race detector
-	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
-	$(MAKE) --no-print-directory mutants MUTANT=quick
-	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory check > $(TOOLS)/check.txt 2>&1 & checked=$$!; \
+	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
 	  $(MAKE) --no-print-directory torture-short; tortured=$$?; \
-	  wait $$checked || { cat $(TOOLS)/check.txt; exit 1; }; exit $$tortured
+	  wait $$beside; failed=$$?; [ $$failed = 0 ] || cat $(TOOLS)/beside.txt; [ $$failed = 0 ] && exit $$tortured
 
 postgres: ## install Postgres and PgBouncer from Debian's packages where they are absent; the tests of the outbox need them
 	@want=; command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || want=postgresql; \
@@ -82,7 +79,12 @@ vet:
 	$(GO) vet ./...
 	@for module in $(MODULES); do $(GO) -C $$module vet ./... || exit 1; done
 
-# It runs beside the torture, which waits most of the time.
+# What runs beside the torture, which waits most of the time: the model of JetStream whole, which takes too long under the race detector, and seeds of the simulation.
+beside: check
+	$(GO) test ./internal/simulation/model
+	$(MAKE) --no-print-directory simulate FOR=60s FROM=1 SEEDS=300
+	$(MAKE) --no-print-directory mutants MUTANT=quick
+
 check: $(STATICCHECK) $(GOFUMPT) ## staticcheck, gofumpt, and whether go.mod is tidy
 	@wrong=$$($(GOFUMPT) -l . | grep -v '^\.tools/'); test -z "$$wrong" || { echo "not formatted (run make fmt):"; echo "$$wrong"; exit 1; }
 	@for module in . $(MODULES); do $(GO) -C $$module mod tidy -diff || exit 1; done
@@ -152,4 +154,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: beside simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

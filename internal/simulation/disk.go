@@ -1,7 +1,7 @@
 package simulation
 
 // The disk below a server that is in a node's process, synced as streams/embedded does it. Under the profile fsync whoever has written asks, and one sync is for all who have asked
-// while the last one was under way (ADR 21); buckets are synced with each write. Under the profile interval all streams are synced together (ADR 15): values and what entities
+// while the last one was under way (ADR 21). Under the profile interval all streams are synced together (ADR 15): values and what entities
 // emit first, in any order, and then the commands, while acks are held back. When each sync ends is drawn by the loop; meanwhile the power may go.
 
 import (
@@ -45,10 +45,7 @@ func newDisk(w *World) *disk {
 }
 
 // told reports whether a stream is synced only when it is told to.
-func (o Options) told(stream string) bool {
-	_, bucket := streams.BucketOf(stream)
-	return !o.Attached && (o.Profile == Interval || o.Profile == Fsync && !bucket)
-}
+func (o Options) told(string) bool { return !o.Attached && o.Profile != OS }
 
 // syncer is how writers ask; nil where an ack says it all.
 func (w *World) syncer() func(stream string, done func(error)) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // Fault is one thing that goes wrong.
@@ -202,7 +204,10 @@ func losePower(w *World, f Fault) {
 			w.trace.Note("FAULT", "%s keeps %d of %d, %d were synced", stream, kept, last, synced)
 		}
 		return kept
-	}, func(string, uint64) bool { return r.IntN(2) == 0 })
+	}, func(stream string, _ uint64) bool {
+		_, bucket := streams.BucketOf(stream)
+		return bucket && w.opts.Profile == Fsync || r.IntN(2) == 0 // the blocks of buckets have a second link until what replaced their values is on disk
+	})
 	w.disk.lost()
 	w.wires = nil
 	w.lost = w.lost || cost && w.opts.Profile != Fsync // where nothing is lost that anybody was told
