@@ -1,13 +1,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/bcc94042/instar/bench/internal/rig"
 )
 
 // spent is the CPU time of this process (relay, NATS server, measuring) and of Postgres.
@@ -15,49 +11,10 @@ type spent struct{ here, postgres time.Duration }
 
 func (s spent) minus(t spent) spent { return spent{s.here - t.here, s.postgres - t.postgres} }
 
-// cpu reads what was spent up to now. Backends that have ended are in the account of the postmaster.
-func cpu(postmaster int) (spent, error) {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		return spent{}, err
+// cpu reads what was spent up to now.
+func cpu(postmaster int) (s spent, err error) {
+	if s.here, err = rig.Self(); err == nil {
+		s.postgres, err = rig.Family(postmaster)
 	}
-	s := spent{here: time.Duration(r.Utime.Nano() + r.Stime.Nano())}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return s, err
-	}
-	for _, path := range stats {
-		pid, parent, own, children, err := stat(path)
-		switch {
-		case err != nil: // it has gone meanwhile
-		case pid == postmaster:
-			s.postgres += own + children
-		case parent == postmaster:
-			s.postgres += own
-		}
-	}
-	return s, nil
-}
-
-// stat reads one process's line: fields 4 and 14 to 17 of proc(5).
-func stat(path string) (pid, parent int, own, children time.Duration, err error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return 0, 0, 0, 0, err
-	}
-	_, rest, ok := strings.Cut(string(raw), ") ")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 15 {
-		return 0, 0, 0, 0, fmt.Errorf("%s is not as expected", path)
-	}
-	pid, err = strconv.Atoi(filepath.Base(filepath.Dir(path)))
-	if err != nil {
-		return 0, 0, 0, 0, err
-	}
-	parent, _ = strconv.Atoi(f[1]) // numbers, all of them
-	ticks := func(i int) time.Duration {
-		n, _ := strconv.Atoi(f[i])
-		return time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go knows
-	}
-	return pid, parent, ticks(11) + ticks(12), ticks(13) + ticks(14), nil
+	return s, err
 }

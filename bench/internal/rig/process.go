@@ -47,6 +47,19 @@ func (p *Process) Kill() {
 	<-p.gone
 }
 
+// Stop asks it to end, and waits for that.
+func (p *Process) Stop(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not stop: %w", filepath.Base(p.cmd.Path), ctx.Err())
+	}
+}
+
 // Free is an address of this machine that nothing listens at.
 func Free() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
