@@ -38,8 +38,10 @@ const (
 	mostChanges  = 8192
 	buffered     = 1 << 20 // keys that may wait in a subscription
 	sweepEvery   = 10 * time.Second
-	startAgain   = 5 * time.Second // after a start that was not seen to arrive
-	settleWithin = time.Second     // until a ledger without grants is written
+	startAgain   = 5 * time.Second       // after a start that was not seen to arrive
+	settleWithin = time.Second           // until a ledger without grants is written
+	paceEvery    = 25 * time.Microsecond // for each slot, between two writes of the ledger: what a write costs rises with them
+	paceMost     = 5 * time.Millisecond
 	actor        = "orchestrator"
 )
 
@@ -69,7 +71,10 @@ type loop struct {
 	tally  *tally.Tally
 
 	repos   map[string]*repo
+	names   entryNames
 	dirty   map[string]struct{}        // repositories whose tasks, or themselves, have changed
+	later   map[string]time.Time       // those that are to be looked at again
+	next    time.Time                  // the first of them; zero is none
 	types   map[string]*queue.Data     // entries of types, by <namespace>.type-<type>
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
 	batchOf map[string]string
@@ -77,6 +82,7 @@ type loop struct {
 	answers chan answer
 	asking  int
 	settled time.Time // when the ledger was written last
+	held    bool      // what could be granted waits until it may be written again
 }
 
 // serve schedules until something is lost.
@@ -85,7 +91,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	defer cancel()
 	l := &loop{
 		Orchestrator: o, ctx: ctx, sched: schedule.New(queue.DefaultAging, o.succeeded), tally: tally.New(),
-		repos: map[string]*repo{}, dirty: map[string]struct{}{}, types: map[string]*queue.Data{}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]string{},
+		repos: map[string]*repo{}, names: entryNames{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]string{},
 		answers: make(chan answer, mostAsked),
 	}
 	wake := make(chan struct{}, 1)
@@ -141,6 +147,9 @@ func (l *loop) until(again time.Time) time.Duration {
 	if due := l.sched.Due(); !due.IsZero() && (again.IsZero() || due.Before(again)) {
 		again = due
 	}
+	if l.held {
+		again = earlier(again, l.settled.Add(l.pace()))
+	}
 	if l.ledger.changed {
 		if at := l.settled.Add(settleWithin); again.IsZero() || at.Before(again) {
 			again = at
@@ -149,7 +158,7 @@ func (l *loop) until(again time.Time) time.Duration {
 	if again.IsZero() {
 		return sweepEvery
 	}
-	return min(max(again.Sub(now), time.Millisecond), sweepEvery)
+	return min(max(again.Sub(now), 100*time.Microsecond), sweepEvery)
 }
 
 // load reads the ledger, and then everything that the indexes have. The slots come first: what is running has one, whatever its limits are now.
@@ -164,7 +173,7 @@ func (l *loop) load() error {
 		l.sched.SetWindow(name, w)
 	}
 	for _, s := range ledger.slots {
-		l.sched.Hold(s.task())
+		l.sched.Hold(s.task(l.names))
 	}
 	for _, x := range []struct {
 		ix   *index.Index

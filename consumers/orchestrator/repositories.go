@@ -20,8 +20,10 @@ import (
 const (
 	mostAsked   = 64                     // at a time
 	countsEvery = 500 * time.Millisecond // counts that do not change the state
+	countsMost  = 5 * time.Second        // the same, where many repositories have changed
 	askWithin   = 10 * time.Second
-	askAgain    = 2 * time.Second // after an error, and for a revision that does not come
+	askLater    = 20 * time.Millisecond // when as many are asked as may be
+	askAgain    = 2 * time.Second       // after an error, and for a revision that does not come
 )
 
 // repo is a repository as it is stored, and what it is being told.
@@ -95,34 +97,49 @@ func (l *loop) retask(name string) {
 	}
 }
 
-// tell goes through the repositories that have changed. It returns when it is to be called again, if nothing else happens; zero is never.
+// tell goes through the repositories that have changed, and those that were to be looked at again. It returns when it is to be called again, if nothing else happens; zero is never.
 func (l *loop) tell() (again time.Time) {
 	now := l.clock()
-	for name := range l.dirty {
-		r := l.repos[name]
-		if r == nil {
-			delete(l.dirty, name)
-			continue
+	if !l.next.IsZero() && !now.Before(l.next) {
+		l.next = time.Time{}
+		for name, at := range l.later {
+			if now.Before(at) {
+				l.next = earlier(l.next, at)
+				continue
+			}
+			delete(l.later, name)
+			l.dirty[name] = struct{}{}
 		}
-		if r.asking || l.asking >= mostAsked {
-			continue // the answer wakes
-		}
-		if r.version < r.awaits && now.Sub(r.told) < askAgain { // the index has not seen the last report
-			again = earlier(again, r.told.Add(askAgain))
-			continue
-		}
-		if now.Before(r.not) {
-			again = earlier(again, r.not)
-			continue
-		}
-		at := l.tellOne(name, r, now)
-		if at.IsZero() {
-			delete(l.dirty, name)
-			continue
-		}
-		again = earlier(again, at)
 	}
-	return again
+	for name := range l.dirty {
+		if at := l.look(name, now); !at.IsZero() {
+			l.later[name] = at
+			l.next = earlier(l.next, at)
+		}
+	}
+	clear(l.dirty)
+	return l.next
+}
+
+// look does what is due for a repository, and returns when to look again; zero is when it changes, or is answered.
+func (l *loop) look(name string, now time.Time) time.Time {
+	r := l.repos[name]
+	switch {
+	case r == nil, r.asking:
+		return time.Time{}
+	case l.asking >= mostAsked:
+		return now.Add(askLater)
+	case r.version < r.awaits && now.Sub(r.told) < askAgain: // the index has not seen the last report
+		return r.told.Add(askAgain)
+	case now.Before(r.not):
+		return r.not
+	}
+	return l.tellOne(name, r, now)
+}
+
+// countsAfter is the least time between two reports that do not change the state, so that there are at most 40 a second of all repositories, until there are very many.
+func (l *loop) countsAfter() time.Duration {
+	return min(countsEvery*time.Duration(max(1, len(l.later)/20)), countsMost)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -157,8 +174,8 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	case state != r.state, applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
 	case counts == stored:
 		return time.Time{}
-	case now.Sub(r.told) < countsEvery:
-		return r.told.Add(countsEvery)
+	case now.Sub(r.told) < l.countsAfter():
+		return r.told.Add(l.countsAfter())
 	}
 	l.ask(name, r, func(ctx context.Context) answer {
 		a, err := l.command(ctx, publish.Command{

@@ -12,6 +12,9 @@ import (
 // grant takes what may start, writes its slots, and only then sends the starts. It reports whether anything was granted.
 func (l *loop) grant() (bool, error) {
 	now := l.clock()
+	if l.held = now.Sub(l.settled) < l.pace(); l.held {
+		return false, nil
+	}
 	granted := l.sched.Next(now, min(mostGrants, maxSlots-len(l.ledger.slots)))
 	if len(granted) == 0 && (!l.ledger.changed || now.Sub(l.settled) < settleWithin) {
 		return false, nil
@@ -39,6 +42,11 @@ func (l *loop) grant() (bool, error) {
 		l.Metrics.Stands(l.sched.Waiting(), len(l.ledger.slots))
 	}
 	return len(granted) > 0, nil
+}
+
+// pace is how long the ledger is left alone after a write, so that a write stands for what comes together. After a silence nothing waits.
+func (l *loop) pace() time.Duration {
+	return min(time.Duration(len(l.ledger.slots))*paceEvery, paceMost)
 }
 
 // start sends the start of a slot that is stored.

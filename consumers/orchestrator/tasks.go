@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
+	"github.com/bcc94042/instar/internal/jsonscan"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/queue"
@@ -24,7 +25,19 @@ const (
 )
 
 // TaskValue reads a stored task for the index that the orchestrator follows: a [*task.Brief].
-func TaskValue(_ string, value []byte) (any, error) { return task.ReadBrief(value) }
+func TaskValue(_ string, value []byte) (any, error) {
+	var data []byte
+	err := jsonscan.Object(value, func(name, member []byte) error {
+		if string(name) == "data" {
+			data = member
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read a stored task: %w", err)
+	}
+	return task.BriefOf(data)
+}
 
 // QueueValue reads a stored entry for the index that the orchestrator follows: a [*queue.Data].
 func QueueValue(_ string, value []byte) (any, error) {
@@ -51,11 +64,27 @@ func entriesOf(namespace, typ, pool string) []string {
 	return []string{clusterEntry, namespace + "." + of[0], namespace + "." + of[1], namespace + "." + of[2]}
 }
 
+// entryNames keeps those of the tasks that are known once for all that have them.
+type entryNames map[[3]string][]string
+
+func (n entryNames) of(namespace, typ, pool string) []string {
+	key := [3]string{namespace, typ, pool}
+	list := n[key]
+	if list == nil {
+		if len(n) > 4096 {
+			clear(n)
+		}
+		list = entriesOf(namespace, typ, pool)
+		n[key] = list
+	}
+	return list
+}
+
 // task is a slot as it is held.
-func (s *slot) task() schedule.Task {
+func (s *slot) task(names entryNames) schedule.Task {
 	namespace, repo, _ := split(s.Key)
 	return schedule.Task{
-		Key: s.Key, Repository: repo, Namespace: namespace, Type: s.Type, Pool: s.Pool, Entries: entriesOf(namespace, s.Type, s.Pool), Enqueue: s.Enqueue, Start: s.Start, Version: s.Version,
+		Key: s.Key, Repository: repo, Namespace: namespace, Type: s.Type, Pool: s.Pool, Entries: names.of(namespace, s.Type, s.Pool), Enqueue: s.Enqueue, Start: s.Start, Version: s.Version,
 	}
 }
 
@@ -124,7 +153,7 @@ func (l *loop) task(item index.Item, deleted bool) {
 		s := &slot{Key: item.Key, Type: b.Type, Pool: b.Pool, Enqueue: b.Enqueue, Start: b.Starts, Version: item.Version, runs: true}
 		l.ledger.slots[item.Key] = s
 		l.ledger.changed = true
-		l.sched.Hold(s.task())
+		l.sched.Hold(s.task(l.names))
 	case item.State == task.Queued && l.startable(repo):
 		l.sched.Wait(l.waiting(namespace, repo, &item, b), now)
 	default:
@@ -149,7 +178,7 @@ func (s *slot) keeps(state string, b *task.Brief) bool {
 
 func (l *loop) waiting(namespace, repo string, item *index.Item, b *task.Brief) schedule.Task {
 	t := schedule.Task{
-		Key: item.Key, Repository: repo, Namespace: namespace, Type: b.Type, Pool: b.Pool, Entries: entriesOf(namespace, b.Type, b.Pool),
+		Key: item.Key, Repository: repo, Namespace: namespace, Type: b.Type, Pool: b.Pool, Entries: l.names.of(namespace, b.Type, b.Pool),
 		Priority: b.Priority, Order: b.SortOrder, Queued: b.Queued, NotBefore: b.NotBefore, Enqueue: b.Enqueue, Start: b.Starts + 1, Version: item.Version,
 	}
 	for _, id := range b.RunAfter {

@@ -122,7 +122,7 @@ var plan = []room{
 	// Tasks are scheduled and repositories derived by what knows both; the decisions themselves are pure.
 	{path: "consumers/orchestrator/schedule"},
 	{path: "consumers/orchestrator/tally", ours: []string{"machines/repository"}},
-	{path: "consumers/orchestrator", ours: []string{"internal/jsonwrite", "consumers", "consumers/orchestrator/...", "machines", "machines/queue", "machines/repository", "machines/task", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"internal/wait", "consumers/...", "machines/..."}},
+	{path: "consumers/orchestrator", ours: []string{"internal/jsonscan", "internal/jsonwrite", "consumers", "consumers/orchestrator/...", "machines", "machines/queue", "machines/repository", "machines/task", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"internal/wait", "consumers/...", "machines/..."}},
 	{path: "api/discovery", ours: []string{"machines", "machines/instance", "machines/preservation", "streams", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"machines/..."}},
 	{path: "api/limits", outside: []string{metrics, "golang.org/x/time"}},
 	{path: "api/nameserver", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{dns}},

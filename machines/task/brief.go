@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unique"
 )
 
 // Brief is what schedulers and counts need of a stored task, without the rest.
@@ -27,18 +28,21 @@ type Brief struct {
 	HasResult bool      `json:"-"`
 }
 
-// ReadBrief reads one from a stored value of this schema.
-func ReadBrief(value []byte) (*Brief, error) {
+// BriefOf reads one from the data of a stored value. Names that many tasks have are kept once.
+func BriefOf(data []byte) (*Brief, error) {
 	var v struct {
-		Data struct {
-			Brief
-			Result *struct{} `json:"result"`
-		} `json:"data"`
+		Brief
+		Result *struct{} `json:"result"`
 	}
-	if err := json.Unmarshal(value, &v); err != nil {
-		return nil, fmt.Errorf("cannot read a stored task: %w", err)
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &v); err != nil {
+			return nil, fmt.Errorf("cannot read a stored task: %w", err)
+		}
 	}
-	b := v.Data.Brief
-	b.HasResult = v.Data.Result != nil
+	b := v.Brief
+	for _, name := range []*string{&b.Type, &b.Pool, &b.Batch} {
+		*name = unique.Make(*name).Value()
+	}
+	b.HasResult = v.Result != nil
 	return &b, nil
 }

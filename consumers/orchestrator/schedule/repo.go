@@ -5,7 +5,7 @@ package schedule
 
 import (
 	"container/heap"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -43,7 +43,7 @@ func (e *entry) took(now time.Time) {
 // class are the tasks of a repository that the same entries limit.
 type class struct {
 	repo    *repo
-	name    string
+	names   []string
 	entries []*entry
 	ready   heapOf[*item]
 }
@@ -98,18 +98,29 @@ func (s *Scheduler) entry(name string) *entry {
 	return e
 }
 
+// topped remembers the entry that limits all tasks, if there is one.
+func (s *Scheduler) topped(c *class) {
+	switch {
+	case s.mixed:
+	case len(c.entries) == 0 || s.top != nil && s.top != c.entries[0]:
+		s.mixed, s.top = true, nil
+	default:
+		s.top = c.entries[0]
+	}
+}
+
 func (s *Scheduler) class(t *Task) *class {
 	r := s.repo(t.Repository)
-	name := strings.Join(t.Entries, " ")
 	for _, c := range r.classes {
-		if c.name == name {
+		if slices.Equal(c.names, t.Entries) {
 			return c
 		}
 	}
-	c := &class{repo: r, name: name}
+	c := &class{repo: r, names: t.Entries}
 	for _, e := range t.Entries {
 		c.entries = append(c.entries, s.entry(e))
 	}
+	s.topped(c)
 	c.ready = heapOf[*item]{less: before, at: func(i *item, n int) { i.index = n }}
 	r.classes = append(r.classes, c)
 	return c

@@ -57,6 +57,8 @@ type Scheduler struct {
 	pass      float64            // of the last turn
 	turn      uint64
 	held      int
+	top       *entry    // limits every task; nil when none does
+	mixed     bool      // tasks have different first entries
 	retry     time.Time // when a rate allows something again; zero is never
 }
 
@@ -283,6 +285,9 @@ func (s *Scheduler) Next(now time.Time, most int) []Task {
 	var granted []Task
 	var aside []*repo // what entries do not let start anything now
 	for len(granted) < most && s.turns.Len() > 0 {
+		if s.top != nil && !s.free(s.top, now) { // nobody could start anything
+			break
+		}
 		r := s.turns.list[0]
 		it := s.pick(r, now)
 		if it == nil {
@@ -342,15 +347,19 @@ func (s *Scheduler) pick(r *repo, now time.Time) *item {
 // allows reports whether the entries of a class let a task start now.
 func (s *Scheduler) allows(c *class, now time.Time) bool {
 	for _, e := range c.entries {
-		free, again := e.allows(now)
-		if !again.IsZero() && (s.retry.IsZero() || again.Before(s.retry)) {
-			s.retry = again
-		}
-		if !free {
+		if !s.free(e, now) {
 			return false
 		}
 	}
 	return true
+}
+
+func (s *Scheduler) free(e *entry, now time.Time) bool {
+	free, again := e.allows(now)
+	if !again.IsZero() && (s.retry.IsZero() || again.Before(s.retry)) {
+		s.retry = again
+	}
+	return free
 }
 
 // Due is when Next may grant something that it does not grant now, if nothing else happens: when the time of a task comes, or a rate allows more. The zero time is never.
