@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,10 +52,8 @@ func workInstar(ctx context.Context, url string, workers int) error {
 	type run struct {
 		Params args `json:"params"`
 	}
-	var n atomic.Int64
-	worker.Handle(w, worker.Effect{Machine: "task", Name: "run", Done: "done"}, func(_ context.Context, t worker.Task[run]) (struct{}, error) {
+	worker.Handle(w, worker.Effect{Machine: "task", Name: "run", Done: "done", Route: pool}, func(_ context.Context, t worker.Task[run]) (struct{}, error) {
 		t.Data.Params.begun()
-		n.Add(1)
 		return struct{}{}, nil
 	})
 	return w.Run(ctx)
