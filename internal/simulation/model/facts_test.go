@@ -73,6 +73,26 @@ var facts = []struct {
 		f.api("CONSUMER.MSG.NEXT.F.none", nil)
 		f.api("CONSUMER.RESET.F.none", nil)
 	}},
+	{"new limits of a stream are kept to first over all subjects, then for each", func(f *facter) {
+		f.stream("limits", nil)
+		f.publish("f.x", nil)
+		f.publish("f.y", nil)
+		f.publish("f.z", nil)
+		f.publish("f.y", nil)
+		f.update("limits", map[string]any{"max_msgs": 3, "max_msgs_per_subject": 1})
+		f.api("STREAM.INFO.F", nil)
+	}},
+	{"a consumer that looks at what waits for acks looks for messages only if it has to deliver one again", func(f *facter) {
+		f.stream("limits", nil)
+		f.consumer(map[string]any{"filter_subject": "f.x"})
+		f.publish("f.x", nil)
+		f.pull(2, time.Hour)
+		f.publish("f.y", nil)
+		f.nak(`-NAK {"delay": 3600000000000}`)
+		f.settle()
+		f.api("STREAM.PURGE.F", map[string]any{"filter": "f.x", "seq": 1})
+		f.info()
+	}},
 	{"a command whose id was seen is told so after what it expects was checked, on a single server", func(f *facter) {
 		f.stream("limits", nil)
 		h := nats.Header{"Nats-Msg-Id": {"1"}, "Nats-Expected-Last-Subject-Sequence": {"0"}}
@@ -86,7 +106,7 @@ func TestWhatTheModelHadWrong(t *testing.T) {
 	for _, c := range facts {
 		t.Run(c.fact, func(t *testing.T) {
 			t.Parallel()
-			f := &facter{p: newPair(t, false)}
+			f := &facter{p: newPair(t, nil)}
 			c.run(f)
 			f.p.quiet()
 			require.Empty(t, f.p.different)
@@ -95,7 +115,10 @@ func TestWhatTheModelHadWrong(t *testing.T) {
 }
 
 // facter runs operations on a stream F and its consumer c.
-type facter struct{ p *pair }
+type facter struct {
+	p   *pair
+	got delivered // last
+}
 
 func (f *facter) api(verb string, body any) {
 	var data []byte
@@ -112,6 +135,20 @@ func (f *facter) stream(retention string, more map[string]any) {
 		c[k] = v
 	}
 	f.api("STREAM.CREATE.F", c)
+}
+
+func (f *facter) update(retention string, more map[string]any) {
+	c := map[string]any{"name": "F", "subjects": []string{"f.>"}, "retention": retention, "storage": "memory", "discard": "old", "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "num_replicas": 1}
+	for k, v := range more {
+		c[k] = v
+	}
+	f.api("STREAM.UPDATE.F", c)
+}
+
+// nak says something else than an ack to what was pulled last.
+func (f *facter) nak(body string) {
+	f.p.send("ack", "", &nats.Msg{Subject: f.got.model.Reply, Data: []byte(body)}, &nats.Msg{Subject: f.got.real.Reply, Data: []byte(body)})
+	f.settle()
 }
 
 func (f *facter) consumer(more map[string]any) {
@@ -137,7 +174,9 @@ func (f *facter) pull(n int, wait time.Duration) {
 	data, _ := json.Marshal(body)
 	m := &nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT.F.c", Data: data}
 	f.p.send("pull", "pull", m, m)
-	f.p.arrivals("pull")
+	for _, d := range f.p.arrivals("pull") {
+		f.got = d
+	}
 	f.info()
 }
 

@@ -55,6 +55,14 @@ func (s *Server) SyncTo(stream string, m core.Mark) {
 	s.core.SyncTo(stream, m)
 }
 
+// Redeliver lets the waits for acks of one of the consumers run out that have any, and returns its name; nothing where none has.
+func (s *Server) Redeliver(which int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.At(s.o.Now())
+	return s.core.Redeliver(which)
+}
+
 // LoseLeader leaves a stream with replicas without a leader: what is sent to it is lost, until [Server.Elect].
 func (s *Server) LoseLeader(stream string) {
 	s.mu.Lock()

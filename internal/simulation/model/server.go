@@ -26,7 +26,7 @@ type Options struct {
 	Replicas   int              // the most that a stream may have: 1, or 3 for a cluster of three behind one address
 	MaxStore   int64            // bytes that all streams may have in files; 0 is no bound
 	MaxPayload int              // of a message; 0 is 1 MiB
-	LateRoom   bool             // see [core.Options]
+	LateRoom   func() bool      // see [core.Options]
 	SyncEvery  time.Duration    // how often what was written is synced to disk; 0 is before each answer
 
 	// Told are the streams that are synced only when [Server.Sync] or [Server.SyncTo] says so; nil is none.

@@ -23,7 +23,7 @@ func TestTheModelKeepsTimeAsTheServer(t *testing.T) {
 	for n := range 40 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := newPair(t, false)
+				p := newPair(t, nil)
 				g := &timed{p: p, r: rand.New(rand.NewPCG(7, uint64(n)))}
 				g.run()
 				require.Empty(t, p.different, "after\n%s", strings.Join(last(p.said, 30), "\n"))

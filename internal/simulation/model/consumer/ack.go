@@ -207,12 +207,12 @@ func (o *Consumer) track(seq, dseq uint64) {
 
 func (o *Consumer) ackWait() time.Duration { return o.cfg.AckWait + time.Duration(ackDelay) }
 
-// checkPending queues what has waited long enough for another delivery.
-func (o *Consumer) checkPending() {
+// checkPending queues what has waited long enough for another delivery, and reports whether there is any.
+func (o *Consumer) checkPending() bool {
 	o.check = 0
 	wait := int64(o.cfg.AckWait)
 	if wait == 0 {
-		return
+		return false
 	}
 	now, first := o.now(), o.s.Log().First
 	next := int64(o.ackWait())
@@ -258,6 +258,19 @@ func (o *Consumer) checkPending() {
 	if changed {
 		o.saved.update(o)
 	}
+	return len(due) > 0
+}
+
+// Awaits reports whether the consumer waits for an ack that it would deliver again without.
+func (o *Consumer) Awaits() bool { return len(o.pending) > 0 && o.cfg.AckWait > 0 }
+
+// RunOut ends all waits for acks.
+func (o *Consumer) RunOut() {
+	for _, p := range o.pending {
+		p.ts = min(p.ts, o.now()-int64(o.cfg.AckWait))
+	}
+	o.checkPending()
+	o.Run()
 }
 
 // deliveries is how often a message was delivered.

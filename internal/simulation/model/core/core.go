@@ -34,9 +34,9 @@ type Options struct {
 
 	Told func(stream string) bool // see the options of package model
 
-	// LateRoom is that a message that was pushed out makes room for another delivery after the consumers know of the one that pushed it out. The
-	// server does the two beside each other.
-	LateRoom bool
+	// LateRoom is asked whether a message that was pushed out makes room for another delivery after the consumers know of the one that pushed it out. The
+	// server does the two beside each other; nil is never.
+	LateRoom func() bool
 }
 
 // Core is JetStream. It is for one goroutine at a time.

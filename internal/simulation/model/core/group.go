@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/bcc94042/instar/internal/simulation/model/consumer"
 )
 
 // group are the replicas of a stream: the one that leads it now, out of those that there are. All have what is stored. A stream without replicas has none.
@@ -36,6 +38,25 @@ func (s *Stream) Cluster() *server.ClusterInfo {
 }
 
 func member(i int) string { return fmt.Sprintf("model-%d", i) }
+
+// Redeliver lets the waits of one of the consumers run out that wait for acks, as a clock does that is stepped forward. It returns the name of the consumer.
+func (c *Core) Redeliver(which int) string {
+	var wait []*consumer.Consumer
+	for _, name := range c.names {
+		for _, o := range c.streams[name].order {
+			if o.Awaits() {
+				wait = append(wait, o)
+			}
+		}
+	}
+	if len(wait) == 0 {
+		return ""
+	}
+	o := wait[which%len(wait)]
+	o.RunOut()
+	c.Settle()
+	return o.Name()
+}
 
 // LoseLeader leaves a stream with replicas without a leader: what is sent to it is lost. It does nothing to another one.
 func (c *Core) LoseLeader(name string) {

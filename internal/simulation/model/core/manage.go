@@ -94,6 +94,9 @@ func (s *Stream) Update(want *server.StreamConfig) *server.ApiError {
 		}
 	}
 	s.configure(cfg)
+	for s.over() && cfg.Discard == server.DiscardOld {
+		s.Drop(s.log.First)
+	}
 	if per := cfg.MaxMsgsPer; per > 0 {
 		var excess []uint64
 		for _, x := range s.log.Subjects {
@@ -103,9 +106,6 @@ func (s *Stream) Update(want *server.StreamConfig) *server.ApiError {
 		for _, seq := range excess {
 			s.Drop(seq)
 		}
-	}
-	for s.over() && cfg.Discard == server.DiscardOld {
-		s.Drop(s.log.First)
 	}
 	s.c.Advise("STREAM.UPDATED."+cfg.Name, &server.JSStreamActionAdvisory{TypedEvent: s.c.Event(server.JSStreamActionAdvisoryType), Stream: cfg.Name, Action: server.ModifyEvent})
 	return nil

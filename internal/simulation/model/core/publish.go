@@ -55,7 +55,7 @@ func (s *Stream) publish(m store.Message) {
 
 // tell lets the consumers know of messages: of all before they deliver one. What these have pushed out makes room for deliveries first.
 func (s *Stream) tell(all ...*store.Entry) {
-	if !s.c.o.LateRoom {
+	if s.c.o.LateRoom == nil || !s.c.o.LateRoom() {
 		s.c.runLater()
 	}
 	for _, o := range slices.Clone(s.order) {
