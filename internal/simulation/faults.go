@@ -30,18 +30,23 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s(%d) %s for %s, lose %v", f.Kind, f.Who, when, f.For, f.Lose)
 }
 
-// kinds are what can go wrong; the weights are how often it does, in relation to each other.
-var kinds = []struct {
+// kind is one way in which something goes wrong.
+type kind struct {
 	kind   string
 	weight int
 	fits   func(o Options) bool // nil always
 	do     func(w *World, f Fault)
-}{
+}
+
+// kinds are what can go wrong; the weights are how often it does, in relation to each other.
+var kinds = []kind{
 	{"crash", 6, nil, crashNode},
 	{"cut", 3, nil, cutWire},
 	{"stall", 4, nil, stallWire},
 	{"zombie", 10, func(o Options) bool { return o.Nodes > 1 }, stallNode},
 	{"drop", 4, func(o Options) bool { return o.Attached }, dropAnswer},
+	{"again", 4, nil, deliverAgain},
+	{"elect", 6, func(o Options) bool { return o.Replicas > 1 }, loseLeader},
 	{"restart", 2, nil, restartServer},
 	{"power", 3, func(o Options) bool { return !o.Attached }, losePower},
 	{"full", 1, nil, fillStore},
@@ -55,7 +60,15 @@ func drawFaults(r *rand.Rand, o Options) []Fault {
 	if r.IntN(8) == 0 {
 		return nil // now and then nothing does
 	}
-	// A seed has weights of its own: some kinds never happen in it, others often.
+	all := drawOf(r, o, kinds, 1+r.IntN(6))
+	if r.IntN(2) == 0 {
+		all = append(all, drawOf(r, o, acts, 1+r.IntN(3))...)
+	}
+	return all
+}
+
+// drawOf draws of kinds. A seed has weights of its own: some kinds never happen in it, others often.
+func drawOf(r *rand.Rand, o Options, kinds []kind, n int) (all []Fault) {
 	weights, total := make([]int, len(kinds)), 0
 	for i, k := range kinds {
 		if k.fits == nil || k.fits(o) {
@@ -63,12 +76,11 @@ func drawFaults(r *rand.Rand, o Options) []Fault {
 			total += weights[i]
 		}
 	}
-	var all []Fault
 	span := 600 + o.Clients*o.Commands*40
-	for total > 0 && len(all) < 1+r.IntN(6) {
-		n := r.IntN(total)
+	for total > 0 && len(all) < n {
+		at := r.IntN(total)
 		for i, k := range kinds {
-			if n -= weights[i]; n < 0 {
+			if at -= weights[i]; at < 0 {
 				all = append(all, Fault{Step: r.IntN(span), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
 				break
 			}
@@ -84,7 +96,7 @@ func (w *World) mishap() {
 			continue
 		}
 		w.happened[i] = true
-		for _, k := range kinds {
+		for _, k := range append(kinds[:len(kinds):len(kinds)], acts...) {
 			if k.kind == f.Kind {
 				w.trace.Step("FAULT", f.Kind, f.String(), nil)
 				k.do(w, f)
@@ -100,6 +112,11 @@ func (w *World) ease() {
 		w.fullUntil = time.Time{}
 		w.server.SetFull(false)
 		w.trace.Note("FAULT", "there is room again")
+	}
+	for len(w.elections) > 0 && time.Now().After(w.elections[0].at) {
+		w.trace.Note("FAULT", "%s elects a leader", w.elections[0].stream)
+		w.server.Elect(w.elections[0].stream)
+		w.elections = w.elections[1:]
 	}
 	if w.serverDown && time.Now().After(w.serverBack) {
 		w.serverDown = false
@@ -177,6 +194,31 @@ func dropAnswer(w *World, f Fault) {
 	if out := w.server.Outbound(); len(out) > 0 {
 		w.server.Drop(out[f.Who%len(out)].Conn)
 	}
+}
+
+// deliverAgain is a server whose clock says that a consumer has waited for its acks long enough.
+func deliverAgain(w *World, f Fault) {
+	if name := w.server.Redeliver(f.Who); name != "" {
+		w.trace.Note("FAULT", "what %s waits for is delivered again", name)
+	}
+}
+
+// loseLeader leaves a stream without a leader, and has another one elected.
+func loseLeader(w *World, f Fault) {
+	all := w.server.Streams()
+	if len(all) == 0 {
+		return
+	}
+	name := all[f.Who%len(all)]
+	w.trace.Note("FAULT", "%s has no leader", name)
+	w.server.LoseLeader(name)
+	w.elections = append(w.elections, election{name, time.Now().Add(f.For / 2)})
+}
+
+// election is a stream without a leader, and when it gets one.
+type election struct {
+	stream string
+	at     time.Time
 }
 
 func restartServer(w *World, f Fault) {
@@ -260,6 +302,9 @@ func (w *World) calm() {
 	w.calmAt = time.Now()
 	close(w.calmed)
 	w.fullUntil, w.serverBack, w.disk.slow = time.Now().Add(-1), time.Now().Add(-1), time.Time{}
+	for i := range w.elections {
+		w.elections[i].at = time.Now().Add(-1)
+	}
 	w.ease()
 	for _, x := range w.wires {
 		x.held = time.Time{}
@@ -283,6 +328,9 @@ func (w *World) end() {
 	}
 	w.serverDown = true
 	w.server.Close()
+	if w.operator != nil {
+		close(w.operator.tasks)
+	}
 	stop := time.After(10 * time.Minute)
 	for _, n := range w.processes {
 		select {
@@ -292,7 +340,7 @@ func (w *World) end() {
 			return
 		}
 	}
-	for !w.clientsDone() {
+	for !w.clientsDone() || w.operator != nil && !w.operator.done {
 		time.Sleep(time.Second)
 	}
 	time.Sleep(time.Minute) // for what the libraries leave to themselves

@@ -31,6 +31,8 @@ type entity struct {
 	events []event
 	ids    map[string]bool // of events
 	told   uint64          // the last version whose event was seen
+
+	dropped bool // its value was dropped once
 }
 
 func (e *entity) String() string { return e.m.Name + " " + e.key }
@@ -38,6 +40,7 @@ func (e *entity) String() string { return e.m.Name + " " + e.key }
 // value is a stored value of an entity.
 type value struct {
 	seq        uint64
+	dropped    bool                        // it is what is left of one that was dropped
 	State      string                      `json:"state"`
 	Version    uint64                      `json:"version"`
 	Generation uint64                      `json:"generation"`
@@ -89,6 +92,8 @@ func (w *World) observe() {
 					w.holds1(i, x, i.value(w, x, &v))
 				}
 			}
+			v.dropped = store.Value(e.Header, "KV-Operation") != ""
+			x.dropped = x.dropped || v.dropped
 			x.values = append(x.values, v)
 		})
 	}

@@ -264,7 +264,7 @@ func folded(w *World) string {
 				n++
 			}
 		}
-		if x.m != orders.Things || n == 0 {
+		if x.m != orders.Things || n == 0 || x.dropped { // its views are removed with it
 			continue
 		}
 		e := log.LastUnder(streams.BucketSubject("things_sums", x.key))
@@ -307,6 +307,8 @@ func (w *World) unrest() string {
 		return "the streams are not there"
 	case effects.N > 0:
 		return "an effect is not done: " + effects.At(effects.First).Subject
+	case w.operator != nil && w.operator.left+len(w.laters) > 0:
+		return "the operator has something to do"
 	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
 		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject
 	case time.Since(w.calmAt) > calmFor*2/3:

@@ -40,6 +40,7 @@ type node struct {
 	read []uint64          // the revision of each when it was looked at
 	saw  map[string]uint64 // revisions of entities in them
 
+	self   *cluster.Node // nil until there is one
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing of it runs any more
 
@@ -152,7 +153,8 @@ func (n *node) run(ctx context.Context, before []string) error {
 	if err != nil {
 		return err
 	}
-	eng := &engine.Engine{Deps: deps, Node: member, Indexes: indexes}
+	n.self = member
+	eng := &engine.Engine{Deps: deps, Node: member, Indexes: indexes, DropAfter: n.w.dropAfter}
 	goes("the engine", eng.Run)
 	role := func(name string, parts ...func(context.Context) error) {
 		goes(name, func(ctx context.Context) error {

@@ -39,6 +39,8 @@ type Options struct {
 	Keys     int           // entities of each machine
 	Profile  Profile
 	Attached bool          // the server is another process, which the nodes share; else there is one node, and the server is in it
+	Replicas int           // of each stream, of a server that is not embedded: 1 or 3
+	Drops    bool          // values of what has ended are dropped soon
 	Lies     bool          // providers are slow, fail, hang, panic and lie
 	Disk     time.Duration // the longest that a sync takes, while the disk is not slow
 	Lag      int           // one in so many steps lets time pass while something is on its way; 0 never
@@ -57,11 +59,12 @@ func Draw(seed uint64) Options {
 		o.Machines = append(o.Machines, all.Machines()...)
 	}
 	if r.IntN(2) == 0 {
-		o.Attached, o.Nodes = true, 1+r.IntN(3)
+		o.Attached, o.Nodes, o.Replicas = true, 1+r.IntN(3), []int{1, 3}[r.IntN(2)]
 	} else {
 		o.Profile = []Profile{Fsync, Interval, OS}[r.IntN(3)]
 	}
 	o.Disk = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
+	o.Drops = r.IntN(4) == 0
 	o.Faults = append(drawFaults(r, o), drawMoments(draws(seed, 5), o)...)
 	return o
 }
@@ -87,6 +90,9 @@ func smaller(o Options) (all []Options) {
 	}
 	if o.Lies {
 		less(func(c *Options) { c.Lies = false })
+	}
+	if o.Replicas > 1 {
+		less(func(c *Options) { c.Replicas = 1 })
 	}
 	if o.Lag > 0 {
 		less(func(c *Options) { c.Lag = 0 })

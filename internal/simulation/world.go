@@ -56,6 +56,10 @@ type World struct {
 	happened              map[int]bool // faults
 	passed                map[int]int  // packets of the kind that a fault waits for
 	fullUntil, serverBack time.Time
+	elections             []election
+	operator              *operator
+	laters                []later
+	purged                bool // an operator has taken out what was stored
 	lost                  bool // a loss of power has cost something
 	over                  bool // whoever still does something gives up
 }
@@ -88,7 +92,8 @@ func newWorld(o Options, tr *trace.Trace) *World {
 		outside: outside{map[string]uint64{}, map[string]bool{}}, happened: map[int]bool{}, passed: map[int]int{}, calmed: make(chan struct{}), history: newHistory(),
 	}
 	tr.Began = time.Now()
-	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.told})
+	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.told, Replicas: o.Replicas})
+	w.plan.Replicas = o.Replicas
 	w.disk = newDisk(w)
 	for _, m := range o.Machines {
 		w.plan.States = append(w.plan.States, m.Plural)
@@ -188,6 +193,7 @@ func (w *World) run() {
 	}
 	w.until("the streams are there", time.Minute, func() bool { return w.server.Log(streams.BucketStream(streams.OwnersBucket)) != nil }, false)
 	w.upAt = w.trace.Steps
+	w.operator = w.startOperator()
 	for i := range w.opts.Clients {
 		w.clients = append(w.clients, w.startClient(i))
 	}
@@ -237,6 +243,7 @@ func (w *World) until(what string, most time.Duration, holds func() bool, faults
 		if faults {
 			w.mishap()
 		}
+		w.tend()
 		w.revive()
 		w.step()
 	}
