@@ -56,7 +56,7 @@ func (c *client) run() error {
 		return err
 	}
 	c.paths.add(nc.Close)
-	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: c.w.syncer()})
+	appender, err := publish.NewAppender(nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: c.w.disk.Syncer()})
 	if err != nil {
 		return err
 	}

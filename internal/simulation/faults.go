@@ -92,7 +92,7 @@ func drawOf(r *rand.Rand, o Options, kinds []kind, n int) (all []Fault) {
 // mishap lets happen what is due.
 func (w *World) mishap() {
 	for i, f := range w.opts.Faults {
-		if w.happened[i] || f.At != "" || f.Step > w.trace.Steps-w.upAt || f.Kind == "power" && f.Lose && w.disk.clean() {
+		if w.happened[i] || f.At != "" || f.Step > w.trace.Steps-w.upAt || f.Kind == "power" && f.Lose && w.disk.Clean() {
 			continue
 		}
 		w.happened[i] = true
@@ -226,7 +226,7 @@ func restartServer(w *World, f Fault) {
 		crashNode(w, f)
 	}
 	w.server.Restart()
-	w.disk.lost()
+	w.disk.Lost()
 	w.wires = nil
 	w.serverDown, w.serverBack = true, time.Now().Add(f.For/4)
 }
@@ -248,9 +248,9 @@ func losePower(w *World, f Fault) {
 		return kept
 	}, func(stream string, _ uint64) bool {
 		_, bucket := streams.BucketOf(stream)
-		return bucket && w.opts.Profile == Fsync || r.IntN(2) == 0 // the blocks of buckets have a second link until what replaced their values is on disk
+		return w.opts.Profile == Fsync && bucket || r.IntN(2) == 0 // whose blocks have second links until the sync after their removal
 	})
-	w.disk.lost()
+	w.disk.Lost()
 	w.wires = nil
 	w.lost = w.lost || cost && w.opts.Profile != Fsync // where nothing is lost that anybody was told
 	if cost {
@@ -259,7 +259,7 @@ func losePower(w *World, f Fault) {
 }
 
 // slowDisk lets no sync end for a time.
-func slowDisk(w *World, f Fault) { w.disk.slow = time.Now().Add(f.For) }
+func slowDisk(w *World, f Fault) { w.disk.Slow(time.Now().Add(f.For)) }
 
 func fillStore(w *World, f Fault) {
 	w.server.SetFull(true)
@@ -301,7 +301,8 @@ func (w *World) calm() {
 	w.outMu.Unlock()
 	w.calmAt = time.Now()
 	close(w.calmed)
-	w.fullUntil, w.serverBack, w.disk.slow = time.Now().Add(-1), time.Now().Add(-1), time.Time{}
+	w.fullUntil, w.serverBack = time.Now().Add(-1), time.Now().Add(-1)
+	w.disk.Slow(time.Time{})
 	for i := range w.elections {
 		w.elections[i].at = time.Now().Add(-1)
 	}

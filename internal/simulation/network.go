@@ -50,7 +50,7 @@ func (w *World) choices() []choice {
 			all = append(all, choice{packet: -1, conn: d.Conn, what: d.Subject, data: d.Data})
 		}
 	}
-	for _, stream := range w.disk.underWay() {
+	for _, stream := range w.disk.UnderWay() {
 		all = append(all, choice{packet: -1, what: stream})
 	}
 	w.next = all
@@ -60,7 +60,7 @@ func (w *World) choices() []choice {
 func (w *World) choose(c choice) {
 	if c.conn == 0 {
 		w.trace.Step("disk", "has synced", c.what, nil)
-		w.disk.end(c.what)
+		w.disk.End(c.what)
 		return
 	}
 	who := w.owner(c.conn)

@@ -130,7 +130,7 @@ func (n *node) run(ctx context.Context, before []string) error {
 	if err != nil {
 		return err
 	}
-	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: n.log, Acking: n.w.acking(), Turn: make(chan struct{}, 1)}
+	deps := consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: ms, Log: n.log, Acking: n.w.disk.Acking(), Turn: make(chan struct{}, 1)}
 	if deps.Replicated, err = streams.Replicated(ctx, js, deps.Names); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (o *operator) run() (err error) {
 	if o.js, err = streams.JetStream(o.nc); err != nil {
 		return err
 	}
-	if o.appender, err = publish.NewAppender(o.nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: o.w.syncer()}); err != nil {
+	if o.appender, err = publish.NewAppender(o.nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: o.w.disk.Syncer()}); err != nil {
 		return err
 	}
 	o.paths.add(o.appender.Close)

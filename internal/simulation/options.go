@@ -3,6 +3,7 @@ package simulation
 import (
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
@@ -27,6 +28,15 @@ func (p Profile) syncs() time.Duration {
 		return 2 * time.Minute
 	}
 	return 0
+}
+
+// disk is how the server in the process of a node is synced.
+func (o Options) disk() disk.Options {
+	d := disk.Options{Groups: !o.Attached && o.Profile == Fsync, Takes: o.Disk}
+	if !o.Attached && o.Profile == Interval {
+		d.Rounds = o.Profile.syncs()
+	}
+	return d
 }
 
 // Options are a schedule: a seed, and how much of everything there is. [Draw] makes them of a seed; whoever shrinks a schedule takes away from them.

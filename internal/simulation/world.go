@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/trace"
@@ -32,7 +33,7 @@ type World struct {
 	trace *trace.Trace
 
 	server     *model.Server
-	disk       *disk
+	disk       *disk.Disk
 	serverDown bool
 	next       []choice
 	holds      time.Time    // something is held up until then
@@ -92,9 +93,9 @@ func newWorld(o Options, tr *trace.Trace) *World {
 		outside: outside{map[string]uint64{}, map[string]bool{}}, happened: map[int]bool{}, passed: map[int]int{}, calmed: make(chan struct{}), history: newHistory(),
 	}
 	tr.Began = time.Now()
-	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.told, Replicas: o.Replicas})
+	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.disk().Told, Replicas: o.Replicas})
 	w.plan.Replicas = o.Replicas
-	w.disk = newDisk(w)
+	w.disk = disk.New(w.server, o.disk(), draws(o.Seed, 4))
 	for _, m := range o.Machines {
 		w.plan.States = append(w.plan.States, m.Plural)
 		for _, v := range m.Views {
@@ -164,15 +165,7 @@ func (w *World) signal() {
 }
 
 func (w *World) writes() publish.AppenderOptions {
-	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == Fsync, Moves: w.opts.Attached, Sync: w.syncer()}
-}
-
-// acking is held while a command is acked.
-func (w *World) acking() sync.Locker {
-	if w.opts.Attached || w.opts.Profile != Interval {
-		return nil
-	}
-	return &w.disk.gate
+	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == Fsync, Moves: w.opts.Attached, Sync: w.disk.Syncer()}
 }
 
 var errServerDown = errors.New("the server is down")
@@ -262,7 +255,7 @@ func (w *World) step() {
 	} else if at, ok := w.server.NextTimer(); ok {
 		d = min(d, max(at.Sub(w.serverNow()), 0))
 	}
-	d = w.disk.next(d)
+	d = w.disk.Next(d)
 	w.pass(d, len(all) == 0)
 }
 
@@ -281,7 +274,7 @@ func (w *World) pass(d time.Duration, wakes bool) {
 	}
 	synctest.Wait()
 	w.server.Advance(w.serverNow())
-	w.disk.tick()
+	w.disk.Tick()
 }
 
 // serverNow is what the clock of the server shows.

@@ -18,7 +18,7 @@ func (s *Server) SetFull(full bool) {
 func (s *Server) Restart() { s.PowerLoss(nil, nil) }
 
 // PowerLoss is Restart after a loss of power. Each stream keeps its messages up to what keep says, which is between the last that was synced and the last
-// that was stored, and what was taken out of it since the last sync comes back where revive says so.
+// that was stored, and what was taken out of it since the last sync comes back where revive says so and its limits of a subject allow it.
 func (s *Server) PowerLoss(keep func(stream string, synced, last uint64) uint64, revive func(stream string, seq uint64) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,6 +84,13 @@ func (s *Stream) restart(last uint64, revive func(string, uint64) bool) {
 			}
 		}
 	}
+	if per := s.cfg.MaxMsgsPer; per > 0 {
+		for _, x := range s.log.Subjects {
+			for _, seq := range slices.Clone(x.Seqs[:max(int64(len(x.Seqs))-per, 0)]) {
+				s.log.Remove(seq)
+			}
+		}
+	}
 	s.sync()
 	clear(s.ids)
 	clear(s.schedules)

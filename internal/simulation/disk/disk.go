@@ -1,8 +1,10 @@
-package simulation
-
-// The disk below a server that is in a node's process, synced as streams/embedded does it. Under the profile fsync whoever has written asks, and one sync is for all who have asked
-// while the last one was under way (ADR 21). Under the profile interval all streams are synced together (ADR 15): values and what entities
-// emit first, in any order, and then the commands, while acks are held back. When each sync ends is drawn by the loop; meanwhile the power may go.
+// Package disk is the disk below a simulated server that is in a node's process, synced as streams/embedded does it. With groups, which the profile fsync has, whoever has written asks,
+// and one sync is for all who have asked while the last one was under way (ADR 21). In rounds, which the profile interval has, all streams are synced together (ADR 15): values and what
+// entities emit first, in any order, and then the commands, while acks are held back ([Disk.Acking]). When a sync ends, its driver says, which draws it: [Disk.UnderWay] are those that
+// may, and [Disk.End] ends one. Meanwhile the power may go; then [Disk.Lost] tells whoever waits that nothing comes of it.
+//
+// Processes call Sync and hold Acking; everything else is for the driver. Who waits blocks on channels only, which a bubble of testing/synctest knows as waiting.
+package disk
 
 import (
 	"errors"
@@ -14,11 +16,29 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// disk is what is being synced, and who waits for it. Processes ask it, and the loop ends its syncs.
-type disk struct {
-	w    *World
-	r    *rand.Rand
-	slow time.Time // no sync ends before
+// Server is what the disk needs of package model.
+type Server interface {
+	Streams() []string
+	Written(stream string) (m core.Mark, synced bool)
+	SyncTo(stream string, m core.Mark)
+}
+
+// Options say how a disk is synced. Without groups and rounds that is left to the server.
+type Options struct {
+	Groups bool
+	Rounds time.Duration // from one to the next; 0 has none
+	Takes  time.Duration // the longest that a sync takes, while the disk is not slow
+}
+
+// Told reports whether streams are synced only when the disk says so.
+func (o Options) Told(string) bool { return o.Groups || o.Rounds > 0 }
+
+// Disk is what is being synced, and who waits for it.
+type Disk struct {
+	server Server
+	o      Options
+	r      *rand.Rand
+	slow   time.Time // no sync ends before
 
 	mu     sync.Mutex
 	groups map[string]*group // under fsync, by stream
@@ -38,29 +58,34 @@ type group struct {
 	ends    time.Time     // not before
 }
 
-var errDiskGone = errors.New("the server has stopped")
+var errGone = errors.New("the server has stopped")
 
-func newDisk(w *World) *disk {
-	return &disk{w: w, r: draws(w.opts.Seed, 4), groups: map[string]*group{}}
+// New is a disk on which nothing is being synced; what a sync takes is drawn from r.
+func New(s Server, o Options, r *rand.Rand) *Disk {
+	return &Disk{server: s, o: o, r: r, groups: map[string]*group{}}
 }
 
-// told reports whether a stream is synced only when it is told to.
-func (o Options) told(string) bool { return !o.Attached && o.Profile != OS }
+// Slow lets no sync end before a time.
+func (d *Disk) Slow(until time.Time) { d.slow = until }
 
-// syncer is how writers ask; nil where an ack says it all.
-func (w *World) syncer() func(stream string, done func(error)) {
-	if w.opts.Attached || w.opts.Profile != Fsync {
+// Acking is held while a command is acked; nil needs nothing.
+func (d *Disk) Acking() sync.Locker {
+	if d.o.Rounds == 0 {
 		return nil
 	}
-	return w.disk.sync
+	return &d.gate
+}
+
+// Syncer is how writers ask; nil where an ack says it all.
+func (d *Disk) Syncer() func(stream string, done func(error)) {
+	if !d.o.Groups {
+		return nil
+	}
+	return d.sync
 }
 
 // sync calls done when everything is on disk that the stream had when it was called.
-func (d *disk) sync(stream string, done func(error)) {
-	if !d.w.opts.told(stream) {
-		done(nil)
-		return
-	}
+func (d *Disk) sync(stream string, done func(error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := d.groups[stream]
@@ -74,21 +99,21 @@ func (d *disk) sync(stream string, done func(error)) {
 }
 
 // start begins the next sync of a stream, if none is under way.
-func (d *disk) start(stream string, g *group) {
+func (d *Disk) start(stream string, g *group) {
 	if g.busy == nil && len(g.waiting) > 0 {
 		g.busy, g.waiting = g.waiting, nil
-		g.mark, _ = d.w.server.Written(stream)
+		g.mark, _ = d.server.Written(stream)
 		g.ends = d.takes()
 	}
 }
 
 // takes is when a sync that begins now ends.
-func (d *disk) takes() time.Time {
-	return time.Now().Add(time.Duration(d.r.Int64N(int64(d.w.opts.Disk) + 1)))
+func (d *Disk) takes() time.Time {
+	return time.Now().Add(time.Duration(d.r.Int64N(int64(d.o.Takes) + 1)))
 }
 
-// next is in how long a sync may end, if that is before a time is over.
-func (d *disk) next(most time.Duration) time.Duration {
+// Next is in how long a sync may end, if that is before a time is over.
+func (d *Disk) Next(most time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	until := time.Now().Add(most)
@@ -106,8 +131,8 @@ func (d *disk) next(most time.Duration) time.Duration {
 	return min(most, max(time.Until(until), 0))
 }
 
-// underWay are the streams whose sync may end next.
-func (d *disk) underWay() (all []string) {
+// UnderWay are the streams whose sync may end next.
+func (d *Disk) UnderWay() (all []string) {
 	if d.slow.After(time.Now()) {
 		return nil
 	}
@@ -128,13 +153,13 @@ func (d *disk) underWay() (all []string) {
 	return all
 }
 
-// end ends a sync of a stream.
-func (d *disk) end(stream string) {
+// End ends a sync of a stream.
+func (d *Disk) End(stream string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.w.opts.Profile == Interval {
-		mark, _ := d.w.server.Written(stream)
-		d.w.server.SyncTo(stream, mark)
+	if d.o.Rounds > 0 {
+		mark, _ := d.server.Written(stream)
+		d.server.SyncTo(stream, mark)
 		d.ends = d.takes()
 		for i := range d.left {
 			if d.left[i] == stream {
@@ -148,7 +173,7 @@ func (d *disk) end(stream string) {
 		return
 	}
 	g := d.groups[stream]
-	d.w.server.SyncTo(stream, g.mark)
+	d.server.SyncTo(stream, g.mark)
 	go tell(g.busy, nil)
 	g.busy = nil
 	d.start(stream, g)
@@ -160,36 +185,36 @@ func tell(all []func(error), err error) {
 	}
 }
 
-// clean reports whether everything is on disk.
-func (d *disk) clean() bool {
-	for _, name := range d.w.server.Streams() {
-		if _, synced := d.w.server.Written(name); !synced {
+// Clean reports whether everything is on disk.
+func (d *Disk) Clean() bool {
+	for _, name := range d.server.Streams() {
+		if _, synced := d.server.Written(name); !synced {
 			return false
 		}
 	}
 	return true
 }
 
-// tick begins what is due: under fsync a sync of what nobody has asked for, under interval a round.
-func (d *disk) tick() {
+// Tick begins what is due: under fsync a sync of what nobody has asked for, under interval a round.
+func (d *Disk) Tick() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.w.opts.Profile {
-	case Fsync:
+	switch {
+	case d.o.Groups:
 		for _, name := range d.names {
-			if _, synced := d.w.server.Written(name); !synced && d.groups[name].busy == nil {
+			if _, synced := d.server.Written(name); !synced && d.groups[name].busy == nil {
 				d.groups[name].waiting = append(d.groups[name].waiting, func(error) {})
 				d.start(name, d.groups[name])
 			}
 		}
-	case Interval:
-		if len(d.left) > 0 || time.Since(d.began) < d.w.opts.Profile.syncs() {
+	case d.o.Rounds > 0:
+		if len(d.left) > 0 || time.Since(d.began) < d.o.Rounds {
 			return
 		}
 		d.began, d.ends = time.Now(), d.takes()
 		last := ""
-		for _, name := range d.w.server.Streams() {
-			if _, synced := d.w.server.Written(name); synced {
+		for _, name := range d.server.Streams() {
+			if _, synced := d.server.Written(name); synced {
 				continue
 			}
 			if name == streams.CommandStream {
@@ -209,12 +234,12 @@ func (d *disk) tick() {
 	}
 }
 
-// lost ends all that is under way: the server has ended.
-func (d *disk) lost() {
+// Lost ends all that is under way: the server has ended.
+func (d *Disk) Lost() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range d.names {
-		go tell(append(d.groups[name].busy, d.groups[name].waiting...), errDiskGone)
+		go tell(append(d.groups[name].busy, d.groups[name].waiting...), errGone)
 	}
 	clear(d.groups)
 	d.names, d.left = nil, nil
