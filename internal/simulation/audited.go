@@ -51,6 +51,9 @@ func audited(w *World) string {
 // lossTold: a version whose events were lost lies below an event that tells of the loss, and no event is of a version that is still to come.
 func lossTold(w *World) string {
 	for _, x := range w.history.order {
+		if x.purged {
+			continue
+		}
 		v := x.last()
 		has, reconciled, highest := map[uint64]bool{}, uint64(0), uint64(0)
 		for _, ev := range x.events {

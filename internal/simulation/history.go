@@ -33,6 +33,7 @@ type entity struct {
 	told   uint64          // the last version whose event was seen
 
 	dropped bool // its value was dropped once
+	purged  bool // its events were taken out on purpose, which is told as little as that they have expired
 }
 
 func (e *entity) String() string { return e.m.Name + " " + e.key }

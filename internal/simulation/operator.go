@@ -222,6 +222,8 @@ func purge(w *World, f Fault) {
 	}
 	w.asks("purge "+filter, func(ctx context.Context, o *operator) error {
 		w.lost = true // whatever comes of it
+		x := w.entityOf(m, key)
+		x.purged = x.purged || stream == streams.EventStream
 		err := streams.Purge(ctx, o.nc, stream, filter, 1<<40)
 		if err == nil {
 			w.purged = true
