@@ -183,7 +183,8 @@ var plan = []room{
 	{path: "internal/simulation/orders", ours: []string{"machines/..."}},
 	{path: "internal/simulation/pinned"},
 	{path: "internal/simulation/trace"},
-	{path: "internal/simulation/disk", ours: []string{"internal/simulation/model/...", "streams"}}, // the order in which streams are synced is that of their names
+	{path: "internal/simulation/operator", ours: []string{"machines", "streams", "streams/publish"}, outside: []string{natsgo}}, // with what users have
+	{path: "internal/simulation/disk", ours: []string{"internal/simulation/model/...", "streams"}},                              // the order in which streams are synced is that of their names
 	{path: "internal/simulation/overlay", outside: []string{testify}},
 	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, outside: []string{testify}},
 	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},

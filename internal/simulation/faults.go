@@ -330,7 +330,7 @@ func (w *World) end() {
 	w.serverDown = true
 	w.server.Close()
 	if w.operator != nil {
-		close(w.operator.tasks)
+		w.operator.End()
 	}
 	stop := time.After(10 * time.Minute)
 	for _, n := range w.processes {
@@ -341,7 +341,7 @@ func (w *World) end() {
 			return
 		}
 	}
-	for !w.clientsDone() || w.operator != nil && !w.operator.done {
+	for !w.clientsDone() || w.operator != nil && !w.operator.Done {
 		time.Sleep(time.Second)
 	}
 	time.Sleep(time.Minute) // for what the libraries leave to themselves

@@ -307,7 +307,7 @@ func (w *World) unrest() string {
 		return "the streams are not there"
 	case effects.N > 0:
 		return "an effect is not done: " + effects.At(effects.First).Subject
-	case w.operator != nil && w.operator.left+len(w.laters) > 0:
+	case w.operator != nil && w.operator.Left+len(w.laters) > 0:
 		return "the operator has something to do"
 	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
 		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject

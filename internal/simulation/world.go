@@ -17,6 +17,7 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/model"
+	"github.com/bcc94042/instar/internal/simulation/operator"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
@@ -58,7 +59,7 @@ type World struct {
 	passed                map[int]int  // packets of the kind that a fault waits for
 	fullUntil, serverBack time.Time
 	elections             []election
-	operator              *operator
+	operator              *operator.Operator
 	laters                []later
 	purged                bool // an operator has taken out what was stored
 	lost                  bool // a loss of power has cost something
@@ -186,7 +187,7 @@ func (w *World) run() {
 	}
 	w.until("the streams are there", time.Minute, func() bool { return w.server.Log(streams.BucketStream(streams.OwnersBucket)) != nil }, false)
 	w.upAt = w.trace.Steps
-	w.operator = w.startOperator()
+	w.startOperator()
 	for i := range w.opts.Clients {
 		w.clients = append(w.clients, w.startClient(i))
 	}
