@@ -25,7 +25,8 @@ func TestADroppedEntityIsReadable(t *testing.T) {
 	require.Equal(t, "DELETED", e.State)
 	before := b.get("/v1/gadgets/a").json(t)
 	require.NotContains(t, before, "dropped")
-	e.Labels, e.Outbox, e.Commands, e.Data = nil, nil, nil, nil
+	e.Labels, e.Outbox, e.Commands = nil, nil, nil // the data is not shown, even if it is there: the store knows what was dropped
+	e.Replaced = stored.Sequence
 	note, err := e.AppendJSON(nil)
 	require.NoError(t, err)
 	r := b.app.Append(t.Context(), []publish.Write{kv.DropAt("gadgets", "default.a", note, stored.Sequence, time.Hour)})[0]
@@ -40,6 +41,10 @@ func TestADroppedEntityIsReadable(t *testing.T) {
 	require.Equal(t, want, after.json(t))
 	require.Equal(t, 304, b.get("/v1/gadgets/a", "If-None-Match", after.Header.Get("ETag")).StatusCode)
 	require.JSONEq(t, string(after.body), string(b.ask("instar.api.get.gadget.default.a", "").Data))
+	for _, seen := range []string{fmt.Sprint(stored.Sequence), fmt.Sprint(r.Seq)} {
+		require.Equal(t, 200, b.post("/v1/gadgets/a/create?dryRun", `{"spec":{"name":"a"}}`, "If-Match", fmt.Sprintf("%q", seen)).StatusCode, seen)
+	}
+	b.post("/v1/gadgets/a/create?dryRun", `{"spec":{"name":"a"}}`, "If-Match", `"1"`).problem(t, 412, machines.CodePrecondition)
 	require.NotEmpty(t, b.get("/v1/gadgets/a/events").json(t)["items"])
 	b.get("/v1/gadgets/a/sizes").problem(t, 404, machines.CodeNotFound)
 	b.get("/v1/gadgets/nobody").problem(t, 404, machines.CodeNotFound)

@@ -124,7 +124,7 @@ func (s *Server) microGet(r micro.Request) {
 	}
 	var e *entities.Entity
 	if err == nil {
-		if e, err = s.store.Decode(m, key, stored.Value, stored.Revision); err == nil {
+		if e, err = s.store.Decode(m, key, stored); err == nil {
 			s.rpc.Respond(r, e)
 			return
 		}

@@ -38,7 +38,7 @@ func (s *Server) rehearse(q *rest.Request, m *machines.Machine, cmd publish.Comm
 			return problem.New(machines.CodeParked, "the stored value cannot be read by this version of the program")
 		}
 	}
-	if expected, ok := streams.ParseExpected(cmd.Expect); ok && !expected.Holds(stored.Revision) {
+	if expected, ok := streams.ParseExpected(cmd.Expect); ok && !expected.Holds(stored.Revision) && !(stored.Dropped && expected.Holds(e.Replaced)) {
 		return problem.New(machines.CodePrecondition, "the entity is at another revision than that of If-Match").With("ETag", rest.ETag(stored.Revision))
 	}
 	if p := s.sender.Room(q.Context(), cmd, false); p != nil {

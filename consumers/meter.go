@@ -18,6 +18,7 @@ type Meter interface {
 	Restarted(consumer string)
 	Reconciled(machine, problem string)
 	Skipped(view string)
+	DropFailed(machine string)
 }
 
 // NoMeter measures nothing.
@@ -31,6 +32,7 @@ func (NoMeter) DeadLetter(string)                                        {}
 func (NoMeter) Restarted(string)                                         {}
 func (NoMeter) Reconciled(string, string)                                {}
 func (NoMeter) Skipped(string)                                           {}
+func (NoMeter) DropFailed(string)                                        {}
 
 // Series are the words that a [Meter] hears, as far as they are known beforehand. A rate sees the first increase of a
 // counter only if the counter was there before, at 0.

@@ -40,6 +40,8 @@ type Entry[T any] struct {
 
 	// Deleted says that the key was deleted at this revision.
 	Deleted bool
+	// Dropped says so too, and that the value is the note of the marker: see [Bucket.GetDropped].
+	Dropped bool
 	// Synced marks the end of the snapshot: all that the bucket held has been given. Such an entry has no key.
 	Synced bool
 }
@@ -87,7 +89,7 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	return b.entry(feed.Update{Key: key, Value: e.Value(), Revision: e.Revision(), At: e.Created().UnixNano()})
 }
 
-// GetDropped is [Bucket.Get] that returns the note of a key that was deleted by [DropAt] as its value.
+// GetDropped is [Bucket.Get] that returns the note of a key that was deleted by [DropAt] as its value, in an entry that is Dropped.
 func (b *Bucket[T]) GetDropped(ctx context.Context, key string) (Entry[T], error) {
 	e, err := b.Get(ctx, key)
 	if !errors.Is(err, ErrNotFound) {
@@ -102,7 +104,9 @@ func (b *Bucket[T]) GetDropped(ctx context.Context, key string) (Entry[T], error
 	case len(m.Data) == 0:
 		return e, err
 	}
-	return b.entry(feed.Update{Key: key, Value: m.Data, Revision: m.Sequence, At: m.Time.UnixNano()})
+	e, err = b.entry(feed.Update{Key: key, Value: m.Data, Revision: m.Sequence, At: m.Time.UnixNano()})
+	e.Dropped = feed.IsMarker(m.Header) // else it was written meanwhile
+	return e, err
 }
 
 // absent is [ErrNotFound] if the key holds no value, and else why that is not known: the server says "no message found"

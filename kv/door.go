@@ -31,16 +31,23 @@ func WriteAt(bucket, key string, value []byte, revision uint64) publish.Write {
 	return w
 }
 
-// DropAt is a write that deletes a key at a revision, or fails as [WriteAt] does. Readers see a purge. The marker keeps a note for the writer,
-// and is removed after its life, as is all that the bucket knows of the key then.
-func DropAt(bucket, key string, note []byte, revision uint64, life time.Duration) publish.Write {
-	w := WriteAt(bucket, key, note, revision)
+// Drop is a write that deletes a key, whatever its revision. Readers see a purge. The marker keeps a note for the writer, and is removed after its life, as is all that the
+// bucket knows of the key then.
+func Drop(bucket, key string, note []byte, life time.Duration) publish.Write {
+	w := Write(bucket, key, note)
 	w.Msg.Header["KV-Operation"] = []string{"PURGE"}
 	streams.Keep(w.Msg, life)
 	return w
 }
 
-// Dropped reports whether a key was deleted by [DropAt]: the data of the message is the note.
+// DropAt is [Drop] at a revision, or fails as [WriteAt] does.
+func DropAt(bucket, key string, note []byte, revision uint64, life time.Duration) publish.Write {
+	w := Drop(bucket, key, note, life)
+	streams.Expect(w.Msg, revision)
+	return w
+}
+
+// Dropped reports whether a key was deleted by [Drop] or [DropAt]: the data of the message is the note.
 func Dropped(m *streams.Message) bool { return Absent(m) && m != nil && len(m.Data) > 0 }
 
 // Absent reports whether a key holds no value: none was written, or it was deleted, of which its bucket keeps a marker.

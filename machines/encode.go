@@ -13,7 +13,7 @@ import (
 // two against each other.
 
 // AppendJSON appends the stored form of the entity.
-func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
+func (e *Entity) AppendJSON(b []byte) (_ []byte, err error) {
 	at := len(b)
 	b = append(b, `{"schema":`...)
 	b = strconv.AppendInt(b, int64(e.Schema), 10)
@@ -28,7 +28,6 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 	b = appendTime(b, `,"createdAt":`, e.CreatedAt)
 	b = appendOptional(b, `,"birth":`, e.Birth)
 	b = appendTime(b, `,"updatedAt":`, e.UpdatedAt)
-	var err error
 	if len(e.Labels) > 0 {
 		b = jsonwrite.Texts(append(b, `,"labels":`...), e.Labels)
 	}
@@ -54,6 +53,7 @@ func (e *Entity) AppendJSON(b []byte) ([]byte, error) {
 		b = appendTime(b, `,"markedAt":`, e.MarkedAt)
 	}
 	b = appendUint(b, `,"lastEvent":`, e.LastEvent)
+	b = appendNonzero(b, `,"replaced":`, e.Replaced)
 	b = appendList(b, `,"commands":`, e.Commands, (*Outcome).append)
 	b = appendList(b, `,"outbox":`, e.Outbox, (*Message).append)
 	b = append(b, '}')
@@ -69,9 +69,7 @@ func (c *Condition) append(b []byte) []byte {
 	b = appendMember(b, `,"status":`, string(c.Status))
 	b = appendOptional(b, `,"reason":`, c.Reason)
 	b = appendOptional(b, `,"message":`, c.Message)
-	if c.ObservedGeneration != 0 {
-		b = appendUint(b, `,"observedGeneration":`, c.ObservedGeneration)
-	}
+	b = appendNonzero(b, `,"observedGeneration":`, c.ObservedGeneration)
 	return append(appendTime(b, `,"lastTransitionTime":`, c.LastTransitionTime), '}')
 }
 
@@ -104,12 +102,8 @@ func (o *Outcome) append(b []byte) []byte {
 	b = appendUint(b, `,"version":`, o.Version)
 	b = appendUint(b, `,"generation":`, o.Generation)
 	b = appendMember(b, `,"hash":`, o.Hash)
-	if o.Revision != 0 {
-		b = appendUint(b, `,"revision":`, o.Revision)
-	}
-	if o.Refusal != nil {
-		b, _ = appendAny(b, `,"why":`, o.Refusal, true) // texts only: it cannot fail
-	}
+	b = appendNonzero(b, `,"revision":`, o.Revision)
+	b, _ = appendAny(b, `,"why":`, o.Refusal, o.Refusal != nil) // texts only: it cannot fail
 	return append(b, '}')
 }
 
@@ -124,9 +118,7 @@ func (m *Message) append(b []byte) []byte {
 	}
 	b = appendOptional(b, `,"trace":`, m.Trace)
 	b = appendOptional(b, `,"route":`, m.Route)
-	if m.Refusal != 0 {
-		b = appendUint(b, `,"refuse":`, m.Refusal)
-	}
+	b = appendNonzero(b, `,"refuse":`, m.Refusal)
 	return append(b, '}')
 }
 
@@ -200,6 +192,13 @@ func appendOptional(b []byte, name, value string) []byte {
 
 func appendUint(b []byte, name string, n uint64) []byte {
 	return strconv.AppendUint(append(b, name...), n, 10)
+}
+
+func appendNonzero(b []byte, name string, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	return appendUint(b, name, n)
 }
 
 // appendTime writes a time as time.Time's own MarshalJSON does for the years that it takes.

@@ -41,6 +41,7 @@ type Entity struct {
 	// LastEvent is the stream sequence of the entity's last event as far as it was known at this write: at least the
 	// last one before those of Outbox.
 	LastEvent uint64    `json:"lastEvent"`
+	Replaced  uint64    `json:"replaced,omitempty"` // of what remains of a dropped value: the revision that it had
 	Commands  []Outcome `json:"commands,omitempty"` // those that the last write ended, and earlier ones whose answers were not kept then
 	Outbox    []Message `json:"outbox,omitempty"`   // what the last write emits; published before the next one
 

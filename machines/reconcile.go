@@ -53,7 +53,7 @@ type Repair struct {
 // Reconciled is the entity after its streams were found not to belong to its value: at a version above all that its
 // events have, so that none is given out twice, with the event that says so. Nothing else changes.
 func (m *Machine) Reconciled(e Entity, above uint64, in Input, data any) (Entity, Message, error) {
-	e.Version = max(e.Version, above) + 1
+	e.Version, e.Replaced = max(e.Version, above)+1, 0
 	e.UpdatedAt = in.Time
 	event := Event{
 		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: in.Time, Command: in.Command, CommandID: in.ID, Actor: cmp.Or(in.Actor, "engine"), Reason: in.Reason, Data: data,

@@ -300,7 +300,7 @@ func (s *stepping[D]) advance() {
 // rebirth begins a life: everything of an earlier one is gone but its version, generation and commit bookkeeping.
 func (s *stepping[D]) rebirth() {
 	*s.tx.Data = *new(D)
-	s.next.CreatedAt, s.next.Birth = s.in.Time, s.in.Nonce
+	s.next.CreatedAt, s.next.Birth, s.next.Replaced = s.in.Time, s.in.Nonce, 0
 	s.next.Labels, s.next.Conditions, s.next.Timers, s.next.Effects, s.next.LastError, s.next.rest = nil, nil, nil, nil, nil, nil
 }
 

@@ -215,7 +215,7 @@ func (a *app) startConsumers(ctx context.Context) error {
 		(&effects.Workers{Deps: a.deps, Performer: a.performer, Concurrency: a.cfg.Effects.Concurrency, Routes: func(machine string) effects.Routes { return a.workOf(machine).Routes }}).Run,
 	})
 	a.role(ctx, roleViews, []func(context.Context) error{
-		(&views.Views{Deps: a.deps}).Run,
+		(&views.Views{Deps: a.deps, Indexes: a.indexes}).Run,
 		copies.Run,
 	})
 	return nil

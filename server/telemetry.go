@@ -86,6 +86,7 @@ type meter struct {
 	restarts    *prometheus.CounterVec
 	reconciled  *prometheus.CounterVec
 	skipped     *prometheus.CounterVec
+	dropFailed  *prometheus.CounterVec
 }
 
 var _ consumers.Meter = (*meter)(nil)
@@ -106,6 +107,7 @@ func newMeter() *meter {
 		restarts:   counter("instar_consumer_restarts_total", "How often a consumer stopped and started again.", "consumer"),
 		reconciled: counter("instar_reconciled_total", "Entities whose value and events did not belong together, by what was lost.", "machine", "problem"),
 		skipped:    counter("instar_view_events_skipped_total", "Events that a view could not take.", "view"),
+		dropFailed: counter("instar_drops_failed_total", "Values of ended entities, or of their views, that could not be dropped yet.", "machine"),
 	}
 }
 
@@ -124,6 +126,7 @@ func (m *meter) begin(machine *machines.Machine) {
 		m.reconciled.WithLabelValues(machine.Name, problem)
 	}
 	m.conflicts.WithLabelValues(machine.Name)
+	m.dropFailed.WithLabelValues(machine.Name)
 	for _, name := range s.Consumers {
 		m.restarts.WithLabelValues(name)
 		m.letters.WithLabelValues(name)
@@ -139,7 +142,7 @@ func (m *meter) begin(machine *machines.Machine) {
 }
 
 func (m *meter) all() []prometheus.Collector {
-	return []prometheus.Collector{m.transitions, m.refusals, m.stays, m.conflicts, m.attempts, m.letters, m.restarts, m.reconciled, m.skipped}
+	return []prometheus.Collector{m.transitions, m.refusals, m.stays, m.conflicts, m.attempts, m.letters, m.restarts, m.reconciled, m.skipped, m.dropFailed}
 }
 
 func (m *meter) Transition(machine, from, to, input string, stayed time.Duration) {
@@ -156,7 +159,8 @@ func (m *meter) Restarted(consumer string)      { m.restarts.WithLabelValues(con
 func (m *meter) Reconciled(machine, problem string) {
 	m.reconciled.WithLabelValues(machine, problem).Inc()
 }
-func (m *meter) Skipped(view string) { m.skipped.WithLabelValues(view).Inc() }
+func (m *meter) Skipped(view string)       { m.skipped.WithLabelValues(view).Inc() }
+func (m *meter) DropFailed(machine string) { m.dropFailed.WithLabelValues(machine).Inc() }
 
 // panicCounts are the panics that were recovered in this process.
 type panicCounts struct{}

@@ -53,9 +53,9 @@ type Entity struct {
 // ErrParked says that a stored value cannot be read.
 var ErrParked = errors.New("a stored value cannot be read")
 
-// Decode reads the public part of a stored value. A value that this program cannot understand is an error, and never shown in part.
-func (s *Store) Decode(m *machines.Machine, key string, value []byte, revision uint64) (*Entity, error) {
-	value, err := m.Current(value)
+// Decode reads the public part of a stored value, or of what is left of one that was dropped. A value that this program cannot understand is an error, and never shown in part.
+func (s *Store) Decode(m *machines.Machine, key string, from kv.Entry[json.RawMessage]) (*Entity, error) {
+	value, err := m.Current(from.Value)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrParked, err)
 	}
@@ -71,7 +71,9 @@ func (s *Store) Decode(m *machines.Machine, key string, value []byte, revision u
 	if stored.Schema < 1 || stored.Schema > m.Schema() || e.Machine != m.Name || !known || machines.Key(e.Namespace, e.Parent, e.ID) != key {
 		return nil, fmt.Errorf("%w: schema %d, machine %q, state %q, key %q", ErrParked, stored.Schema, e.Machine, e.State, machines.Key(e.Namespace, e.Parent, e.ID))
 	}
-	e.Revision, e.Dropped = revision, len(e.Data) == 0
+	if e.Revision, e.Dropped = from.Revision, from.Dropped; e.Dropped {
+		e.Data = nil
+	}
 	e.AllowedCommands = m.Allowed(e.State)
 	e.Links = s.links(m, e)
 	return e, nil
@@ -140,7 +142,7 @@ func (s *Store) Shown(q *rest.Request, m *machines.Machine, key string) (*Entity
 	var corrupt *kv.CorruptError
 	if err == nil {
 		var e *Entity
-		if e, err = s.Decode(m, key, stored.Value, stored.Revision); err == nil {
+		if e, err = s.Decode(m, key, stored); err == nil {
 			return e, stored, nil
 		}
 	}

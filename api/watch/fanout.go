@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/sse"
 	"github.com/bcc94042/instar/internal/panics"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/kv/index"
 )
 
@@ -250,7 +251,7 @@ func (s *Service) decode(one *watched, c index.Change) (e *entities.Entity, err 
 			err = panics.Error("upcast", r)
 		}
 	}()
-	return s.store.Decode(one.m, c.Item.Key, c.Value, c.Item.Revision)
+	return s.store.Decode(one.m, c.Item.Key, kv.Entry[json.RawMessage]{Value: c.Value, Revision: c.Item.Revision})
 }
 
 // eventOf is one change as clients see it.

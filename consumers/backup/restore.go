@@ -19,6 +19,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/answers"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
@@ -322,13 +323,16 @@ func (r *restorer) command(ctx context.Context, m *Message) error {
 	})
 }
 
-// entity stores the value of one at a version that was never given out, with the event that says so. If it comes twice, the second value is the newer one.
+// entity stores the value of one at a version that was never given out, with the event that says so. If it comes twice, the second value is the newer one. What remains of one
+// that was dropped stays that, for what is left of its life, and tells nobody: it only goes on above all versions.
 func (r *restorer) entity(ctx context.Context, m *Message) error {
-	if m.Header.Get("KV-Operation") != "" && len(m.Data) == 0 { // what remains of a dropped value is restored as one, and is dropped again
+	dropped := m.Header.Get("KV-Operation") != ""
+	left, mortal := r.left(m)
+	if dropped && (len(m.Data) == 0 || mortal && left <= 0) {
 		return nil
 	}
 	of := r.machine(r.in.at.Machine)
-	_, key, _ := streams.BucketKey(m.Subject)
+	bucket, key, _ := streams.BucketKey(m.Subject)
 	if _, _, _, err := streams.SplitKey(key); err != nil {
 		return fmt.Errorf("the backup has a value under %q: %w", key, err)
 	}
@@ -336,7 +340,13 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 	if r.known[id] == nil {
 		r.done.Entities++
 	}
-	write := publish.Write{Stream: r.in.at.Stream, Msg: &nats.Msg{Subject: m.Subject, Data: m.Data}}
+	write := kv.Write(bucket, key, m.Data)
+	if dropped {
+		if !mortal { // all that this program writes are
+			left = streams.LifeOf(string(machines.ClassState))
+		}
+		write = kv.Drop(bucket, key, m.Data, left)
+	}
 	e, err := of.DecodeAt(key, m.Data)
 	if err != nil {
 		r.done.Parked++
@@ -366,7 +376,11 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 			next.Outbox = append(next.Outbox, o)
 		}
 	}
-	next.Outbox = append(next.Outbox, event)
+	if dropped {
+		next.Data, next.UpdatedAt = nil, e.UpdatedAt
+	} else {
+		next.Outbox = append(next.Outbox, event)
+	}
 	if write.Msg.Data, err = next.AppendJSON(nil); err != nil {
 		return fmt.Errorf("cannot write %s: %w", id, err)
 	}

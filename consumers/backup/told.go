@@ -16,8 +16,7 @@ import (
 // message stores one of a stream that tells, unless it is an event that is newer than the value of its entity.
 func (r *restorer) message(ctx context.Context, m *Message) error {
 	msg := &nats.Msg{Subject: m.Subject, Header: plain(m.Header), Data: m.Data}
-	ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL"))
-	mortal, left := err == nil, ttl-r.now.Sub(m.Time)
+	left, mortal := r.left(m)
 	if mortal {
 		if left <= 0 {
 			return nil
@@ -50,6 +49,12 @@ func (r *restorer) message(ctx context.Context, m *Message) error {
 	}
 	r.done.Events++
 	return r.event(ctx, r.s.Plan.Names.EventsOf(of.Name, key), msg)
+}
+
+// left is how much longer a message lives that has an end.
+func (r *restorer) left(m *Message) (left time.Duration, mortal bool) {
+	ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL"))
+	return ttl - r.now.Sub(m.Time), err == nil
 }
 
 // teller is the entity that an event is of; no machine is nobody's.

@@ -31,6 +31,7 @@ func (n *Notes) DeadLetter(consumer string)         { n.note("dead %s", consumer
 func (n *Notes) Restarted(consumer string)          { n.note("restarted %s", consumer) }
 func (n *Notes) Reconciled(machine, problem string) { n.note("reconciled %s %s", machine, problem) }
 func (n *Notes) Skipped(view string)                { n.note("skipped %s", view) }
+func (n *Notes) DropFailed(machine string)          { n.note("drop failed %s", machine) }
 
 func (n *Notes) Trace(name, parent string, attributes ...string) (string, func(error)) {
 	n.note("span %s below %q %v", name, parent, attributes)

@@ -1,13 +1,12 @@
 // Package ended drops the values of entities that ended long ago, after a time of their machine.
 //
 // [Passes] finds them by the indexes and sends their owners the command drop-ended. The engine looks again and replaces the value, at its revision, by a marker whose
-// note is what [Remains] of it (kv.DropAt): that one write is the commit point, and the mark, the version and the revision go on from it as from any other value.
-// Then the values of its views are removed ([Views]), before the command is acked. The marker lives as long as any event may, [Life]; after it nobody knows of the entity any more.
+// note is what [Remains] of it (kv.DropAt): that one write is all, and the mark, the version and the revision go on from it as from any other value. Each pass also removes the
+// values of views whose entity is a marker (views.go): no command waits for that. The marker lives as long as any event may, [Life]; after it nobody knows of the entity any more.
 package ended
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -28,12 +27,12 @@ func Due(m *machines.Machine, e *machines.Entity, now time.Time, after time.Dura
 	return after > 0 && st.Terminal && len(e.Timers) == 0 && len(e.Effects) == 0 && now.Sub(e.UpdatedAt) >= after
 }
 
-// Remains is what is left of an entity when its value is dropped: its name, how it ended, and what the commit protocol knows of it, so that its next life begins above its
-// versions and no earlier command is taken again. It is stored without data.
-func Remains(m *machines.Machine, e machines.Entity) machines.Entity {
+// Remains is what is left of an entity when its value, of a revision, is dropped: its name, how it ended, and what the commit protocol knows of it, so that its next life begins
+// above its versions and no earlier command is taken again. It is stored without data.
+func Remains(m *machines.Machine, e machines.Entity, revision uint64) machines.Entity {
 	r := m.New(e.Namespace, e.Parent, e.ID)
 	r.State, r.Version, r.Generation, r.Since, r.CreatedAt, r.Birth, r.UpdatedAt = e.State, e.Version, e.Generation, e.Since, e.CreatedAt, e.Birth, e.UpdatedAt
-	r.LastError, r.Mark, r.MarkedAt, r.LastEvent = e.LastError, e.Mark, e.MarkedAt, e.LastEvent
+	r.LastError, r.Mark, r.MarkedAt, r.LastEvent, r.Replaced = e.LastError, e.Mark, e.MarkedAt, e.LastEvent, revision
 	return r
 }
 
@@ -48,31 +47,9 @@ func Awaited(ctx context.Context, d *consumers.Deps, m *machines.Machine, key st
 	return len(held) > 0, nil
 }
 
-// viewWithin is how long the removal of a view's value may take.
-const viewWithin = 5 * time.Second
-
-// Views removes what the views of an entity have of it up to a version, that at which it ended. A process that was suspended may come here when the name has a life again.
-func Views(ctx context.Context, d *consumers.Deps, m *machines.Machine, key string, version uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, viewWithin)
-	defer cancel()
-	for _, v := range m.Views {
-		bucket := d.Names.Bucket(m.BucketOf(v))
-		stream, subject := streams.BucketStream(bucket), streams.BucketSubject(bucket, key)
-		stored, err := streams.Last(ctx, d.NC, stream, subject)
-		var folded machines.Folded
-		if err == nil && stored != nil && (json.Unmarshal(stored.Data, &folded) != nil || folded.Version <= version) {
-			err = streams.Purge(ctx, d.NC, stream, subject, stored.Sequence)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot remove %s of %s %s: %w", v.Name, m.Name, key, err)
-		}
-	}
-	return nil
-}
-
 const (
 	every = time.Hour // between two passes
-	pace  = 50        // commands per second
+	pace  = 50        // commands, or values of views, per second
 )
 
 // Passes has the values dropped of what ended long ago in the partitions of this process.
@@ -88,8 +65,17 @@ type Passes struct {
 func (p *Passes) Run(ctx context.Context) {
 	for pause := p.First; wait.For(ctx, pause); pause = every {
 		for _, m := range p.Machines.All() {
-			if ix := p.Indexes.Get(m.Name); ix != nil && p.After(m.Name) > 0 {
+			ix := p.Indexes.Get(m.Name)
+			if ix == nil {
+				continue
+			}
+			if p.After(m.Name) > 0 {
 				p.pass(ctx, m, ix)
+			}
+			select {
+			case <-ix.Ready(): // else it would have to be asked for each entity whether it is a marker
+				p.views(ctx, m, ix)
+			default:
 			}
 		}
 	}
@@ -104,6 +90,10 @@ func (p *Passes) pass(ctx context.Context, m *machines.Machine, ix *index.Index)
 	bucket := streams.BucketStream(p.Names.Bucket(m.Plural))
 	info, err := streams.Info(ctx, p.NC, bucket)
 	if err != nil || !info.Config.AllowMsgTTL {
+		if ctx.Err() != nil {
+			return
+		}
+		p.Meter.DropFailed(m.Name)
 		p.Log.Warn("values of ended entities are kept: their bucket takes no messages with a life, or does not answer", "stream", bucket, "error", err)
 		return
 	}
@@ -120,6 +110,7 @@ func (p *Passes) pass(ctx context.Context, m *machines.Machine, ix *index.Index)
 			return
 		}
 		if _, err := p.Commands.Send(ctx, publish.Command{Machine: m.Name, Key: key, Name: machines.CommandDrop, Actor: "engine"}); err != nil && ctx.Err() == nil {
+			p.Meter.DropFailed(m.Name)
 			p.Log.Warn("the values of ended entities are kept until the next pass", "machine", m.Name, "key", key, "error", err)
 			return
 		}

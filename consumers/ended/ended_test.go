@@ -2,7 +2,6 @@ package ended_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -70,19 +70,51 @@ func TestAPassDropsWhatHasEnded(t *testing.T) {
 	cancel()
 }
 
-// A process that was suspended between the marker and the removal of the views goes on when another one has finished, and the name has a new life.
-func TestAViewOfTheNextLifeIsKept(t *testing.T) {
+// What views have of dropped entities goes with the next pass, however it got there; what is of another life, or of an entity that has a value, stays. A view that cannot be
+// asked is told of, and the others are not kept by it.
+func TestAPassRemovesTheViewsOfWhatWasDropped(t *testing.T) {
 	t.Parallel()
-	w := consumertest.New(t, embedded.Interval, service.Machine)
-	m, view := service.Machine, service.Machine.BucketOf(service.Machine.Views[0])
-	has := func(version int) bool {
-		r := w.Appender.Append(w.Ctx, []publish.Write{kv.Write(view, "default.web", fmt.Appendf(nil, `{"version":%d}`, version))})[0]
-		require.NoError(t, r.Err)
-		require.NoError(t, ended.Views(w.Ctx, &w.Deps, m, "default.web", 7))
-		got, err := kv.Read(w.Ctx, w.NC, view, "default.web")
+	m := service.Machine
+	w := consumertest.New(t, embedded.Interval, m)
+	n := w.Noted()
+	view, other := m.BucketOf(m.Views[0]), m.BucketOf(m.Views[1])
+	put := func(write publish.Write) { require.NoError(t, w.Appender.Append(w.Ctx, []publish.Write{write})[0].Err) }
+	of := func(id string) []byte {
+		e := m.New("default", "", id)
+		e.State, e.Version = service.Deleted, 7
+		value, err := e.AppendJSON(nil)
 		require.NoError(t, err)
-		return !kv.Absent(got)
+		return value
 	}
-	require.False(t, has(7))
-	require.True(t, has(8))
+	for _, id := range []string{"gone", "broken", "reborn", "unread"} {
+		put(kv.Drop(m.Plural, "default."+id, of(id), time.Hour))
+		put(kv.Write(view, "default."+id, []byte(`{"version":7}`)))
+	}
+	put(kv.Drop(m.Plural, "default.unread", []byte("x"), time.Hour))
+	put(kv.Write(view, "default.broken", []byte("x")))
+	put(kv.Write(view, "default.reborn", []byte(`{"version":8}`)))
+	put(kv.Write(m.Plural, "default.ended", of("ended")))
+	put(kv.Write(view, "default.ended", []byte(`{"version":7}`)))
+	put(kv.Write(view, "default.nobody", []byte(`{"version":7}`)))
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, streams.BucketStream(other)))
+	ix := index.New(w.JS, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
+	w.Also(ix.Run)
+	<-ix.Ready()
+	w.Indexes = &index.Map{}
+	w.Indexes.Set(m.Name, ix)
+	ctx, cancel := context.WithCancel(w.Ctx)
+	defer cancel()
+	p := &ended.Passes{Deps: w.Deps, Indexes: w.Indexes, After: func(string) time.Duration { return 0 }, Owns: func(int) bool { return true }}
+	w.Running.Go(func() { p.Run(ctx) })
+	w.Eventually("the pass", func() bool { return n.Count("drop failed service") == 2 }) // what cannot be read, and the view that is not there
+	left := func(id string) bool {
+		got, err := kv.Read(w.Ctx, w.NC, view, "default."+id)
+		require.NoError(t, err)
+		return got != nil
+	}
+	w.Eventually("two are gone", func() bool { return !left("gone") && !left("broken") })
+	for _, id := range []string{"reborn", "unread", "ended", "nobody"} {
+		require.True(t, left(id), id)
+	}
+	cancel()
 }

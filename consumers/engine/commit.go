@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/bcc94042/instar/internal/failpoint"
-	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -129,9 +128,6 @@ func (p *partition) finish(ctx context.Context, s *finishing) error {
 			p.reply(it)
 		}
 	}
-	if err := p.finishDrops(ctx, s.items); err != nil {
-		return err
-	}
 	p.cancelTimers(ctx, s.entities)
 	failpoint.Hit("before-ack")
 	for _, it := range s.items {
@@ -179,7 +175,7 @@ func touched(items []*item) []*cachedEntity {
 	var entities []*cachedEntity
 	seen := map[*cachedEntity]bool{}
 	for _, it := range items {
-		if s := it.cached; s != nil && !seen[s] && (s.dirty || len(s.transient) > 0 || s.hasUnstoredAnswers() || it.addr.Last == machines.CommandDrop) {
+		if s := it.cached; s != nil && !seen[s] && (s.dirty || len(s.transient) > 0 || s.hasUnstoredAnswers()) {
 			seen[s] = true
 			entities = append(entities, s)
 		}
@@ -210,11 +206,14 @@ func (p *partition) write(ctx context.Context, entities []*cachedEntity) error {
 	for i, r := range p.e.Appender.Append(ctx, writes) {
 		s := owners[i]
 		if r.Err == nil {
-			s.revision, s.dirty, s.taken, s.unstored, s.speculative = r.Seq, false, nil, false, false
+			s.revision, s.dirty, s.taken, s.unstored, s.speculative, s.whole = r.Seq, false, nil, false, false, nil
 			continue
 		}
 		err := r.Err
 		switch conflict := errors.Is(err, publish.ErrConflict); {
+		case s.whole != nil && !conflict && errors.As(err, new(*publish.RefusedError)):
+			p.undrop(s, err)
+			continue
 		case conflict && s.speculative:
 			err = fmt.Errorf("%w: %w", errSpeculation, err)
 		case conflict:

@@ -141,7 +141,7 @@ func (it *item) precondition(h nats.Header) *machines.Refusal {
 	switch {
 	case expected.Any && !s.entity.Exists():
 		return &machines.Refusal{Code: machines.CodePrecondition, Command: it.addr.Last, Message: fmt.Sprintf("%s %s does not exist", s.m.Name, s.key)}
-	case !expected.Any && (s.dirty || !expected.Holds(s.at())):
+	case !expected.Any && (s.dirty || !expected.Holds(s.at()) && !(s.dropped && expected.Holds(s.entity.Replaced))):
 		return &machines.Refusal{Code: machines.CodePrecondition, State: s.entity.State, Command: it.addr.Last, Message: fmt.Sprintf("%s %s is not at revision %s any more", s.m.Name, s.key, strings.ReplaceAll(want, ",", " or "))}
 	}
 	return nil
@@ -199,7 +199,7 @@ func (p *partition) step(it *item) {
 			stayed = next.UpdatedAt.Sub(s.entity.Since)
 		}
 		p.e.Meter.Transition(s.m.Name, out.From, out.To, it.addr.Last, stayed)
-		s.entity = next
+		s.entity, s.dropped = next, false
 		it.answer.Outcome = machines.Applied
 		p.commitLater(it, out.Messages)
 	}
@@ -238,7 +238,7 @@ func safely(m *machines.Machine, e machines.Entity, in machines.Input) (next mac
 func (p *partition) commitLater(it *item, messages []machines.Message) {
 	s := it.cached
 	s.mark(it)
-	s.dirty, s.dropped = true, false
+	s.dirty = true
 	s.outbox = append(append(s.outbox, s.transient...), messages...)
 	s.transient = nil
 	for _, m := range messages {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-
 	"github.com/bcc94042/instar/consumers/ended"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
@@ -18,10 +16,19 @@ func (p *partition) drop(it *item) {
 	if it.awaited || s.dropped || s.dirty || len(s.transient) > 0 || !ended.Due(s.m, &s.entity, it.time, p.e.DropAfter(s.m.Name)) {
 		return
 	}
-	s.entity = ended.Remains(s.m, s.entity)
+	whole := s.entity
+	s.whole, s.entity = &whole, ended.Remains(s.m, whole, s.revision)
 	s.markAnswersStored() // they were, a longer time ago than any is kept
 	s.taken = append(s.taken, it.seq)
 	s.dropped, s.dirty = true, true
+}
+
+// undrop takes a drop back that the bucket refuses, such as one that takes no messages with a life: nothing was changed, as the answer says, and a later pass tries again. The
+// partition is not to wait for it.
+func (p *partition) undrop(s *cachedEntity, err error) {
+	p.e.Meter.DropFailed(s.m.Name)
+	p.e.Log.Warn("the value of an ended entity is kept: its bucket refuses the marker", "machine", s.m.Name, "key", s.key, "error", err)
+	s.entity, s.whole, s.dropped, s.dirty, s.taken = *s.whole, nil, false, false, nil
 }
 
 // writeOf is the write of an entity's value, or of what remains of it.
@@ -31,16 +38,4 @@ func (p *partition) writeOf(s *cachedEntity, value []byte) publish.Write {
 		return kv.DropAt(bucket, s.key, value, s.revision, ended.Life)
 	}
 	return kv.WriteAt(bucket, s.key, value, s.revision)
-}
-
-// finishDrops removes the views of those whose values a batch has dropped, or the one before it that was not acked.
-func (p *partition) finishDrops(ctx context.Context, items []*item) error {
-	for _, it := range items {
-		if it.addr.Last == machines.CommandDrop && it.cached != nil && it.cached.dropped {
-			if err := ended.Views(ctx, &p.e.Deps, it.cached.m, it.cached.key, it.cached.entity.Version); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -2,11 +2,15 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/consumers/ended"
 	"github.com/bcc94042/instar/kv"
@@ -110,39 +114,131 @@ func TestWhatIsNotDropped(t *testing.T) {
 	w.CheckStory("fresh")
 }
 
-// A process may die behind each of the writes: of the marker, of each view, and before the ack. The command comes again, and does the rest.
+// A process may die behind the write of the marker and before the ack. The command comes again, and there is nothing left to do.
 func TestADropThatWasInterrupted(t *testing.T) {
 	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
+	w.closed("a")
+	e, revision := w.Entity(consumertest.Things, "default.a")
+	w.Eventually("no commands", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	w.Stop()
+	sent, err := w.Commands.Send(w.Ctx, consumertest.ToThing("a", machines.CommandDrop, ""))
+	require.NoError(t, err)
+	left := ended.Remains(consumertest.Things, e, revision)
+	left.Data, left.Mark, left.MarkedAt = nil, sent.Seq, time.Now().UTC().Add(time.Second)
+	note, err := left.AppendJSON(nil)
+	require.NoError(t, err)
+	r := w.Appender.Append(w.Ctx, []publish.Write{kv.DropAt("things", "default.a", note, revision, time.Hour)})[0]
+	require.NoError(t, r.Err)
+	w.dropping()
+	w.Eventually("the end of the command", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	require.Equal(t, r.Seq, w.marker("a").Sequence)
+	require.EqualValues(t, e.Version+1, w.Ask(consumertest.ToThing("a", "create", "")).Version)
+	w.CheckStory("a")
+}
+
+// The views of an entity are of no concern to its partition: where they cannot be removed, it is dropped all the same, and others go on.
+func TestADropWithoutAView(t *testing.T) {
+	t.Parallel()
 	m := service.Machine
-	const key = "default.web"
-	for stored := range len(m.Views) + 1 { // the marker, and so many views are gone already
-		w := setup(t, embedded.Interval, m)
-		w.start()
-		w.Ask(createCommand("web"))
-		w.Ask(publish.Command{Machine: m.Name, Key: key, Name: "purge", Actor: "test", Body: []byte(`{"force":true}`), Reason: "test"})
-		e, revision := w.Entity(m, key)
-		require.Equal(t, service.Deleted, e.State)
-		w.Eventually("no commands", func() bool { return len(w.Stream(streams.CommandStream, w.Names.StoredOf(m.Name, key))) == 0 })
-		w.Stop()
-		for _, v := range m.Views[stored:] {
-			require.NoError(t, w.Appender.Append(w.Ctx, []publish.Write{kv.Write(m.BucketOf(v), key, []byte(`{}`))})[0].Err)
-		}
-		sent, err := w.Commands.Send(w.Ctx, publish.Command{Machine: m.Name, Key: key, Name: machines.CommandDrop, Actor: "engine"})
-		require.NoError(t, err)
-		left := ended.Remains(m, e)
-		left.Data, left.Mark, left.MarkedAt = nil, sent.Seq, time.Now().UTC().Add(time.Second)
-		note, err := left.AppendJSON(nil)
-		require.NoError(t, err)
-		require.NoError(t, w.Appender.Append(w.Ctx, []publish.Write{kv.DropAt(m.Plural, key, note, revision, time.Hour)})[0].Err)
+	w, n := noted(t, m)
+	w.dropping()
+	w.Ask(createCommand("web"))
+	w.Ask(publish.Command{Machine: m.Name, Key: "default.web", Name: "purge", Actor: "test", Body: []byte(`{"force":true}`), Reason: "test"})
+	w.Eventually("no commands", func() bool { return len(w.Stream(streams.CommandStream, w.Names.StoredOf(m.Name, "default.web"))) == 0 })
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, streams.BucketStream(m.BucketOf(m.Views[0]))))
+	require.Equal(t, machines.Ignored, w.Ask(publish.Command{Machine: m.Name, Key: "default.web", Name: machines.CommandDrop, Actor: "engine"}).Outcome)
+	got, err := kv.Read(w.Ctx, w.NC, m.Plural, "default.web")
+	require.NoError(t, err)
+	require.True(t, kv.Dropped(got))
+	w.Eventually("its command is acked", func() bool { return len(w.Stream(streams.CommandStream, w.Names.StoredOf(m.Name, "default.web"))) == 0 })
+	require.Zero(t, n.Count("restarted p"), "%v", n.List)
+}
+
+// A bucket refuses the marker, as one that takes no messages with a life: the value stays, the command is ignored, and neither the entity nor its neighbours wait.
+func TestABucketThatRefusesADrop(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	bucket, err := w.JS.Stream(w.Ctx, "KV_things")
+	require.NoError(t, err)
+	config := bucket.CachedInfo().Config
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, config.Name))
+	config.AllowMsgTTL = false
+	_, err = w.JS.CreateStream(w.Ctx, config)
+	require.NoError(t, err)
+	w.dropping()
+	w.closed("a")
+	_, before := w.Entity(consumertest.Things, "default.a")
+	dropped := w.Ask(consumertest.ToThing("a", machines.CommandDrop, ""))
+	require.Equal(t, machines.Ignored, dropped.Outcome)
+	require.Equal(t, before, dropped.Revision)
+	w.Eventually("the ack", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	require.False(t, w.isDropped("a"))
+	require.Equal(t, 7, w.Sum("a"))
+	require.Equal(t, 1, n.Count("drop failed thing"))
+	require.Equal(t, machines.Applied, w.Ask(consumertest.ToThing(w.neighbour("a"), "create", "")).Outcome)
+	require.Equal(t, "closed", w.Ask(consumertest.ToThing("a", "add", `{"n":1}`)).Refusal.State)
+	require.EqualValues(t, 4, w.Ask(consumertest.ToThing("a", "create", "")).Version)
+	w.CheckStory("a")
+	require.Zero(t, n.Count("restarted p"), "%v", n.List)
+}
+
+// A drop is no transition: who has seen the value that it replaces has seen all, and may create the next life by its revision as well as by that of the marker, but not
+// by those of before.
+func TestTheRevisionBeforeADropIsAccepted(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		w := setup(t, embedded.Interval, consumertest.Things)
 		w.dropping()
-		w.Eventually("the end of the command", func() bool { return len(w.Stream(streams.CommandStream, w.Names.StoredOf(m.Name, key))) == 0 })
-		for _, v := range m.Views {
-			got, err := kv.Read(w.Ctx, w.NC, m.BucketOf(v), key)
-			require.NoError(t, err)
-			require.Nil(t, got, v.Name)
+		create := func(id string, revision uint64) *machines.Refusal {
+			c := consumertest.ToThing(id, "create", "")
+			c.Expect = fmt.Sprint(revision)
+			return w.Ask(c).Refusal
 		}
-		require.EqualValues(t, e.Version+1, w.Ask(createCommand("web")).Version)
+		for _, id := range []string{"a", "b"} {
+			w.closed(id)
+			_, seen := w.Entity(consumertest.Things, "default."+id)
+			w.Ask(consumertest.ToThing(id, machines.CommandDrop, ""))
+			if restarted {
+				w.Stop()
+				w.dropping()
+			}
+			require.Equal(t, machines.CodePrecondition, create(id, seen-1).Code)
+			if id == "b" {
+				seen = w.marker("b").Sequence
+			}
+			require.Nil(t, create(id, seen))
+			require.Equal(t, machines.CodePrecondition, create(id, seen).Code, "that was a transition")
+			e, _ := w.Entity(consumertest.Things, "default."+id)
+			require.Zero(t, e.Replaced)
+		}
 	}
+}
+
+// What is found of a dropped entity when it is loaded leaves it dropped: it is not listed again.
+func TestAMarkerThatDisagreesWithItsEventsStaysOne(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	w.dropping()
+	w.closed("a")
+	w.Ask(consumertest.ToThing("a", machines.CommandDrop, ""))
+	w.Stop()
+	m := &nats.Msg{Subject: "instar.evt.thing.default.a.thing.opened", Data: []byte(`{"version":9}`), Header: nats.Header{}}
+	streams.CloudEvent(m, "thing/default.a/9/0", "/instar/thing/default.a", "thing.opened", "default.a", time.Now())
+	w.Publish(m)
+	w.dropping()
+	require.Equal(t, machines.CodeTransition, w.Ask(consumertest.ToThing("a", "add", `{"n":1}`)).Refusal.Code)
+	w.Eventually("it is told", func() bool { return n.Count("reconciled thing "+consumers.ProblemValueOlder) == 1 })
+	w.Eventually("the marker", func() bool {
+		e, err := consumertest.Things.DecodeAt("default.a", w.marker("a").Data)
+		return err == nil && e.Version == 10
+	})
+	require.True(t, w.isDropped("a"))
+	var note map[string]any
+	require.NoError(t, json.Unmarshal(w.marker("a").Data, &note))
+	require.NotContains(t, note, "data")
+	require.NotContains(t, note, "replaced", "nobody has seen this version")
+	require.EqualValues(t, 11, w.Ask(consumertest.ToThing("a", "create", "")).Version)
 }
 
 // Neither a command that was taken before and comes again, nor a process that should be dead, brings back what was dropped.

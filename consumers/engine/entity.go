@@ -30,6 +30,7 @@ type cachedEntity struct {
 	schedules   map[string]uint64  // sequences of its timers' schedules in COMMANDS, as far as they are known
 	parked      *machines.Refusal  // why nothing may be done to it
 	dropped     bool               // it ended, and its value is what remains of it; see package ended
+	whole       *machines.Entity   // it as it was, until the drop of its value is written
 	speculative bool               // it is not there, as far as its index knows; nobody has looked
 
 	finishing bool   // what it emitted in the batch before is being published

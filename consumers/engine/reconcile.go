@@ -80,7 +80,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	if err != nil {
 		return err
 	}
-	s.entity, s.dirty, s.dropped = next, true, false
+	s.entity, s.dirty, s.dropped = next, true, s.dropped && it.repaired == nil
 	if problem == consumers.ProblemEventsLost { // their ids are free again
 		s.outbox = append(missing, event)
 		return nil

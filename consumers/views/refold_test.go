@@ -11,9 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
 )
 
 // numbered publishes the n-th event of a version of a tale, as the engine does.
@@ -202,4 +204,30 @@ func TestEventsThatGoBeforeAViewHasThemAreTold(t *testing.T) {
 	cons, err = f.open(w.Ctx)
 	require.NoError(t, err)
 	folds("10", 2)
+}
+
+// A view that is built anew reads the events of what was dropped, and has nothing of it but of a later life.
+func TestAViewThatIsBuiltAnewHasNothingOfWhatWasDropped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, taleMachine)
+	dawn := time.Now().UTC().Add(-time.Hour)
+	e := taleMachine.New("default", "", "a")
+	e.State, e.Version, e.Data = "ended", 2, nil
+	note, err := e.AppendJSON(nil)
+	require.NoError(t, err)
+	require.NoError(t, w.Appender.Append(w.Ctx, []publish.Write{kv.Drop("tales", "default.a", note, time.Hour)})[0].Err)
+	w.numbered(dawn, 1, 0, "1")
+	w.numbered(dawn, 2, 0, "2")
+	w.told("b", "other")
+	stop := w.folding(&Views{})
+	w.Eventually("the other", func() bool { return len(w.words("b")) == 1 })
+	got, err := kv.Read(w.Ctx, w.NC, "tales_words", "default.a")
+	require.NoError(t, err)
+	require.Nil(t, got)
+	stop()
+	require.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.EventStream, "view-tale-words"))
+	w.numbered(dawn, 3, 0, "3")
+	w.folding(&Views{})
+	w.Eventually("the next life", func() bool { return len(w.words("a")) > 0 })
+	require.Equal(t, []string{"3"}, w.words("a"))
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/internal/panics"
 	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
@@ -29,7 +31,8 @@ import (
 // happens to the others.
 type Views struct {
 	consumers.Deps
-	Batch int // events taken at once; 0 is 512
+	Batch   int        // events taken at once; 0 is 512
+	Indexes *index.Map // of the machines: they know most entities that live; of others the bucket is asked. Nil knows none
 }
 
 // Run folds until ctx ends, also the views of machines that are added meanwhile.
@@ -239,6 +242,11 @@ func (f *folder) fold(ctx context.Context, key string, events []happened) error 
 		return err
 	}
 	delete(f.failures, key)
+	if revision == 0 {
+		if events, err = f.undropped(ctx, key, events); err != nil {
+			return err
+		}
+	}
 	dirty := false
 	for _, ev := range events {
 		if ev.folded(&folded) {
@@ -272,6 +280,26 @@ func (f *folder) fold(ctx context.Context, key string, events []happened) error 
 		}
 	}
 	return nil
+}
+
+// undropped leaves out the events of an entity up to the version at which its value was dropped, as long as it has no other one: a view that is built anew reads them again, and
+// is to have nothing of it (package ended).
+func (f *folder) undropped(ctx context.Context, key string, events []happened) ([]happened, error) {
+	if ix := f.v.Indexes.Get(f.m.Name); ix != nil && ix.Holds(key) {
+		return events, nil
+	}
+	left, err := kv.Read(ctx, f.v.NC, f.v.Names.Bucket(f.m.Plural), key)
+	if errors.Is(err, streams.ErrUnreadable) || err == nil && !kv.Dropped(left) {
+		return events, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask whether %s %s was dropped: %w", f.m.Name, key, err)
+	}
+	e, err := f.m.DecodeAt(key, left.Data)
+	if err != nil { // it is parked, and was told
+		return events, nil
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(ev happened) bool { return ev.version <= e.Version }), nil
 }
 
 func (f *folder) load(ctx context.Context, key string) (machines.Folded, uint64, error) {

@@ -101,7 +101,7 @@ var plan = []room{
 	{path: "consumers/bulkack", ours: []string{"streams"}, outside: []string{natsgo}},
 	{path: "consumers/reconcile", ours: []string{"internal/boottime", "internal/wait", "consumers", "consumers/cluster", "machines", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}},
 	// It has the engine drop what ended long ago, so it is beside the engine, and below it.
-	{path: "consumers/ended", ours: []string{"internal/wait", "consumers", "machines", "streams", "streams/publish", "kv/index"}, outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/engine", "kv", "machines/..."}},
+	{path: "consumers/ended", ours: []string{"internal/wait", "consumers", "machines", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/engine", "machines/..."}},
 	{path: "consumers/effects", ours: []string{"internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/poison", "machines", "streams", "streams/publish", "kv"}, outside: []string{natsgo}, tests: []string{"consumers/engine", "consumers/consumertest", "machines/..."}},
 	{path: "consumers/engine", ours: []string{
 		"internal/boottime", "internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/answers", "consumers/bulkack", "consumers/cluster", "consumers/ended", "consumers/poison", "consumers/reconcile", "machines", "streams", "streams/publish", "kv", "kv/index",

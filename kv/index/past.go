@@ -61,6 +61,14 @@ func (ix *Index) Ended(before time.Time) []string {
 	return keys
 }
 
+// Holds reports whether the bucket has a value of the key, as far as the index knows: one that it lists, or that has ended and is forgotten.
+func (ix *Index) Holds(key string) bool {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	_, over := ix.table.over[key]
+	return over || ix.table.rows[key] != nil
+}
+
 // atOnce is how many rows are forgotten under one hold of the lock.
 const atOnce = 1000
 
