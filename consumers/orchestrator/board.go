@@ -178,13 +178,13 @@ func (b *Board) Has(namespace, unique string) string {
 	return b.uniques[namespace+"/"+unique]
 }
 
-// Unfit says why a task cannot run after others: one is not there, or it would run after itself.
-func (b *Board) Unfit(key string, runAfter []string) string {
+// Unfit says why a task cannot run after others: one is not there, or it would run after itself. stored reports whether a task is there that was not seen yet.
+func (b *Board) Unfit(key string, runAfter []string, stored func(key string) bool) string {
 	_, repo, _ := split(key)
 	var after []string
 	for _, id := range runAfter {
 		item, ok := b.Tasks.Get(repo + "." + id)
-		if repo+"."+id != key && (!ok || item.State == task.Deleted) {
+		if repo+"."+id != key && (!ok || item.State == task.Deleted) && !stored(repo+"."+id) {
 			return "runAfter: its repository has no task " + id
 		}
 		after = append(after, repo+"."+id)

@@ -39,6 +39,7 @@ type Config struct {
 	Gateways     Gateways  `koanf:"gateways"`
 	Observe      Observe   `koanf:"observe"`
 	Effects      Effects   `koanf:"effects"`
+	Tasks        Tasks     `koanf:"tasks"`
 	Index        Index     `koanf:"index"`
 	Ended        Ended     `koanf:"ended"`
 	Outbox       Outbox    `koanf:"outbox"`
@@ -274,6 +275,7 @@ func Defaults(mode string) Config {
 		Gateways:  Gateways{Process: Process{Host: "127.0.0.1"}, Knative: Knative{Owner: "instar"}},
 		Observe:   Observe{Every: time.Minute, ReadyStale: 15 * time.Minute},
 		Effects:   Effects{Concurrency: 16},
+		Tasks:     defaultTasks(mode),
 		Index:     Index{EndedFor: 24 * time.Hour},
 		Ended:     Ended{DropAfter: 7 * 24 * time.Hour},
 		Outbox:    Outbox{Postgres: PostgresOff},
@@ -320,6 +322,7 @@ func (c Config) Redacted() Config {
 	}
 	c.Gateways.Process.Templates = templates
 	c.Outbox = c.Outbox.redacted()
+	c.Tasks = c.Tasks.redacted()
 	return c
 }
 

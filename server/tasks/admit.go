@@ -18,7 +18,8 @@ import (
 type door struct {
 	board               *orchestrator.Board
 	tasks, repositories *index.Index
-	next                func(publish.Command) error // of other machines
+	next                func(publish.Command) error                           // of other machines
+	stored              func(m *machines.Machine, key string) (string, error) // a state, as its leader has it
 }
 
 // fullFor is what a client is told to wait for room, in seconds.
@@ -56,19 +57,32 @@ func (d *door) create(key string, b *task.CreateBody) error {
 	}
 	select {
 	case <-d.repositories.Ready():
-		if repo, ok := d.repositories.Get(machines.Key(namespace, "", parent)); !ok || repo.State == repository.Deleted || repo.State == repository.Deleting {
-			return problem.New(machines.CodeNotFound, "there is no repository "+parent+"; create it first")
-		}
 	default:
 		return problem.Unavailable("the repositories are still being read; this request stored nothing")
 	}
-	if why := d.board.Unfit(key, b.RunAfter); why != "" {
+	repo, ok := d.repositories.Get(machines.Key(namespace, "", parent))
+	state := repo.State
+	if !ok || state == repository.Deleted { // it may have been created just now
+		if state, err = d.stored(repository.Machine, machines.Key(namespace, "", parent)); err != nil {
+			return problem.Unavailable("the repository cannot be read now; this request stored nothing")
+		}
+	}
+	if state == machines.None || state == repository.Deleted || state == repository.Deleting {
+		return problem.New(machines.CodeNotFound, "there is no repository "+parent+"; create it first")
+	}
+	if why := d.board.Unfit(key, b.RunAfter, d.there); why != "" {
 		return problem.Invalid("body", why)
 	}
 	if !b.Run {
 		return nil
 	}
 	return d.queue(key, b.Type, b.Pool, b.UniqueKey)
+}
+
+// there reports whether a task is stored, whatever has been seen. One that cannot be read is not: the client is told to try again, or finds out why.
+func (d *door) there(key string) bool {
+	state, err := d.stored(task.Machine, key)
+	return err == nil && state != machines.None && state != task.Deleted
 }
 
 // queue refuses a task for which there is no room, or whose unique key another one has.

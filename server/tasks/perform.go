@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/providers/group"
 	"github.com/bcc94042/instar/providers/guard"
 	"github.com/bcc94042/instar/providers/runner"
 	"github.com/bcc94042/instar/providers/runner/clone"
@@ -34,18 +36,17 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// Runner is what makes the tasks of this node: clones, analyses and HTTP calls. No program is allowed, and directories of the node are cloned in dev only.
+// Runner is what makes the tasks of this node: clones, analyses, HTTP calls, and the programs that the configuration names.
 func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 	_, js, err := h.Connect("task runner")
 	if err != nil {
 		return nil, err
 	}
-	var local []string
-	if h.Config.Mode == config.Dev {
-		local = []string{"/"}
-	}
+	may := h.Config.Tasks
 	dir := filepath.Join(h.Config.Data, "tasks")
-	clones, err := clone.Open(clone.Options{Dir: filepath.Join(dir, "clones"), Local: local, Guard: guard.Guard{Own: h.Listening}})
+	clones, err := clone.Open(clone.Options{
+		Dir: filepath.Join(dir, "clones"), Local: may.Local, Guard: guard.Guard{Own: h.Listening}, Credentials: credentials(may.Credentials, h.Log), MaxBytes: may.Clone.Bytes(), Timeout: may.Clone.Timeout,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot prepare clones: %w", err)
 	}
@@ -53,11 +54,38 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot prepare the directory of programs: %w", err)
 	}
+	programs := map[string]program.Program{}
+	for name, p := range may.Programs {
+		programs[name] = program.Program{Path: p.Path, Args: p.Args, Arguments: p.Arguments, Env: p.Env}
+	}
+	memory, file, output := may.Exec.Sizes()
 	s := &sink{h: h, js: js, said: map[string]time.Time{}}
 	return &performer{
 		tasks: h.Indexes.Get(task.Machine.Name),
-		run:   &runner.Runner{Worker: h.Node, Dir: work, Clones: clones, Programs: &program.Runner{}, HTTP: httpcall.Client{Guard: guard.Guard{Own: h.Listening}}, Documents: s, Reports: s},
+		run: &runner.Runner{
+			Worker: h.Node, Dir: work, Clones: clones, Depth: may.Clone.Depth,
+			Programs: &program.Runner{Programs: programs, Limits: group.Limits{CPU: may.Exec.CPU, Memory: memory, File: file}, Output: output},
+			HTTP:     httpcall.Client{Guard: guard.Guard{Own: h.Listening}}, Documents: s, Reports: s,
+		},
 	}, nil
+}
+
+// credentials reads the file of a host at each use, so that a secret can be replaced while the server runs.
+func credentials(list []config.Credential, log *slog.Logger) func(string) (clone.Credential, bool) {
+	return func(host string) (clone.Credential, bool) {
+		for _, c := range list {
+			if c.Host != host {
+				continue
+			}
+			secret, err := os.ReadFile(c.PasswordFile)
+			if err != nil {
+				log.Error("the credential of a host of repositories cannot be read", "host", host, "error", err)
+				return clone.Credential{}, false
+			}
+			return clone.Credential{Username: c.Username, Password: strings.TrimSpace(string(secret))}, true
+		}
+		return clone.Credential{}, false
+	}
 }
 
 // performer ends what nobody waits for any more.

@@ -34,7 +34,7 @@ type running struct {
 type performs = func(context.Context, *server.Host) (effects.Performer, error)
 
 // start runs a server in this process until the test ends, with what does its tasks: nil leaves all of them to workers elsewhere.
-func start(t *testing.T, perform performs) *running {
+func start(t *testing.T, perform performs, set ...func(*config.Config)) *running {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -44,6 +44,9 @@ func start(t *testing.T, perform performs) *running {
 	serving, ended := make(chan struct{}), make(chan error, 1)
 	cfg := config.Defaults(config.Dev)
 	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", at, "error"
+	for _, s := range set {
+		s(&cfg)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	o := server.Options{
 		Machines: []*machines.Machine{repository.Machine, task.Machine, queue.Machine},
@@ -117,9 +120,14 @@ func (r *running) comes(path, state string) {
 }
 
 // events are the types of all events of an entity.
-func (r *running) events(path string) (types []string) {
+func (r *running) events(path string) []string {
 	r.t.Helper()
-	for _, e := range r.ok("GET", path+"/events?limit=500", "")["items"].([]any) {
+	return r.eventsOf(path + "/events?limit=500")
+}
+
+func (r *running) eventsOf(path string) (types []string) {
+	r.t.Helper()
+	for _, e := range r.ok("GET", path, "")["items"].([]any) {
 		types = append(types, e.(map[string]any)["type"].(string))
 	}
 	return types

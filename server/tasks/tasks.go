@@ -13,9 +13,12 @@ import (
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/rest"
 	apitasks "github.com/bcc94042/instar/api/tasks"
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/consumers/orchestrator"
 	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/queue"
 	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/machines/task"
@@ -71,7 +74,7 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	if tasks == nil || queues == nil || repositories == nil {
 		return server.Work{}, errors.New("the machine task needs repository and queue")
 	}
-	d := &door{board: &orchestrator.Board{Tasks: tasks, Queues: queues}, tasks: tasks, repositories: repositories}
+	d := &door{board: &orchestrator.Board{Tasks: tasks, Queues: queues}, tasks: tasks, repositories: repositories, stored: stateOf(ctx, &h.Deps)}
 	h.Go(ctx, "the counts of queued tasks", d.board.Run)
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit
@@ -85,6 +88,20 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	}
 	p, err := perform(ctx, h)
 	return server.Work{Performer: p, Routes: d.board.Pools}, err
+}
+
+// stateOf reads the state of an entity where it is stored.
+func stateOf(ctx context.Context, d *consumers.Deps) func(*machines.Machine, string) (string, error) {
+	return func(m *machines.Machine, key string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		stored, err := d.Value(ctx, m, key)
+		if err != nil || kv.Absent(stored) {
+			return machines.None, err
+		}
+		e, err := m.Decode(stored.Data)
+		return e.State, err
+	}
 }
 
 // keep makes the stream of logs and the bucket of documents where they are not there: what is there is left alone, so that a server starts on a full disk. Where the store is too

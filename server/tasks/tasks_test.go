@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/tasks"
 )
 
@@ -88,4 +90,33 @@ func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
 	require.Equal(t, "canceled", r.ok("POST", "/v1/tasks/one/cancel", "")["status"])
 	plan := r.ok("POST", "/v1/batches", `{"machine":"task","command":"retry","body":{},"filter":{"parent":"a","states":["canceled"]},"dryRun":true}`)
 	require.EqualValues(t, 1, plan["matched"])
+}
+
+// Only what the configuration names is run, and cloned from this machine.
+func TestTheConfigurationSaysWhatIsRun(t *testing.T) {
+	t.Parallel()
+	allowed := t.TempDir()
+	program := filepath.Join(allowed, "count")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"counts $1\"; echo '# two' > \"$INSTAR_DOCUMENTS/count.md\"\n"), 0o700))
+	r := start(t, tasks.Runner, func(c *config.Config) {
+		c.Tasks.Local = []string{allowed}
+		c.Tasks.Programs = map[string]config.Program{"count": {Path: program, Arguments: true}, "bare": {Path: program}}
+	})
+	r.ok("POST", "/v1/repositories/a/create", `{"concurrency":3}`)
+	r.ok("POST", "/v1/repositories/a/tasks/listed/create", `{"type":"exec","params":{"program":"count","args":["lines"]},"run":true}`)
+	r.ok("POST", "/v1/repositories/a/tasks/unlisted/create", `{"type":"exec","params":{"program":"`+program+`"},"run":true}`)
+	r.ok("POST", "/v1/repositories/a/tasks/arguments/create", `{"type":"exec","params":{"program":"bare","args":["x"]},"run":true}`)
+	r.comes("/v1/repositories/a/tasks/listed", "succeeded")
+	_, log := r.do("GET", "/v1/tasks/listed/logs?follow=false", "")
+	require.Contains(t, log, "counts lines")
+	_, text := r.do("GET", "/v1/tasks/listed/document?name=count.md", "")
+	require.Equal(t, "# two\n", text)
+	for task, why := range map[string]string{"unlisted": "is not in the configuration", "arguments": "takes no arguments"} {
+		r.comes("/v1/repositories/a/tasks/"+task, "failed")
+		e := r.ok("GET", "/v1/repositories/a/tasks/"+task, "")
+		require.Contains(t, e["lastError"].(map[string]any)["message"], why)
+		require.Len(t, e["data"].(map[string]any)["history"], 1, "it is not tried again")
+	}
+	r.ok("POST", "/v1/repositories/b/create", `{"url":"`+origin(t)+`"}`)
+	r.comes("/v1/repositories/b", "error")
 }
