@@ -43,6 +43,9 @@ func TestExamplesInTheExampleConfig(t *testing.T) {
 	require.Equal(t, Template{
 		Command: []string{"sh", "-c", `exec python3 -m http.server --bind 127.0.0.1 "$PORT"`}, Dir: "/srv/web", Socket: "port", Env: map[string]string{"PYTHONUNBUFFERED": "1"},
 	}, c.Gateways.Process.Templates["web"])
+	require.Equal(t, map[string]Program{"words": {Path: "/usr/bin/wc", Args: []string{"-w"}, Arguments: true}}, c.Tasks.Programs)
+	require.Equal(t, []string{"/var"}, c.Tasks.Local)
+	require.Len(t, c.Tasks.Credentials, 1)
 	require.Equal(t, []OutboxSource{{Name: "orders", DSN: "postgres://relay@db/orders", Mode: "log", Shards: 4}}, c.Outbox.Sources)
 }
 

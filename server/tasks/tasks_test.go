@@ -88,8 +88,10 @@ func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
 	r.refused(422, "POST", "/v1/tasks/clean-up?olderThan=soon", "")
 	require.Empty(t, r.ok("POST", "/v1/tasks/clean-up?olderThan=1s", "")["failed"])
 	require.Equal(t, "canceled", r.ok("POST", "/v1/tasks/one/cancel", "")["status"])
-	plan := r.ok("POST", "/v1/batches", `{"machine":"task","command":"retry","body":{},"filter":{"parent":"a","states":["canceled"]},"dryRun":true}`)
-	require.EqualValues(t, 1, plan["matched"])
+	require.Eventually(t, func() bool {
+		plan := r.ok("POST", "/v1/batches", `{"machine":"task","command":"retry","body":{},"filter":{"parent":"a","states":["canceled"]},"dryRun":true}`)
+		return plan["matched"] == 1.0
+	}, 20*time.Second, 20*time.Millisecond)
 }
 
 // Only what the configuration names is run, and cloned from this machine.
