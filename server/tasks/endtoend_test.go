@@ -95,9 +95,11 @@ func (p *place) comes(path, state string) { p.t.Helper(); p.running.comes(p.path
 
 func (p *place) post(path, body string) map[string]any { p.t.Helper(); return p.ok("POST", path, body) }
 
+// task creates one, and waits until it is found by its name alone.
 func (p *place) task(name, body string) {
 	p.t.Helper()
-	p.post("/v1/repositories/a/tasks/"+name+"/create", body)
+	revision := p.post("/v1/repositories/a/tasks/"+name+"/create", body)["revision"].(float64)
+	p.ok("GET", fmt.Sprintf("/v1/tasks?minRevision=%.0f", revision), "")
 }
 
 func (p *place) one(name string) map[string]any {
