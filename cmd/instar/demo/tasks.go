@@ -133,14 +133,17 @@ func (d *tasksDemo) makeRepositories(ctx context.Context) error {
 	if len(d.urls) > 0 {
 		return nil
 	}
+	d.tell("making three repositories with git, of %d commits each", d.commits)
 	for _, name := range []string{"shop", "billing", "web"} {
 		dir := filepath.Join(d.dir, "origin", name)
 		script := `set -e; mkdir -p "$0"; cd "$0"; git init -q -b main; mkdir store
 printf 'module example.com/%s\n\ngo 1.26\n\nrequire github.com/google/uuid v1.6.0\n' "$1" > go.mod
 printf 'package main\n\nimport "example.com/%s/store"\n\n// main begins.\nfunc main() { store.Open() }\n' "$1" > main.go
 printf '{"lockfileVersion":3,"packages":{"node_modules/left-pad":{"version":"1.3.0"}}}' > package-lock.json
-i=0; while [ $i -lt "$2" ]; do i=$((i+1)); printf 'package store\n\n// Open is of change %s.\nfunc Open() int { return %s }\n' $i $i > store/store.go; git add .
-git -c user.name=demo -c user.email=demo@example.com -c commit.gpgsign=false commit -qm "change $i"; done`
+printf 'package store\n\n// Open is of change 1.\nfunc Open() int { return 1 }\n' > store/store.go; git add .; git -c user.name=demo -c user.email=demo@example.com -c commit.gpgsign=false commit -qm "begin"
+from="from refs/heads/main^0"; i=1; while [ $i -lt "$2" ]; do i=$((i+1))
+printf 'commit refs/heads/main\ncommitter demo <demo@example.com> now\ndata <<E\nchange %s\nE\n%s\nM 100644 inline store/store.go\ndata <<E\npackage store\n\n// Open is of change %s.\nfunc Open() int { return %s }\nE\n' $i "$from" $i $i
+from=; done | git fast-import --quiet --date-format=now; git reset -q --hard`
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script, dir, name, fmt.Sprint(d.commits)) // #nosec G204 -- our own words
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -148,7 +151,6 @@ git -c user.name=demo -c user.email=demo@example.com -c commit.gpgsign=false com
 		}
 		d.names, d.urls = append(d.names, name), append(d.urls, dir)
 	}
-	d.tell("three repositories with %d commits each were made with git", d.commits)
 	return nil
 }
 

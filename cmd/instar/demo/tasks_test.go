@@ -33,7 +33,9 @@ func TestDemoTasks(t *testing.T) {
 	}
 	out := &lockedbuffer.Buffer{}
 	d := &tasksDemo{out: out, began: time.Now(), commits: 3}
-	err := d.run(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	err := d.run(ctx)
 	t.Cleanup(func() { _ = os.RemoveAll(d.dir) })
 	require.NoError(t, err, out)
 	require.Regexp(t, `(?m)^26 tasks, \d+ attempts, each ended once · at most [12] at a time \(limit 2\), 1 of a repository \(limit 1\) · 1 kill · 1 canceled, 1 redriven · 3 repositories completed$`, out.String())
