@@ -100,8 +100,9 @@ func (w *World) observe() {
 	}
 	w.read(streams.EventStream, w.sawEvent)
 	w.read(streams.DeadStream, func(e *store.Entry) { w.history.letters = append(w.history.letters, e.Subject) })
+	mending := !w.history.lostAt.IsZero() && time.Since(w.history.lostAt) < time.Minute // the passes over all entities bring back what was not synced
 	for _, i := range invariants {
-		if i.step != nil && w.server.Log(streams.EffectStream) != nil {
+		if i.step != nil && !(mending && i.id != "I11") && w.server.Log(streams.EffectStream) != nil {
 			w.holds1(i, nobody{}, i.step(w))
 		}
 	}
