@@ -19,6 +19,7 @@ type history struct {
 	entities map[string]*entity // by machine/key
 	order    []*entity
 	read     map[string]uint64 // by stream: the last sequence
+	losses   int               // of power, and what an operator has purged
 	letters  []string          // subjects of dead letters
 	lostAt   time.Time         // of the last loss of power that cost something
 }
@@ -168,6 +169,7 @@ func (w *World) entityOf(m *machines.Machine, key string) *entity {
 // cut forgets what a loss of power has taken.
 func (h *history) cut(w *World) {
 	h.lostAt = time.Now()
+	h.losses++
 	h.letters = nil
 	for _, x := range h.order {
 		x.values, x.events, x.told = nil, nil, 0
