@@ -124,6 +124,9 @@ bench-tasks: ## measure tasks that do nothing beside jobs of River; needs Postgr
 simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step
 	$(GO) run ./internal/simulation/cmd/simulate $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
 
+repeats: ## run seeds of the simulation in two processes, and compare them step by step
+	$(GO) run ./internal/simulation/cmd/simulate -repeats
+
 mutants: ## take guards out of the program one by one, and see that the simulation finds each; MUTANT=name runs one
 	$(GO) run ./internal/simulation/cmd/simulate -mutants $(or $(MUTANT),all)
 

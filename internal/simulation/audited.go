@@ -67,10 +67,7 @@ func lossTold(w *World) string {
 				has[ev.Version], highest = true, max(highest, ev.Version)
 			}
 		}
-		if v == nil {
-			if highest > 0 && reconciled == 0 {
-				return fmt.Sprintf("%s has events up to version %d and no value, and no event tells it", x, highest)
-			}
+		if v == nil { // a value that is lost as a whole is told by the next command, and none has come
 			continue
 		}
 		if highest > v.Version {

@@ -24,6 +24,7 @@ var (
 	flagWithin = flag.Duration("within", time.Hour, "how long")
 	flagTrace  = flag.Bool("trace", false, "show every step")
 	flagLive   = flag.Bool("live", false, "show every step at once")
+	flagSums   = flag.Bool("sums", false, "print the sum over the steps of each seed")
 	flagFirst  = flag.Bool("first", false, "end with the first seed that fails, and do not make it short")
 )
 
@@ -61,10 +62,14 @@ func TestSeeds(t *testing.T) {
 	began := time.Now()
 	for seed := *flagSeed; seeds < *flagSeeds && time.Since(began) < *flagWithin && failed < 3; seed += *flagEvery {
 		runtime.GC()
+		runtime.GC() // what pools keep lives through one
 		r := run(t, Draw(seed), *flagTrace)
 		seeds, steps, commands = seeds+1, steps+r.Steps, commands+r.Commands
 		if *flagTrace {
 			show(r)
+		}
+		if *flagSums {
+			fmt.Printf("sum of seed %d: %x over %d steps\n", seed, r.Sum, r.Steps)
 		}
 		if len(r.Failures) > 0 {
 			failed++

@@ -18,6 +18,7 @@ type Mutant struct {
 	Out    string // what is taken out
 	Seeds  int    // within how many the simulation has to find it; 0 is 400
 	Quick  bool   // it is also run in `make test`
+	By     string // the invariant that has found it; empty where that is not known yet
 	Misses string // why the simulation does not find it; empty where it must
 	overlay.Patch
 }

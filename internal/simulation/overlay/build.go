@@ -30,17 +30,73 @@ func (b Build) Program(name string, patches ...Patch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	list, err := Write(filepath.Join(b.Dir, name), b.Module, root, patches...)
+	mod, err := b.library()
+	if err != nil {
+		return "", err
+	}
+	list, err := Write(filepath.Join(b.Dir, name), b.Module, root, append(patches, b.ordered()...)...)
 	if err != nil {
 		return "", err
 	}
 	program := filepath.Join(b.Dir, name, "simulation.test")
-	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", list, "-o", program, "./internal/simulation")
+	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-modfile", mod, "-overlay", list, "-o", program, "./internal/simulation")
 	build.Dir = b.Module
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build the simulation: %w\n%s", err, out)
 	}
 	return program, nil
+}
+
+const natsgo = "github.com/nats-io/nats.go"
+
+// library copies nats.go beside the programs, because the go command lets nobody overlay what is in its cache of modules, and returns the path of a go.mod that takes the copy.
+func (b Build) library() (mod string, err error) {
+	find := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", natsgo)
+	find.Dir = b.Module
+	out, err := find.Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find %s: %w", natsgo, err)
+	}
+	from := strings.TrimSpace(string(out))
+	to := filepath.Join(b.Dir, filepath.Base(from)) // with its version
+	if _, err := os.Stat(to); err != nil {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			return "", fmt.Errorf("cannot copy %s: %w", natsgo, err)
+		}
+	}
+	mod = filepath.Join(b.Dir, "go.mod")
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(b.Module, name))
+		if err != nil {
+			return "", err
+		}
+		if name == "go.mod" {
+			text = fmt.Appendf(text, "\nreplace %s => %s\n", natsgo, to)
+		}
+		if err := writeChanged(filepath.Join(b.Dir, name), string(text)); err != nil {
+			return "", err
+		}
+	}
+	return mod, nil
+}
+
+// ordered patches the copy of nats.go: who listens to a connection is told in the order of registration, not in that of the addresses of channels.
+func (b Build) ordered() []Patch {
+	all, _ := filepath.Glob(filepath.Join(b.Dir, "nats.go@*", "nats.go"))
+	if len(all) == 0 {
+		return nil
+	}
+	file, err := filepath.Rel(b.Module, all[len(all)-1])
+	if err != nil {
+		return nil
+	}
+	return []Patch{
+		{file, "\tstatListeners map[Status]map[chan Status]struct{}\n", "\tstatListeners map[Status]map[chan Status]int\n\tstatOrder []chan Status\n"},
+		{file, "make(map[Status]map[chan Status]struct{})", "make(map[Status]map[chan Status]int)"},
+		{file, "nc.statListeners[status] = make(map[chan Status]struct{})", "nc.statListeners[status] = make(map[chan Status]int)"},
+		{file, "\tnc.statListeners[status][ch] = struct{}{}\n", "\tnc.statListeners[status][ch] = 1\n\tnc.statOrder = append(nc.statOrder, ch)\n"},
+		{file, "\tfor ch := range nc.statListeners[s] {\n", "\ttold := map[chan Status]bool{}\n\tfor _, ch := range nc.statOrder {\n\t\tif nc.statListeners[s][ch] == 0 || told[ch] {\n\t\t\tcontinue\n\t\t}\n\t\ttold[ch] = true\n"},
+	}
 }
 
 // Command runs a program of the simulation, in which nothing is done by the clock of this machine: on one processor, and without collecting garbage in the midst of a run.

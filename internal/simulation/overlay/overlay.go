@@ -37,6 +37,16 @@ var pins = []Patch{
 	// No goroutine is interrupted because it has run, and none gets a lock because it has waited, for so many real milliseconds.
 	{"$GOROOT/runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 ", "const forcePreemptNS = 1 << 60 "},
 	{"$GOROOT/internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1 << 60"},
+	// Stacks have addresses and numbers of goroutines, and are stored with dead letters.
+	{"internal/panics/panics.go", "where, p, debug.Stack())\n}", "where, p, debug.Stack()[:0])\n}"},
+	// The children of a context are canceled in the order in which they came, not in that of their addresses.
+	{"$GOROOT/context/context.go", "children map[canceler]struct{}", "children map[canceler]int"},
+	{"$GOROOT/context/context.go", "p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]int)"},
+	{"$GOROOT/context/context.go", "p.children[child] = struct{}{}", "childrenBorn++\n\t\t\tp.children[child] = childrenBorn"},
+	{"$GOROOT/context/context.go", "for child := range c.children {", "for _, child := range inOrderOfBirth(c.children) {"},
+	{
+		"$GOROOT/context/context.go", "// removeChild removes a context from its parent.", "var childrenBorn int\n\nfunc inOrderOfBirth(children map[canceler]int) (all []canceler) {\n\tfor child, born := range children {\n\t\tat := len(all)\n\t\tfor all = append(all, child); at > 0 && children[all[at-1]] > born; at-- {\n\t\t\tall[at] = all[at-1]\n\t\t}\n\t\tall[at] = child\n\t}\n\treturn all\n}\n\n// removeChild removes a context from its parent.",
+	},
 	// The wall clock of a node, beside a clock that measures durations.
 	{
 		"$GOROOT/runtime/time.go", "\t\treturn sec, nsec, 0\n\t}\n\treturn time_now()",

@@ -30,7 +30,7 @@ func (t *Trace) Step(who, does, subject string, data []byte) {
 	t.Sum = crc64.Update(t.Sum, polynomial, []byte(subject))
 	t.Sum = crc64.Update(t.Sum, polynomial, data)
 	if t.On {
-		t.line(fmt.Sprintf("#%d %-10s %s %s %s", t.Steps, who, does, subject, Short(data)))
+		t.line(fmt.Sprintf("#%d %04x %-10s %s %s %s", t.Steps, t.Sum&0xffff, who, does, subject, Short(data)))
 	}
 }
 

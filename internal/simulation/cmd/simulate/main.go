@@ -26,14 +26,15 @@ func main() {
 	within := flag.Duration("for", time.Minute, "how long")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many processes")
 	gate := flag.String("mutants", "", "run the gate: all, quick, or the name of a mutant")
+	repeats := flag.Bool("repeats", false, "run some seeds in two processes, and see that they are the same in both")
 	flag.Parse()
-	if err := run(*seed, *from, *seeds, *within, *jobs, *gate); err != nil {
+	if err := run(*seed, *from, *seeds, *within, *jobs, *gate, *repeats); err != nil {
 		fmt.Fprintln(os.Stderr, "simulate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate string) error {
+func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate string, repeats bool) error {
 	module, err := filepath.Abs(".")
 	if err != nil {
 		return err
@@ -48,6 +49,9 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate stri
 	}
 	if err != nil {
 		return err
+	}
+	if repeats {
+		return repeat(program)
 	}
 	if seed != 0 {
 		return overlay.Command(program, os.Stdout, "-seed", fmt.Sprint(seed), "-seeds", "1", "-trace").Run()
@@ -76,4 +80,38 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate stri
 		return err
 	}
 	return nil
+}
+
+// repeat shows that a seed makes the same run, bit for bit: within a process (the tests that need the runtime held still), and in two processes of which one has run others before.
+func repeat(program string) error {
+	if err := overlay.Command(program, os.Stdout, "-test.run", "^Test(TheRuntimeIsHeldStill|ANodeHasAClockOfItsOwn|ASeedRepeats)$", "-test.v").Run(); err != nil {
+		return err
+	}
+	const seeds, skipped = 30, 5
+	var sums [2]strings.Builder
+	for i, from := range []int{1, 1 + skipped} {
+		if err := overlay.Command(program, &sums[i], "-seed", fmt.Sprint(from), "-seeds", fmt.Sprint(seeds+1-from), "-sums").Run(); err != nil {
+			return fmt.Errorf("cannot run the seeds from %d: %w\n%s", from, err, sums[i].String())
+		}
+	}
+	first := sumsOf(sums[0].String())
+	for i, sum := range sumsOf(sums[1].String()) {
+		if i+skipped >= len(first) || first[i+skipped] != sum {
+			return fmt.Errorf("another process has %q, and the first one %q", sum, first[min(i+skipped, len(first)-1)])
+		}
+	}
+	if len(first) != seeds {
+		return fmt.Errorf("%d seeds have run, not %d", len(first), seeds)
+	}
+	fmt.Printf("%d seeds are the same in two processes\n", seeds-skipped)
+	return nil
+}
+
+func sumsOf(out string) (sums []string) {
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "sum of seed ") {
+			sums = append(sums, line)
+		}
+	}
+	return sums
 }
