@@ -51,6 +51,9 @@ type Provider struct {
 	// none decoded. A decoder is used by one goroutine.
 	Decoder func() func(key string, value []byte) (any, error)
 
+	// When says in which configurations there is the machine at all; nil is all. Where it is not, the server has no bucket, no route and no document of it.
+	When func(config.Config) bool
+
 	// Live has the values told on core NATS as they are stored, so that following an entity there costs the server nothing.
 	Live bool
 
@@ -75,6 +78,12 @@ type Work struct {
 func Performs(p effects.Performer) Provider {
 	looker, _ := p.(observer.Looker)
 	return Provider{Open: func(context.Context, *Host) (Work, error) { return Work{Performer: p, Looker: looker}, nil }}
+}
+
+// For is what there is of it in a configuration, see [Provider.When].
+func (o Options) For(cfg config.Config) Options {
+	o.Machines = slices.DeleteFunc(slices.Clone(o.Machines), func(m *machines.Machine) bool { when := o.Providers[m.Name].When; return when != nil && !when(cfg) })
+	return o
 }
 
 // Machine finds one by its name or its plural.
@@ -103,8 +112,8 @@ func (o Options) Validate(cfg config.Config) error {
 	for _, m := range o.Machines {
 		errs = append(errs, usable(m, o.Providers[m.Name]))
 	}
-	for name := range o.Providers {
-		if ms.Get(name) == nil {
+	for name, p := range o.Providers {
+		if ms.Get(name) == nil && (p.When == nil || p.When(cfg)) {
 			errs = append(errs, fmt.Errorf("there is a provider of %s, and no such machine", name))
 		}
 	}

@@ -87,15 +87,13 @@ func newApp(cfg config.Config, opts Options, ms *registry.Registry, log *slog.Lo
 // went wrong. The log goes to standard error. A process that does not come to an end half a minute after it was told to is ended, with
 // what all goroutines do, and exit code 1.
 func Run(ctx context.Context, cfg config.Config, opts Options) error {
+	opts = opts.For(cfg)
 	if err := errors.Join(cfg.Validate(), opts.Validate(cfg)); err != nil {
 		return err
 	}
 	ms, err := registry.New(opts.Machines...)
-	if err != nil {
-		return err
-	}
-	log, err := NewLog(cfg.Log)
-	if err != nil {
+	log, bad := NewLog(cfg.Log)
+	if err := errors.Join(err, bad); err != nil {
 		return err
 	}
 	a := newApp(cfg, opts, ms, log)

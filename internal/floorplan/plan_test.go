@@ -157,6 +157,7 @@ var plan = []room{
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
 	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers", "consumers/effects", "consumers/orchestrator", "internal/wait", "kv", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/group", "providers/guard", "providers/runner/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"client/worker", "machines/...", "server/..."}},
+	{path: "server/tenants", ours: []string{"api", "api/problem", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "streams/publish"}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 

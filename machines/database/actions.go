@@ -190,6 +190,12 @@ func rollback(s *step) {
 	undo(s)
 }
 
+func revert(s *step) {
+	s.Data.Phase, s.Data.Undone, s.Data.CompletedAt = RollingBack, nil, time.Time{}
+	tell(s, EventReverting, map[string]any{"actions": Undo(s.Data.Ledger)})
+	transitioned(s)
+}
+
 func cancel(s *step) {
 	s.Data.Cancelled = true
 	undo(s)
@@ -198,6 +204,9 @@ func cancel(s *step) {
 func undone(s *step) {
 	d := s.Data
 	d.Undone = machines.Body[Undone](s).Actions
+	if s.State() == Reverting { // elsewhere the reason is that of the failure
+		s.Fail(nil)
+	}
 	d.mark(s, "undone", KindDatabase, KindReplication, KindFence, KindRuntime)
 	for _, event := range append(slices.Clone(undoEnded), EventCancelled) {
 		tell(s, event, map[string]any{"actions": d.Undone})

@@ -107,6 +107,19 @@ func (b *ResolveBody) Validate() *machines.Refusal {
 	return machines.Invalid(machines.FieldError{Field: "outcome", Message: "is ready or rolled_back"})
 }
 
+// RevertBody is the body of revert.
+type RevertBody struct {
+	DiscardWrites bool `json:"discardWrites" doc:"Must be true: what was written since the switch does not come back with the tenant. It is kept in its own database until that is dropped"`
+}
+
+// Validate asks for the consent.
+func (b *RevertBody) Validate() *machines.Refusal {
+	if b.DiscardWrites {
+		return nil
+	}
+	return machines.Invalid(machines.FieldError{Field: "discardWrites", Message: "must be true: what was written since the switch does not come back with the tenant"})
+}
+
 // Plan is what a session will do.
 type Plan struct {
 	Steps   []string         `json:"steps"`

@@ -166,6 +166,8 @@ func law() machinetest.Law {
 			"halted": {s[0]}, "halt-failed": {s[0]}, "undone": {"cancelled", s[0]}, "undo-failed": {s[0]},
 		}
 	}
+	l["ready"] = map[string][]string{"revert": {"reverting"}}
+	l["reverting"] = map[string][]string{"rollback": {"reverting"}, "undone": {"rolled_back", "reverting"}, "undo-failed": {"reverting"}}
 	l["requested"]["planned"] = []string{"allocating_db", "requested", "cancelled"}
 	l["requested"]["approve"] = []string{"allocating_db"}
 	l["migrating_data"]["progressed"] = []string{"migrating_data"}
@@ -193,10 +195,10 @@ func input(r *machinetest.Run) machines.Input {
 	t := r.T
 	switch rapid.SampledFrom([]string{"command", "success", "success", "success", "failure", "undone", "timer"}).Draw(t, "kind") {
 	case "command":
-		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve"}).Draw(t, "command")
+		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "revert"}).Draw(t, "command")
 		body := map[string]string{
 			"request": rapid.SampledFrom([]string{`{"enterpriseId":"a"}`, `{"enterpriseId":"a","mode":"online","onFailure":"rollback"}`, `{"enterpriseId":"a","approval":true}`, `{"enterpriseId":"a","idleSeconds":60}`, `{}`}).Draw(t, "body"),
-			"resolve": `{"outcome":"rolled_back"}`, "rollback": `{"skip":["delete_database"]}`,
+			"resolve": `{"outcome":"rolled_back"}`, "revert": `{"discardWrites":true}`, "rollback": `{"skip":["delete_database"]}`,
 		}[name]
 		return machines.Input{Command: name, Body: json.RawMessage(body)}
 	case "timer":

@@ -15,6 +15,7 @@ const (
 	Verifying  = "verifying"
 	Switching  = "switching"
 	Ready      = "ready"
+	Reverting  = "reverting"
 	Failed     = "failed"
 	RolledBack = "rolled_back"
 	Cancelled  = "cancelled"
@@ -30,6 +31,7 @@ const (
 	CommandRetry    = "retry"
 	CommandRollback = "rollback"
 	CommandResolve  = "resolve"
+	CommandRevert   = "revert"
 
 	ReportProgressed = "progressed"
 	ReportLookFailed = "look-failed"
@@ -88,6 +90,16 @@ var Machine = machines.Define(machines.Definition[Data]{
 	States: states(), Inputs: inputs(), Effects: effects(), Events: events, Columns: columns, Edges: table(),
 })
 
+// Holding are the states in which a session has its tenant: all but the ends after which the tenant is where it was.
+func Holding() (states []string) {
+	for _, s := range Machine.States {
+		if !s.Terminal {
+			states = append(states, s.Name)
+		}
+	}
+	return states
+}
+
 func only(states ...string) []string { return states }
 
 func table() []machines.Edge[Data] {
@@ -103,6 +115,11 @@ func table() []machines.Edge[Data] {
 		edges = append(edges, stageEdges(&Stages[i])...)
 	}
 	return append(edges,
+		machines.Edge[Data]{From: only(Ready), On: CommandRevert, To: Reverting, Do: revert, Emit: only(EventReverting, EventTransitioned), Effects: only(EffectUndo)},
+		machines.Edge[Data]{From: only(Reverting), On: CommandRollback, If: inPhase(RollbackStuck), To: machines.Same, Reenter: true, Do: rollback, Emit: undoStarted, Effects: only(EffectUndo)},
+		machines.Edge[Data]{From: only(Reverting), On: ReportUndone, If: clean, To: RolledBack, Do: undone, Emit: append(only(EventUndoCompleted), EventUndoCompletedGeneric, EventTransitioned)},
+		machines.Edge[Data]{From: only(Reverting), On: ReportUndone, If: undoing, To: machines.Same, Do: stuck, Emit: only(EventUndoStuck)},
+		machines.Edge[Data]{From: only(Reverting), On: ReportUndoFailed, If: undoing, To: machines.Same, Do: undoFailed, Emit: only(EventUndoStuck)},
 		machines.Edge[Data]{From: only(Failed), On: CommandRollback, If: idle, To: machines.Same, Reenter: true, Do: rollback, Emit: undoStarted, Effects: only(EffectUndo)},
 		machines.Edge[Data]{From: only(Failed), On: CommandResolve, If: resolvedAs(Ready), To: Ready, Do: resolve, Emit: only(EventResolved, EventTransitioned)},
 		machines.Edge[Data]{From: only(Failed), On: CommandResolve, If: idle, To: RolledBack, Do: resolve, Emit: only(EventResolved, EventTransitioned)},
@@ -168,7 +185,8 @@ func states() []machines.State[Data] {
 		list = append(list, state)
 	}
 	return append(list,
-		machines.State[Data]{Name: Ready, Doc: "The tenant's data is in its own database, and its traffic goes there.", Terminal: true},
+		machines.State[Data]{Name: Ready, Doc: "The tenant's data is in its own database, and its traffic goes there. It stays: what it keeps is needed to take the move back."},
+		machines.State[Data]{Name: Reverting, Doc: "The tenant is being sent back to the shared database, and its own is put aside."},
 		machines.State[Data]{Name: Failed, Doc: "It went no further; retry, rollback or resolve leads on.", Failed: true},
 		machines.State[Data]{Name: RolledBack, Doc: "Everything that was created is taken back; request begins anew.", Terminal: true},
 		machines.State[Data]{Name: Cancelled, Doc: "It was cancelled, and everything that was created is taken back; request begins anew.", Terminal: true})
@@ -196,6 +214,7 @@ func inputs() []machines.Command {
 		{Name: CommandRetry, Doc: "Go on in the state in which it failed, with all attempts."},
 		{Name: CommandRollback, Doc: "Take back everything.", Body: RollbackBody{}, Destructive: true},
 		{Name: CommandResolve, Doc: "Say that it was repaired by hand, and how.", Body: ResolveBody{}, Admin: true, Destructive: true},
+		{Name: CommandRevert, Doc: "Send the tenant back to the shared database, as it was at the switch.", Body: RevertBody{}, Admin: true, Destructive: true},
 		{Name: ReportProgressed, Doc: "How far the copy is.", Body: Progress{}, Report: true},
 		{Name: ReportLookFailed, Doc: "It could not be read how far the copy is; the idle limit tells of a copy that stands.", Body: machines.Failure{}, Report: true},
 		{Name: ReportHalted, Doc: "Nothing of an earlier attempt is under way.", Report: true},

@@ -30,6 +30,7 @@ const (
 	EventHalted                = "provisioning.db.halted"
 	EventResumed               = "provisioning.db.resumed"
 	EventResolved              = "provisioning.db.resolved"
+	EventReverting             = "provisioning.db.revert.started"
 	EventUndoStarted           = "provisioning.db.rollback.started"
 	EventUndoCompleted         = "provisioning.db.rollback.completed"
 	EventUndoStuck             = "provisioning.db.rollback.stuck"
@@ -67,6 +68,7 @@ var events = []machines.EventType{
 	{Name: EventHalted, Class: machines.ClassProgress, Doc: "The attempt that was under way was stopped, as far as it is known."},
 	{Name: EventResumed, Class: machines.ClassState, Doc: "The session goes on after a pause."},
 	{Name: EventResolved, Class: machines.ClassState, Doc: "Somebody has repaired it by hand."},
+	{Name: EventReverting, Class: machines.ClassState, Doc: "The tenant is being sent back to the shared database."},
 	{Name: EventUndoStarted, Class: machines.ClassState, Doc: "What was created is being taken back."},
 	{Name: EventUndoCompleted, Class: machines.ClassState, Doc: "Everything was taken back."},
 	{Name: EventUndoStuck, Class: machines.ClassError, Doc: "Not everything could be taken back."},

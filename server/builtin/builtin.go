@@ -3,6 +3,7 @@ package builtin
 
 import (
 	"github.com/bcc94042/instar/machines/all"
+	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/queue"
@@ -16,12 +17,13 @@ import (
 	"github.com/bcc94042/instar/server/relays"
 	"github.com/bcc94042/instar/server/services"
 	"github.com/bcc94042/instar/server/tasks"
+	"github.com/bcc94042/instar/server/tenants"
 )
 
 // Options are the machines that ship, with what serves them. Every call makes them anew, so that the caller can add its own.
 func Options() server.Options {
 	return server.Options{
-		Machines: all.Machines(),
+		Machines: append(all.Machines(), database.Machine), // which there is only where tenants are configured
 		Providers: map[string]server.Provider{
 			service.Machine.Name:      services.Provider(),
 			instance.Machine.Name:     instances.Provider(),
@@ -30,7 +32,8 @@ func Options() server.Options {
 			repository.Machine.Name:   tasks.RepositoryProvider(),
 			task.Machine.Name:         tasks.Provider(tasks.Runner),
 			queue.Machine.Name:        tasks.QueueProvider(),
+			database.Machine.Name:     tenants.Provider(),
 		},
-		Programs: map[string]func([]string) int{"run-template": process.Main},
+		Programs: map[string]func([]string) int{"run-template": process.Main, "tenant-keyset": tenants.Keyset},
 	}
 }

@@ -43,6 +43,7 @@ type Config struct {
 	Index        Index     `koanf:"index"`
 	Ended        Ended     `koanf:"ended"`
 	Outbox       Outbox    `koanf:"outbox"`
+	Tenants      Tenants   `koanf:"tenants"`
 	Discovery    Discovery `koanf:"discovery"`
 	Limits       Limits    `koanf:"limits"`
 	Log          Log       `koanf:"log"`
@@ -323,6 +324,7 @@ func (c Config) Redacted() Config {
 	c.Gateways.Process.Templates = templates
 	c.Outbox = c.Outbox.redacted()
 	c.Tasks = c.Tasks.redacted()
+	c.Tenants = c.Tenants.redacted()
 	return c
 }
 

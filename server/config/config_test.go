@@ -39,6 +39,7 @@ func TestLoadPrecedence(t *testing.T) {
 	want.NATS.Users, want.Auth.Tokens, want.Gateways.Process.Templates = []embedded.User{}, []Token{}, map[string]Template{}
 	want.Outbox.Sources = []OutboxSource{}
 	want.Tasks.Programs, want.Tasks.Credentials = map[string]Program{}, []Credential{}
+	want.Tenants.Servers, want.Tenants.Tables = []TenantServer{}, map[string]TenantTable{}
 
 	got, err := Load(Serve, flagSet(t, Serve, "--config", path, "--observe-every", "7s"), env)
 	require.NoError(t, err)

@@ -1,0 +1,8 @@
+// Package tenants serves machines/database (database_provisioning): it moves tenants out of a shared Postgres into databases of their own.
+//
+// The contract:
+//   - There is the machine only where the configuration has the section tenants. What is wrong with that ends the start; databases that do not answer do not.
+//   - Of the servers that take a region and a size, the name of the tenant decides which one it gets (rendezvous hashing); once it has a database, its server is that of the database.
+//   - A second session of a tenant is refused at the door with the id of the first one. Where two come at once, the shared database lets one of them through.
+//   - One node at a time drops databases that were taken back, when their grace period is over.
+package tenants

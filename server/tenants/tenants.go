@@ -1,0 +1,147 @@
+package tenants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/internal/wait"
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/admin"
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/schema"
+	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
+)
+
+// Role is the name of the role that drops what was taken back.
+const Role = "tenants"
+
+// Provider serves machines/database where tenants are configured.
+func Provider() server.Provider {
+	return server.Provider{
+		When:    func(c config.Config) bool { return c.Tenants.On() },
+		Decoder: func() func(string, []byte) (any, error) { return brief },
+		Open:    open,
+	}
+}
+
+// brief is what the door needs of a stored session: the tenant that has it, or "" when it has ended.
+func brief(_ string, value []byte) (any, error) {
+	e, err := machine.Machine.Decode(value)
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := e.Data.(*machine.Data); ok {
+		return d.Request.EnterpriseID, nil
+	}
+	return "", nil
+}
+
+func open(ctx context.Context, h *server.Host) (server.Work, error) {
+	t := h.Config.Tenants
+	keys, err := openKeys(t.Keys, h.Config.Mode == config.Dev)
+	if err != nil {
+		return server.Work{}, err
+	}
+	source, err := config.ReadDSN(t.Source.DSN, t.Source.DSNFile)
+	if err != nil {
+		return server.Work{}, fmt.Errorf("cannot read the address of the shared database: %w", err)
+	}
+	rules := map[string]catalog.Rule{}
+	for name, r := range t.Tables {
+		rules[name] = catalog.Rule{Kind: catalog.Kind(r.Kind), Column: r.Column, Via: r.Via}
+	}
+	p := &performer{}
+	for _, s := range t.Servers {
+		dsn, err := config.ReadDSN(s.DSN, s.DSNFile)
+		if err != nil {
+			return server.Work{}, fmt.Errorf("cannot read the address of server %s: %w", s.Name, err)
+		}
+		p.servers = append(p.servers, &target{TenantServer: s, provider: &database.Provider{
+			Source: pg.Address{DSN: source}, From: t.Source.From, Server: &admin.Server{Name: s.Name, Region: s.Region, DSN: dsn, Host: s.Host},
+			Catalogue: catalog.Catalogue{Schemas: t.Schemas, Column: t.Column, Tables: rules}, Migrations: schema.Set{Files: os.DirFS(t.Migrations)}, Keys: keys,
+			RangeRows: t.RangeRows, Parallel: t.Parallel, Rate: t.BytesPerSecond(), Grace: t.Grace,
+		}})
+	}
+	for _, s := range p.servers {
+		for _, a := range []pg.Address{s.provider.Source, {DSN: s.provider.Server.DSN}} {
+			if _, err := pg.Parse(a); err != nil {
+				return server.Work{}, fmt.Errorf("tenants, server %s: %w", s.Name, err)
+			}
+		}
+		if _, err := s.provider.Migrations.Hash(); err != nil {
+			return server.Work{}, fmt.Errorf("tenants.migrations: %w", err)
+		}
+	}
+	d := &door{sessions: h.Indexes.Get(machine.Machine.Name), takes: p.takes}
+	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
+	h.Role(ctx, Role, func(ctx context.Context) error {
+		for pause := time.Minute; wait.For(ctx, pause); pause = time.Hour {
+			p.sweep(ctx, h)
+		}
+		return nil
+	})
+	return server.Work{Performer: p, Looker: p}, nil
+}
+
+// openKeys reads the keyset; where it may, it makes one that is not there.
+func openKeys(path string, may bool) (*secret.Keys, error) {
+	raw, err := os.ReadFile(path)
+	if may && errors.Is(err, fs.ErrNotExist) {
+		if err := makeKeys(path); err != nil {
+			return nil, err
+		}
+		raw, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the keyset of tenants (tenants.keys): %w", err)
+	}
+	keys, err := secret.Open(raw)
+	if err != nil {
+		return nil, fmt.Errorf("tenants.keys: %s: %w; `instar tenant-keyset FILE` makes one", path, err)
+	}
+	return keys, nil
+}
+
+// makeKeys writes a new keyset into a file that is not there yet.
+func makeKeys(path string) error {
+	set, err := secret.NewKeyset()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("cannot make the keyset of tenants: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot make the keyset of tenants: %w", err)
+	}
+	_, err = f.Write(append(set, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("cannot make the keyset of tenants: %w", err)
+	}
+	return nil
+}
+
+// Keyset is the program that makes a keyset: its argument is a file that is not there yet.
+func Keyset(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "instar tenant-keyset: give the file to write, which must not exist")
+		return 2
+	}
+	if err := makeKeys(args[0]); err != nil {
+		fmt.Fprintln(os.Stderr, "instar tenant-keyset:", err)
+		return 1
+	}
+	fmt.Printf("The keyset is in %s. Keep a copy: what was sealed with it opens with nothing else.\n", args[0])
+	return 0
+}

@@ -1,0 +1,136 @@
+package tenants_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/server/builtin"
+	"github.com/bcc94042/instar/server/config"
+)
+
+func TestATenantIsMovedOverHTTP(t *testing.T) {
+	w := setup(t, 30, "acme", "other")
+	before := databasetest.Everything(t, w.source)
+	w.start()
+	status, v := w.do("POST", path("acme", "far")+"/request", `{"enterpriseId":"acme","region":"mars"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
+	require.Contains(t, v["detail"], "takes the region mars")
+
+	w.ok("POST", path("acme", "move")+"/request", `{"enterpriseId":"acme","mode":"offline"}`)
+	require.Eventually(t, func() bool {
+		status, v = w.do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
+		return status == http.StatusConflict
+	}, waitFor, tick, "a tenant has one session")
+	require.Contains(t, v["detail"], "session default.acme.move has the tenant acme")
+
+	w.ends("acme", "move", "ready")
+	databasetest.Same(t, w.source, w.target("acme"), "acme")
+	require.Equal(t, before, databasetest.Everything(t, w.source), "the source keeps what it had")
+	require.Equal(t, "tenant_acme", databasetest.Ask(t, w.source, `select database_name from public.tenant_runtime where enterprise_id = 'acme'`))
+	status, _ = w.do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
+	require.Equal(t, http.StatusConflict, status, "it is in its own database")
+
+	w.ok("POST", path("other", "move")+"/request", `{"enterpriseId":"other"}`)
+	w.ends("other", "move", "ready")
+	databasetest.Same(t, w.source, w.target("other"), "other")
+
+	conn := databasetest.Open(t, w.source)
+	write := func() error {
+		_, err := conn.Exec(t.Context(), `update public.settings set value = value where enterprise_id = 'other'`)
+		return err
+	}
+	require.Equal(t, "25006", pg.State(write()), "its rows in the shared database are closed")
+	status, _ = w.do("POST", path("other", "move")+"/revert", `{}`)
+	require.Equal(t, http.StatusUnprocessableEntity, status, "writes would be lost")
+	w.ok("POST", path("other", "move")+"/revert", `{"discardWrites":true}`)
+	w.ends("other", "move", "rolled_back")
+	require.NoError(t, write())
+	require.Equal(t, before, databasetest.Everything(t, w.source))
+	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from public.tenant_runtime where enterprise_id = 'other'`))
+	_, err := pg.Connect(t.Context(), w.target("other"))
+	require.Equal(t, pg.NoDatabase, pg.State(err))
+	databasetest.Same(t, w.source, w.target("acme"), "acme")
+}
+
+// The machine is there only where tenants are configured.
+func TestWithoutTenantsThereIsNoSuchMachine(t *testing.T) {
+	t.Parallel()
+	cfg := config.Defaults(config.Dev)
+	_, err := builtin.Options().For(cfg).Machine(machine.Machine.Name)
+	require.Error(t, err)
+	require.NoError(t, builtin.Options().For(cfg).Validate(cfg))
+	cfg.Tenants.Keys = "keys.json"
+	_, err = builtin.Options().For(cfg).Machine(machine.Machine.Name)
+	require.NoError(t, err)
+}
+
+// The target changes what it is given, so that no comparison holds: everything is taken back by itself.
+func TestAFailedVerificationIsRolledBack(t *testing.T) {
+	w := setup(t, 20, "crooked", "other")
+	before := databasetest.Everything(t, w.source)
+	dir := t.TempDir()
+	files, err := filepath.Glob(filepath.Join(migrations, "*.sql"))
+	require.NoError(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), text, 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "00099_crooked.sql"), []byte(`-- +goose Up
+-- +goose StatementBegin
+create function public.bend() returns trigger language plpgsql as $$ begin new.value := 'bent'; return new; end $$;
+-- +goose StatementEnd
+create trigger bend before insert on public.settings for each row execute function public.bend();
+alter table public.settings enable always trigger bend;
+`), 0o600))
+	w.cfg.Tenants.Migrations = dir
+	w.start()
+	w.ok("POST", path("crooked", "move")+"/request", `{"enterpriseId":"crooked","onFailure":"rollback"}`)
+	data := w.ends("crooked", "move", "rolled_back")
+	require.Equal(t, "verifying", data["failedFrom"])
+	_, e := w.do("GET", path("crooked", "move"), "")
+	require.Contains(t, e["lastError"].(map[string]any)["message"], "settings")
+	require.Equal(t, before, databasetest.Everything(t, w.source))
+	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "its writers are let in again")
+	_, err = pg.Connect(t.Context(), w.target("crooked"))
+	require.Equal(t, pg.NoDatabase, pg.State(err), "the database is out of the way")
+
+	w.kill()
+	w.cfg.Tenants.Migrations = migrations
+	w.start()
+	w.ok("POST", path("crooked", "second")+"/request", `{"enterpriseId":"crooked"}`)
+	w.ends("crooked", "second", "ready")
+	databasetest.Same(t, w.source, w.target("crooked"), "crooked")
+}
+
+// kill -9 of the server in the middle of the copy; the next one goes on where it was.
+func TestAKilledServerGoesOn(t *testing.T) {
+	w := setup(t, 400, "long", "other")
+	w.cfg.Tenants.Rate = "40KiB"
+	w.start()
+	w.ok("POST", path("long", "move")+"/request", `{"enterpriseId":"long"}`)
+	copied := func(data map[string]any) float64 {
+		p, _ := data["progress"].(map[string]any)
+		rows, _ := p["migratedRows"].(float64)
+		return rows
+	}
+	data := w.until("long", "move", "rows are copied", func(state string, data map[string]any) bool { return state == "migrating_data" && copied(data) > 0 })
+	w.kill()
+	done := databasetest.Ask(t, w.target("long"), `select coalesce(min(done_at), 'epoch')::text from instar.range where done_at is not null`)
+	total, _ := data["progress"].(map[string]any)["totalRows"].(float64)
+	require.Less(t, copied(data), total, "it is in the middle")
+	require.Greater(t, data["lastProgressAt"], data["attemptAt"], "the idle limit runs from the last progress")
+
+	w.cfg.Tenants.Rate = ""
+	w.start()
+	w.ends("long", "move", "ready")
+	databasetest.Same(t, w.source, w.target("long"), "long")
+	require.Equal(t, done, databasetest.Ask(t, w.target("long"), `select min(done_at)::text from instar.range`), "what was copied stays")
+}
