@@ -18,12 +18,8 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// flushEvery is how often streams are looked at for what was written by others than those that call [Server.Sync], whose acks come before it is on disk. What was removed only, as by a
-// purge, is looked for each lookRemoved times.
-const (
-	flushEvery  = 5 * time.Millisecond
-	lookRemoved = 20
-)
+// flushEvery is how often streams are looked at for what was written by others than those that call [Server.Sync], whose acks come before it is on disk.
+const flushEvery = 5 * time.Millisecond
 
 // errStopped is why nothing is synced while there is no server.
 var errStopped = errors.New("streams: the embedded NATS server does not run")
@@ -42,16 +38,6 @@ type flusher struct {
 
 	mu     sync.Mutex
 	groups map[string]*group // by stream
-
-	// Of sweep:
-	swept int
-	idle  []idle
-}
-
-// idle is a stream that is not being synced.
-type idle struct {
-	stream  string
-	removed bool // something was, of a bucket
 }
 
 // group is who waits for the next sync of a stream.
@@ -67,19 +53,17 @@ type group struct {
 
 // sweep syncs what others have written to relaxed streams, or removed from buckets. It waits for no lock of a store: one that is held is asked like one that is dirty.
 func (f *flusher) sweep() {
-	f.swept++
 	f.mu.Lock()
-	f.idle = f.idle[:0]
+	removed := map[string]bool{} // by stream
 	for name, g := range f.groups {
 		if !g.busy {
-			removed := f.swept%lookRemoved == 0 && g.links != nil && g.links.changed()
-			f.idle = append(f.idle, idle{name, removed})
+			removed[name] = g.links != nil && g.links.changed()
 		}
 	}
 	f.mu.Unlock()
-	for _, i := range f.idle {
-		if s, err := f.find(i.stream); err == nil && s.StreamStore != nil && (i.removed || f.where.mayBeDirty(s)) {
-			f.sync(i.stream, func(error) {})
+	for name, now := range removed {
+		if s, err := f.find(name); err == nil && s.StreamStore != nil && (now || f.where.mayBeDirty(s)) {
+			f.sync(name, func(error) {})
 		}
 	}
 }
