@@ -6,9 +6,6 @@ package embedded
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,8 +29,6 @@ type flusher struct {
 	rounds
 	where   *stores
 	running func() *server.Server
-	dir     string // of the server's store
-	log     *slog.Logger
 	syncs   atomic.Uint64
 
 	mu     sync.Mutex
@@ -44,25 +39,20 @@ type flusher struct {
 type group struct {
 	waiting []func(error)
 	busy    bool // a goroutine syncs, and takes what waits when it has
-
-	// Of that goroutine, for a bucket:
-	of      store
-	links   *links // of its blocks, while it is relaxed
-	refused bool   // they cannot be made, so the server syncs each write
 }
 
-// sweep syncs what others have written to relaxed streams, or removed from buckets. It waits for no lock of a store: one that is held is asked like one that is dirty.
+// sweep syncs what others have written to relaxed streams. It waits for no lock of a store: one that is held is asked like one that is dirty.
 func (f *flusher) sweep() {
 	f.mu.Lock()
-	removed := map[string]bool{} // by stream
+	var names []string
 	for name, g := range f.groups {
 		if !g.busy {
-			removed[name] = g.links != nil && g.links.changed()
+			names = append(names, name)
 		}
 	}
 	f.mu.Unlock()
-	for name, now := range removed {
-		if s, err := f.find(name); err == nil && s.StreamStore != nil && (now || f.where.mayBeDirty(s)) {
+	for _, name := range names {
+		if s, err := f.find(name); err == nil && s.StreamStore != nil && f.where.mayBeDirty(s) {
 			f.sync(name, func(error) {})
 		}
 	}
@@ -80,8 +70,13 @@ func (f *flusher) served(stream string, done func(error)) {
 	f.sync(stream, done)
 }
 
-// sync calls done when everything is on disk that the stream had acknowledged before the call.
+// sync calls done when everything is on disk that the stream had acknowledged before the call. A bucket is left to the server, which syncs each write to it: what removes a value that
+// was replaced, with the block that it was in, may be on disk before what replaced it, and a power loss would cost both, although the first was answered long ago.
 func (f *flusher) sync(stream string, done func(error)) {
+	if _, bucket := streams.BucketOf(stream); bucket {
+		done(nil)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g := f.groups[stream]
@@ -113,7 +108,7 @@ func (f *flusher) run(stream string, g *group) {
 			return
 		}
 		f.mu.Unlock()
-		err = f.flush(stream, g)
+		err = f.flush(stream)
 		for i, done := range waiting {
 			done(err)
 			waiting[i] = nil
@@ -123,18 +118,12 @@ func (f *flusher) run(stream string, g *group) {
 }
 
 // flush syncs a stream, and relaxes its store if that is new or was changed: an update of the stream's configuration makes it sync each write again.
-func (f *flusher) flush(stream string, g *group) error {
+func (f *flusher) flush(stream string) error {
 	s, err := f.find(stream)
 	if err != nil || s.StreamStore == nil {
 		return err
 	}
-	if err := f.relax(s, g); err != nil {
-		return err
-	}
-	after, err := f.link(s, g)
-	if err != nil {
-		return err
-	}
+	f.where.relax(s)
 	f.syncs.Add(1)
 	if err = s.FlushAllPending(); err == nil && !f.where.relaxed(s) { // it was changed meanwhile, and may not have synced what came before that
 		s.sync()
@@ -148,71 +137,8 @@ func (f *flusher) flush(stream string, g *group) error {
 	} else if f.where.ended(s) || now.pointer() != s.pointer() {
 		return fmt.Errorf("streams: stream %s was closed while it was synced", stream)
 	}
-	if err := after(); err != nil {
-		return f.refuse(s, g, err)
-	}
 	return nil
 }
-
-// relax relaxes a store that is not, a bucket's when its blocks are linked.
-func (f *flusher) relax(s store, g *group) error {
-	if _, bucket := streams.BucketOf(s.name); !bucket {
-		f.where.relax(s)
-		return nil
-	}
-	if g.of.StreamStore == nil || g.of.pointer() != s.pointer() {
-		g.of, g.links, g.refused = s, nil, false
-	}
-	if g.refused || g.links != nil && f.where.relaxed(s) {
-		return nil
-	}
-	if err := f.tighten(s); err != nil { // it may be relaxed by a group that is gone
-		return err
-	}
-	if err := f.where.relaxAfter(s, func() (err error) { g.links, err = newLinks(f.streamDir(s)); return err }); err != nil {
-		return f.refuse(s, g, err)
-	}
-	return nil
-}
-
-// link makes links to the blocks of a bucket that is relaxed, and returns what is to be done with them after the sync that begins now.
-func (f *flusher) link(s store, g *group) (after func() error, err error) {
-	if g.links != nil {
-		if after, err = g.links.before(); err == nil {
-			return after, nil
-		}
-		err = f.refuse(s, g, err)
-	}
-	return func() error { return nil }, err
-}
-
-// refuse leaves a bucket to the server, which syncs each write from now on. The error is of a store that cannot be synced, or whose links would be restored one day.
-func (f *flusher) refuse(s store, g *group, why error) error {
-	if err := f.tighten(s); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(filepath.Join(f.streamDir(s), linksDir)); err != nil {
-		return fmt.Errorf("streams: cannot remove links to the blocks of %s: %w", s.name, err)
-	}
-	g.links, g.refused = nil, true
-	f.log.Warn("a bucket is synced with each write, which takes several times as long: its blocks cannot be linked", "stream", s.name, "error", why)
-	return nil
-}
-
-// tighten leaves a store that has synced everything, and syncs each write from now on.
-func (f *flusher) tighten(s store) error {
-	f.where.tighten(s)
-	s.sync()
-	if err := s.FlushAllPending(); err != nil {
-		return fmt.Errorf("streams: cannot sync stream %s: %w", s.name, err)
-	}
-	if f.where.ended(s) {
-		return fmt.Errorf("streams: stream %s was closed while it was synced", s.name)
-	}
-	return nil
-}
-
-func (f *flusher) streamDir(s store) string { return filepath.Join(f.dir, streamsDir, s.name) }
 
 // find returns a store without a StreamStore for a stream in memory, where nothing can be synced.
 func (f *flusher) find(stream string) (store, error) {
@@ -237,11 +163,7 @@ func (s *Server) newFlusher() *flusher {
 		s.o.log().Warn("writes cannot be synced in groups: each is synced by itself, which takes several times as long", "error", err)
 		return nil
 	}
-	if err := canLink(s.o.Dir); err != nil {
-		s.o.log().Warn("writes cannot be synced in groups: each is synced by itself, which takes several times as long; the file system has no hard links", "error", err)
-		return nil
-	}
-	return &flusher{where: where, running: s.running, dir: s.o.storeDir(), log: s.o.log(), groups: map[string]*group{}}
+	return &flusher{where: where, running: s.running, groups: map[string]*group{}}
 }
 
 // Syncer returns what calls done when everything is on disk that a stream had acknowledged before the call, or with why that is not known. It is nil where an ack

@@ -95,49 +95,6 @@ func TestWhatIsAskedForIsSynced(t *testing.T) {
 	require.Eventually(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.groups["NONE"] == nil }, 10*time.Second, time.Millisecond, "it is not looked at for ever")
 }
 
-// A bucket whose blocks cannot be linked is left to the server, which syncs each write; one that is made anew may be relaxed.
-func TestABucketWithoutLinksIsNotRelaxed(t *testing.T) {
-	t.Parallel()
-	g, sync := sweepless(t)
-	f := g.Server.flusher
-	relaxed := func() bool {
-		s, err := f.find("KV_things")
-		require.NoError(t, err)
-		return f.where.relaxed(s)
-	}
-	dir := f.dir
-	f.dir = filepath.Join(t.TempDir(), "nothing")
-	require.NoError(t, sync("KV_things"))
-	require.False(t, relaxed())
-	f.dir = dir
-	require.NoError(t, sync("KV_things"))
-	require.False(t, relaxed(), "until the next start")
-
-	require.NoError(t, g.JS.DeleteStream(t.Context(), "KV_things"))
-	things(t, g.JS)
-	require.NoError(t, sync("KV_things"))
-	require.True(t, relaxed())
-	kept := filepath.Join(f.dir, streamsDir, "KV_things", linksDir)
-	require.FileExists(t, filepath.Join(kept, "1.blk"))
-	require.NoError(t, os.Remove(filepath.Join(kept, "1.blk"))) // so that the link of the next block cannot replace it
-	require.NoError(t, os.MkdirAll(filepath.Join(kept, "1.blk", "in-the-way"), 0o700))
-	st, err := g.JS.Stream(t.Context(), "KV_things")
-	require.NoError(t, err)
-	_, err = g.JS.Publish(t.Context(), "$KV.things.a", []byte("x"))
-	require.NoError(t, err)
-	require.NoError(t, st.Purge(t.Context())) // which makes the directory of the blocks anew
-	_, err = g.JS.Publish(t.Context(), "$KV.things.a", []byte("x"))
-	require.NoError(t, err)
-	require.NoError(t, sync("KV_things"))
-	require.False(t, relaxed())
-	require.NoDirExists(t, kept, "a power loss would bring them back")
-	_, err = g.JS.Publish(t.Context(), "$KV.things.a", []byte("y"))
-	require.NoError(t, err)
-	s, err := f.find("KV_things")
-	require.NoError(t, err)
-	require.False(t, f.where.dirty(s))
-}
-
 // What others write to a stream that is no longer synced with each write is synced soon.
 func TestWhatOthersWriteIsSynced(t *testing.T) {
 	t.Parallel()

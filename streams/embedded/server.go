@@ -134,7 +134,7 @@ func (o *Options) barrier() *barrier {
 		o.log().Warn("the streams cannot be synced together: a power loss may lose more of some than of others", "error", err)
 		return nil
 	}
-	return &barrier{where: where, dir: filepath.Join(o.storeDir(), streamsDir), commands: o.Names.Stream(streams.CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: o.log()}
+	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(streams.CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: o.log()}
 }
 
 // Acking is held while a command is acked whose entity was just written: where streams are synced at intervals, no ack is to be on disk without that entity. It is nil where
@@ -195,8 +195,10 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	if err := restoreLinks(s.o.storeDir(), s.barrier != nil || s.flusher != nil, s.o.log()); err != nil {
-		return err
+	if s.barrier != nil || s.flusher != nil {
+		if err := syncFiles(opts.StoreDir); err != nil {
+			return err
+		}
 	}
 	srv, err := server.NewServer(opts)
 	if err != nil {
@@ -227,15 +229,10 @@ func (s *Server) start() error {
 	return errors.New("streams: the embedded NATS server was not ready within 60 s")
 }
 
-// streamsDir is in the server's store directory, and has a directory for each stream.
-var streamsDir = filepath.Join(server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams")
-
-func (o *Options) storeDir() string { return filepath.Join(o.Dir, "nats") }
-
 func (s *Server) options() (*server.Options, error) {
 	listen := s.listener()
 	opts := &server.Options{
-		ServerName: s.o.name(), StoreDir: s.o.storeDir(), JetStream: true, NoSigs: true, NoLog: true,
+		ServerName: s.o.name(), StoreDir: filepath.Join(s.o.Dir, "nats"), JetStream: true, NoSigs: true, NoLog: true,
 		DontListen: listen == "", JetStreamMaxStore: unlimited, JetStreamMaxMemory: 256 << 20, MaxPayload: streams.MaxMessage,
 		PingInterval: 20 * time.Second, WriteDeadline: 10 * time.Second, DisableJetStreamBanner: true,
 	}
@@ -387,7 +384,7 @@ func (s *Server) Shutdown(context.Context) error {
 	}
 	err := s.stop()
 	if err == nil && s.flusher != nil { // for those whose writes were acknowledged and not asked for
-		err = restoreLinks(s.o.storeDir(), true, s.o.log())
+		err = syncFiles(filepath.Join(s.o.Dir, "nats"))
 	}
 	return errors.Join(err, s.lock.Close())
 }

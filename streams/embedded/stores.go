@@ -82,29 +82,13 @@ func (l *stores) at(stream unsafe.Pointer, name string) store {
 
 // relax makes a store that syncs each write sync when it is told to (FlushAllPending), as the server does it for streams with a Raft log and for atomic batches.
 func (l *stores) relax(s store) {
-	if !l.relaxed(s) {
-		_ = l.relaxAfter(s, func() error { return nil })
+	if l.relaxed(s) {
+		return
 	}
-}
-
-// relaxAfter relaxes a store when do has returned no error. Nothing is written meanwhile.
-func (l *stores) relaxAfter(s store, do func() error) error {
 	mu := l.lock(s)
 	mu.Lock()
 	defer mu.Unlock()
-	if err := do(); err != nil {
-		return err
-	}
 	updateDurability(s.pointer(), true)
-	return nil
-}
-
-// tighten makes a store sync each write again. What was written before is synced by the next sync.
-func (l *stores) tighten(s store) {
-	mu := l.lock(s)
-	mu.Lock()
-	defer mu.Unlock()
-	updateDurability(s.pointer(), false)
 }
 
 // lock is the store's own.

@@ -112,6 +112,12 @@ func (a *Appender) listen(subject string, f nats.MsgHandler) error {
 // Grouping reports whether the appender commits in groups, which is where the stream fsyncs each write.
 func (a *Appender) Grouping() bool { return a.group }
 
+// grouped reports whether the stream fsyncs each write, so that writes to it share one. Of streams that are synced when they are told to ([AppenderOptions].Sync) it is the buckets.
+func (a *Appender) grouped(stream string) bool {
+	_, bucket := streams.BucketOf(stream)
+	return a.group || a.sync != nil && bucket
+}
+
 // Close fails what is under way with ErrClosed and waits for the appender's goroutines.
 func (a *Appender) Close() {
 	a.mu.Lock()
@@ -132,7 +138,7 @@ func (a *Appender) Close() {
 // Go writes one message and calls done exactly once, from another goroutine or, when the message cannot even be
 // sent, from this one. done must not block.
 func (a *Appender) Go(stream string, m *nats.Msg, done func(Result)) {
-	if a.group && !streams.Scheduled(m) { // a schedule in a batch would fire with the headers of the batch
+	if a.grouped(stream) && !streams.Scheduled(m) { // a schedule in a batch would fire with the headers of the batch
 		a.grouping(stream).add(unit{[]*nats.Msg{m}, done})
 		return
 	}
