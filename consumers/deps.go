@@ -51,15 +51,18 @@ type Deps struct {
 	Turn chan struct{} // that of the process, but for tests, which have several
 }
 
-// Lost reports whether an entity's last command, whose sequence is its mark, was lost with the end of the stream of commands: the server has started since the value was stored, and the stream
-// ended before that sequence by then. So commands with sequences up to the mark are new ones. False says that it is not known.
-func (d *Deps) Lost(bucket string, revision, mark uint64) bool {
+// Marked is the mark of an entity as far as it tells what COMMANDS has. Where the stream ended before it when its server started, and the value had been stored by then, a power loss has cost COMMANDS what
+// came behind: commands with such sequences are later ones. Those up to the end are of then.
+func (d *Deps) Marked(bucket string, revision, mark uint64) uint64 {
 	if d.EndAtStart == nil {
-		return false
+		return mark
 	}
 	commands, known := d.EndAtStart(d.Names.Stream(streams.CommandStream))
 	values, stored := d.EndAtStart(streams.BucketStream(bucket))
-	return known && stored && revision <= values && mark > commands
+	if known && stored && revision <= values {
+		return min(mark, commands)
+	}
+	return mark
 }
 
 // WithDefaults fills in what nobody has set.

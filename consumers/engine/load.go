@@ -74,9 +74,10 @@ func (p *partition) read(ctx context.Context, it *item) error {
 		return err
 	}
 	lacks := s.hasTaken(it) || it.reconciles() || p.found.MayLack(&s.entity)
-	if p.e.Lost(bucket, s.revision, s.entity.Mark) || p.found.Ahead(&s.entity, p.top) {
+	if p.found.Ahead(&s.entity, p.top) {
 		s.entity.Mark, s.entity.MarkedAt = 0, time.Time{}
 	}
+	s.entity.Mark = p.e.Marked(bucket, s.revision, s.entity.Mark)
 	if lacks {
 		if err := p.resume(ctx, s); err != nil {
 			return err

@@ -232,3 +232,28 @@ func TestCommandsOfALostHistorysSequencesAreNew(t *testing.T) {
 	_, known = w.Server.EndAtStart("KV_things")
 	require.False(t, known, "a bucket that is made anew has revisions that the one before had")
 }
+
+// What the stream of commands still has of then was taken then: it is not taken again.
+func TestCommandsBeforeALostEndAreNotTakenAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Fsync, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	w.Stop()
+	w.bare("a", "add", `{"n":1}`)
+	s, err := w.JS.Stream(w.Ctx, streams.CommandStream)
+	require.NoError(t, err)
+	e, revision := w.Entity(consumertest.Things, "default.a")
+	e.Mark, e.MarkedAt = s.CachedInfo().State.LastSeq+1, time.Now() // it took this one, and the next, which the stream has lost
+	data, err := json.Marshal(&e)
+	require.NoError(t, err)
+	bucket, err := w.JS.KeyValue(w.Ctx, "things")
+	require.NoError(t, err)
+	_, err = bucket.Update(w.Ctx, "default.a", data, revision)
+	require.NoError(t, err)
+	require.NoError(t, w.Server.Restart())
+	w.Eventually("a connection", w.NC.IsConnected)
+	w.start()
+	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	require.Zero(t, w.Sum("a"))
+}

@@ -1,10 +1,14 @@
 package embedded
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"unsafe"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/bcc94042/instar/streams"
 )
 
 // ends is where streams ended when the server started.
@@ -32,11 +36,21 @@ func (s *Server) note(srv *server.Server) {
 		return
 	}
 	s.ends.of = map[string]end{}
-	for _, st := range s.ends.where.of(srv) {
+	all := s.ends.where.of(srv)
+	slices.SortFunc(all, func(a, b store) int { return cmp.Compare(rank(a.name), rank(b.name)) })
+	for _, st := range all {
 		var state server.StreamState
 		st.FastState(&state)
 		s.ends.of[st.name] = end{st.pointer(), state.LastSeq}
 	}
+}
+
+// rank puts buckets before streams. Clients may write already: what a value that was noted came from is in a stream that is noted later.
+func rank(stream string) int {
+	if _, bucket := streams.BucketOf(stream); bucket {
+		return 0
+	}
+	return 1
 }
 
 // EndAtStart is the last sequence that a stream had when the server started, and false if that is not known, as of a stream that was made anew since. A power loss before may have cost later ones.

@@ -104,7 +104,7 @@ func Start(o Options) (*Server, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s.barrier, s.flusher = o.barrier(), s.newFlusher()
-	if err := s.start(); err != nil {
+	if err := errors.Join(o.afterOutage(), s.start()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	if s.barrier != nil {
@@ -134,7 +134,7 @@ func (o *Options) barrier() *barrier {
 		o.log().Warn("the streams cannot be synced together: a power loss may lose more of some than of others", "error", err)
 		return nil
 	}
-	return &barrier{where: where, dir: filepath.Join(o.Dir, "nats", server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams"), commands: o.Names.Stream(streams.CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: o.log()}
+	return &barrier{where: where, dir: o.streamsDir(), commands: o.Names.Stream(streams.CommandStream), every: cmp.Or(o.syncEvery, syncInterval), log: o.log()}
 }
 
 // Acking is held while a command is acked whose entity was just written: where streams are synced at intervals, no ack is to be on disk without that entity. It is nil where
@@ -383,8 +383,10 @@ func (s *Server) Shutdown(context.Context) error {
 		s.flusher.end()
 	}
 	err := s.stop()
-	if err == nil && s.flusher != nil { // for those whose writes were acknowledged and not asked for
-		err = syncFiles(filepath.Join(s.o.Dir, "nats"))
+	if err == nil && s.o.Cluster == nil { // also what was acknowledged and not asked for
+		if err = syncFiles(filepath.Join(s.o.Dir, "nats")); err == nil {
+			err = stopped(s.o.Dir)
+		}
 	}
 	return errors.Join(err, s.lock.Close())
 }

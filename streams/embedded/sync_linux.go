@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,4 +25,14 @@ func syncFiles(dir string) error {
 		return fmt.Errorf("streams: cannot sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// mounting names how the file system of dir is mounted now: under the same name, what was written to it is there, on disk or not. It is empty where that is not known.
+func mounting(dir string) string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	var at unix.Statx_t
+	if err != nil || unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_MNT_ID_UNIQUE, &at) != nil || at.Mask&unix.STATX_MNT_ID_UNIQUE == 0 { // Linux 6.8
+		return ""
+	}
+	return fmt.Sprintf("%s %d\n", strings.TrimSpace(string(boot)), at.Mnt_id)
 }

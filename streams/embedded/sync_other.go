@@ -27,3 +27,6 @@ func syncFiles(dir string) error {
 	}
 	return nil
 }
+
+// mounting is known on Linux only.
+func mounting(string) string { return "" }

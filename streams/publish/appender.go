@@ -64,6 +64,7 @@ type pending struct {
 	stream   string
 	done     func(Result)
 	deadline time.Time
+	linked   bool // who sends it asks for the sync
 }
 
 // AppenderOptions configure an [Appender].
@@ -202,6 +203,11 @@ func (g *gathering) set(i int, r Result) {
 
 // publish sends one message and registers who waits for its answer.
 func (a *Appender) publish(stream string, m *nats.Msg, done func(Result)) {
+	a.send(stream, m, pending{done: done})
+}
+
+func (a *Appender) send(stream string, m *nats.Msg, p pending) {
+	done := p.done
 	if !streams.Storable(m.Subject) {
 		done(Result{Err: unsendable(m)})
 		return
@@ -214,7 +220,8 @@ func (a *Appender) publish(stream string, m *nats.Msg, done func(Result)) {
 	}
 	a.next++
 	token := a.next
-	a.pending[token] = pending{stream, done, time.Now().Add(a.wait)}
+	p.stream, p.deadline = stream, time.Now().Add(a.wait)
+	a.pending[token] = p
 	a.mu.Unlock()
 
 	m.Reply = a.inbox + strconv.FormatUint(token, 36)
@@ -248,12 +255,16 @@ func (a *Appender) answered(m *nats.Msg) {
 		return
 	}
 	a.mu.Lock()
-	stream := a.pending[token].stream // it stays pending, so that a disk that stands still is not waited for longer than a stream that does not answer
+	p, ok := a.pending[token] // it stays pending, so that a disk that stands still is not waited for longer than a stream that does not answer
 	a.mu.Unlock()
-	if stream == "" {
+	switch {
+	case !ok:
+		return
+	case p.linked:
+		a.end(token, r)
 		return
 	}
-	a.sync(stream, func(err error) {
+	a.sync(p.stream, func(err error) {
 		if err != nil {
 			r = Result{Err: unsynced(err)}
 		}

@@ -22,8 +22,36 @@ type Chain struct {
 }
 
 // AppendChains writes chains that do not depend on one another: pipelined, first all first messages, then all second
-// ones; in groups, each chain as a unit of an atomic batch. The chains carry the results.
+// ones; in groups, each chain as a unit of an atomic batch. Where a sync makes what was acknowledged stored, one is for all of them. The chains carry the results.
 func (a *Appender) AppendChains(ctx context.Context, stream string, chains []*Chain) {
+	if a.sync == nil {
+		a.appendChains(ctx, stream, chains)
+		return
+	}
+	before := make([]Chain, len(chains))
+	for i, c := range chains {
+		before[i] = *c
+	}
+	a.appendChains(ctx, stream, chains)
+	var stored []int
+	for i, c := range chains {
+		if c.Done > before[i].Done {
+			stored = append(stored, i)
+		}
+	}
+	if len(stored) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.wait)
+	defer cancel()
+	if err := a.Sync(ctx, stream); err != nil {
+		for _, i := range stored {
+			chains[i].Done, chains[i].Last, chains[i].Err = before[i].Done, before[i].Last, err
+		}
+	}
+}
+
+func (a *Appender) appendChains(ctx context.Context, stream string, chains []*Chain) {
 	for {
 		var open []*Chain
 		for _, c := range chains {
@@ -65,5 +93,5 @@ func (a *Appender) link(stream string, c *Chain, done func(Result)) {
 		a.grouping(stream).add(unit{c.Msgs[c.Done:to], done})
 		return
 	}
-	a.publish(stream, next, done)
+	a.send(stream, next, pending{done: done, linked: true})
 }

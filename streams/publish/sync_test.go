@@ -103,3 +103,46 @@ func TestWhoWritesByItselfAsksForASync(t *testing.T) {
 	g.NC.Close()
 	require.ErrorIs(t, (&SyncClient{NC: g.NC}).Sync(g.Ctx, "EVENTS"), ErrUnanswered, "nobody can say it")
 }
+
+// One sync is for all messages of all chains.
+func TestChainsAreSyncedTogether(t *testing.T) {
+	t.Parallel()
+	g := setup(t, embedded.OS)
+	disk := make(syncing, 8)
+	a := g.appender(AppenderOptions{Sync: disk.sync})
+	chain := func(key string, n int) *Chain {
+		c := &Chain{Filter: "instar.evt.thing.default." + key + ".>"}
+		for range n {
+			c.Msgs = append(c.Msgs, event(key, "made", "{}"))
+		}
+		return c
+	}
+	write := func(sync error, chains ...*Chain) {
+		ended := make(chan struct{})
+		go func() { defer close(ended); a.AppendChains(t.Context(), "EVENTS", chains) }()
+		done := <-disk
+		require.Never(t, func() bool { return len(disk) > 0 }, 50*time.Millisecond, 10*time.Millisecond)
+		select {
+		case <-ended:
+			t.Fatal("it is not synced yet")
+		default:
+		}
+		done(sync)
+		<-ended
+	}
+	one, three, beaten := chain("a", 1), chain("b", 3), chain("a", 2)
+	write(nil, one, three)
+	require.NoError(t, errors.Join(one.Err, three.Err))
+	require.Equal(t, 3, three.Done)
+
+	more := chain("b", 2)
+	more.Last = three.Last
+	write(errors.New("the disk is broken"), more, beaten)
+	require.ErrorIs(t, more.Err, ErrUnanswered)
+	require.Zero(t, more.Done, "what is not known to be on disk is not known to be stored")
+	require.Equal(t, three.Last, more.Last)
+	require.ErrorIs(t, beaten.Err, ErrConflict)
+
+	a.AppendChains(t.Context(), "EVENTS", []*Chain{beaten, chain("a", 0)}) // nothing is stored, so nothing is synced
+	require.Empty(t, disk)
+}
