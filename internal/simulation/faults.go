@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/bcc94042/instar/streams"
 )
 
 // Fault is one thing that goes wrong.
@@ -246,10 +244,7 @@ func losePower(w *World, f Fault) {
 			w.trace.Note("FAULT", "%s keeps %d of %d, %d were synced", stream, kept, last, synced)
 		}
 		return kept
-	}, func(stream string, _ uint64) bool {
-		_, bucket := streams.BucketOf(stream)
-		return w.opts.Profile == Fsync && bucket || r.IntN(2) == 0 // whose blocks have second links until the sync after their removal
-	})
+	}, func(string, uint64) bool { return r.IntN(2) == 0 })
 	w.disk.Lost()
 	w.wires = nil
 	w.lost = w.lost || cost && w.opts.Profile != Fsync // where nothing is lost that anybody was told

@@ -1,5 +1,5 @@
 // Package disk is the disk below a simulated server that is in a node's process, synced as streams/embedded does it. With groups, which the profile fsync has, whoever has written asks,
-// and one sync is for all who have asked while the last one was under way (ADR 21). In rounds, which the profile interval has, all streams are synced together (ADR 15): values and what
+// and one sync is for all who have asked while the last one was under way (ADR 21), but buckets are synced with each write. In rounds, which the profile interval has, all streams are synced together (ADR 15): values and what
 // entities emit first, in any order, and then the commands, while acks are held back ([Disk.Acking]). When a sync ends, its driver says, which draws it: [Disk.UnderWay] are those that
 // may, and [Disk.End] ends one. Meanwhile the power may go; then [Disk.Lost] tells whoever waits that nothing comes of it.
 //
@@ -30,8 +30,11 @@ type Options struct {
 	Takes  time.Duration // the longest that a sync takes, while the disk is not slow
 }
 
-// Told reports whether streams are synced only when the disk says so.
-func (o Options) Told(string) bool { return o.Groups || o.Rounds > 0 }
+// Told reports whether a stream is synced only when the disk says so. With groups, buckets are synced with each write.
+func (o Options) Told(stream string) bool {
+	_, bucket := streams.BucketOf(stream)
+	return o.Groups && !bucket || o.Rounds > 0
+}
 
 // Disk is what is being synced, and who waits for it.
 type Disk struct {
