@@ -113,7 +113,7 @@ func (s *Service) document(q *rest.Request) error {
 			return err
 		}
 		q.W.Header().Set("X-Content-Type-Options", "nosniff")
-		q.W.Header().Set("Content-Security-Policy", "sandbox") // it is not ours
+		q.W.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'") // it is not ours
 		mediaType := d.MediaType
 		if mediaType == "" {
 			mediaType = "application/octet-stream"

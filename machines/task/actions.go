@@ -136,6 +136,8 @@ func progress(s *step) {
 func succeed(s *step) {
 	r := *machines.Body[Result](s)
 	r.Summary, r.Snooze = clip(r.Summary, 1024), ""
+	e := s.Entity()
+	r.Documents = slices.DeleteFunc(r.Documents, func(d Document) bool { return !strings.HasPrefix(d.Name, Prefix(e.Namespace, e.Parent, e.ID)) }) // of others
 	if len(r.Documents) > 64 {
 		r.Documents = r.Documents[:64]
 	}

@@ -43,9 +43,18 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 		return nil, err
 	}
 	may := h.Config.Tasks
+	deny, err := config.Prefixes(h.Config.Discovery.Probe.Deny)
+	if err != nil {
+		return nil, err
+	}
+	allow, err := config.Prefixes(h.Config.Discovery.Probe.Allow)
+	if err != nil {
+		return nil, err
+	}
+	reach := guard.Guard{Deny: deny, Allow: allow, Own: h.Listening}
 	dir := filepath.Join(h.Config.Data, "tasks")
 	clones, err := clone.Open(clone.Options{
-		Dir: filepath.Join(dir, "clones"), Local: may.Local, Guard: guard.Guard{Own: h.Listening}, Credentials: credentials(may.Credentials, h.Log), MaxBytes: may.Clone.Bytes(), Timeout: may.Clone.Timeout,
+		Dir: filepath.Join(dir, "clones"), Local: may.Local, Guard: reach, Credentials: credentials(may.Credentials, h.Log), MaxBytes: may.Clone.Bytes(), Timeout: may.Clone.Timeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot prepare clones: %w", err)
@@ -65,7 +74,7 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 		run: &runner.Runner{
 			Worker: h.Node, Dir: work, Clones: clones, Depth: may.Clone.Depth,
 			Programs: &program.Runner{Programs: programs, Limits: group.Limits{CPU: may.Exec.CPU, Memory: memory, File: file}, Output: output},
-			HTTP:     httpcall.Client{Guard: guard.Guard{Own: h.Listening}}, Documents: s, Reports: s,
+			HTTP:     httpcall.Client{Guard: reach}, Documents: s, Reports: s,
 		},
 	}, nil
 }

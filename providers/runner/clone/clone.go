@@ -11,9 +11,11 @@ package clone
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -216,12 +218,18 @@ func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log 
 	return c.Fetch(ctx, name, attempt, src, log)
 }
 
+// credential is what a host wants to see, if nobody on the way sees it.
 func (c *Cloner) credential(u *url.URL) Credential {
-	if c.opts.Credentials == nil || u.Host == "" {
+	if c.opts.Credentials == nil || u.Host == "" || u.Scheme != "https" && !loopback(u.Hostname()) {
 		return Credential{}
 	}
 	secret, _ := c.opts.Credentials(u.Host)
 	return secret
+}
+
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // refusal is the error as it is told: without secrets, and with whether another try can help.
@@ -244,7 +252,11 @@ func (f *fetch) refusal(ctx context.Context, err error) error {
 
 // hide takes the secret out of a text.
 func (f *fetch) hide(text string) string {
-	for _, s := range []string{f.secret.Password, f.proxySecret} {
+	secrets := []string{f.secret.Password, f.proxySecret}
+	if f.secret != (Credential{}) {
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(f.secret.Username+":"+f.secret.Password)))
+	}
+	for _, s := range secrets {
 		if s != "" {
 			text = strings.ReplaceAll(text, s, "…")
 			text = strings.ReplaceAll(text, url.QueryEscape(s), "…")

@@ -7,12 +7,15 @@ import (
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -397,4 +400,36 @@ func TestParseLog(t *testing.T) {
 	require.Equal(t, 2, list[0].Changes[0].Deleted)
 	require.Equal(t, "bin", list[0].Changes[1].Path)
 	require.Empty(t, list[1].Changes)
+}
+
+// What one host wants to see is told to no other one that it sends on to, and to nobody on the way.
+func TestCredentialsAreOfOneHost(t *testing.T) {
+	t.Parallel()
+	has := func(string) (Credential, bool) { return Credential{"robot", "s3cr3t+/"}, true }
+	both(t, func(t *testing.T, git string) {
+		dir, _ := origin(t)
+		behind, _ := backend(t, filepath.Dir(dir))
+		var told atomic.Bool
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			told.Store(told.Load() || r.Header.Get("Authorization") != "")
+			r.URL, _ = url.Parse(behind + r.URL.String())
+			httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: r.URL.Host}).ServeHTTP(w, r)
+		}))
+		t.Cleanup(other.Close)
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+r.URL.String(), http.StatusFound)
+		}))
+		t.Cleanup(front.Close)
+		c := cloner(t, Options{Git: git, Credentials: has})
+		if got, err := c.Fetch(t.Context(), "default/shop", "a", Source{URL: front.URL + "/shop"}, nil); err == nil {
+			got.Release()
+		}
+		require.False(t, told.Load())
+	})
+	c := cloner(t, Options{Credentials: has})
+	for at, want := range map[string]bool{"https://git.example/a": true, "http://git.example/a": false, "http://127.0.0.1:1/a": true, "http://localhost/a": true} {
+		u, err := url.Parse(at)
+		require.NoError(t, err)
+		require.Equal(t, want, c.credential(u) != Credential{}, at)
+	}
 }

@@ -163,10 +163,11 @@ type program struct {
 	path, home string
 	env        []string
 	log        io.Writer
+	hide       func(string) string
 }
 
 func (f *fetch) program(home string) *program {
-	return &program{path: f.c.git, home: home, log: f.log}
+	return &program{path: f.c.git, home: home, log: f.log, hide: f.hide}
 }
 
 // config is all that git is configured with. It is a file that only this user can read, and is removed with its directory: arguments and the environment
@@ -182,6 +183,7 @@ func (g *program) config(f *fetch) error {
 			scheme, _, _ := strings.Cut(f.url, ":")
 			header := base64.StdEncoding.EncodeToString([]byte(f.secret.Username + ":" + f.secret.Password))
 			fmt.Fprintf(&b, "[http \"%s://%s/\"]\n\textraHeader = \"Authorization: Basic %s\"\n", scheme, f.host, header)
+			b.WriteString("[http]\n\tfollowRedirects = false\n") // git sends the header to whoever it is sent on to
 		}
 	}
 	path := filepath.Join(g.home, "config")
@@ -208,7 +210,7 @@ func (g *program) run(ctx context.Context, dir string, args ...string) ([]byte, 
 	err := (&group.Command{Path: g.path, Args: args, Dir: dir, Env: g.env, Stdout: &out, Stderr: &said, Grace: time.Second}).Run(ctx)
 	text := strings.TrimSpace(said.String())
 	if text != "" && g.log != nil {
-		fmt.Fprintln(g.log, text)
+		fmt.Fprintln(g.log, g.hide(text))
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -125,6 +125,9 @@ func redirected(req *http.Request, via []*http.Request) error {
 		return providers.Errorf(providers.Invalid, "it was redirected to what is no URL of http or https")
 	}
 	if req.URL.Host != via[0].URL.Host || via[0].URL.Scheme == "https" && req.URL.Scheme == "http" {
+		if req.Body != nil && req.Body != http.NoBody {
+			return providers.Errorf(providers.Invalid, "it was redirected with its body to another host")
+		}
 		req.Header = http.Header{"User-Agent": req.Header["User-Agent"]}
 	}
 	return nil

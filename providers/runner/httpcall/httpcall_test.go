@@ -104,6 +104,21 @@ func TestItGoesNowhereElse(t *testing.T) {
 	require.ErrorContains(t, err, "more than 5 times")
 }
 
+// A body is for one host: 307 and 308 would send it again.
+func TestABodyGoesToNoOtherHost(t *testing.T) {
+	t.Parallel()
+	seen := make(chan *http.Request, 10)
+	inside := serve(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r })
+	to := inside
+	front := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusTemporaryRedirect) })
+	_, err := open().Do(t.Context(), &Call{Method: http.MethodPost, URL: front, Body: "secret"})
+	require.True(t, providers.IsInvalid(err), "%v", err)
+	require.ErrorContains(t, err, "with its body to another host")
+	require.Empty(t, seen)
+	_, err = open().Do(t.Context(), &Call{URL: front})
+	require.NoError(t, err, "there is nothing to tell")
+}
+
 func TestTheContextEndsIt(t *testing.T) {
 	t.Parallel()
 	began, end := make(chan struct{}), make(chan struct{})
