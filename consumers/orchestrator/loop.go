@@ -78,7 +78,8 @@ type loop struct {
 	types   map[string]*queue.Data     // entries of types, by <namespace>.type-<type>
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
 	batchOf map[string]string
-	stops   map[string]string // the failed task of a batch that it stops
+	stops   map[string]stop   // by batch, the failed task that stops it
+	stopOf  map[string]string // the batch that a task stops
 	answers chan answer
 	asking  int
 	settled time.Time // when the ledger was written last
@@ -91,7 +92,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	defer cancel()
 	l := &loop{
 		Orchestrator: o, ctx: ctx, sched: schedule.New(queue.DefaultAging, o.succeeded), tally: tally.New(),
-		repos: map[string]*repo{}, names: entryNames{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]string{},
+		repos: map[string]*repo{}, names: entryNames{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
 		answers: make(chan answer, mostAsked),
 	}
 	wake := make(chan struct{}, 1)
@@ -105,6 +106,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	for {
+		more := false
 		for _, q := range []struct {
 			from *index.Queue
 			take func(index.Item, bool)
@@ -113,6 +115,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			more = more || len(changes) == mostChanges
 			for _, c := range changes {
 				q.take(c.Item, c.Deleted)
 			}
@@ -122,8 +125,8 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if granted {
-			continue // others may have changed meanwhile
+		if granted || more {
+			continue // others may have changed meanwhile; what is left of a queue does not wake
 		}
 		timer := time.NewTimer(l.until(again))
 		select {

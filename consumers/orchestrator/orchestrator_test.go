@@ -102,6 +102,11 @@ func TestOrderOfDependenciesDelaysAndBatches(t *testing.T) {
 	w.repository("b", repository.Spec{})
 	in := task.Order{Batch: "b1", StopBatch: true}
 	w.applied(repository.Machine, "default.b", "pause", nil)
+	paused, _ := w.Entity(repository.Machine, "default.b")
+	w.Eventually("the pause is seen", func() bool {
+		item, _ := w.last.Repositories.Get("default.b")
+		return item.Version >= paused.Version
+	})
 	for i, id := range []string{"ok", "fails", "never", "neither"} {
 		w.applied(task.Machine, "default.b."+id, "create", task.CreateBody{Spec: task.Spec{Type: "noop", SortOrder: i}, Run: true, Order: in})
 	}
@@ -113,6 +118,39 @@ func TestOrderOfDependenciesDelaysAndBatches(t *testing.T) {
 	w.comes(task.Machine, "b.other", task.Succeeded)
 	require.Equal(t, task.Succeeded, w.state(task.Machine, "b.ok"))
 	w.comes(repository.Machine, "b", repository.Error)
+}
+
+// A task that stops its batch cancels what waits, and leaves what runs. The next batch of the same name is another one.
+func TestABatchThatIsStoppedLeavesWhatRuns(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	began, end, fail := make(chan string, 10), make(chan struct{}), make(chan struct{})
+	w.does(func(_ context.Context, m machines.Task, _ task.Run) machines.Result {
+		began <- m.ID
+		if m.ID == "fails" {
+			<-fail
+			return machines.Result{Failure: &machines.Failure{Code: "broken", Message: "for good"}}
+		}
+		<-end
+		return machines.Result{Data: task.Result{Summary: "done"}}
+	})
+	w.orchestrate(w.Apart("one"))
+	w.repository("a", repository.Spec{Concurrency: 2})
+	in := task.Order{Batch: "nightly", StopBatch: true}
+	for i, id := range []string{"fails", "runs", "waits"} {
+		w.applied(task.Machine, "default.a."+id, "create", task.CreateBody{Spec: task.Spec{Type: "noop", SortOrder: i}, Run: true, Order: in})
+	}
+	require.ElementsMatch(t, []string{"fails", "runs"}, []string{<-began, <-began})
+	w.comes(task.Machine, "a.runs", task.Running)
+	close(fail)
+	w.comes(task.Machine, "a.waits", task.Canceled)
+	require.Equal(t, task.Running, w.state(task.Machine, "a.runs"))
+
+	w.applied(task.Machine, "default.a.later", "create", task.CreateBody{Spec: task.Spec{Type: "noop"}, Run: true, Order: in})
+	require.Equal(t, "later", <-began)
+	close(end)
+	w.comes(task.Machine, "a.runs", task.Succeeded)
+	w.comes(task.Machine, "a.later", task.Succeeded)
 }
 
 func TestWhatIsCanceledIsDiscardedAndItsSlotIsFree(t *testing.T) {

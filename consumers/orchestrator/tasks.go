@@ -134,6 +134,7 @@ func (l *loop) task(item index.Item, deleted bool) {
 	if s != nil && !deleted && item.Version < s.Version {
 		return // older than the grant
 	}
+	l.batch(repo, &item, b, gone)
 	if s != nil && !gone && s.keeps(item.State, b) {
 		if item.State == task.Running {
 			s.runs, s.Version = true, item.Version
@@ -159,7 +160,6 @@ func (l *loop) task(item index.Item, deleted bool) {
 	default:
 		l.sched.Drop(item.Key)
 	}
-	l.batch(repo, item.Key, item.State, b, gone)
 	if item.State == task.Succeeded {
 		l.sched.Succeeded(item.Key, now)
 	}
@@ -206,12 +206,25 @@ func (l *loop) count(repo, id, state string, b *task.Brief, gone bool) {
 	}
 }
 
-// batch keeps who is queued in a batch, and cancels those when a task that stops it has failed.
-func (l *loop) batch(repo, key, state string, b *task.Brief, gone bool) {
+// stop is the task that stops a batch, and when it failed.
+type stop struct {
+	key string
+	at  time.Time
+}
+
+// batch keeps who is queued in a batch, and cancels those when a task that stops it has failed. What is queued later under the same name is another batch.
+func (l *loop) batch(repo string, item *index.Item, b *task.Brief, gone bool) {
+	key := item.Key
 	if name := l.batchOf[key]; name != "" {
 		delete(l.batchOf, key)
 		if delete(l.batches[name], key); len(l.batches[name]) == 0 {
 			delete(l.batches, name)
+		}
+	}
+	if name := l.stopOf[key]; name != "" {
+		delete(l.stopOf, key)
+		if l.stops[name].key == key {
+			delete(l.stops, name)
 		}
 	}
 	if gone || b.Batch == "" {
@@ -219,22 +232,19 @@ func (l *loop) batch(repo, key, state string, b *task.Brief, gone bool) {
 	}
 	name := repo + "/" + b.Batch
 	switch {
-	case state == task.Queued:
+	case item.State == task.Queued:
 		if l.batches[name] == nil {
 			l.batches[name] = map[string]bool{}
 		}
 		l.batches[name][key], l.batchOf[key] = true, name
-		if failed := l.stops[name]; failed != "" && failed != key {
-			l.stop(key, failed)
+		if failed := l.stops[name]; failed.key != "" && !b.Queued.After(failed.at) {
+			l.stop(key, failed.key)
 		}
-	case state == task.Failed && b.StopBatch:
-		l.stops[name] = key
+	case item.State == task.Failed && b.StopBatch:
+		l.stops[name], l.stopOf[key] = stop{key, item.Since}, name
 		for other := range l.batches[name] {
 			l.stop(other, key)
 		}
-	}
-	if l.stops[name] == key && state != task.Failed { // it was run again, or reset
-		delete(l.stops, name)
 	}
 }
 

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world has an engine, workers whose performer a test decides, and as many orchestrators as it starts.
 type world struct {
 	*consumertest.World
+	last    *Orchestrator // that was started
 	mu      sync.Mutex
 	perform func(context.Context, machines.Task, task.Run) machines.Result
 }
@@ -71,6 +72,7 @@ func (w *world) does(perform func(context.Context, machines.Task, task.Run) mach
 func (w *world) orchestrate(d consumers.Deps) (stop func()) {
 	ctx, cancel := context.WithCancel(w.Ctx)
 	o := &Orchestrator{Deps: d}
+	w.last = o
 	var running sync.WaitGroup
 	for _, x := range []struct {
 		m    *machines.Machine

@@ -23,7 +23,7 @@ func (e *entry) allows(now time.Time) (free bool, again time.Time) {
 		return false, time.Time{}
 	}
 	if e.Rate > 0 && e.taken >= e.Rate {
-		if end := e.window.Add(e.Interval); end.After(now) {
+		if end := e.window.Add(e.Interval); end.After(now) && !e.window.After(now) { // a window that begins later is of a clock that was ahead
 			return false, end
 		}
 	}
@@ -34,7 +34,7 @@ func (e *entry) took(now time.Time) {
 	if e.Rate <= 0 {
 		return
 	}
-	if !e.window.Add(e.Interval).After(now) {
+	if !e.window.Add(e.Interval).After(now) || e.window.After(now) {
 		e.window, e.taken = now, 0
 	}
 	e.taken++
