@@ -30,7 +30,7 @@ func (o *options) backlog(ctx context.Context) (err error) {
 	if err := c.enqueue(ctx, 0, o.queued, time.Time{}); err != nil {
 		return err
 	}
-	if err := c.comes(ctx, task.Queued, o.queued); err != nil {
+	if err := c.waits(ctx, o.queued); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -47,7 +47,7 @@ func (o *options) backlog(ctx context.Context) (err error) {
 		return err
 	}
 	ready := time.Since(began)
-	if err := c.comes(ctx, task.Queued, o.queued); err != nil {
+	if err := c.waits(ctx, o.queued); err != nil {
 		return err
 	}
 	known := time.Since(began)
@@ -70,6 +70,21 @@ func (o *options) backlog(ctx context.Context) (err error) {
 	fmt.Printf("\n%d queued tasks (interval, load %s): stored at %.0f/s; memory %d MB empty, %d MB with them, %d MB after a start; ready %.1f s after a start, all known after %.1f s, the first done %.2f s after resume\n",
 		o.queued, load(), float64(o.queued)/took.Seconds(), empty/mb, full/mb, again/mb, ready.Seconds(), known.Seconds(), first.Seconds())
 	return nil
+}
+
+// waits waits until so many tasks are queued, or were started before the pause was seen.
+func (c *instarTasks) waits(ctx context.Context, n int) error {
+	var queued, running int
+	err := until(ctx, func() (done bool, err error) {
+		if queued, err = c.count(task.Queued); err == nil {
+			running, err = c.count(task.Running)
+		}
+		return queued+running >= n, err
+	})
+	if err != nil {
+		err = fmt.Errorf("%d are queued and %d run of %d tasks: %w", queued, running, n, err)
+	}
+	return err
 }
 
 // comes waits until at least so many tasks are in a state.
