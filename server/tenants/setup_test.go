@@ -155,7 +155,7 @@ func (w *world) until(tenant, id, what string, holds func(state string, data map
 		state, _ := last["state"].(string)
 		data, _ = last["data"].(map[string]any)
 		return holds(state, data)
-	}, 4*time.Minute, 50*time.Millisecond, what)
+	}, time.Minute, 50*time.Millisecond, what)
 	return data
 }
 
