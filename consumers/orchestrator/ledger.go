@@ -37,6 +37,7 @@ type slot struct {
 	Enqueue uint64
 	Start   uint64 // that it was granted for
 	Version uint64 // of the task, when it was granted or last seen to run: what is older says nothing about it
+	Unique  string // what no other task may hold meanwhile ([uniqueOf])
 
 	runs  bool      // it was seen to run
 	asked time.Time // when started was sent last
@@ -87,7 +88,7 @@ func makeBucket(ctx context.Context, d *consumers.Deps, bucket string, replicas 
 	return err
 }
 
-// parse reads the stored form: a slot is [key, type, pool, enqueue, start, version].
+// parse reads the stored form: a slot is [key, type, pool, enqueue, start, version], and what is unique of it behind that.
 func (l *ledger) parse(data []byte) (map[string]schedule.Window, error) {
 	var v struct {
 		Slots [][]json.RawMessage        `json:"slots"`
@@ -101,7 +102,10 @@ func (l *ledger) parse(data []byte) (map[string]schedule.Window, error) {
 		if len(row) < 6 {
 			return nil, fmt.Errorf("a slot has %d fields", len(row))
 		}
-		for i, to := range []any{&s.Key, &s.Type, &s.Pool, &s.Enqueue, &s.Start, &s.Version} {
+		for i, to := range []any{&s.Key, &s.Type, &s.Pool, &s.Enqueue, &s.Start, &s.Version, &s.Unique} {
+			if i == len(row) {
+				break
+			}
 			if err := json.Unmarshal(row[i], to); err != nil {
 				return nil, err
 			}
@@ -128,6 +132,9 @@ func (l *ledger) write(ctx context.Context, rates map[string]schedule.Window) er
 		b = jsonwrite.Text(append(b, ','), s.Pool)
 		for _, n := range []uint64{s.Enqueue, s.Start, s.Version} {
 			b = strconv.AppendUint(append(b, ','), n, 10)
+		}
+		if s.Unique != "" {
+			b = jsonwrite.Text(append(b, ','), s.Unique)
 		}
 		b = append(b, ']')
 	}

@@ -120,6 +120,30 @@ func TestOrderOfDependenciesDelaysAndBatches(t *testing.T) {
 	w.comes(repository.Machine, "b", repository.Error)
 }
 
+// Who takes over holds what was unique of the tasks that run.
+func TestAUniqueKeyIsHeldOverATakeover(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval)
+	began, end := make(chan string, 10), make(chan struct{})
+	w.does(func(_ context.Context, m machines.Task, _ task.Run) machines.Result {
+		began <- m.ID
+		<-end
+		return machines.Result{Data: task.Result{}}
+	})
+	stop := w.orchestrate(w.Apart("one"))
+	w.repository("a", repository.Spec{Concurrency: 4})
+	w.task("a.first", task.Spec{UniqueKey: "u"})
+	require.Equal(t, "first", <-began)
+	stop()
+	w.orchestrate(w.Apart("two"))
+	w.task("a.second", task.Spec{UniqueKey: "u"})
+	w.task("a.other", task.Spec{})
+	require.Equal(t, "other", <-began, "which comes behind it")
+	require.Equal(t, task.Queued, w.state(task.Machine, "a.second"))
+	close(end)
+	w.comes(task.Machine, "a.second", task.Succeeded)
+}
+
 // A task that stops its batch cancels what waits, and leaves what runs. The next batch of the same name is another one.
 func TestABatchThatIsStoppedLeavesWhatRuns(t *testing.T) {
 	t.Parallel()

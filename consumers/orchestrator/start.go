@@ -23,7 +23,7 @@ func (l *loop) grant() (bool, error) {
 	waited := make([]time.Duration, 0, len(granted))
 	for i := range granted {
 		t := &granted[i]
-		s := &slot{Key: t.Key, Type: t.Type, Pool: t.Pool, Enqueue: t.Enqueue, Start: t.Start, Version: t.Version}
+		s := &slot{Key: t.Key, Type: t.Type, Pool: t.Pool, Enqueue: t.Enqueue, Start: t.Start, Version: t.Version, Unique: t.Unique}
 		l.ledger.slots[t.Key] = s
 		started = append(started, s)
 		waited = append(waited, ago(now, t))

@@ -4,6 +4,8 @@ package orchestrator
 // Entries of queues come here as well, since they limit tasks.
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -84,14 +86,20 @@ func (n entryNames) of(namespace, typ, pool string) []string {
 func (s *slot) task(names entryNames) schedule.Task {
 	namespace, repo, _ := split(s.Key)
 	return schedule.Task{
-		Key: s.Key, Repository: repo, Namespace: namespace, Type: s.Type, Pool: s.Pool, Entries: names.of(namespace, s.Type, s.Pool), Enqueue: s.Enqueue, Start: s.Start, Version: s.Version,
+		Key: s.Key, Repository: repo, Namespace: namespace, Type: s.Type, Pool: s.Pool, Entries: names.of(namespace, s.Type, s.Pool), Enqueue: s.Enqueue, Start: s.Start, Version: s.Version, Unique: s.Unique,
 	}
 }
 
 // queue takes what an entry allows now.
 func (l *loop) queue(item index.Item, deleted bool) {
+	if item.Problem != "" && !deleted { // what it said last goes on; where that is not known, nothing may start
+		if l.types[item.Key] == nil {
+			l.sched.SetEntry(item.Key, schedule.Limits{Paused: true})
+		}
+		return
+	}
 	d, _ := item.Value.(*queue.Data)
-	if deleted || item.State == queue.Deleted || item.Problem != "" {
+	if deleted || item.State == queue.Deleted {
 		d = nil
 	}
 	l.sched.SetEntry(item.Key, limitsOf(item.Key, d))
@@ -151,7 +159,7 @@ func (l *loop) task(item index.Item, deleted bool) {
 	case gone:
 		l.sched.Drop(item.Key)
 	case item.State == task.Running:
-		s := &slot{Key: item.Key, Type: b.Type, Pool: b.Pool, Enqueue: b.Enqueue, Start: b.Starts, Version: item.Version, runs: true}
+		s := &slot{Key: item.Key, Type: b.Type, Pool: b.Pool, Enqueue: b.Enqueue, Start: b.Starts, Version: item.Version, Unique: uniqueOf(namespace, b.UniqueKey), runs: true}
 		l.ledger.slots[item.Key] = s
 		l.ledger.changed = true
 		l.sched.Hold(s.task(l.names))
@@ -187,10 +195,17 @@ func (l *loop) waiting(namespace, repo string, item *index.Item, b *task.Brief) 
 	if clone := repo + "." + repository.CloneTask; l.repos[repo].data.URL != "" && item.Key != clone {
 		t.After = append(t.After, clone)
 	}
-	if b.UniqueKey != "" {
-		t.Unique = namespace + "/" + b.UniqueKey
-	}
+	t.Unique = uniqueOf(namespace, b.UniqueKey)
 	return t
+}
+
+// uniqueOf is short, whatever the key is, because the ledger has it; empty for no key.
+func uniqueOf(namespace, key string) string {
+	if key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(namespace + "/" + key))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
 // count keeps the tally.
