@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	machine "github.com/bcc94042/instar/machines/database"
@@ -11,9 +12,14 @@ import (
 // undo performs actions in order and says of each what became of it.
 func (j *job) undo(ctx context.Context) (any, error) {
 	var out machine.Undone
-	// First nothing of an earlier attempt may go on. A target that is not there has none, nor has a source in which nothing was set up.
-	for _, take := range []func(context.Context) error{j.mover.Take, j.source.Take} {
-		if err := take(ctx); err != nil && pg.State(err) != pg.NoDatabase && !pg.NotSetUp(err) {
+	// First nothing of an earlier attempt may go on. A source in which nothing was set up has none, nor has a target that is not there. Where another session has the tenant, this one
+	// never had it: the routing, the fence and a database of that name are the other's, and all that may be here is what it began to create.
+	var held *pg.HeldError
+	if err := j.source.Take(ctx); err != nil && !errors.As(err, &held) && !pg.NotSetUp(err) {
+		return nil, err
+	}
+	if held == nil {
+		if err := j.mover.Take(ctx); err != nil && pg.State(err) != pg.NoDatabase && !pg.NotSetUp(err) {
 			return nil, err
 		}
 	}
@@ -22,6 +28,8 @@ func (j *job) undo(ctx context.Context) (any, error) {
 		r := machine.ActionResult{Action: a.Name}
 		if stopped {
 			r.Error = "not tried: an action before it failed"
+		} else if held != nil && a.Kind != machine.KindDatabase {
+			r.Done = true
 		} else if err := j.act(ctx, a); err != nil {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
 		} else {
@@ -56,6 +64,9 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		grace := j.Grace
 		if grace <= 0 {
 			grace = 7 * 24 * time.Hour
+		}
+		if err := j.Server.Setup(ctx); err != nil { // the register keeps an attempt that is under way from creating it afterwards
+			return err
 		}
 		return j.Server.Quarantine(ctx, j.spec, grace)
 	}

@@ -99,7 +99,7 @@ func (s *Source) take(ctx context.Context, tx pgx.Tx) error {
 	}
 	switch {
 	case session != s.Session && !ended:
-		return pg.Refuse("session %s has the tenant %s", session, s.Enterprise)
+		return &pg.HeldError{Enterprise: s.Enterprise, Session: session}
 	case session == s.Session && fence > s.Attempt:
 		return &pg.ObsoleteError{Fence: s.Attempt, Seen: fence}
 	}

@@ -68,6 +68,13 @@ func State(err error) string {
 	return ""
 }
 
+// HeldError is a tenant that another session has. Repeating it does not help until that one has ended.
+type HeldError struct{ Enterprise, Session string }
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("session %s has the tenant %s", e.Session, e.Enterprise)
+}
+
 // NotSetUp reports whether what this program keeps in a database is not there: no table, or no schema.
 func NotSetUp(err error) bool { return State(err) == "42P01" || State(err) == "3F000" }
 

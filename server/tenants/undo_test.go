@@ -1,0 +1,89 @@
+package tenants_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// clean requires that nothing of a tenant's session is left, but what was put aside.
+func (w *world) clean(tenant string) {
+	w.t.Helper()
+	require.Equal(w.t, "0", databasetest.Ask(w.t, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "fences")
+	require.Equal(w.t, "0", databasetest.Ask(w.t, w.source, `select count(*)::text from pg_publication`), "publications")
+	require.Equal(w.t, "0", databasetest.Ask(w.t, w.source, `select count(*)::text from pg_replication_slots where database = current_database()`), "slots")
+	_, err := pg.Connect(w.t.Context(), w.target(tenant))
+	require.Equal(w.t, pg.NoDatabase, pg.State(err), "its database is out of the way")
+}
+
+// Requests that come at once: one session moves the tenant, and the others are refused, at the door or by the shared database.
+func TestOneOfManySessionsHasTheTenant(t *testing.T) {
+	w := setup(t, 20, "wanted", "other")
+	w.start()
+	var all sync.WaitGroup
+	status := make([]int, 5)
+	for i := range status {
+		all.Go(func() {
+			resp, err := http.Post(w.url+path("wanted", fmt.Sprint("s", i))+"/request", "application/json", strings.NewReader(`{"enterpriseId":"wanted","onFailure":"rollback"}`))
+			if err == nil {
+				status[i] = resp.StatusCode
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+	var ends []string
+	for i, s := range status {
+		if s == http.StatusConflict {
+			continue
+		}
+		require.Less(t, s, 300)
+		w.until("wanted", fmt.Sprint("s", i), "it ends", func(state string, _ map[string]any) bool {
+			if state == "ready" || state == "rolled_back" {
+				ends = append(ends, state)
+				return true
+			}
+			return false
+		})
+	}
+	require.Len(t, slices.DeleteFunc(slices.Clone(ends), func(s string) bool { return s != "ready" }), 1, "%v", ends)
+	databasetest.Same(t, w.source, w.target("wanted"), "wanted")
+	require.Equal(t, "1", databasetest.Ask(t, w.source, `select count(*)::text from public.tenant_runtime`))
+}
+
+// Cancel comes at each version in turn; where it is too late for that, the tenant is moved. Afterwards there is nothing, or everything.
+func TestACancelAtAnyTimeLeavesNothing(t *testing.T) {
+	w := setup(t, 20, "undecided", "other")
+	before := databasetest.Everything(t, w.source)
+	w.start()
+	version, last := 0.0, ""
+	for after := range 12 {
+		w.ok("POST", path("undecided", "move")+"/request", `{"enterpriseId":"undecided"}`)
+		begun := version
+		state, now := w.changes("undecided", "move", begun)
+		for now < begun+float64(after) && state != "ready" {
+			state, now = w.changes("undecided", "move", now)
+		}
+		status, v := w.do("POST", path("undecided", "move")+"/cancel", "")
+		if status == http.StatusConflict { // it is being switched, or was
+			w.ends("undecided", "move", "ready")
+			last = "ready"
+			break
+		}
+		require.Less(t, status, 300, "%v", v)
+		w.ends("undecided", "move", "cancelled")
+		w.clean("undecided")
+		require.Equal(t, before, databasetest.Everything(t, w.source))
+		_, version = w.seen("undecided", "move")
+	}
+	require.Equal(t, "ready", last)
+	databasetest.Same(t, w.source, w.target("undecided"), "undecided")
+}
