@@ -63,6 +63,13 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot prepare the directory of programs: %w", err)
 	}
+	left, err := filepath.Glob(filepath.Join(work, "exec-*")) // of a process that was killed
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot clear the directory of programs: %w", err)
+	}
 	programs := map[string]program.Program{}
 	for name, p := range may.Programs {
 		programs[name] = program.Program{Path: p.Path, Args: p.Args, Arguments: p.Arguments, Env: p.Env}

@@ -117,7 +117,7 @@ func sizeOf(dir string) (n int64) {
 
 // byProgram fetches with git.
 func (f *fetch) byProgram(ctx context.Context) (string, error) {
-	home, err := os.MkdirTemp("", "instar-git-")
+	home, err := os.MkdirTemp(filepath.Dir(f.dir), partial+"git-") // removed at the next start, too: it has a secret
 	if err != nil {
 		return "", err
 	}
