@@ -38,7 +38,7 @@ run: build ## build and start a server here, with a sample service: data in ./da
 	./bin/instar dev
 
 test: vet postgres ## all tests under the race detector, the import table, and a short torture
-	$(GO) test -race -timeout 15m ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
+	$(GO) test -race -timeout 15m ./cmd/instar ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
