@@ -98,6 +98,17 @@ func (d Discovery) validate() error {
 	return errors.Join(errs...)
 }
 
+// Networks are what Allow and Deny hold.
+func (p Probe) Networks() (allow, deny []netip.Prefix, err error) {
+	if allow, err = Prefixes(p.Allow); err != nil {
+		return nil, nil, fmt.Errorf("discovery.probe.allow: %w", err)
+	}
+	if deny, err = Prefixes(p.Deny); err != nil {
+		return nil, nil, fmt.Errorf("discovery.probe.deny: %w", err)
+	}
+	return allow, deny, nil
+}
+
 // Prefixes reads networks; an address is a network of one.
 func Prefixes(list []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix

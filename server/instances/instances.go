@@ -24,7 +24,6 @@ import (
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/providers/probe"
 	"github.com/bcc94042/instar/server"
-	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -85,15 +84,10 @@ func openInstances(ctx context.Context, h *server.Host) (server.Work, error) {
 func (f *finder) setChecker() error {
 	settings := f.Config.Discovery
 	f.checker.Scripts, f.checker.AnyRequest, f.checker.Match, f.checker.Log = settings.Scripts, settings.Probe.AnyRequest, settings.Probe.Match, f.Log
-	var err error
-	if f.checker.Allow, err = config.Prefixes(settings.Probe.Allow); err != nil {
-		return fmt.Errorf("discovery.probe.allow: %w", err)
-	}
-	if f.checker.Deny, err = config.Prefixes(settings.Probe.Deny); err != nil {
-		return fmt.Errorf("discovery.probe.deny: %w", err)
-	}
 	f.checker.Own = f.Listening
-	return nil
+	var err error
+	f.checker.Allow, f.checker.Deny, err = settings.Probe.Networks()
+	return err
 }
 
 // admit refuses a registration whose check this node would never carry out. Its owner may be another node, and has the last

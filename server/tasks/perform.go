@@ -43,11 +43,7 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 		return nil, err
 	}
 	may := h.Config.Tasks
-	deny, err := config.Prefixes(h.Config.Discovery.Probe.Deny)
-	if err != nil {
-		return nil, err
-	}
-	allow, err := config.Prefixes(h.Config.Discovery.Probe.Allow)
+	allow, deny, err := h.Config.Discovery.Probe.Networks()
 	if err != nil {
 		return nil, err
 	}
