@@ -176,20 +176,32 @@ func TestAnEventThatIsRefusedForGood(t *testing.T) {
 	}
 }
 
+// marked stores the thing a as one whose last command had a sequence and a time.
+func (w *world) marked(mark uint64, at time.Time) {
+	e, revision := w.Entity(consumertest.Things, "default.a")
+	e.Mark, e.MarkedAt = mark, at
+	data, err := json.Marshal(&e)
+	require.NoError(w.T, err)
+	bucket, err := w.JS.KeyValue(w.Ctx, "things")
+	require.NoError(w.T, err)
+	_, err = bucket.Update(w.Ctx, "default.a", data, revision)
+	require.NoError(w.T, err)
+}
+
+// lastCommand is the last sequence of the stream of commands.
+func (w *world) lastCommand() uint64 {
+	s, err := w.JS.Stream(w.Ctx, streams.CommandStream)
+	require.NoError(w.T, err)
+	return s.CachedInfo().State.LastSeq
+}
+
 // The stream of commands lost its end, and the clock that stamped it ran ahead: commands of now are not taken for those of then.
 func TestAMarkOfALostHistoryThatIsAhead(t *testing.T) {
 	t.Parallel()
 	w := setup(t, embedded.Interval, consumertest.Things).start()
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Stop()
-	e, revision := w.Entity(consumertest.Things, "default.a")
-	e.Mark, e.MarkedAt = 1000, time.Now().Add(time.Hour)
-	data, err := json.Marshal(&e)
-	require.NoError(t, err)
-	bucket, err := w.JS.KeyValue(w.Ctx, "things")
-	require.NoError(t, err)
-	_, err = bucket.Update(w.Ctx, "default.a", data, revision)
-	require.NoError(t, err)
+	w.marked(1000, time.Now().Add(time.Hour))
 	w.Empty(streams.CommandStream)
 	w.start()
 	for range 5 {
@@ -206,16 +218,7 @@ func TestCommandsOfALostHistorysSequencesAreNew(t *testing.T) {
 	w.Ask(consumertest.ToThing("a", "create", ""))
 	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
 	w.Stop()
-	s, err := w.JS.Stream(w.Ctx, streams.CommandStream)
-	require.NoError(t, err)
-	e, revision := w.Entity(consumertest.Things, "default.a")
-	e.Mark, e.MarkedAt = s.CachedInfo().State.LastSeq+2, time.Now().Add(time.Hour)
-	data, err := json.Marshal(&e)
-	require.NoError(t, err)
-	bucket, err := w.JS.KeyValue(w.Ctx, "things")
-	require.NoError(t, err)
-	_, err = bucket.Update(w.Ctx, "default.a", data, revision)
-	require.NoError(t, err)
+	w.marked(w.lastCommand()+2, time.Now().Add(time.Hour))
 	require.NoError(t, w.Server.Restart())
 	w.Eventually("a connection", w.NC.IsConnected)
 	for i := range 4 {
@@ -241,16 +244,7 @@ func TestCommandsBeforeALostEndAreNotTakenAgain(t *testing.T) {
 	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
 	w.Stop()
 	w.bare("a", "add", `{"n":1}`)
-	s, err := w.JS.Stream(w.Ctx, streams.CommandStream)
-	require.NoError(t, err)
-	e, revision := w.Entity(consumertest.Things, "default.a")
-	e.Mark, e.MarkedAt = s.CachedInfo().State.LastSeq+1, time.Now() // it took this one, and the next, which the stream has lost
-	data, err := json.Marshal(&e)
-	require.NoError(t, err)
-	bucket, err := w.JS.KeyValue(w.Ctx, "things")
-	require.NoError(t, err)
-	_, err = bucket.Update(w.Ctx, "default.a", data, revision)
-	require.NoError(t, err)
+	w.marked(w.lastCommand()+1, time.Now()) // it took this one, and the next, which the stream has lost
 	require.NoError(t, w.Server.Restart())
 	w.Eventually("a connection", w.NC.IsConnected)
 	w.start()
