@@ -23,18 +23,21 @@ func (e *entry) allows(now time.Time) (free bool, again time.Time) {
 		return false, time.Time{}
 	}
 	if e.Rate > 0 && e.taken >= e.Rate {
-		if end := e.window.Add(e.Interval); end.After(now) && !e.window.After(now) { // a window that begins later is of a clock that was ahead
+		if end := e.window.Add(e.Interval); end.After(now) && !e.ahead(now) {
 			return false, end
 		}
 	}
 	return true, time.Time{}
 }
 
+// ahead reports whether the window was begun by a clock that was far ahead of now's: it is over then. Clocks of two nodes may differ by a little.
+func (e *entry) ahead(now time.Time) bool { return e.window.After(now.Add(e.Interval)) }
+
 func (e *entry) took(now time.Time) {
 	if e.Rate <= 0 {
 		return
 	}
-	if !e.window.Add(e.Interval).After(now) || e.window.After(now) {
+	if !e.window.Add(e.Interval).After(now) || e.ahead(now) {
 		e.window, e.taken = now, 0
 	}
 	e.taken++
