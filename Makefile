@@ -38,7 +38,7 @@ run: build ## build and start a server here, with a sample service: data in ./da
 	./bin/instar dev
 
 test: vet postgres ## all tests under the race detector, the import table, and a short torture
-	$(GO) test -race -timeout 15m ./cmd/instar ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone
+	$(GO) test -race -p $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 ))) -timeout 15m ./cmd/instar ./streams/outbox/relay/... ./consumers/... ./... # the longest first, or the last one is left alone; one more at a time than there are cores, because they wait a good part of it
 	$(GO) test -count=1 ./internal/floorplan ./internal/crosscheck
 	for module in $(MODULES); do $(GO) -C $$module test ./... || exit 1; done
 	@mkdir -p $(TOOLS); nice -n 19 $(MAKE) --no-print-directory beside > $(TOOLS)/beside.txt 2>&1 & beside=$$!; \
@@ -57,12 +57,14 @@ test-kubernetes: ## the gateway knative against a real Kubernetes API server; bu
 	cd providers/knative/realserver && $(GO) test -count=1 -timeout 20m .
 
 # npm, dnsperf and promtool are taken where they are or can be installed; what is not there is skipped, and the tests say so.
-test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool, dnsperf and a Node worker against a server; installs what it can
-	@want=; command -v dnsperf >/dev/null || want=dnsperf; command -v promtool >/dev/null || want="$$want prometheus"; \
+test-tools: ## linters and generators of OpenAPI, AsyncAPI, promtool, dnsperf, and workers in Node and the nats CLI against a server; installs what it can
+	@want=; command -v dnsperf >/dev/null || want=dnsperf; command -v jq >/dev/null || want="$$want jq"; command -v promtool >/dev/null || want="$$want prometheus"; \
 	  as=; [ "$$(id -u)" = 0 ] || as=sudo; [ -z "$$want" ] || ! command -v apt-get >/dev/null || { [ -n "$$as" ] && ! command -v sudo >/dev/null; } || { \
 	  $$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$want; } || echo "could not install $$want"
 	@! command -v npm >/dev/null || (cd internal/tooltest && npm install --no-audit --no-fund --no-package-lock --ignore-scripts) || echo "could not install what npm has"
+	-@$(MAKE) --no-print-directory $(NATSCLI)
 	cd internal/tooltest && $(GO) test -v -count=1 -timeout 15m .
+	PATH="$(dir $(NATSCLI)):$$PATH" $(GO) test -v -count=1 -timeout 15m -run TestWorkersElsewhere ./server/tasks
 
 cross: ## build for macOS, and the libraries also for Windows; the first time compiles all libraries for each
 	@for at in darwin/arm64 darwin/amd64; do echo "instar for $$at"; GOOS=$${at%/*} GOARCH=$${at#*/} $(GO) build -o /dev/null ./cmd/instar || exit 1; done
@@ -115,6 +117,9 @@ bench: ## measure this machine: transitions per second of the program, AGAINST=a
 bench-outbox: ## measure the relay of the outbox beside Watermill's SQL forwarder; needs Postgres
 	$(GO) -C bench run ./outbox
 
+bench-provisioning: ## measure how a tenant gets into a database of its own, beside other ways: copy, pause of writers, many tenants, a kill; needs Postgres with psql
+	$(GO) -C bench run ./provisioning
+
 bench-discovery: ## measure discovery on this machine: registration, heartbeats, finding, watching, memory, rolling restarts, a cluster
 	$(GO) -C bench run ./discovery
 
@@ -143,7 +148,7 @@ torture-short:
 	$(GO) -C torture run .
 
 update: ## write transcripts, diagrams, golden files and the tables in docs anew; read the diff
-	$(GO) test ./machines/... ./streams ./api ./cmd/instar ./cmd/instar/cli ./docs ./providers/runner/analyze -update
+	$(GO) test ./machines/... ./streams/publish ./api ./cmd/instar ./cmd/instar/cli ./docs ./providers/runner/analyze -update
 
 cover: ## test coverage by package
 	$(GO) test -cover ./... | grep -v 'no test files'
@@ -160,4 +165,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: beside simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: beside simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

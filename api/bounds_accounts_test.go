@@ -31,6 +31,7 @@ func TestUsersOfNATSHaveSharesOfTheirOwn(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = svc.Stop() })
+	require.NoError(t, own.Flush()) // the server knows the subscription before users of other accounts ask
 	for name, want := range map[string]string{"ann": "account READERS ann", "bob": "account READERS bob", "ci": "account USER_ci ci"} {
 		nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo(name, "secret"))
 		require.NoError(t, err)

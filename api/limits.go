@@ -27,5 +27,6 @@ var DefaultLimits = Limits{
 	Waits: limits.Bound{All: 4096, Each: 1024}, Commands: limits.Bound{All: 4096, Each: 1024}, Questions: limits.Bound{All: 4096, Each: 1024}, CommandsAtOnce: 256,
 }
 
-// WatchMemory is what a watch takes of the memory of the process, with its connection: one of all machines, which takes most.
+// WatchMemory is what a watch takes of the memory of the process, with its connection: one of all machines, which takes most. While its snapshot is sent, a part of that
+// comes to it, some 100 KiB.
 const WatchMemory = 72 << 10

@@ -44,6 +44,9 @@ type Deps struct {
 	// EndAtStart is where a stream ended when its server started, if that is known (see [embedded.Server.EndAtStart]); nil knows of none.
 	EndAtStart func(stream string) (uint64, bool)
 
+	// Lacks reports that a stream certainly holds no message under a subject, without a question to the stream (see [embedded.Server.Lacks]); false says nothing, as does nil.
+	Lacks func(stream, subject string) bool
+
 	// Replicated says that the streams have replicas. Then consumers of work queues are kept on disk: of a group in memory
 	// everybody begins with an empty log, and without all of its members it elects no leader.
 	Replicated bool
@@ -75,6 +78,9 @@ func (d Deps) WithDefaults() Deps {
 	}
 	if d.Acking == nil {
 		d.Acking = unlocked{}
+	}
+	if d.Lacks == nil {
+		d.Lacks = func(string, string) bool { return false }
 	}
 	if d.Turn == nil {
 		d.Turn = turn

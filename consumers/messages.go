@@ -50,6 +50,15 @@ func WriteOf(names streams.Names, of *machines.Machine, key, birth string, m *ma
 	return publish.Write{}, fmt.Errorf("the outbox of %s %s holds a message of unknown kind %q", of.Name, key, m.Kind)
 }
 
+// Told is the version of an entity that others are told: 0 of one that there has never been. Its own one is then the base that it begins above, that of a restore, and whoever finds
+// it in an event or in an answer takes it for that of a value that is lost.
+func Told(e *machines.Entity, base uint64) uint64 {
+	if e.Version == base && !e.Exists() {
+		return 0
+	}
+	return e.Version
+}
+
 // EventVersion is the version of the entity when it emitted an event. That of a refusal has none in its id: its body says where the entity stood.
 func EventVersion(machine, key, id string, data []byte) uint64 {
 	if version, numbered := streams.VersionOf(machine, key, id); numbered {

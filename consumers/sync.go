@@ -7,6 +7,17 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+// Accepted returns when the commands are on disk that their stream has acknowledged. A command that was delivered may not be yet.
+func (d *Deps) Accepted(ctx context.Context) error {
+	if !d.Appender.Syncs() {
+		return nil
+	}
+	if err := d.Appender.Sync(ctx, d.Names.Stream(streams.CommandStream)); err != nil {
+		return fmt.Errorf("cannot sync the commands that are refused: %w", err)
+	}
+	return nil
+}
+
 // Synced returns when the values of some machines, or of all, the answers, the events, the effects and the dead letters are on disk that their streams have acknowledged. Who reads what he has not
 // written, and answers by it, asks first: the writer may never have been told that it is, as when its sync took longer than it waited.
 func (d *Deps) Synced(ctx context.Context, plurals ...string) error {

@@ -30,7 +30,7 @@ func Define[D any](d Definition[D]) *Machine {
 		newData: func() any { return new(D) },
 	}
 	for _, s := range d.States {
-		info := StateInfo{Name: s.Name, Doc: s.Doc, Terminal: s.Terminal, Failed: s.Failed, Poll: s.Poll, Transitional: s.Timeout != nil}
+		info := StateInfo{Name: s.Name, Doc: s.Doc, Terminal: s.Terminal, Failed: s.Failed, Poll: s.Poll, Transitional: s.Transitional || s.Timeout != nil}
 		if s.Timeout != nil {
 			info.Deadline = s.Timeout.Input
 		}

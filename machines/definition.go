@@ -79,6 +79,8 @@ type State[D any] struct {
 	Poll     *Poll
 	Terminal bool // the entity has ended; only an input that is a Birth leads out
 	Failed   bool // an operator should look at it
+
+	Transitional bool // it is left without a further command, as each state with a Timeout is: who waits for the entity to settle waits on
 }
 
 // Timeout gives a state its deadline: a time After it was entered, or the point in time Until which it may last.

@@ -206,7 +206,7 @@ func (s *stepping[D]) feed(input string) error {
 	switch state := s.states[s.before.State]; {
 	case shut != nil:
 		r.Code = CodeGuard
-		r.Message = fmt.Sprintf("cannot %s %s %s while it is %s: %s", input, s.m.Name, s.before.Key(), s.before.State, cmp.Or(shut.Doc, "not "+shut.Name))
+		r.Message = fmt.Sprintf("cannot %s %s %s while it is %s: %s", input, s.m.Name, s.before.Key(), cmp.Or(s.before.State, "not there"), cmp.Or(shut.Doc, "not "+shut.Name))
 	case s.m.inputs[input].Birth && state != nil && !state.Terminal:
 		r.Code = CodeExists
 		r.Message = fmt.Sprintf("%s %s exists already and is %s", s.m.Name, s.before.Key(), s.before.State)

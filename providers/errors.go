@@ -21,8 +21,10 @@ const (
 	Unavailable Code = "unavailable" // try again later
 	Fenced      Code = "fenced"      // a newer request was seen: this one is obsolete, or of an entity that has lost versions
 	Internal    Code = "internal"    // the gateway's own trouble
-	Timeout     Code = "timeout"     // the call ran out of time: its outcome is unknown
-	Panicked    Code = "panic"       // the gateway's code is broken
+	// LimitExceeded is of what would need more memory, time or space than it may have: the same again needs as much.
+	LimitExceeded Code = "limit-exceeded"
+	Timeout       Code = "timeout" // the call ran out of time: its outcome is unknown
+	Panicked      Code = "panic"   // the gateway's code is broken
 )
 
 // Error is the only kind of error that a gateway returns, besides those of the context.

@@ -21,6 +21,7 @@ import (
 	"github.com/bcc94042/instar/internal/wait"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 )
 
 // The roles: what one node at a time does for all of them.
@@ -61,7 +62,7 @@ func incarnate(dir string, lock *os.File) (nonce string, before []string, err er
 	if err == nil {
 		err = os.Rename(path+".new", path) // whoever is killed here leaves the one or the other
 	}
-	if err != nil && !errors.Is(err, syscall.ENOSPC) { // on a full disk the next start waits for the life of this one's key
+	if err != nil && !embedded.IsFull(err) { // on a full disk the next start waits for the life of this one's key
 		return "", nil, fmt.Errorf("cannot write the nonce of the node: %w", err)
 	}
 	return nonce, before, nil

@@ -31,7 +31,7 @@ func (a *app) startNATS(ctx context.Context) error {
 	names := a.basis.Names
 	a.deps = consumers.Deps{NC: nc, JS: js, Names: names, Machines: a.machines, Log: a.log}
 	if a.server != nil {
-		a.deps.Acking, a.deps.EndAtStart = a.server.Acking(), a.server.EndAtStart
+		a.deps.Acking, a.deps.EndAtStart, a.deps.Lacks = a.server.Acking(), a.server.EndAtStart, a.server.Lacks
 	}
 	if a.deps.Replicated, err = streams.Replicated(ctx, js, names); err != nil {
 		return err

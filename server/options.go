@@ -13,6 +13,7 @@ import (
 	"github.com/bcc94042/instar/consumers/observer"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/registry"
+	"github.com/bcc94042/instar/server/build"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/streams"
 )
@@ -30,11 +31,11 @@ type Options struct {
 	// it. It may add machines ([Host.AddMachine]), and what keeps the host may do so later. An error ends the server.
 	Open func(context.Context, *Host) error
 
-	// Programs are run instead of the command line when the first argument is their name: what providers start this binary again for.
-	Programs map[string]func(args []string) int
+	// Programs are run instead of the command line when the first argument is their name: what providers start this binary again for, or bring for users.
+	Programs map[string]Program
 
 	// Build is what this binary is; what is empty is filled in from what the Go toolchain has written into it.
-	Build Build
+	Build build.Info
 
 	// Out is where a dev server says where things are. Nil says it nowhere.
 	Out io.Writer
@@ -78,6 +79,12 @@ type Work struct {
 func Performs(p effects.Performer) Provider {
 	looker, _ := p.(observer.Looker)
 	return Provider{Open: func(context.Context, *Host) (Work, error) { return Work{Performer: p, Looker: looker}, nil }}
+}
+
+// Program is one that this binary is as well. Run gets the arguments after its name, and returns the exit code.
+type Program struct {
+	Doc string // in the help, as "NAME ARGUMENTS: what it does"; one without is not shown
+	Run func(args []string) int
 }
 
 // For is what there is of it in a configuration, see [Provider.When].

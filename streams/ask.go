@@ -109,8 +109,10 @@ func Subjects(ctx context.Context, nc *nats.Conn, stream, filter string, offset 
 }
 
 // Purge removes what a stream has under a filter, up to a sequence. It fails with a [jetstream.APIError] when the stream refuses; any other
-// error leaves open whether it has happened.
+// error leaves open whether it has happened, also that nobody has answered within ten seconds.
 func Purge(ctx context.Context, nc *nats.Conn, stream, filter string, upTo uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
 	return request(ctx, nc, "PURGE", stream, map[string]any{"filter": filter, "seq": upTo + 1}, new(answered)) // without it
 }
 

@@ -86,7 +86,7 @@ func (p Plan) rebind(ctx context.Context, js jetstream.JetStream, want *jetstrea
 		}
 		changed.Metadata[boundIs] = want.Metadata[boundIs]
 	}
-	if _, err := js.UpdateStream(ctx, changed); err != nil {
+	if err := update(ctx, js, changed); err != nil {
 		return info.Config.MaxBytes, err
 	}
 	if uint64(changed.MaxBytes) < info.State.Bytes { // it is a bound

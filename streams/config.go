@@ -193,14 +193,14 @@ func Ensure(ctx context.Context, js jetstream.JetStream, p Plan) ([]Difference, 
 		have := info.Config
 		if want.Name == BucketStream(p.Names.Bucket(IdempotencyBucket)) && have.MaxAge != want.MaxAge {
 			have.MaxAge, have.Duplicates = want.MaxAge, want.Duplicates
-			if _, err := js.UpdateStream(ctx, have); err != nil {
+			if err := update(ctx, js, have); err != nil {
 				return diffs, fmt.Errorf("streams: cannot change how long answers to keys are kept: %w", err)
 			}
 		}
 		var lives error
 		if want.Description == entitiesDoc && want.AllowMsgTTL && !have.AllowMsgTTL { // an earlier version has made it
 			have.AllowMsgTTL = true
-			if _, lives = js.UpdateStream(ctx, have); lives != nil {
+			if lives = update(ctx, js, have); lives != nil {
 				have.AllowMsgTTL = false
 			}
 		}
@@ -255,35 +255,60 @@ func found(ctx context.Context, js jetstream.JetStream, configs []jetstream.Stre
 	return all, nil
 }
 
-// within bounds what is asked of one stream: a replicated one that has no leader yet does not answer.
-func within(ctx context.Context, c jetstream.StreamConfig) (context.Context, context.CancelFunc) {
-	if c.Replicas > 1 {
-		return context.WithTimeout(ctx, 2*time.Second)
+// askedWithin is how long one stream may take to answer before it is asked again.
+const askedWithin = 5 * time.Second
+
+// asked asks for something of one stream that may be asked for twice, again and again until it is answered: what is on its way when a connection breaks is lost, and is not answered
+// however long it is waited for. A replicated stream that has no leader yet does not answer either, and whoever waits for a cluster looks at all of it again.
+func asked(ctx context.Context, c jetstream.StreamConfig, ask func(context.Context) error) error {
+	for {
+		wait := askedWithin
+		if c.Replicas > 1 {
+			wait = 2 * time.Second
+		}
+		once, cancel := context.WithTimeout(ctx, wait)
+		err := ask(once)
+		cancel()
+		if c.Replicas > 1 || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
 	}
-	return ctx, func() {}
 }
 
 // find returns what there is to know of a stream; nil when there is none.
-func find(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
-	ctx, cancel := within(ctx, want)
-	defer cancel()
-	s, err := js.Stream(ctx, want.Name)
+func find(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (info *jetstream.StreamInfo, err error) {
+	err = asked(ctx, want, func(ctx context.Context) error {
+		s, err := js.Stream(ctx, want.Name)
+		if err == nil {
+			info = s.CachedInfo()
+		}
+		return err
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("streams: cannot look at stream %s: %w", want.Name, err)
 	}
-	return s.CachedInfo(), nil
+	return info, nil
 }
 
 func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
-	ctx, cancel := within(ctx, want)
-	defer cancel()
-	if _, err := js.CreateStream(ctx, want); err != nil {
+	err := asked(ctx, want, func(ctx context.Context) error {
+		_, err := js.CreateStream(ctx, want)
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("streams: cannot create stream %s: %w", want.Name, err)
 	}
 	return &jetstream.StreamInfo{Config: want}, nil
+}
+
+func update(ctx context.Context, js jetstream.JetStream, to jetstream.StreamConfig) error {
+	return asked(ctx, to, func(ctx context.Context) error {
+		_, err := js.UpdateStream(ctx, to)
+		return err
+	})
 }
 
 // Settings that [Ensure] changes.

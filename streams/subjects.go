@@ -350,6 +350,9 @@ const EmbeddedName = "instar"
 // Sync is where to ask that what a stream has acknowledged be on disk.
 func (n Names) Sync(stream string) string { return n.join("sync", stream) }
 
+// Why is where to ask whoever schedules tasks why one waits.
+func (n Names) Why() string { return n.join("why") }
+
 // Probe is where the disk is probed.
 func (n Names) Probe() string { return n.join("probe") }
 

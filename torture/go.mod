@@ -17,7 +17,10 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 )
 
-require github.com/jackc/puddle/v2 v2.2.3 // indirect
+require (
+	github.com/adhocore/gronx v1.20.4 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+)
 
 require (
 	github.com/anishathalye/porcupine v1.3.1

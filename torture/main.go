@@ -22,10 +22,11 @@ import (
 	"github.com/bcc94042/instar/torture/internal/part"
 	"github.com/bcc94042/instar/torture/internal/relays"
 	"github.com/bcc94042/instar/torture/internal/rig"
+	"github.com/bcc94042/instar/torture/internal/tasks"
 )
 
 func main() {
-	if rig.ServeNATS(os.Args[1:]) {
+	if rig.ServeNATS(os.Args[1:]) || tasks.Work(os.Args[1:]) {
 		return
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -125,6 +126,7 @@ var parts = []entry{
 	{"clock", "a clock that jumps", 1, engine.Stepped, false},
 	{"outbox", "relays, Postgres and NATS are killed under twelve writers", 1, relays.Outboxes, false},
 	{"calm", "a server that is left alone with 1,000 instances that beat, a protection that is held and an outbox", 2, engine.Calm, false},
+	{"tasks", "workers, nodes and NATS are killed under tasks: limits, ends of attempts, and the task of a dead worker", 1, tasks.Killed, false},
 	{"nodes", "two relays, and nodes of servers, share an outbox: each is killed, and stands still, under twelve writers", 0, relays.OutboxNodes, false},
 }
 

@@ -141,7 +141,7 @@ func (s *Service) sendPage(id string, b *batch, items []index.Item, alive func()
 			}
 		}
 	}
-	begun := time.Now()
+	begun, again := time.Now(), b.unsure
 	for i, it := range items {
 		if enter(); ctx.Err() != nil || time.Since(begun) > batchPageWithin {
 			<-gate
@@ -155,7 +155,7 @@ func (s *Service) sendPage(id string, b *batch, items []index.Item, alive func()
 					outcomes[i], sent[i] = BatchFailure{it.Key, problem.CodeUnavailable, notKnown}, true
 				}
 			}()
-			if outcomes[i], sent[i] = s.sendOne(ctx, id, b, it.Key); !sent[i] {
+			if outcomes[i], sent[i] = s.sendOne(ctx, id, b, it.Key, i < again); !sent[i] {
 				end()
 			}
 		}()
@@ -227,8 +227,8 @@ func (b *batch) stop(outcomes []BatchFailure) bool {
 }
 
 // sendOne sends the command to one entity when the turn of the batch's sender comes, unless ctx ends first or it is too late then. The quota is not
-// asked: batches create no entities.
-func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string) (outcome BatchFailure, sent bool) {
+// asked: batches create no entities. Doors are, unless the entity may have got the command already: then it repeats its answer.
+func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string, again bool) (outcome BatchFailure, sent bool) {
 	leave, ok := s.sender.PatientTurn(ctx, b.client)
 	if !ok {
 		return outcome, false
@@ -240,9 +240,13 @@ func (s *Service) sendOne(ctx context.Context, id string, b *batch, key string) 
 	ctx, cancel := context.WithTimeout(s.rest.Closing(), s.sender.AnswerWithin)
 	defer cancel()
 	m := s.store.Machines.Get(b.Request.Machine)
-	told, err := s.sender.Ask(ctx, publish.Command{
-		Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body,
-	}, nil)
+	cmd := publish.Command{Machine: m.Name, Key: key, Name: b.Request.Command, ID: batchName(id), Actor: b.Actor, Reason: b.Reason, Body: b.Request.Body}
+	if !again {
+		if p := s.sender.Admit(cmd); p != nil {
+			return BatchFailure{key, p.Code, p.Detail}, true
+		}
+	}
+	told, err := s.sender.Ask(ctx, cmd, nil)
 	var a machines.Answer
 	if err == nil {
 		err = json.Unmarshal(told.Data, &a)

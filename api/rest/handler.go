@@ -210,7 +210,7 @@ func (rt *Router) unmatched(w http.ResponseWriter, r *http.Request) {
 	}
 	id := requestID(w)
 	if len(allow) == 0 || slices.Contains(allow, r.Method) {
-		problem.New(machines.CodeNotFound, "there is no such path").Write(w, r, id)
+		problem.New(machines.CodeNotFound, "there is no such path; GET /v1/machines names the machines that this server has, and some are there only with their section of the configuration").Write(w, r, id)
 		return
 	}
 	problem.New(problem.CodeMethod, "the path is not offered for this method").With("Allow", strings.Join(allow, ", ")).Write(w, r, id)

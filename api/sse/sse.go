@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -18,6 +17,9 @@ func Seconds(d time.Duration) string {
 
 // Heartbeat is how often a watch says that it is there.
 const Heartbeat = 10 * time.Second
+
+// most is how many bytes of events wait for a flush, and how large a buffer is kept for the next ones.
+const most = 64 << 10
 
 // Writer writes server-sent events. After the first error it writes nothing more.
 type Writer struct {
@@ -58,19 +60,23 @@ func (w *Writer) Send(event, id string, data any) {
 
 // Event is Send for what is written already, in one line.
 func (w *Writer) Event(event, id string, text []byte) {
-	w.Text(id, slices.Concat([]byte("event: "+event+"\ndata: "), text, []byte("\n\n")))
+	w.write(id, "event: "+event+"\ndata: ", text, "\n\n")
 }
 
 // Text is Event for an event that is written already, but for its id.
-func (w *Writer) Text(id string, text []byte) {
+func (w *Writer) Text(id string, text []byte) { w.write(id, "", text, "") }
+
+func (w *Writer) write(id, before string, text []byte, after string) {
 	if w.Err != nil {
 		return
 	}
 	if id != "" {
 		w.buf.WriteString("id: " + id + "\n")
 	}
+	w.buf.WriteString(before)
 	w.buf.Write(text)
-	if w.buf.Len() > 64<<10 {
+	w.buf.WriteString(after)
+	if w.buf.Len() > most {
 		w.Flush()
 	}
 }
@@ -116,6 +122,9 @@ func (w *Writer) Flush() {
 		w.Err = w.rc.Flush()
 	}
 	w.buf.Reset()
+	if w.buf.Cap() > most {
+		w.buf = bytes.Buffer{} // what one large event took is not kept for as long as the watch lives
+	}
 }
 
 // SetStale says in a watch that what was told is stale, or is not any more.

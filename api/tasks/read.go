@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/api/sse"
@@ -37,7 +39,7 @@ const maxDocument = 64 << 20
 func (s *Service) documentsRoute(r *rest.Router) *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.documents, Op: huma.Operation{
 		OperationID: "tasks-documents", Method: http.MethodGet, Path: "/v1/tasks/{id}/documents", Tags: tags, Summary: "Documents of a task", Errors: []int{404, 422, 503},
-		Parameters: []*huma.Param{rest.NamespaceParam(), repositoryParam()},
+		Parameters: []*huma.Param{taskParam(), rest.NamespaceParam(), repositoryParam()},
 		Responses:  map[string]*huma.Response{"200": {Description: "Those of its last success", Content: r.BodyOf(reflect.TypeFor[Documents]())}},
 	}}
 }
@@ -76,7 +78,7 @@ func (s *Service) documents(q *rest.Request) error {
 func (s *Service) documentRoute(*rest.Router) *rest.Route {
 	return &rest.Route{Role: auth.Read, Serve: s.document, Op: huma.Operation{
 		OperationID: "tasks-document", Method: http.MethodGet, Path: "/v1/tasks/{id}/document", Tags: tags, Summary: "One document of a task", Errors: []int{404, 413, 422, 503},
-		Parameters: []*huma.Param{rest.NamespaceParam(), repositoryParam(), rest.QueryParam("name", "Its name, or how that ends after a slash", rest.Text(1024))},
+		Parameters: []*huma.Param{taskParam(), rest.NamespaceParam(), repositoryParam(), rest.QueryParam("name", "Its name, or how that ends after a slash", rest.Text(1024))},
 		Responses:  map[string]*huma.Response{"200": {Description: "The document, of the media type that it was written with", Content: map[string]*huma.MediaType{"application/octet-stream": {}}}},
 	}}
 }
@@ -129,7 +131,7 @@ func (s *Service) logsRoute() *rest.Route {
 		Description: "Server-sent events of the type log: the lines that are kept, then those that come. The id of an event continues behind it. Only the last lines of a task are kept.",
 		Errors:      []int{404, 422, 429, 503},
 		Parameters: []*huma.Param{
-			rest.NamespaceParam(), repositoryParam(), rest.QueryParam("follow", "Go on with what comes; true by default", rest.Boolean()), rest.HeaderParam("Last-Event-ID", "Continue after this event", "17"),
+			taskParam(), rest.NamespaceParam(), repositoryParam(), rest.QueryParam("follow", "Go on with what comes; true by default", rest.Boolean()), rest.HeaderParam("Last-Event-ID", "Continue after this event", "17"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "The lines", Content: map[string]*huma.MediaType{"text/event-stream": {}}}},
 	}}
@@ -162,20 +164,23 @@ func (s *Service) logs(q *rest.Request) error {
 	if err != nil {
 		return err
 	}
+	there := consumer.CachedInfo().NumPending
+	lines, err := consumer.Messages() // one consumer for all of them: each Next of an ordered one would make another
+	if err != nil {
+		return err
+	}
+	defer lines.Stop()
+	defer context.AfterFunc(ctx, lines.Stop)()
 	w := sse.New(q.W)
 	follow := q.Query.Get("follow") != "false"
 	for w.Err == nil && ctx.Err() == nil {
-		wait := sse.Heartbeat
-		if !follow {
-			wait = 500 * time.Millisecond
+		if !follow && there == 0 {
+			w.Notice("end", "these are the lines that are kept")
+			return nil
 		}
-		m, err := consumer.Next(jetstream.FetchMaxWait(wait))
+		m, err := lines.Next(jetstream.NextMaxWait(sse.Heartbeat))
 		switch {
-		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoMessages), err != nil && err.Error() == "nats: timeout":
-			if !follow {
-				w.Notice("end", "these are the lines that are kept")
-				return nil
-			}
+		case errors.Is(err, nats.ErrTimeout):
 			w.Comment()
 			w.Flush()
 			continue
@@ -188,7 +193,7 @@ func (s *Service) logs(q *rest.Request) error {
 			return nil
 		}
 		w.Send("log", strconv.FormatUint(meta.Sequence.Stream, 10), Line{At: meta.Timestamp, Attempt: m.Headers().Get(streams.HeaderAttempt), Line: string(m.Data())})
-		if meta.NumPending == 0 {
+		if there = meta.NumPending; there == 0 {
 			w.Flush()
 		}
 	}
@@ -200,4 +205,29 @@ type Line struct {
 	At      time.Time `json:"at"`
 	Attempt string    `json:"attempt,omitempty"`
 	Line    string    `json:"line"`
+}
+
+func (s *Service) readRoute(r *rest.Router) *rest.Route {
+	return &rest.Route{Role: auth.Read, Serve: s.read, Op: huma.Operation{
+		OperationID: "tasks-get", Method: http.MethodGet, Path: "/v1/tasks/{id}", Tags: tags, Summary: "Read one task by its name alone",
+		Description: "As /v1/repositories/{repository}/tasks/{id}: every write acknowledged before is in the answer.",
+		Errors:      []int{404, 422, 503, 504}, Parameters: []*huma.Param{taskParam(), rest.NamespaceParam(), repositoryParam()},
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The entity", Headers: map[string]*huma.Param{"ETag": {Schema: rest.Text(32)}},
+			Content: map[string]*huma.MediaType{"application/json": {Schema: entities.EntitySchema(r, task.Machine)}},
+		}},
+	}}
+}
+
+func (s *Service) read(q *rest.Request) error {
+	item, err := s.find(q)
+	if err != nil {
+		return err
+	}
+	e, err := s.store.Load(q, task.Machine, item.Key)
+	if err != nil {
+		return err
+	}
+	q.W.Header()["Etag"] = []string{rest.ETag(e.Revision)}
+	return q.JSON(http.StatusOK, e)
 }

@@ -5,6 +5,7 @@ package tasks
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/entities"
 	"github.com/bcc94042/instar/api/problem"
 	"github.com/bcc94042/instar/api/rest"
 	"github.com/bcc94042/instar/kv/index"
@@ -84,7 +86,11 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	if p != nil {
 		return p
 	}
-	if _, err := s.store.Load(q, s.store.Machines.Get(task.Machine.Parent), machines.Key(ns, "", q.PathValue("id"))); err != nil {
+	e, err := s.store.Load(q, s.store.Machines.Get(task.Machine.Parent), machines.Key(ns, "", q.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	if err := s.made(q, e); err != nil {
 		return err
 	}
 	items, err := s.tasks(ns, q.PathValue("id"))
@@ -136,6 +142,31 @@ func (s *Service) runAll(q *rest.Request, schema *huma.Schema) error {
 	return q.JSON(http.StatusOK, out)
 }
 
+const making = 5 * time.Second // in which the tasks of a repository are made, unless nobody schedules
+
+// made waits for the tasks that a repository asks for, where it has just been created or configured: until they are there, there would be less to run than it says.
+func (s *Service) made(q *rest.Request, e *entities.Entity) error {
+	if err := s.store.Indexed(task.Machine.Name); err != nil {
+		return err
+	}
+	var d struct {
+		Analyses []string `json:"analyses"`
+		Applied  uint64   `json:"applied"` // the generation whose tasks were made
+	}
+	if err := json.Unmarshal(e.Data, &d); err != nil || d.Applied >= e.Generation && time.Since(e.UpdatedAt) > making { // what is missing now was deleted
+		return err
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), making)
+	defer cancel()
+	for _, typ := range d.Analyses {
+		_, err := s.store.Index(task.Machine.Name).WaitFor(ctx, machines.Key(e.Namespace, e.ID, typ), func(index.Item) bool { return true })
+		if err != nil && d.Applied < e.Generation {
+			return problem.Unavailable("the tasks of this repository are still being made, such as " + typ + "; nothing was queued")
+		}
+	}
+	return nil
+}
+
 // tasks are those of a repository in the order in which they are queued. The one that clones has its own command.
 func (s *Service) tasks(namespace, repository string) ([]index.Item, error) {
 	if err := s.store.Indexed(task.Machine.Name); err != nil {
@@ -175,6 +206,17 @@ func (s *Service) cleanUpRoute(r *rest.Router) *rest.Route {
 	}}
 }
 
+// running are the tasks of a namespace that run: as many as there are slots.
+func (s *Service) running(namespace string) (all []index.Item) {
+	for after := ""; ; {
+		page := s.store.Index(task.Machine.Name).List(index.Query{Namespace: namespace, States: []string{task.Running}, After: after, Limit: mostAtOnce})
+		all = append(all, page.Items...)
+		if after = page.Next; after == "" {
+			return all
+		}
+	}
+}
+
 func (s *Service) cleanUp(q *rest.Request) error {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	if p != nil {
@@ -192,8 +234,7 @@ func (s *Service) cleanUp(q *rest.Request) error {
 		return err
 	}
 	out := CleanedUp{Failed: []string{}, Skipped: []Skipped{}}
-	page := s.store.Index(task.Machine.Name).List(index.Query{Namespace: ns, States: []string{task.Running}, Limit: mostAtOnce})
-	for _, item := range page.Items {
+	for _, item := range s.running(ns) {
 		brief, _ := item.Value.(*task.Brief)
 		if brief == nil || time.Since(brief.StartedAt) < older {
 			continue

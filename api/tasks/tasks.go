@@ -7,9 +7,11 @@ package tasks
 // Routes, and POST /v1/tasks/{id}/run, cancel and their like: command. The rest is in runall.go and read.go.
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -40,11 +42,12 @@ type Service struct {
 	store  *entities.Store
 	sender *commands.Sender
 	js     jetstream.JetStream
+	why    func(ctx context.Context, key string) (state, why string, err error)
 }
 
-// New makes the operations of a server's parts.
-func New(r *rest.Server, st *entities.Store, se *commands.Sender, js jetstream.JetStream) *Service {
-	return &Service{rest: r, store: st, sender: se, js: js}
+// New makes the operations of a server's parts. why asks whoever schedules why a task does not start.
+func New(r *rest.Server, st *entities.Store, se *commands.Sender, js jetstream.JetStream, why func(ctx context.Context, key string) (state, why string, err error)) *Service {
+	return &Service{rest: r, store: st, sender: se, js: js, why: why}
 }
 
 var tags = []string{"task"}
@@ -58,11 +61,36 @@ func (s *Service) Routes(r *rest.Router) []*rest.Route {
 	for _, name := range []string{task.CommandRun, task.CommandRetry, task.CommandCancel, task.CommandReset, task.CommandForceReset} {
 		routes = append(routes, s.commandRoute(r, name))
 	}
-	return append(routes, s.runAllRoute(r), s.cleanUpRoute(r), s.documentsRoute(r), s.documentRoute(r), s.logsRoute())
+	return append(routes, s.readRoute(r), s.runAllRoute(r), s.cleanUpRoute(r), s.documentsRoute(r), s.documentRoute(r), s.logsRoute(), s.whyRoute(r))
+}
+
+func taskParam() *huma.Param {
+	return &huma.Param{Name: "id", In: "path", Required: true, Description: "Its name, or <repository>.<task> as in job_id", Example: "shop.lint", Schema: rest.Text(127)}
 }
 
 func repositoryParam() *huma.Param {
-	return rest.QueryParam("repository", "Its repository; needed only where several have a task of this name", rest.Text(63))
+	return rest.QueryParam("repository", "Its repository; needed only where several have a task of this name, and the path names none", rest.Text(63))
+}
+
+// named is the task that a request names, and its repository if it does.
+func named(q *rest.Request) (repo, id string, p *problem.Problem) {
+	repo, id = q.Query.Get("repository"), q.PathValue("id")
+	if parent, own, has := strings.Cut(id, "."); has {
+		if repo != "" && repo != parent {
+			return "", "", problem.Invalid("query.repository", "is another one than that of the path")
+		}
+		repo, id = parent, own
+		if !machines.IsLabel(repo) {
+			return "", "", problem.Invalid("path.id", "the repository "+problem.LabelRule)
+		}
+	}
+	switch {
+	case !machines.IsLabel(id):
+		return "", "", problem.Invalid("path.id", problem.LabelRule+", or two of them with a dot between: <repository>.<task>")
+	case repo != "" && !machines.IsLabel(repo):
+		return "", "", problem.Invalid("query.repository", problem.LabelRule)
+	}
+	return repo, id, nil
 }
 
 func (s *Service) commandRoute(r *rest.Router, name string) *rest.Route {
@@ -70,7 +98,7 @@ func (s *Service) commandRoute(r *rest.Router, name string) *rest.Route {
 	rt := &rest.Route{Role: auth.Operate, Op: huma.Operation{
 		OperationID: "tasks-" + name, Method: http.MethodPost, Path: "/v1/tasks/{id}/" + name, Tags: tags, Summary: name,
 		Description: c.Doc + " As the command of /v1/repositories/{repository}/tasks/{id}, by the name of the task alone.",
-		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{rest.NamespaceParam(), repositoryParam(), rest.HeaderParam("Idempotency-Key", "Makes the command repeatable", "7f1c2a"), rest.HeaderParam("Instar-Reason", "Why; shown in the timeline", "planned upgrade")},
+		Errors:      []int{400, 404, 409, 413, 415, 422, 429, 503}, Parameters: []*huma.Param{taskParam(), rest.NamespaceParam(), repositoryParam(), rest.HeaderParam("Idempotency-Key", "Makes the command repeatable", "7f1c2a"), rest.HeaderParam("Instar-Reason", "Why; shown in the timeline", "planned upgrade")},
 		Extensions: map[string]any{"x-destructive": c.Destructive},
 		Responses:  map[string]*huma.Response{"200": {Description: "It is done, or was so before", Content: r.BodyOf(reflect.TypeFor[Job]())}},
 	}}
@@ -121,7 +149,7 @@ func (s *Service) command(q *rest.Request, name string, schema *huma.Schema) err
 	return q.JSON(http.StatusOK, Job{JobID: a.Parent + "." + a.ID, Status: a.State, Already: a.Outcome == machines.Unchanged, Version: a.Version})
 }
 
-// find is the task of that name, of the repository that the query names, or of the only one that has it.
+// find is the task of that name, of the repository that the path or the query names, or of the only one that has it.
 func (s *Service) find(q *rest.Request) (index.Item, error) {
 	ns, p := q.Who.Resolve(q.Query.Get("namespace"), false)
 	if p != nil {
@@ -130,11 +158,12 @@ func (s *Service) find(q *rest.Request) (index.Item, error) {
 	if err := s.store.Indexed(task.Machine.Name); err != nil {
 		return index.Item{}, err
 	}
-	ix, id := s.store.Index(task.Machine.Name), q.PathValue("id")
-	if repo := q.Query.Get("repository"); repo != "" {
-		if !machines.IsLabel(repo) {
-			return index.Item{}, problem.Invalid("query.repository", problem.LabelRule)
-		}
+	repo, id, p := named(q)
+	if p != nil {
+		return index.Item{}, p
+	}
+	ix := s.store.Index(task.Machine.Name)
+	if repo != "" {
 		item, ok := ix.Get(machines.Key(ns, repo, id))
 		if !ok { // it may have been created just now
 			e, err := s.store.Load(q, task.Machine, machines.Key(ns, repo, id))
@@ -164,7 +193,7 @@ func (s *Service) find(q *rest.Request) (index.Item, error) {
 	case 1:
 		return found[0], nil
 	}
-	return index.Item{}, problem.Invalid("query.repository", "is needed: several repositories have a task of this name")
+	return index.Item{}, problem.Invalid("query.repository", "is needed: several repositories have a task of this name; or name it <repository>.<task>")
 }
 
 // ask sends a command and reads its answer, in the turn of nobody: the caller has one.

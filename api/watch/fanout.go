@@ -23,11 +23,13 @@ import (
 )
 
 const (
-	quiet     = 250 * time.Millisecond // after which the readers are told the revision up to which they have everything
-	Waiting   = 4096                   // entities whose changes may wait for a slow client
-	mostKeys  = 16 * Waiting           // and for all clients of a feed
-	frameSize = 64 << 10               // what a reader is sent at once
-	few       = 16                     // changes that are taken together
+	quiet    = 250 * time.Millisecond // after which the readers are told the revision up to which they have everything
+	Waiting  = 4096                   // entities whose changes may wait for a slow client
+	mostKeys = 16 * Waiting           // and for all clients of a feed
+
+	WaitingBytes = index.WaitingBytes // of the texts of changes that wait for slow clients of a feed; the last frame is a small part of it
+	frameSize    = 64 << 10           // what a reader is sent at once
+	few          = 16                 // changes that are taken together
 )
 
 // fanouts are those that have readers.

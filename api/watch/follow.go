@@ -15,7 +15,10 @@ import (
 	"github.com/bcc94042/instar/machines"
 )
 
-// Snapshot is the first event of a watch, in parts of up to [rest.MaxPage] items.
+// inPart is how many items a part of a snapshot has: some 40 KB, as much as a watch may take (api.WatchMemory).
+const inPart = 100
+
+// Snapshot is the first event of a watch, in parts of up to 100 items.
 type Snapshot struct {
 	Machine  string          `json:"machine"`
 	Revision uint64          `json:"revision"`
@@ -89,7 +92,7 @@ func (s *Service) snapshot(ctx context.Context, breath *time.Timer, q *rest.Requ
 		return w.Err == nil
 	}
 	query := one.query
-	query.Limit = rest.MaxPage
+	query.Limit = inPart
 	for first := true; w.Err == nil; first = false {
 		page := ix.List(query)
 		if first {

@@ -39,6 +39,7 @@ type log struct {
 	next    uint64 // of the next event
 	gone    uint64 // those before it were dropped
 	events  []*event
+	size    int // bytes of their texts
 	dead    int
 	newest  map[name]*event
 	marks   []uint64 // as the last id has them
@@ -91,7 +92,7 @@ func (l *log) leave(r *reader) {
 // caughtUp counts a reader that has everything. When all have, nothing needs to be kept.
 func (l *log) caughtUp() {
 	if l.behind--; l.behind == 0 {
-		l.events, l.dead, l.frame.text = nil, 0, nil
+		l.events, l.size, l.dead, l.frame.text = nil, 0, 0, nil
 		clear(l.newest)
 	}
 	l.kick()
@@ -176,6 +177,7 @@ func (l *log) add(e *event) {
 	}
 	e.seq, e.id, e.mark = l.next, idOf(l.f.all), l.marks
 	l.next++
+	l.size += len(e.text)
 	l.events = append(l.events, e)
 	if e.text == nil {
 		return
@@ -190,12 +192,13 @@ func (l *log) add(e *event) {
 
 // trim keeps the log within its bounds.
 func (l *log) trim() {
-	if l.dead > len(l.events)/2 {
+	if l.dead > len(l.events)/2 || l.dead > 0 && l.size > WaitingBytes {
 		l.compact()
 	}
-	for len(l.events)-l.dead > Waiting {
+	for len(l.events)-l.dead > Waiting || l.size > WaitingBytes {
 		e := l.events[0]
 		l.events = l.events[1:]
+		l.size -= len(e.text)
 		if e.dead {
 			l.dead--
 			continue
@@ -215,6 +218,7 @@ func (l *log) compact() {
 	l.events = slices.DeleteFunc(l.events, func(e *event) bool {
 		at := name{e.of, e.key}
 		if e.dead && (e.seq < first || places[at]) {
+			l.size -= len(e.text)
 			return true
 		}
 		if e.dead {

@@ -84,7 +84,7 @@ func TestASlowReaderGetsTheNewestOfEach(t *testing.T) {
 		s.change(fmt.Sprint("k", random.IntN(200)))
 		for fast.read() {
 		}
-		if n < 3000 && random.IntN(100) == 0 { // then it reads nothing any more
+		if n < 2000 && random.IntN(100) == 0 { // then it reads nothing any more
 			slow.read()
 		}
 		if random.IntN(30) == 0 {
@@ -161,4 +161,31 @@ func TestASlowReaderIsGivenWhatChangesOften(t *testing.T) {
 	}
 	require.Equal(t, s.truth, slow.has)
 	require.Empty(t, slow.early)
+}
+
+// What slow readers of a feed lack is bounded by its bytes: whoever lacks more begins anew. One that lacks many changes of few entities is given the newest.
+func TestWhatSlowReadersLackIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	const large = 1 << 20
+	s := newSource()
+	change := func(key string) {
+		s.rev++
+		s.publish([]*event{{key: key, rev: s.rev, told: witness{hashOf(key), s.rev, 1}, text: make([]byte, large)}}, []uint64{s.rev}, false)
+		require.LessOrEqual(t, s.log.size, WaitingBytes)
+	}
+	slow := s.client(t, false)
+	for n := range 3 * WaitingBytes / large {
+		change(fmt.Sprint(n % 3))
+	}
+	_, _, _, lost := slow.next()
+	require.False(t, lost)
+	for more := true; more; {
+		_, _, more, lost = slow.next()
+		require.False(t, lost)
+	}
+	for n := range WaitingBytes/large + 1 {
+		change(fmt.Sprint("key", n))
+	}
+	_, _, _, lost = slow.next()
+	require.True(t, lost)
 }

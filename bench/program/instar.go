@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,6 +34,23 @@ var createBody = []byte(`{"spec":{"image":"sim:ok","env":{"GREETING":"hello"},"p
 
 func labelBody(n int) []byte { return fmt.Appendf(nil, `{"labels":{"team":"%d"}}`, n) }
 
+// settleBody is of a service that the simulated gateway tells 10 ms after the apply, and that is ready 10 ms later.
+var settleBody = []byte(`{"spec":{"image":"sim:ok?observe=10ms&ready=10ms"}}`)
+
+// valueSize is how large the stored value of the first service is.
+func (c *contender) valueSize() (int, error) {
+	if c.value == nil {
+		return 0, errors.New("it is not known")
+	}
+	m, err := c.value()
+	if err != nil {
+		return 0, err
+	}
+	var answer struct{ Message struct{ Data []byte } }
+	err = json.Unmarshal(m.Data, &answer)
+	return len(answer.Message.Data), err
+}
+
 // ttl is longer than any run: nothing expires while it is measured.
 const ttl = 30 * time.Minute
 
@@ -60,15 +78,34 @@ func (o *options) instar(ctx context.Context, name, binary, durability string) (
 		conns = append(conns, nc)
 		c.closers = append(c.closers, nc.Close)
 	}
-	c.label = func(w *rig.Wire, e, n int) error {
-		return applied(w.Do(http.MethodPost, "/v1/services/"+key(e)+"/label", labelBody(n)))
+	c.keys = true
+	c.label = func(w *rig.Wire, e, n int, idempotency string) error {
+		var header []string
+		if idempotency != "" {
+			header = []string{"Idempotency-Key: " + idempotency}
+		}
+		return applied(w.Do(http.MethodPost, "/v1/services/"+key(e)+"/label", labelBody(n), header...))
 	}
-	c.request = func(client, e, n int) error {
-		m, err := conns[client%connections].Request(streams.Names{}.API("cmd", "service", "default."+key(e), "label"), labelBody(n), 30*time.Second)
+	c.request = func(client, e, n int, idempotency string) error {
+		ask := &nats.Msg{Subject: streams.Names{}.API("cmd", "service", "default."+key(e), "label"), Data: labelBody(n)}
+		if idempotency != "" {
+			ask.Header = nats.Header{streams.HeaderID: {streams.CommandID("service", "default."+key(e), idempotency)}}
+		}
+		m, err := conns[client%connections].RequestMsg(ask, 30*time.Second)
 		if err != nil {
 			return err
 		}
 		return applied(http.StatusOK, m.Data, nil)
+	}
+	c.settle = func(w *rig.Wire, e int) error {
+		status, answer, err := w.Do(http.MethodPost, fmt.Sprintf("/v1/services/new-%d/create?settle=30s", e), settleBody)
+		if err == nil && !bytes.Contains(answer, []byte(`"READY"`)) {
+			err = fmt.Errorf("a service is not ready: %d %s", status, answer)
+		}
+		return err
+	}
+	c.value = func() (*nats.Msg, error) {
+		return conns[0].Request("$JS.API.STREAM.MSG.GET.KV_services", []byte(`{"last_by_subj":"$KV.services.default.svc-0"}`), 10*time.Second)
 	}
 	c.stored = version
 	c.register = func(w *rig.Wire, _, e int) error {

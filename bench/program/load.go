@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/bcc94042/instar/bench/internal/rig"
 )
@@ -18,7 +21,11 @@ const (
 	overNATS = "NATS"
 	overHTTP = "HTTP"
 
+	keyedNATS = "NATS key" // with an Idempotency-Key of its own for each command
+	keyedHTTP = "HTTP key"
+
 	registering = "register"
+	settling    = "to READY" // a service is created, and the answer waits until it is ready
 )
 
 // contender is a program that is measured.
@@ -32,8 +39,9 @@ type contender struct {
 	closers   []func()       // of connections
 
 	// These have one transition made of entity e, the nth of its client, and wait for the answer. What cannot be done is nil.
-	label   func(w *rig.Wire, e, n int) error
-	request func(client, e, n int) error
+	label   func(w *rig.Wire, e, n int, key string) error
+	request func(client, e, n int, key string) error
+	keys    bool // it takes a key, which may be empty
 
 	stored   func(w *rig.Wire, e int) (int, error) // transitions that are read back
 	before   []int                                 // those from before the first label, by entity
@@ -42,22 +50,39 @@ type contender struct {
 	register   func(w *rig.Wire, client, e int) error // registers instance e
 	instances  func(w *rig.Wire) (int, error)         // those that are read back
 	started    atomic.Int64                           // the last instance
+	settle     func(w *rig.Wire, e int) error         // creates service e, and waits until it is ready
+	value      func() (*nats.Msg, error)              // that of the first service, as its bucket tells it
+	settled    atomic.Int64                           // the last of those services
 	registered atomic.Int64                           // instances that were answered
+	keyed      atomic.Int64                           // keys that were used
 }
 
 // offers reports whether the program can be asked that way.
 func (c *contender) offers(way string) bool {
-	return way == overHTTP && c.label != nil || way == overNATS && c.request != nil || way == registering && c.register != nil
+	switch way {
+	case overNATS:
+		return c.request != nil
+	case overHTTP:
+		return c.label != nil
+	case registering:
+		return c.register != nil
+	case settling:
+		return c.settle != nil
+	}
+	return c.keys
 }
 
 // ask has one thing done and waits for the answer.
 func (c *contender) ask(w *rig.Wire, way string, client, e, n int) (err error) {
+	if way == settling {
+		return c.settle(w, int(c.settled.Add(1)))
+	}
 	done := &c.registered
 	switch way {
-	case overNATS:
-		err, done = c.request(client, e, n), &c.answered[e]
-	case overHTTP:
-		err, done = c.label(w, e, n), &c.answered[e]
+	case overNATS, keyedNATS:
+		err, done = c.request(client, e, n, c.key(way)), &c.answered[e]
+	case overHTTP, keyedHTTP:
+		err, done = c.label(w, e, n, c.key(way)), &c.answered[e]
 	default:
 		err = c.register(w, client, e)
 	}
@@ -65,6 +90,14 @@ func (c *contender) ask(w *rig.Wire, way string, client, e, n int) (err error) {
 		done.Add(1)
 	}
 	return err
+}
+
+// key is one that no command has had, or none.
+func (c *contender) key(way string) string {
+	if way != keyedNATS && way != keyedHTTP {
+		return ""
+	}
+	return strconv.FormatInt(c.keyed.Add(1), 10)
 }
 
 // fill makes the entities what they are after a while.
@@ -155,6 +188,18 @@ func (c *contender) spent() (s cpu, err error) {
 	err = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
 	s[2] = time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	return s, err
+}
+
+// peak is the most memory that the servers had, in bytes.
+func (c *contender) peak() (most int, err error) {
+	for _, p := range append([]*rig.Process{c.processes[0]}, c.members...) {
+		n, err := p.Peak()
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, n)
+	}
+	return most, nil
 }
 
 // count reads back how many transitions each entity has made.

@@ -27,6 +27,7 @@ type options struct {
 	clients                        []int
 	entities, runs, nodes          int
 	duration                       time.Duration
+	keyed, ready                   bool
 	dir                            string // for what servers store
 }
 
@@ -51,6 +52,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.nodes, "nodes", 1, "processes of the program: 3 are a cluster on this machine, whose CPU is that of all")
 	flag.IntVar(&o.runs, "runs", 1, "times that each row is measured; the table has the medians")
 	flag.DurationVar(&o.duration, "duration", 4*time.Second, "measured time of each row, after a quarter of it to warm up")
+	flag.BoolVar(&o.keyed, "keyed", false, "also measure commands with an Idempotency-Key each, over NATS and HTTP")
+	flag.BoolVar(&o.ready, "ready", false, "also measure services from their creation until they are READY, in a world that takes 20 ms")
 	handler := flag.String("handler", "", "only serve Restate's handler at this `address` (used by the load)")
 	flag.Parse()
 	if *handler != "" {
@@ -82,7 +85,7 @@ func (o *options) all(ctx context.Context) (err error) {
 			return err
 		}
 		o.binary = filepath.Join(o.dir, "instar")
-		if err := program.Build(ctx, root, o.binary, "-trimpath"); err != nil {
+		if err := program.Build(ctx, root, o.binary); err != nil {
 			return err
 		}
 	}
@@ -114,6 +117,12 @@ func (o *options) measure(ctx context.Context, durability string) (err error) {
 	}
 	t := table{}
 	groups := [][]string{{overNATS, overHTTP}}
+	if o.keyed {
+		groups[0] = append(groups[0], keyedNATS, keyedHTTP)
+	}
+	if o.ready {
+		groups = append(groups, []string{settling})
+	}
 	if durability == "fsync" {
 		groups = append(groups, []string{registering}) // last: instances are not for what is measured after them
 	}
@@ -129,6 +138,12 @@ func (o *options) measure(ctx context.Context, durability string) (err error) {
 		all, lost, extra, err := c.check(ctx)
 		if err == nil && lost+extra > 0 {
 			err = errors.New("what is stored is not what was answered")
+		}
+		if n, unknown := c.valueSize(); unknown == nil {
+			fmt.Printf("  %-8s the value of a service has %d bytes\n", c.name, n)
+		}
+		if peak, unknown := c.peak(); unknown == nil {
+			fmt.Printf("  %-8s %d MB of memory at most, without the handler\n", c.name, peak>>20)
 		}
 		fmt.Printf("  %-8s %d answers, read back: %d lost, %d extra\n", c.name, all, lost, extra)
 		if err != nil {

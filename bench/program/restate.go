@@ -111,7 +111,7 @@ func (o *options) restateServer(ctx context.Context) (*contender, error) {
 	} else if status != http.StatusCreated {
 		return c, fmt.Errorf("Restate does not take the handler: %d %s", status, answer)
 	}
-	c.label = func(w *rig.Wire, e, n int) error {
+	c.label = func(w *rig.Wire, e, n int, _ string) error {
 		_, err := called(w.Do(http.MethodPost, "/Service/"+key(e)+"/label", labelBody(n)))
 		return err
 	}

@@ -83,7 +83,7 @@ func (o *options) all(ctx context.Context) (err error) {
 			return err
 		}
 		o.binary = filepath.Join(o.dir, "instar")
-		if err := program.Build(ctx, root, o.binary, "-trimpath"); err != nil {
+		if err := program.Build(ctx, root, o.binary); err != nil {
 			return err
 		}
 	}

@@ -11,21 +11,13 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/api"
-	"github.com/bcc94042/instar/kv/index"
-	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/streams"
 )
 
 // serve puts the API in front of the world and returns where it is. The micro service runs, too.
 func (w *world) serve(ctx context.Context) (url string, stop func() error, err error) {
-	indexes := &index.Map{}
 	ctx, cancel := context.WithCancel(ctx)
-	for _, m := range all.Machines() {
-		ix := index.New(w.js, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{})
-		indexes.Set(m.Name, ix)
-		go func() { _ = ix.Run(ctx) }()
-	}
-	a, err := api.New(api.Options{Machines: w.machines, Commands: w.commands, NC: w.nc, JS: w.js, Indexes: indexes, Open: true})
+	a, err := api.New(api.Options{Machines: w.machines, Commands: w.commands, NC: w.nc, JS: w.js, Indexes: w.indexes, Open: true})
 	if err != nil {
 		cancel()
 		return "", nil, err

@@ -24,6 +24,7 @@ type options struct {
 	profiles []embedded.Profile
 	only     string
 	million  int
+	heap     string // a file
 }
 
 func main() {
@@ -42,6 +43,7 @@ func run() error {
 	flag.StringVar(&o.only, "only", "", "run only these parts, separated by commas: raw, publish, micro, http, million")
 	flag.IntVar(&o.million, "million", 1_000_000, "entities of the start-up part; 0 leaves it out")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
+	flag.StringVar(&o.heap, "memprofile", "", "write a profile of what is in use to this file, at the end of the last part")
 	start := flag.String("start", "", "only start on this directory and print how long it took (used by the million part)")
 	flag.Parse()
 	gctune.Keep() // as the program does

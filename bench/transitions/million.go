@@ -86,12 +86,8 @@ func startFrom(ctx context.Context, dir string) error {
 		return err
 	}
 	opened := time.Since(started)
-	ix := index.New(w.js, "services", func(_ string, value []byte) (index.Meta, error) { return index.DescribeJSON(value) }, index.Options{})
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { _ = ix.Run(ctx) }()
-	stop := w.engine(ctx)
-	defer stop()
+	ix := w.indexes.Get("service")
+	defer w.engine(ctx)()
 	<-ix.Ready()
 	raw, err := w.commands.Ask(ctx, publish.Command{Machine: "service", Key: "default.svc-0000001", Name: "label", Body: labelBody(1)})
 	if err != nil {
@@ -106,7 +102,6 @@ func startFrom(ctx context.Context, dir string) error {
 	listed := time.Now()
 	page := ix.List(index.Query{Namespace: "default", States: []string{service.Failed}, Limit: 500})
 	fmt.Printf("  list by state: %s for the first %d of %d FAILED; counts by state: %s\n", time.Since(listed).Round(time.Microsecond), len(page.Items), ix.Counts("")[service.Failed], counts(ix))
-	cancel()
 	return nil
 }
 

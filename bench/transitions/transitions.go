@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/registry"
 	"github.com/bcc94042/instar/machines/service"
@@ -32,6 +35,7 @@ type world struct {
 	appender  *publish.Appender
 	commands  *publish.Commands
 	machines  *registry.Registry
+	indexes   *index.Map
 	clients   []*nats.Conn // over TCP, as real ones
 }
 
@@ -77,6 +81,10 @@ func worldIn(ctx context.Context, dir string, profile embedded.Profile) (w *worl
 	}
 	if _, err = streams.Ensure(ctx, w.js, plan); err != nil {
 		return nil, err
+	}
+	w.indexes = &index.Map{}
+	for _, m := range all.Machines() {
+		w.indexes.Set(m.Name, index.New(w.js, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{}))
 	}
 	for range 8 {
 		c, err := nats.Connect(w.server.ClientURL())
@@ -147,6 +155,9 @@ func (o *options) part(ctx context.Context, name string, profile embedded.Profil
 			return err
 		}
 		f, err := run(o, ctx, w, clients)
+		if err == nil && o.heap != "" {
+			err = inUse(o.heap)
+		}
 		if err := errors.Join(err, w.close()); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -154,6 +165,16 @@ func (o *options) part(ctx context.Context, name string, profile embedded.Profil
 		*last = f
 	}
 	return nil
+}
+
+// inUse writes what the process has in use after a collection; its servers still run.
+func inUse(file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	runtime.GC()
+	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
 }
 
 func key(n int) string { return fmt.Sprintf("default.svc-%d", n) }
@@ -174,11 +195,17 @@ var labelBodies = func() (bodies [10][]byte) {
 
 func labelBody(n int) []byte { return labelBodies[n%len(labelBodies)] }
 
-// engine runs one until the returned function is called.
+// engine runs one, as the program does, with the indexes of all machines, until the returned function is called.
 func (w *world) engine(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	e := &engine.Engine{Deps: consumers.Deps{NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: w.machines}}
+	for _, m := range all.Machines() {
+		running.Go(func() { _ = w.indexes.Get(m.Name).Run(ctx) })
+	}
+	e := &engine.Engine{Indexes: w.indexes, Deps: consumers.Deps{
+		NC: w.nc, JS: w.js, Appender: w.appender, Commands: w.commands, Machines: w.machines,
+		Acking: w.server.Acking(), EndAtStart: w.server.EndAtStart, Lacks: w.server.Lacks,
+	}}
 	running.Go(func() { _ = e.Run(ctx) })
 	return func() {
 		cancel()

@@ -74,12 +74,7 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 				}
 				continue
 			}
-			p.asked--
-			if over == nil {
-				_ = m.Nak() // at worst it comes when its ack is overdue
-				continue
-			}
-			p.begin(work, m)
+			p.arrived(work, m, most, over == nil)
 		case <-p.ended:
 			p.running--
 		case <-tick.C:
@@ -94,6 +89,16 @@ func (p *puller) take(ctx, work context.Context, cons jetstream.Consumer) (err e
 		}
 	}
 	return nil
+}
+
+// arrived begins a task, or gives it back: when the worker stops, and when it has enough, because a request that was given up for lost was answered after all.
+func (p *puller) arrived(work context.Context, m *nats.Msg, most int, stopping bool) {
+	p.asked = max(p.asked-1, 0)
+	if stopping || p.running >= most {
+		_ = m.Nak() // at worst it comes when its ack is overdue
+		return
+	}
+	p.begin(work, m)
 }
 
 func (p *puller) begin(work context.Context, m *nats.Msg) {

@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -39,4 +41,28 @@ func TestConcurrency(t *testing.T) {
 	}
 	w.Eventually("all tasks are acknowledged", func() bool { return len(w.Stream(streams.EffectStream, "instar.fx.>")) == 0 })
 	require.LessOrEqual(t, top.Load(), int64(most))
+}
+
+// A task of a request that was given up for lost is not counted as one of the next request, and is given back when there is no room for it.
+func TestATaskThatComesLate(t *testing.T) {
+	t.Parallel()
+	p := &puller{running: 3, ended: make(chan struct{}, 3)}
+	p.arrived(t.Context(), &nats.Msg{Subject: "late"}, 3, false)
+	require.Equal(t, 3, p.running, "it is not begun")
+	require.Zero(t, p.asked, "no more than three are asked for")
+}
+
+// A context that nobody can end is as good as any other.
+func TestRunWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	k, err := New(Options{NC: w.connect()})
+	require.NoError(t, err)
+	Handle(k, Effect{Machine: "thing", Name: "work", Done: consumertest.Things.Effects[0].Done}, worked)
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(context.Background()) }()
+	w.ask("a", "well")
+	require.Equal(t, "worked", w.Reaches("a", "open").Data.(*consumertest.Thing).Text)
+	k.opts.NC.Close()
+	require.ErrorIs(t, <-ended, nats.ErrConnectionClosed)
 }

@@ -133,11 +133,13 @@ func Handle[In, Out any](w *Worker, e Effect, perform func(ctx context.Context, 
 	}})
 }
 
-// Run performs tasks until ctx ends, and returns when all that were under way have ended.
+// Run performs tasks until ctx ends, and returns when all that were under way have ended. If the connection is closed for good before, the error is [nats.ErrConnectionClosed].
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.kinds) == 0 {
 		return errors.New("worker: there is no handler")
 	}
+	ctx, cancel := context.WithCancel(ctx) // one that nobody can end has no channel to wait for
+	defer cancel()
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	grace := context.AfterFunc(ctx, func() {
@@ -155,6 +157,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		all.Go(func() { k.run(ctx, work) })
 	}
 	all.Wait()
+	if ctx.Err() == nil {
+		return nats.ErrConnectionClosed
+	}
 	return nil
 }
 
@@ -171,7 +176,7 @@ func (k *kind) run(ctx, work context.Context) {
 				try = 0
 			}
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || k.w.opts.NC.IsClosed() {
 			return
 		}
 		k.w.opts.Log.Warn("waiting for the queue of an effect", "queue", k.queue, "error", err)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/bcc94042/instar/cmd/instar/cli"
 	"github.com/bcc94042/instar/internal/gctune"
-	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/build"
 	"github.com/bcc94042/instar/server/builtin"
 )
 
@@ -17,6 +17,6 @@ func main() {
 	gctune.Keep()
 	gctune.Limit()
 	options := builtin.Options()
-	options.Build = server.Build{Version: version, Commit: commit, Date: date}
+	options.Build = build.Info{Version: version, Commit: commit, Date: date}
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, options))
 }

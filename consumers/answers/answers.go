@@ -2,6 +2,9 @@
 // key is remembered (idempotencyWindow of the configuration, the MaxAge of the bucket in streams/config.go): a command under the same key gets the answer of then, byte for byte.
 package answers
 
+// The engine looks a key up before it decides (Absent, then Get), writes the answer beside the events of the transition (Write), and compares what it loads with the answers
+// that are kept (LastVersion, Above, Forget). Answers come in and go out as their bytes; Kept is how the bucket has them.
+
 import (
 	"bytes"
 	"context"
@@ -14,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/internal/jsonwrite"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -25,6 +29,19 @@ type Kept struct {
 	ID     string          `json:"id"`   // the sender's key
 	Hash   string          `json:"hash"` // of command, body and expected revision: another one under the same key is told apart
 	Answer json.RawMessage `json:"answer"`
+}
+
+// Keyed reports whether the answer to a command is stored: it is one of a user, under a key of his own. Results and timers carry an attempt or a version instead.
+func Keyed(m *machines.Machine, command, id string) bool {
+	if m == nil || streams.MadeUp(id) {
+		return false
+	}
+	switch command {
+	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile, machines.CommandDrop:
+		return false
+	}
+	in, _ := m.Input(command)
+	return !in.Report
 }
 
 // Version is the version of the entity when a kept answer was given; 0 for one that cannot be used.
@@ -55,6 +72,12 @@ type Store struct {
 	NC     *nats.Conn
 	JS     jetstream.JetStream
 	Bucket string
+	Lacks  func(stream, subject string) bool // as of consumers.Deps; nil knows nothing
+}
+
+// Absent reports that nothing was answered under a key, where that can be told without asking. False says nothing.
+func (s *Store) Absent(machine, key, id string) bool {
+	return s.Lacks != nil && s.Lacks(streams.BucketStream(s.Bucket), streams.BucketSubject(s.Bucket, streams.AnswerKey(machine, key, id)))
 }
 
 // Get is what was answered under a key, or nil. It fails with [streams.ErrUnreadable] or [kv.ErrCorrupt] when there is an answer that
@@ -78,13 +101,13 @@ func (s *Store) Get(ctx context.Context, machine, key, id string) (*Kept, error)
 	return &k, nil
 }
 
-// Write is what keeps an answer.
-func (s *Store) Write(machine, key string, k Kept) (publish.Write, error) {
-	data, err := json.Marshal(k)
-	if err != nil {
-		return publish.Write{}, fmt.Errorf("cannot write what was answered under key %q of %s %s: %w", k.ID, machine, key, err)
-	}
-	return kv.Write(s.Bucket, streams.AnswerKey(machine, key, k.ID), data), nil
+// Write is what keeps an answer, as it was sent.
+func (s *Store) Write(machine, key string, k Kept) publish.Write {
+	data := make([]byte, 0, len(k.ID)+len(k.Hash)+len(k.Answer)+40)
+	data = jsonwrite.Text(append(data, `{"id":`...), k.ID)
+	data = jsonwrite.Text(append(data, `,"hash":`...), k.Hash)
+	data = append(append(append(data, `,"answer":`...), k.Answer...), '}')
+	return kv.Write(s.Bucket, streams.AnswerKey(machine, key, k.ID), data)
 }
 
 // LastVersion is the version that the last answer to a key of an entity was given at; 0 when none is kept. Where somebody has had the last one

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
 	"github.com/bcc94042/instar/streams"
@@ -215,4 +217,48 @@ func TestAnswersThatAreNewerThanTheirValueAreLeftOut(t *testing.T) {
 	keys, err := bucket.Keys(t.Context())
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"service.default.web.A", "service.default.lost.D"}, keys)
+}
+
+// Who repeats a command is told the revision of then, also where the value did not say it, because it was its own. And a command that comes again is known by the sequence that it has now: whether
+// it has to become a dead letter yet goes by that.
+func TestOutcomesAreThoseOfThen(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	e := service.Machine.New("default", "", "web")
+	e.State, e.Version, e.Mark, e.Data = service.Ready, 4, 5, json.RawMessage(`{}`)
+	e.Commands = []machines.Outcome{
+		{ID: "before", Seq: 3, Result: machines.Applied, State: service.Ready, Version: 3, Revision: 2},
+		{ID: "last", Seq: 5, Result: machines.Dead, State: service.Ready, Version: 4},
+		{ID: "none", Seq: 2, Result: machines.Refused},
+	}
+	waits, value := at(s.Plan.Names.Stored("service", "default.web", "apply"), 1), at("$KV.services.default.web", &e)
+	waits.Message.Seq, value.Message.Seq = 5, 7
+	_, err := s.Restore(t.Context(), file(t, begins(), of("COMMANDS", KindCommands), waits, line{Section: &Section{Stream: "KV_services", Kind: KindEntities, Machine: "service"}}, value))
+	require.NoError(t, err)
+	stored, err := kv.Read(t.Context(), s.NC, "services", "default.web")
+	require.NoError(t, err)
+	restored, err := service.Machine.DecodeAt("default.web", stored.Data)
+	require.NoError(t, err)
+	var revisions, seqs []uint64
+	for _, o := range restored.Commands {
+		revisions, seqs = append(revisions, o.Revision), append(seqs, o.Seq)
+	}
+	require.Equal(t, []uint64{2, 7, 0}, revisions)
+	require.Equal(t, []uint64{3, s.held(t, "COMMANDS").FirstSeq, 2}, seqs)
+}
+
+// What was stored at the very moment at which the backup began is of before: values are read after it.
+func TestEventsOfTheMoment(t *testing.T) {
+	t.Parallel()
+	s, begun := installed(t), begins()
+	refusal := func(id string, after time.Duration) line {
+		l := at("instar.evt.service.default.web.command.refused", map[string]any{"version": 0})
+		l.Message.Time = begun.Head.At.Add(after)
+		l.Message.Header = nats.Header{streams.HeaderID: {id}}
+		return l
+	}
+	done, err := s.Restore(t.Context(), file(t, begun, of("EVENTS", KindMessages), refusal("service/default.web/refused/0/1", 0), refusal("service/default.web/refused/0/2", 1)))
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Events)
+	require.Equal(t, 1, done.Newer)
 }

@@ -303,7 +303,7 @@ func (r *restorer) answer(ctx context.Context, m *Message) error {
 	if len(tokens) > 4 {
 		version := answers.Version(m.Data)
 		known := r.known[tokens[2]+"/"+strings.Join(tokens[3:len(tokens)-1], ".")]
-		if known == nil && version > 0 && !m.Time.Before(r.in.head.At) || known != nil && version > known.version {
+		if known == nil && version > 0 && m.Time.After(r.in.head.At) || known != nil && version > known.version {
 			return nil
 		}
 	}
@@ -368,6 +368,16 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 		if c := &r.marks[id][i]; c.then <= e.Mark {
 			next.Mark = max(next.Mark, c.now)
 			c.taken = true
+		}
+	}
+	next.Commands = slices.Clone(e.Commands)
+	for i := range next.Commands {
+		o := &next.Commands[i]
+		if o.Revision == 0 && o.State != machines.None { // it was that of the value, which gets another one
+			o.Revision = m.Seq
+		}
+		if n := slices.IndexFunc(r.marks[id], func(c mark) bool { return c.then == o.Seq }); n >= 0 { // it comes again, and may have to be told yet
+			o.Seq = r.marks[id][n].now
 		}
 	}
 	next.Outbox = nil

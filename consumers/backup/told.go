@@ -71,7 +71,7 @@ func (r *restorer) teller(subject string) (*machines.Machine, string) {
 func (r *restorer) newer(of *machines.Machine, key string, m *Message) bool {
 	known := r.known[of.Name+"/"+key]
 	if known == nil { // purged before, or born since
-		return !m.Time.Before(r.in.head.At)
+		return m.Time.After(r.in.head.At)
 	}
 	id := streams.Header(m.Header, streams.HeaderID)
 	if consumers.EventVersion(of.Name, key, id, m.Data) > known.version {

@@ -75,7 +75,7 @@ func New(t *testing.T, profile embedded.Profile, ms ...*machines.Machine) *World
 	require.NoError(t, err)
 	commands, err := publish.NewCommands(appender)
 	require.NoError(t, err)
-	w.Deps = consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: Registry(t, ms...), Log: log, Acking: server.Acking(), EndAtStart: server.EndAtStart}
+	w.Deps = consumers.Deps{NC: nc, JS: js, Appender: appender, Commands: commands, Machines: Registry(t, ms...), Log: log, Acking: server.Acking(), EndAtStart: server.EndAtStart, Lacks: server.Lacks}
 	plan := streams.Plan{}
 	for _, m := range ms {
 		plan.States = append(plan.States, m.Plural)

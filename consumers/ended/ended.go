@@ -48,8 +48,9 @@ func Awaited(ctx context.Context, d *consumers.Deps, m *machines.Machine, key st
 }
 
 const (
-	every = time.Hour // between two passes
-	pace  = 50        // commands, or values of views, per second
+	every   = time.Hour        // between two passes
+	within  = 30 * time.Minute // of a pass, if that is not faster than fastest: what ends all the time has to go as fast
+	fastest = 500              // commands, or values of views, per second: a quarter of a core
 )
 
 // Passes has the values dropped of what ended long ago in the partitions of this process.
@@ -59,31 +60,57 @@ type Passes struct {
 	First   time.Duration                      // until the first pass
 	After   func(machine string) time.Duration // how long an entity has ended; 0 keeps it
 	Owns    func(partition int) bool           // whether this process has a partition now
+
+	recent map[string]*recent // by machine
+}
+
+// recent is what the next pass over the views of a machine begins with.
+type recent struct {
+	due    map[string]bool          // keys that are, or were, to be dropped, and may not be yet
+	listed [streams.Partitions]bool // partitions in which all that views have was looked at while this process had them
 }
 
 // Run passes until ctx ends.
 func (p *Passes) Run(ctx context.Context) {
 	for pause := p.First; wait.For(ctx, pause); pause = every {
-		for _, m := range p.Machines.All() {
-			ix := p.Indexes.Get(m.Name)
-			if ix == nil {
-				continue
-			}
-			if p.After(m.Name) > 0 {
-				p.pass(ctx, m, ix)
-			}
-			select {
-			case <-ix.Ready(): // else it would have to be asked for each entity whether it is a marker
-				p.views(ctx, m, ix)
-			default:
-			}
-		}
+		p.Pass(ctx)
 	}
 }
 
-// pass sends the command for each entity that is due by the clock of this process; the engine looks by that of the stream.
-func (p *Passes) pass(ctx context.Context, m *machines.Machine, ix *index.Index) {
-	keys := ix.Ended(time.Now().Add(-p.After(m.Name)))
+// Pass is one pass over all machines.
+func (p *Passes) Pass(ctx context.Context) {
+	for _, m := range p.Machines.All() {
+		ix := p.Indexes.Get(m.Name)
+		if ix == nil {
+			continue
+		}
+		due := p.due(m, ix) // before the views: what somebody else has sent before may be done meanwhile
+		select {
+		case <-ix.Ready(): // else it would have to be asked for each entity whether it is a marker
+			p.views(ctx, m, ix)
+		default:
+		}
+		p.pass(ctx, m, due)
+	}
+}
+
+// due are the keys of this process's partitions that are due by its clock; the engine looks by that of the stream.
+func (p *Passes) due(m *machines.Machine, ix *index.Index) (keys []string) {
+	after := p.After(m.Name)
+	if after <= 0 {
+		return nil
+	}
+	for _, key := range ix.Ended(time.Now().Add(-after)) {
+		if p.Owns(streams.Partition(m.Name, key)) {
+			keys = append(keys, key)
+			p.of(m).due[key] = true
+		}
+	}
+	return keys
+}
+
+// pass sends the command for each key.
+func (p *Passes) pass(ctx context.Context, m *machines.Machine, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
@@ -97,7 +124,7 @@ func (p *Passes) pass(ctx context.Context, m *machines.Machine, ix *index.Index)
 		p.Log.Warn("values of ended entities are kept: their bucket takes no messages with a life, or does not answer", "stream", bucket, "error", err)
 		return
 	}
-	tick := time.NewTicker(time.Second / pace)
+	tick := time.NewTicker(consumers.Spread(len(keys), within, fastest))
 	defer tick.Stop()
 	sent := 0
 	for _, key := range keys {

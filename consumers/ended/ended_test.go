@@ -2,6 +2,8 @@ package ended_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +70,81 @@ func TestAPassDropsWhatHasEnded(t *testing.T) {
 	w.Eventually("both are dropped", func() bool { return dropped("a") && dropped("b") && len(ix.Ended(time.Now())) == 0 })
 	require.False(t, dropped("alive"))
 	cancel()
+}
+
+// After the first pass, which looks at all that views have, one goes by the drops that the last one has sent, also if it is not known whether they were stored: a bucket with a million
+// keys is not listed each hour.
+func TestAPassListsAViewOnce(t *testing.T) {
+	t.Parallel()
+	m := service.Machine
+	w := consumertest.New(t, embedded.Interval, m)
+	view := m.BucketOf(m.Views[0])
+	put := func(write publish.Write) { require.NoError(t, w.Appender.Append(w.Ctx, []publish.Write{write})[0].Err) }
+	e := m.New("default", "", "")
+	e.State, e.Version = service.Deleted, 7
+	value := func(id string) []byte {
+		e.ID = id
+		raw, err := e.AppendJSON(nil)
+		require.NoError(t, err)
+		return raw
+	}
+	put(kv.Drop(m.Plural, "default.before", value("before"), time.Hour))
+	put(kv.Write(view, "default.before", []byte(`{"version":7}`)))
+	put(kv.Write(m.Plural, "default.now", value("now")))
+	put(kv.Write(view, "default.now", []byte(`{"version":7}`)))
+	ix := index.New(w.JS, m.Plural, func(_ string, v []byte) (index.Meta, error) { return index.DescribeJSON(v) }, index.Options{
+		Ended: func(state string) bool { return state == service.Deleted }, EndedFor: time.Nanosecond,
+	})
+	w.Also(ix.Run)
+	<-ix.Ready()
+	w.Indexes = &index.Map{}
+	w.Indexes.Set(m.Name, ix)
+	listed, err := w.NC.SubscribeSync("$JS.API.STREAM.INFO." + streams.BucketStream(view))
+	require.NoError(t, err)
+	w.Eventually("it has left the index", func() bool { return len(ix.Ended(time.Now())) == 1 })
+	appender, err := publish.NewAppender(w.NC, publish.AppenderOptions{Sync: func(_ string, done func(error)) { done(errors.New("the disk stands still")) }})
+	require.NoError(t, err)
+	t.Cleanup(appender.Close)
+	w.Noted()
+	d := w.Deps
+	d.Commands, err = publish.NewCommands(appender)
+	require.NoError(t, err)
+	t.Cleanup(d.Commands.Close)
+	owned, after := false, time.Nanosecond
+	p := &ended.Passes{Deps: d, Indexes: w.Indexes, After: func(string) time.Duration { return after }, Owns: func(int) bool { return owned }}
+	there := func(id string) bool {
+		got, err := kv.Read(w.Ctx, w.NC, view, "default."+id)
+		require.NoError(t, err)
+		return got != nil
+	}
+	listings := func() (n int) {
+		require.NoError(t, w.NC.Flush())
+		for {
+			m, err := listed.NextMsg(time.Millisecond)
+			if err != nil {
+				return n
+			}
+			if strings.Contains(string(m.Data), "*") {
+				n++
+			}
+		}
+	}
+	p.Pass(w.Ctx)
+	require.True(t, there("before"), "it has no partition")
+	require.Zero(t, listings())
+	owned = true
+	p.Pass(w.Ctx) // and sends a drop, which is stored, and not answered
+	require.False(t, there("before"))
+	require.Equal(t, 1, listings())
+	after = 0 // it is not due again, as with a clock that was set back, and its value is there yet
+	p.Pass(w.Ctx)
+	require.True(t, there("now"))
+	put(kv.Drop(m.Plural, "default.now", value("now"), time.Hour)) // as its owner does
+	w.Eventually("the index knows", func() bool { return len(ix.Ended(time.Now())) == 0 })
+	p.Pass(w.Ctx)
+	require.False(t, there("now"), "it was told which")
+	p.Pass(w.Ctx)
+	require.Zero(t, listings())
 }
 
 // What views have of dropped entities goes with the next pass, however it got there; what is of another life, or of an entity that has a value, stays. A view that cannot be

@@ -4,14 +4,18 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/bulkack"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -99,4 +103,145 @@ func TestWhatWasTakenIsNoDeadLetter(t *testing.T) {
 	letters, err := w.DeadLetters().List(w.Ctx, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
+}
+
+// While the disk syncs, acks wait, and nothing else does: not even a further command of the same entity.
+func TestNoCommandWaitsForAcks(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	var disk sync.RWMutex // Lock is held by a sync that hangs
+	w.Deps.Acking = disk.RLocker()
+	w.start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	waiting := func() int { return len(w.Stream(streams.CommandStream, "instar.in.>")) }
+	w.Eventually("an empty stream", func() bool { return waiting() == 0 })
+	disk.Lock()
+	const n = 10
+	answered := make(chan int)
+	go func() {
+		for range n {
+			w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
+		}
+		w.Ask(consumertest.ToThing("b", "create", ""))
+		answered <- waiting()
+	}()
+	select {
+	case stored := <-answered:
+		require.Equal(t, n+1, stored, "nothing is acked from before the values are synced until the commands are")
+	case <-time.After(10 * time.Second):
+		t.Error("a command waits for the disk")
+	}
+	disk.Unlock()
+	w.Eventually("an empty stream", func() bool { return waiting() == 0 })
+	require.Equal(t, n, w.Sum("a"))
+	w.CheckStory("a")
+}
+
+// A refusal is told when its command is on disk: without a commit, a loss of power would else leave neither the command nor an event of it.
+func TestARefusalIsToldWhenItsCommandIsSynced(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.OS, consumertest.Things)
+	synced := make(chan func(error), 1) // the syncs of COMMANDS that the engine waits for
+	appender, err := publish.NewAppender(w.NC, publish.AppenderOptions{Sync: func(stream string, done func(error)) {
+		if stream == streams.CommandStream {
+			synced <- done
+			return
+		}
+		done(nil)
+	}})
+	require.NoError(t, err)
+	t.Cleanup(appender.Close)
+	w.Deps.Appender = appender
+	w.start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	answers := make(chan machines.Answer, 1)
+	go func() { answers <- w.Ask(consumertest.ToThing("a", "create", "")) }()
+	done := <-synced
+	select {
+	case <-answers:
+		t.Error("it is told before its command is synced")
+	case <-time.After(50 * time.Millisecond): // no longer than that: an answer that comes later is seen as right
+	}
+	done(nil)
+	require.Equal(t, machines.Refused, (<-answers).Outcome)
+}
+
+// It is not told earlier where another entity of its batch cannot be written.
+func TestARefusalBesideAFailedWriteWaitsToo(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.OS, consumertest.Things).start()
+	other := w.neighbour("a")
+	for _, id := range []string{"a", other} {
+		w.Ask(consumertest.ToThing(id, "create", ""))
+	}
+	w.Eventually("acks", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	w.Stop()
+	bucket, err := w.JS.Stream(w.Ctx, "KV_things")
+	require.NoError(t, err)
+	config := bucket.CachedInfo().Config
+	config.MaxMsgSize = 100
+	_, err = w.JS.UpdateStream(w.Ctx, config)
+	require.NoError(t, err)
+	_, err = w.Commands.Send(w.Ctx, consumertest.ToThing(other, "add", `{"n":1}`))
+	require.NoError(t, err)
+	answers := make(chan machines.Answer, 1)
+	w.Running.Go(func() {
+		if a, err := w.TryAsk(consumertest.ToThing("a", "create", "")); err == nil {
+			answers <- a
+		}
+	})
+	w.Eventually("both are stored", func() bool { return len(w.Stream(streams.CommandStream, "instar.in.>")) == 2 })
+	appender, err := publish.NewAppender(w.NC, publish.AppenderOptions{Sync: func(stream string, done func(error)) {
+		if stream != streams.CommandStream { // which is never on disk
+			done(nil)
+		}
+	}})
+	require.NoError(t, err)
+	t.Cleanup(appender.Close)
+	w.Deps.Appender = appender
+	n := w.Noted()
+	w.start()
+	w.Eventually("the batch fails", func() bool { return n.Count("restarted p") > 0 })
+	require.NoError(t, w.NC.Flush()) // what was told has come
+	select {
+	case a := <-answers:
+		t.Errorf("it is told before its command is synced: %s %v", a.Outcome, a.Refusal)
+	case <-time.After(200 * time.Millisecond): // as above
+	}
+}
+
+// The ack of a refused command is lost, and it comes again when the stream has forgotten the id of its event: it is not told a second time.
+func TestARefusalIsToldOnceWhenItsAckIsLost(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.OS, consumertest.Things)
+	events, err := w.JS.Stream(w.Ctx, streams.EventStream)
+	require.NoError(t, err)
+	config := events.CachedInfo().Config
+	config.Duplicates = 100 * time.Millisecond
+	_, err = w.JS.UpdateStream(w.Ctx, config)
+	require.NoError(t, err)
+	consumer := fmt.Sprintf("p%02d", streams.Partition("thing", "default.a"))
+	var decided atomic.Int32
+	appender, err := publish.NewAppender(w.NC, publish.AppenderOptions{Sync: func(stream string, done func(error)) {
+		if stream != streams.CommandStream { // which a refusal waits for, between its decision and its event
+			done(nil)
+			return
+		}
+		go func() {
+			if decided.Add(1) == 1 {
+				assert.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.CommandStream, consumer))
+			} else {
+				time.Sleep(2 * config.Duplicates) // which is what is waited for: the stream forgets
+			}
+			done(nil)
+		}()
+	}})
+	require.NoError(t, err)
+	t.Cleanup(appender.Close)
+	w.Deps.Appender = appender
+	w.start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	require.Equal(t, machines.Refused, w.Ask(consumertest.ToThing("a", "create", "")).Outcome)
+	w.Eventually("it comes again, and is acked", func() bool { return decided.Load() == 2 && len(w.Stream(streams.CommandStream, "instar.in.>")) == 0 })
+	require.Len(t, w.Events("thing", "default.a"), 2, "created, refused")
 }

@@ -22,7 +22,7 @@ import (
 )
 
 func (e *Engine) answers() *answers.Store {
-	return &answers.Store{NC: e.NC, JS: e.JS, Bucket: e.Names.Bucket(streams.IdempotencyBucket)}
+	return &answers.Store{NC: e.NC, JS: e.JS, Bucket: e.Names.Bucket(streams.IdempotencyBucket), Lacks: e.Lacks}
 }
 
 // forgetLostAnswers deletes the answers that were stored under keys at versions above that of the value: the transitions that they report are lost, and a sender that repeats
@@ -49,32 +49,21 @@ func (p *partition) forgetLostAnswers(ctx context.Context, s *cachedEntity, vers
 	return nil
 }
 
-// keyed reports whether the answer to a command is stored: it is one of a user, under a key of his own. Results and timers carry an attempt or a version instead.
-func keyed(m *machines.Machine, command, id string) bool {
-	if m == nil || streams.MadeUp(id) {
-		return false
-	}
-	switch command {
-	case machines.CommandElapsed, machines.CommandFailed, machines.CommandReconcile, machines.CommandDrop:
-		return false
-	}
-	in, _ := m.Input(command)
-	return !in.Report
-}
-
-func (it *item) keyed() bool { return keyed(it.machine, it.addr.Last, it.id) }
+func (it *item) keyed() bool { return answers.Keyed(it.machine, it.addr.Last, it.id) }
 
 // lookUpAnswers fetches the answers to the keys of a batch that are not in memory.
 func (p *partition) lookUpAnswers(ctx context.Context, batch []*item) error {
 	var asked []*item
+	store := p.e.answers()
 	for _, it := range batch {
 		it.kept, it.lost = nil, false
-		if it.cached != nil && (it.cached.parked == nil || it.addr.Last == machines.CommandRepair) && it.keyed() && it.cached.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil {
+		if it.cached != nil && (it.cached.parked == nil || it.addr.Last == machines.CommandRepair) && it.keyed() && it.cached.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }) == nil &&
+			!store.Absent(it.addr.Machine, it.addr.Key, it.id) {
 			asked = append(asked, it)
 		}
 	}
 	return consumers.InParallel(asked, func(it *item) (err error) {
-		it.kept, err = p.e.answers().Get(ctx, it.addr.Machine, it.addr.Key, it.id)
+		it.kept, err = store.Get(ctx, it.addr.Machine, it.addr.Key, it.id)
 		if it.lost = errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt); it.lost {
 			p.e.Log.Error("a stored answer cannot be read", "error", err)
 			return nil
@@ -108,11 +97,7 @@ func (p *partition) storeAnswers(s *cachedEntity) ([]publish.Write, error) {
 		if err != nil {
 			return nil, err
 		}
-		w, err := p.e.answers().Write(s.m.Name, s.key, answers.Kept{ID: o.ID, Hash: o.Hash, Answer: answer})
-		if err != nil {
-			return nil, err
-		}
-		writes = append(writes, w)
+		writes = append(writes, p.e.answers().Write(s.m.Name, s.key, answers.Kept{ID: o.ID, Hash: o.Hash, Answer: answer}))
 	}
 	return writes, nil
 }
@@ -137,11 +122,11 @@ func (s *cachedEntity) hasUnstoredAnswers() bool {
 	return slices.ContainsFunc(s.recent, func(o machines.Outcome) bool { return !o.Kept })
 }
 
-// replyWritten replies to the commands of those entities that a partly failed write has stored. They are redelivered with the others, but the second reply finds nobody who
-// listens.
+// replyWritten replies to the commands of those entities that a partly failed write has stored. They are redelivered with the others, but the second reply finds nobody. What is refused or
+// repeated waits for the disk first (commit), and is answered when it comes again.
 func (p *partition) replyWritten(items []*item) {
 	for _, it := range items {
-		if it.cached != nil && !it.cached.dirty && !it.late() {
+		if it.cached != nil && !it.cached.dirty && !it.late() && !it.stored && it.answer.Refusal == nil {
 			p.reply(it)
 		} else if it.end != nil {
 			it.end(publish.ErrUnanswered)

@@ -66,8 +66,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) (err error) {
 	return nil
 }
 
-// commit writes what was decided in memory, and replies. finish then runs beside the next batch, which waits for it before it touches the same entities and before it publishes
-// anything itself.
+// commit writes what was decided in memory, and replies. finish then runs beside the next batch, which waits for it before it touches the same entities, and before it publishes.
 func (p *partition) commit(ctx context.Context, items []*item) error {
 	entities := touched(items)
 	for _, s := range entities {
@@ -82,10 +81,15 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 		return err
 	}
 	failpoint.Hit("after-kv")
+	var err error
 	if slices.ContainsFunc(items, func(it *item) bool { return it.stored }) {
-		if err := p.e.Synced(ctx); err != nil {
-			return err
-		}
+		err = p.e.Synced(ctx)
+	}
+	if slices.ContainsFunc(items, func(it *item) bool { return it.answer.Refusal != nil }) { // it has no commit: else a loss of power could take both the command and its event
+		err = errors.Join(err, p.e.Accepted(ctx))
+	}
+	if err != nil {
+		return err
 	}
 	for _, it := range items {
 		if s := it.cached; s != nil && s.newOutcomes > 0 {
@@ -99,7 +103,7 @@ func (p *partition) commit(ctx context.Context, items []*item) error {
 		return err
 	}
 	for _, it := range items {
-		it.bulk = p.inBulk(it)
+		it.known = p.known(it)
 	}
 	s := &finishing{items: items, entities: entities, done: make(chan error, 1)}
 	for _, e := range entities {
@@ -117,7 +121,7 @@ type finishing struct {
 	done     chan error
 }
 
-// finish publishes and acks.
+// finish publishes, and acks or has acked.
 func (p *partition) finish(ctx context.Context, s *finishing) error {
 	failpoint.Hit("before-publish")
 	if err := p.publish(ctx, s.entities, s.items); err != nil {
@@ -131,10 +135,14 @@ func (p *partition) finish(ctx context.Context, s *finishing) error {
 	p.cancelTimers(ctx, s.entities)
 	failpoint.Hit("before-ack")
 	for _, it := range s.items {
-		if err := p.ack(ctx, it); err != nil {
-			return fmt.Errorf("cannot ack command %d: %w", it.seq, err)
+		if !it.known {
+			if err := p.ackNow(ctx, it); err != nil {
+				return fmt.Errorf("cannot ack command %d: %w", it.seq, err)
+			}
 		}
-		failpoint.Hit("between-acks")
+	}
+	if !p.acker.Takes() {
+		p.acking.Go(func() { p.ackKnown(s.items) })
 	}
 	p.acker.Done(len(s.items), s.items[len(s.items)-1].seq)
 	return p.acker.Purge(ctx)

@@ -80,9 +80,9 @@ func (p *partition) handle(it *item) {
 
 // takenBefore answers a command that came again: its transition has happened.
 func (p *partition) takenBefore(it *item) {
-	if o := it.cached.outcome(func(o *machines.Outcome) bool { return o.Seq == it.seq && o.ID == it.id }); o != nil {
+	if o := it.cached.outcome(func(o *machines.Outcome) bool { return o.ID == it.id }); o != nil { // its own, or that of the command that it repeats
 		it.answerFromOutcome(o)
-		if o.Result == machines.Dead {
+		if o.Result == machines.Dead && o.Seq == it.seq {
 			it.deadLetter, it.again = "the command could not be processed; the log of then tells why", true
 		}
 	} else if it.kept != nil {
@@ -121,7 +121,7 @@ func (it *item) answerKeyReused(id string) {
 // fillAnswer writes state, version and generation of the entity into the answer, and its revision, unless the next commit gives it one: who decides about a refused command again, which
 // is not committed, does so in another batch and is to answer the same.
 func (it *item) fillAnswer(s *cachedEntity) {
-	it.answer.State, it.answer.Version, it.answer.Generation, it.answer.Revision, it.revised = s.entity.State, s.entity.Version, s.entity.Generation, 0, !s.dirty
+	it.answer.State, it.answer.Version, it.answer.Generation, it.answer.Revision, it.revised = s.entity.State, consumers.Told(&s.entity, s.baseVersion), s.entity.Generation, 0, !s.dirty
 	if it.revised {
 		it.answer.Revision = s.at()
 	}
@@ -270,16 +270,16 @@ func (p *partition) refused(it *item, r *machines.Refusal) {
 
 // event returns an event that belongs to no transition.
 func (it *item) event(name string, data any) machines.Message {
-	e := &it.cached.entity
+	e, version := &it.cached.entity, consumers.Told(&it.cached.entity, it.cached.baseVersion)
 	event := machines.Event{
-		From: e.State, To: e.State, Version: e.Version, Generation: e.Generation, Time: it.time.UTC(), Command: it.addr.Last, CommandID: it.id,
+		From: e.State, To: e.State, Version: version, Generation: e.Generation, Time: it.time.UTC(), Command: it.addr.Last, CommandID: it.id,
 		Actor: it.actor, Reason: it.reason, Data: data,
 	}
 	body, err := event.AppendJSON(make([]byte, 0, 384))
 	if err != nil {
 		body = []byte("{}") // strings and numbers: it cannot fail
 	}
-	return machines.Message{Kind: machines.KindEvent, Name: name, Version: e.Version, At: it.time.UTC(), Body: body, Trace: it.trace}
+	return machines.Message{Kind: machines.KindEvent, Name: name, Version: version, At: it.time.UTC(), Body: body, Trace: it.trace}
 }
 
 // giveUp moves a command to DEAD_LETTERS, and records that in the entity, if there is one.

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/answers"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 )
@@ -95,7 +96,7 @@ func (s *cachedEntity) remember(o machines.Outcome) {
 		s.size += len(o.Refusal.Message) + 64*len(o.Refusal.Fields)
 	}
 	s.unstored = true
-	o.Kept = !keyed(s.m, o.Command, o.ID)
+	o.Kept = !answers.Keyed(s.m, o.Command, o.ID)
 	s.recent = append(s.recent, o)
 }
 

@@ -40,7 +40,7 @@ type item struct {
 	answer     machines.Answer
 	deadLetter string // why it goes to DEAD_LETTERS, or empty
 	awaited    bool   // its entity, which it is to drop, has other commands in the stream
-	bulk       bool   // the value knows it: it need not be gone at once
+	known      bool   // the value knows it: it need not be gone at once
 
 	lookup   bool          // it asks again for a command that the stream has seen before
 	again    bool          // it was given up before, and may have its dead letter already

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bcc94042/instar/consumers/answers"
 	"github.com/bcc94042/instar/consumers/ended"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/kv"
@@ -58,7 +59,7 @@ func (p *partition) read(ctx context.Context, it *item) error {
 	s.recent = e.Commands
 	for i := range s.recent {
 		o := &s.recent[i]
-		o.Kept = !keyed(s.m, o.Command, o.ID)
+		o.Kept = !answers.Keyed(s.m, o.Command, o.ID)
 		if it.repaired == nil && o.State != machines.None { // else it is that of the value to come, or of none
 			o.Revision = cmp.Or(o.Revision, s.revision)
 		}

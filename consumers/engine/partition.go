@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,6 +39,7 @@ type partition struct {
 	idle      *time.Ticker
 	room      []byte            // in which the values of a batch are written; it is used again
 	finishing *finishing        // of the previous batch; nil when that has finished
+	acking    sync.WaitGroup    // of commands that are known
 	acker     *bulkack.Acker    // ends commands where an ack is dear; nil acks each
 	failures  map[uint64]int    // writes that the stream refused for good, by command
 	last      uint64            // consumer sequence of the last delivery; 0 after a reset, which starts it at 1
@@ -148,6 +150,7 @@ func (p *partition) serve(ctx context.Context) error {
 		}
 	}
 	err = errors.Join(err, p.awaitFinished())
+	p.acking.Wait()
 	p.acker.Last(ctx)
 	return errors.Join(err, p.withdrawNote(ctx))
 }

@@ -167,7 +167,7 @@ func (p *partition) resync(ctx context.Context, c *chain) error {
 	if last.Version > s.entity.Version {
 		return fmt.Errorf("%s %s has an event of version %d, this owner knows %d: %w", s.m.Name, s.key, last.Version, s.entity.Version, publish.ErrConflict)
 	}
-	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity)
+	rest := reconcile.Unpublished(s.m.Name, s.key, c.messages, &last, &s.entity, p.found.Now())
 	c.Done, c.Last, c.Err = len(c.messages)-len(rest), last.Seq, nil
 	s.lastEvent = last.Seq
 	return nil

@@ -45,7 +45,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 	if foreign {
 		lastOfLife = &reconcile.LastEvent{}
 	}
-	missing := reconcile.Unpublished(s.m.Name, s.key, outbox, lastOfLife, &s.entity)
+	missing := reconcile.Unpublished(s.m.Name, s.key, outbox, lastOfLife, &s.entity, p.found.Now())
 	problem, version := "", s.entity.Version
 	switch {
 	case it.repaired != nil:
@@ -60,7 +60,7 @@ func (p *partition) reconcile(ctx context.Context, it *item, outbox []machines.M
 		if err := p.forgetLostAnswers(ctx, s, version); err != nil {
 			return err
 		}
-	case last.Seq < s.entity.LastEvent && s.entity.LastEvent >= last.Begin.Seq && time.Since(s.entity.UpdatedAt) < reconcile.EventLife:
+	case last.Seq < s.entity.LastEvent && s.entity.LastEvent >= last.Begin.Seq && p.found.Now().Sub(s.entity.UpdatedAt) < reconcile.EventLife:
 		problem = consumers.ProblemEventsLost
 	case len(missing) > 0:
 		s.transient = append(s.transient, missing...)
@@ -128,14 +128,14 @@ func (p *partition) resume(ctx context.Context, s *cachedEntity) (err error) {
 }
 
 // lacks reads an entity as its owner would, beside it: what is on its way meanwhile may look as if it were missing.
-func (e *Engine) lacks(ctx context.Context, m *machines.Machine, key string) (bool, error) {
+func (e *Engine) lacks(ctx context.Context, m *machines.Machine, key string, found reconcile.History) (bool, error) {
 	namespace, parent, id, err := streams.SplitKey(key)
 	if err != nil {
 		return false, nil // no door lets it in; the index tells of it
 	}
 	it := &item{addr: streams.Address{Machine: m.Name, Key: key, Last: machines.CommandReconcile}, machine: m}
-	it.time, it.answer.Namespace, it.answer.Parent, it.answer.ID = time.Now(), namespace, parent, id
-	p := &partition{e: e, readOnly: true}
+	it.time, it.answer.Namespace, it.answer.Parent, it.answer.ID = found.Now(), namespace, parent, id
+	p := &partition{e: e, readOnly: true, found: found}
 	it.cached = p.newCached(it)
 	if err := p.read(ctx, it); err != nil {
 		return false, err

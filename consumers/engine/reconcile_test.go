@@ -14,6 +14,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -285,7 +286,7 @@ func TestALostValueIsFoundWithoutACommand(t *testing.T) {
 	w.Run(e.Run)
 	w.Eventually("it is told", func() bool { return slices.Contains(w.Events("thing", "default.lost"), "2 entity.reconciled") })
 	require.EqualValues(t, 1, e.Reconciled())
-	lacks, err := e.lacks(w.Ctx, consumertest.Things, "default.lost")
+	lacks, err := e.lacks(w.Ctx, consumertest.Things, "default.lost", reconcile.History{})
 	require.NoError(t, err)
 	require.False(t, lacks, "once")
 	e.passes().Missing(w.Ctx, consumertest.Things, ix)

@@ -54,3 +54,30 @@ func TestAnEngineBesideARestore(t *testing.T) {
 	require.EqualValues(t, 5001, (<-answered).Version)
 	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("a", "create", "")).Version)
 }
+
+// What was never there has no version either in an installation that was restored: else the next process would take a refusal for the last event of a value that is lost, tell that, and take
+// away what was answered under keys.
+func TestARefusalAfterARestoreIsNoLostValue(t *testing.T) {
+	t.Parallel()
+	w, n := noted(t, consumertest.Things)
+	plan := streams.Plan{States: []string{consumertest.Things.Plural}}
+	for _, c := range plan.Configs() {
+		require.NoError(t, w.JS.DeleteStream(w.Ctx, c.Name))
+	}
+	require.NoError(t, plan.Begin(w.Ctx, w.JS, 1000, "mark", nil))
+	require.NoError(t, plan.Finish(w.Ctx, w.JS, 5000))
+	w.start()
+	idle := consumertest.ToThing("a", "idle", "")
+	idle.ID = "key"
+	first := w.Ask(idle)
+	require.Equal(t, machines.CodeNotFound, first.Refusal.Code)
+	require.Zero(t, first.Version)
+	w.Eventually("its answer is kept", func() bool { return len(w.Stream("KV_idempotency", ">")) == 1 })
+	w.Stop()
+	w.start()
+	require.EqualValues(t, 5001, w.Ask(consumertest.ToThing("a", "create", "")).Version)
+	again := w.Ask(idle)
+	require.True(t, again.Replayed)
+	require.Equal(t, first.Refusal, again.Refusal)
+	require.Zero(t, n.Count("reconciled thing value-lost"))
+}

@@ -165,6 +165,7 @@ func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 	n := w.tally()
 	w.start()
 	w.create("b", "one")
+	w.create("e", "one")
 	w.acked()
 	_, revision := w.Entity(consumertest.Things, "default.b")
 	w.Stop()
@@ -178,6 +179,10 @@ func TestAGuessIsNoReasonToRefuse(t *testing.T) {
 	a = w.Ask(publish.Command{Machine: "thing", Key: "default.d", Name: "create", Body: bytes.Repeat([]byte(" "), consumers.MaxBody+1)})
 	require.Equal(t, machines.CodeValidation, a.Refusal.Code)
 	require.Equal(t, machines.Applied, w.create("d", "one").Outcome)
+	a = w.Ask(publish.Command{Machine: "thing", Key: "default.e", Name: "create", Body: bytes.Repeat([]byte(" "), consumers.MaxBody+1)})
+	require.Equal(t, machines.CodeValidation, a.Refusal.Code)
+	require.Equal(t, "open", a.State, "it is there")
+	require.Equal(t, machines.Applied, w.Ask(consumertest.ToThing("e", "add", `{"n":1}`)).Outcome)
 	require.Zero(t, n.restarts.Load())
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/kv/index"
@@ -23,9 +24,10 @@ type Board struct {
 	mu      sync.Mutex
 	at      map[string]seen
 	queued  map[string]int
-	uniques map[string]string // key of an active task, by namespace and unique key
-	pools   map[string]int    // of active tasks, besides that of the nodes
-	changed chan struct{}     // closed when pools has others
+	uniques map[string][]string // keys of active tasks, by namespace and unique key: mostly one
+	pools   map[string]int      // of active tasks, besides that of the nodes
+	given   []promise           // the oldest first
+	changed chan struct{}       // closed when pools has others
 }
 
 // MaxPools is how many pools can have active tasks at a time: each costs a queue.
@@ -35,7 +37,17 @@ type seen struct {
 	namespace, typ, pool string
 	unique               string
 	queued               bool
+	promised             time.Time // until then it counts, although it was not seen yet; zero is of one that was seen
 }
+
+// promise is a place of a task that was let in a moment ago.
+type promise struct {
+	key   string
+	until time.Time
+}
+
+// promised is how long a place counts that nobody takes: as when the command was refused, or only asked about.
+const promised = time.Second
 
 // Run follows until ctx ends, and returns nil then.
 func (b *Board) Run(ctx context.Context) error {
@@ -54,7 +66,7 @@ func (b *Board) follow(ctx context.Context) {
 	changes := b.Tasks.Batches(index.Filter{}, buffered)
 	defer changes.Close()
 	b.mu.Lock()
-	b.at, b.queued, b.uniques, b.pools = map[string]seen{}, map[string]int{}, map[string]string{}, map[string]int{}
+	b.at, b.queued, b.uniques, b.pools, b.given = map[string]seen{}, map[string]int{}, map[string][]string{}, map[string]int{}, nil
 	b.mu.Unlock()
 	for after := ""; ; {
 		page := b.Tasks.List(index.Query{States: []string{task.Queued, task.Running}, After: after, Limit: 4096})
@@ -79,38 +91,28 @@ func (b *Board) follow(ctx context.Context) {
 func (b *Board) take(item index.Item, deleted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, was := b.at[item.Key]; was {
-		delete(b.at, item.Key)
-		if old.queued {
-			for _, e := range entriesOf(old.namespace, old.typ, old.pool) {
-				if b.queued[e]--; b.queued[e] == 0 {
-					delete(b.queued, e)
-				}
-			}
-		}
-		if old.pool != "" {
-			if b.pools[old.pool]--; b.pools[old.pool] == 0 {
-				delete(b.pools, old.pool)
-			}
-		}
-		if old.unique != "" && b.uniques[old.unique] == item.Key {
-			delete(b.uniques, old.unique)
-		}
-	}
+	b.forget(item.Key)
 	brief, _ := item.Value.(*task.Brief)
 	if deleted || brief == nil || item.State != task.Queued && item.State != task.Running {
 		return
 	}
 	namespace, _, _ := split(item.Key)
 	s := seen{namespace: namespace, typ: brief.Type, pool: brief.Pool, queued: item.State == task.Queued}
+	if brief.UniqueKey != "" {
+		s.unique = namespace + "/" + brief.UniqueKey
+	}
+	b.put(item.Key, s)
+}
+
+// put counts a task. The lock is held.
+func (b *Board) put(key string, s seen) {
 	if s.pool == task.NodesPool {
 		s.pool = ""
 	}
-	if brief.UniqueKey != "" {
-		s.unique = namespace + "/" + brief.UniqueKey
-		b.uniques[s.unique] = item.Key
+	if s.unique != "" {
+		b.uniques[s.unique] = append(b.uniques[s.unique], key)
 	}
-	b.at[item.Key] = s
+	b.at[key] = s
 	if s.pool != "" {
 		if b.pools[s.pool]++; b.pools[s.pool] == 1 {
 			b.announce()
@@ -120,6 +122,53 @@ func (b *Board) take(item index.Item, deleted bool) {
 		for _, e := range entriesOf(s.namespace, s.typ, s.pool) {
 			b.queued[e]++
 		}
+	}
+}
+
+// forget takes back what was counted for a task. The lock is held.
+func (b *Board) forget(key string) {
+	old, was := b.at[key]
+	if !was {
+		return
+	}
+	delete(b.at, key)
+	if old.queued {
+		for _, e := range entriesOf(old.namespace, old.typ, old.pool) {
+			if b.queued[e]--; b.queued[e] == 0 {
+				delete(b.queued, e)
+			}
+		}
+	}
+	if old.pool != "" {
+		if b.pools[old.pool]--; b.pools[old.pool] == 0 {
+			delete(b.pools, old.pool)
+		}
+	}
+	if old.unique != "" {
+		rest := slices.DeleteFunc(b.uniques[old.unique], func(k string) bool { return k == key })
+		if b.uniques[old.unique] = rest; len(rest) == 0 {
+			delete(b.uniques, old.unique)
+		}
+	}
+}
+
+// promise counts a task as queued before it is seen, for a moment, so that what comes at once does not get in beyond a cap together. The lock is held.
+func (b *Board) promise(key, namespace, typ, pool string) {
+	if _, is := b.at[key]; is || b.at == nil {
+		return
+	}
+	s := seen{namespace: namespace, typ: typ, pool: pool, queued: true, promised: time.Now().Add(promised)}
+	b.given = append(b.given, promise{key, s.promised})
+	b.put(key, s)
+}
+
+// lapse takes promises back that nobody came for. The lock is held.
+func (b *Board) lapse(now time.Time) {
+	for len(b.given) > 0 && !now.Before(b.given[0].until) {
+		if p := b.given[0]; b.at[p.key].promised.Equal(p.until) {
+			b.forget(p.key)
+		}
+		b.given = b.given[1:]
 	}
 }
 
@@ -155,10 +204,31 @@ func (b *Board) Crowded(pool string) bool {
 	return pool != "" && pool != task.NodesPool && len(b.pools) >= MaxPools && b.pools[pool] == 0
 }
 
-// Full is the entry that takes no more tasks of a type and pool, and its cap.
-func (b *Board) Full(namespace, typ, pool string) (entry string, most int, full bool) {
+// Rated reports whether as many other entries have a rate as may have one: the ledger keeps how far each of them is.
+func (b *Board) Rated(key string) bool {
+	rated := 0
+	for after := ""; ; {
+		page := b.Queues.List(index.Query{After: after, Limit: 4096})
+		for _, item := range page.Items {
+			if d, _ := item.Value.(*queue.Data); d != nil && d.Rate > 0 && item.Key != key && item.State != queue.Deleted {
+				rated++
+			}
+		}
+		if after = page.Next; after == "" {
+			return rated >= MaxRates
+		}
+	}
+}
+
+// MaxRates is how many entries can have a rate.
+const MaxRates = 1000
+
+// Full is the entry that takes no more tasks of a type and pool, and its cap. Where none is full, the task has a place from now on, which lapses soon unless it is seen to be queued.
+func (b *Board) Full(key, typ, pool string) (entry string, most int, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.lapse(time.Now())
+	namespace, _, _ := split(key)
 	for _, e := range entriesOf(namespace, typ, pool) {
 		item, ok := b.Queues.Get(e)
 		if !ok || item.State == queue.Deleted {
@@ -168,14 +238,21 @@ func (b *Board) Full(namespace, typ, pool string) (entry string, most int, full 
 			return e, d.Cap, true
 		}
 	}
+	b.promise(key, namespace, typ, pool)
 	return "", 0, false
 }
 
-// Has is the task that is queued or running under a unique key; empty is none.
-func (b *Board) Has(namespace, unique string) string {
+// Has is a task other than that of a key which is queued or running under a unique key; empty is none.
+func (b *Board) Has(key, unique string) string {
+	namespace, _, _ := split(key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.uniques[namespace+"/"+unique]
+	for _, k := range b.uniques[namespace+"/"+unique] {
+		if k != key {
+			return k
+		}
+	}
+	return ""
 }
 
 // Unfit says why a task cannot run after others: one is not there, or it would run after itself. stored reports whether a task is there that was not seen yet.

@@ -26,8 +26,12 @@ const Slots = "slots"
 
 const ledgerKey = "ledger"
 
-// maxSlots is how many slots there can be: as many as one stored value holds, with the longest names.
-const maxSlots = task.MaxParallel
+// maxSlots is how many slots there can be. Where names are long one stored value holds fewer: nothing is started then that it has no room for.
+const (
+	maxSlots   = task.MaxParallel
+	maxLedger  = streams.MaxMessage - 32<<10 // bytes of the value, with room for headers
+	mostOfSlot = 1280                        // bytes of a slot with the longest names, and of the rates of its entries
+)
 
 // slot is a task that was granted.
 type slot struct {
@@ -51,6 +55,7 @@ type ledger struct {
 	revision uint64
 	changed  bool // something was given back that the stored value has
 	buffer   []byte
+	size     int // of the stored value, and of what was added since at most
 }
 
 // openLedger makes the bucket if it is not there, and reads the ledger from its leader.
@@ -70,6 +75,7 @@ func openLedger(ctx context.Context, d *consumers.Deps, replicas int) (*ledger, 
 	if kv.Absent(m) {
 		return l, nil, nil
 	}
+	l.size = len(m.Data)
 	rates, err := l.parse(m.Data)
 	if err != nil { // whoever runs is seen to run, and gets a slot
 		d.Log.Error("the stored slots cannot be read; taking those of the tasks that run", "error", err)
@@ -118,8 +124,22 @@ func (l *ledger) parse(data []byte) (map[string]schedule.Window, error) {
 	return v.Rates, nil
 }
 
-// write stores the slots and rates. Its error says that this process is not the only one that schedules, or cannot store: it reads everything anew then.
-func (l *ledger) write(ctx context.Context, rates map[string]schedule.Window) error {
+// room is for how many more slots the value has room, whatever their names are.
+func (l *ledger) room() int { return max(0, (maxLedger-l.size)/mostOfSlot) }
+
+func (l *ledger) add(s *slot) {
+	l.slots[s.Key] = s
+	l.size += mostOfSlot
+	l.changed = true
+}
+
+func (l *ledger) drop(s *slot) {
+	delete(l.slots, s.Key)
+	l.changed = true
+}
+
+// encode is the stored form.
+func (l *ledger) encode(rates map[string]schedule.Window) ([]byte, error) {
 	b := append(l.buffer[:0], `{"slots":[`...)
 	first := true
 	for _, s := range l.slots {
@@ -142,12 +162,20 @@ func (l *ledger) write(ctx context.Context, rates map[string]schedule.Window) er
 	if len(rates) > 0 {
 		text, err := json.Marshal(rates)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b = append(append(b, `,"rates":`...), text...)
 	}
-	b = append(b, '}')
-	l.buffer = b
+	return append(b, '}'), nil
+}
+
+// write stores the slots and rates. Its error says that this process is not the only one that schedules, or cannot store: it reads everything anew then.
+func (l *ledger) write(ctx context.Context, rates map[string]schedule.Window) error {
+	b, err := l.encode(rates)
+	if err != nil {
+		return err
+	}
+	l.buffer, l.size = b, len(b)
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	r := l.deps.Appender.Append(ctx, []publish.Write{kv.WriteAt(l.bucket, ledgerKey, append([]byte(nil), b...), l.revision)})[0]

@@ -4,15 +4,20 @@ package orchestrator
 // (tell), asks package schedule for grants, writes the ledger, and sends the starts (grant). While a write is under way changes gather, so that the next one stands for many.
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/orchestrator/presence"
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/consumers/orchestrator/tally"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Orchestrator schedules all tasks. Its indexes hold values as [TaskValue], [RepositoryValue] and [QueueValue] read them.
@@ -20,16 +25,18 @@ type Orchestrator struct {
 	consumers.Deps
 	Tasks, Repositories, Queues *index.Index
 
-	Replicas int     // of the bucket of slots
-	Metrics  Metrics // nil measures nothing
+	Elsewhere bool    // no node takes tasks: those of the pool of the nodes have workers elsewhere, too
+	Replicas  int     // of the bucket of slots
+	Metrics   Metrics // nil measures nothing
 
-	clock func() time.Time // nil is the system's; for tests
+	clock      func() time.Time // nil is the system's; for tests
+	sweepEvery time.Duration    // the same: of the usual length if it is zero
 }
 
 // Metrics are told what happens.
 type Metrics interface {
-	Granted(n int, queued []time.Duration) // so many starts in one write, and how long each had been due
-	Stands(waiting, held int)
+	Granted(queued []time.Duration)      // starts in one write: how long each had been due
+	Stands(s *schedule.Stand, limit int) // what there is, every [sweepEvery]; nil when this process schedules no longer. limit is of all slots
 }
 
 // Bounds of what happens at once.
@@ -39,6 +46,7 @@ const (
 	buffered     = 1 << 20 // keys that may wait in a subscription
 	sweepEvery   = 10 * time.Second
 	startAgain   = 5 * time.Second       // after a start that was not seen to arrive
+	mostChecked  = 64                    // slots in one sweep of which the leader is asked
 	settleWithin = time.Second           // until a ledger without grants is written
 	paceEvery    = 25 * time.Microsecond // for each slot, between two writes of the ledger: what a write costs rises with them
 	paceMost     = 5 * time.Millisecond
@@ -72,38 +80,63 @@ type loop struct {
 
 	repos   map[string]*repo
 	names   entryNames
+	pools   map[string]string // consumers of pools that have workers elsewhere and tasks that wait, by the entry of their workers
+	present *presence.Watch
 	dirty   map[string]struct{}        // repositories whose tasks, or themselves, have changed
 	later   map[string]time.Time       // those that are to be looked at again
 	next    time.Time                  // the first of them; zero is none
 	types   map[string]*queue.Data     // entries of types, by <namespace>.type-<type>
+	runs    after                      // what tasks run after
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
 	batchOf map[string]string
 	stops   map[string]stop   // by batch, the failed task that stops it
 	stopOf  map[string]string // the batch that a task stops
 	answers chan answer
+	asked   chan *nats.Msg // who wants to know why a task waits
 	asking  int
 	settled time.Time // when the ledger was written last
 	held    bool      // what could be granted waits until it may be written again
+}
+
+func (o *Orchestrator) begin(ctx context.Context) *loop {
+	l := &loop{
+		Orchestrator: o, ctx: ctx, tally: tally.New(),
+		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: after{of: map[string][]string{}, by: map[string]map[string]bool{}}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
+		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions),
+	}
+	l.sched = schedule.New(queue.DefaultAging, func(key string) bool {
+		item, ok := o.Tasks.Get(key)
+		return ok && l.serves(item)
+	})
+	return l
 }
 
 // serve schedules until something is lost.
 func (o *Orchestrator) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &loop{
-		Orchestrator: o, ctx: ctx, sched: schedule.New(queue.DefaultAging, o.succeeded), tally: tally.New(),
-		repos: map[string]*repo{}, names: entryNames{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
-		answers: make(chan answer, mostAsked),
-	}
+	l := o.begin(ctx)
 	wake := make(chan struct{}, 1)
 	queues, repos, tasks := o.Queues.Queue(index.Filter{}, buffered, wake), o.Repositories.Queue(index.Filter{}, buffered, wake), o.Tasks.Queue(index.Filter{}, buffered, wake)
 	defer queues.Close()
 	defer repos.Close()
 	defer tasks.Close()
+	l.present = presence.New(ctx, l.NC, l.JS, l.Names.Stream(streams.EffectStream), wake)
+	defer l.present.Close()
+	defer cancel()
 	if err := l.load(); err != nil {
 		return err
 	}
-	sweep := time.NewTicker(sweepEvery)
+	end, err := l.answer()
+	if err != nil {
+		return err
+	}
+	defer end()
+	l.stands()
+	if l.Metrics != nil {
+		defer l.Metrics.Stands(nil, 0)
+	}
+	sweep := time.NewTicker(cmp.Or(o.sweepEvery, sweepEvery))
 	defer sweep.Stop()
 	for {
 		more := false
@@ -120,7 +153,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 				q.take(c.Item, c.Deleted)
 			}
 		}
-		again := l.tell()
+		again := earlier(l.tell(), l.workers())
 		granted, err := l.grant()
 		if err != nil {
 			return err
@@ -133,9 +166,14 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 		case <-wake:
 		case a := <-l.answers:
 			l.answered(a)
+		case m := <-l.asked:
+			l.why(m)
 		case <-timer.C:
 		case <-sweep.C:
 			l.sweep()
+			l.idle()
+			l.resettle()
+			l.stands()
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
@@ -194,9 +232,4 @@ func (l *loop) load() error {
 	}
 	l.Log.Info("scheduling tasks", "slots", len(ledger.slots), "repositories", len(l.repos))
 	return nil
-}
-
-func (o *Orchestrator) succeeded(key string) bool {
-	item, ok := o.Tasks.Get(key)
-	return ok && item.State == stateSucceeded
 }

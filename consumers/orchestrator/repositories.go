@@ -6,14 +6,12 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/repository"
-	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -22,8 +20,9 @@ const (
 	countsEvery = 500 * time.Millisecond // counts that do not change the state
 	countsMost  = 5 * time.Second        // the same, where many repositories have changed
 	askWithin   = 10 * time.Second
-	askLater    = 20 * time.Millisecond // when as many are asked as may be
+	lookEvery   = 20 * time.Millisecond // between two looks at those that wait for their time
 	askAgain    = 2 * time.Second       // after an error, and for a revision that does not come
+	askMost     = time.Minute           // the same, after many errors and refusals
 )
 
 // repo is a repository as it is stored, and what it is being told.
@@ -33,12 +32,14 @@ type repo struct {
 	version    uint64
 	generation uint64
 
+	parked  bool // its value cannot be read: nothing of it is known, and every command to it would become a dead letter
 	asking  bool
 	awaits  uint64    // version that the last answer named
 	told    time.Time // when the last report was answered
 	not     time.Time // before this nothing is asked
+	failed  int       // questions in a row that were refused, or not answered
 	applied uint64    // generation whose tasks were made
-	sent    map[string]string
+	emptying
 }
 
 // answer is what became of a question.
@@ -46,22 +47,28 @@ type answer struct {
 	repo    string
 	version uint64
 	applied uint64
+	busy    bool // it is to be asked again a little later
 	err     error
 }
 
 // startable reports whether tasks of a repository may be started at all.
 func (l *loop) startable(name string) bool {
-	return l.repos[name] != nil && l.repos[name].state != repository.Deleting
+	r := l.repos[name]
+	return r != nil && !r.parked && r.state != repository.Deleting
 }
 
 // repository takes a change of a repository.
 func (l *loop) repository(item index.Item, deleted bool) {
 	d, _ := item.Value.(*repository.Data)
+	before := l.repos[item.Key]
 	if item.Problem != "" {
+		if before != nil && !before.parked {
+			before.parked = true
+			l.retask(item.Key)
+		}
 		return
 	}
 	l.dirty[item.Key] = struct{}{}
-	before := l.repos[item.Key]
 	if deleted || d == nil || item.State == repository.Deleted {
 		delete(l.repos, item.Key)
 		l.sched.ForgetRepository(item.Key)
@@ -73,14 +80,17 @@ func (l *loop) repository(item index.Item, deleted bool) {
 	}
 	r := before
 	if r == nil {
-		r = &repo{sent: map[string]string{}}
+		r = &repo{}
 		l.repos[item.Key] = r
 	}
-	anew := before == nil || r.data.URL != d.URL || (r.state == repository.Deleting) != (item.State == repository.Deleting)
+	anew := before == nil || r.parked || r.data.URL != d.URL || (r.state == repository.Deleting) != (item.State == repository.Deleting)
 	if item.Generation < r.generation {
 		r.applied = 0
 	}
-	r.data, r.state, r.version, r.generation = d, item.State, item.Version, item.Generation
+	if item.Version != r.version {
+		r.not, r.failed = time.Time{}, 0
+	}
+	r.data, r.state, r.version, r.generation, r.parked = d, item.State, item.Version, item.Generation, false
 	l.tally.SetSpec(item.Key, d.Spec)
 	l.sched.SetRepository(item.Key, schedule.Rights{Held: d.Limit(), Weight: d.Share(), Paused: d.Paused != nil})
 	if anew {
@@ -112,12 +122,18 @@ func (l *loop) tell() (again time.Time) {
 		}
 	}
 	for name := range l.dirty {
+		if l.asking >= mostAsked { // whoever is answered makes room, and wakes the loop
+			break
+		}
+		delete(l.dirty, name)
 		if at := l.look(name, now); !at.IsZero() {
 			l.later[name] = at
 			l.next = earlier(l.next, at)
 		}
 	}
-	clear(l.dirty)
+	if soon := now.Add(lookEvery); !l.next.IsZero() && l.next.Before(soon) { // one look for all that come together
+		l.next = soon
+	}
 	return l.next
 }
 
@@ -125,10 +141,8 @@ func (l *loop) tell() (again time.Time) {
 func (l *loop) look(name string, now time.Time) time.Time {
 	r := l.repos[name]
 	switch {
-	case r == nil, r.asking:
+	case r == nil, r.asking, r.parked:
 		return time.Time{}
-	case l.asking >= mostAsked:
-		return now.Add(askLater)
 	case r.version < r.awaits && now.Sub(r.told) < askAgain: // the index has not seen the last report
 		return r.told.Add(askAgain)
 	case now.Before(r.not):
@@ -152,8 +166,9 @@ func earlier(a, b time.Time) time.Time {
 // tellOne does what is due for one repository. It returns when to look again; zero is when it changes. What it asks makes the repository dirty when it is answered.
 func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	counts := l.tally.Counts(name)
+	var again time.Time
 	if r.state == repository.Deleting {
-		l.empty(name, r)
+		again = l.empty(name, r, now)
 	} else if applied := max(r.applied, r.data.Applied); applied < r.generation {
 		l.prepare(name, r)
 		return time.Time{}
@@ -173,17 +188,20 @@ func (l *loop) tellOne(name string, r *repo, now time.Time) time.Time {
 	switch {
 	case state != r.state, applied > 0, r.state == repository.Deleting && counts.Tasks() == 0:
 	case counts == stored:
-		return time.Time{}
+		return again
 	case now.Sub(r.told) < l.countsAfter():
-		return r.told.Add(l.countsAfter())
+		return earlier(again, r.told.Add(l.countsAfter()))
 	}
 	l.ask(name, r, func(ctx context.Context) answer {
 		a, err := l.command(ctx, publish.Command{
 			Machine: repository.Machine.Name, Key: name, Name: repository.ReportObserved, Body: report(repository.Observed{Counts: counts, Applied: applied}),
 		})
+		if err == nil && a.Refusal != nil {
+			err = a.Refusal
+		}
 		return answer{repo: name, version: a.Version, err: err}
 	})
-	return time.Time{}
+	return again
 }
 
 // ask has something done beside the loop, and its answer taken there.
@@ -213,8 +231,13 @@ func (l *loop) answered(a answer) {
 		if l.ctx.Err() == nil {
 			l.Log.Warn("a repository cannot be told; trying again", "repository", a.repo, "error", a.err)
 		}
-		r.not = now.Add(askAgain)
+		r.not = now.Add(min(askAgain<<min(r.failed, 8), askMost)) // a refusal changes nothing, and may come again for as long as something is parked
+		r.failed++
 		return
+	}
+	r.failed = 0
+	if a.busy {
+		r.not = now.Add(countsEvery)
 	}
 	r.awaits = max(r.awaits, a.version)
 	r.applied = max(r.applied, a.applied)
@@ -229,68 +252,4 @@ func (l *loop) command(ctx context.Context, c publish.Command) (machines.Answer,
 		err = json.Unmarshal(m.Data, &a)
 	}
 	return a, err
-}
-
-// prepare makes the tasks that a repository asks for, and has it cloned.
-func (l *loop) prepare(name string, r *repo) {
-	generation, spec, clone := r.generation, r.data.Spec, r.data.Clone && r.data.URL != ""
-	l.ask(name, r, func(ctx context.Context) answer {
-		if clone {
-			if err := l.makeClone(ctx, name, generation); err != nil {
-				return answer{err: err}
-			}
-		}
-		for i, typ := range spec.Analyses {
-			if err := l.makeTask(ctx, name, typ, task.CreateBody{Spec: task.Spec{Type: typ, SortOrder: i}}); err != nil {
-				return answer{err: err}
-			}
-		}
-		return answer{applied: generation}
-	})
-}
-
-// makeClone has the repository cloned: by the task that is there, or by a new one.
-func (l *loop) makeClone(ctx context.Context, name string, generation uint64) error {
-	key, batch := name+"."+repository.CloneTask, fmt.Sprint("clone-", generation)
-	body, err := json.Marshal(task.RunBody{Again: true, Order: task.Order{Batch: batch}})
-	if err != nil {
-		return err
-	}
-	a, err := l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandRun, Body: body})
-	if err != nil || a.Refusal == nil {
-		return err
-	}
-	return l.makeTask(ctx, name, repository.CloneTask, task.CreateBody{Spec: task.Spec{Type: repository.CloneTask, Priority: 1, SortOrder: -1_000_000}, Run: true, Order: task.Order{Batch: batch}})
-}
-
-// makeTask creates a task unless it is there.
-func (l *loop) makeTask(ctx context.Context, repo, id string, b task.CreateBody) error {
-	body, err := json.Marshal(b)
-	if err != nil {
-		return err
-	}
-	a, err := l.command(ctx, publish.Command{Machine: task.Machine.Name, Key: repo + "." + id, Name: task.CommandCreate, Body: body})
-	if err == nil && a.Refusal != nil && a.Refusal.Code != machines.CodeExists {
-		err = fmt.Errorf("task %s.%s: %w", repo, id, a.Refusal)
-	}
-	return err
-}
-
-// empty cancels and deletes the tasks of a repository that is deleted, each once until it changes.
-func (l *loop) empty(name string, r *repo) {
-	for _, id := range l.tally.Tasks(name) {
-		item, ok := l.Tasks.Get(name + "." + id)
-		if !ok || r.sent[id] == item.State {
-			continue
-		}
-		r.sent[id] = item.State
-		c := publish.Command{Machine: task.Machine.Name, Key: item.Key, Name: task.CommandDelete, Reason: "its repository is deleted"}
-		switch item.State {
-		case task.Deleting, task.Deleted:
-			continue
-		case task.Running:
-			c.Name = task.CommandCancel
-		}
-		l.send(c)
-	}
 }

@@ -15,7 +15,7 @@ func (l *loop) grant() (bool, error) {
 	if l.held = now.Sub(l.settled) < l.pace(); l.held {
 		return false, nil
 	}
-	granted := l.sched.Next(now, min(mostGrants, maxSlots-len(l.ledger.slots)))
+	granted := l.sched.Next(now, min(mostGrants, maxSlots-len(l.ledger.slots), l.ledger.room()))
 	if len(granted) == 0 && (!l.ledger.changed || now.Sub(l.settled) < settleWithin) {
 		return false, nil
 	}
@@ -24,22 +24,19 @@ func (l *loop) grant() (bool, error) {
 	for i := range granted {
 		t := &granted[i]
 		s := &slot{Key: t.Key, Type: t.Type, Pool: t.Pool, Enqueue: t.Enqueue, Start: t.Start, Version: t.Version, Unique: t.Unique}
-		l.ledger.slots[t.Key] = s
+		l.ledger.add(s)
 		started = append(started, s)
 		waited = append(waited, ago(now, t))
 	}
-	if err := l.ledger.write(l.ctx, l.sched.Windows()); err != nil {
+	if err := l.ledger.write(l.ctx, l.sched.Windows(now)); err != nil {
 		return false, err
 	}
 	l.settled = l.clock()
 	for _, s := range started {
 		l.start(s)
 	}
-	if l.Metrics != nil {
-		if len(granted) > 0 {
-			l.Metrics.Granted(len(granted), waited)
-		}
-		l.Metrics.Stands(l.sched.Waiting(), len(l.ledger.slots))
+	if l.Metrics != nil && len(granted) > 0 {
+		l.Metrics.Granted(waited)
 	}
 	return len(granted) > 0, nil
 }
@@ -65,36 +62,54 @@ func (l *loop) start(s *slot) {
 
 // sweep repairs what was lost: starts that did not arrive, slots of tasks that the index does not know, repositories whose state is another one than it should be.
 func (l *loop) sweep() {
-	now := l.clock()
+	now, checked := l.clock(), 0
 	for key, s := range l.ledger.slots {
 		if s.runs || now.Sub(s.asked) < startAgain {
 			continue
 		}
 		item, ok := l.Tasks.Get(key)
 		switch {
+		case ok && item.Problem != "": // it is parked: a start would become a dead letter
 		case ok && item.Version >= s.Version:
 			l.start(s)
-		case !ok && l.gone(key):
-			delete(l.ledger.slots, key)
-			l.ledger.changed = true
-			l.sched.Release(key, now)
+		case checked < mostChecked:
+			checked++
+			l.check(s, now)
 		}
 	}
-	for name, r := range l.repos {
+	for name := range l.repos {
 		l.dirty[name] = struct{}{}
-		clear(r.sent)
 	}
 }
 
-// gone asks the leader whether there is no such task: the index may not have seen it yet.
-func (l *loop) gone(key string) bool {
-	m, err := l.Value(l.ctx, task.Machine, key)
+// check asks the leader for the task of a slot whose version nobody has seen. Where it is older there, or not there at all, the store has lost what came after, as when it was restored: what is
+// there counts then, and a slot that it does not keep is given back.
+func (l *loop) check(s *slot, now time.Time) {
+	m, err := l.Value(l.ctx, task.Machine, s.Key)
 	if err != nil {
-		return false
+		return
 	}
-	if kv.Absent(m) {
-		return true
+	if !kv.Absent(m) {
+		e, err := task.Machine.Decode(m.Data)
+		if err != nil || e.State != task.Deleted && e.Version >= s.Version { // the index has not seen it yet
+			return
+		}
+		if d, _ := e.Data.(*task.Data); d != nil && s.keeps(e.State, &task.Brief{Enqueue: d.Enqueue, Starts: d.Starts}) {
+			s.Version, s.asked = e.Version, time.Time{}
+			l.ledger.changed = true
+			l.retake(s.Key)
+			return
+		}
 	}
-	e, err := task.Machine.Decode(m.Data)
-	return err == nil && e.State == task.Deleted
+	l.Log.Warn("a task that had a slot is not stored as it was; giving the slot back", "task", s.Key, "version", s.Version)
+	l.ledger.drop(s)
+	l.sched.Release(s.Key, now)
+	l.retake(s.Key)
+}
+
+// retake looks at a task again as the index has it.
+func (l *loop) retake(key string) {
+	if item, ok := l.Tasks.Get(key); ok {
+		l.task(item, false)
+	}
 }

@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	clusterEntry   = "default." + queue.Cluster
-	stateSucceeded = task.Succeeded
+	clusterEntry = "default." + queue.Cluster
 )
 
 // TaskValue reads a stored task for the index that the orchestrator follows: a [*task.Brief].
@@ -67,19 +66,37 @@ func entriesOf(namespace, typ, pool string) []string {
 }
 
 // entryNames keeps those of the tasks that are known once for all that have them.
-type entryNames map[[3]string][]string
+type entryNames struct {
+	lists     map[[3]string][]string
+	elsewhere bool // also the pool of the nodes is that of workers elsewhere
+}
 
+// of are the entries that limit a task, and that of its workers.
 func (n entryNames) of(namespace, typ, pool string) []string {
 	key := [3]string{namespace, typ, pool}
-	list := n[key]
+	list := n.lists[key]
 	if list == nil {
-		if len(n) > 4096 {
-			clear(n)
+		if len(n.lists) > 4096 {
+			clear(n.lists)
 		}
 		list = entriesOf(namespace, typ, pool)
-		n[key] = list
+		if workers := n.workers(pool); workers != "" {
+			list = append(list, workers)
+		}
+		n.lists[key] = list
 	}
 	return list
+}
+
+// workers is the entry of those who take the tasks of a pool; empty where the nodes do, which are there.
+func (n entryNames) workers(pool string) string {
+	switch {
+	case pool != "" && pool != task.NodesPool:
+		return "pool " + pool
+	case n.elsewhere:
+		return "pool " + task.NodesPool
+	}
+	return ""
 }
 
 // task is a slot as it is held.
@@ -143,6 +160,7 @@ func (l *loop) task(item index.Item, deleted bool) {
 		return // older than the grant
 	}
 	l.batch(repo, &item, b, gone)
+	l.depend(repo, &item, b, gone)
 	if s != nil && !gone && s.keeps(item.State, b) {
 		if item.State == task.Running {
 			s.runs, s.Version = true, item.Version
@@ -151,8 +169,7 @@ func (l *loop) task(item index.Item, deleted bool) {
 	}
 	now := l.clock()
 	if s != nil {
-		delete(l.ledger.slots, item.Key)
-		l.ledger.changed = true
+		l.ledger.drop(s)
 		l.sched.Release(item.Key, now)
 	}
 	switch {
@@ -160,17 +177,27 @@ func (l *loop) task(item index.Item, deleted bool) {
 		l.sched.Drop(item.Key)
 	case item.State == task.Running:
 		s := &slot{Key: item.Key, Type: b.Type, Pool: b.Pool, Enqueue: b.Enqueue, Start: b.Starts, Version: item.Version, Unique: uniqueOf(namespace, b.UniqueKey), runs: true}
-		l.ledger.slots[item.Key] = s
-		l.ledger.changed = true
+		l.ledger.add(s)
 		l.sched.Hold(s.task(l.names))
 	case item.State == task.Queued && l.startable(repo):
 		l.sched.Wait(l.waiting(namespace, repo, &item, b), now)
 	default:
 		l.sched.Drop(item.Key)
 	}
-	if item.State == task.Succeeded {
+	if l.serves(item) {
 		l.sched.Succeeded(item.Key, now)
 	}
+}
+
+// serves reports whether what runs after a task may start. A clone that was run again and canceled serves as well: its repository stays cloned, as [repository.Derive] has it.
+func (l *loop) serves(item index.Item) bool {
+	if item.State != task.Canceled {
+		return item.State == task.Succeeded
+	}
+	_, name, id := split(item.Key)
+	b, _ := item.Value.(*task.Brief)
+	r := l.repos[name]
+	return id == repository.CloneTask && b != nil && b.HasResult && r != nil && r.data.URL != ""
 }
 
 // keeps reports whether a task, as it is stored, has a slot or may still be started by the grant of it.
@@ -185,6 +212,7 @@ func (s *slot) keeps(state string, b *task.Brief) bool {
 }
 
 func (l *loop) waiting(namespace, repo string, item *index.Item, b *task.Brief) schedule.Task {
+	l.pool(b.Pool)
 	t := schedule.Task{
 		Key: item.Key, Repository: repo, Namespace: namespace, Type: b.Type, Pool: b.Pool, Entries: l.names.of(namespace, b.Type, b.Pool),
 		Priority: b.Priority, Order: b.SortOrder, Queued: b.Queued, NotBefore: b.NotBefore, Enqueue: b.Enqueue, Start: b.Starts + 1, Version: item.Version,
@@ -216,8 +244,12 @@ func (l *loop) count(repo, id, state string, b *task.Brief, gone bool) {
 	} else {
 		changed = l.tally.Set(repo, repository.Of{ID: id, Type: b.Type, State: state, Optional: b.Optional, HasResult: b.HasResult})
 	}
-	if changed {
-		l.dirty[repo] = struct{}{}
+	if !changed {
+		return
+	}
+	l.dirty[repo] = struct{}{}
+	if r := l.repos[repo]; r != nil && r.state == repository.Deleting {
+		r.changed(id, gone)
 	}
 }
 

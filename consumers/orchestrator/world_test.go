@@ -70,8 +70,13 @@ func (w *world) does(perform func(context.Context, machines.Task, task.Run) mach
 
 // orchestrate starts an orchestrator with indexes of its own, as in another process; stop ends it at once.
 func (w *world) orchestrate(d consumers.Deps) (stop func()) {
+	return w.follows(d, func(ctx context.Context, o *Orchestrator) { _ = o.Run(ctx) })
+}
+
+// follows starts an orchestrator's indexes, and runs it as a test says.
+func (w *world) follows(d consumers.Deps, run func(context.Context, *Orchestrator)) (stop func()) {
 	ctx, cancel := context.WithCancel(w.Ctx)
-	o := &Orchestrator{Deps: d}
+	o := &Orchestrator{Deps: d, sweepEvery: 500 * time.Millisecond}
 	w.last = o
 	var running sync.WaitGroup
 	for _, x := range []struct {
@@ -88,7 +93,7 @@ func (w *world) orchestrate(d consumers.Deps) (stop func()) {
 		}, index.Options{Log: d.Log})
 		running.Go(func() { _ = (*x.to).Run(ctx) })
 	}
-	running.Go(func() { _ = o.Run(ctx) })
+	running.Go(func() { run(ctx, o) })
 	var once sync.Once
 	stop = func() { once.Do(func() { cancel(); running.Wait() }) }
 	w.T.Cleanup(stop)

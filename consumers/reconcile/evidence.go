@@ -108,8 +108,8 @@ func (r Reader) LossTold(ctx context.Context, machine, key string) (uint64, erro
 }
 
 // Unpublished are the events of an outbox that the stream lacks, as its last event of the entity shows: events are published in order and without gaps, so everything up to that
-// one is there.
-func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent, e *machines.Entity) []machines.Message {
+// one is there. Now is the time of the clock that stamps ([History.Now]): what is older than the life of an event has expired.
+func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent, e *machines.Entity, now time.Time) []machines.Message {
 	var events []machines.Message
 	for _, m := range outbox {
 		if m.Kind == machines.KindEvent {
@@ -121,12 +121,14 @@ func Unpublished(machine, key string, outbox []machines.Message, last *LastEvent
 			return events[i+1:]
 		}
 	}
-	if seq, at, ok := streams.RefusedOf(machine, key, last.ID); ok && (seq > e.Mark || at.After(e.MarkedAt)) {
-		return nil // of a later refusal: it was published after all of them
+	// A refusal names the version that it met, and was published after the events of that one. Its sequence may be that of a later command now, where a power loss has cost COMMANDS its
+	// last messages, and its time later than the mark of a value that was lost and goes on above its events, or where the clock that stamps was set back.
+	if seq, at, ok := streams.RefusedOf(machine, key, last.ID); ok && last.Version >= e.Version && (seq > e.Mark || at.After(e.MarkedAt) && last.Seq > e.LastEvent) {
+		return nil
 	}
 	for i := range events {
 		stored := last.Version > events[i].Version && !events[i].At.After(last.At) || events[i].At.Before(last.Begin.At)
-		if !stored && time.Since(events[i].At) < EventLife {
+		if !stored && now.Sub(events[i].At) < EventLife {
 			return events[i:]
 		}
 	}

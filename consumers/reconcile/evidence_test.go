@@ -29,26 +29,37 @@ func TestUnpublished(t *testing.T) {
 		name, id string
 		at       time.Time
 		want     []machines.Message
+		met      uint64 // the version that a refusal has met
 	}{
-		{"none", "", now, events},
-		{"an older one", "thing/default.a/4/0", now, events},
-		{"an older refusal", id(12, now.Add(-time.Hour)), now, events},
-		{"the first", "thing/default.a/5/0", now, events[1:]},
-		{"the second", "thing/default.a/5/1", now, events[2:]},
-		{"the refusal among them", id(70, now), now, events[3:]},
-		{"the last", "thing/default.a/6/0", now, nil},
-		{"a later refusal", id(99, now), now, nil},
-		{"a later refusal of a stream that counts anew", id(3, now.Add(time.Second)), now, nil},
-		{"a later version, stored after them", "thing/default.a/9/0", now.Add(time.Second), nil},
-		{"a later version, stored before them: the value was lost and made anew", "thing/default.a/9/0", now.Add(-time.Second), events},
-		{"by hand", "somebody wrote this by hand/1", now, events},
+		{"none", "", now, events, 0},
+		{"an older one", "thing/default.a/4/0", now, events, 0},
+		{"an older refusal", id(12, now.Add(-time.Hour)), now, events, 0},
+		{"the first", "thing/default.a/5/0", now, events[1:], 0},
+		{"the second", "thing/default.a/5/1", now, events[2:], 0},
+		{"the refusal among them", id(70, now), now, events[3:], 0},
+		{"the last", "thing/default.a/6/0", now, nil, 0},
+		{"a later refusal", id(99, now), now, nil, 6},
+		{"an older refusal, of a command whose sequence is that of a later one now", id(99, now.Add(-time.Second)), now.Add(-time.Second), events, 0},
+		{"a refusal of the version before, of a lost command after the mark: the value was lost, and goes on above its events", id(99, now.Add(time.Second)), now, events, 5},
+		{"an older refusal, before the clock was set back", id(12, now.Add(time.Hour)), now.Add(time.Hour), events, 0},
+		{"a later refusal of a stream that counts anew", id(3, now.Add(time.Second)), now, nil, 6},
+		{"a later version, stored after them", "thing/default.a/9/0", now.Add(time.Second), nil, 0},
+		{"a later version, stored before them: the value was lost and made anew", "thing/default.a/9/0", now.Add(-time.Second), events, 0},
+		{"by hand", "somebody wrote this by hand/1", now, events, 0},
 	} {
 		last := LastEvent{Seq: 1, ID: c.id, At: c.at}
-		last.Version, _ = streams.VersionOf("thing", "default.a", c.id)
-		require.ElementsMatch(t, c.want, Unpublished("thing", "default.a", outbox, &last, &e), c.name)
+		if last.Version, _ = streams.VersionOf("thing", "default.a", c.id); c.met > 0 {
+			last.Version = c.met
+		}
+		require.ElementsMatch(t, c.want, Unpublished("thing", "default.a", outbox, &last, &e, now), c.name)
 	}
+	anew := LastEvent{Seq: 9, ID: id(3, now.Add(time.Second)), At: now, Version: 6}
+	require.Empty(t, Unpublished("thing", "default.a", outbox, &anew, &e, now), "a later refusal of a stream that counts anew")
+	e.LastEvent = 9
+	require.ElementsMatch(t, events[3:], Unpublished("thing", "default.a", outbox, &anew, &e, now), "the event was there when the value was written: the clock was set back")
 	for i := range outbox {
 		outbox[i].At = now.Add(-EventLife)
 	}
-	require.Empty(t, Unpublished("thing", "default.a", outbox, &LastEvent{}, &e), "they have expired")
+	require.Empty(t, Unpublished("thing", "default.a", outbox, &LastEvent{}, &e, now), "they have expired")
+	require.Len(t, Unpublished("thing", "default.a", outbox, &LastEvent{}, &e, now.Add(-EventLife)), len(events), "by the clock of this machine only")
 }

@@ -59,11 +59,18 @@ func (h *History) MayLack(e *machines.Entity) bool {
 	return e.Mark > h.LastSeq || at.Before(h.Created) || at.After(h.LastTime.Add(-lossWindow))
 }
 
+// Now is what the clock shows that stamps commands and events; before the first look, that of this machine.
+func (h *History) Now() time.Time {
+	if h.Opened.IsZero() {
+		return time.Now()
+	}
+	return h.Opened.Add(boottime.Now() - h.Since)
+}
+
 // Ahead reports whether an entity's last command was one of a history that the stream of commands has lost, and stamped by a
 // clock that ran ahead: its sequence is behind all that the stream had and all that came since, up to top, and its time has not come.
 // By these two, commands of now would be taken for ones of then until it comes. Now is what the clock says that stamps commands, not
 // this machine's: where that is behind, a command that another owner has taken meanwhile would be taken twice.
 func (h *History) Ahead(e *machines.Entity, top uint64) bool {
-	now := h.Opened.Add(boottime.Now() - h.Since)
-	return !h.Opened.IsZero() && e.Mark > max(h.LastSeq, top) && e.MarkedAt.Sub(now) > cluster.MaxSkew
+	return !h.Opened.IsZero() && e.Mark > max(h.LastSeq, top) && e.MarkedAt.Sub(h.Now()) > cluster.MaxSkew
 }

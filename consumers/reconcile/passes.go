@@ -18,7 +18,8 @@ import (
 const (
 	passEvery  = time.Hour        // between two passes
 	firstAfter = 30 * time.Second // of the start, so that what is under way then has ended
-	pace       = 50               // entities per second: some 200 reads, a few percent of a core
+	within     = 2 * time.Hour    // of a pass over a machine's entities, if that is not faster than fastest
+	fastest    = 200              // entities per second: some 800 reads, a quarter of a core
 )
 
 // Passes has the entities looked at that nobody sends a command to.
@@ -31,12 +32,17 @@ type Passes struct {
 	Owns func(partition int) bool
 	// Lacks reads an entity as its owner would, beside it, and reports whether something is missing of it. What is on its way meanwhile may
 	// look as if it were missing.
-	Lacks func(ctx context.Context, m *machines.Machine, key string) (bool, error)
+	Lacks func(ctx context.Context, m *machines.Machine, key string, found History) (bool, error)
+
+	found History // the stream of commands, at the start of the pass
 }
 
 // Run looks at all entities of this process's partitions, again and again, until ctx ends.
 func (p *Passes) Run(ctx context.Context) {
 	for pause := cmp.Or(p.After, firstAfter); wait.For(ctx, pause); pause = passEvery {
+		if _, err := (Reader{NC: p.NC, Names: p.Names}).Look(ctx, &p.found); err != nil && ctx.Err() == nil {
+			p.Log.Warn("cannot ask the server for its time; entities are compared with their streams by the clock of this machine", "error", err)
+		}
 		for _, m := range p.Machines.All() {
 			ix := p.Indexes.Get(m.Name)
 			if ix == nil {
@@ -55,7 +61,7 @@ func (p *Passes) Run(ctx context.Context) {
 
 // Listed looks at the entities of a machine that the index lists.
 func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *index.Index) {
-	tick := time.NewTicker(time.Second / pace)
+	tick := time.NewTicker(consumers.Spread(ix.Len(), within, fastest))
 	defer tick.Stop()
 	for q := (index.Query{Limit: 200}); ; {
 		page := ix.List(q)
@@ -79,7 +85,7 @@ func (p *Passes) Listed(ctx context.Context, m *machines.Machine, ix *index.Inde
 // Missing looks for entities of a machine that were born, as their events say, and that the index never had: their values
 // are lost. It asks for the subjects of births only, one per entity, 100,000 at once, which are some 10 MB for a moment.
 func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Index) {
-	tick := time.NewTicker(time.Second / pace)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for _, filter := range p.births(m) {
 		for offset := 0; ; {
@@ -88,6 +94,7 @@ func (p *Passes) Missing(ctx context.Context, m *machines.Machine, ix *index.Ind
 				p.Log.Warn("cannot list new entities; retrying in the next pass", "machine", m.Name, "error", err)
 				return
 			}
+			tick.Reset(consumers.Spread(total, within, fastest)) // the index has none of what is missing
 			for subject := range born {
 				a, err := p.Names.ParseEvent(subject, m.Parent != "")
 				if err != nil || !p.Owns(streams.Partition(m.Name, a.Key)) || !ix.NeverHad(a.Key) {
@@ -124,14 +131,14 @@ func (p *Passes) births(m *machines.Machine) []string {
 
 // inspect has the owner of an entity look again when something is missing of it.
 func (p *Passes) inspect(ctx context.Context, m *machines.Machine, key string) {
-	lacks, err := p.Lacks(ctx, m, key)
+	lacks, err := p.Lacks(ctx, m, key, p.found)
 	if err != nil {
 		p.Log.Debug("an entity cannot be compared with its streams; retrying in the next pass", "machine", m.Name, "key", key, "error", err)
 	}
 	if !lacks {
 		return
 	}
-	p.Log.Info("an event, task or timer of an entity is missing in its stream; its owner restores it", "machine", m.Name, "key", key)
+	p.Log.Info("an event, task or timer of an entity is not in its stream, or on its way; its owner looks, and restores what is missing", "machine", m.Name, "key", key)
 	if _, err := p.Commands.Send(ctx, publish.Command{Machine: m.Name, Key: key, Name: machines.CommandReconcile, Actor: "engine"}); err != nil && ctx.Err() == nil {
 		p.Log.Warn("an entity was not reconciled; retrying in the next pass", "machine", m.Name, "key", key, "error", err)
 	}

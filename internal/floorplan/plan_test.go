@@ -78,7 +78,7 @@ var plan = []room{
 	{path: "kv/index", ours: []string{"internal/jsonscan", "kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
 	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 
-	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "internal/strictjson", "machines/...", "providers/..."}, outside: []string{
+	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "internal/pdeathsig", "internal/strictjson", "machines/...", "providers/..."}, outside: []string{
 		pgx, uuid, xsys, "k8s.io", "sigs.k8s.io", dns, "github.com/go-git", "github.com/go-enry", grpc,
 		"github.com/CycloneDX", "github.com/package-url", "golang.org/x/mod", // what analyses of a repository read and write
 		"github.com/caddyserver/certmagic", "github.com/tink-crypto", otel,
@@ -87,7 +87,7 @@ var plan = []room{
 
 	// Databases of tenants: each part knows Postgres, and only the provider above them knows the machine.
 	{path: "providers/database/...", ours: []string{"machines", "machines/database", "providers", "providers/database/..."}, outside: []string{
-		pgx, goose, "github.com/tink-crypto/tink-go/v2", "golang.org/x/sync", "golang.org/x/time",
+		pgx, "github.com/jackc/pglogrepl", goose, "github.com/tink-crypto/tink-go/v2", "golang.org/x/sync", "golang.org/x/time",
 	}, tests: []string{"internal/postgres"}},
 	{path: "providers/database/databasetest", ours: []string{"internal/postgres", "providers/database/..."}, outside: []string{pgx, testify}},
 
@@ -110,6 +110,8 @@ var plan = []room{
 	// What the tests of the consumers stand on.
 	{path: "consumers/consumertest", ours: []string{"consumers", "internal/wait", "machines/...", "streams", "streams/embedded", "streams/publish", "kv", "kv/index"}, outside: []string{nats, testify, "go.uber.org/goleak"}},
 
+	// What is kept is written without reflection: there is one with each command that has a key.
+	{path: "consumers/answers", ours: []string{"internal/jsonwrite", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo}},
 	{path: "consumers/backup", ours: []string{"consumers", "consumers/answers", "kv", "machines", "streams", "streams/publish"}, outside: []string{natsgo, nuid, "github.com/klauspost/compress"}, tests: []string{"machines/..."}},
 
 	// What is done beside the transitions of one lifecycle knows that lifecycle: checks of instances, what is found of them.
@@ -120,6 +122,7 @@ var plan = []room{
 	{path: "consumers/prober/pool", ours: []string{"internal/panics", "machines/instance"}},
 	{path: "consumers/prober", ours: []string{"internal/panics", "internal/strictjson", "consumers", "consumers/cluster", "consumers/prober/...", "machines", "machines/instance", "machines/preservation", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo, otel}, tests: []string{"consumers/engine", "machines/...", "providers/probe"}},
 	// Tasks are scheduled and repositories derived by what knows both; the decisions themselves are pure.
+	{path: "consumers/orchestrator/presence", outside: []string{natsgo}, tests: []string{"streams", "streams/embedded"}},
 	{path: "consumers/orchestrator/schedule"},
 	{path: "consumers/orchestrator/tally", ours: []string{"machines/repository"}},
 	{path: "consumers/orchestrator", ours: []string{"internal/jsonscan", "internal/jsonwrite", "consumers", "consumers/orchestrator/...", "machines", "machines/queue", "machines/repository", "machines/task", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"internal/wait", "consumers/...", "machines/..."}},
@@ -137,6 +140,8 @@ var plan = []room{
 	{path: "client", ours: []string{"client/internal/..."}, tests: []string{"client/..."}},
 	// Workers of effects are clients of NATS, and of nothing else of the house.
 	{path: "client/worker", outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/effects", "consumers/engine", "machines", "streams", "streams/publish"}},
+	// Connections to tenants' databases follow a bucket; its credentials are opened by what has sealed them.
+	{path: "client/tenantdb", ours: []string{"providers/database/secret"}, outside: []string{natsgo, nuid, pgx}, tests: []string{"internal/postgres", "streams/embedded", "streams/streamstest"}},
 	{path: "client/...", ours: []string{"client"}, outside: []string{grpc}, tests: []string{"client/..."}},
 
 	// What a server can be told: read, checked, shown without secrets.
@@ -146,8 +151,9 @@ var plan = []room{
 
 	// What assembles all of it. What serves one machine is a provider in a folder of its own, which knows the server, and which the
 	// server does not know; builtin puts together those that ship.
-	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "machines/registry", "streams", "streams/embedded", "streams/publish", "server/backlog", "server/buffers", "server/config", "server/disk", "server/memory", "server/natscli", "server/systemd"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
+	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "machines/registry", "streams", "streams/embedded", "streams/publish", "server/backlog", "server/buffers", "server/build", "server/config", "server/disk", "server/memory", "server/natscli", "server/systemd"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
 	// It knows whoever lets something wait, to say how much.
+	{path: "server/build"},
 	{path: "server/buffers", ours: []string{"api", "api/admin", "api/watch", "consumers", "consumers/engine", "kv/index", "streams"}, outside: []string{"github.com/dustin/go-humanize"}},
 	{path: "server/backlog", ours: []string{"streams"}, outside: []string{natsgo, metrics}, tests: []string{"streams/embedded"}},
 	{path: "server/disk", ours: []string{"api/admin", "streams", "streams/embedded", "streams/publish"}, outside: []string{natsgo, metrics, "github.com/dustin/go-humanize"}},
@@ -156,21 +162,22 @@ var plan = []room{
 	{path: "server/systemd", tests: []string{"machines/...", "server", "server/config"}},
 	{path: "server/services", ours: []string{"machines", "machines/service", "providers/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{"k8s.io"}},
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
-	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers", "consumers/effects", "consumers/orchestrator", "internal/wait", "kv", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/group", "providers/guard", "providers/runner/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"client/worker", "machines/...", "server/..."}},
-	{path: "server/tenants", ours: []string{"api", "api/problem", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "streams/publish"}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
+	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers", "consumers/effects", "consumers/orchestrator/...", "internal/wait", "kv", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/group", "providers/guard", "providers/runner/...", "server", "server/config", "server/tasks/documents", "streams", "streams/publish"}, outside: []string{natsgo, metrics}, tests: []string{"client/worker", "machines/...", "server/..."}},
+	{path: "server/tasks/documents", ours: []string{"internal/wait", "machines/task"}, outside: []string{natsgo}, tests: []string{"streams/..."}}, // what tasks have written
+	{path: "server/tenants", ours: []string{"api", "api/problem", "client/tenantdb", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 
 	// The binary: main names the machines that ship, the command line takes them from the options that it is given.
 	{path: "cmd/...", ours: []string{anything}, outside: []string{anything}},
-	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "machines/diagram", "server", "server/config", "server/natscli", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
-	{path: "cmd/instar/demo", ours: []string{"client", "cmd/instar/cli/command", "internal/...", "machines", "machines/instance", "machines/queue", "machines/repository", "machines/task", "server", "server/config", "server/tasks", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
+	{path: "cmd/instar/cli/...", ours: []string{"api/...", "cmd/instar/cli/...", "cmd/instar/demo", "cmd/instar/internal/...", "consumers/backup", "internal/ownfile", "machines", "machines/diagram", "server", "server/build", "server/config", "server/natscli", "server/relays", "streams/..."}, outside: []string{anything}, tests: []string{"machines/...", "server/builtin", "internal/..."}},
+	{path: "cmd/instar/demo", ours: []string{"client", "client/tenantdb", "cmd/instar/cli/command", "internal/...", "machines", "machines/database", "machines/instance", "machines/queue", "machines/repository", "machines/task", "providers/database/secret", "server", "server/config", "server/tasks", "server/tenants", "streams/..."}, outside: []string{anything}, tests: []string{"server/builtin"}},
 	{path: "cmd/instar/internal/archive", outside: []string{"github.com/minio/minio-go/v7", xsys}},
 	{path: "cmd/instar/internal/...", ours: []string{"cmd/instar/internal/..."}, outside: []string{"github.com/spf13", "go.yaml.in/yaml"}},
 
 	// What measures and tortures the program runs it as a process; it has modules of its own, for the sake of their libraries.
-	{path: "bench/...", ours: []string{"api", "bench/internal/rig", "client/...", "consumers/...", "internal/...", "kv", "kv/index", "machines/...", "streams/..."}, outside: []string{anything}},
-	{path: "torture/...", ours: []string{"client", "internal/...", "machines/...", "streams/...", "torture/..."}, outside: []string{anything}},
+	{path: "bench/...", ours: []string{"api", "bench/internal/rig", "client/...", "consumers/...", "internal/...", "kv", "kv/index", "machines/...", "providers/database/...", "streams/..."}, outside: []string{anything}},
+	{path: "torture/...", ours: []string{"client/...", "internal/...", "machines/...", "streams/...", "torture/..."}, outside: []string{anything}},
 
 	// The documents are checked against the tables; their example is a machine with its provider.
 	{path: "docs", ours: []string{"machines/..."}, outside: []string{testify, "go.yaml.in/yaml"}},
@@ -181,11 +188,12 @@ var plan = []room{
 	// A model of JetStream in memory. It has the server's own types and error codes, so that its answers are the server's; what it does is its own.
 	// The simulation runs the program's own parts; only programs of its own, built by its command, import it.
 	{path: "internal/simulation", ours: []string{"consumers/...", "internal/boottime", "internal/simulation/...", "kv/index", "machines/...", "streams", "streams/publish"}, outside: []string{natsgo, testify}},
+	{path: "internal/simulation/schedule", ours: []string{"internal/simulation/orders", "machines/...", "streams"}}, // the machines that take part, and how long streams remember ids
 	{path: "internal/simulation/orders", ours: []string{"machines/..."}},
 	{path: "internal/simulation/pinned"},
 	{path: "internal/simulation/trace"},
-	{path: "internal/simulation/operator", ours: []string{"machines", "streams", "streams/publish"}, outside: []string{natsgo}}, // with what users have
-	{path: "internal/simulation/disk", ours: []string{"internal/simulation/model/...", "streams"}},                              // the order in which streams are synced is that of their names
+	{path: "internal/simulation/operator", ours: []string{"consumers", "consumers/backup", "machines", "streams", "streams/publish"}, outside: []string{natsgo}}, // with what users have
+	{path: "internal/simulation/disk", ours: []string{"internal/simulation/model/...", "streams"}},                                                               // the order in which streams are synced is that of their names
 	{path: "internal/simulation/overlay", outside: []string{testify}},
 	{path: "internal/simulation/mutants", ours: []string{"internal/simulation/overlay"}, outside: []string{testify}},
 	{path: "internal/simulation/cmd/simulate", ours: []string{"internal/simulation/mutants", "internal/simulation/overlay"}},

@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/internal/simulation/trace"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
@@ -24,6 +27,7 @@ type record struct {
 	stored  bool     // the stream has said so
 	answers [][]byte // as they came
 	givenUp bool     // without an answer
+	gone    bool     // a restore has taken back that it was answered
 }
 
 // client is somebody who sends commands one after the other.
@@ -32,14 +36,16 @@ type client struct {
 	name  string
 	r     *rand.Rand
 	log   []*record
+	told  map[string]string // the last revision of each entity
 	done  bool
 	paths closer
 }
 
 func (w *World) startClient(i int) *client {
-	c := &client{w: w, name: fmt.Sprint("client-", i), r: draws(w.opts.Seed, uint64(1000+i))}
+	c := &client{w: w, name: fmt.Sprint("client-", i), r: schedule.Draws(w.opts.Seed, uint64(1000+i)), told: map[string]string{}}
+	clock := w.wrongClock(schedule.Draws(w.opts.Seed, uint64(2000+i)))
 	go func() {
-		pinned.Use(nil)
+		pinned.Use(clock)
 		defer func() { c.done = true }()
 		defer c.paths.close()
 		if err := c.run(); err != nil {
@@ -77,11 +83,18 @@ func (c *client) run() error {
 		if c.r.IntN(3) == 0 { // as of somebody who gives none: nobody keeps the answer
 			rec.id = streams.MadeUpID(rec.id)
 		}
+		if rec.Expect == orders.Told {
+			rec.Expect = c.told[rec.Machine+"/"+rec.Key]
+		}
 		c.log = append(c.log, rec)
 		c.ask(commands, rec)
+		if a, ok := rec.answer(); ok && a.Revision > 0 {
+			c.told[rec.Machine+"/"+rec.Key] = fmt.Sprint(a.Revision)
+		}
 		if c.r.IntN(6) == 0 && len(rec.answers) > 0 {
 			if again := c.log[c.r.IntN(len(c.log))]; c.w.keyed(again) {
 				c.ask(commands, again)
+				c.reuse(commands, again)
 			}
 		}
 	}
@@ -91,13 +104,17 @@ func (c *client) run() error {
 // ask sends a command until it is answered.
 func (c *client) ask(commands *publish.Commands, rec *record) {
 	cmd := publish.Command{Machine: rec.Machine, Key: rec.Key, Name: rec.Name, ID: rec.id, Actor: c.name, Expect: rec.Expect, Body: rec.Body}
-	for !c.w.over {
+	restores := c.w.restores
+	for began := time.Now(); !c.w.over; {
 		rec.asked++
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second+time.Duration(c.r.Int64N(int64(4*time.Second))))
 		m, err := commands.AskMsg(ctx, cmd, func(r publish.Result) { rec.stored = rec.stored || r.Err == nil })
 		cancel()
 		if err == nil {
 			rec.answers = append(rec.answers, m.Data)
+			if took := time.Since(began); took > streams.CommandWindow && !c.w.lost && restores == c.w.restores {
+				c.w.fail("I12", "%s was answered only after %s, when the stream had forgotten its id", rec.id, took)
+			}
 			c.w.trace.Note(c.name, "is answered under %s: %s", rec.id, trace.Short(m.Data))
 			return
 		}
@@ -114,4 +131,22 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 		time.Sleep(time.Duration(c.r.Int64N(int64(500 * time.Millisecond))))
 	}
 	rec.givenUp = len(rec.answers) == 0
+}
+
+// reuse sends a command under the key of another one, once: it differs in the revision that it expects.
+func (c *client) reuse(commands *publish.Commands, rec *record) {
+	cmd := publish.Command{Machine: rec.Machine, Key: rec.Key, Name: rec.Name, ID: rec.id, Actor: c.name, Body: rec.Body}
+	if rec.Expect == "" {
+		cmd.Expect = "*"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var a machines.Answer
+	raw, err := commands.Ask(ctx, cmd)
+	if err != nil || c.w.lost || rec.gone || json.Unmarshal(raw, &a) != nil || len(rec.answers) == 0 {
+		return
+	}
+	if a.Refusal == nil || a.Refusal.Code != machines.CodeKeyReused {
+		c.w.fail("I4b", "%s was used for another command, which was answered %s", rec.id, raw)
+	}
 }

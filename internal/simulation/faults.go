@@ -1,90 +1,33 @@
 package simulation
 
-// What goes wrong: a list of faults, each at a step, drawn from the seed. Whoever shrinks a schedule takes faults out of it.
+// What the faults of a schedule do (package schedule draws them).
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 )
 
 // Fault is one thing that goes wrong.
-type Fault struct {
-	Step int    // not before so many steps
-	Kind string // one of the kinds
-	Who  int    // which node, connection, or stream
-	For  time.Duration
-	Lose bool // what is on its way is lost, too
+type Fault = schedule.Fault
 
-	At  string // the kind of packet that it waits for from then on (moments.go); empty for none
-	Nth int    // so many of them pass before
-}
-
-func (f Fault) String() string {
-	when := fmt.Sprint("at step ", f.Step)
-	if f.At != "" {
-		when = fmt.Sprintf("with %s %d after step %d", f.At, f.Nth+1, f.Step)
-	}
-	return fmt.Sprintf("%s(%d) %s for %s, lose %v", f.Kind, f.Who, when, f.For, f.Lose)
-}
-
-// kind is one way in which something goes wrong.
-type kind struct {
-	kind   string
-	weight int
-	fits   func(o Options) bool // nil always
-	do     func(w *World, f Fault)
-}
-
-// kinds are what can go wrong; the weights are how often it does, in relation to each other.
-var kinds = []kind{
-	{"crash", 6, nil, crashNode},
-	{"cut", 3, nil, cutWire},
-	{"stall", 4, nil, stallWire},
-	{"zombie", 10, func(o Options) bool { return o.Nodes > 1 }, stallNode},
-	{"drop", 4, func(o Options) bool { return o.Attached }, dropAnswer},
-	{"again", 4, nil, deliverAgain},
-	{"elect", 6, func(o Options) bool { return o.Replicas > 1 }, loseLeader},
-	{"restart", 2, nil, restartServer},
-	{"power", 3, func(o Options) bool { return !o.Attached }, losePower},
-	{"full", 1, nil, fillStore},
-	{"slow", 2, func(o Options) bool { return !o.Attached && o.Profile != OS }, slowDisk},
-	{"step", 2, nil, stepClock},
-	{"server-step", 1, nil, stepServer},
-}
-
-// drawFaults is what goes wrong in a run.
-func drawFaults(r *rand.Rand, o Options) []Fault {
-	if r.IntN(8) == 0 {
-		return nil // now and then nothing does
-	}
-	all := drawOf(r, o, kinds, 1+r.IntN(6))
-	if r.IntN(2) == 0 {
-		all = append(all, drawOf(r, o, acts, 1+r.IntN(3))...)
-	}
-	return all
-}
-
-// drawOf draws of kinds. A seed has weights of its own: some kinds never happen in it, others often.
-func drawOf(r *rand.Rand, o Options, kinds []kind, n int) (all []Fault) {
-	weights, total := make([]int, len(kinds)), 0
-	for i, k := range kinds {
-		if k.fits == nil || k.fits(o) {
-			weights[i] = k.weight * []int{0, 1, 1, 5}[r.IntN(4)]
-			total += weights[i]
-		}
-	}
-	span := 600 + o.Clients*o.Commands*40
-	for total > 0 && len(all) < n {
-		at := r.IntN(total)
-		for i, k := range kinds {
-			if at -= weights[i]; at < 0 {
-				all = append(all, Fault{Step: r.IntN(span), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
-				break
-			}
-		}
-	}
-	return all
+// faults are what the kinds of faults do.
+var faults = map[string]func(w *World, f Fault){
+	"crash":       crashNode,
+	"cut":         cutWire,
+	"stall":       stallWire,
+	"zombie":      stallNode,
+	"drop":        dropAnswer,
+	"again":       deliverAgain,
+	"elect":       loseLeader,
+	"restart":     restartServer,
+	"power":       losePower,
+	"full":        fillStore,
+	"slow":        slowDisk,
+	"step":        stepClock,
+	"server-step": stepServer,
 }
 
 // mishap lets happen what is due.
@@ -94,12 +37,13 @@ func (w *World) mishap() {
 			continue
 		}
 		w.happened[i] = true
-		for _, k := range append(kinds[:len(kinds):len(kinds)], acts...) {
-			if k.kind == f.Kind {
-				w.trace.Step("FAULT", f.Kind, f.String(), nil)
-				k.do(w, f)
-			}
+		w.count(f.Kind)
+		w.trace.Step("FAULT", f.Kind, f.String(), nil)
+		do := faults[f.Kind]
+		if do == nil {
+			do = acts[f.Kind]
 		}
+		do(w, f)
 	}
 	w.ease()
 }
@@ -232,7 +176,7 @@ func restartServer(w *World, f Fault) {
 // losePower ends the machine: each stream keeps what was synced, and some of what was not.
 func losePower(w *World, f Fault) {
 	crashNode(w, f)
-	r := draws(w.opts.Seed, uint64(f.Step)+1<<32)
+	r := schedule.Draws(w.opts.Seed, uint64(f.Step)+1<<32)
 	cost := false
 	w.server.PowerLoss(func(stream string, synced, last uint64) uint64 {
 		if last <= synced {
@@ -247,9 +191,10 @@ func losePower(w *World, f Fault) {
 	}, func(string, uint64) bool { return r.IntN(2) == 0 })
 	w.disk.Lost()
 	w.wires = nil
-	w.lost = w.lost || cost && w.opts.Profile != Fsync // where nothing is lost that anybody was told
+	w.lost = w.lost || cost && w.opts.Profile != schedule.Fsync // where nothing is lost that anybody was told
 	if cost {
 		w.history.cut(w)
+		w.wantAgain()
 	}
 }
 
@@ -267,7 +212,28 @@ func stepClock(w *World, f Fault) {
 	}
 }
 
-func stepServer(w *World, f Fault) { w.clock.Offset += int64(f.For) }
+// stepServer steps the clock of the server: forward, which fires what is due, or back, so that what comes next is stamped with times of before.
+func stepServer(w *World, f Fault) {
+	if f.Who%2 == 0 {
+		w.clock.Offset += int64(f.For)
+		return
+	}
+	w.trace.Note("FAULT", "the clock of the server goes back")
+	w.server.SetBack(10 * f.For)
+}
+
+// wrongClock is one that is off from the start: by seconds, by an hour, or by a year, ahead or behind. That of the server is not.
+func (w *World) wrongClock(r *rand.Rand) *pinned.Clock {
+	off := []time.Duration{0, 10 * time.Second, time.Hour, 365 * 24 * time.Hour}[r.IntN(4)]
+	if !w.opts.Skew || off == 0 {
+		return &pinned.Clock{}
+	}
+	w.count("skew")
+	return &pinned.Clock{Offset: r.Int64N(2*int64(off)) - int64(off)}
+}
+
+// count counts what has gone wrong.
+func (w *World) count(kind string) { w.wrong[kind]++ }
 
 // revive starts processes where none runs.
 func (w *World) revive() {
@@ -281,7 +247,7 @@ func (w *World) revive() {
 			default:
 			}
 		}
-		if p.now == nil && !w.over && !time.Now().Before(p.again) && !w.serverDown {
+		if p.now == nil && !w.over && !time.Now().Before(p.again) && !w.serverDown && !w.restoring {
 			w.trace.Step(p.name, "starts", "", nil)
 			w.boot(p)
 		}

@@ -19,8 +19,9 @@ type history struct {
 	entities map[string]*entity // by machine/key
 	order    []*entity
 	read     map[string]uint64 // by stream: the last sequence
-	losses   int               // of power, and what an operator has purged
+	losses   int               // of power, and what an operator has purged or restored
 	letters  []string          // subjects of dead letters
+	attempts map[string]string // of results, by the id of the command
 	lostAt   time.Time         // of the last loss of power that cost something
 }
 
@@ -32,6 +33,10 @@ type entity struct {
 	events []event
 	ids    map[string]bool // of events
 	told   uint64          // the last version whose event was seen
+	bases  []uint64        // versions that need not follow the one before: the first one, and those of restores
+
+	highest, above uint64 // versions: of all values, and of those before the last restore
+	torn           bool   // a restore has taken back what became of it
 
 	dropped bool // its value was dropped once
 	purged  bool // its events were taken out on purpose, which is told as little as that they have expired
@@ -76,6 +81,9 @@ func (e *entity) last() *value {
 
 // observe reads what was stored since the last step, and holds it against the invariants.
 func (w *World) observe() {
+	if w.restoring {
+		return
+	}
 	for _, m := range w.opts.Machines {
 		name := streams.BucketStream(m.Plural)
 		w.read(name, func(e *store.Entry) {
@@ -96,9 +104,10 @@ func (w *World) observe() {
 			}
 			v.dropped = store.Value(e.Header, "KV-Operation") != ""
 			x.dropped = x.dropped || v.dropped
-			x.values = append(x.values, v)
+			x.values, x.highest = append(x.values, v), max(x.highest, v.Version)
 		})
 	}
+	w.read(streams.CommandStream, w.sawCommand)
 	w.read(streams.EventStream, w.sawEvent)
 	w.read(streams.DeadStream, func(e *store.Entry) { w.history.letters = append(w.history.letters, e.Subject) })
 	mending := !w.history.lostAt.IsZero() && time.Since(w.history.lostAt) < time.Minute // the passes over all entities bring back what was not synced
@@ -147,7 +156,7 @@ func (w *World) read(stream string, f func(*store.Entry)) {
 	if l == nil {
 		return
 	}
-	for seq := w.history.read[stream] + 1; seq <= l.Last; seq++ {
+	for seq := max(w.history.read[stream]+1, l.First); seq <= l.Last; seq++ {
 		if e := l.At(seq); e != nil {
 			f(e)
 		}
@@ -159,7 +168,7 @@ func (w *World) entityOf(m *machines.Machine, key string) *entity {
 	id := m.Name + "/" + key
 	x := w.history.entities[id]
 	if x == nil {
-		x = &entity{m: m, key: key, ids: map[string]bool{}}
+		x = &entity{m: m, key: key, ids: map[string]bool{}, bases: []uint64{w.above + 1}}
 		w.history.entities[id] = x
 		w.history.order = append(w.history.order, x)
 	}
@@ -169,6 +178,14 @@ func (w *World) entityOf(m *machines.Machine, key string) *entity {
 // cut forgets what a loss of power has taken.
 func (h *history) cut(w *World) {
 	h.lostAt = time.Now()
+	h.forget()
+	w.rereading = true
+	w.observe()
+	w.rereading = false
+}
+
+// forget lets everything be read again.
+func (h *history) forget() {
 	h.losses++
 	h.letters = nil
 	for _, x := range h.order {
@@ -176,9 +193,8 @@ func (h *history) cut(w *World) {
 		clear(x.ids)
 	}
 	clear(h.read)
-	w.rereading = true
-	w.observe()
-	w.rereading = false
 }
 
-func newHistory() history { return history{entities: map[string]*entity{}, read: map[string]uint64{}} }
+func newHistory() history {
+	return history{entities: map[string]*entity{}, read: map[string]uint64{}, attempts: map[string]string{}}
+}

@@ -8,9 +8,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/bcc94042/instar/internal/simulation/operator"
 	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
@@ -37,6 +39,8 @@ var invariants = []invariant{
 	{id: "I5b", says: "transitions are along edges of the table", event: lawful},
 	{id: "I5c", says: "what is added is summed up", event: summed},
 	{id: "I6", says: "commands of one sender are taken in their order", rest: ordered},
+	{id: "I6b", says: "a command that expects a revision is applied to that one", rest: conditional},
+	{id: "I7b", says: "a result is taken of the attempt that is waited for", event: awaited},
 	{id: "I8", says: "nothing is left outside of what has ended", rest: released},
 	{id: "I9", says: "an event says who asked", event: attributed, lossy: true},
 	{id: "I9b", says: "each refusal has an event", rest: audited},
@@ -49,6 +53,7 @@ var invariants = []invariant{
 	{id: "E1", says: "each effect that is waited for is to be done", rest: every((*entity).lacksTask), lossy: true},
 	{id: "V1", says: "views have folded every event once", rest: folded},
 	{id: "D1", says: "only what cannot be processed is a dead letter", rest: buried},
+	{id: "D2", says: "what is answered with dead is a dead letter", rest: kept},
 }
 
 // holds1 notes when an invariant does not hold.
@@ -73,6 +78,9 @@ type nobody struct{}
 func (nobody) String() string { return "the world" }
 
 func rises(_ *World, x *entity, v *value) string {
+	if v.Version <= x.above {
+		return fmt.Sprintf("version %d at revision %d, and %d was given out before the restore", v.Version, v.seq, x.above)
+	}
 	if last := x.last(); last != nil && v.Version < last.Version {
 		return fmt.Sprintf("version %d at revision %d after %d at %d", v.Version, v.seq, last.Version, last.seq)
 	}
@@ -101,11 +109,14 @@ func inOrder(_ *World, x *entity, ev *event) string {
 			before = &x.events[i]
 		}
 	}
+	from, restored := operator.RestoredFrom(ev.typ, ev.Data)
 	switch {
 	case !ev.numbered:
-	case before == nil && ev.Version != 1:
+	case before == nil && ev.Version != 1 && !slices.Contains(x.bases, ev.Version):
 		return fmt.Sprintf("the first event is %s", ev.id)
-	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1, before != nil && ev.Version == before.Version && ev.n <= before.n:
+	case before != nil && restored && from != before.Version:
+		return fmt.Sprintf("event %s says that version %d was restored, and follows %s", ev.id, from, before.id)
+	case before != nil && ev.Version != before.Version && ev.Version != before.Version+1 && !slices.Contains(x.bases, ev.Version), before != nil && ev.Version == before.Version && ev.n <= before.n:
 		return fmt.Sprintf("event %s follows %s", ev.id, before.id)
 	}
 	return ""
@@ -162,9 +173,9 @@ func (w *World) keyed(rec *record) bool {
 	return ok && !in.Report && !streams.MadeUp(rec.id)
 }
 
-// answer is how the sender of a command was answered.
+// answer is how the sender of a command was answered; what a restore has taken back does not count.
 func (rec *record) answer() (a machines.Answer, ok bool) {
-	if len(rec.answers) == 0 {
+	if len(rec.answers) == 0 || rec.gone {
 		return a, false
 	}
 	return a, json.Unmarshal(rec.answers[0], &a) == nil
@@ -186,7 +197,7 @@ func outcomes(w *World) string {
 			got := made[rec.Machine+"/"+rec.Key+"/"+rec.id]
 			said := fmt.Sprintf("%s %s of %s under %s was answered %s", rec.Machine, rec.Name, rec.Key, rec.id, trace.Short(bytes.Join(rec.answers, []byte(" and "))))
 			switch {
-			case !ok && rec.stored && w.keyed(rec):
+			case !ok && rec.stored && !rec.gone && w.keyed(rec):
 				return fmt.Sprintf("%s: it was stored and has no answer", said)
 			case !ok, !w.keyed(rec) && a.Outcome != machines.Applied:
 			case a.Outcome == machines.Applied && rec.Name != machines.CommandRepair && (len(got) != 1 || got[0] != a.Version):
@@ -208,7 +219,7 @@ func equalAnswers(w *World) string {
 	for _, c := range w.clients {
 		for _, rec := range c.log {
 			for _, a := range rec.answers {
-				if !bytes.Equal(a, rec.answers[0]) && !w.lost && w.keyed(rec) {
+				if !bytes.Equal(a, rec.answers[0]) && !w.lost && !rec.gone && w.keyed(rec) {
 					return fmt.Sprintf("%s was answered %s, and then %s", rec.id, rec.answers[0], a)
 				}
 			}
@@ -227,7 +238,7 @@ func complete(w *World) string {
 		for _, ev := range x.events {
 			has[ev.Version] = has[ev.Version] || ev.numbered
 		}
-		for version := uint64(1); version <= v.Version; version++ {
+		for version := x.base(); version <= v.Version; version++ {
 			if !has[version] {
 				return fmt.Sprintf("%s is at version %d, and no event is of version %d", x, v.Version, version)
 			}
@@ -260,7 +271,7 @@ func folded(w *World) string {
 	for _, x := range w.history.order {
 		n, have := 0, machines.Folded{}
 		for _, ev := range x.events {
-			if ev.typ == "thing.added" {
+			if ev.typ == "thing.added" || ev.typ == "thing.counted" {
 				n++
 			}
 		}
@@ -307,12 +318,14 @@ func (w *World) unrest() string {
 		return "the streams are not there"
 	case effects.N > 0:
 		return "an effect is not done: " + effects.At(effects.First).Subject
+	case w.restoring:
+		return "a backup is restored"
 	case w.operator != nil && w.operator.Left+len(w.laters) > 0:
 		return "the operator has something to do"
 	case commands.LastUnder(streams.Names{}.StoredAll()) != nil:
 		return "a command is not taken: " + commands.LastUnder(streams.Names{}.StoredAll()).Subject
 	case time.Since(w.calmAt) > calmFor*2/3:
-	case cmp.Or(complete(w), every((*entity).lacksSchedule)(w), every((*entity).lacksTask)(w), folded(w), current(w)) != "":
+	case cmp.Or(complete(w), lossTold(w), every((*entity).lacksSchedule)(w), every((*entity).lacksTask)(w), folded(w), current(w)) != "":
 		return "what is stored is not published"
 	}
 	if all := w.choices(); len(all) > 0 {

@@ -77,10 +77,8 @@ func (w *World) choose(c choice) {
 }
 
 func (w *World) owner(conn int) string {
-	for _, x := range w.wires {
-		if x.id == conn {
-			return x.owner
-		}
+	if x := w.wireOf(conn); x != nil {
+		return x.owner
 	}
 	return fmt.Sprint("connection ", conn)
 }
@@ -120,7 +118,7 @@ func (w *World) cut(x *wire, lose bool) {
 
 // connect makes a connection.
 func (w *World) connect(owner string, n *node) (net.Conn, error) {
-	if w.serverDown {
+	if w.serverDown || w.restoring && owner != "operator" {
 		return nil, errServerDown
 	}
 	c, id := w.server.Dial()

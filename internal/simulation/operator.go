@@ -14,14 +14,15 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// acts are what the operator may be asked for, with weights as those of kinds.
-var acts = []kind{
-	{"cordon", 2, nil, keepNode(cluster.NodeCordoned)},
-	{"drain", 2, nil, keepNode(cluster.NodeDraining)},
-	{"pause", 3, nil, pauseConsumer},
-	{"redrive", 2, nil, func(w *World, _ Fault) { w.operator.Redrive() }},
-	{"drop", 2, func(o Options) bool { return o.Drops }, dropEnded},
-	{"purge", 1, nil, purge},
+// acts are what the operator may be asked for.
+var acts = map[string]func(w *World, f Fault){
+	"cordon":      keepNode(cluster.NodeCordoned),
+	"drain":       keepNode(cluster.NodeDraining),
+	"pause":       pauseConsumer,
+	"redrive":     func(w *World, _ Fault) { w.operator.Redrive() },
+	"drop-values": dropEnded,
+	"purge":       purge,
+	"restore":     restore,
 }
 
 func (w *World) startOperator() {
@@ -49,6 +50,7 @@ type later struct {
 
 // want makes a node be what the operator wants, by way of any that runs.
 func (w *World) want(name string, state cluster.NodeState) {
+	w.wanted[name] = state
 	w.operator.Ask(fmt.Sprintf("%s is to be %s", name, state), func(ctx context.Context) error {
 		for _, p := range w.places {
 			if n := p.now; n != nil && n.self != nil {
@@ -61,6 +63,15 @@ func (w *World) want(name string, state cluster.NodeState) {
 		}
 		return errors.New("no node runs")
 	})
+}
+
+// wantAgain asks again for what was wanted: a loss of power may have cost that, and whoever wants it sees that it is not so.
+func (w *World) wantAgain() {
+	for _, p := range w.places {
+		if state, ok := w.wanted[p.name]; ok {
+			w.want(p.name, state)
+		}
+	}
 }
 
 func keepNode(state cluster.NodeState) func(w *World, f Fault) {
@@ -133,6 +144,13 @@ func (w *World) tend() {
 				w.crash(p.now, true)
 			}
 		}
+	}
+	if w.restored {
+		w.goOn()
+	}
+	if b := w.replaced; b != nil {
+		w.replaced = nil
+		w.clear(b)
 	}
 	for i := 0; i < len(w.laters); i++ {
 		if l := w.laters[i]; !time.Now().Before(l.at) || !w.calmAt.IsZero() {

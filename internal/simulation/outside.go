@@ -5,7 +5,6 @@ package simulation
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/bcc94042/instar/internal/simulation/orders"
@@ -15,6 +14,7 @@ import (
 // outside is what providers have seen.
 type outside struct {
 	fences map[string]uint64 // the highest, by machine and key, and of each effect
+	told   map[string]uint64 // the highest that it has told an attempt with a lower one, by machine and key
 	holds  map[string]bool   // what work has made and nobody has released, likewise
 }
 
@@ -57,7 +57,9 @@ func (p performer) Perform(ctx context.Context, t machines.Task) machines.Result
 		w.land(t, true)
 		return machines.Result{Data: done}
 	case how < 14:
-		if !sleep(ctx, wait) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
 			return machines.Result{Failure: &machines.Failure{Code: "unavailable", Message: "given up", Retryable: true}}
 		}
 		if refused := w.land(t, true); refused != nil {
@@ -90,6 +92,7 @@ func (w *World) land(t machines.Task, do bool) *machines.Failure {
 		if x := w.history.entities[id]; t.Fence < w.outside.fences[own] && !w.lost && x != nil && x.last() != nil && x.last().Effects[t.Effect].ID == t.Attempt {
 			w.fail("I7", "attempt %s of %s, which is waited for, has fence %d, and %d was there before", t.Attempt, own, t.Fence, w.outside.fences[own])
 		}
+		w.outside.told[id] = max(w.outside.told[id], seen)
 		return &machines.Failure{Code: "fenced", Message: "a later one has been here", Retryable: true, Fence: seen}
 	}
 	w.outside.fences[id], w.outside.fences[own] = t.Fence, t.Fence
@@ -133,17 +136,3 @@ func (l looker) Look(_ context.Context, e *machines.Entity, _ bool) (machines.Fi
 
 // Watch never tells anything.
 func (l looker) Watch(ctx context.Context, _ func(string)) error { <-ctx.Done(); return nil }
-
-// sleep waits, and reports false when ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func draws(seed uint64, what uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, what)) }

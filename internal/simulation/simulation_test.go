@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 )
 
@@ -24,7 +27,8 @@ var (
 	flagWithin = flag.Duration("within", time.Hour, "how long")
 	flagTrace  = flag.Bool("trace", false, "show every step")
 	flagLive   = flag.Bool("live", false, "show every step at once")
-	flagSums   = flag.Bool("sums", false, "print the sum over the steps of each seed")
+	flagAim    = flag.String("aim", "", "what goes wrong instead of what is drawn (schedule.Aimed)")
+	flagSums   = flag.Bool("sums", false, "print each step of each seed, with the sum up to it")
 	flagFirst  = flag.Bool("first", false, "end with the first seed that fails, and do not make it short")
 )
 
@@ -34,24 +38,29 @@ func TestMain(m *testing.M) {
 }
 
 // run runs a schedule in a bubble.
-func run(t *testing.T, o Options, traced bool) (report Report) {
+func run(t *testing.T, o schedule.Options, traced bool) (report Report) {
+	runtime.GC()
+	runtime.GC() // what pools keep lives through one
 	cryptotest.SetGlobalRandom(t, o.Seed)
 	began := time.Now()
-	tr := &trace.Trace{On: traced, Live: *flagLive}
+	tr := &trace.Trace{On: traced, Live: *flagLive, Keep: *flagSums}
 	synctest.Test(t, func(*testing.T) {
 		pinned.Seed(o.Seed)
+		if slices.ContainsFunc(o.Faults, func(f Fault) bool { return f.Kind == "restore" }) {
+			time.Sleep(27 * 366 * 24 * time.Hour) // bubbles begin in 2000, and what a restore counts from is in 2026
+		}
 		w := newWorld(o, tr)
 		w.run()
-		report.Failures, report.Commands = w.failures, w.answered()
+		report.Failures, report.Commands, report.Wrong = w.failures, w.answered(), w.wrong
 	})
-	report.Options, report.Steps, report.Sum, report.Lines, report.Took = o, tr.Steps, tr.Sum, tr.Lines, time.Since(began)
+	report.Options, report.Steps, report.Sum, report.Lines, report.Taken, report.Took = o, tr.Steps, tr.Sum, tr.Lines, tr.Taken, time.Since(began)
 	return report
 }
 
 // TestSeeds runs seeds. Without the runtime held still it runs one, in which nothing goes wrong: the parts fit together, and the race detector sees them.
 func TestSeeds(t *testing.T) {
 	if !pinned.Pinned {
-		o := Draw(1)
+		o := schedule.Draw(1)
 		o.Faults, o.Commands = nil, 4
 		r := run(t, o, false)
 		require.Empty(t, r.Failures)
@@ -59,17 +68,23 @@ func TestSeeds(t *testing.T) {
 		return
 	}
 	seeds, steps, commands, failed := 0, 0, 0, 0
-	began := time.Now()
+	began, wrong := time.Now(), map[string]int{}
 	for seed := *flagSeed; seeds < *flagSeeds && time.Since(began) < *flagWithin && failed < 3; seed += *flagEvery {
-		runtime.GC()
-		runtime.GC() // what pools keep lives through one
-		r := run(t, Draw(seed), *flagTrace)
+		if *flagFirst {
+			fmt.Printf("seed %d begins\n", seed)
+		}
+		r := run(t, schedule.Aimed(schedule.Draw(seed), *flagAim), *flagTrace)
 		seeds, steps, commands = seeds+1, steps+r.Steps, commands+r.Commands
+		for kind, n := range r.Wrong {
+			wrong[kind] += n
+		}
 		if *flagTrace {
 			show(r)
 		}
 		if *flagSums {
-			fmt.Printf("sum of seed %d: %x over %d steps\n", seed, r.Sum, r.Steps)
+			for i, step := range r.Taken {
+				fmt.Printf("seed %d step %d: %s\n", seed, i+1, step)
+			}
 		}
 		if len(r.Failures) > 0 {
 			failed++
@@ -83,6 +98,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	took := time.Since(began).Seconds()
+	fmt.Println("what went wrong:", strings.TrimPrefix(fmt.Sprint(wrong), "map"))
 	fmt.Printf("%d seeds from %d, %d steps, %d commands in %.1f s: %.0f steps/s, %.0f commands/s; %d failed\n", seeds, *flagSeed, steps, commands, took, float64(steps)/took, float64(commands)/took, failed)
 	require.Zero(t, failed)
 }
@@ -100,16 +116,15 @@ func show(r Report) {
 }
 
 // shrink takes away from a schedule what its failure does not need: faults, clients, commands, lies and waits.
-func shrink(t *testing.T, r Report) Options {
+func shrink(t *testing.T, r Report) schedule.Options {
 	o, invariant := r.Options, r.Failures[0].Invariant
-	fails := func(c Options) bool {
-		runtime.GC()
+	fails := func(c schedule.Options) bool {
 		r := run(t, c, false)
 		return len(r.Failures) > 0 && r.Failures[0].Invariant == invariant
 	}
 	for again := true; again; {
 		again = false
-		for _, c := range smaller(o) {
+		for _, c := range schedule.Smaller(o) {
 			if fails(c) {
 				o, again = c, true
 				break
@@ -119,16 +134,24 @@ func shrink(t *testing.T, r Report) Options {
 	return o
 }
 
-// TestASeedRepeats runs the same seed twice: the sums over all steps are equal, and those of another seed are not.
+// TestASeedRepeats runs the same seeds twice: all steps are equal, and the sums of different seeds are not.
 func TestASeedRepeats(t *testing.T) {
 	if !pinned.Pinned {
 		t.Skip("the runtime is not held still; cmd/simulate builds a program where it is")
 	}
-	sums := map[uint64]int{}
-	for range 2 {
-		for seed := uint64(1); seed <= 10; seed++ {
-			sums[run(t, Draw(seed), false).Sum]++
-		}
+	*flagSums = true
+	first, sums := map[uint64]Report{}, map[uint64]bool{}
+	for seed := uint64(1); seed <= 10; seed++ {
+		first[seed] = run(t, schedule.Draw(seed), false)
+		sums[first[seed].Sum] = true
 	}
-	require.Len(t, sums, 10)
+	require.Len(t, sums, len(first))
+	for seed := uint64(1); seed <= 10; seed++ {
+		again, before := run(t, schedule.Draw(seed), false).Taken, first[seed].Taken
+		n := 0
+		for n < min(len(again), len(before)) && again[n] == before[n] {
+			n++
+		}
+		require.Equal(t, before[n:min(n+5, len(before))], again[n:min(n+5, len(again))], "seed %d from its step %d on", seed, n+1)
+	}
 }

@@ -16,7 +16,7 @@ func published(w *World) string {
 	commands := w.server.Log(streams.CommandStream)
 	for _, x := range w.history.order {
 		v := x.last()
-		if v == nil || x.told == v.Version || x.has(v.Version) {
+		if v == nil || x.told == v.Version || v.Version < x.base() || x.has(v.Version) {
 			continue
 		}
 		if commands.At(v.Mark) == nil {

@@ -9,16 +9,19 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/operator"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
+	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/internal/simulation/trace"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/streams"
@@ -27,7 +30,7 @@ import (
 
 // World is everything that there is in one run.
 type World struct {
-	opts  Options
+	opts  schedule.Options
 	plan  streams.Plan
 	keys  map[string][]string // of entities, by machine
 	r     *rand.Rand          // what happens next
@@ -54,16 +57,23 @@ type World struct {
 	calmAt                time.Time     // nothing goes wrong any more
 	calmed                chan struct{} // closed then
 	failures              []Failure
-	upAt                  int          // steps until the nodes were up
-	happened              map[int]bool // faults
-	passed                map[int]int  // packets of the kind that a fault waits for
+	upAt                  int            // steps until the nodes were up
+	happened              map[int]bool   // faults
+	wrong                 map[string]int // how often each kind
+	passed                map[int]int    // packets of the kind that a fault waits for
 	fullUntil, serverBack time.Time
 	elections             []election
 	operator              *operator.Operator
+	wanted                map[string]cluster.NodeState // by the operator, of nodes
 	laters                []later
-	purged                bool // an operator has taken out what was stored
-	lost                  bool // a loss of power has cost something
-	over                  bool // whoever still does something gives up
+	purged                bool   // an operator has taken out what was stored
+	lost                  bool   // a loss of power has cost something
+	replaced              *saved // what is to take the place of everything
+	emptied, restoring    bool   // there is nothing; nobody but the operator may go on
+	restored              bool   // and somebody may
+	restores              int
+	above                 uint64 // versions of what has begun since the last restore
+	over                  bool   // whoever still does something gives up
 }
 
 // Failure is a broken invariant.
@@ -71,12 +81,14 @@ type Failure struct{ Invariant, What string }
 
 // Report is how a run went.
 type Report struct {
-	Options  Options
+	Options  schedule.Options
 	Steps    int
 	Commands int // that were answered
 	Sum      uint64
 	Failures []Failure
-	Lines    []string // of the trace
+	Wrong    map[string]int // how often each kind of fault has struck
+	Lines    []string       // of the trace
+	Taken    []trace.Taken  // the steps, where they are kept
 	Took     time.Duration
 }
 
@@ -88,15 +100,15 @@ type wire struct {
 	held  time.Time
 }
 
-func newWorld(o Options, tr *trace.Trace) *World {
+func newWorld(o schedule.Options, tr *trace.Trace) *World {
 	w := &World{
-		opts: o, keys: map[string][]string{}, r: draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), outRand: draws(o.Seed, 3),
-		outside: outside{map[string]uint64{}, map[string]bool{}}, happened: map[int]bool{}, passed: map[int]int{}, calmed: make(chan struct{}), history: newHistory(),
+		opts: o, keys: map[string][]string{}, r: schedule.Draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), outRand: schedule.Draws(o.Seed, 3),
+		outside: outside{map[string]uint64{}, map[string]uint64{}, map[string]bool{}}, happened: map[int]bool{}, wrong: map[string]int{}, passed: map[int]int{}, wanted: map[string]cluster.NodeState{}, calmed: make(chan struct{}), history: newHistory(),
 	}
 	tr.Began = time.Now()
-	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.syncs(), Told: o.disk().Told, Replicas: o.Replicas})
+	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.Syncs(), Told: diskOf(o).Told, Replicas: o.Replicas})
 	w.plan.Replicas = o.Replicas
-	w.disk = disk.New(w.server, o.disk(), draws(o.Seed, 4))
+	w.disk = disk.New(w.server, diskOf(o), schedule.Draws(o.Seed, 4))
 	for _, m := range o.Machines {
 		w.plan.States = append(w.plan.States, m.Plural)
 		for _, v := range m.Views {
@@ -111,6 +123,15 @@ func newWorld(o Options, tr *trace.Trace) *World {
 		}
 	}
 	return w
+}
+
+// diskOf is how the server in the process of a node is synced.
+func diskOf(o schedule.Options) disk.Options {
+	d := disk.Options{Groups: !o.Attached && o.Profile == schedule.Fsync, Takes: o.Disk}
+	if !o.Attached && o.Profile == schedule.Interval {
+		d.Rounds = o.Profile.Syncs()
+	}
+	return d
 }
 
 func (w *World) machine(name string) *machines.Machine {
@@ -166,7 +187,7 @@ func (w *World) signal() {
 }
 
 func (w *World) writes() publish.AppenderOptions {
-	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == Fsync, Moves: w.opts.Attached, Sync: w.disk.Syncer()}
+	return publish.AppenderOptions{Group: w.opts.Attached && w.opts.Profile == schedule.Fsync, Moves: w.opts.Attached, Sync: w.disk.Syncer()}
 }
 
 var errServerDown = errors.New("the server is down")
@@ -179,8 +200,9 @@ const (
 // run is the whole of one run, in a bubble.
 func (w *World) run() {
 	pinned.Use(nil)
+	clocks := schedule.Draws(w.opts.Seed, 7)
 	for i := range w.opts.Nodes {
-		w.places = append(w.places, &place{name: fmt.Sprintf("node-%d", i), clock: &pinned.Clock{}})
+		w.places = append(w.places, &place{name: fmt.Sprintf("node-%d", i), clock: w.wrongClock(clocks)})
 	}
 	for _, p := range w.places {
 		w.boot(p)
@@ -221,6 +243,7 @@ func (w *World) clientsDone() bool {
 
 // until takes steps until something holds, and reports whether it did in time.
 func (w *World) until(what string, most time.Duration, holds func() bool, faults bool) bool {
+	collected := w.trace.Steps
 	for began := time.Now(); ; {
 		synctest.Wait()
 		w.observe()
@@ -240,6 +263,10 @@ func (w *World) until(what string, most time.Duration, holds func() bool, faults
 		w.tend()
 		w.revive()
 		w.step()
+		if w.trace.Steps-collected >= 20_000 {
+			runtime.GC() // nothing else collects (package overlay), and a run that does not come to rest is long
+			collected = w.trace.Steps
+		}
 	}
 }
 
@@ -278,5 +305,7 @@ func (w *World) pass(d time.Duration, wakes bool) {
 	w.disk.Tick()
 }
 
-// serverNow is what the clock of the server shows.
-func (w *World) serverNow() time.Time { return time.Now().Add(time.Duration(w.clock.Offset)) }
+// serverNow is what the clock of the server shows, whoever asks: time.Now would show a process its own one.
+func (w *World) serverNow() time.Time {
+	return w.trace.Began.Add(time.Since(w.trace.Began) + time.Duration(w.clock.Offset))
+}

@@ -52,7 +52,7 @@ func TestGeneratorsOfClients(t *testing.T) {
 
 func TestParserOfAsyncAPI(t *testing.T) {
 	doc, _ := get(t, "/asyncapi.json", "asyncapi.json")
-	require.Regexp(t, `^1\d\d channels`, output(t, "", node(t, "@asyncapi/parser"), filepath.Join("testdata", "asyncapi.mjs"), doc))
+	require.Regexp(t, `^[1-9]\d\d channels`, output(t, "", node(t, "@asyncapi/parser"), filepath.Join("testdata", "asyncapi.mjs"), doc))
 }
 
 // The page of documents shows every operation of the document, whatever its method and group.

@@ -24,7 +24,7 @@ type Queue struct {
 	lap struct{ given, revision uint64 }
 }
 
-// Queue begins a subscription in which up to buffer keys may wait for the reader, and that is told of by a value in wake, which has room for one. It
+// Queue begins a subscription in which up to buffer keys, and [WaitingBytes] of their values, may wait for the reader, and that is told of by a value in wake, which has room for one. It
 // must be closed. One that begins before the index is ready is lost when it becomes so.
 func (ix *Index) Queue(filter Filter, buffer int, wake chan struct{}) *Queue {
 	return ix.queue(filter, buffer, wake, false)
@@ -63,7 +63,7 @@ func (q *Queue) Take(most, bytes int) (changes []Change, revision uint64, err er
 		size += len(s.queue[n].Value)
 	}
 	if n == len(s.queue) {
-		changes, s.queue, s.head = s.queue[s.head:], nil, 0
+		changes, s.queue, s.head, s.bytes = s.queue[s.head:], nil, 0, 0
 		clear(s.place)
 	} else {
 		changes = make([]Change, 0, n-s.head)

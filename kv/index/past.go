@@ -69,6 +69,16 @@ func (ix *Index) Holds(key string) bool {
 	return over || ix.table.rows[key] != nil
 }
 
+// Gone is about how many keys the bucket had and has no value of, as far as the index remembers them: deleted ones.
+func (ix *Index) Gone() int {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if len(ix.table.past) >= maxPast {
+		return maxPast
+	}
+	return max(0, len(ix.table.past)-len(ix.table.over))
+}
+
 // atOnce is how many rows are forgotten under one hold of the lock.
 const atOnce = 1000
 

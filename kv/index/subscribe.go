@@ -55,6 +55,7 @@ type Subscription struct {
 	once   sync.Once
 
 	mu    sync.Mutex
+	bytes int            // of the values in queue
 	queue []Change       // waiting, oldest first, one per key
 	head  int            // queue[:head] was given
 	place map[string]int // of a key in queue
@@ -62,7 +63,12 @@ type Subscription struct {
 	lost  bool
 }
 
-// Subscribe begins a subscription in which up to buffer keys may wait for the reader. It must be closed. One that
+// WaitingBytes bounds the values that wait for a reader, beside one of any size; a reader for which more than 16,384 keys may wait has 2 KiB for each.
+const WaitingBytes = 32 << 20
+
+func bytesFor(keys int) int { return max(WaitingBytes, keys<<11) }
+
+// Subscribe begins a subscription in which up to buffer keys, and [WaitingBytes] of their values, may wait for the reader. It must be closed. One that
 // begins before the index is ready is lost when it becomes so.
 func (ix *Index) Subscribe(filter Filter, buffer int) *Subscription {
 	c := make(chan Change)
@@ -139,6 +145,7 @@ func (s *Subscription) pop() (c Change, ok bool) {
 	}
 	c, s.queue[s.head] = s.queue[s.head], Change{}
 	delete(s.place, c.Item.Key)
+	s.bytes -= len(c.Value)
 	if s.head++; s.head == len(s.queue) {
 		s.queue, s.head = s.queue[:0], 0
 	}
@@ -149,16 +156,22 @@ func (s *Subscription) pop() (c Change, ok bool) {
 func (s *Subscription) offer(c Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i, ok := s.place[c.Item.Key]; ok {
-		s.queue[i] = c
-		return true
-	}
 	if s.lost {
 		return false
 	}
-	if len(s.queue)-s.head >= s.bound {
+	i, waits := s.place[c.Item.Key]
+	keys, bytes := len(s.queue)-s.head+1, s.bytes+len(c.Value)
+	if waits {
+		keys, bytes = keys-1, bytes-len(s.queue[i].Value)
+	}
+	if !waits && keys > s.bound || bytes > s.bytes && keys > 1 && bytes > bytesFor(s.bound) { // what takes no more room than before is taken, also after the bound was lowered
 		s.lose()
 		return false
+	}
+	s.bytes = bytes
+	if waits {
+		s.queue[i] = c
+		return true
 	}
 	if s.head >= s.bound { // room is at the front
 		s.queue = slices.Delete(s.queue, 0, s.head)
@@ -175,7 +188,7 @@ func (s *Subscription) offer(c Change) bool {
 
 // lose drops what waits. The lock is held.
 func (s *Subscription) lose() {
-	s.lost, s.queue, s.place, s.head = true, nil, nil, 0
+	s.lost, s.queue, s.place, s.head, s.bytes = true, nil, nil, 0, 0
 	s.signal()
 }
 

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,6 +88,58 @@ func TestSlowSubscriberGetsTheNewestOfEachKey(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"ns.k1@997 s", "ns.k2@998 s", "ns.k3@999 s", "ns.k0@1000 s"}, got)
 	require.False(t, s.Lost())
+}
+
+// Values that wait are bounded by their size: a newer one of a key takes the room of the older one, and one alone may be of any size.
+func TestWhatWaitsIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	ix := memory()
+	large := strings.Repeat("x", WaitingBytes/4)
+	q := ix.Queue(Filter{}, 4096, make(chan struct{}, 1))
+	defer q.Close()
+	rev := uint64(0)
+	feed := func(key, state string) { rev++; ix.feed(put(key, state, rev)) }
+	for range 10 {
+		feed("ns.a", large)
+	}
+	for _, key := range []string{"ns.b", "ns.c", "ns.d"} {
+		feed(key, large)
+	}
+	changes, _, err := q.Take(2, all)
+	require.NoError(t, err)
+	require.Len(t, changes, 2)
+	feed("ns.e", large)
+	feed("ns.f", large)
+	changes, _, err = q.Take(all, all)
+	require.NoError(t, err)
+	require.Len(t, changes, 4)
+	feed("ns.alone", large+large+large+large+large)
+	changes, _, err = q.Take(all, all)
+	require.NoError(t, err)
+	require.Len(t, changes, 1)
+	for _, key := range []string{"ns.a", "ns.b", "ns.c", "ns.d"} {
+		feed(key, large)
+	}
+	feed("ns.a", large+"x")
+	_, _, err = q.Take(all, all)
+	require.ErrorIs(t, err, ErrLost)
+}
+
+// A bound that was lowered below what waits loses nothing while nothing more comes to wait.
+func TestWhatTakesNoMoreRoomIsTaken(t *testing.T) {
+	t.Parallel()
+	ix := memory()
+	q := ix.Queue(Filter{}, 8, make(chan struct{}, 1))
+	defer q.Close()
+	for i, key := range []string{"ns.a", "ns.b", "ns.c"} {
+		ix.feed(put(key, "old", uint64(i+1)))
+	}
+	q.Bound(2)
+	ix.feed(put("ns.b", "new", 4))
+	changes, _, err := q.Take(all, all)
+	require.NoError(t, err)
+	require.Len(t, changes, 3)
+	require.Equal(t, "new", changes[1].Item.State)
 }
 
 func TestOverflowIsLostAndResyncs(t *testing.T) {

@@ -3,6 +3,7 @@ package all
 
 import (
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/queue"
@@ -22,5 +23,6 @@ func Machines() []*machines.Machine {
 		repository.Machine,
 		task.Machine,
 		queue.Machine,
+		database.Machine, // which servers have only where tenants are configured
 	}
 }

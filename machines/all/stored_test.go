@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestStoredValuesOfReleasedVersions(t *testing.T) {
 	t.Parallel()
 	for _, m := range Machines() {
 		for schema := 1; schema <= m.Schema(); schema++ {
-			path := filepath.Join("..", m.Name, "testdata", fmt.Sprintf("stored-%d.jsonl", schema))
+			path := filepath.Join("..", strings.TrimSuffix(m.Name, "_provisioning"), "testdata", fmt.Sprintf("stored-%d.jsonl", schema))
 			file, err := os.Open(path)
 			require.NoError(t, err, "each schema needs values that were stored under it")
 			defer file.Close()

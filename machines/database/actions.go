@@ -13,11 +13,7 @@ func task(s *step) any {
 	d := s.Data
 	t := Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request, Database: d.Database, Ledger: d.Ledger}
 	if d.Phase == RollingBack {
-		for _, a := range Undo(d.Ledger) {
-			if !slices.Contains(d.Skip, a.Name) {
-				t.Actions = append(t.Actions, a)
-			}
-		}
+		t.Actions, t.Writes = d.actions(s.Entity().State), d.Writes
 	}
 	return t
 }
@@ -51,7 +47,8 @@ func begin(s *step, state string, attempt int) {
 
 func request(s *step) {
 	s.NextGeneration()
-	*s.Data = Data{Request: *machines.Body[RequestBody](s)}
+	r, _ := machines.Body[RequestBody](s).For(s.Entity().Parent)
+	*s.Data = Data{Request: r}
 	s.Fail(nil)
 	tell(s, EventRequested, map[string]any{"request": s.Data.Request})
 	begin(s, Requested, 1)
@@ -181,7 +178,7 @@ func undo(s *step) {
 		d.FailedFrom, d.FailedAttempt = s.State(), d.Attempt
 	}
 	for _, event := range undoStarted {
-		tell(s, event, map[string]any{"fromState": d.FailedFrom, "actions": Undo(d.Ledger)})
+		tell(s, event, map[string]any{"fromState": d.FailedFrom, "actions": d.actions(s.Entity().State)})
 	}
 }
 
@@ -191,9 +188,65 @@ func rollback(s *step) {
 }
 
 func revert(s *step) {
-	s.Data.Phase, s.Data.Undone, s.Data.CompletedAt = RollingBack, nil, time.Time{}
-	tell(s, EventReverting, map[string]any{"actions": Undo(s.Data.Ledger)})
+	s.Data.Writes = RefuseWrites
+	switch b := machines.Body[RevertBody](s); {
+	case b.KeepWrites:
+		s.Data.Writes = KeepWrites
+	case b.DiscardWrites:
+		s.Data.Writes = DiscardWrites
+	}
+	leave(s, EventReverting)
+}
+
+// leave begins the undo that leads out of ready.
+func leave(s *step, event string) {
+	s.Fail(nil)
+	s.Data.Phase, s.Data.Undone, s.Data.Skip, s.Data.CompletedAt = RollingBack, nil, nil, time.Time{}
+	tell(s, event, map[string]any{"actions": s.Data.actions(s.Entity().State), "writes": s.Data.Writes})
 	transitioned(s)
+}
+
+// turnBack: the tenant stays where it is, because of what it has written there.
+func turnBack(s *step) {
+	why := machines.Failure{Code: "REVERT_REFUSED", Message: machines.Body[Undone](s).Actions[0].Error, At: s.Now()}
+	s.Fail(&why)
+	s.Data.Writes = ""
+	tell(s, EventRevertRefused, map[string]any{"error": why})
+	transitioned(s)
+	ended(s)
+}
+
+func retire(s *step) {
+	s.Data.Writes = ""
+	leave(s, EventRetiring)
+}
+
+func retired(s *step) {
+	s.Fail(nil)
+	s.Data.Undone = machines.Body[Undone](s).Actions
+	s.Data.mark(s, "undone", KindDatabase, KindReplication, KindRuntime)
+	tell(s, EventRetired, map[string]any{"actions": s.Data.Undone})
+	transitioned(s)
+	ended(s)
+}
+
+func rotate(s *step) {
+	s.Data.Phase = Rotating
+	s.Fail(nil)
+	tell(s, EventRotating, nil)
+}
+
+func rotated(s *step) {
+	b := machines.Body[Rotated](s)
+	database := *s.Data.Database
+	database.Credentials = b.Credentials
+	s.Data.Database, s.Data.Epoch, s.Data.Phase, s.Data.RotatedAt = &database, b.Epoch, "", s.Now()
+	tell(s, EventRotated, map[string]any{"epoch": b.Epoch})
+}
+
+func notRotated(s *step) {
+	s.Data.Phase = ""
+	tell(s, EventNotRotated, map[string]any{"error": machines.Body[machines.Failure](s)})
 }
 
 func cancel(s *step) {
@@ -253,6 +306,15 @@ func retry(g *Stage) func(*step) {
 		begin(s, g.State, 1)
 		s.Data.FailedFrom, s.Data.FailedAttempt = "", 0
 	}
+}
+
+// release gives the tenant free that somebody has taken back by hand: an undo without actions.
+func release(s *step) {
+	s.Data.Phase, s.Data.NextTry, s.Data.Undone, s.Data.Skip = RollingBack, time.Time{}, nil, nil
+	for _, a := range Undo(s.Data.Ledger) {
+		s.Data.Skip = append(s.Data.Skip, a.Name)
+	}
+	tell(s, EventResolved, map[string]any{"failedFrom": s.Data.FailedFrom, "outcome": RolledBack})
 }
 
 func resolve(s *step) {

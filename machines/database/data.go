@@ -1,7 +1,10 @@
 package database
 
 import (
+	"cmp"
+	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -26,6 +29,8 @@ type Data struct {
 	Cancelled      bool           `json:"cancelRequested,omitempty"`
 	Undone         []ActionResult `json:"undone,omitempty"` // of the last undo
 	Skip           []string       `json:"skip,omitempty"`
+	Writes         string         `json:"writes,omitempty"` // what a revert does with those since the switch
+	RotatedAt      time.Time      `json:"rotatedAt,omitzero"`
 	CompletedAt    time.Time      `json:"completedAt,omitzero"`
 }
 
@@ -41,6 +46,7 @@ const (
 	Held            Phase = "held"
 	RollingBack     Phase = "rolling_back"
 	RollbackStuck   Phase = "rollback_stuck"
+	Rotating        Phase = "rotating"
 )
 
 // Modes of the copy.
@@ -52,12 +58,13 @@ const (
 
 // RequestBody is the body of request.
 type RequestBody struct {
-	EnterpriseID string `json:"enterpriseId" pattern:"^[A-Za-z0-9-]{1,56}$" doc:"The tenant, as its rows name it"`
+	EnterpriseID string `json:"enterpriseId,omitempty" pattern:"^[A-Za-z0-9-]{1,56}$" doc:"The tenant, as its rows name it, if that is not in lower case; the tenant of the path when empty"`
 	Region       string `json:"region,omitempty" maxLength:"63" doc:"Of the server; default when empty"`
 	Spec         string `json:"dbSpec,omitempty" maxLength:"63" doc:"Size of the database; small when empty"`
 	Mode         string `json:"mode,omitempty" enum:"offline,online,snapshot" doc:"Whether the tenant is written to during the copy; offline when empty"`
 	OnFailure    string `json:"onFailure,omitempty" enum:"hold,rollback" doc:"What follows a failure; hold when empty. A failed switch always holds"`
 	Approval     bool   `json:"approval,omitempty" doc:"Wait for approve after the plan"`
+	AllowEmpty   bool   `json:"allowEmpty,omitempty" doc:"Move the tenant also if no table has a row of it"`
 	DryRun       bool   `json:"dryRun,omitempty" doc:"Only plan; ends in cancelled, with the plan"`
 	IdleSeconds  int    `json:"idleSeconds,omitempty" minimum:"0" maximum:"86400" doc:"Without progress for so long, an attempt has failed; 0 is 1800"`
 }
@@ -67,7 +74,7 @@ var enterprise = regexp.MustCompile(`^[A-Za-z0-9-]{1,56}$`)
 // Validate checks what a caller that has no schema may get wrong.
 func (b *RequestBody) Validate() *machines.Refusal {
 	var found []machines.FieldError
-	if !enterprise.MatchString(b.EnterpriseID) {
+	if b.EnterpriseID != "" && !enterprise.MatchString(b.EnterpriseID) {
 		found = append(found, machines.FieldError{Field: "enterpriseId", Message: "needs 1 to 56 letters, digits and dashes"})
 	}
 	switch b.Mode {
@@ -87,6 +94,17 @@ func (b *RequestBody) Validate() *machines.Refusal {
 		return nil
 	}
 	return machines.Invalid(found...)
+}
+
+// For is the body for the tenant of a path, which it is about where it names none. It is refused when it names another one:
+// a slip of the pen would move somebody else's data.
+func (b *RequestBody) For(tenant string) (RequestBody, *machines.Refusal) {
+	r := *b
+	r.EnterpriseID = cmp.Or(b.EnterpriseID, tenant)
+	if strings.ToLower(r.EnterpriseID) != tenant {
+		return r, machines.Invalid(machines.FieldError{Field: "enterpriseId", Message: fmt.Sprintf("is %s, and the path names the tenant %s; it may differ in upper case only", r.EnterpriseID, tenant)})
+	}
+	return r, nil
 }
 
 // RollbackBody is the body of rollback.
@@ -109,15 +127,34 @@ func (b *ResolveBody) Validate() *machines.Refusal {
 
 // RevertBody is the body of revert.
 type RevertBody struct {
-	DiscardWrites bool `json:"discardWrites" doc:"Must be true: what was written since the switch does not come back with the tenant. It is kept in its own database until that is dropped"`
+	KeepWrites    bool `json:"keepWrites,omitempty" doc:"What was written since the switch is copied back"`
+	DiscardWrites bool `json:"discardWrites,omitempty" doc:"What was written since the switch does not come back with the tenant. It is kept in its own database until that is dropped"`
 }
 
-// Validate asks for the consent.
+// What a revert does with the writes since the switch.
+const (
+	RefuseWrites  = "refuse" // there are to be none
+	KeepWrites    = "keep"
+	DiscardWrites = "discard"
+)
+
+// Validate refuses both at once.
 func (b *RevertBody) Validate() *machines.Refusal {
-	if b.DiscardWrites {
-		return nil
+	if b.DiscardWrites && b.KeepWrites {
+		return machines.Invalid(machines.FieldError{Field: "keepWrites", Message: "excludes discardWrites"})
 	}
-	return machines.Invalid(machines.FieldError{Field: "discardWrites", Message: "must be true: what was written since the switch does not come back with the tenant"})
+	return nil
+}
+
+// RetireBody is the body of deprovision.
+type RetireBody struct {
+	Tenant string `json:"tenant" doc:"The tenant again, as its rows name it: nothing is closed by mistake"`
+}
+
+// Rotated are the new credentials, sealed.
+type Rotated struct {
+	Credentials string `json:"credentials"`
+	Epoch       int64  `json:"epoch"`
 }
 
 // Plan is what a session will do.
@@ -194,4 +231,5 @@ type Task struct {
 	Database *Allocated  `json:"database,omitempty"`
 	Ledger   []Entry     `json:"ledger,omitempty"`
 	Actions  []Action    `json:"actions,omitempty"` // of an undo, in order
+	Writes   string      `json:"writes,omitempty"`  // what a revert does with those since the switch
 }

@@ -148,9 +148,9 @@ func TestResourcesAreIntendedBeforeTheyAreCreated(t *testing.T) {
 func law() machinetest.Law {
 	l := machinetest.Law{
 		"":            {"request": {"requested"}},
-		"rolled_back": {"request": {"requested"}}, "cancelled": {"request": {"requested"}},
+		"rolled_back": {"request": {"requested"}}, "cancelled": {"request": {"requested"}}, "deprovisioned": {"request": {"requested"}},
 		"failed": {
-			"rollback": {"failed"}, "resolve": {"ready", "rolled_back"}, "undone": {"rolled_back", "failed"}, "undo-failed": {"failed"},
+			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "failed"}, "undo-failed": {"failed"},
 			"retry": {"requested", "allocating_db", "running_migrations", "migrating_data", "verifying", "switching"},
 		},
 	}
@@ -166,8 +166,9 @@ func law() machinetest.Law {
 			"halted": {s[0]}, "halt-failed": {s[0]}, "undone": {"cancelled", s[0]}, "undo-failed": {s[0]},
 		}
 	}
-	l["ready"] = map[string][]string{"revert": {"reverting"}}
-	l["reverting"] = map[string][]string{"rollback": {"reverting"}, "undone": {"rolled_back", "reverting"}, "undo-failed": {"reverting"}}
+	l["ready"] = map[string][]string{"revert": {"reverting"}, "deprovision": {"deprovisioning"}, "rotate": {"ready"}, "rotated": {"ready"}, "rotate-failed": {"ready"}}
+	l["reverting"] = map[string][]string{"rollback": {"reverting"}, "undone": {"rolled_back", "reverting", "ready"}, "undo-failed": {"reverting"}}
+	l["deprovisioning"] = map[string][]string{"rollback": {"deprovisioning"}, "undone": {"deprovisioned", "deprovisioning"}, "undo-failed": {"deprovisioning"}}
 	l["requested"]["planned"] = []string{"allocating_db", "requested", "cancelled"}
 	l["requested"]["approve"] = []string{"allocating_db"}
 	l["migrating_data"]["progressed"] = []string{"migrating_data"}
@@ -195,20 +196,24 @@ func input(r *machinetest.Run) machines.Input {
 	t := r.T
 	switch rapid.SampledFrom([]string{"command", "success", "success", "success", "failure", "undone", "timer"}).Draw(t, "kind") {
 	case "command":
-		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "revert"}).Draw(t, "command")
+		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "revert", "deprovision", "rotate"}).Draw(t, "command")
 		body := map[string]string{
 			"request": rapid.SampledFrom([]string{`{"enterpriseId":"a"}`, `{"enterpriseId":"a","mode":"online","onFailure":"rollback"}`, `{"enterpriseId":"a","approval":true}`, `{"enterpriseId":"a","idleSeconds":60}`, `{}`}).Draw(t, "body"),
-			"resolve": `{"outcome":"rolled_back"}`, "revert": `{"discardWrites":true}`, "rollback": `{"skip":["delete_database"]}`,
+			"resolve": `{"outcome":"rolled_back"}`, "revert": rapid.SampledFrom([]string{`{}`, `{"keepWrites":true}`, `{"discardWrites":true}`}).Draw(t, "writes"), "deprovision": `{"tenant":"a"}`,
+			"rollback": `{"skip":["delete_database"]}`,
 		}[name]
 		return machines.Input{Command: name, Body: json.RawMessage(body)}
 	case "timer":
 		return r.Elapsed("deadline")
 	case "undone":
-		return machinetest.Report(t, "undone", r.E.Effects["undo"].ID, database.Undone{Actions: []database.ActionResult{{Action: "delete_database", Done: rapid.Bool().Draw(t, "done")}}})
+		return machinetest.Report(t, "undone", r.E.Effects["undo"].ID, database.Undone{Actions: []database.ActionResult{{Action: rapid.SampledFrom([]string{"settle_writes", "delete_database"}).Draw(t, "action"), Done: rapid.Bool().Draw(t, "done")}}})
 	case "failure":
 		for name, a := range r.E.Effects {
 			return machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, machines.EffectFailed{Effect: name, Attempt: a.ID, Failure: machines.Failure{Code: "x", Message: "y", Retryable: rapid.Bool().Draw(t, "retryable")}})}
 		}
+	}
+	if a, rotating := r.E.Effects["rotate"]; rotating {
+		return machinetest.Report(t, "rotated", a.ID, database.Rotated{Credentials: "new", Epoch: 3})
 	}
 	for _, g := range database.Stages {
 		if g.State == r.E.State {
@@ -230,8 +235,10 @@ func whole(r *machinetest.Run, e machines.Entity, out machines.Output) {
 	case database.Failed:
 		require.NotNil(t, e.LastError)
 		require.NotEmpty(t, d.FailedFrom)
-	case database.RolledBack, database.Cancelled, database.Ready:
-		require.Empty(t, e.Effects)
+	case database.RolledBack, database.Cancelled, database.Retired, database.Ready:
+		_, rotating := e.Effects["rotate"]
+		require.Equal(t, d.Phase == database.Rotating, rotating)
+		require.Equal(t, rotating, len(e.Effects) == 1)
 		require.False(t, d.CompletedAt.IsZero())
 	default:
 		require.LessOrEqual(t, d.Attempt, 4)

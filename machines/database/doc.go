@@ -9,6 +9,8 @@
 //   - failed waits for retry, rollback or resolve, or rolls back by itself (onFailure: rollback); a failed switch always waits.
 //   - An undo follows the ledger backwards. Cancel does the same, from every state before switching, and ends in cancelled. What could not be undone is
 //     shown (phase rollback_stuck); rollback tries it again, and may skip actions.
-//   - ready is no end: its value is kept for as long as the tenant is in its own database, and revert leads back by the same undo. Only rolled_back and cancelled are ends.
-//   - The phase says what goes on within a state: executing, retry_wait (with the next time), paused, waiting_approval, held, rolling_back, rollback_stuck.
+//   - ready is no end: its value is kept for as long as the tenant is in its own database. revert leads back by the same undo; it returns to ready, and says why, where the
+//     tenant has written since the switch and that cannot go with it. deprovision closes the tenant; rotate renews its password. Only rolled_back, cancelled and deprovisioned are ends.
+//   - resolve as rolled_back is an undo without actions, which gives the tenant free for another session.
+//   - The phase says what goes on within a state: executing, retry_wait (with the next time), paused, waiting_approval, held, rolling_back, rollback_stuck, rotating.
 package database

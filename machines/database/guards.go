@@ -31,6 +31,19 @@ var (
 	}}
 	idle = &guard{Name: "not undoing", Doc: "it is being rolled back", Holds: func(s *step) bool { return s.Data.Phase != RollingBack }}
 
+	settled = &guard{Name: "settled", Doc: "its credentials are being rotated", Holds: func(s *step) bool { return s.Data.Phase == "" }}
+	named   = &guard{Name: "named", Doc: "tenant in the body is another one, or its credentials are being rotated", Holds: func(s *step) bool {
+		return s.Data.Phase == "" && machines.Body[RetireBody](s).Tenant == s.Data.Request.EnterpriseID
+	}}
+	itsOwn = &guard{Name: "of this tenant", Doc: "enterpriseId in the body is another tenant than that of the path", Holds: func(s *step) bool {
+		_, refused := machines.Body[RequestBody](s).For(s.Entity().Parent)
+		return refused == nil
+	}}
+	turnedBack = &guard{Name: "writes cannot be settled", Holds: func(s *step) bool {
+		r := machines.Body[Undone](s).Actions
+		return undoing.Holds(s) && len(r) > 0 && r[0].Action == ActionSettle && !r[0].Done && !r[0].Skipped
+	}}
+
 	rollsBack = &guard{Name: "rolls back", Holds: func(s *step) bool { return executing.Holds(s) && s.Data.Request.OnFailure == "rollback" }}
 	clean     = &guard{Name: "all undone", Holds: func(s *step) bool {
 		return undoing.Holds(s) && !slices.ContainsFunc(machines.Body[Undone](s).Actions, func(r ActionResult) bool { return !r.Done && !r.Skipped })

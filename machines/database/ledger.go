@@ -20,6 +20,24 @@ type Action struct {
 	Stop bool   `json:"stop,omitempty"` // an error stops the undo; others go on, and are shown
 }
 
+// ActionSettle is the first action of a revert that does not discard what was written since the switch. Where it is not done, nothing is.
+const ActionSettle = "settle_writes"
+
+// retirement are the actions that close a tenant.
+var retirement = []Action{{Name: "retire_tenant_runtime", Kind: KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: KindRuntime}, {Name: "delete_database", Kind: KindDatabase}}
+
+// actions are what the undo of a state does, without what is skipped.
+func (d *Data) actions(state string) []Action {
+	list := Undo(d.Ledger)
+	switch {
+	case state == Retiring:
+		list = retirement
+	case state == Reverting && d.Writes != DiscardWrites:
+		list = append([]Action{{Name: ActionSettle, Kind: KindRuntime, Stop: true}}, list...)
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(a Action) bool { return slices.Contains(d.Skip, a.Name) })
+}
+
 // resources are what a state may create, in order.
 func (d *Data) resources(state string) []Entry {
 	name := "tenant_" + strings.ReplaceAll(d.Request.EnterpriseID, "-", "_")

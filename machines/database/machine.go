@@ -16,6 +16,8 @@ const (
 	Switching  = "switching"
 	Ready      = "ready"
 	Reverting  = "reverting"
+	Retiring   = "deprovisioning"
+	Retired    = "deprovisioned"
 	Failed     = "failed"
 	RolledBack = "rolled_back"
 	Cancelled  = "cancelled"
@@ -32,6 +34,8 @@ const (
 	CommandRollback = "rollback"
 	CommandResolve  = "resolve"
 	CommandRevert   = "revert"
+	CommandRetire   = "deprovision"
+	CommandRotate   = "rotate"
 
 	ReportProgressed = "progressed"
 	ReportLookFailed = "look-failed"
@@ -39,14 +43,17 @@ const (
 	ReportHaltFailed = "halt-failed"
 	ReportUndone     = "undone"
 	ReportUndoFailed = "undo-failed"
+	ReportRotated    = "rotated"
+	ReportKept       = "rotate-failed"
 	Timeout          = "timed-out"
 )
 
 // Effects besides those of the stages.
 const (
-	EffectHalt = "halt"
-	EffectLook = "look"
-	EffectUndo = "undo"
+	EffectHalt   = "halt"
+	EffectLook   = "look"
+	EffectUndo   = "undo"
+	EffectRotate = "rotate"
 )
 
 // Stage is a state in which something is done: the specification's table of handlers.
@@ -104,7 +111,7 @@ func only(states ...string) []string { return states }
 
 func table() []machines.Edge[Data] {
 	edges := []machines.Edge[Data]{
-		{From: only(machines.None, RolledBack, Cancelled), On: CommandRequest, To: Requested, Do: request, Emit: only(EventRequested, EventPlanning), Effects: only("plan")},
+		{From: only(machines.None, RolledBack, Cancelled, Retired), On: CommandRequest, If: itsOwn, To: Requested, Do: request, Emit: only(EventRequested, EventPlanning), Effects: only("plan")},
 		{From: only(Requested), On: "planned", If: dryRun, To: Cancelled, Do: planOnly, Emit: only(EventPlanned, EventCancelled, EventTransitioned)},
 		{From: only(Requested), On: "planned", If: needsApproval, To: machines.Same, Reenter: true, Do: awaitApproval, Emit: only(EventPlanned, EventWaiting)},
 		{From: only(Requested), On: CommandApprove, If: waiting, To: Allocating, Do: approve, Emit: only(EventApproved, EventTransitioned, EventAllocating), Effects: only("allocate")},
@@ -114,18 +121,31 @@ func table() []machines.Edge[Data] {
 	for i := range Stages {
 		edges = append(edges, stageEdges(&Stages[i])...)
 	}
-	return append(edges,
-		machines.Edge[Data]{From: only(Ready), On: CommandRevert, To: Reverting, Do: revert, Emit: only(EventReverting, EventTransitioned), Effects: only(EffectUndo)},
-		machines.Edge[Data]{From: only(Reverting), On: CommandRollback, If: inPhase(RollbackStuck), To: machines.Same, Reenter: true, Do: rollback, Emit: undoStarted, Effects: only(EffectUndo)},
+	return append(append(edges, afterwards()...),
+		machines.Edge[Data]{From: only(Reverting), On: ReportUndone, If: turnedBack, To: Ready, Do: turnBack, Emit: only(EventRevertRefused, EventTransitioned)},
 		machines.Edge[Data]{From: only(Reverting), On: ReportUndone, If: clean, To: RolledBack, Do: undone, Emit: append(only(EventUndoCompleted), EventUndoCompletedGeneric, EventTransitioned)},
-		machines.Edge[Data]{From: only(Reverting), On: ReportUndone, If: undoing, To: machines.Same, Do: stuck, Emit: only(EventUndoStuck)},
-		machines.Edge[Data]{From: only(Reverting), On: ReportUndoFailed, If: undoing, To: machines.Same, Do: undoFailed, Emit: only(EventUndoStuck)},
+		machines.Edge[Data]{From: only(Retiring), On: ReportUndone, If: clean, To: Retired, Do: retired, Emit: only(EventRetired, EventTransitioned)},
+		machines.Edge[Data]{From: only(Reverting, Retiring), On: CommandRollback, If: inPhase(RollbackStuck), To: machines.Same, Reenter: true, Do: rollback, Emit: undoStarted, Effects: only(EffectUndo)},
+		machines.Edge[Data]{From: only(Reverting, Retiring), On: ReportUndone, If: undoing, To: machines.Same, Do: stuck, Emit: only(EventUndoStuck)},
+		machines.Edge[Data]{From: only(Reverting, Retiring), On: ReportUndoFailed, If: undoing, To: machines.Same, Do: undoFailed, Emit: only(EventUndoStuck)},
 		machines.Edge[Data]{From: only(Failed), On: CommandRollback, If: idle, To: machines.Same, Reenter: true, Do: rollback, Emit: undoStarted, Effects: only(EffectUndo)},
 		machines.Edge[Data]{From: only(Failed), On: CommandResolve, If: resolvedAs(Ready), To: Ready, Do: resolve, Emit: only(EventResolved, EventTransitioned)},
-		machines.Edge[Data]{From: only(Failed), On: CommandResolve, If: idle, To: RolledBack, Do: resolve, Emit: only(EventResolved, EventTransitioned)},
+		machines.Edge[Data]{From: only(Failed), On: CommandResolve, If: idle, To: machines.Same, Reenter: true, Do: release, Emit: only(EventResolved), Effects: only(EffectUndo)},
 		machines.Edge[Data]{From: only(Failed), On: ReportUndone, If: clean, To: RolledBack, Do: undone, Emit: append(undoEnded, EventTransitioned)},
 		machines.Edge[Data]{From: only(Failed), On: ReportUndone, If: undoing, To: machines.Same, Do: stuck, Emit: only(EventUndoStuck)},
 		machines.Edge[Data]{From: only(Failed), On: ReportUndoFailed, If: undoing, To: machines.Same, Do: undoFailed, Emit: only(EventUndoStuck)})
+}
+
+// afterwards are the ways on from ready.
+func afterwards() []machines.Edge[Data] {
+	at := only(Ready)
+	return []machines.Edge[Data]{
+		{From: at, On: CommandRevert, If: settled, To: Reverting, Do: revert, Emit: only(EventReverting, EventTransitioned), Effects: only(EffectUndo)},
+		{From: at, On: CommandRetire, If: named, To: Retiring, Do: retire, Emit: only(EventRetiring, EventTransitioned), Effects: only(EffectUndo)},
+		{From: at, On: CommandRotate, If: settled, To: machines.Same, Reenter: true, Do: rotate, Emit: only(EventRotating), Effects: only(EffectRotate)},
+		{From: at, On: ReportRotated, If: inPhase(Rotating), To: machines.Same, Do: rotated, Emit: only(EventRotated)},
+		{From: at, On: ReportKept, If: inPhase(Rotating), To: machines.Same, Do: notRotated, Emit: only(EventNotRotated)},
+	}
 }
 
 var (
@@ -186,7 +206,9 @@ func states() []machines.State[Data] {
 	}
 	return append(list,
 		machines.State[Data]{Name: Ready, Doc: "The tenant's data is in its own database, and its traffic goes there. It stays: what it keeps is needed to take the move back."},
-		machines.State[Data]{Name: Reverting, Doc: "The tenant is being sent back to the shared database, and its own is put aside."},
+		machines.State[Data]{Name: Reverting, Doc: "The tenant is being sent back to the shared database, and its own is put aside.", Transitional: true},
+		machines.State[Data]{Name: Retiring, Doc: "The tenant is being closed, and its database put aside.", Transitional: true},
+		machines.State[Data]{Name: Retired, Doc: "The tenant is closed. Its database is dropped after the grace period, and what the shared database keeps of it takes no writes.", Terminal: true},
 		machines.State[Data]{Name: Failed, Doc: "It went no further; retry, rollback or resolve leads on.", Failed: true},
 		machines.State[Data]{Name: RolledBack, Doc: "Everything that was created is taken back; request begins anew.", Terminal: true},
 		machines.State[Data]{Name: Cancelled, Doc: "It was cancelled, and everything that was created is taken back; request begins anew.", Terminal: true})
@@ -201,6 +223,7 @@ func effects() []machines.Effect[Data] {
 	return append(list,
 		machines.Effect[Data]{Name: EffectHalt, Doc: "Stop what an earlier attempt still does.", Done: ReportHalted, Failed: ReportHaltFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 5}},
 		machines.Effect[Data]{Name: EffectLook, Doc: "Read how far the copy is.", Done: ReportProgressed, Failed: ReportLookFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 1}, Looks: true},
+		machines.Effect[Data]{Name: EffectRotate, Doc: "Give the tenant's role a new password.", Done: ReportRotated, Failed: ReportKept, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3}},
 		machines.Effect[Data]{Name: EffectUndo, Doc: "Take back what was created, last first.", Done: ReportUndone, Failed: ReportUndoFailed, Payload: task, Task: Task{}, Retry: machines.Retry{Attempts: 3, Base: 5 * time.Second, Cap: 5 * time.Minute}, Timeout: 10 * time.Minute})
 }
 
@@ -214,7 +237,11 @@ func inputs() []machines.Command {
 		{Name: CommandRetry, Doc: "Go on in the state in which it failed, with all attempts."},
 		{Name: CommandRollback, Doc: "Take back everything.", Body: RollbackBody{}, Destructive: true},
 		{Name: CommandResolve, Doc: "Say that it was repaired by hand, and how.", Body: ResolveBody{}, Admin: true, Destructive: true},
-		{Name: CommandRevert, Doc: "Send the tenant back to the shared database, as it was at the switch.", Body: RevertBody{}, Admin: true, Destructive: true},
+		{Name: CommandRevert, Doc: "Send the tenant back to the shared database. It is refused when the tenant has written since the switch, unless the body says what becomes of that.", Body: RevertBody{}, Admin: true, Destructive: true},
+		{Name: CommandRetire, Doc: "Close the tenant: nobody gets in, and its database is dropped after the grace period.", Body: RetireBody{}, Admin: true, Destructive: true},
+		{Name: CommandRotate, Doc: "Give the tenant's role a new password. Connections that are open stay.", Admin: true},
+		{Name: ReportRotated, Doc: "The role has a new password.", Body: Rotated{}, Report: true},
+		{Name: ReportKept, Doc: "The role has no new password that is known; rotate makes another one.", Body: machines.Failure{}, Report: true},
 		{Name: ReportProgressed, Doc: "How far the copy is.", Body: Progress{}, Report: true},
 		{Name: ReportLookFailed, Doc: "It could not be read how far the copy is; the idle limit tells of a copy that stands.", Body: machines.Failure{}, Report: true},
 		{Name: ReportHalted, Doc: "Nothing of an earlier attempt is under way.", Report: true},

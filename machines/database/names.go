@@ -31,6 +31,12 @@ const (
 	EventResumed               = "provisioning.db.resumed"
 	EventResolved              = "provisioning.db.resolved"
 	EventReverting             = "provisioning.db.revert.started"
+	EventRevertRefused         = "provisioning.db.revert.refused"
+	EventRetiring              = "provisioning.db.deprovision.started"
+	EventRetired               = "provisioning.db.deprovision.completed"
+	EventRotating              = "provisioning.db.credentials.rotating"
+	EventRotated               = "provisioning.db.credentials.rotated"
+	EventNotRotated            = "provisioning.db.credentials.rotation_failed"
 	EventUndoStarted           = "provisioning.db.rollback.started"
 	EventUndoCompleted         = "provisioning.db.rollback.completed"
 	EventUndoStuck             = "provisioning.db.rollback.stuck"
@@ -69,6 +75,12 @@ var events = []machines.EventType{
 	{Name: EventResumed, Class: machines.ClassState, Doc: "The session goes on after a pause."},
 	{Name: EventResolved, Class: machines.ClassState, Doc: "Somebody has repaired it by hand."},
 	{Name: EventReverting, Class: machines.ClassState, Doc: "The tenant is being sent back to the shared database."},
+	{Name: EventRevertRefused, Class: machines.ClassState, Doc: "The tenant stays in its own database, and why."},
+	{Name: EventRetiring, Class: machines.ClassState, Doc: "The tenant is being closed."},
+	{Name: EventRetired, Class: machines.ClassResource, Doc: "The tenant is closed, and its database put aside."},
+	{Name: EventRotating, Class: machines.ClassProgress, Doc: "The role of the tenant is being given a new password."},
+	{Name: EventRotated, Class: machines.ClassResource, Doc: "The role of the tenant has a new password."},
+	{Name: EventNotRotated, Class: machines.ClassError, Doc: "The role of the tenant could not be given a new password."},
 	{Name: EventUndoStarted, Class: machines.ClassState, Doc: "What was created is being taken back."},
 	{Name: EventUndoCompleted, Class: machines.ClassState, Doc: "Everything was taken back."},
 	{Name: EventUndoStuck, Class: machines.ClassError, Doc: "Not everything could be taken back."},

@@ -106,10 +106,10 @@ func derived() []machines.Edge[Data] {
 }
 
 var states = []machines.State[Data]{
-	{Name: Pending, Doc: "It is not cloned."},
-	{Name: Cloning, Doc: "Its clone is queued or running."},
+	{Name: Pending, Doc: "It is not cloned yet.", Transitional: true},
+	{Name: Cloning, Doc: "Its clone is queued or running.", Transitional: true},
 	{Name: Ready, Doc: "It is cloned, and its required tasks have not all been run."},
-	{Name: Analyzing, Doc: "A task of it is queued or running."},
+	{Name: Analyzing, Doc: "A task of it is queued or running.", Transitional: true},
 	{Name: Completed, Doc: "All required tasks have succeeded."},
 	{Name: Error, Doc: "Its clone or a required task has failed.", Failed: true},
 	{Name: Deleting, Doc: "Its tasks are being deleted.", Timeout: &machines.Timeout[Data]{Input: TimeoutDelete, After: func(*Data) time.Duration { return 30 * time.Minute }}},

@@ -39,7 +39,7 @@ func enqueue(s *step, o Order) {
 		d.NotBefore = s.Now().Add(wait)
 	}
 	d.Batch, d.StopBatch, d.Progress = o.Batch, o.StopBatch, nil
-	d.EndedAt = time.Time{}
+	d.EndedAt, d.Blocked = time.Time{}, ""
 	s.Fail(nil)
 	s.Detail(EventQueued, queuedDetail{Enqueue: d.Enqueue, NotBefore: d.NotBefore, Batch: d.Batch})
 }
@@ -231,6 +231,19 @@ func cancel(s *step) {
 	s.Detail(EventCanceled, d)
 }
 
+func blockFailed(s *step) { block(s, EventFailed, "has failed") }
+
+func blockCanceled(s *step) { block(s, EventCanceled, "was canceled") }
+
+// block ends what cannot start, because a task that it runs after has ended without success.
+func block(s *step, event, what string) {
+	d, by := s.Data, machines.Body[Blocked](s).By
+	d.EndedAt, d.NotBefore, d.Blocked = s.Now(), time.Time{}, by
+	f := &machines.Failure{Code: "upstream", Message: fmt.Sprintf("it runs after %s, which %s; it is queued again when that is", by, what), At: s.Now()}
+	s.Fail(f)
+	s.Detail(event, attemptDetail{Enqueue: d.Enqueue, Type: d.Type, Pool: d.Pool, Error: f})
+}
+
 // reset makes it as if it had never run, but for its number of enqueuings and its history.
 func reset(s *step) {
 	d := attemptDetail{Enqueue: s.Data.Enqueue, Attempt: s.Data.Attempt}
@@ -238,7 +251,7 @@ func reset(s *step) {
 		d = end(s, OutcomeReset, "", nil)
 	}
 	s.Data.NotBefore, s.Data.Queued, s.Data.EndedAt, s.Data.StartedAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	s.Data.Attempt, s.Data.Batch, s.Data.StopBatch, s.Data.Result, s.Data.Source = 0, "", false, nil, nil
+	s.Data.Attempt, s.Data.Batch, s.Data.StopBatch, s.Data.Blocked, s.Data.Result, s.Data.Source = 0, "", false, "", nil, nil
 	s.Fail(nil)
 	s.Detail(EventReset, d)
 }

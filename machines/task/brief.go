@@ -25,6 +25,7 @@ type Brief struct {
 	StartedAt time.Time `json:"startedAt"`
 	Batch     string    `json:"batch"`
 	StopBatch bool      `json:"stopBatch"`
+	Blocked   string    `json:"blocked"`
 	HasResult bool      `json:"-"`
 }
 

@@ -23,6 +23,8 @@ type Data struct {
 	Batch     string    `json:"batch,omitempty"`     // of the run of several that it was queued with
 	StopBatch bool      `json:"stopBatch,omitempty"` // what is still queued of its batch is canceled when it fails
 
+	Blocked string `json:"blocked,omitempty"` // the task that it runs after, whose end has ended it; it is queued again when that is
+
 	StartedAt time.Time   `json:"startedAt,omitzero"`
 	EndedAt   time.Time   `json:"endedAt,omitzero"`
 	Limit     string      `json:"limit,omitempty"`    // the timeout of the attempt, where the task has none of its own: that of its type
@@ -167,6 +169,13 @@ type Started struct {
 	Source   *Repository `json:"source,omitempty"`
 	Timeout  string      `json:"timeout,omitempty"`  // of the type
 	Attempts int         `json:"attempts,omitempty"` // of the type
+}
+
+// Blocked is the body of blocked: a task of the same repository, after which it runs, has ended without success.
+type Blocked struct {
+	Enqueue  uint64 `json:"enqueue"`
+	By       string `json:"by"`                 // its name
+	Canceled bool   `json:"canceled,omitempty"` // else it has failed
 }
 
 // Progress is how far an attempt is.

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bcc94042/instar/machines"
@@ -26,6 +27,19 @@ var waitsFor = &guard{
 		return b.Enqueue == s.Data.Enqueue && b.Start == s.Data.Starts+1
 	},
 }
+
+// blocked: it still waits in the enqueuing of which somebody has seen that it cannot start.
+var blocked = &guard{
+	Name: "waits for it", Doc: "it is of an earlier enqueuing or try",
+	Holds: isBlocked,
+}
+
+func isBlocked(s *step) bool {
+	b := machines.Body[Blocked](s)
+	return b.Enqueue == s.Data.Enqueue && slices.Contains(s.Data.RunAfter, b.By)
+}
+
+var blockedByFailure = &guard{Name: "waits for it, failed", Holds: func(s *step) bool { return isBlocked(s) && !machines.Body[Blocked](s).Canceled }}
 
 // runsIt: the same start, sent again.
 var runsIt = &guard{

@@ -51,6 +51,9 @@ var table = []machines.Edge[Data]{
 	{From: only(Deleting), On: CommandDelete, To: machines.Same, Noop: true},
 
 	{From: only(Queued), On: ReportStarted, If: waitsFor, To: Running, Do: start, Emit: emit(EventStarted), Effects: perform},
+	{From: only(Queued), On: ReportBlocked, If: blockedByFailure, To: Failed, Do: blockFailed, Emit: emit(EventFailed)},
+	{From: only(Queued), On: ReportBlocked, If: blocked, To: Canceled, Do: blockCanceled, Emit: emit(EventCanceled)},
+	{From: []string{Failed, Canceled}, On: ReportBlocked, If: blocked, To: machines.Same, Noop: true},
 	{From: only(Running), On: ReportStarted, If: runsIt, To: machines.Same, Noop: true},
 	{From: only(Running), On: ReportProgress, If: ofAttempt, To: machines.Same, Do: progress, Emit: emit(EventProgress)},
 	{From: only(Running), On: ReportProgress, To: machines.Same, Noop: true},
@@ -81,7 +84,7 @@ const grace = 5 * time.Second
 
 var states = []machines.State[Data]{
 	{Name: Pending, Doc: "It waits to be run."},
-	{Name: Queued, Doc: "It waits for its turn: for its time, the tasks that it runs after, and a free slot under all limits."},
+	{Name: Queued, Doc: "It waits for its turn: for its time, the tasks that it runs after, and a free slot under all limits.", Transitional: true},
 	{Name: Running, Doc: "An attempt is under way.", Timeout: &machines.Timeout[Data]{Input: TimeoutRun, After: func(d *Data) time.Duration { return d.timeout() + grace }}},
 	{Name: Succeeded, Doc: "It is done; the result says where its documents are."},
 	{Name: Failed, Doc: "It failed for good; the error says why. run or retry begins again.", Failed: true},
@@ -101,6 +104,7 @@ var inputs = []machines.Command{
 	{Name: CommandSchedule, Doc: "Set or end the times at which it runs by itself.", Body: ScheduleBody{}},
 	{Name: CommandDelete, Doc: "Delete it with its documents; a running one has to be canceled before.", Destructive: true},
 	{Name: ReportStarted, Doc: "A slot is taken for it.", Body: Started{}, Report: true},
+	{Name: ReportBlocked, Doc: "A task that it runs after has failed for good, or was canceled.", Body: Blocked{}, Report: true},
 	{Name: ReportProgress, Doc: "How far it is.", Body: Progress{}, Report: true},
 	{Name: ReportDone, Doc: "The attempt succeeded, or asks to wait.", Body: Result{}, Report: true},
 	{Name: ReportRunFailed, Doc: "The attempt failed.", Body: machines.Failure{}, Report: true},

@@ -27,6 +27,7 @@ const (
 	CommandDelete     = "delete"
 
 	ReportStarted     = "started"
+	ReportBlocked     = "blocked"
 	ReportProgress    = "progress"
 	ReportDone        = "done"
 	ReportRunFailed   = "run-failed"

@@ -34,7 +34,14 @@ type Provider struct {
 	RowsPerSecond       float64       // for the estimate of a plan; 0 is 100,000
 
 	// Told is called when the routing of a tenant has changed, and returns when those who resolve it know. Nil tells nobody.
-	Told func(ctx context.Context, enterprise string, r cutover.Runtime) error
+	Told func(ctx context.Context, r Route) error
+}
+
+// Route is where a tenant's data is, and the sealed credentials for it, which a shared database has none of.
+type Route struct {
+	cutover.Runtime
+	Enterprise  string
+	Credentials string
 }
 
 // job is one task with what it needs.
@@ -61,7 +68,7 @@ func (p *Provider) Perform(ctx context.Context, t machines.Task) machines.Result
 
 // failure says what went wrong under the code of the state.
 func failure(effect string, err error) *machines.Failure {
-	f := &machines.Failure{Code: "UNDO_FAILED", Message: pg.Discreet(err.Error())}
+	f := &machines.Failure{Code: map[string]string{machine.EffectUndo: "UNDO_FAILED", machine.EffectHalt: "HALT_FAILED", machine.EffectRotate: "ROTATION_FAILED"}[effect], Message: pg.Discreet(err.Error())}
 	for _, g := range machine.Stages {
 		if g.Effect == effect {
 			f.Code = g.Code
@@ -98,6 +105,8 @@ func (p *Provider) perform(ctx context.Context, t *machines.Task) (any, error) {
 		return j.switchOver(ctx)
 	case machine.EffectUndo:
 		return j.undo(ctx)
+	case machine.EffectRotate:
+		return j.rotate(ctx)
 	case machine.EffectHalt:
 		return nil, j.halt(ctx)
 	}

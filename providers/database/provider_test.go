@@ -127,7 +127,7 @@ func TestAFailedSwitchIsRolledBackToWhatWasThere(t *testing.T) {
 		return list
 	}
 	before := rows()
-	s.p.Told = func(_ context.Context, _ string, r cutover.Runtime) error {
+	s.p.Told = func(_ context.Context, r database.Route) error {
 		if r.IsolationMode == cutover.Dedicated {
 			return errors.New("nobody acknowledges the epoch")
 		}

@@ -3,11 +3,13 @@ package database
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/mover"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/secret"
 )
@@ -32,6 +34,9 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !j.body.Request.AllowEmpty && !j.hasRows(rows) {
+		return nil, pg.Refuse("no table has a row of the tenant %s: its name may be misspelt; if it is new, request it with allowEmpty", j.body.Request.EnterpriseID)
+	}
 	plan := machine.Plan{Rows: rows, Notes: j.report.Notes}
 	for _, g := range machine.Stages[1:] {
 		plan.Steps = append(plan.Steps, g.State)
@@ -45,6 +50,11 @@ func (j *job) plan(ctx context.Context) (any, error) {
 	}
 	plan.Seconds = float64(plan.Total) / rate
 	return plan, nil
+}
+
+// hasRows reports whether a table that is not copied whole has rows.
+func (j *job) hasRows(rows map[string]int64) bool {
+	return slices.ContainsFunc(j.report.Tables, func(t *catalog.Table) bool { return t.Kind != catalog.Reference && rows[t.String()] > 0 })
 }
 
 func (j *job) allocate(ctx context.Context) (any, error) {
@@ -68,16 +78,35 @@ func (j *job) allocate(ctx context.Context) (any, error) {
 	if err := j.Server.Create(ctx, j.spec); err != nil {
 		return nil, err
 	}
-	credentials := secret.New(j.name)
-	if err := j.Server.Role(ctx, j.spec, credentials); err != nil {
-		return nil, err
-	}
 	a := machine.Allocated{DatabaseID: j.Server.Name + "/" + j.name, Name: j.name}
 	if a.Host, err = j.Server.Public(); err != nil {
 		return nil, err
 	}
-	a.Credentials, err = j.Keys.Seal(credentials, j.body.Request.EnterpriseID, j.name)
+	a.Credentials, err = j.Server.Role(ctx, j.spec, j.credentials)
 	return a, err
+}
+
+// credentials are new ones, also sealed.
+func (j *job) credentials() (secret.Credentials, string, error) {
+	c := secret.New(j.name)
+	sealed, err := j.Keys.Seal(c, j.body.Request.EnterpriseID, j.name)
+	return c, sealed, err
+}
+
+// rotate gives the role a new password, and tells it under a new epoch.
+func (j *job) rotate(ctx context.Context) (any, error) {
+	if err := j.Server.Setup(ctx); err != nil {
+		return nil, err
+	}
+	sealed, err := j.Server.Role(ctx, j.spec, j.credentials)
+	if err != nil {
+		return nil, err
+	}
+	now, err := j.source.Renew(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return machine.Rotated{Credentials: sealed, Epoch: now.Epoch}, j.tell(ctx, now, sealed)
 }
 
 func (j *job) migrate(ctx context.Context) (any, error) {
@@ -130,7 +159,7 @@ func (j *job) copy(ctx context.Context) (any, error) {
 
 // replicate returns when the initial copies are done and the target has caught up.
 func (j *job) replicate(ctx context.Context) error {
-	for _, do := range []func(context.Context) error{j.link.Publish, j.link.Slot, j.link.Subscribe} {
+	for _, do := range []func(context.Context) error{j.link.Note, j.link.Publish, j.link.Slot, j.link.Subscribe} {
 		if err := do(ctx); err != nil {
 			return err
 		}
@@ -141,33 +170,19 @@ func (j *job) replicate(ctx context.Context) error {
 	return j.link.CatchUp(ctx)
 }
 
-func (j *job) verify(ctx context.Context) (_ any, err error) {
+func (j *job) verify(ctx context.Context) (any, error) {
 	if err := j.take(ctx); err != nil {
 		return nil, err
 	}
 	if j.online() {
-		defer func() {
-			if err != nil { // the tenant goes on writing where it is
-				_ = j.source.Lift(context.WithoutCancel(ctx), j.report.Tables)
-			}
-		}()
-		if err := j.source.Fence(ctx, j.report.Tables); err != nil {
-			return nil, err
-		}
-		if err := j.link.CatchUp(ctx); err != nil {
-			return nil, err
-		}
+		return j.follow(ctx)
 	}
 	v, err := j.mover.Verify(ctx, true)
 	if err != nil {
 		return nil, err
 	}
-	if open := v.Open(); len(open) > 0 {
-		var names []string
-		for _, d := range open {
-			names = append(names, fmt.Sprintf("%s (%s: %d rows in the source, %d in the target)", d.Table, d.Type, d.Source.Rows, d.Target.Rows))
-		}
-		return nil, pg.Later(0, "%d tables are not the same: %s", len(open), strings.Join(names, ", "))
+	if err := unequal(&v); err != nil {
+		return nil, err
 	}
 	if _, err := j.mover.Sequences(ctx); err != nil {
 		return nil, err
@@ -175,7 +190,19 @@ func (j *job) verify(ctx context.Context) (_ any, err error) {
 	return machine.Verified{Tables: v.Tables, Rows: v.Rows, Repaired: len(v.Discrepancies)}, nil
 }
 
-// switchOver proves the way in that the application will take, ends the replication, and points the routing there.
+// unequal says which tables are not the same.
+func unequal(v *mover.Verified) error {
+	var names []string
+	for _, d := range v.Open() {
+		names = append(names, fmt.Sprintf("%s (%s: %d rows in the source, %d in the target)", d.Table, d.Type, d.Source.Rows, d.Target.Rows))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return pg.Later(0, "%d tables are not the same: %s", len(names), strings.Join(names, ", "))
+}
+
+// switchOver proves the way in that the application will take, points the routing there, and ends the replication.
 func (j *job) switchOver(ctx context.Context) (any, error) {
 	if err := j.take(ctx); err != nil {
 		return nil, err
@@ -190,11 +217,6 @@ func (j *job) switchOver(ctx context.Context) (any, error) {
 	if err := j.Server.Try(ctx, j.name, credentials); err != nil {
 		return nil, err
 	}
-	if j.online() {
-		if err := j.link.Remove(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if _, err := j.source.Keep(ctx); err != nil { // for the undo
 		return nil, err
 	}
@@ -204,12 +226,20 @@ func (j *job) switchOver(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return machine.Switched{Epoch: now.Epoch}, j.tell(ctx, now)
+	if err := j.tell(ctx, now, j.body.Database.Credentials); err != nil {
+		return nil, err
+	}
+	if j.online() { // nothing comes through it any more: the fence stands; the tenant does not wait for its end
+		if err := j.link.Remove(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return machine.Switched{Epoch: now.Epoch}, nil
 }
 
-func (j *job) tell(ctx context.Context, r cutover.Runtime) error {
+func (j *job) tell(ctx context.Context, r cutover.Runtime, sealed string) error {
 	if j.Told == nil {
 		return nil
 	}
-	return j.Told(ctx, j.body.Request.EnterpriseID, r)
+	return j.Told(ctx, Route{Enterprise: j.body.Request.EnterpriseID, Runtime: r, Credentials: sealed})
 }

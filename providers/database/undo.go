@@ -6,8 +6,12 @@ import (
 	"time"
 
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/cutover"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
+
+// Deprovisioned is the status of a tenant that was closed.
+const Deprovisioned = "deprovisioned"
 
 // undo performs actions in order and says of each what became of it.
 func (j *job) undo(ctx context.Context) (any, error) {
@@ -18,7 +22,7 @@ func (j *job) undo(ctx context.Context) (any, error) {
 	if err := j.source.Take(ctx); err != nil && !errors.As(err, &held) && !pg.NotSetUp(err) {
 		return nil, err
 	}
-	if held == nil {
+	if held == nil && len(j.body.Actions) > 0 { // without actions, the target may have gone: somebody has seen to it
 		if err := j.mover.Take(ctx); err != nil && pg.State(err) != pg.NoDatabase && !pg.NotSetUp(err) {
 			return nil, err
 		}
@@ -30,7 +34,9 @@ func (j *job) undo(ctx context.Context) (any, error) {
 			r.Error = "not tried: an action before it failed"
 		} else if held != nil && a.Kind != machine.KindDatabase {
 			r.Done = true
-		} else if err := j.act(ctx, a); err != nil {
+		} else if err := j.act(ctx, a); errors.Is(err, errShut) {
+			return nil, err
+		} else if err != nil {
 			r.Error, stopped = pg.Discreet(err.Error()), a.Stop
 		} else {
 			r.Done = true
@@ -55,7 +61,12 @@ func (j *job) act(ctx context.Context, a machine.Action) error {
 		if err != nil {
 			return err
 		}
-		return j.tell(ctx, now)
+		return j.tell(ctx, now, "")
+	case "retire_tenant_runtime":
+		_, err := j.source.Switch(ctx, cutover.Runtime{IsolationMode: cutover.Dedicated, Status: Deprovisioned})
+		return err
+	case machine.ActionSettle:
+		return j.settle(ctx)
 	case "lift_fence":
 		return j.source.Lift(ctx, j.report.Tables)
 	case "remove_replication":

@@ -2,7 +2,8 @@
 // before [Command.Run] returns. When the context ends the group gets SIGTERM, and SIGKILL after the grace.
 //
 // What it may use is bounded by rlimits, which hold for each process of the group, not for all together; a host that has to bound the whole uses a
-// service manager or containers.
+// service manager or containers. On Linux the program gets a signal when this process ends, however it does. A process that begins a session of its own leaves
+// the group: who has to end such ones, too, calls [Adopt] and [EndAdopted] in a process that has no other children.
 package group
 
 import (
@@ -11,16 +12,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/bcc94042/instar/internal/pdeathsig"
 )
 
 // Limits bound each process of a group. A zero is no limit.
 type Limits struct {
 	CPU    time.Duration // of processor time, in whole seconds
 	Memory int64         // bytes of address space; not on macOS, whose kernel does not enforce it
+	Data   int64         // bytes of private memory that can be written, without files that are mapped; not on macOS
 	File   int64         // bytes of a file that is written
 	Files  int           // that are open
 }
@@ -34,8 +40,11 @@ type Command struct {
 	Stdin  io.Reader
 	Stdout io.Writer // is written to by one goroutine at a time, also when it is that of Stderr
 	Stderr io.Writer
+	Extra  []*os.File // descriptors 3 and up; there are no others
 	Limits Limits
-	Grace  time.Duration // between SIGTERM and SIGKILL; 0 kills at once
+	Grace  time.Duration       // between SIGTERM and SIGKILL; 0 kills at once
+	As     *syscall.Credential // another user, which only root can set
+	Orphan syscall.Signal      // what the program gets when this process has ended; 0 is SIGKILL
 }
 
 // Run runs it to its end. The error is that of the context when that has ended, [*exec.ExitError] when the program failed, and otherwise says why it could
@@ -46,11 +55,14 @@ func (c *Command) Run(ctx context.Context) error {
 	}
 	path, args := c.limited()
 	cmd := exec.Command(path, args...) // #nosec G204 -- callers name programs of the configuration
-	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, c.Stdin, c.Stdout, c.Stderr
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = c.Dir, c.Env, c.Stdin, c.Stdout, c.Stderr, c.Extra
 	if cmd.Env == nil {
 		cmd.Env = []string{}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.As}
+	pdeathsig.Set(cmd.SysProcAttr, cmp.Or(c.Orphan, syscall.SIGKILL))
+	runtime.LockOSThread() // the signal comes when the thread ends that has started it
+	defer runtime.UnlockOSThread()
 	cmd.WaitDelay = 100 * time.Millisecond // a process that has left the group may hold its output
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start %s: %w", c.Path, err)
@@ -105,6 +117,7 @@ func (c *Command) limited() (path string, args []string) {
 	set("t", syscall.RLIMIT_CPU, int64(l.CPU/time.Second))
 	if memoryLimited {
 		set("v", syscall.RLIMIT_AS, l.Memory/unit("v"))
+		set("d", syscall.RLIMIT_DATA, l.Data/unit("d"))
 	}
 	set("f", syscall.RLIMIT_FSIZE, l.File/unit("f"))
 	set("n", syscall.RLIMIT_NOFILE, int64(l.Files))
@@ -116,7 +129,7 @@ func (c *Command) limited() (path string, args []string) {
 
 // unit is that of a flag of ulimit (POSIX for files; every shell for the others).
 func unit(flag string) int64 {
-	return map[string]int64{"v": 1024, "f": 512}[flag] + map[bool]int64{true: 1}[flag == "t" || flag == "n"]
+	return map[string]int64{"v": 1024, "d": 1024, "f": 512}[flag] + map[bool]int64{true: 1}[flag == "t" || flag == "n"]
 }
 
 // atMost is a limit that this process may set: none above its own.

@@ -4,6 +4,7 @@
 //   - A task ends with one result: where its documents are, or a failure that says whether another attempt can help.
 //   - Documents have names that no other attempt writes to (task.Run.Documents), so a late attempt overwrites nothing. They are complete, or not there.
 //   - It ends soon after its context or its timeout does: a program gets SIGTERM, and SIGKILL after a grace.
+//   - What a repository holds is read in processes of their own, whose memory, time and files are bounded (package child). One that dies fails the attempt, and the failure says why.
 //   - Log lines and results contain no credential that is recognized, and are bounded.
 //   - A type that is none of [Types] fails for good, without having done anything.
 //
@@ -11,14 +12,13 @@
 package runner
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path"
-	"path/filepath"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +28,7 @@ import (
 	"github.com/bcc94042/instar/machines/task"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/runner/analyze"
+	"github.com/bcc94042/instar/providers/runner/child"
 	"github.com/bcc94042/instar/providers/runner/clone"
 	"github.com/bcc94042/instar/providers/runner/httpcall"
 	"github.com/bcc94042/instar/providers/runner/program"
@@ -35,8 +36,8 @@ import (
 
 // Documents is where they are kept.
 type Documents interface {
-	// Put keeps one. The same name again replaces it.
-	Put(ctx context.Context, name, mediaType string, body []byte) (task.Document, error)
+	// Put keeps one of so many bytes. The same name again replaces it.
+	Put(ctx context.Context, name, mediaType string, size int64, body io.Reader) (task.Document, error)
 	// Erase removes those whose name begins with the prefix and then has a number below the given one, and says how many.
 	Erase(ctx context.Context, prefix string, below uint64) (int, error)
 }
@@ -50,14 +51,15 @@ type Reports interface {
 // Runner performs the effects of machine task. All fields but Reports are required.
 type Runner struct {
 	Worker    string // name of this one, in results
-	Dir       string // for what programs write
+	Dir       string // for what programs and analyses write; what is in it when a process starts is of no use
 	Clones    *clone.Cloner
 	Programs  *program.Runner
 	HTTP      httpcall.Client
 	Documents Documents
 	Reports   Reports // nil tells nobody
 	Limits    analyze.Limits
-	Depth     int // of clones whose task names none; see clone.Source
+	Apart     child.Limits // of the process of an analysis
+	Depth     int          // of clones whose task names none; see clone.Source
 }
 
 // Types of tasks besides the names of analyses.
@@ -144,7 +146,7 @@ func (u *run) perform(ctx context.Context) (*task.Result, error) {
 	}
 	a, ok := analyze.Find(u.job.Type)
 	if !ok {
-		return nil, providers.Errorf(providers.Invalid, "no task of type %q is done here: there are %s", u.job.Type, strings.Join(Types(), ", "))
+		return nil, unknown(u.job.Type)
 	}
 	return u.analyze(ctx, a)
 }
@@ -155,14 +157,48 @@ type Clone struct {
 }
 
 // params reads the parameters of the task; unknown ones are refused.
-func (u *run) params(into any) error {
-	if len(u.job.Params) == 0 || string(u.job.Params) == "null" {
+func (u *run) params(into any) error { return read(u.job.Type, u.job.Params, into) }
+
+func read(typ string, params json.RawMessage, into any) error {
+	if len(params) == 0 || string(params) == "null" {
 		return nil
 	}
-	if err := strictjson.Unmarshal(u.job.Params, into); err != nil {
-		return providers.Errorf(providers.Invalid, "the parameters of %s: %v", u.job.Type, err)
+	if err := strictjson.Unmarshal(params, into); err != nil {
+		return providers.Errorf(providers.Invalid, "the parameters of %s: %v", typ, err)
 	}
 	return nil
+}
+
+// Check says why no node could ever do a task of a type with such parameters, or nil. What depends on the configuration of the node is not looked at.
+func Check(typ string, params json.RawMessage) error {
+	switch typ {
+	case TypeExec:
+		var call program.Call
+		if err := read(typ, params, &call); err != nil {
+			return err
+		}
+		if call.Program == "" {
+			return providers.Errorf(providers.Invalid, "the parameters of exec: program is missing")
+		}
+		return nil
+	case TypeHTTP:
+		var call httpcall.Call
+		if err := read(typ, params, &call); err != nil {
+			return err
+		}
+		if err := httpcall.Check(&call); err != nil {
+			return providers.Errorf(providers.Invalid, "the parameters of http: %s", providers.Failure(err).Message)
+		}
+		return nil
+	}
+	if _, ok := analyze.Find(typ); !ok && typ != TypeClone {
+		return unknown(typ)
+	}
+	return read(typ, params, &Clone{})
+}
+
+func unknown(typ string) error {
+	return providers.Errorf(providers.Invalid, "no task of type %q is done here: there are %s; one of another type needs the pool of its workers", typ, strings.Join(Types(), ", "))
 }
 
 func (u *run) source() (clone.Source, error) {
@@ -196,44 +232,6 @@ func (u *run) clone(ctx context.Context) (*task.Result, error) {
 	return &task.Result{Summary: fmt.Sprintf("Commit %s, %d KiB with its history.", got.Commit, got.Bytes>>10), Output: output}, err
 }
 
-func (u *run) analyze(ctx context.Context, a analyze.Analysis) (*task.Result, error) {
-	src, err := u.source()
-	if err != nil {
-		return nil, err
-	}
-	got, err := u.Clones.Use(ctx, u.name, u.t.Attempt, src, u.log)
-	if err != nil {
-		return nil, err
-	}
-	defer got.Release()
-	u.progress(10, "reading commit "+got.Commit[:12])
-	tree, err := analyze.Open(ctx, got.Dir, u.Limits)
-	if err != nil {
-		return nil, cmp.Or(ctx.Err(), err)
-	}
-	defer func() { _ = tree.Close() }() // only read
-	found, err := a.Run(ctx, &analyze.Input{Tree: tree, Name: u.name, Commit: got.Commit, History: got.History})
-	if err != nil {
-		return nil, err
-	}
-	u.progress(90, "writing documents")
-	return u.put(ctx, found.Summary, found.Documents)
-}
-
-// put writes documents, and returns them as the result.
-func (u *run) put(ctx context.Context, summary string, list []analyze.Document) (*task.Result, error) {
-	result := &task.Result{Summary: summary}
-	for _, d := range list {
-		kept, err := u.Documents.Put(ctx, u.job.Documents+d.Name, d.Type, d.Body)
-		if err != nil {
-			return nil, cmp.Or(ctx.Err(), error(providers.Errorf(providers.Unavailable, "cannot keep document %s: %v", d.Name, err)))
-		}
-		u.line(fmt.Sprintf("wrote %s (%d bytes)", kept.Name, kept.Size))
-		result.Documents = append(result.Documents, kept)
-	}
-	return result, nil
-}
-
 func (u *run) http(ctx context.Context) (*task.Result, error) {
 	var call httpcall.Call
 	if err := u.params(&call); err != nil {
@@ -250,80 +248,11 @@ func (u *run) http(ctx context.Context) (*task.Result, error) {
 		summary = fmt.Sprintf("Answered with %d; of the body the first %d bytes were kept.", answer.Status, len(answer.Body))
 	}
 	if len(answer.Body) == 0 {
-		return u.put(ctx, summary, nil)
+		return &task.Result{Summary: summary}, nil
 	}
-	return u.put(ctx, summary, []analyze.Document{{Name: "response", Type: answer.Type, Body: answer.Body}})
+	kept, err := u.put(ctx, "response", answer.Type, int64(len(answer.Body)), bytes.NewReader(answer.Body))
+	return &task.Result{Summary: summary, Documents: []task.Document{kept}}, err
 }
-
-// Bounds of what a program may leave as documents.
-const (
-	maxDocuments = 64
-	maxDocument  = 16 << 20
-)
-
-// exec runs a program in a directory of its own. What it writes into the one that INSTAR_DOCUMENTS names becomes documents; INSTAR_CHECKOUT is the
-// repository, if it has a URL, to be read only.
-func (u *run) exec(ctx context.Context) (*task.Result, error) {
-	var call program.Call
-	if err := u.params(&call); err != nil {
-		return nil, err
-	}
-	if err := u.Programs.Check(&call); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(u.Dir, "exec-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	out := filepath.Join(dir, "documents")
-	if err := os.Mkdir(out, 0o700); err != nil {
-		return nil, err
-	}
-	env := []string{"INSTAR_DOCUMENTS=" + out, "INSTAR_TASK=" + u.t.Key(), fmt.Sprintf("INSTAR_ATTEMPT=%d", u.job.Attempt)}
-	if u.job.Repository.URL != "" {
-		got, err := u.Clones.Use(ctx, u.name, u.t.Attempt, clone.Source{URL: u.job.Repository.URL, Ref: u.job.Repository.Ref, Depth: u.Depth}, u.log)
-		if err != nil {
-			return nil, err
-		}
-		defer got.Release()
-		env = append(env, "INSTAR_CHECKOUT="+got.Dir, "INSTAR_COMMIT="+got.Commit)
-	}
-	if err := u.Programs.Run(ctx, &call, program.Where{Dir: dir, Env: env, Out: u.log}); err != nil {
-		return nil, err
-	}
-	list, err := written(ctx, out)
-	if err != nil {
-		return nil, err
-	}
-	return u.put(ctx, fmt.Sprintf("%s succeeded.", call.Program), list)
-}
-
-// written are the files that a program has left in a directory. Links are not followed.
-func written(ctx context.Context, dir string) ([]analyze.Document, error) {
-	tree, err := analyze.Open(ctx, dir, analyze.Limits{Files: maxDocuments, FileBytes: maxDocument, Bytes: maxDocuments * maxDocument})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = tree.Close() }() // only read
-	if left := tree.LeftOut(); len(left) > 0 {
-		return nil, providers.Errorf(providers.Invalid, "it has written more than %d documents", maxDocuments)
-	}
-	var list []analyze.Document
-	for _, f := range tree.Files {
-		if f.Size > maxDocument {
-			return nil, providers.Errorf(providers.Invalid, "document %q has more than %d bytes", f.Path, maxDocument)
-		}
-		body, err := tree.Read(f)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, analyze.Document{Name: f.Path, Type: mediaTypes[path.Ext(f.Path)], Body: body})
-	}
-	return list, nil
-}
-
-var mediaTypes = map[string]string{".md": "text/markdown; charset=utf-8", ".txt": "text/plain; charset=utf-8", ".json": "application/json", ".html": "text/html; charset=utf-8", ".csv": "text/csv"}
 
 func (r *Runner) erase(ctx context.Context, t machines.Task) machines.Result {
 	var e task.Erase

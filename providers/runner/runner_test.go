@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -33,7 +34,11 @@ type store struct {
 	fail  error
 }
 
-func (s *store) Put(_ context.Context, name, mediaType string, body []byte) (task.Document, error) {
+func (s *store) Put(_ context.Context, name, mediaType string, _ int64, in io.Reader) (task.Document, error) {
+	body, err := io.ReadAll(in)
+	if err != nil {
+		return task.Document{}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -166,6 +171,11 @@ func TestFailures(t *testing.T) {
 	t.Cleanup(at.Close)
 	slow := job(TypeExec, "", `{"program":"wait"}`)
 	slow.Data = []byte(strings.Replace(string(slow.Data), `"timeout":60000000000`, `"timeout":100000000`, 1))
+	narrow := *r
+	narrow.Apart.Memory = 1 << 20
+	result := narrow.Perform(t.Context(), job("lines", origin, ""))
+	require.Equal(t, "limit-exceeded", result.Failure.Code, "an analysis that needs too much")
+	require.Equal(t, "analyze needs more than the 1 MiB of memory that it may have", result.Failure.Message)
 	for name, c := range map[string]struct {
 		task      machines.Task
 		code      string
@@ -191,7 +201,7 @@ func TestFailures(t *testing.T) {
 	busy := r.Perform(t.Context(), job(TypeHTTP, "", `{"url":"`+at.URL+`/busy"}`))
 	require.Equal(t, 3*time.Second, busy.Failure.RetryAfter)
 	s.fail = fmt.Errorf("full")
-	result := r.Perform(t.Context(), job("lines", origin, ""))
+	result = r.Perform(t.Context(), job("lines", origin, ""))
 	require.True(t, result.Failure.Retryable)
 	require.Empty(t, slices.Collect(maps.Keys(s.files)))
 }

@@ -38,6 +38,6 @@ func Of(l api.Limits, effects int) []admin.Buffer {
 		{Name: "messages of an entity in one commit", Bound: fmt.Sprintf("%s and one command more; a value has at most %s", humanize.IBytes(engine.MaxOutbox), largest)},
 		{Name: "effects under way", Bound: fmt.Sprintf("%d of a kind (effects.concurrency); what waits is in the stream EFFECTS", effects)},
 		{Name: "between a bucket and its index", Bound: fmt.Sprintf("32 MiB or %d messages, by flow control of the server", index.Inflight)},
-		{Name: "changes that a watch has not taken", Bound: fmt.Sprintf("%d entities, each as it is then; beyond them it is sent a new snapshot", watch.Waiting)},
+		{Name: "changes that a watch has not taken", Bound: fmt.Sprintf("%d entities, each as it is then, and %s of them; beyond that it is sent a new snapshot", watch.Waiting, humanize.IBytes(watch.WaitingBytes))},
 	}
 }

@@ -26,5 +26,5 @@ func TestBuffersTellTheirBounds(t *testing.T) {
 	require.Contains(t, told["HTTP connections"], "256 KiB")
 	require.Equal(t, "256 commands taken and 2048 delivered, 32 partitions", told["a partition of the engine"])
 	require.Contains(t, told["between a bucket and its index"], "131072 messages")
-	require.Contains(t, told["changes that a watch has not taken"], "4096")
+	require.Contains(t, told["changes that a watch has not taken"], "4096 entities, each as it is then, and 32 MiB")
 }

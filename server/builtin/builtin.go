@@ -23,7 +23,7 @@ import (
 // Options are the machines that ship, with what serves them. Every call makes them anew, so that the caller can add its own.
 func Options() server.Options {
 	return server.Options{
-		Machines: append(all.Machines(), database.Machine), // which there is only where tenants are configured
+		Machines: all.Machines(),
 		Providers: map[string]server.Provider{
 			service.Machine.Name:      services.Provider(),
 			instance.Machine.Name:     instances.Provider(),
@@ -34,6 +34,9 @@ func Options() server.Options {
 			queue.Machine.Name:        tasks.QueueProvider(),
 			database.Machine.Name:     tenants.Provider(),
 		},
-		Programs: map[string]func([]string) int{"run-template": process.Main, "tenant-keyset": tenants.Keyset},
+		Programs: map[string]server.Program{
+			"run-template":  {Run: process.Main},
+			"tenant-keyset": {Doc: "FILE: Make the keyset that tenants' credentials are sealed with", Run: tenants.Keyset},
+		},
 	}
 }

@@ -33,7 +33,8 @@ tasks:
 	require.NoError(t, err)
 	require.Equal(t, Program{Path: program, Args: []string{"--all"}, Arguments: true, Env: map[string]string{"TOKEN": "s3cret"}}, c.Tasks.Programs["lint"])
 	require.Equal(t, []Credential{{Host: "git.example.org:8443", Username: "bot", PasswordFile: secret}}, c.Tasks.Credentials)
-	require.EqualValues(t, 100<<20, c.Tasks.Clone.Bytes())
+	one, total := c.Tasks.Clone.Sizes()
+	require.Equal(t, []int64{100 << 20, 20 << 30}, []int64{one, total})
 	memory, most, output := c.Tasks.Exec.Sizes()
 	require.Equal(t, []int64{1 << 30, 10 << 20, 64 << 10}, []int64{memory, most, output})
 	require.NotContains(t, c.String(), "s3cret")
@@ -52,8 +53,25 @@ tasks:
 		"tasks.clone.max":     func(t *Tasks) { t.Clone.Max = "much" },
 		"tasks.clone.timeout": func(t *Tasks) { t.Clone.Timeout = 0 },
 		"tasks.clone.depth":   func(t *Tasks) { t.Clone.Depth = 0 },
+		"tasks.clone.files":   func(t *Tasks) { t.Clone.Files = 0 },
+		"tasks.clone.memory":  func(t *Tasks) { t.Clone.Memory = "1MiB" },
+		"tasks.clone.cpu":     func(t *Tasks) { t.Clone.CPU = 0 },
 		"tasks.exec.cpu":      func(t *Tasks) { t.Exec.CPU = time.Millisecond },
-		"tasks.exec.memory":   func(t *Tasks) { t.Exec.Memory = "-1" },
+		"tasks.exec.disk":     func(t *Tasks) { t.Exec.Disk = "no" },
+		"tasks.exec.user":     func(t *Tasks) { t.Exec.User = "nobody-of-that-name" },
+		"is root":             func(t *Tasks) { t.Exec.User = "root" },
+		"tasks.localFor":      func(t *Tasks) { t.LocalFor = []string{"*"} },
+		"tasks.programs.a.namespaces": func(t *Tasks) {
+			t.Programs = map[string]Program{"a": {Path: program, Namespaces: []string{"A"}}}
+		},
+		"tasks.credentials[0].namespaces": func(t *Tasks) {
+			t.Credentials = []Credential{{Host: "a", PasswordFile: secret, Namespaces: []string{"a b"}}}
+		},
+		"tasks.exec.memory":             func(t *Tasks) { t.Exec.Memory = "-1" },
+		"tasks.clone.total":             func(t *Tasks) { t.Clone.Total = "1GiB" },
+		"tasks.clone.keep":              func(t *Tasks) { t.Clone.Keep = 0 },
+		"tasks.documents.max":           func(t *Tasks) { t.Documents.Max = "much" },
+		"tasks.documents.perRepository": func(t *Tasks) { t.Documents.PerRepository = -1 },
 	} {
 		c := Defaults(Serve)
 		set(&c.Tasks)

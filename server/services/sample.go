@@ -19,6 +19,9 @@ import (
 // sampleID is the service that dev brings up when it is not there.
 const sampleID = "hello"
 
+// usual is where the commands look for a server that nobody has named.
+const usual = "http://127.0.0.1:8080"
+
 // sample is that service.
 type sample struct {
 	h     *server.Host
@@ -76,14 +79,17 @@ func (s *sample) image() string {
 // hint is how the sample is, and the commands to try with it.
 func (s *sample) hint(url string) (line, commands string) {
 	self, image := os.Args[0], s.image()
+	if url != usual {
+		commands = "  export INSTAR_SERVER=" + url + "\n"
+	}
 	if image == "" {
-		return "", fmt.Sprintf("  %s service watch\n  %s service create web --image IMAGE\n", self, self)
+		return "", commands + fmt.Sprintf("  %s service watch\n  %s service create web --image IMAGE\n", self, self)
 	}
 	line = fmt.Sprintf("  Sample         service %q %s\n", sampleID, s.state)
 	if runtime.GOOS != "linux" && s.h.Config.Gateway == config.GatewaySimulated {
 		line += "  Services       are simulated: the gateway process needs Linux, and this is " + runtime.GOOS + "\n"
 	}
-	return line, fmt.Sprintf(`  %[1]s service watch
+	return line, commands + fmt.Sprintf(`  %[1]s service watch
   %[1]s service get %[2]s
   %[1]s service update %[2]s --image %[3]s --env GREETING=Again --wait
   curl -s %[4]s/v1/services/%[2]s

@@ -155,8 +155,8 @@ func TestEndToEnd(t *testing.T) {
 	shared := start(t, func(context.Context, *server.Host) (effects.Performer, error) { return s, nil })
 	shared.ok("POST", "/v1/queues/cluster/configure", `{"limit":64,"aging":"1s"}`)
 	for name, test := range map[string]func(*place){
-		"cron": cron, "delay": delay, "rate": rate, "cap": capped, "pause": pause, "retry": retry, "force": force, "stuck": stuck, "bulk": bulk, "dag": dag,
-		"unique": unique, "snooze": snooze, "priority": priority, "badinput": badInput,
+		"cron": cron, "delay": delay, "rate": rate, "cap": capped, "pause": pause, "retry": retry, "force": force, "stuck": stuck, "bulk": bulk, "bulkcap": bulkCapped, "why": why, "dag": dag,
+		"unique": unique, "snooze": snooze, "priority": priority, "badinput": badInput, "fresh": fresh,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &place{running: &running{t: t, url: shared.url, nats: shared.nats}, ns: name, s: s}
@@ -175,6 +175,16 @@ func cron(p *place) {
 	p.refused(422, "POST", "/v1/repositories/a/tasks/tick/schedule", `{"cron":"every day"}`)
 	p.refused(422, "POST", "/v1/repositories/a/tasks/tick/schedule", `{"cron":"0 3 * * *","timeZone":"Mars/North"}`)
 	require.Nil(p.t, p.data("tick", "nextRun"))
+}
+
+// Who runs all tasks of a repository right after it was created runs all that it asks for.
+func fresh(p *place) {
+	var analyses []string
+	for i := range 30 {
+		analyses = append(analyses, fmt.Sprintf("%q", fmt.Sprintf("kind-%02d", i)))
+	}
+	p.post("/v1/repositories/new/create", `{"analyses":[`+strings.Join(analyses, ",")+`]}`)
+	require.InDelta(p.t, len(analyses), p.post("/v1/repositories/new/run-all", "")["enqueued"], 0)
 }
 
 func delay(p *place) {
@@ -371,7 +381,8 @@ func snooze(p *place) {
 	require.Len(p.t, p.data("later", "history"), 2, "no attempt was used up")
 	p.pauses("/v1/repositories/a")
 	p.task("queued", `{"type":"noop","run":true}`)
-	p.post("/v1/repositories/a/tasks/queued/snooze", `{"for":"1h"}`)
+	revision := p.post("/v1/repositories/a/tasks/queued/snooze", `{"for":"1h"}`)["revision"].(float64)
+	p.ok("GET", fmt.Sprintf("/v1/tasks?minRevision=%.0f", revision), "") // whoever schedules sees it before the end of the pause
 	p.post("/v1/repositories/a/resume", `{}`)
 	p.passes()
 	require.Equal(p.t, "queued", p.state("queued"))

@@ -5,6 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +43,18 @@ func TestWorkersElsewhere(t *testing.T) {
 			t.Cleanup(func() { _ = os.Remove(script) })
 			return exec.Command(node, script, url)
 		},
+		"nats CLI": func(t *testing.T, url string) *exec.Cmd {
+			_, missing := exec.LookPath("jq")
+			cli, err := exec.LookPath("nats")
+			if err != nil || missing != nil {
+				t.Skip("the nats CLI is not here, or jq: make test-tools installs them")
+			}
+			cmd := exec.Command("/bin/sh", filepath.Join(examples, "worker.sh"), url, "fx-task-run=greeters")
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+t.TempDir())
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+			return cmd
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +68,7 @@ func TestWorkersElsewhere(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended; t.Log(said.String()) })
-			r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"greet","params":{"name":"`+name+`"},"run":true}`)
+			r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"greet","pool":"greeters","params":{"name":"`+name+`"},"run":true}`)
 			r.comes("/v1/repositories/a/tasks/one", "succeeded")
 			e := r.ok("GET", "/v1/repositories/a/tasks/one", "")
 			require.Equal(t, "hello "+name, e["data"].(map[string]any)["result"].(map[string]any)["summary"])
@@ -66,7 +81,7 @@ func TestWorkersElsewhere(t *testing.T) {
 				info, err := js.StreamInfo("EFFECTS")
 				return err == nil && info.State.Msgs == 0
 			}, 20*time.Second, 20*time.Millisecond, "it is acknowledged")
-			r.ok("POST", "/v1/repositories/a/tasks/two/create", `{"type":"bake","run":true}`)
+			r.ok("POST", "/v1/repositories/a/tasks/two/create", `{"type":"bake","pool":"greeters","run":true}`)
 			r.comes("/v1/repositories/a/tasks/two", "failed")
 			if name == "Go" {
 				require.NoError(t, cmd.Process.Signal(os.Interrupt))
@@ -80,4 +95,31 @@ func TestWorkersElsewhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The log of a task is read by one consumer, whatever it has of lines.
+func TestALogIsReadAtOnce(t *testing.T) {
+	t.Parallel()
+	const lines = 300
+	r := start(t, nil)
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	made, err := nc.SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.CREATED.LOGS.>")
+	require.NoError(t, err)
+	r.ok("POST", "/v1/repositories/a/create", `{}`)
+	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"greet","pool":"elsewhere"}`)
+	js, err := nc.JetStream()
+	require.NoError(t, err)
+	for i := range lines {
+		_, err := js.Publish("instar.log.task.default.a.one", []byte(strconv.Itoa(i)))
+		require.NoError(t, err)
+	}
+	_, log := r.do("GET", "/v1/tasks/one/logs?follow=false", "")
+	require.Equal(t, lines, strings.Count(log, "event: log\n"), log)
+	require.Contains(t, log, "these are the lines that are kept")
+	require.NoError(t, nc.Flush())
+	n, _, err := made.Pending()
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
 }

@@ -4,7 +4,7 @@ package tasks
 // logs, and how far a task is goes to the task itself, at most once a second.
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,13 +12,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/bcc94042/instar/consumers/effects"
 	"github.com/bcc94042/instar/kv/index"
@@ -27,17 +26,20 @@ import (
 	"github.com/bcc94042/instar/providers/group"
 	"github.com/bcc94042/instar/providers/guard"
 	"github.com/bcc94042/instar/providers/runner"
+	"github.com/bcc94042/instar/providers/runner/child"
 	"github.com/bcc94042/instar/providers/runner/clone"
 	"github.com/bcc94042/instar/providers/runner/httpcall"
 	"github.com/bcc94042/instar/providers/runner/program"
+	"github.com/bcc94042/instar/providers/runner/usage"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/tasks/documents"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
 // Runner is what makes the tasks of this node: clones, analyses, HTTP calls, and the programs that the configuration names.
-func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
+func Runner(ctx context.Context, h *server.Host) (effects.Performer, error) {
 	_, js, err := h.Connect("task runner")
 	if err != nil {
 		return nil, err
@@ -48,18 +50,33 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 		return nil, err
 	}
 	reach := guard.Guard{Deny: deny, Allow: allow, Own: h.Listening}
-	dir := filepath.Join(h.Config.Data, "tasks")
+	dir, err := filepath.Abs(filepath.Join(h.Config.Data, "tasks")) // processes that read checkouts have directories of their own
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the directory of tasks: %w", err)
+	}
+	as, err := account(may.Exec, h.Config.Data, dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot run programs as another user: %w", err)
+	}
+	readers := 0
+	if as != nil {
+		readers = int(as.GID)
+	}
+	each, total := may.Clone.Sizes()
 	clones, err := clone.Open(clone.Options{
-		Dir: filepath.Join(dir, "clones"), Local: may.Local, Guard: reach, Credentials: credentials(may.Credentials, h.Log), MaxBytes: may.Clone.Bytes(), Timeout: may.Clone.Timeout,
+		Dir: filepath.Join(dir, "clones"), Local: may.Local, LocalFor: may.LocalFor, Group: readers, Guard: reach, Credentials: credentials(may.Credentials, h.Log), MaxBytes: each, MaxEntries: int64(may.Clone.Files), Timeout: may.Clone.Timeout,
+		Total: total, Keep: may.Clone.Keep,
+		Memory: may.Clone.MemoryBytes(), CPU: may.Clone.CPU,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot prepare clones: %w", err)
 	}
+	h.Go(ctx, "the checkouts of repositories", func(ctx context.Context) error { tidy(ctx, h, clones); return nil })
 	work := filepath.Join(dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot prepare the directory of programs: %w", err)
 	}
-	left, err := filepath.Glob(filepath.Join(work, "exec-*")) // of a process that was killed
+	left, err := filepath.Glob(filepath.Join(work, "*")) // of a process that was killed
 	for _, dir := range left {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
@@ -68,25 +85,52 @@ func Runner(_ context.Context, h *server.Host) (effects.Performer, error) {
 	}
 	programs := map[string]program.Program{}
 	for name, p := range may.Programs {
-		programs[name] = program.Program{Path: p.Path, Args: p.Args, Arguments: p.Arguments, Env: p.Env}
+		programs[name] = program.Program{Path: p.Path, Args: p.Args, Arguments: p.Arguments, Env: p.Env, Namespaces: p.Namespaces}
 	}
 	memory, file, output := may.Exec.Sizes()
-	s := &sink{h: h, js: js, said: map[string]time.Time{}}
+	limits := group.Limits{CPU: may.Exec.CPU, Memory: memory, File: file}
+	s := &sink{Store: keepDocuments(ctx, h, js), h: h, said: map[string]time.Time{}}
 	return &performer{
 		tasks: h.Indexes.Get(task.Machine.Name),
 		run: &runner.Runner{
-			Worker: h.Node, Dir: work, Clones: clones, Depth: may.Clone.Depth,
-			Programs: &program.Runner{Programs: programs, Limits: group.Limits{CPU: may.Exec.CPU, Memory: memory, File: file}, Output: output},
+			Worker: h.Node, Dir: work, Clones: clones, Depth: may.Clone.Depth, Apart: child.Limits{Memory: may.Clone.MemoryBytes(), CPU: may.Clone.CPU},
+			Programs: &program.Runner{Programs: programs, Limits: limits, Output: output, Disk: usage.Of{Bytes: may.Exec.DiskBytes(), Entries: int64(may.Clone.Files)}, As: as},
 			HTTP:     httpcall.Client{Guard: reach}, Documents: s, Reports: s,
 		},
 	}, nil
 }
 
-// credentials reads the file of a host at each use, so that a secret can be replaced while the server runs.
-func credentials(list []config.Credential, log *slog.Logger) func(string) (clone.Credential, bool) {
-	return func(host string) (clone.Credential, bool) {
+// account is whom programs run as, if that is another user. Its group passes through the directories above checkouts and above the directories of programs.
+func account(may config.TasksExec, above ...string) (*program.User, error) {
+	uid, gid, ok, err := may.Account()
+	if err != nil || !ok {
+		return nil, err
+	}
+	last := above[len(above)-1]
+	for _, dir := range append(above, filepath.Join(last, "clones"), filepath.Join(last, "work")) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(dir)
+		if err == nil {
+			err = errors.Join(os.Chown(dir, -1, int(gid)), os.Chmod(dir, info.Mode().Perm()|0o010))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &program.User{UID: uid, GID: gid}, nil
+}
+
+// credentials reads the file of a host at each use, so that a secret can be replaced while the server runs. What is for the namespace goes before what is for all.
+func credentials(list []config.Credential, log *slog.Logger) func(namespace, host string) (clone.Credential, bool) {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b config.Credential) int {
+		return cmp.Compare(min(len(b.Namespaces), 1), min(len(a.Namespaces), 1))
+	})
+	return func(namespace, host string) (clone.Credential, bool) {
 		for _, c := range list {
-			if c.Host != host {
+			if c.Host != host || len(c.Namespaces) > 0 && !slices.Contains(c.Namespaces, namespace) {
 				continue
 			}
 			secret, err := os.ReadFile(c.PasswordFile)
@@ -106,6 +150,11 @@ type performer struct {
 	run   effects.Performer
 }
 
+// Check says why no node could do a task of a type.
+func (p *performer) Check(typ string, params json.RawMessage) error {
+	return runner.Check(typ, params)
+}
+
 // Perform does what the task says.
 func (p *performer) Perform(ctx context.Context, t machines.Task) machines.Result {
 	if t.Effect != task.EffectRun {
@@ -113,90 +162,50 @@ func (p *performer) Perform(ctx context.Context, t machines.Task) machines.Resul
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sub := p.tasks.Subscribe(index.Filter{Key: t.Key()}, 16)
-	defer sub.Close()
-	go p.until(ctx, cancel, sub, t)
+	go p.until(ctx, cancel, t)
 	return p.run.Perform(ctx, t)
 }
 
 // until ends the context when the task has moved on: it was canceled or reset, or another attempt runs. What it does not see is refused by the attempt's id in the end.
-func (p *performer) until(ctx context.Context, cancel context.CancelFunc, sub *index.Subscription, t machines.Task) {
+func (p *performer) until(ctx context.Context, cancel context.CancelFunc, t machines.Task) {
 	moved := func(item index.Item) bool {
 		b, _ := item.Value.(*task.Brief)
 		return b != nil && item.Version >= t.Fence && (item.State != task.Running || b.AttemptID != t.Attempt)
 	}
-	if item, ok := p.tasks.Get(t.Key()); ok && moved(item) {
-		cancel()
-		return
+	for ctx.Err() == nil { // again when the index was built anew
+		sub := p.tasks.Subscribe(index.Filter{Key: t.Key()}, 16)
+		item, ok := p.tasks.Get(t.Key())
+		if ok && moved(item) || p.changes(ctx, sub, moved) {
+			cancel()
+		}
+		sub.Close()
 	}
+}
+
+// changes reports whether one of the changes ends the task. It returns when the subscription is lost, too.
+func (p *performer) changes(ctx context.Context, sub *index.Subscription, ends func(index.Item) bool) bool {
 	for {
 		select {
 		case c, ok := <-sub.C:
 			if !ok {
-				return
+				return false
 			}
-			if c.Deleted || moved(c.Item) {
-				cancel()
-				return
+			if c.Deleted || ends(c.Item) {
+				return true
 			}
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }
 
 // sink keeps what tasks write.
 type sink struct {
-	h  *server.Host
-	js jetstream.JetStream
+	*documents.Store
+	h *server.Host
 
 	mu   sync.Mutex
 	said map[string]time.Time // when the progress of an attempt was told last
-}
-
-func (s *sink) bucket(ctx context.Context) (jetstream.ObjectStore, error) {
-	return s.js.ObjectStore(ctx, s.h.Deps.Names.Bucket(task.DocumentBucket))
-}
-
-// Put keeps a document.
-func (s *sink) Put(ctx context.Context, name, mediaType string, body []byte) (task.Document, error) {
-	b, err := s.bucket(ctx)
-	if err != nil {
-		return task.Document{}, err
-	}
-	info, err := b.Put(ctx, jetstream.ObjectMeta{Name: name, Headers: nats.Header{"Content-Type": {mediaType}}}, bytes.NewReader(body))
-	if err != nil {
-		return task.Document{}, fmt.Errorf("cannot keep the document %s: %w", name, err)
-	}
-	return task.Document{Name: name, MediaType: mediaType, Size: int64(info.Size), Digest: info.Digest}, nil
-}
-
-// Erase removes the documents of enqueuings before one.
-func (s *sink) Erase(ctx context.Context, prefix string, below uint64) (int, error) {
-	b, err := s.bucket(ctx)
-	if err != nil {
-		return 0, err
-	}
-	list, err := b.List(ctx)
-	if errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	erased := 0
-	for _, o := range list {
-		rest, ok := strings.CutPrefix(o.Name, prefix)
-		number, _, _ := strings.Cut(rest, "/")
-		if n, err := strconv.ParseUint(number, 10, 64); !ok || err != nil || n >= below {
-			continue
-		}
-		if err := b.Delete(ctx, o.Name); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
-			return erased, err
-		}
-		erased++
-	}
-	return erased, nil
 }
 
 // Log keeps a line. One that is lost is lost: nothing waits for it.

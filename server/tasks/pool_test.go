@@ -35,9 +35,9 @@ func TestAPoolIsForWorkersElsewhere(t *testing.T) {
 
 	r.ok("POST", "/v1/repositories/a/create", `{"concurrency":4}`)
 	r.ok("POST", "/v1/repositories/a/tasks/there/create", `{"type":"anything","pool":"gpu","run":true}`)
-	r.ok("POST", "/v1/repositories/a/tasks/here/create", `{"type":"anything","pool":"nodes","run":true}`)
+	r.ok("POST", "/v1/repositories/a/tasks/here/create", `{"type":"lines","pool":"nodes","run":true}`)
 	r.comes("/v1/repositories/a/tasks/there", "succeeded")
-	r.comes("/v1/repositories/a/tasks/here", "failed") // no type of the node
+	r.comes("/v1/repositories/a/tasks/here", "failed") // there is no url
 	e := r.ok("GET", "/v1/repositories/a/tasks/there", "")
 	require.Equal(t, "anything", e["data"].(map[string]any)["result"].(map[string]any)["summary"])
 
@@ -45,7 +45,6 @@ func TestAPoolIsForWorkersElsewhere(t *testing.T) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	r.ok("POST", "/v1/repositories/a/tasks/late/create", `{"type":"anything","pool":"tpu","run":true}`)
-	r.comes("/v1/repositories/a/tasks/late", "running")
 	var queue jetstream.Consumer
 	require.Eventually(t, func() (there bool) {
 		queue, err = js.Consumer(t.Context(), "EFFECTS", "fx-task-run=tpu")
@@ -53,6 +52,7 @@ func TestAPoolIsForWorkersElsewhere(t *testing.T) {
 	}, 20*time.Second, 20*time.Millisecond)
 	got, err := queue.Next()
 	require.NoError(t, err)
+	r.comes("/v1/repositories/a/tasks/late", "running")
 	attempt := r.ok("GET", "/v1/repositories/a/tasks/late", "")["data"].(map[string]any)["attemptId"].(string)
 	r.ok("POST", "/v1/repositories/a/tasks/late/cancel", "")
 	for range 2 {
@@ -73,4 +73,46 @@ func TestAPoolIsForWorkersElsewhere(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return slices.Equal([]string{"task.created", "task.queued", "task.started", "task.canceled", "task.result.discarded"}, r.events("/v1/repositories/a/tasks/late"))
 	}, 20*time.Second, 20*time.Millisecond, "%s", r.events("/v1/repositories/a/tasks/late"))
+}
+
+// Tasks of a pool for which nobody asks stay queued, say so, and leave every limit to others; they start when a worker comes.
+func TestTasksOfAPoolWithoutWorkersWait(t *testing.T) {
+	t.Parallel()
+	r := start(t, tasks.Runner)
+	r.ok("POST", "/v1/queues/cluster/configure", `{"limit":2}`)
+	r.ok("POST", "/v1/repositories/a/create", `{"concurrency":2}`)
+	alone := []string{"one", "two", "three"}
+	for _, id := range alone {
+		r.ok("POST", "/v1/repositories/a/tasks/"+id+"/create", `{"type":"anything","pool":"misspelled","priority":1,"run":true}`)
+	}
+	r.ok("POST", "/v1/repositories/a/tasks/here/create", `{"type":"lines","pool":"nodes","priority":9,"run":true}`)
+	r.comes("/v1/repositories/a/tasks/here", "failed") // there is no url: it has run
+	nc, err := nats.Connect(r.nats)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err = js.Consumer(t.Context(), "EFFECTS", "fx-task-run=misspelled")
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
+	for _, id := range alone {
+		why := r.ok("GET", "/v1/tasks/"+id+"/why", "")
+		require.Equal(t, "queued", why["state"])
+		require.Equal(t, "no worker of pool misspelled asks for tasks", why["why"])
+		require.Equal(t, []string{"task.created", "task.queued"}, r.events("/v1/repositories/a/tasks/"+id))
+	}
+
+	w, err := worker.New(worker.Options{NC: nc})
+	require.NoError(t, err)
+	worker.Handle(w, worker.Effect{Machine: "task", Name: "run", Done: "done", Route: "misspelled"}, func(context.Context, worker.Task[task.Run]) (task.Result, error) {
+		return task.Result{}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	defer func() { cancel(); require.NoError(t, <-ended) }()
+	for _, id := range alone {
+		r.comes("/v1/repositories/a/tasks/"+id, "succeeded")
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -43,7 +45,7 @@ func start(t *testing.T, perform performs, set ...func(*config.Config)) *running
 	r := &running{t: t, nats: "nats://" + at}
 	serving, ended := make(chan struct{}), make(chan error, 1)
 	cfg := config.Defaults(config.Dev)
-	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = t.TempDir(), "127.0.0.1:0", at, "error"
+	cfg.Data, cfg.HTTP.Listen, cfg.NATS.Listen, cfg.Log.Level = relative(t, t.TempDir()), "127.0.0.1:0", at, "error"
 	for _, s := range set {
 		s(&cfg)
 	}
@@ -131,4 +133,13 @@ func (r *running) eventsOf(path string) (types []string) {
 		types = append(types, e.(map[string]any)["type"].(string))
 	}
 	return types
+}
+
+// relative is the path from here, as a configuration may have it.
+func relative(t *testing.T, dir string) string {
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	to, err := filepath.Rel(here, dir)
+	require.NoError(t, err)
+	return to
 }

@@ -4,6 +4,7 @@ package tasks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -36,7 +37,8 @@ const (
 // Role is the name of the role that schedules.
 const Role = "orchestrator"
 
-// Provider serves machines/task. perform makes what does the tasks on this node; nil leaves all of them to workers elsewhere.
+// Provider serves machines/task. perform makes what does the tasks on this node; nil leaves all of them to workers elsewhere. Where that has a method Check, which says why it could do no task
+// of a type with such parameters, tasks of the pool of the nodes that it refuses are not created.
 func Provider(perform func(ctx context.Context, h *server.Host) (effects.Performer, error)) server.Provider {
 	return server.Provider{
 		Decoder: func() func(string, []byte) (any, error) { return orchestrator.TaskValue },
@@ -76,17 +78,30 @@ func open(ctx context.Context, h *server.Host, perform func(context.Context, *se
 	}
 	d := &door{board: &orchestrator.Board{Tasks: tasks, Queues: queues}, tasks: tasks, repositories: repositories, stored: stateOf(ctx, &h.Deps)}
 	h.Go(ctx, "the counts of queued tasks", d.board.Run)
+	m := newMeter()
+	if err := h.Register(m); err != nil {
+		return server.Work{}, err
+	}
+	why := func(ctx context.Context, key string) (string, string, error) {
+		r, err := orchestrator.Why(ctx, &h.Deps, key)
+		return r.State, r.Why, err
+	}
 	h.API(func(o *api.Options) {
 		d.next, o.Admit = o.Admit, d.admit
 		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route {
-			return apitasks.New(p.Rest, p.Store, p.Sender, js).Routes
+			return apitasks.New(p.Rest, p.Store, p.Sender, js, why).Routes
 		})
 	})
-	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Replicas: h.Replicas}).Run)
+	h.Role(ctx, Role, (&orchestrator.Orchestrator{Deps: h.Deps, Tasks: tasks, Repositories: repositories, Queues: queues, Elsewhere: perform == nil, Replicas: h.Replicas, Metrics: m}).Run)
 	if perform == nil {
 		return server.Work{External: true, Routes: d.board.Pools}, nil
 	}
 	p, err := perform(ctx, h)
+	if c, knows := p.(interface {
+		Check(typ string, params json.RawMessage) error
+	}); knows {
+		d.check = c.Check
+	}
 	return server.Work{Performer: p, Routes: d.board.Pools}, err
 }
 

@@ -70,7 +70,7 @@ func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
 	require.Contains(t, r.refused(422, "POST", "/v1/repositories/a/tasks/x/create", `{"type":"http","runAfter":["x"]}`), "after itself: x after x")
 	r.ok("POST", "/v1/repositories/a/tasks/one/create", `{"type":"http","params":{"url":"http://127.0.0.1:1/"},"run":true,"uniqueKey":"u"}`)
 	require.Eventually(t, func() bool {
-		resp, _ := r.do("POST", "/v1/repositories/a/tasks/two/create", `{"type":"http","run":true,"notBefore":"2100-01-01T00:00:00Z"}`)
+		resp, _ := r.do("POST", "/v1/repositories/a/tasks/two/create", `{"type":"http","params":{"url":"http://127.0.0.1:1/"},"run":true,"notBefore":"2100-01-01T00:00:00Z"}`)
 		if resp.StatusCode == http.StatusTooManyRequests {
 			require.NotEmpty(t, resp.Header.Get("Retry-After"))
 			return true
@@ -78,7 +78,7 @@ func TestDoorsRefuseWhatDoesNotFit(t *testing.T) {
 		_, _ = r.do("POST", "/v1/repositories/a/tasks/two/delete", "")
 		return false
 	}, 20*time.Second, 50*time.Millisecond, "the queue is full")
-	r.refused(409, "POST", "/v1/repositories/a/tasks/three/create", `{"type":"exec","run":true,"uniqueKey":"u"}`)
+	r.refused(409, "POST", "/v1/repositories/a/tasks/three/create", `{"type":"exec","params":{"program":"x"},"run":true,"uniqueKey":"u"}`)
 
 	again := r.ok("POST", "/v1/tasks/one/run", "")
 	require.Equal(t, true, again["already"])

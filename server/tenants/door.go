@@ -8,6 +8,7 @@ import (
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/machines"
 	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/publish"
 )
 
@@ -26,8 +27,13 @@ func (d *door) admit(cmd publish.Command) error {
 		return nil
 	}
 	var b machine.RequestBody
-	if json.Unmarshal(cmd.Body, &b) != nil || b.Validate() != nil {
+	_, tenant, _, err := streams.SplitKey(cmd.Key)
+	if err != nil || json.Unmarshal(cmd.Body, &b) != nil || b.Validate() != nil {
 		return nil // which the engine refuses
+	}
+	b, refused := b.For(tenant)
+	if refused != nil {
+		return problem.Invalid("body."+refused.Fields[0].Field, refused.Fields[0].Message)
 	}
 	if why := d.takes(&b); why != "" {
 		return problem.Invalid("body", why)

@@ -23,7 +23,10 @@ type target struct {
 }
 
 // performer gives each task to the server that it is about.
-type performer struct{ servers []*target }
+type performer struct {
+	servers []*target
+	mirror  *mirror
+}
 
 // Perform does one task.
 func (p *performer) Perform(ctx context.Context, t machines.Task) machines.Result {
@@ -97,8 +100,11 @@ func (p *performer) Watch(ctx context.Context, _ func(string)) error {
 	return nil
 }
 
-// sweep drops the databases whose grace period is over.
+// sweep drops the databases whose grace period is over, and tells again where tenants are.
 func (p *performer) sweep(ctx context.Context, h *server.Host) {
+	if err := p.mirror.sync(ctx, p); err != nil && ctx.Err() == nil {
+		h.Log.Warn("where tenants are is told again by the next sweep", "error", err)
+	}
 	for _, s := range p.servers {
 		gone, err := s.provider.Sweep(ctx)
 		if err != nil && ctx.Err() == nil {

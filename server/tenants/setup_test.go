@@ -108,6 +108,23 @@ func (w *world) start() {
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 }
 
+// refused starts a server that is to end by itself, and returns what it says.
+func (w *world) refused() string {
+	w.t.Helper()
+	settings, err := json.Marshal(w.cfg)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), serverSettings+"="+string(settings))
+	_, err = cmd.StdinPipe()
+	require.NoError(w.t, err)
+	out, err := cmd.CombinedOutput()
+	require.Error(w.t, err)
+	require.NoError(w.t, ctx.Err(), "it goes on")
+	return string(out)
+}
+
 // kill ends the server as a power loss of its machine would, but for its files.
 func (w *world) kill() {
 	if w.cmd.ProcessState == nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/api"
@@ -61,6 +62,12 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		rules[name] = catalog.Rule{Kind: catalog.Kind(r.Kind), Column: r.Column, Via: r.Via}
 	}
 	p := &performer{}
+	if p.mirror, err = newMirror(ctx, h); err != nil {
+		return server.Work{}, err
+	}
+	if err := p.mirror.opens(ctx, keys); err != nil {
+		return server.Work{}, err
+	}
 	for _, s := range t.Servers {
 		dsn, err := config.ReadDSN(s.DSN, s.DSNFile)
 		if err != nil {
@@ -69,7 +76,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		p.servers = append(p.servers, &target{TenantServer: s, provider: &database.Provider{
 			Source: pg.Address{DSN: source}, From: t.Source.From, Server: &admin.Server{Name: s.Name, Region: s.Region, DSN: dsn, Host: s.Host},
 			Catalogue: catalog.Catalogue{Schemas: t.Schemas, Column: t.Column, Tables: rules}, Migrations: schema.Set{Files: os.DirFS(t.Migrations)}, Keys: keys,
-			RangeRows: t.RangeRows, Parallel: t.Parallel, Rate: t.BytesPerSecond(), Grace: t.Grace,
+			RangeRows: t.RangeRows, Parallel: t.Parallel, Rate: t.BytesPerSecond(), Grace: t.Grace, Told: p.mirror.tell,
 		}})
 	}
 	for _, s := range p.servers {
@@ -85,10 +92,12 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	d := &door{sessions: h.Indexes.Get(machine.Machine.Name), takes: p.takes}
 	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
 	h.Role(ctx, Role, func(ctx context.Context) error {
-		for pause := time.Minute; wait.For(ctx, pause); pause = time.Hour {
+		for {
 			p.sweep(ctx, h)
+			if !wait.For(ctx, time.Hour) {
+				return nil
+			}
 		}
-		return nil
 	})
 	return server.Work{Performer: p, Looker: p}, nil
 }
@@ -134,8 +143,8 @@ func makeKeys(path string) error {
 
 // Keyset is the program that makes a keyset: its argument is a file that is not there yet.
 func Keyset(args []string) int {
-	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "instar tenant-keyset: give the file to write, which must not exist")
+	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
+		fmt.Fprintln(os.Stderr, "usage: instar tenant-keyset FILE\nIt writes the keyset that tenants' credentials are sealed with into a file that is not there yet.")
 		return 2
 	}
 	if err := makeKeys(args[0]); err != nil {

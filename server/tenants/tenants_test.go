@@ -3,7 +3,6 @@ package tenants_test
 import (
 	"net/http"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,13 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
 	require.Contains(t, v["detail"], "takes the region mars")
 
-	w.ok("POST", path("acme", "move")+"/request", `{"enterpriseId":"acme","mode":"offline"}`)
+	status, v = w.do("POST", path("acme", "move")+"/request", `{"enterpriseId":"other"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, status, "another tenant than that of the path: %v", v)
+	require.Contains(t, v["detail"], "body.enterpriseId: is other, and the path names the tenant acme")
+	status, _ = w.do("GET", path("acme", "move"), "")
+	require.Equal(t, http.StatusNotFound, status, "nothing was stored")
+
+	w.ok("POST", path("acme", "move")+"/request", `{"mode":"offline"}`)
 	require.Eventually(t, func() bool {
 		status, v = w.do("POST", path("acme", "again")+"/request", `{"enterpriseId":"acme"}`)
 		return status == http.StatusConflict
@@ -47,8 +52,14 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 		return err
 	}
 	require.Equal(t, "25006", pg.State(write()), "its rows in the shared database are closed")
-	status, _ = w.do("POST", path("other", "move")+"/revert", `{}`)
-	require.Equal(t, http.StatusUnprocessableEntity, status, "writes would be lost")
+	databasetest.Exec(t, w.target("other"), `insert into public.settings values ('other', 'since', 'x')`)
+	w.ok("POST", path("other", "move")+"/revert", `{}`)
+	var e map[string]any
+	require.Eventually(t, func() bool {
+		_, e = w.do("GET", path("other", "move"), "")
+		return e["state"] == "ready" && e["lastError"] != nil
+	}, waitFor, tick, "writes would be lost")
+	require.Contains(t, e["lastError"].(map[string]any)["message"], "1 rows of settings")
 	w.ok("POST", path("other", "move")+"/revert", `{"discardWrites":true}`)
 	w.ends("other", "move", "rolled_back")
 	require.NoError(t, write())
@@ -57,6 +68,25 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	_, err := pg.Connect(t.Context(), w.target("other"))
 	require.Equal(t, pg.NoDatabase, pg.State(err))
 	databasetest.Same(t, w.source, w.target("acme"), "acme")
+
+	w.kill()
+	require.NoError(t, os.Remove(w.cfg.Tenants.Keys))
+	require.Contains(t, w.refused(), "tenants.keys is another keyset than before", "the lost keyset is noticed")
+}
+
+// A name that no row has is more likely misspelt than new.
+func TestATenantWithoutRowsIsMovedOnRequestOnly(t *testing.T) {
+	w := setup(t, 1, "somebody")
+	w.start()
+	w.ok("POST", path("sombody", "move")+"/request", `{}`)
+	v := w.until("sombody", "move", "it is failed", func(s string, _ map[string]any) bool { return s == "failed" })
+	require.Equal(t, "requested", v["failedFrom"])
+	_, e := w.do("GET", path("sombody", "move"), "")
+	require.Contains(t, e["lastError"].(map[string]any)["message"], "no table has a row of the tenant sombody")
+	w.ok("POST", path("sombody", "move")+"/rollback", `{}`)
+	w.ends("sombody", "move", "rolled_back")
+	w.ok("POST", path("sombody", "move")+"/request", `{"allowEmpty":true}`)
+	w.ends("sombody", "move", "ready")
 }
 
 // The machine is there only where tenants are configured.
@@ -76,20 +106,13 @@ func TestAFailedVerificationIsRolledBack(t *testing.T) {
 	w := setup(t, 20, "crooked", "other")
 	before := databasetest.Everything(t, w.source)
 	dir := t.TempDir()
-	files, err := filepath.Glob(filepath.Join(migrations, "*.sql"))
-	require.NoError(t, err)
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), text, 0o600))
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "00099_crooked.sql"), []byte(`-- +goose Up
+	databasetest.WriteMigrations(t, dir, "00099_crooked.sql", `-- +goose Up
 -- +goose StatementBegin
 create function public.bend() returns trigger language plpgsql as $$ begin new.value := 'bent'; return new; end $$;
 -- +goose StatementEnd
 create trigger bend before insert on public.settings for each row execute function public.bend();
 alter table public.settings enable always trigger bend;
-`), 0o600))
+`)
 	w.cfg.Tenants.Migrations = dir
 	w.start()
 	w.ok("POST", path("crooked", "move")+"/request", `{"enterpriseId":"crooked","onFailure":"rollback"}`)
@@ -99,7 +122,7 @@ alter table public.settings enable always trigger bend;
 	require.Contains(t, e["lastError"].(map[string]any)["message"], "settings")
 	require.Equal(t, before, databasetest.Everything(t, w.source))
 	require.Equal(t, "0", databasetest.Ask(t, w.source, `select count(*)::text from pg_trigger where tgname like 'instar%'`), "its writers are let in again")
-	_, err = pg.Connect(t.Context(), w.target("crooked"))
+	_, err := pg.Connect(t.Context(), w.target("crooked"))
 	require.Equal(t, pg.NoDatabase, pg.State(err), "the database is out of the way")
 
 	w.kill()

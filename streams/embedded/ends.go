@@ -27,12 +27,7 @@ type end struct {
 func (s *Server) note(srv *server.Server) {
 	s.ends.mu.Lock()
 	defer s.ends.mu.Unlock()
-	switch {
-	case s.barrier != nil:
-		s.ends.where = s.barrier.where
-	case s.flusher != nil:
-		s.ends.where = s.flusher.where
-	default:
+	if s.ends.where = s.stores(); s.ends.where == nil {
 		return
 	}
 	s.ends.of = map[string]end{}
@@ -43,6 +38,17 @@ func (s *Server) note(srv *server.Server) {
 		st.FastState(&state)
 		s.ends.of[st.name] = end{st.pointer(), state.LastSeq}
 	}
+}
+
+// stores is where the server keeps what it stores, if that was proven.
+func (s *Server) stores() *stores {
+	switch {
+	case s.barrier != nil:
+		return s.barrier.where
+	case s.flusher != nil:
+		return s.flusher.where
+	}
+	return nil
 }
 
 // rank puts buckets before streams. Clients may write already: what a value that was noted came from is in a stream that is noted later.

@@ -15,8 +15,11 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
-// flushEvery is how often streams are looked at for what was written by others than those that call [Server.Sync], whose acks come before it is on disk.
+// flushEvery is how often relaxed streams are looked at for what was written by others than those that call [Server.Sync], whose acks come before it is on disk.
 const flushEvery = 5 * time.Millisecond
+
+// restAfter is how long nobody has asked for a stream when the server syncs each write to it again, and it is not looked at any more.
+const restAfter = time.Second
 
 // errStopped is why nothing is synced while there is no server.
 var errStopped = errors.New("streams: the embedded NATS server does not run")
@@ -31,30 +34,50 @@ type flusher struct {
 	running func() *server.Server
 	syncs   atomic.Uint64
 
+	first chan struct{} // gets one when a stream is relaxed
+
 	mu     sync.Mutex
-	groups map[string]*group // by stream
+	groups map[string]*group // by stream, of those that are relaxed
 }
 
 // group is who waits for the next sync of a stream.
 type group struct {
 	waiting []func(error)
-	busy    bool // a goroutine syncs, and takes what waits when it has
+	asked   time.Time // last
+	busy    bool      // a goroutine syncs, and takes what waits when it has
 }
 
-// sweep syncs what others have written to relaxed streams. It waits for no lock of a store: one that is held is asked like one that is dirty.
-func (f *flusher) sweep() {
+// sweep syncs what others have written to relaxed streams, and ends that of those that nobody has asked for lately. It waits for no lock of a store: one that is held is asked like
+// one that is dirty. It reports whether a stream is left.
+func (f *flusher) sweep(now time.Time) bool {
 	f.mu.Lock()
 	var names []string
 	for name, g := range f.groups {
-		if !g.busy {
+		switch {
+		case g.busy:
+		case now.Sub(g.asked) > restAfter:
+			g.busy = true
+			go f.rest(name, g)
+		default:
 			names = append(names, name)
 		}
 	}
+	left := len(f.groups) > 0
 	f.mu.Unlock()
 	for _, name := range names {
 		if s, err := f.find(name); err == nil && s.StreamStore != nil && f.where.mayBeDirty(s) {
-			f.sync(name, func(error) {})
+			f.again(name)
 		}
+	}
+	return left
+}
+
+// again syncs a stream once more, for nobody.
+func (f *flusher) again(stream string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.groups[stream]; g != nil {
+		f.join(stream, g, func(error) {})
 	}
 }
 
@@ -83,12 +106,42 @@ func (f *flusher) sync(stream string, done func(error)) {
 	if g == nil {
 		g = &group{}
 		f.groups[stream] = g
+		select {
+		case f.first <- struct{}{}:
+		default:
+		}
 	}
+	g.asked = time.Now()
+	f.join(stream, g, done)
+}
+
+// join waits for the next sync. The lock is held.
+func (f *flusher) join(stream string, g *group, done func(error)) {
 	g.waiting = append(g.waiting, done)
 	if !g.busy {
 		g.busy = true
 		go f.run(stream, g)
 	}
+}
+
+// rest has the server sync each write again, and syncs what it has not. Who asks meanwhile waits for that, and relaxes the stream anew.
+func (f *flusher) rest(stream string, g *group) {
+	s, err := f.find(stream)
+	if err == nil && s.StreamStore != nil {
+		f.where.tighten(s)
+		s.sync()
+		if err = s.FlushAllPending(); err == nil {
+			err = f.still(stream, s)
+		}
+	}
+	f.mu.Lock()
+	if len(g.waiting) > 0 || err != nil && !errors.Is(err, errNoStream) {
+		f.mu.Unlock()
+		f.run(stream, g)
+		return
+	}
+	delete(f.groups, stream)
+	f.mu.Unlock()
 }
 
 // run syncs a stream until nobody waits.
@@ -132,6 +185,11 @@ func (f *flusher) flush(stream string) error {
 	if err != nil {
 		return fmt.Errorf("streams: cannot sync stream %s: %w", stream, err)
 	}
+	return f.still(stream, s)
+}
+
+// still tells of a store that was closed while it was synced: then nothing is known of it.
+func (f *flusher) still(stream string, s store) error {
 	if now, err := f.find(stream); err != nil {
 		return err
 	} else if f.where.ended(s) || now.pointer() != s.pointer() {
@@ -163,7 +221,7 @@ func (s *Server) newFlusher() *flusher {
 		s.o.log().Warn("writes cannot be synced in groups: each is synced by itself, which takes several times as long", "error", err)
 		return nil
 	}
-	return &flusher{where: where, running: s.running, groups: map[string]*group{}}
+	return &flusher{where: where, running: s.running, first: make(chan struct{}, 1), groups: map[string]*group{}}
 }
 
 // Syncer returns what calls done when everything is on disk that a stream had acknowledged before the call, or with why that is not known. It is nil where an ack

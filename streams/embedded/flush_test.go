@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -84,8 +85,9 @@ func TestWhatIsAskedForIsSynced(t *testing.T) {
 	require.False(t, dirty("EVENTS"), "what came before the change is synced, too")
 
 	write("instar.evt.thing.a.x")
+	before := g.NC.Stats().Reconnects
 	require.NoError(t, g.Server.Restart())
-	require.Eventually(t, g.NC.IsConnected, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return g.NC.Stats().Reconnects > before && g.NC.IsConnected() }, 20*time.Second, 5*time.Millisecond)
 	again()
 
 	_, err = g.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MEMORY", Subjects: []string{"memory"}, Storage: jetstream.MemoryStorage})
@@ -108,6 +110,56 @@ func TestWhatOthersWriteIsSynced(t *testing.T) {
 	s, err := g.Server.flusher.find("EVENTS")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return !g.Server.flusher.where.dirty(s) }, 10*time.Second, time.Millisecond)
+}
+
+// A stream that nobody asks for any more is synced with each write again, and looked at no longer: until somebody asks.
+func TestAStreamAtRestIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	g, sync := sweepless(t)
+	f := g.Server.flusher
+	write := func() {
+		_, err := g.JS.Publish(t.Context(), "instar.evt.thing.a.x", []byte("x"))
+		require.NoError(t, err)
+	}
+	relaxed := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.groups) > 0 }
+	require.NoError(t, sync("EVENTS"))
+	require.Len(t, f.first, 1, "who looks is woken")
+	<-f.first
+	s, err := f.find("EVENTS")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return !f.groups["EVENTS"].busy }, 10*time.Second, time.Millisecond)
+	require.True(t, f.sweep(time.Now()))
+	require.True(t, f.where.relaxed(s))
+	write()
+	require.True(t, f.where.dirty(s))
+	require.True(t, f.sweep(time.Now().Add(2*restAfter)))
+	require.Eventually(t, func() bool { return !relaxed() }, 10*time.Second, time.Millisecond)
+	require.False(t, f.where.relaxed(s))
+	require.False(t, f.where.dirty(s), "what came before is synced, too")
+	write()
+	require.False(t, f.where.dirty(s), "with each write")
+	require.False(t, f.sweep(time.Now()))
+	require.Empty(t, f.first)
+
+	require.NoError(t, sync("EVENTS"))
+	require.Len(t, f.first, 1)
+	require.True(t, f.where.relaxed(s))
+}
+
+func TestRoundsRestUntilTheyAreWoken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, woken, n := rounds{}, make(chan struct{}, 1), 0
+		r.begin(time.Millisecond, woken, func() bool { n++; return n%3 != 0 })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 3, n)
+		woken <- struct{}{}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 6, n)
+		r.end()
+	})
 }
 
 // One store whose lock is held holds up the syncs of no other, and not the end of the looks.

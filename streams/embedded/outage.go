@@ -6,12 +6,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// runFile is in the data directory while a server runs, and says how the file system was mounted when it started (mounting). It stays where nobody has stopped the server.
+// runFile is in the data directory, and says whether a server runs, and how the file system was mounted when it started (mounting). It is written in place, so that a full disk takes it.
 const runFile = "run"
+
+// What it begins with. Both are of one length.
+const (
+	isRunning = "running "
+	isStopped = "stopped "
+)
 
 // notes are what nats-server notes of a stream every two minutes, beside its messages: where they are, when they expire, and when they are published. It makes them anew where they are
 // missing.
@@ -27,12 +35,32 @@ func (o *Options) afterOutage() error {
 	if err := o.forget(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(o.Dir, runFile), []byte(mounting(o.Dir)), 0o600); err != nil {
+	return noteRun(o.Dir, isRunning+mounting(o.Dir))
+}
+
+// noteRun writes the file, or only its beginning. A full disk is no reason not to serve reads: then the file is emptied, which says that nothing is known.
+func noteRun(dir, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, runFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteAt([]byte(text), 0)
+		if size := int64(len(text)); err == nil && text != isStopped {
+			err = f.Truncate(size)
+		}
+		if err = errors.Join(err, f.Sync()); IsFull(err) {
+			err = f.Truncate(0)
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil && !IsFull(err) {
 		return fmt.Errorf("streams: cannot write into the data directory: %w", err)
 	}
 	return nil
 }
 
+// IsFull reports whether an error says that the disk, or what its user may have of it, is used up. That is no reason not to start: what is there can be read and removed.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// forget removes the notes unless they fit for certain.
 func (o *Options) forget() error {
 	dir, streams := o.Dir, o.streamsDir()
 	was, err := os.ReadFile(filepath.Join(dir, runFile))
@@ -41,7 +69,7 @@ func (o *Options) forget() error {
 	} else if err != nil {
 		return fmt.Errorf("streams: cannot read how the data directory was mounted: %w", err)
 	}
-	if now := mounting(dir); now != "" && string(was) == now {
+	if now := mounting(dir); strings.HasPrefix(string(was), isStopped) || now != "" && string(was) == isRunning+now {
 		return nil
 	}
 	all, err := os.ReadDir(streams)
@@ -60,12 +88,7 @@ func (o *Options) forget() error {
 }
 
 // stopped notes that none does, and that everything is on disk.
-func stopped(dir string) error {
-	if err := os.Remove(filepath.Join(dir, runFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("streams: cannot write into the data directory: %w", err)
-	}
-	return nil
-}
+func stopped(dir string) error { return noteRun(dir, isStopped) }
 
 // streamsDir has a directory for each stream.
 func (o *Options) streamsDir() string {

@@ -12,8 +12,8 @@ type rounds struct {
 	ended sync.Once
 }
 
-// begin does one at each tick, until end.
-func (r *rounds) begin(every time.Duration, one func()) {
+// begin does one at each tick, until end. When one says that there is nothing more to do, there are no ticks until it is woken.
+func (r *rounds) begin(every time.Duration, woken <-chan struct{}, one func() (more bool)) {
 	r.quit = make(chan struct{})
 	r.loop.Go(func() {
 		tick := time.NewTicker(every)
@@ -21,7 +21,16 @@ func (r *rounds) begin(every time.Duration, one func()) {
 		for {
 			select {
 			case <-tick.C:
-				one()
+				if one() {
+					continue
+				}
+			case <-r.quit:
+				return
+			}
+			tick.Stop()
+			select {
+			case <-woken:
+				tick.Reset(every)
 			case <-r.quit:
 				return
 			}

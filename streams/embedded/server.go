@@ -108,10 +108,10 @@ func Start(o Options) (*Server, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	if s.barrier != nil {
-		s.barrier.begin(s.barrier.every, func() { s.barrier.round(s.running()) })
+		s.barrier.begin(s.barrier.every, nil, func() bool { s.barrier.round(s.running()); return true })
 	}
 	if s.flusher != nil {
-		s.flusher.begin(flushEvery, s.flusher.sweep)
+		s.flusher.begin(flushEvery, s.flusher.first, func() bool { return s.flusher.sweep(time.Now()) })
 	}
 	return s, nil
 }
@@ -167,7 +167,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	if err != nil && !errors.Is(err, syscall.ENOSPC) { // a full disk is no reason not to serve reads
+	if err != nil && !IsFull(err) { // a full disk is no reason not to serve reads
 		return nil, errors.Join(fmt.Errorf("streams: cannot write the lock of the data directory: %w", err), f.Close())
 	}
 	return f, nil

@@ -198,3 +198,28 @@ func stuckWhen(t *testing.T, waits *atomic.Bool) func() string {
 		return ""
 	}
 }
+
+// What a stream holds nothing of is known without asking it, and never of what it holds; of a server that does not run nothing is known.
+func TestWhatAStreamLacksIsKnown(t *testing.T) {
+	t.Parallel()
+	for _, profile := range []Profile{Interval, Fsync} {
+		g := run(t, Options{Profile: profile})
+		things(t, g.JS)
+		put := func(key string) {
+			_, err := g.JS.Publish(t.Context(), "$KV.things."+key, []byte("x"))
+			require.NoError(t, err)
+		}
+		require.True(t, g.Server.Lacks("KV_things", "$KV.things.a"))
+		put("a")
+		require.False(t, g.Server.Lacks("KV_things", "$KV.things.a"))
+		require.True(t, g.Server.Lacks("KV_things", "$KV.things.b"))
+		require.False(t, g.Server.Lacks("KV_none", "$KV.none.a"), "of which nobody knows")
+		require.NoError(t, g.Server.Restart())
+		require.False(t, g.Server.Lacks("KV_things", "$KV.things.a"))
+		require.Eventually(t, func() bool { return g.Server.Lacks("KV_things", "$KV.things.b") }, 20*time.Second, time.Millisecond)
+		require.NoError(t, g.Server.stop())
+		require.False(t, g.Server.Lacks("KV_things", "$KV.things.b"), "there is no server")
+		require.NoError(t, g.Server.start())
+	}
+	require.False(t, (&Server{}).Lacks("KV_things", "$KV.things.b"))
+}

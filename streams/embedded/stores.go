@@ -72,6 +72,27 @@ func (l *stores) named(srv *server.Server, name string) (store, error) {
 	return l.at(stream, name), nil
 }
 
+// Lacks reports that a stream holds no message under a subject. It looks into the server's index of subjects, in memory, as the stream's API does for whoever asks for its subjects,
+// and needs no message for it. False says nothing: the stream has one, or that is not known, as of a server that is not alone, while it is restarted,
+// or while a write has the lock of the stream, which lasts as long as the disk does.
+func (s *Server) Lacks(stream, subject string) bool {
+	srv, where := s.running(), s.stores()
+	if srv == nil || where == nil {
+		return false
+	}
+	st, err := where.named(srv, stream)
+	if err != nil || st.StreamStore == nil {
+		return false
+	}
+	mu := where.lock(st)
+	if !mu.TryRLock() {
+		return false
+	}
+	mu.RUnlock()
+	held := st.SubjectsTotals(subject)[subject]
+	return held == 0 && !where.ended(st) // what is closed is of a server that ends
+}
+
 func (l *stores) at(stream unsafe.Pointer, name string) store {
 	s := store{StreamStore: *(*server.StreamStore)(unsafe.Add(stream, l.store)), name: name}
 	if reflect.TypeOf(s.StreamStore) == nil || reflect.TypeOf(s.StreamStore).String() != fileStore {
@@ -89,6 +110,14 @@ func (l *stores) relax(s store) {
 	mu.Lock()
 	defer mu.Unlock()
 	updateDurability(s.pointer(), true)
+}
+
+// tighten has the store sync each write again. What was written before is still to be synced.
+func (l *stores) tighten(s store) {
+	mu := l.lock(s)
+	mu.Lock()
+	defer mu.Unlock()
+	updateDurability(s.pointer(), false)
 }
 
 // lock is the store's own.
@@ -242,6 +271,12 @@ func proveRelaxed(srv *server.Server, write func(string) error) (*stores, error)
 	if err := s.FlushAllPending(); err != nil || l.dirty(s) || !l.relaxed(s) {
 		return nil, errors.Join(errors.New("streams: the server does not sync when it is told to"), err)
 	}
+	if l.tighten(s); l.relaxed(s) {
+		return nil, errors.New("streams: the server does not go back to syncing each write")
+	}
+	if err := write("what is synced at once again"); err != nil || l.dirty(s) {
+		return nil, errors.Join(errors.New("streams: the server does not sync each write again"), err)
+	}
 	return l, nil
 }
 
@@ -265,5 +300,8 @@ func findStores(srv *server.Server) (*stores, store, error) {
 	l.mu, l.last, l.onFlush = f.field(fs, "mu", "sync.RWMutex").Offset, last.Offset, f.field(fs, "syncOnFlush", "atomic.Bool").Offset
 	l.closed = f.field(fs, "closed", "atomic.Bool").Offset
 	l.blockMu, l.needsSync = f.field(last.Type, "mu", "sync.RWMutex").Offset, f.field(last.Type, "needSync", "bool").Offset
+	if totals := list[0].SubjectsTotals("sync"); f.missing == nil && totals["sync"] == 0 {
+		f.missing = errors.New("streams: the server's store does not list what was written to it")
+	}
 	return l, list[0], f.missing
 }

@@ -25,12 +25,14 @@ func unsynced(err error) error {
 // Syncs reports whether writes are answered when a sync after the ack of the stream has ended.
 func (a *Appender) Syncs() bool { return a.sync != nil }
 
-// Sync returns when everything is on disk that the stream had acknowledged before, also to others. Else the error is [ErrUnanswered]. Where an ack says it
-// already, it does nothing.
+// Sync returns when everything is on disk that the stream had acknowledged before, also to others. Else, and after ten seconds, the error is [ErrUnanswered].
+// Where an ack says it already, it does nothing.
 func (a *Appender) Sync(ctx context.Context, stream string) error {
 	if a.sync == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, syncWithin)
+	defer cancel()
 	done := make(chan error, 1)
 	a.sync(stream, func(err error) { done <- err })
 	select {

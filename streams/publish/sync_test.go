@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -145,4 +146,15 @@ func TestChainsAreSyncedTogether(t *testing.T) {
 
 	a.AppendChains(t.Context(), "EVENTS", []*Chain{beaten, chain("a", 0)}) // nothing is stored, so nothing is synced
 	require.Empty(t, disk)
+}
+
+// Whoever waits for a disk that stands still gives up, as the writers do: a partition that went on waiting would be taken for one that hangs.
+func TestASyncGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &Appender{sync: func(string, func(error)) {}}
+		begun := time.Now()
+		require.ErrorIs(t, a.Sync(t.Context(), "X"), ErrUnanswered)
+		require.Equal(t, syncWithin, time.Since(begun))
+	})
 }

@@ -5,6 +5,7 @@ package rig
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -25,8 +26,19 @@ type Process struct {
 	gone chan struct{}
 }
 
-// Start runs a program with further variables of the environment.
+// Start runs a program with further variables of the environment. It refuses a script, such as npm installs beside a
+// program: the CPU time and memory of what that starts would not be seen, and it would not end with this program.
 func Start(log *lockedbuffer.Buffer, env []string, binary string, args ...string) (*Process, error) {
+	f, err := os.Open(binary)
+	if err != nil {
+		return nil, err
+	}
+	first := make([]byte, 2)
+	_, err = io.ReadFull(f, first)
+	_ = f.Close() // only read
+	if err != nil || string(first) == "#!" {
+		return nil, fmt.Errorf("%s is a script: give the program that it starts", binary)
+	}
 	p := &Process{Log: log, cmd: exec.Command(binary, args...), gone: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -114,16 +126,22 @@ func (p *Process) CPU() (time.Duration, error) {
 }
 
 // Memory is what the process has resident, in bytes.
-func (p *Process) Memory() (int, error) {
+func (p *Process) Memory() (int, error) { return p.status("VmRSS:") }
+
+// Peak is the most that it had resident so far, in bytes.
+func (p *Process) Peak() (int, error) { return p.status("VmHWM:") }
+
+// status reads a line of proc(5), in bytes.
+func (p *Process) status(name string) (int, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			kb, err := strconv.Atoi(strings.Fields(rest)[0])
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("process %d has no VmRSS", p.cmd.Process.Pid)
+	return 0, fmt.Errorf("process %d has no %s", p.cmd.Process.Pid, name)
 }

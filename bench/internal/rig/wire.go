@@ -28,9 +28,9 @@ const (
 	wireBody    = 64 << 10 // none that is measured is larger
 )
 
-// Do asks and returns the status and the body, which is valid until the next call.
-func (w *Wire) Do(method, path string, body []byte) (int, []byte, error) {
-	status, answer, err := w.try(method, path, body)
+// Do asks, with further lines of the header, and returns the status and the body, which is valid until the next call.
+func (w *Wire) Do(method, path string, body []byte, header ...string) (int, []byte, error) {
+	status, answer, err := w.try(method, path, body, header)
 	if err != nil {
 		w.Close()
 		return 0, nil, fmt.Errorf("%s %s: %w", method, path, err)
@@ -38,7 +38,7 @@ func (w *Wire) Do(method, path string, body []byte) (int, []byte, error) {
 	return status, answer, nil
 }
 
-func (w *Wire) try(method, path string, body []byte) (int, []byte, error) {
+func (w *Wire) try(method, path string, body []byte, header []string) (int, []byte, error) {
 	if w.conn == nil {
 		conn, err := net.DialTimeout("tcp", w.Host, wireTimeout)
 		if err != nil {
@@ -49,7 +49,11 @@ func (w *Wire) try(method, path string, body []byte) (int, []byte, error) {
 	if err := w.conn.SetDeadline(time.Now().Add(wireTimeout)); err != nil {
 		return 0, nil, err
 	}
-	w.out = fmt.Appendf(w.out[:0], "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, w.Host, len(body))
+	w.out = fmt.Appendf(w.out[:0], "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", method, path, w.Host, len(body))
+	for _, line := range header {
+		w.out = append(append(w.out, line...), "\r\n"...)
+	}
+	w.out = append(w.out, "\r\n"...)
 	if _, err := w.conn.Write(append(w.out, body...)); err != nil {
 		return 0, nil, err
 	}

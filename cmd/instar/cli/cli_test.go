@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -254,10 +255,12 @@ func TestEveryCommandHasHelp(t *testing.T) {
 			return
 		}
 		require.NotEmpty(t, cmd.Short, path)
-		code, stdout, stderr := exitOf1(append(path, "--help")...)
-		require.Zero(t, code, stderr)
-		require.NotEmpty(t, stdout, path)
-		require.Empty(t, stderr, path)
+		for _, flag := range []string{"--help", "-h"} {
+			code, stdout, stderr := exitOf1(append(path, flag)...)
+			require.Zero(t, code, stderr)
+			require.NotEmpty(t, stdout, path)
+			require.Empty(t, stderr, path)
+		}
 	}
 	walk(rootCommand(&command.Program{Options: builtin.Options()}), nil)
 }
@@ -328,4 +331,24 @@ func TestToken(t *testing.T) {
 	c, err := config.Load(config.Serve, nil, []string{"INSTAR_CONFIG=" + writeFile(t, "c.yaml", lines)})
 	require.NoError(t, err)
 	require.Equal(t, "read", c.Auth.Tokens[0].Role)
+}
+
+// A body that can ask for a dry run of its own is asked by --dry-run; elsewhere the server only says what it would do.
+func TestDryRunIsThatOfTheBodyWhereItHasOne(t *testing.T) {
+	t.Parallel()
+	var got []string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // of our own client
+		got = append(got, r.URL.RequestURI()+" "+string(body))
+		answer(w, 200, `{"outcome":"applied","state":"requested","version":1,"revision":5,"generation":1,"commandId":"k","dryRun":{"events":[],"effects":[]}}`)
+	}))
+	t.Cleanup(web.Close)
+	for _, args := range []string{"database_provisioning request acme/move --enterprise-id acme --dry-run", "database_provisioning approve acme/move --dry-run"} {
+		code, _, stderr := exitOf1(append(strings.Fields(args), "--server", web.URL)...)
+		require.Zero(t, code, stderr)
+	}
+	require.Equal(t, []string{
+		`/v1/tenants/acme/database_provisionings/move/request {"dryRun":true,"enterpriseId":"acme"}`,
+		`/v1/tenants/acme/database_provisionings/move/approve?dryRun=true `,
+	}, got)
 }

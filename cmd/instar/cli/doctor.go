@@ -18,6 +18,7 @@ import (
 	"github.com/bcc94042/instar/cmd/instar/internal/client"
 	"github.com/bcc94042/instar/cmd/instar/internal/output"
 	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/build"
 	"github.com/bcc94042/instar/server/config"
 )
 
@@ -172,7 +173,7 @@ func checkReady(s *command.Session) []finding {
 			Warn   bool   `json:"warn"`
 			Detail string `json:"detail"`
 		} `json:"checks"`
-		Version *server.Build  `json:"version"`
+		Version *build.Info    `json:"version"`
 		Profile string         `json:"profile"`
 		Buffers []admin.Buffer `json:"buffers"`
 	}

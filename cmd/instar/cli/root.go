@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,8 @@ import (
 //
 // args are those after the name of the program. The options' Out is set to stdout.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, options server.Options) int {
-	if len(args) > 0 && options.Programs[args[0]] != nil { // it has signals of its own
-		return options.Programs[args[0]](args[1:])
+	if len(args) > 0 && options.Programs[args[0]].Run != nil && !(len(args) == 2 && (args[1] == "--help" || args[1] == "-h")) { // it has signals of its own
+		return options.Programs[args[0]].Run(args[1:])
 	}
 	options.Out = stdout
 	p := &command.Program{Options: options}
@@ -59,9 +60,14 @@ precondition), 5 not allowed, 6 still under way when the wait ended, 7 ended in 
 		&cobra.Group{ID: command.GroupMachines, Title: "Machines:"},
 		&cobra.Group{ID: command.GroupLook, Title: "Inspect and repair:"},
 	)
-	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), outboxes.Command(p), demo.Command(p), opCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
+	root.AddCommand(devCommand(p), serveCommand(p), backupCommand(p), restoreCommand(p), clusterCommand(), nodeCommand(p), tokenCommand(), entities.Generic(p), entities.Tables(p), discoverCommand(p), deadCommand(p), outboxes.Command(p), demo.Command(p), opCommand(p), whyCommand(p), ctxCommand(), doctorCommand(p), versionCommand(p),
 		documentCommand(p, "openapi", "/openapi.json", "Print the server's HTTP interface as OpenAPI"),
 		documentCommand(p, "asyncapi", "/asyncapi.json", "Print the server's NATS interface as AsyncAPI"))
 	root.AddCommand(entities.Commands(p)...)
+	for name, program := range p.Options.Programs {
+		if use, short, shown := strings.Cut(program.Doc, ": "); shown {
+			root.AddCommand(&cobra.Command{Use: name + " " + use, Short: short, GroupID: command.GroupServer, Run: func(*cobra.Command, []string) {}}) // for the help: Main runs the program
+		}
+	}
 	return root
 }

@@ -49,6 +49,7 @@ and postgres, and leaves nothing behind. The exit code is 1 when anything is los
 	server := &cobra.Command{Use: "nats-server DIR LISTEN", Short: "The NATS server of a demo", Hidden: true, Args: command.Arguments("DIR", "LISTEN"), RunE: demoServer}
 	g.AddCommand(box, demoDiscoveryCommand(p), server)
 	g.AddCommand(demoTasksCommands()...)
+	g.AddCommand(demoTenantCommands()...)
 	return g
 }
 

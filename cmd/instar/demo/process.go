@@ -3,13 +3,19 @@
 package demo
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/bcc94042/instar/internal/pdeathsig"
 )
@@ -94,4 +100,41 @@ func (p *demoProcess) pid() int {
 		return 0
 	}
 	return p.cmd.Process.Pid
+}
+
+// ask sends a request. The answer is decoded into what is given.
+func ask(ctx context.Context, method, url string, body, into any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	if body == nil {
+		req.Body, req.ContentLength = nil, 0
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	raw, err = io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode >= 300:
+		return fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, bytes.TrimSpace(raw))
+	case into == nil:
+		return nil
+	}
+	if text, ok := into.(*[]byte); ok {
+		*text = raw
+		return nil
+	}
+	return json.Unmarshal(raw, into)
 }

@@ -4,7 +4,6 @@ package demo
 // what GET /v1/tasks answers, and judge (tasks_judge.go) reads in the events of all tasks what was run when.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -174,41 +173,8 @@ func (d *tasksDemo) start(ctx context.Context) error {
 	return nil
 }
 
-// ask sends a request. The answer is decoded into what is given.
 func (d *tasksDemo) ask(ctx context.Context, method, path string, body, into any) error {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, d.url+path, bytes.NewReader(raw))
-	if err != nil {
-		return err
-	}
-	if body == nil {
-		req.Body, req.ContentLength = nil, 0
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // only read
-	raw, err = io.ReadAll(resp.Body)
-	switch {
-	case err != nil:
-		return err
-	case resp.StatusCode >= 300:
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(raw))
-	case into == nil:
-		return nil
-	}
-	if text, ok := into.(*[]byte); ok {
-		*text = raw
-		return nil
-	}
-	return json.Unmarshal(raw, into)
+	return ask(ctx, method, d.url+path, body, into)
 }
 
 // post tries again while the server is not ready for it.

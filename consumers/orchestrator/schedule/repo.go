@@ -13,13 +13,14 @@ import (
 type entry struct {
 	Limits
 	held   int
+	ready  int       // tasks that wait for nothing but limits
 	window time.Time // when the interval of the rate began
 	taken  int       // grants in it
 }
 
 // allows reports whether one more may start, and, where only the rate is against it, when it may.
 func (e *entry) allows(now time.Time) (free bool, again time.Time) {
-	if e.Paused || e.Limits.Held > 0 && e.held >= e.Limits.Held {
+	if e.Paused || e.Away || e.Limits.Held > 0 && e.held >= e.Limits.Held {
 		return false, time.Time{}
 	}
 	if e.Rate > 0 && e.taken >= e.Rate {
@@ -49,6 +50,13 @@ type class struct {
 	names   []string
 	entries []*entry
 	ready   heapOf[*item]
+}
+
+// count keeps how many are ready.
+func (c *class) count(n int) {
+	for _, e := range c.entries {
+		e.ready += n
+	}
 }
 
 // repo is a repository that has tasks that wait or are held.
@@ -223,11 +231,11 @@ type Window struct {
 	Taken int
 }
 
-// Windows are those of all entries with a rate.
-func (s *Scheduler) Windows() map[string]Window {
+// Windows are those of all entries with a rate that are not over: who takes over begins a new one then.
+func (s *Scheduler) Windows(now time.Time) map[string]Window {
 	var all map[string]Window
 	for name, e := range s.entries {
-		if e.Rate > 0 && e.taken > 0 {
+		if e.Rate > 0 && e.taken > 0 && e.window.Add(e.Interval).After(now) {
 			if all == nil {
 				all = map[string]Window{}
 			}

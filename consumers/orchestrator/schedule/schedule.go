@@ -34,6 +34,7 @@ type Limits struct {
 	Rate     int // grants in each interval, which begins with its first grant
 	Interval time.Duration
 	Paused   bool
+	Away     bool // nobody would take what is started
 }
 
 // Rights of a repository.
@@ -115,6 +116,14 @@ func (s *Scheduler) urgencyOf(t *Task) int64 {
 
 // SetEntry changes what an entry allows. One that was never set allows everything.
 func (s *Scheduler) SetEntry(name string, l Limits) { s.entry(name).Limits = l }
+
+// Ready is how many tasks wait for nothing but limits, among those that an entry limits.
+func (s *Scheduler) Ready(name string) int {
+	if e := s.entries[name]; e != nil {
+		return e.ready
+	}
+	return 0
+}
 
 // SetRepository changes the rights of a repository; one that was never set has a limit and a weight of 1.
 func (s *Scheduler) SetRepository(name string, r Rights) {
@@ -222,6 +231,7 @@ func (s *Scheduler) put(it *item, now time.Time) {
 	it.class = c
 	heap.Push(&c.ready, it)
 	c.repo.ready++
+	c.count(1)
 	s.line(c.repo)
 }
 
@@ -254,6 +264,7 @@ func (s *Scheduler) remove(it *item) {
 	case inReady:
 		heap.Remove(&it.class.ready, it.index)
 		it.class.repo.ready--
+		it.class.count(-1)
 		s.line(it.class.repo)
 		s.tidy(it.class.repo)
 	}
@@ -316,6 +327,7 @@ func (s *Scheduler) grant(r *repo, it *item, now time.Time) {
 	}
 	heap.Remove(&it.class.ready, it.index)
 	r.ready--
+	it.class.count(-1)
 	s.pass = max(s.pass, r.pass)
 	r.pass += 1 / float64(r.Weight)
 	s.turn++

@@ -351,7 +351,7 @@ func TestARateSaysWhenItAllowsMore(t *testing.T) {
 	other := New(time.Minute, never) // who takes over goes on with the window
 	other.SetEntry("cluster", Limits{Rate: 2, Interval: time.Minute})
 	other.SetRepository("ns.r", Rights{Held: 10})
-	for name, w := range s.Windows() {
+	for name, w := range s.Windows(noon.Add(59 * time.Second)) {
 		other.SetWindow(name, w)
 	}
 	other.Wait(task("ns.r", "t4", 5, noon), noon)

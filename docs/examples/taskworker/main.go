@@ -1,5 +1,5 @@
-// Command taskworker is the example of a worker of tasks in Go: it takes the tasks of the type greet that a server leaves to others, and ends with Ctrl-C, after
-// what it has begun. The same in JavaScript is worker.mjs.
+// Command taskworker is the example of a worker of tasks in Go: it takes the tasks of the pool greeters, which are of the type greet, and ends with Ctrl-C, after
+// what it has begun: go run . [nats://127.0.0.1:4222]. The same in JavaScript is worker.mjs.
 package main
 
 import (
@@ -30,7 +30,11 @@ type (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1]); err != nil {
+	url := nats.DefaultURL
+	if len(os.Args) > 1 {
+		url = os.Args[1]
+	}
+	if err := run(ctx, url); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -46,7 +50,7 @@ func run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	worker.Handle(w, worker.Effect{Machine: "task", Name: "run", Done: "done"}, greet)
+	worker.Handle(w, worker.Effect{Machine: "task", Name: "run", Done: "done", Route: "greeters"}, greet)
 	return w.Run(ctx)
 }
 

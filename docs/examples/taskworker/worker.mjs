@@ -1,7 +1,7 @@
-// A worker of tasks in JavaScript (npm install nats): node worker.mjs nats://127.0.0.1:4222
+// A worker of the tasks of the pool greeters in JavaScript (npm install nats): node worker.mjs [nats://127.0.0.1:4222]
 import { connect, headers, nuid } from "nats";
 
-const nc = await connect({ servers: process.argv[2], maxReconnectAttempts: -1 });
+const nc = await connect({ servers: process.argv[2] ?? "nats://127.0.0.1:4222", maxReconnectAttempts: -1 });
 const js = nc.jetstream();
 const text = new TextEncoder();
 const key = (t) => `${t.namespace}.${t.parent}.${t.id}`;
@@ -36,10 +36,14 @@ async function perform(m) {
   await m.ackAck();
 }
 
-let consumer;
-while (!consumer) {
-  consumer = await js.consumers.get("EFFECTS", "fx-task-run").catch(() => new Promise((r) => setTimeout(r, 200)));
-}
-for await (const m of await consumer.consume({ max_messages: 1 })) {
-  await perform(m).catch((err) => console.error("left for its next delivery:", err.message));
+// The queue of a pool is there while it has tasks or an entry, so it may go, and come again.
+for (;;) {
+  try {
+    const consumer = await js.consumers.get("EFFECTS", "fx-task-run=greeters");
+    for await (const m of await consumer.consume({ max_messages: 1 })) {
+      await perform(m).catch((err) => console.error("left for its next delivery:", err.message));
+    }
+  } catch {
+    await new Promise((r) => setTimeout(r, 200));
+  }
 }

@@ -33,6 +33,17 @@ func (s *Server) PowerLoss(keep func(stream string, synced, last uint64) uint64,
 	}
 }
 
+// Empty ends every connection, loses what is pending, and starts the server again without streams: it has another data directory.
+func (s *Server) Empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range slices.Clone(s.conns) {
+		s.finish(c, true)
+	}
+	s.begin()
+	s.core.At(s.o.Now())
+}
+
 // Sync syncs what the stream has to disk.
 func (s *Server) Sync(stream string) {
 	s.mu.Lock()
@@ -53,6 +64,13 @@ func (s *Server) SyncTo(stream string, m core.Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.core.SyncTo(stream, m)
+}
+
+// SetBack sets the clock of the server back: what it stamps from now on is of before, and what ends by a time of its clock ends later. [Options.Now] does not go back.
+func (s *Server) SetBack(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.SetBack(d)
 }
 
 // Redeliver lets the waits for acks of one of the consumers run out that have any, and returns its name; nothing where none has.

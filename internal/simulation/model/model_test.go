@@ -172,6 +172,32 @@ func TestAnotherLeaderHasWhatWasStored(t *testing.T) {
 	})
 }
 
+// A schedule that comes due while its stream has no leader fires under the next one, and time goes on meanwhile.
+func TestAScheduleWaitsForALeader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{Replicas: 3})
+		s.Auto(true)
+		nc, js := dial(t, s)
+		ctx := t.Context()
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "R", Subjects: []string{"r.>"}, Replicas: 3, AllowMsgSchedules: true})
+		require.NoError(t, err)
+		at := time.Now().Add(time.Second)
+		_, err = js.PublishMsg(ctx, &nats.Msg{Subject: "r.timer", Header: nats.Header{"Nats-Schedule": {"@at " + at.Format(time.RFC3339Nano)}, "Nats-Schedule-Target": {"r.due"}}})
+		require.NoError(t, err)
+		s.Auto(false)
+		s.LoseLeader("R")
+		s.Advance(at.Add(time.Second))
+		_, more := s.NextTimer()
+		require.False(t, more)
+		s.Elect("R")
+		s.Advance(at.Add(2 * time.Second))
+		require.NotNil(t, s.Log("R").LastUnder("r.due"))
+		s.Close()
+		nc.Close()
+		synctest.Wait()
+	})
+}
+
 // A loss of power cuts off what was not synced, and brings back what was taken out since.
 func TestALossOfPowerCutsEachStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {

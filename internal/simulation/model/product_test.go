@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -162,4 +163,26 @@ func BenchmarkCycle(b *testing.B) {
 	for range cap(slots) {
 		slots <- struct{}{}
 	}
+}
+
+// A purge whose answer is lost ends: nobody else would end it.
+func TestAPurgeWithoutAnAnswerEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{})
+		s.Auto(true)
+		defer s.Close()
+		nc, err := streams.Connect(streams.ConnectOptions{Server: node{s}, Name: "test"})
+		require.NoError(t, err)
+		defer nc.Close()
+		s.Auto(false) // nothing is processed any more
+		ended := make(chan error, 1)
+		go func() { ended <- streams.Purge(context.Background(), nc, "EVENTS", "instar.evt.>", 7) }()
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		case <-time.After(time.Minute):
+			t.Error("it still waits")
+		}
+	})
 }

@@ -73,10 +73,16 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{o: o, subs: newSubscriptions()}
+	s.begin()
+	return s
+}
+
+// begin is JetStream without streams.
+func (s *Server) begin() {
+	o := s.o
 	s.core = core.New(core.Options{Replicas: o.Replicas, MaxStore: o.MaxStore, MaxPayload: o.MaxPayload, SyncEvery: o.SyncEvery, Told: o.Told, LateRoom: o.LateRoom}, outlet{s})
 	s.api = api.New(s.core)
 	s.api.Name = o.Name
-	return s
 }
 
 // conn is a connection as the server sees it.

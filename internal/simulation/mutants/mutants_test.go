@@ -22,7 +22,9 @@ func TestTheMutantsApply(t *testing.T) {
 		require.False(t, names[m.Name], m.Name)
 		names[m.Name] = true
 		require.NotEmpty(t, m.Out, m.Name)
-		_, err := overlay.Write(t.TempDir(), module, root, m.Patch)
+		require.Equal(t, m.Test == "", m.Why == "", m.Name)
+		require.Equal(t, m.Test == "", m.By != "", "%s is found by the simulation or by a test", m.Name)
+		_, err := overlay.Write(t.TempDir(), module, root, m.Patches...)
 		require.NoError(t, err, m.Name)
 	}
 	require.GreaterOrEqual(t, len(mutants.All), 40)

@@ -33,12 +33,14 @@ type Operator struct {
 
 	nc       *nats.Conn
 	js       jetstream.JetStream
+	appender *publish.Appender
 	commands *publish.Commands
 	letters  publish.DeadLetters
 }
 
 type task struct {
 	name string
+	most time.Duration // of one try
 	do   func(ctx context.Context) error
 }
 
@@ -47,8 +49,12 @@ func New(o Options) *Operator { return &Operator{o: o, tasks: make(chan task, 25
 
 // Ask gives him something to do.
 func (o *Operator) Ask(name string, do func(ctx context.Context) error) {
+	o.ask(name, 5*time.Second, do)
+}
+
+func (o *Operator) ask(name string, most time.Duration, do func(ctx context.Context) error) {
 	o.Left++
-	o.tasks <- task{name, do}
+	o.tasks <- task{name, most, do}
 }
 
 // End lets him go when he has done everything.
@@ -64,16 +70,15 @@ func (o *Operator) Run() (err error) {
 	if o.js, err = streams.JetStream(o.nc); err != nil {
 		return err
 	}
-	appender, err := publish.NewAppender(o.nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: o.o.Sync})
-	if err != nil {
+	if o.appender, err = publish.NewAppender(o.nc, publish.AppenderOptions{Timeout: 3 * time.Second, Sync: o.o.Sync}); err != nil {
 		return err
 	}
-	defer appender.Close()
-	if o.commands, err = publish.NewCommands(appender); err != nil {
+	defer o.appender.Close()
+	if o.commands, err = publish.NewCommands(o.appender); err != nil {
 		return err
 	}
 	defer o.commands.Close()
-	o.letters = publish.DeadLetters{JS: o.js, Appender: appender}
+	o.letters = publish.DeadLetters{JS: o.js, Appender: o.appender}
 	for t := range o.tasks {
 		o.attempt(t)
 		o.Left--
@@ -82,8 +87,8 @@ func (o *Operator) Run() (err error) {
 }
 
 func (o *Operator) attempt(t task) {
-	for try := 0; !o.o.Over() && try < 100; try++ {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	for !o.o.Over() {
+		ctx, cancel := context.WithTimeout(context.Background(), t.most)
 		err := t.do(ctx)
 		cancel()
 		if err == nil {

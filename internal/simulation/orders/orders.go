@@ -119,6 +119,9 @@ type Order struct {
 	Expect             string // the revision; empty for any
 }
 
+// Told is expected where a client wants the entity to be at the revision that it was told last.
+const Told = "told"
+
 var garbage = []string{"", "{", "null", "[]", "7", `"text"`, "{}", `{"a":1}{}`, `{"spec":{"image":1}}`, "\x00\xff"}
 
 // Draw is what a client wants next of some machines, given the keys of their entities.
@@ -150,6 +153,8 @@ func Draw(r *rand.Rand, ms []*machines.Machine, keys map[string][]string) Order 
 		o.Body = []byte(garbage[r.IntN(len(garbage))])
 	case 1:
 		o.Expect = []string{"*", "1", "7", "9,11", "x"}[r.IntN(5)]
+	case 3, 4, 5:
+		o.Expect = Told
 	case 2:
 		o.Name = machines.CommandReconcile
 		o.Body = nil

@@ -80,7 +80,7 @@ var Things = machines.Define(machines.Definition[Thing]{
 		{From: []string{"closing"}, On: "unreleased", To: "broken", Emit: []string{"thing.broken"}, Do: func(t *machines.Tx[Thing]) { t.Fail(machines.Body[machines.Failure](t)) }},
 	},
 	Views: []machines.View{{
-		Name: "sums", Doc: "How often something was added.", Events: []string{"thing.added"}, Project: func(previous json.RawMessage, _ string, _ machines.Event, _ json.RawMessage) (any, error) {
+		Name: "sums", Doc: "How often something was added, and counted.", Events: []string{"thing.added", "thing.counted"}, Project: func(previous json.RawMessage, _ string, _ machines.Event, _ json.RawMessage) (any, error) {
 			n := 0
 			if len(previous) > 0 {
 				if err := json.Unmarshal(previous, &n); err != nil {

@@ -47,6 +47,23 @@ func (b Build) Program(name string, patches ...Patch) (string, error) {
 	return program, nil
 }
 
+// Test runs tests of a package with patches of the module and of nothing else, as `go test` does. It returns what was printed, and an error that [errors.As] finds to be an
+// [exec.ExitError] where the go command says that they failed, or that nothing could be built.
+func (b Build) Test(name, pkg, tests string, patches ...Patch) (string, error) {
+	texts, err := patched(b.Module, "", patches)
+	if err != nil {
+		return "", err
+	}
+	list, err := write(filepath.Join(b.Dir, name), b.Module, "", texts)
+	if err != nil {
+		return "", err
+	}
+	test := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout", "3m", "-overlay", list, "-run", tests, pkg)
+	test.Dir = b.Module
+	out, err := test.CombinedOutput()
+	return string(out), err
+}
+
 const natsgo = "github.com/nats-io/nats.go"
 
 // library copies nats.go beside the programs, because the go command lets nobody overlay what is in its cache of modules, and returns the path of a go.mod that takes the copy.
@@ -102,7 +119,7 @@ func (b Build) ordered() []Patch {
 // Command runs a program of the simulation, in which nothing is done by the clock of this machine: on one processor, and without collecting garbage in the midst of a run.
 func Command(program string, out io.Writer, args ...string) *exec.Cmd {
 	c := exec.Command(program, append([]string{"-test.run", "^TestSeeds$", "-test.timeout", "0"}, args...)...)
-	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
+	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMEMLIMIT=3GiB") // a seed that never ends shall not take the machine
 	c.Stdout, c.Stderr = out, out
 	return c
 }

@@ -31,11 +31,17 @@ var pins = []Patch{
 	{"$GOROOT/runtime/rand.go", "\tglobalRand.state.Init(*seed)\n\tclear(seed[:])\n", "\tclear(seed[:])\n\tseed[0] = 1\n\tglobalRand.state.Init(*seed)\n\tclear(seed[:])\n"},
 	{"$GOROOT/runtime/rand.go", "\tmp := getg().m\n\tc := &mp.chacha8\n", "\tif simulated() {\n\t\treturn simulation.maps\n\t}\n\tmp := getg().m\n\tc := &mp.chacha8\n"},
 	{"$GOROOT/runtime/select.go", "cheaprandn(uint32(norder + 1))", "simulatedCase(uint32(norder + 1))"},
-	{"$GOROOT/runtime/time.go", "t.rand = cheaprand()", "t.rand = simulatedTimer()"},
+	// The order of timers of one instant is drawn when they are made. It was drawn when one is waited for, and a select waits for its channels in the order of their addresses.
+	{"$GOROOT/runtime/time.go", "t.rand = cheaprand()", "if t.rand == 0 {\n\t\t\t\tt.rand = simulatedTimer()\n\t\t\t}"},
+	{"$GOROOT/runtime/time.go", "bubble := getg().bubble; bubble != nil {\n\t\tt.isFake = true\n", "bubble := getg().bubble; bubble != nil {\n\t\tt.isFake = true\n\t\tt.rand = simulatedTimer()\n"},
 	{"$GOROOT/math/rand/rand.go", "//go:linkname runtime_rand runtime.rand", "//go:linkname runtime_rand runtime.simulatedRand"},
 	{"$GOROOT/math/rand/v2/rand.go", "//go:linkname runtime_rand runtime.rand", "//go:linkname runtime_rand runtime.simulatedRand"},
 	// No goroutine is interrupted because it has run, and none gets a lock because it has waited, for so many real milliseconds.
 	{"$GOROOT/runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 ", "const forcePreemptNS = 1 << 60 "},
+	// Which goroutine is next does not depend on how often the process has chosen one before, in other seeds.
+	{"$GOROOT/runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {", "if pp.schedtick%61 == 0 && !sched.runq.empty() && !simulation.on {"},
+	// The heap begins at the same address in each process.
+	{"$GOROOT/runtime/malloc.go", "randomizeHeapBase = goexperiment.RandomizedHeapBase64 && ", "randomizeHeapBase = goexperiment.RandomizedHeapBase64 && false && "},
 	{"$GOROOT/internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1 << 60"},
 	// Stacks have addresses and numbers of goroutines, and are stored with dead letters.
 	{"internal/panics/panics.go", "where, p, debug.Stack())\n}", "where, p, debug.Stack()[:0])\n}"},
@@ -64,25 +70,9 @@ var files = map[string]string{
 
 // Write puts the patched files and overlay.json into dir, and returns the path of the latter. module is the root of the module, goroot that of Go.
 func Write(dir, module, goroot string, patches ...Patch) (string, error) {
-	replace := map[string]string{}
-	texts := map[string]string{}
-	for _, p := range append(append([]Patch{}, pins...), patches...) {
-		at := filepath.Join(module, p.File)
-		if std, ok := strings.CutPrefix(p.File, "$GOROOT/"); ok {
-			at = filepath.Join(goroot, "src", std)
-		}
-		text, ok := texts[at]
-		if !ok {
-			raw, err := os.ReadFile(at)
-			if err != nil {
-				return "", err
-			}
-			text = string(raw)
-		}
-		if strings.Count(text, p.Old) != 1 {
-			return "", fmt.Errorf("%s: %w: %q", p.File, ErrNotThere, p.Old)
-		}
-		texts[at] = strings.Replace(text, p.Old, p.New, 1)
+	texts, err := patched(module, goroot, append(append([]Patch{}, pins...), patches...))
+	if err != nil {
+		return "", err
 	}
 	hooks, err := replacements.ReadFile("runtime.go.txt")
 	if err != nil {
@@ -96,6 +86,35 @@ func Write(dir, module, goroot string, patches ...Patch) (string, error) {
 		}
 		texts[filepath.Join(module, at)] = string(raw)
 	}
+	return write(dir, module, goroot, texts)
+}
+
+// patched are the texts of files with patches in them, by path.
+func patched(module, goroot string, patches []Patch) (map[string]string, error) {
+	texts := map[string]string{}
+	for _, p := range patches {
+		at := filepath.Join(module, p.File)
+		if std, ok := strings.CutPrefix(p.File, "$GOROOT/"); ok {
+			at = filepath.Join(goroot, "src", std)
+		}
+		text, ok := texts[at]
+		if !ok {
+			raw, err := os.ReadFile(at)
+			if err != nil {
+				return nil, err
+			}
+			text = string(raw)
+		}
+		if strings.Count(text, p.Old) != 1 {
+			return nil, fmt.Errorf("%s: %w: %q", p.File, ErrNotThere, p.Old)
+		}
+		texts[at] = strings.Replace(text, p.Old, p.New, 1)
+	}
+	return texts, nil
+}
+
+func write(dir, module, goroot string, texts map[string]string) (string, error) {
+	replace := map[string]string{}
 	for at, text := range texts {
 		copied := filepath.Join(dir, strings.NewReplacer("/", "_", "\\", "_").Replace(strings.TrimPrefix(strings.TrimPrefix(at, module), goroot)))
 		if err := writeChanged(copied, text); err != nil {

@@ -18,6 +18,20 @@ type Trace struct {
 	Began time.Time
 	Sum   uint64
 	Steps int
+
+	Keep  bool // Taken has each step, without what it carried: what two processes are compared by
+	Taken []Taken
+}
+
+// Taken is one step, and the sum up to it.
+type Taken struct {
+	Who, Does, Subject string
+	Sum                uint64
+	At                 time.Duration
+}
+
+func (s Taken) String() string {
+	return fmt.Sprintf("%9.4f %016x %-10s %s %s", s.At.Seconds(), s.Sum, s.Who, s.Does, s.Subject)
 }
 
 var polynomial = crc64.MakeTable(crc64.ECMA)
@@ -29,6 +43,9 @@ func (t *Trace) Step(who, does, subject string, data []byte) {
 	t.Sum = crc64.Update(t.Sum, polynomial, []byte(does))
 	t.Sum = crc64.Update(t.Sum, polynomial, []byte(subject))
 	t.Sum = crc64.Update(t.Sum, polynomial, data)
+	if t.Keep {
+		t.Taken = append(t.Taken, Taken{who, does, subject, t.Sum, time.Since(t.Began)})
+	}
 	if t.On {
 		t.line(fmt.Sprintf("#%d %04x %-10s %s %s %s", t.Steps, t.Sum&0xffff, who, does, subject, Short(data)))
 	}

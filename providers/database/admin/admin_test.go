@@ -51,13 +51,23 @@ func TestADatabaseIsMadeOnce(t *testing.T) {
 	require.Equal(t, "tenant_foreign", names(t, s, "%foreign%"), "it is never touched")
 }
 
+func role(t *testing.T, s *admin.Server, spec admin.Spec, sealed string) secret.Credentials {
+	t.Helper()
+	c := secret.New(spec.Name)
+	got, err := s.Role(t.Context(), spec, func() (secret.Credentials, string, error) { return c, sealed, nil })
+	require.NoError(t, err)
+	require.Equal(t, sealed, got)
+	return c
+}
+
 func TestARoleGetsInByItsPasswordOnly(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	spec := admin.Spec{Name: "tenant_role", Session: "s1", Fence: 1}
 	require.NoError(t, s.Create(t.Context(), spec))
-	first := secret.New(spec.Name)
-	require.NoError(t, s.Role(t.Context(), spec, first))
+	first := role(t, s, spec, "first")
+	_, err := s.Role(t.Context(), spec, func() (secret.Credentials, string, error) { panic("it has some") })
+	require.NoError(t, err, "the same call again")
 	databasetest.Exec(t, pg.Address{DSN: s.DSN, Database: spec.Name}, `create table public.a (id int)`)
 	require.NoError(t, s.Grant(t.Context(), spec.Name, spec.Name, []string{"public"}))
 	enter := func(database string, c secret.Credentials) error {
@@ -73,9 +83,13 @@ func TestARoleGetsInByItsPasswordOnly(t *testing.T) {
 		return err
 	}
 	require.NoError(t, enter(spec.Name, first))
-	second := secret.New(spec.Name)
-	require.NoError(t, s.Role(t.Context(), spec, second), "rotated")
-	require.Error(t, enter(spec.Name, first))
+	spec.Fence = 2
+	second := role(t, s, spec, "second")
+	require.Error(t, enter(spec.Name, first), "rotated")
+	require.NoError(t, enter(spec.Name, second))
+	require.NoError(t, s.Shut(t.Context(), spec))
+	require.Error(t, enter(spec.Name, second))
+	require.NoError(t, s.Admit(t.Context(), spec))
 	require.NoError(t, enter(spec.Name, second))
 
 	other := admin.Spec{Name: "tenant_role2", Session: "s2", Fence: 1}
@@ -113,7 +127,7 @@ func TestQuarantineEndsConnectionsAndIsSweptAfterItsGracePeriod(t *testing.T) {
 	s := server(t)
 	spec := admin.Spec{Name: "tenant_gone", Session: "s1", Fence: 1}
 	require.NoError(t, s.Create(t.Context(), spec))
-	require.NoError(t, s.Role(t.Context(), spec, secret.New(spec.Name)))
+	role(t, s, spec, "x")
 	conn := databasetest.Open(t, pg.Address{DSN: s.DSN, Database: spec.Name})
 	spec.Fence = 2
 	require.NoError(t, s.Quarantine(t.Context(), spec, time.Hour))

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -67,51 +68,93 @@ func claim(ctx context.Context, conn *pgx.Conn, spec Spec) error {
 	}
 	over := known != nil && (known.State == Quarantined || known.State == Dropped)
 	switch {
-	case known == nil, over && known.Session != spec.Session:
+	case known == nil, known.Session != spec.Session: // which the caller has taken the tenant from: that one is over, or was resolved by hand
 		there, err := present(ctx, conn, spec.Name)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if there {
+		case there && known != nil && !over:
+			return pg.Refuse("database %s belongs to session %s: roll that one back, or rename or drop the database", spec.Name, known.Session)
+		case there:
 			return pg.Refuse("there is a database %s that was not made here: rename or drop it", spec.Name)
 		}
 	case known.Fence > spec.Fence:
 		return &pg.ObsoleteError{Fence: spec.Fence, Seen: known.Fence}
-	case known.Session != spec.Session:
-		return pg.Refuse("database %s belongs to session %s", spec.Name, known.Session)
 	}
 	_, err = conn.Exec(ctx, `
 		insert into instar.tenant_database as d (name, session, fence, state, stored_as) values ($1, $2, $3, $4, $1)
 		on conflict (name) do update set session = $2, fence = $3, stored_as = $1, quarantined_at = null, drop_after = null,
-			state = case when d.state = $5 and d.session = $2 then d.state else $4 end`,
+			sealed_fence = case when d.session = $2 then d.sealed_fence end, state = case when d.state = $5 and d.session = $2 then d.state else $4 end`,
 		spec.Name, spec.Session, spec.Fence, Intended, Created)
 	return err
 }
 
-// Role makes the role of a tenant, or finds it, and gives it the password and the right to connect. It is fenced by the entry of the
-// database that it is for, which has its name.
-func (s *Server) Role(ctx context.Context, spec Spec, c secret.Credentials) error {
+// Role makes the role of a tenant, or finds it, and gives it new credentials and the right to connect. It is fenced by the entry of the
+// database that it is for, which has its name. What seal returns is kept there: a repetition of the call returns it again, and changes no
+// password that somebody was told.
+func (s *Server) Role(ctx context.Context, spec Spec, seal func() (secret.Credentials, string, error)) (sealed string, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return locked(ctx, conn, spec.Name, func() error {
+			if err := current(ctx, conn, spec); err != nil {
+				return err
+			}
+			err := conn.QueryRow(ctx, `select sealed from instar.tenant_database where name = $1 and session = $2 and sealed_fence = $3`, spec.Name, spec.Session, spec.Fence).Scan(&sealed)
+			if !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			c, text, err := seal()
+			if err != nil {
+				return err
+			}
+			sealed = text
+			return credentials(ctx, conn, spec, c, text)
+		})
+	})
+	return sealed, err
+}
+
+func credentials(ctx context.Context, conn *pgx.Conn, spec Spec, c secret.Credentials, sealed string) error {
 	verifier, err := c.Verifier()
 	if err != nil {
 		return err
 	}
+	if err := role(ctx, conn, spec, c.User); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for _, sql := range []string{
+			fmt.Sprintf(`alter role %s login password %s`, pg.Ident(c.User), pg.Literal(verifier)),
+			fmt.Sprintf(`grant connect, temporary on database %s to %s`, pg.Ident(spec.Name), pg.Ident(c.User)),
+		} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("cannot set up role %s: %w", c.User, err)
+			}
+		}
+		_, err := tx.Exec(ctx, `update instar.tenant_database set sealed = $2, sealed_fence = $3 where name = $1`, spec.Name, sealed, spec.Fence)
+		return err
+	})
+}
+
+// Shut keeps the role of a session's database out, and ends its connections; everybody else stays.
+func (s *Server) Shut(ctx context.Context, spec Spec) error {
+	return s.role(ctx, spec, "nologin", func(conn *pgx.Conn) error { return disconnect(ctx, conn, spec.Name, spec.Name) })
+}
+
+// Admit lets the role in again.
+func (s *Server) Admit(ctx context.Context, spec Spec) error {
+	return s.role(ctx, spec, "login", func(*pgx.Conn) error { return nil })
+}
+
+func (s *Server) role(ctx context.Context, spec Spec, login string, then func(*pgx.Conn) error) error {
 	return s.with(ctx, func(conn *pgx.Conn) error {
 		return locked(ctx, conn, spec.Name, func() error {
 			if err := current(ctx, conn, spec); err != nil {
 				return err
 			}
-			if err := role(ctx, conn, spec, c.User); err != nil {
-				return err
+			if _, err := conn.Exec(ctx, fmt.Sprintf(`alter role %s %s`, pg.Ident(spec.Name), login)); err != nil {
+				return fmt.Errorf("cannot let role %s in or out: %w", spec.Name, err)
 			}
-			for _, sql := range []string{
-				fmt.Sprintf(`alter role %s login password %s`, pg.Ident(c.User), pg.Literal(verifier)),
-				fmt.Sprintf(`grant connect, temporary on database %s to %s`, pg.Ident(spec.Name), pg.Ident(c.User)),
-			} {
-				if _, err := conn.Exec(ctx, sql); err != nil {
-					return fmt.Errorf("cannot set up role %s: %w", c.User, err)
-				}
-			}
-			return nil
+			return then(conn)
 		})
 	})
 }

@@ -63,7 +63,7 @@ func putAway(ctx context.Context, conn *pgx.Conn, spec Spec, grace time.Duration
 	if err := lockOut(ctx, conn, spec.Name); err != nil {
 		return err
 	}
-	if err := disconnect(ctx, conn, spec.Name); err != nil {
+	if err := disconnect(ctx, conn, spec.Name, ""); err != nil {
 		return err
 	}
 	to := aside(spec)
@@ -114,12 +114,12 @@ func lockOut(ctx context.Context, conn *pgx.Conn, name string) error {
 	return nil
 }
 
-// disconnect ends all that is connected to a closed database, and waits until it has gone.
-func disconnect(ctx context.Context, conn *pgx.Conn, name string) error {
+// disconnect ends all that is connected to a closed database, or one role there that is shut out, and waits until it has gone.
+func disconnect(ctx context.Context, conn *pgx.Conn, name, role string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		var left int
-		err := conn.QueryRow(ctx, `select count(*) filter (where pg_terminate_backend(pid) is not null) from pg_stat_activity where datname = $1`, name).Scan(&left)
+		err := conn.QueryRow(ctx, `select count(*) filter (where pg_terminate_backend(pid) is not null) from pg_stat_activity where datname = $1 and ($2 = '' or usename = $2)`, name, role).Scan(&left)
 		if err != nil {
 			return fmt.Errorf("cannot end the connections to %s: %w", name, err)
 		}

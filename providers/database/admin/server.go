@@ -59,7 +59,8 @@ func (s *Server) Setup(ctx context.Context) error {
 				create table if not exists instar.tenant_database (
 					name text primary key, session text not null, fence bigint not null, state text not null, stored_as text not null,
 					made_at timestamptz not null default now(), quarantined_at timestamptz, drop_after timestamptz
-				)`)
+				);
+				alter table instar.tenant_database add column if not exists sealed text, add column if not exists sealed_fence bigint`)
 			return err
 		})
 	})
@@ -76,6 +77,24 @@ func (s *Server) Databases(ctx context.Context) (list []Database, err error) {
 		return err
 	})
 	return list, err
+}
+
+// Sealed are the sealed credentials of the databases that are there.
+func (s *Server) Sealed(ctx context.Context) (byName map[string]string, err error) {
+	byName = map[string]string{}
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `select name, sealed from instar.tenant_database where state = $1 and sealed is not null`, Created)
+		if err != nil {
+			return err
+		}
+		var name, sealed string
+		_, err = pgx.ForEachRow(rows, []any{&name, &sealed}, func() error {
+			byName[name] = sealed
+			return nil
+		})
+		return err
+	})
+	return byName, err
 }
 
 // with opens the maintenance database.

@@ -43,7 +43,7 @@ func (s *Server) template(ctx context.Context, conn *pgx.Conn, name string, fill
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter database %s allow_connections false`, pg.Ident(raw))); err != nil {
 		return fmt.Errorf("cannot close template %s: %w", name, err)
 	}
-	if err := disconnect(ctx, conn, raw); err != nil {
+	if err := disconnect(ctx, conn, raw, ""); err != nil {
 		return err
 	}
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`alter database %s rename to %s`, pg.Ident(raw), pg.Ident(name))); err != nil {

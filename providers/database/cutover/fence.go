@@ -96,6 +96,8 @@ func (s *Source) function(t *catalog.Table) string {
 func (s *Source) raise(t *catalog.Table) []string {
 	refuse := fmt.Sprintf(`raise exception using errcode = '25006', message = %s, hint = 'The tenant is being moved: connect again and ask where its data is.';`,
 		pg.Literal(fmt.Sprintf("the tenant %s is read-only", s.Enterprise)))
+	// Rows that a revert brings back pass: it says so for its own transaction.
+	pass := fmt.Sprintf(`if current_setting('instar.fence', true) = %s then return null; end if;`, pg.Literal(s.mark()))
 	body := refuse
 	if t.Kind == catalog.Child {
 		body = fmt.Sprintf(`
@@ -110,7 +112,7 @@ func (s *Source) raise(t *catalog.Table) []string {
 			return null;`, refuse, t.WhereAs("old", s.Enterprise), t.WhereAs("new", s.Enterprise), t.Orphan("new"))
 	}
 	list := []string{
-		fmt.Sprintf(`create or replace function %s() returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$ begin %s end $instar$`, s.function(t), body),
+		fmt.Sprintf(`create or replace function %s() returns trigger language plpgsql security definer set search_path = pg_catalog as $instar$ begin %s %s end $instar$`, s.function(t), pass, body),
 	}
 	add := func(event, on, each, when string) {
 		list = append(list,
@@ -127,6 +129,15 @@ func (s *Source) raise(t *catalog.Table) []string {
 	add("d", "after delete", "row", old)
 	add("t", "before truncate", "statement", "")
 	return list
+}
+
+// Through makes a transaction one of the current attempt, whose writes pass the fence.
+func (s *Source) Through(ctx context.Context, tx pgx.Tx) error {
+	if err := s.take(ctx, tx); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `select set_config('instar.fence', $1, true)`, s.mark())
+	return err
 }
 
 // eachTable runs statements on one table as the current attempt. It waits a second at a time for the table: who waits for its lock keeps

@@ -111,6 +111,29 @@ func (s *Source) Switch(ctx context.Context, to Runtime) (now Runtime, err error
 	return now, nil
 }
 
+// Renew leaves the row as it is, under the next epoch: something about the database has changed that it does not say.
+func (s *Source) Renew(ctx context.Context) (now Runtime, err error) {
+	err = s.with(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.take(ctx, tx); err != nil {
+				return err
+			}
+			if now, err = s.read(ctx, tx); err != nil {
+				return err
+			}
+			if now.Epoch, err = s.nextEpoch(ctx, tx, now.Epoch); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `update `+s.runtime()+` set epoch = $2, updated_at = now() where enterprise_id = $1`, s.Enterprise, now.Epoch)
+			return err
+		})
+	})
+	if err != nil {
+		return now, fmt.Errorf("cannot renew the runtime of %s: %w", s.Enterprise, err)
+	}
+	return now, nil
+}
+
 // nextEpoch is above all that the tenant had.
 func (s *Source) nextEpoch(ctx context.Context, tx pgx.Tx, seen int64) (epoch int64, err error) {
 	err = tx.QueryRow(ctx, `update instar.attempt set epoch = greatest(epoch, $2) + 1 where enterprise_id = $1 returning epoch`, s.Enterprise, seen).Scan(&epoch)

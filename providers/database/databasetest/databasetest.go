@@ -7,6 +7,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -29,6 +31,13 @@ func Migrations() schema.Set {
 		panic(err) // the name is a constant
 	}
 	return schema.Set{Files: sub}
+}
+
+// WriteMigrations writes them into a directory, with one more.
+func WriteMigrations(t *testing.T, dir, name, sql string) {
+	t.Helper()
+	require.NoError(t, os.CopyFS(dir, Migrations().Files))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(sql), 0o600))
 }
 
 // Catalogue is that of the shared database.

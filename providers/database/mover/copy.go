@@ -129,13 +129,17 @@ func done(ctx context.Context, tx pgx.Tx, t *catalog.Table, s span, rows, bytes 
 
 // pour copies the rows of a range from the source, in whatever transaction it is, to the target.
 func (m *Mover) pour(ctx context.Context, source, target *pgx.Conn, t *catalog.Table, s span) (rows, bytes int64, err error) {
+	return m.carry(ctx, source, target, t, t.Where(m.Enterprise)+" and "+m.within(t, s))
+}
+
+// carry copies the rows of a table for which a condition holds.
+func (m *Mover) carry(ctx context.Context, source, target *pgx.Conn, t *catalog.Table, where string) (rows, bytes int64, err error) {
 	columns := t.Copied()
 	from := make([]string, len(columns))
 	for i, c := range columns {
 		from[i] = catalog.Alias + "." + c
 	}
-	out := fmt.Sprintf(`copy (select %s from %s %s where %s and %s) to stdout (format %s)`,
-		strings.Join(from, ", "), t.Quoted(), catalog.Alias, t.Where(m.Enterprise), m.within(t, s), t.Format())
+	out := fmt.Sprintf(`copy (select %s from %s %s where %s) to stdout (format %s)`, strings.Join(from, ", "), t.Quoted(), catalog.Alias, where, t.Format())
 	in := fmt.Sprintf(`copy %s (%s) from stdin (format %s)`, t.Quoted(), strings.Join(columns, ", "), t.Format())
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,7 +149,7 @@ func (m *Mover) pour(ctx context.Context, source, target *pgx.Conn, t *catalog.T
 	go func() {
 		_, err := source.PgConn().CopyTo(ctx, w, out)
 		if err != nil {
-			err = fmt.Errorf("source: %w", err)
+			err = fmt.Errorf("where they come from: %w", err)
 		}
 		_ = w.CloseWithError(err) // never fails; nil is the end
 		read <- err

@@ -20,16 +20,10 @@ type span struct {
 // Prepare cuts the tables into ranges, where that was not done yet by this session. Rows that the target has before, such as those that
 // migrations insert, are deleted: the tenant's are all that it will have.
 func (m *Mover) Prepare(ctx context.Context) error {
-	source, err := m.source(ctx)
-	if err != nil {
-		return err
-	}
-	defer pg.Close(source)
-	target, err := m.target(ctx)
-	if err != nil {
-		return err
-	}
-	defer pg.Close(target)
+	return m.both(ctx, func(source, target *pgx.Conn) error { return m.prepare(ctx, source, target) })
+}
+
+func (m *Mover) prepare(ctx context.Context, source, target *pgx.Conn) error {
 	for _, t := range m.Tables {
 		var there bool
 		if err := target.QueryRow(ctx, `select exists (select from instar.moved where table_name = $1 and session = $2)`, t.String(), m.Session).Scan(&there); err != nil {

@@ -54,28 +54,20 @@ func (v *Verified) Open() []Discrepancy {
 // Verify compares every table in one snapshot of the source. With repair, it copies ranges that differ again, in that snapshot, and
 // compares once more.
 func (m *Mover) Verify(ctx context.Context, repair bool) (v Verified, err error) {
-	source, err := m.source(ctx)
-	if err != nil {
-		return v, err
-	}
-	defer pg.Close(source)
-	target, err := m.target(ctx)
-	if err != nil {
-		return v, err
-	}
-	defer pg.Close(target)
-	err = pgx.BeginTxFunc(ctx, source, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(pgx.Tx) error {
-		for _, t := range m.Tables {
-			d, rows, err := m.compare(ctx, source, target, t, repair)
-			if err != nil {
-				return fmt.Errorf("table %s: %w", t, err)
+	err = m.both(ctx, func(source, target *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, source, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(pgx.Tx) error {
+			for _, t := range m.Tables {
+				d, rows, err := m.compare(ctx, source, target, t, repair)
+				if err != nil {
+					return fmt.Errorf("table %s: %w", t, err)
+				}
+				v.Tables, v.Rows = v.Tables+1, v.Rows+rows
+				if d != nil {
+					v.Discrepancies = append(v.Discrepancies, *d)
+				}
 			}
-			v.Tables, v.Rows = v.Tables+1, v.Rows+rows
-			if d != nil {
-				v.Discrepancies = append(v.Discrepancies, *d)
-			}
-		}
-		return nil
+			return nil
+		})
 	})
 	return v, err
 }
@@ -179,30 +171,23 @@ func (m *Mover) verified(ctx context.Context, target *pgx.Conn, t *catalog.Table
 
 // Sequences sets the sequences of the tables in the target to where those of the source are, never back.
 func (m *Mover) Sequences(ctx context.Context) (set int, err error) {
-	source, err := m.source(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer pg.Close(source)
-	target, err := m.target(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer pg.Close(target)
-	seen := map[string]bool{}
-	for _, t := range m.Tables {
-		for _, name := range t.Sequences {
-			if seen[name] {
-				continue
+	err = m.both(ctx, func(source, target *pgx.Conn) error {
+		seen := map[string]bool{}
+		for _, t := range m.Tables {
+			for _, name := range t.Sequences {
+				if seen[name] {
+					continue
+				}
+				seen[name] = true
+				if err := m.sequence(ctx, source, target, name); err != nil {
+					return fmt.Errorf("sequence %s: %w", strings.ReplaceAll(name, `"`, ""), err)
+				}
+				set++
 			}
-			seen[name] = true
-			if err := m.sequence(ctx, source, target, name); err != nil {
-				return set, fmt.Errorf("sequence %s: %w", strings.ReplaceAll(name, `"`, ""), err)
-			}
-			set++
 		}
-	}
-	return set, nil
+		return nil
+	})
+	return set, err
 }
 
 func (m *Mover) sequence(ctx context.Context, source, target *pgx.Conn, name string) error {

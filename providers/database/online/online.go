@@ -4,7 +4,8 @@
 // The contract:
 //   - Publication, slot and subscription have names made of the session, are found again, and are removed by [Link.Remove] in the order in
 //     which nothing is left: also the slots of the initial copies of single tables.
-//   - Only tables of kind tenant are replicated; a filter has no subqueries, so children are compared and copied under the fence.
+//   - Only tables of kind tenant are replicated: a filter has no subqueries. A second slot notes the keys of all rows that are written
+//     ([Link.Note], [Link.Touched], [Link.Forget]), so that children are copied again row by row, and nothing else has to be compared under the fence.
 //   - [Link.CatchUp] returns when everything that was committed in the source before it was called is in the target: it writes a marker into
 //     a table of the publication, and waits until it arrives.
 //   - The target connects to the source: the address for it may differ from the one that this program uses. It is stored in the target,
@@ -18,6 +19,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,12 +75,42 @@ func (l *Link) Check(ctx context.Context) (problems []string, err error) {
 		if level != "logical" {
 			problems = append(problems, fmt.Sprintf("wal_level of the source is %s, and has to be logical", level))
 		}
-		if used >= slots {
-			problems = append(problems, fmt.Sprintf("all %d replication slots of the source are in use: raise max_replication_slots", slots))
+		if used+1 >= slots {
+			problems = append(problems, fmt.Sprintf("%d of %d replication slots of the source are in use, and two are needed: raise max_replication_slots", used, slots))
 		}
-		return nil
+		return l.checkNotes(ctx, conn, &problems)
 	})
 	return problems, err
+}
+
+// checkNotes: the log has the key of a row that is deleted only where the replica identity has it.
+func (l *Link) checkNotes(ctx context.Context, conn *pgx.Conn, problems *[]string) error {
+	for _, t := range l.noted() {
+		key := make([]string, len(t.Key))
+		for i, c := range t.Key {
+			key[i] = c.Name
+		}
+		var told bool
+		err := conn.QueryRow(ctx, `
+			select c.relreplident = 'f' or $2::text[] <@ coalesce((select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+				where i.indrelid = c.oid and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end), '{}')
+			from pg_class c where c.oid = $1::regclass`, t.Quoted(), key).Scan(&told)
+		if err != nil {
+			return err
+		}
+		if !told {
+			*problems = append(*problems, fmt.Sprintf("%s: its replica identity does not have its key (%s), so that it cannot be seen which rows are deleted: ALTER TABLE %s REPLICA IDENTITY FULL, or use an index that has it", t, strings.Join(key, ", "), t.Quoted()))
+		}
+		if t.Parent == nil {
+			continue
+		}
+		for _, on := range t.Parent.On {
+			if !slices.ContainsFunc(t.Parent.To.Key, func(c catalog.Column) bool { return c.Name == on }) {
+				*problems = append(*problems, fmt.Sprintf("%s: its foreign key %s leads to %s.%s, which is not of its key: move it offline", t, t.Parent.Name, t.Parent.To, on))
+			}
+		}
+	}
+	return nil
 }
 
 // Publish makes the publication.
@@ -248,15 +280,16 @@ func closed(err error) bool { return pg.State(err) == "55000" }
 
 // Unslot removes the slot, and those of initial copies that were interrupted.
 func (l *Link) Unslot(ctx context.Context, subscription uint32) error {
+	names := []string{l.Name(), l.notes()}
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
 		deadline := time.Now().Add(10 * time.Second)
 		for {
 			var left, dropped int
 			// A slot in use is freed first; the next round drops it.
 			err := conn.QueryRow(ctx, `
-				with mine as (select slot_name, active_pid from pg_replication_slots where database = current_database() and (slot_name = $1 or $2 > 0 and slot_name like 'pg\_' || $2 || '\_sync\_%'))
+				with mine as (select slot_name, active_pid from pg_replication_slots where database = current_database() and (slot_name = any($1) or $2 > 0 and slot_name like 'pg\_' || $2 || '\_sync\_%'))
 				select count(*), count(*) filter (where case when active_pid is null then pg_drop_replication_slot(slot_name) is not null else pg_terminate_backend(active_pid) is null end) from mine`,
-				l.Name(), int64(subscription)).Scan(&left, &dropped)
+				names, int64(subscription)).Scan(&left, &dropped)
 			if err != nil && pg.State(err) != pg.UndefinedObject && pg.State(err) != pg.InUse {
 				return fmt.Errorf("cannot drop the replication slot: %w", err)
 			}
@@ -287,7 +320,7 @@ func (l *Link) Subscription(ctx context.Context) (oid uint32, err error) {
 // Unpublish removes the publication and the marker.
 func (l *Link) Unpublish(ctx context.Context) error {
 	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, `drop publication if exists `+pg.Ident(l.Name())); err != nil {
+		if _, err := conn.Exec(ctx, `drop publication if exists `+pg.Ident(l.Name())+`, `+pg.Ident(l.notes())); err != nil {
 			return fmt.Errorf("cannot drop the publication: %w", err)
 		}
 		_, err := conn.Exec(ctx, `delete from instar.marker where session = $1`, l.Session)

@@ -14,12 +14,12 @@ import (
 // Input is what an analysis reads.
 type Input struct {
 	Tree    *Tree
-	Name    string // of the repository, for titles
-	Commit  string // that is checked out; empty when it is not known
-	History func(ctx context.Context, most int) ([]Commit, error)
+	Name    string                                                                       // of the repository, for titles
+	Commit  string                                                                       // that is checked out; empty when it is not known
+	History func(ctx context.Context, most int, each func(Commit)) (cut bool, err error) // newest first; cut when there are more
 }
 
-// Commit is one change of the history, newest first in a list.
+// Commit is one change of the history.
 type Commit struct {
 	Hash    string
 	When    time.Time
@@ -48,20 +48,21 @@ type Result struct {
 
 // Analysis is one kind of document.
 type Analysis struct {
-	Name string // in task types and file names
-	Doc  string
-	run  func(ctx context.Context, in *Input) (*report, error)
+	Name    string // in task types and file names
+	Doc     string
+	History bool // it reads the history, too
+	run     func(ctx context.Context, in *Input) (*report, error)
 }
 
 // All are the analyses, by name.
 var All = []Analysis{
-	{"dependencies", "Dependencies from lock files, as a CycloneDX bill of materials.", dependencies},
-	{"hotspots", "Files that change often, from the history.", hotspots},
-	{"languages", "Programming languages by bytes and files.", languages},
-	{"licences", "Licences by SPDX ids, from headers and texts.", licences},
-	{"lines", "Lines of code, comments and blanks by language.", lines},
-	{"secrets", "Credentials that were committed, masked.", secrets},
-	{"structure", "Folders, notable files, and the package graph of Go modules.", structure},
+	{"dependencies", "Dependencies from lock files, as a CycloneDX bill of materials.", false, dependencies},
+	{"hotspots", "Files that change often, from the history.", true, hotspots},
+	{"languages", "Programming languages by bytes and files.", false, languages},
+	{"licences", "Licences by SPDX ids, from headers and texts.", false, licences},
+	{"lines", "Lines of code, comments and blanks by language.", false, lines},
+	{"secrets", "Credentials that were committed, masked.", false, secrets},
+	{"structure", "Folders, notable files, and the package graph of Go modules.", false, structure},
 }
 
 // Find is the analysis of that name.

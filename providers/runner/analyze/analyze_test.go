@@ -78,13 +78,16 @@ func shop() map[string]string {
 	}
 }
 
-func history(context.Context, int) ([]Commit, error) {
+func history(_ context.Context, most int, each func(Commit)) (bool, error) {
 	day := func(n int) time.Time { return time.Date(2026, 1, n, 12, 0, 0, 0, time.UTC) }
-	return []Commit{
+	for _, c := range []Commit{
 		{Hash: "c", When: day(3), Author: "a@example.com", Changes: []Change{{"main.go", 2, 1}, {"gone.go", 0, 9}}},
 		{Hash: "b", When: day(2), Author: "b@example.com", Changes: []Change{{"main.go", 1, 1}, {"store/store.go", 11, 0}}},
 		{Hash: "a", When: day(1), Author: "a@example.com", Changes: []Change{{"main.go", 10, 0}, {"gone.go", 9, 0}, {"bin/tool", 0, 0}}},
-	}, nil
+	} {
+		each(c)
+	}
+	return most <= 3, nil
 }
 
 // Every document of every analysis, as it is written.
@@ -182,8 +185,11 @@ func TestNamesAreHarmless(t *testing.T) {
 	t.Parallel()
 	in := input(t, tree(t, map[string]string{"a|b`c\n# d.go": "package x\n", "package.json": "{}", "x/\"]-->y[\"/z.go": "package z\n", "go.mod": "module m\n"}), Limits{})
 	in.Name = "evil\n# name"
-	in.History = func(context.Context, int) ([]Commit, error) {
-		return []Commit{{Changes: []Change{{"a|b`c\n# d.go", 1, 1}}}, {Changes: []Change{{"a|b`c\n# d.go", 1, 1}}}}, nil
+	in.History = func(_ context.Context, _ int, each func(Commit)) (bool, error) {
+		for range 2 {
+			each(Commit{Changes: []Change{{"a|b`c\n# d.go", 1, 1}}})
+		}
+		return false, nil
 	}
 	text := document(t, analysis(t, "hotspots", in), "hotspots.md")
 	require.Contains(t, text, "# Hot spots of evil?# name\n")

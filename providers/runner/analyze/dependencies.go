@@ -123,11 +123,11 @@ func billOfMaterials(in *Input, found []dependency) ([]byte, error) {
 	bom.SerialNumber = "urn:uuid:" + uuid.NewSHA1(uuid.NameSpaceURL, []byte("instar/"+in.Name+"@"+in.Commit)).String()
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{BOMRef: "root", Type: cyclonedx.ComponentTypeApplication, Name: in.Name, Version: in.Commit}}
 	components, direct := []cyclonedx.Component{}, []string{}
-	seen := map[string]int{}
+	seen, asked := map[string]int{}, map[string]bool{}
 	for _, d := range found {
 		ref := d.purl()
-		if d.Direct && !slices.Contains(direct, ref) {
-			direct = append(direct, ref)
+		if d.Direct && !asked[ref] {
+			asked[ref], direct = true, append(direct, ref)
 		}
 		at := cyclonedx.EvidenceOccurrence{Location: d.File}
 		if i, ok := seen[ref]; ok {

@@ -26,32 +26,41 @@ type hotspot struct {
 // maxHotspots is how many are told.
 const maxHotspots = 50
 
-// hotspots are files that changed often and are long now: work on them pays. Authors are counted, not named.
-func hotspots(ctx context.Context, in *Input) (*report, error) {
-	var history []Commit
-	if in.History != nil {
-		var err error
-		if history, err = in.History(ctx, in.Tree.limits.Commits); err != nil {
-			return nil, err
+// changed adds a commit to the files that it has changed.
+func changed(files map[string]*hotspot, c *Commit) {
+	for _, ch := range c.Changes {
+		h := files[ch.Path]
+		if h == nil {
+			h = &hotspot{Path: ch.Path, authors: map[string]bool{}}
+			files[ch.Path] = h
+		}
+		h.Commits++
+		h.Added, h.Deleted = h.Added+ch.Added, h.Deleted+ch.Deleted
+		h.authors[c.Author] = true
+		if c.When.After(h.Last) {
+			h.Last = c.When.UTC()
 		}
 	}
-	if len(history) == in.Tree.limits.Commits {
-		in.Tree.left = append(in.Tree.left, fmt.Sprintf("the history has more than %d commits", len(history)))
-	}
+}
+
+// hotspots are files that changed often and are long now: work on them pays. Authors are counted, not named.
+func hotspots(ctx context.Context, in *Input) (*report, error) {
 	files := map[string]*hotspot{}
-	for _, c := range history {
-		for _, ch := range c.Changes {
-			h := files[ch.Path]
-			if h == nil {
-				h = &hotspot{Path: ch.Path, authors: map[string]bool{}}
-				files[ch.Path] = h
+	var commits int
+	var newest, oldest time.Time
+	if in.History != nil {
+		cut, err := in.History(ctx, in.Tree.limits.Commits, func(c Commit) {
+			if commits++; commits == 1 {
+				newest = c.When.UTC()
 			}
-			h.Commits++
-			h.Added, h.Deleted = h.Added+ch.Added, h.Deleted+ch.Deleted
-			h.authors[c.Author] = true
-			if c.When.After(h.Last) {
-				h.Last = c.When.UTC()
-			}
+			oldest = c.When.UTC()
+			changed(files, &c)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if cut {
+			in.Tree.left = append(in.Tree.left, fmt.Sprintf("the history has more than %d commits", commits))
 		}
 	}
 	there := map[string]bool{}
@@ -66,11 +75,11 @@ func hotspots(ctx context.Context, in *Input) (*report, error) {
 	}
 	list := slices.SortedFunc(maps.Values(files), func(a, b *hotspot) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Path, b.Path)) })
 	list = list[:min(len(list), maxHotspots)]
-	r := &report{title: "Hot spots", summary: "There is no history to read.", data: map[string]any{"commits": len(history), "files": list}}
-	if len(history) > 0 {
-		r.summary = fmt.Sprintf("%s from %s to %s.", count(len(history), "commit", "commits"), history[len(history)-1].When.UTC().Format(time.DateOnly), history[0].When.UTC().Format(time.DateOnly))
+	r := &report{title: "Hot spots", summary: "There is no history to read.", data: map[string]any{"commits": commits, "files": list}}
+	if commits > 0 {
+		r.summary = fmt.Sprintf("%s from %s to %s.", count(commits, "commit", "commits"), oldest.Format(time.DateOnly), newest.Format(time.DateOnly))
 	}
-	if len(history) == 1 {
+	if commits == 1 {
 		r.text.line("The history has one commit, which tells nothing of what changes often: clone with a depth.")
 		r.text.line("")
 	}

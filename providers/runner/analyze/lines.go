@@ -160,20 +160,30 @@ func (s *scan) line(text string, rules *syntax) (code, comment bool) {
 	return code, comment
 }
 
-// inside goes on to the end of what is open, or of the line. depth is 0 when it has ended.
+// inside goes on to the end of what is open, or of the line. depth is 0 when it has ended. It looks at no character twice.
 func (s *scan) inside(rest string) int {
-	end := strings.Index(rest, s.end)
-	if s.begin != "" {
-		if begin := strings.Index(rest, s.begin); begin >= 0 && (end < 0 || begin < end) {
-			s.depth++
-			return begin + len(s.begin)
+	if s.begin == "" {
+		if end := strings.Index(rest, s.end); end >= 0 {
+			s.depth--
+			return end + len(s.end)
 		}
-	}
-	if end < 0 {
 		return len(rest)
 	}
-	s.depth--
-	return end + len(s.end)
+	for at := 0; at < len(rest); {
+		switch {
+		case strings.HasPrefix(rest[at:], s.end):
+			if at += len(s.end); s.depth == 1 {
+				s.depth = 0
+				return at
+			}
+			s.depth--
+		case strings.HasPrefix(rest[at:], s.begin):
+			s.depth, at = s.depth+1, at+len(s.begin)
+		default:
+			at++
+		}
+	}
+	return len(rest)
 }
 
 // outside reads one thing: a comment, the beginning of one, a string, or a character.

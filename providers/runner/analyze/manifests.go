@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
 )
 
 // goModules are the requirements of a go.mod, with its replacements by other modules.
@@ -22,12 +23,16 @@ func goModules(content []byte) ([]dependency, error) {
 	if err == nil {
 		f = full
 	}
+	replaced := map[module.Version]module.Version{}
+	for _, p := range f.Replace {
+		replaced[p.Old] = p.New
+	}
 	var list []dependency
 	for _, r := range f.Require {
 		d := dependency{Kind: "golang", Name: r.Mod.Path, Version: r.Mod.Version, Direct: !r.Indirect}
-		for _, p := range f.Replace {
-			if p.Old.Path == r.Mod.Path && (p.Old.Version == "" || p.Old.Version == r.Mod.Version) {
-				d.Name, d.Version = p.New.Path, p.New.Version
+		for _, old := range []module.Version{{Path: r.Mod.Path}, r.Mod} { // that of the version counts
+			if by, ok := replaced[old]; ok {
+				d.Name, d.Version = by.Path, by.Version
 			}
 		}
 		if !modfile.IsDirectoryPath(d.Name) { // a folder of the same repository
@@ -220,7 +225,7 @@ var (
 
 func gemfileLock(content []byte) ([]dependency, error) {
 	var list []dependency
-	section := ""
+	section, own := "", map[string]bool{}
 	for line := range strings.Lines(string(content)) {
 		line = strings.TrimRight(line, "\r\n")
 		if line != "" && line[0] != ' ' {
@@ -231,10 +236,11 @@ func gemfileLock(content []byte) ([]dependency, error) {
 			list = append(list, dependency{Kind: "gem", Name: m[1], Version: m[2]})
 		}
 		if m := gemOwn.FindStringSubmatch(line); m != nil && section == "DEPENDENCIES" {
-			for i := range list {
-				list[i].Direct = list[i].Direct || list[i].Name == m[1]
-			}
+			own[m[1]] = true
 		}
+	}
+	for i := range list {
+		list[i].Direct = own[list[i].Name]
 	}
 	return list, nil
 }

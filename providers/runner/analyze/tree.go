@@ -21,7 +21,8 @@ type Limits struct {
 	Commits   int   // of the history; 0 is 5,000
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults are the limits without zeros.
+func (l Limits) WithDefaults() Limits {
 	return Limits{cmp.Or(l.Files, 100_000), cmp.Or(l.FileBytes, 1<<20), cmp.Or(l.Bytes, 1<<30), cmp.Or(l.Commits, 5_000)}
 }
 
@@ -48,7 +49,7 @@ func Open(ctx context.Context, dir string, limits Limits) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tree{root: root, limits: limits.withDefaults()}
+	t := &Tree{root: root, limits: limits.WithDefaults()}
 	if err := t.list(ctx); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}

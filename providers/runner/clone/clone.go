@@ -1,11 +1,11 @@
 // Package clone keeps checkouts of repositories on this machine.
 //
-// A checkout is a directory of its own for each commit, which is complete when it is there and never changed after; so a fetch that is repeated,
+// A checkout is a directory of its own for each commit and depth of history, which is complete when it is there and never changed after; so a fetch that is repeated,
 // that runs twice or that comes late harms nobody. Which one is current is decided by when its fetch began. Checkouts that are in use are not removed.
 //
 // Repositories come over https, http, or from below directories of this machine that the configuration names; nothing else. With git on PATH that is used,
-// without the user's configuration, hooks, helpers, prompts and submodules; else go-git. Both reach the network only through a proxy of this
-// process, on loopback, which goes where the guard admits and bounds what is received. A credential is chosen by the host of the URL; it is in no URL, argument, log line or error.
+// without the user's configuration, hooks, helpers, prompts and submodules; else go-git, in a process of its own. Both have limits of memory and time, and reach the network only through a
+// proxy of this process, on loopback, which goes where the guard admits and bounds what is received. A tree is counted before it is written: a few objects can name files without end. A credential is chosen by the host of the URL; it is in no URL, argument, log line or error.
 package clone
 
 import (
@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"net/url"
 	"os"
@@ -35,14 +36,21 @@ type Credential struct{ Username, Password string }
 
 // Options say what may be cloned and how. Dir is required.
 type Options struct {
-	Dir         string                                    // of all checkouts
-	Local       []string                                  // directories below which repositories of this machine may be cloned; none by default
-	Guard       guard.Guard                               // where the network may be
-	Credentials func(host string) (c Credential, ok bool) // asked with host or host:port; nil has none
-	MaxBytes    int64                                     // of one checkout with its history; 0 is 2 GiB
-	Timeout     time.Duration                             // of one fetch; 0 is 10 minutes
-	Git         string                                    // the program; empty looks on PATH, "-" uses go-git
-	Keep        time.Duration                             // how long an unused checkout stays that is not current; 0 is a day
+	Dir         string                                               // of all checkouts
+	Local       []string                                             // directories below which repositories of this machine may be cloned; none by default
+	LocalFor    []string                                             // namespaces whose repositories may be such; none is all
+	Guard       guard.Guard                                          // where the network may be
+	Credentials func(namespace, host string) (c Credential, ok bool) // asked with host or host:port; nil has none
+	Group       int                                                  // that may read checkouts; 0 is none besides the user of this process
+	MaxBytes    int64                                                // of one checkout with its history; 0 is 2 GiB
+	MaxEntries  int64                                                // files and folders of one checkout; 0 is 500,000
+	Timeout     time.Duration                                        // of one fetch; 0 is 10 minutes
+	Memory      int64                                                // bytes that each process may have which reads a repository; 0 is 1 GiB
+	CPU         time.Duration                                        // of processor time of each such process, in whole seconds; 0 is 10 minutes
+	Git         string                                               // the program; empty looks on PATH, "-" uses go-git
+	Keep        time.Duration                                        // how long an unused checkout stays that is not current; 0 is a day
+	New         time.Duration                                        // how long one stays whose repository is not known; 0 is ten minutes
+	Total       int64                                                // of all checkouts together: those that were not used for longest go first; 0 is no bound
 }
 
 // Source is a repository and what of it is wanted.
@@ -61,8 +69,9 @@ type Cloner struct {
 	git  string // empty is go-git
 
 	mu   sync.Mutex
-	busy map[string]*sync.Mutex // by repository: one fetch at a time
-	used map[string]int         // by directory
+	busy map[string]*turn // by repository: one fetch at a time
+	used map[string]int   // by directory
+	size map[string]int64 // the same: bytes of what is there, which does not change
 }
 
 // Checkout is a working tree. It must be released.
@@ -73,7 +82,7 @@ type Checkout struct {
 	Bytes   int64
 
 	release func()
-	git     string
+	cloner  *Cloner
 }
 
 // Release says that it is not needed any more. It may be called twice.
@@ -82,7 +91,9 @@ func (c *Checkout) Release() { c.release() }
 // Open prepares the directory, and removes what fetches have left unfinished.
 func Open(opts Options) (*Cloner, error) {
 	opts.MaxBytes, opts.Timeout, opts.Keep = cmp.Or(opts.MaxBytes, 2<<30), cmp.Or(opts.Timeout, 10*time.Minute), cmp.Or(opts.Keep, 24*time.Hour)
-	c := &Cloner{opts: opts, git: opts.Git, busy: map[string]*sync.Mutex{}, used: map[string]int{}}
+	opts.New = cmp.Or(opts.New, 10*time.Minute)
+	opts.MaxEntries, opts.Memory, opts.CPU = cmp.Or(opts.MaxEntries, 500_000), cmp.Or(opts.Memory, 1<<30), cmp.Or(opts.CPU, 10*time.Minute)
+	c := &Cloner{opts: opts, git: opts.Git, busy: map[string]*turn{}, used: map[string]int{}, size: map[string]int64{}}
 	if c.git == "" {
 		c.git, _ = exec.LookPath("git") // without it go-git clones
 	}
@@ -109,14 +120,15 @@ func Open(opts Options) (*Cloner, error) {
 var (
 	refForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@=-]{0,254}$`)
 	commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+	placeForm  = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?(-[0-9]+)?$`) // a commit alone was that of any depth once
 	nameForm   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 )
 
 // partial begins the names of directories that are not complete.
 const partial = ".part-"
 
-// address checks a source, and returns the URL that is fetched from. The credential goes a way of its own.
-func (c *Cloner) address(src *Source) (at string, u *url.URL, err error) {
+// address checks a source of a namespace, and returns the URL that is fetched from. The credential goes a way of its own.
+func (c *Cloner) address(namespace string, src *Source) (at string, u *url.URL, err error) {
 	if src.Ref != "" && (!refForm.MatchString(src.Ref) || strings.Contains(src.Ref, "..")) {
 		return "", nil, providers.Errorf(providers.Invalid, "ref %q is not the name of a branch, a tag or a commit", src.Ref)
 	}
@@ -129,7 +141,7 @@ func (c *Cloner) address(src *Source) (at string, u *url.URL, err error) {
 	case u.User != nil:
 		return "", nil, providers.Errorf(providers.Invalid, "the URL of the repository has a user or a password: credentials belong into the configuration of the node")
 	case u.Scheme == "file" && u.Host == "":
-		path, err := c.local(u.Path)
+		path, err := c.local(namespace, u.Path)
 		if err != nil {
 			return "", nil, err
 		}
@@ -142,8 +154,11 @@ func (c *Cloner) address(src *Source) (at string, u *url.URL, err error) {
 }
 
 // local is where a path leads, if that is allowed.
-func (c *Cloner) local(path string) (string, error) {
+func (c *Cloner) local(namespace, path string) (string, error) {
 	real, err := filepath.EvalSymlinks(filepath.Clean(path))
+	if len(c.opts.LocalFor) > 0 && !slices.Contains(c.opts.LocalFor, namespace) {
+		err = fs.ErrPermission
+	}
 	inside := func(dir string) bool {
 		rel, err := filepath.Rel(dir, real)
 		return err == nil && filepath.IsLocal(rel)
@@ -157,7 +172,8 @@ func (c *Cloner) local(path string) (string, error) {
 // Fetch gets what the source has now. name is <namespace>/<repository>, attempt distinguishes attempts. What is said on the way is written to log; nil says it nowhere.
 // Errors are those of package providers, or of the context.
 func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
-	at, u, err := c.address(&src)
+	namespace, _, _ := strings.Cut(name, "/")
+	at, u, err := c.address(namespace, &src)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +181,11 @@ func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, lo
 	if err != nil {
 		return nil, err
 	}
-	defer c.lock(name)()
+	unlock, err := c.lock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -176,16 +196,16 @@ func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, lo
 		return nil, providers.Errorf(providers.Internal, "cannot make a directory for the checkout: %v", err)
 	}
 	defer func() { _ = os.RemoveAll(part) }() // it is renamed, or of no use
-	f := &fetch{c: c, url: at, host: u.Host, src: src, dir: part, log: log, secret: c.credential(u)}
+	f := &fetch{c: c, url: at, host: u.Host, src: src, dir: part, log: log, secret: c.credential(namespace, u)}
 	commit, size, err := f.run(ctx)
 	if err != nil {
 		return nil, f.refusal(ctx, err)
 	}
-	final := filepath.Join(dir, commit)
+	final := place(dir, commit, src.depth())
 	use := c.use(final, commit)
 	use.Bytes = size
 	if _, err := os.Lstat(final); err != nil {
-		use.Fetched, err = true, os.Rename(part, final)
+		use.Fetched, err = true, errors.Join(c.share(part, true), os.Rename(part, final))
 		if err != nil {
 			use.Release()
 			return nil, providers.Errorf(providers.Internal, "cannot keep the checkout: %v", err)
@@ -195,12 +215,14 @@ func (c *Cloner) Fetch(ctx context.Context, name, attempt string, src Source, lo
 		use.Release()
 		return nil, providers.Errorf(providers.Internal, "cannot keep the checkout: %v", err)
 	}
+	c.fit()
 	return use, nil
 }
 
 // Use returns the checkout that is current for the source, and fetches one where there is none.
 func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log io.Writer) (*Checkout, error) {
-	if _, _, err := c.address(&src); err != nil {
+	namespace, _, _ := strings.Cut(name, "/")
+	if _, _, err := c.address(namespace, &src); err != nil {
 		return nil, err
 	}
 	dir, err := c.folder(name)
@@ -208,7 +230,7 @@ func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log 
 		return nil, err
 	}
 	if r, err := current(dir); err == nil && r.Source == src {
-		at := filepath.Join(dir, r.Commit)
+		at := place(dir, r.Commit, src.depth())
 		use := c.use(at, r.Commit)
 		if _, err := os.Stat(at); err == nil {
 			return use, nil
@@ -219,11 +241,11 @@ func (c *Cloner) Use(ctx context.Context, name, attempt string, src Source, log 
 }
 
 // credential is what a host wants to see, if nobody on the way sees it.
-func (c *Cloner) credential(u *url.URL) Credential {
+func (c *Cloner) credential(namespace string, u *url.URL) Credential {
 	if c.opts.Credentials == nil || u.Host == "" || u.Scheme != "https" && !loopback(u.Hostname()) {
 		return Credential{}
 	}
-	secret, _ := c.opts.Credentials(u.Host)
+	secret, _ := c.opts.Credentials(namespace, u.Host)
 	return secret
 }
 
@@ -241,8 +263,12 @@ func (f *fetch) refusal(ctx context.Context, err error) error {
 	if errors.As(err, &own) {
 		return own
 	}
-	text := f.hide(err.Error())
-	for _, never := range []string{"not found", "Authentication failed", "read askpass response", "invalid path", "authentication required", "could not read Username", "couldn't find remote ref", "does not appear to be a git repository", "remote repository is empty", "not our ref", "may not be connected to", "403", "reference not found", "object not found"} {
+	return refused(f.hide(err.Error()))
+}
+
+// refused is what a text of git or go-git means.
+func refused(text string) error {
+	for _, never := range []string{"not found", "Authentication failed", "read askpass response", "invalid path", "authentication required", "could not read Username", "couldn't find remote ref", "does not appear to be a git repository", "remote repository is empty", "not our ref", "may not be connected to", "403", "reference not found", "object not found", "maximum tree depth exceeded"} {
 		if strings.Contains(text, never) {
 			return providers.Errorf(providers.Invalid, "cannot clone: %s", text)
 		}
@@ -250,11 +276,13 @@ func (f *fetch) refusal(ctx context.Context, err error) error {
 	return providers.Errorf(providers.Unavailable, "cannot clone: %s", text)
 }
 
-// hide takes the secret out of a text.
-func (f *fetch) hide(text string) string {
-	secrets := []string{f.secret.Password, f.proxySecret}
-	if f.secret != (Credential{}) {
-		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(f.secret.Username+":"+f.secret.Password)))
+// hide takes the secrets out of a text.
+func (f *fetch) hide(text string) string { return hide(text, f.secret, f.proxySecret) }
+
+func hide(text string, secret Credential, more string) string {
+	secrets := []string{secret.Password, more}
+	if secret != (Credential{}) {
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(secret.Username+":"+secret.Password)))
 	}
 	for _, s := range secrets {
 		if s != "" {

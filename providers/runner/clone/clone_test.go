@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/bcc94042/instar/internal/lockedbuffer"
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/guard"
+	"github.com/bcc94042/instar/providers/runner/analyze"
 )
 
 // origin is a repository with two commits on main, a branch and a tag.
@@ -101,6 +103,15 @@ func TestFetch(t *testing.T) {
 	})
 }
 
+func historyOf(t *testing.T, got *Checkout, most int) (list []analyze.Commit, err error) {
+	t.Helper()
+	file, err := got.Log(t.Context(), t.TempDir(), most)
+	if err == nil {
+		_, err = History(got.Dir, file)(t.Context(), most, func(c analyze.Commit) { list = append(list, c) })
+	}
+	return list, err
+}
+
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, git string) {
@@ -109,7 +120,7 @@ func TestHistory(t *testing.T) {
 		got, err := c.Fetch(t.Context(), "default/shop", "run-1", Source{URL: dir, Depth: -1}, nil)
 		require.NoError(t, err)
 		defer got.Release()
-		list, err := got.History(t.Context(), 10)
+		list, err := historyOf(t, got, 10)
 		require.NoError(t, err)
 		require.Len(t, list, 2)
 		require.Equal(t, run("rev-parse", "HEAD"), list[0].Hash)
@@ -121,7 +132,7 @@ func TestHistory(t *testing.T) {
 		}
 		require.Equal(t, [2]int{1, 0}, paths["a.txt"])
 		require.Equal(t, [2]int{1, 0}, paths["b c.txt"])
-		list, err = got.History(t.Context(), 1)
+		list, err = historyOf(t, got, 1)
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 	})
@@ -132,7 +143,7 @@ func TestHistory(t *testing.T) {
 		got, err := c.Fetch(t.Context(), "default/shop", "run-1", Source{URL: dir, Depth: 1}, nil)
 		require.NoError(t, err)
 		defer got.Release()
-		list, err := got.History(t.Context(), 10)
+		list, err := historyOf(t, got, 10)
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Empty(t, list[0].Changes)
@@ -184,6 +195,62 @@ func TestCheckoutsAreKept(t *testing.T) {
 	_, err = Open(c.opts)
 	require.NoError(t, err)
 	require.NoDirExists(t, left)
+}
+
+// What is for one namespace is for no other.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	dir, _ := origin(t)
+	asked := ""
+	c := cloner(t, Options{Local: []string{dir}, LocalFor: []string{"shop"}, Credentials: func(namespace, host string) (Credential, bool) {
+		asked = namespace + " " + host
+		return Credential{}, false
+	}})
+	got, err := c.Fetch(t.Context(), "shop/a", "a", Source{URL: dir}, nil)
+	require.NoError(t, err)
+	got.Release()
+	_, err = c.Use(t.Context(), "other/a", "a", Source{URL: dir}, nil)
+	require.ErrorContains(t, err, "no repository below a directory that the configuration of this node allows")
+	_, _ = c.Fetch(t.Context(), "other/a", "a", Source{URL: "https://127.0.0.1:1/x"}, nil)
+	require.Equal(t, "other 127.0.0.1:1", asked)
+}
+
+// The group of the user of programs reads checkouts, and nobody else does.
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files to groups of others")
+	}
+	dir, _ := origin(t)
+	c := cloner(t, Options{Local: []string{dir}, Group: 65534})
+	got, err := c.Fetch(t.Context(), "default/shop", "a", Source{URL: dir}, nil)
+	require.NoError(t, err)
+	defer got.Release()
+	for _, at := range []string{filepath.Join(c.opts.Dir, "default"), filepath.Dir(got.Dir), got.Dir, filepath.Join(got.Dir, "a.txt")} {
+		info, err := os.Stat(at)
+		require.NoError(t, err)
+		require.EqualValues(t, 65534, info.Sys().(*syscall.Stat_t).Gid, at)
+		require.NotZero(t, info.Mode()&0o040, at)
+	}
+	info, err := os.Stat(got.Dir)
+	require.NoError(t, err)
+	require.Zero(t, info.Mode()&0o027, "it does not write, and others do nothing")
+}
+
+// Who waits for the fetch of another one does so no longer than until it is canceled, and leaves nothing behind.
+func TestACanceledFetchDoesNotWait(t *testing.T) {
+	t.Parallel()
+	dir, _ := origin(t)
+	c := cloner(t, Options{Local: []string{dir}})
+	unlock, err := c.lock(t.Context(), "default/shop")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := c.Fetch(ctx, "default/shop", "a", Source{URL: dir}, nil); done <- err }()
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	unlock()
+	require.Empty(t, c.busy)
 }
 
 // Many at a time, as after a redelivery.
@@ -262,7 +329,7 @@ func TestNothingOfItIsRun(t *testing.T) {
 	got, err := c.Fetch(t.Context(), "default/shop", "a", Source{URL: dir}, nil)
 	require.NoError(t, err)
 	defer got.Release()
-	_, err = got.History(t.Context(), 10)
+	_, err = historyOf(t, got, 10)
 	require.NoError(t, err)
 	require.NoFileExists(t, mark)
 }
@@ -297,7 +364,7 @@ func TestOverHTTP(t *testing.T) {
 		dir, run := origin(t)
 		at, asked := backend(t, filepath.Dir(dir))
 		var log bytes.Buffer
-		has := func(string) (Credential, bool) { return Credential{"robot", "s3cr3t+/"}, true }
+		has := func(string, string) (Credential, bool) { return Credential{"robot", "s3cr3t+/"}, true }
 		c := cloner(t, Options{Git: git, Credentials: has})
 		got, err := c.Fetch(t.Context(), "default/shop", "a", Source{URL: at + "/private/shop", Depth: 1}, &log)
 		require.NoError(t, err)
@@ -306,13 +373,13 @@ func TestOverHTTP(t *testing.T) {
 		config, err := os.ReadFile(filepath.Join(got.Dir, ".git", "config"))
 		require.NoError(t, err)
 		require.NotContains(t, string(config)+log.String(), "s3cr3t")
-		list, err := got.History(t.Context(), 10)
+		list, err := historyOf(t, got, 10)
 		require.NoError(t, err)
 		require.Len(t, list, 1, "it is shallow")
 		require.Contains(t, asked.String(), "/private/shop/git-upload-pack")
 		require.NotContains(t, asked.String(), "Basic", "the password of the proxy goes no further")
 
-		wrong := cloner(t, Options{Git: git, Credentials: func(string) (Credential, bool) { return Credential{"robot", "wrong-pass"}, true }})
+		wrong := cloner(t, Options{Git: git, Credentials: func(string, string) (Credential, bool) { return Credential{"robot", "wrong-pass"}, true }})
 		_, err = wrong.Fetch(t.Context(), "default/shop", "a", Source{URL: at + "/private/shop"}, &log)
 		require.True(t, providers.IsInvalid(err), "%v", err)
 		require.NotContains(t, err.Error()+log.String(), "wrong-pass")
@@ -354,7 +421,7 @@ func TestLimits(t *testing.T) {
 			c := cloner(t, Options{Local: []string{dir}, Git: git, MaxBytes: 100 << 10})
 			_, err := c.Fetch(t.Context(), "default/shop", "a", src, nil)
 			require.ErrorContains(t, err, "larger than the 102400 bytes", src.URL)
-			require.True(t, providers.IsInvalid(err))
+			require.Equal(t, providers.LimitExceeded, providers.CodeOf(err))
 		}
 	})
 }
@@ -380,7 +447,6 @@ func TestTime(t *testing.T) {
 		quick := cloner(t, Options{Git: git, Timeout: 300 * time.Millisecond})
 		_, err = quick.Fetch(t.Context(), "default/shop", "a", src, nil)
 		require.Equal(t, providers.Timeout, providers.CodeOf(err), "%v", err)
-		<-came
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		c := cloner(t, Options{Git: git})
@@ -393,7 +459,9 @@ func TestTime(t *testing.T) {
 
 func TestParseLog(t *testing.T) {
 	t.Parallel()
-	list := parseLog([]byte("\x01aa 100 a@x\x00\n1\t2\tb\tc.txt\x00-\t-\tbin\x00\x01bb 50 \x00"))
+	var list []analyze.Commit
+	err := parseLog(strings.NewReader("\x01aa 100 a@x\x00\n1\t2\tb\tc.txt\x00-\t-\tbin\x00\x01bb 50 \x00\x01no end"), func(c analyze.Commit) { list = append(list, c) })
+	require.NoError(t, err)
 	require.Len(t, list, 2)
 	require.Equal(t, "b\tc.txt", list[0].Changes[0].Path)
 	require.Equal(t, 1, list[0].Changes[0].Added)
@@ -405,7 +473,7 @@ func TestParseLog(t *testing.T) {
 // What one host wants to see is told to no other one that it sends on to, and to nobody on the way.
 func TestCredentialsAreOfOneHost(t *testing.T) {
 	t.Parallel()
-	has := func(string) (Credential, bool) { return Credential{"robot", "s3cr3t+/"}, true }
+	has := func(string, string) (Credential, bool) { return Credential{"robot", "s3cr3t+/"}, true }
 	both(t, func(t *testing.T, git string) {
 		dir, _ := origin(t)
 		behind, _ := backend(t, filepath.Dir(dir))
@@ -430,6 +498,6 @@ func TestCredentialsAreOfOneHost(t *testing.T) {
 	for at, want := range map[string]bool{"https://git.example/a": true, "http://git.example/a": false, "http://127.0.0.1:1/a": true, "http://localhost/a": true} {
 		u, err := url.Parse(at)
 		require.NoError(t, err)
-		require.Equal(t, want, c.credential(u) != Credential{}, at)
+		require.Equal(t, want, c.credential("default", u) != Credential{}, at)
 	}
 }

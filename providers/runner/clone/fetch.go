@@ -7,16 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/group"
+	"github.com/bcc94042/instar/providers/runner/usage"
 )
 
 // fetch is one fetch into a directory of its own.
@@ -32,9 +33,6 @@ type fetch struct {
 	proxy, proxySecret string // address and password of the way to the network
 }
 
-// watchEvery is how often the size of what was fetched is looked at.
-const watchEvery = 250 * time.Millisecond
-
 // run fetches within the limits, and returns the commit and the size.
 func (f *fetch) run(ctx context.Context) (commit string, size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.c.opts.Timeout)
@@ -42,7 +40,7 @@ func (f *fetch) run(ctx context.Context) (commit string, size int64, err error) 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if f.host != "" {
-		way := &proxy{guard: f.c.opts.Guard, left: f.c.opts.MaxBytes, over: func() { stop(f.tooLarge()) }}
+		way := &proxy{guard: f.c.opts.Guard, left: f.c.opts.MaxBytes, over: func() { stop(tooLarge(f.c.most())) }}
 		if err := way.start(); err != nil {
 			return "", 0, fmt.Errorf("cannot open the way to the network: %w", err)
 		}
@@ -54,65 +52,37 @@ func (f *fetch) run(ctx context.Context) (commit string, size int64, err error) 
 		}()
 		f.proxy, f.proxySecret = way.address, way.secret
 	}
-	watched := make(chan struct{})
-	watching, end := context.WithCancel(ctx)
-	go func() {
-		defer close(watched)
-		f.watch(watching, stop)
-	}()
+	unwatch := usage.Watch(ctx, f.dir, usage.Of{Bytes: f.c.opts.MaxBytes, Entries: f.c.opts.MaxEntries + ownEntries}, func() { stop(tooLarge(f.c.most())) })
 	if f.c.git != "" {
 		commit, err = f.byProgram(ctx)
 	} else {
 		commit, err = f.byLibrary(ctx)
 	}
-	end()
-	<-watched
+	unwatch()
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = providers.Errorf(providers.Timeout, "the repository could not be cloned within %s", f.c.opts.Timeout)
 		}
 	}
+	if err != nil && ctx.Err() == nil && usage.Look(f.dir, usage.Of{}).Bytes >= f.c.opts.MaxBytes {
+		err = tooLarge(f.c.most()) // a single file has reached the limit of its writer, which tells only that it failed
+	}
 	if err != nil {
 		return "", 0, err
 	}
-	if size = sizeOf(f.dir); size > f.c.opts.MaxBytes {
-		return "", 0, f.tooLarge()
+	if size = usage.Look(f.dir, usage.Of{}).Bytes; size > f.c.opts.MaxBytes {
+		return "", 0, tooLarge(f.c.most())
 	}
 	return commit, size, nil
 }
 
-func (f *fetch) tooLarge() error {
-	return providers.Errorf(providers.Invalid, "the repository is larger than the %d bytes that are allowed", f.c.opts.MaxBytes)
-}
+// ownEntries is how many files git has of its own.
+const ownEntries = 10_000
 
-// watch ends the fetch when it has grown too large.
-func (f *fetch) watch(ctx context.Context, stop context.CancelCauseFunc) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if sizeOf(f.dir) > f.c.opts.MaxBytes {
-				stop(f.tooLarge())
-			}
-		}
-	}
-}
-
-func sizeOf(dir string) (n int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // files come and go meanwhile
-		if err != nil {
-			return nil
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-			n += info.Size()
-		}
-		return nil
-	})
-	return n
+// most is how much a fetch may write.
+func (c *Cloner) most() usage.Of {
+	return usage.Of{Bytes: c.opts.MaxBytes, Entries: c.opts.MaxEntries}
 }
 
 // byProgram fetches with git.
@@ -140,6 +110,9 @@ func (f *fetch) byProgram(ctx context.Context) (string, error) {
 	if _, err := g.run(ctx, f.dir, append(args, "--end-of-options", f.url, ref)...); err != nil {
 		return "", err
 	}
+	if err := g.measure(ctx, f.dir, f.c.most()); err != nil {
+		return "", err
+	}
 	if _, err := g.run(ctx, f.dir, "checkout", "--quiet", "--detach", "--force", "FETCH_HEAD"); err != nil {
 		return "", err
 	}
@@ -151,30 +124,41 @@ func (f *fetch) byProgram(ctx context.Context) (string, error) {
 	return commit, err
 }
 
-func (f *fetch) depth() int {
-	if f.src.Depth == 0 {
+func (f *fetch) depth() int { return f.src.depth() }
+
+// depth is how many commits of history there are; 0 is all.
+func (s *Source) depth() int {
+	if s.Depth == 0 {
 		return defaultDepth
 	}
-	return max(f.src.Depth, 0)
+	return max(s.Depth, 0)
 }
 
 // program is git with nothing of the user's.
 type program struct {
 	path, home string
 	env        []string
+	limits     group.Limits
 	log        io.Writer
 	hide       func(string) string
 }
 
 func (f *fetch) program(home string) *program {
-	return &program{path: f.c.git, home: home, log: f.log, hide: f.hide}
+	return &program{path: f.c.git, home: home, log: f.log, hide: f.hide, limits: f.c.limits(f.c.opts.MaxBytes)}
 }
+
+// limits are those of a process of git that writes files of so many bytes.
+func (c *Cloner) limits(file int64) group.Limits {
+	return group.Limits{CPU: c.opts.CPU, Data: c.opts.Memory, File: file, Files: maxOpen}
+}
+
+const maxOpen = 256
 
 // config is all that git is configured with. It is a file that only this user can read, and is removed with its directory: arguments and the environment
 // are seen by others, or are not passed on to the process that serves a local repository.
 func (g *program) config(f *fetch) error {
 	var b strings.Builder
-	b.WriteString("[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n\taskPass = \n[credential]\n\thelper = \n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[protocol]\n\tallow = never\n")
+	b.WriteString("[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n\taskPass = \n\tbigFileThreshold = 16m\n\tdeltaBaseCacheLimit = 32m\n[pack]\n\tthreads = 2\n[fetch]\n\tunpackLimit = 1\n[credential]\n\thelper = \n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[protocol]\n\tallow = never\n")
 	if f.host == "" {
 		b.WriteString("[protocol \"file\"]\n\tallow = always\n[safe]\n\tdirectory = *\n") // owners of local repositories are others
 	} else {
@@ -199,27 +183,42 @@ func (g *program) config(f *fetch) error {
 	return os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// maxSaid is what is kept of what git says.
-const maxSaid = 64 << 10
+// What is kept of what git answers, and of what it says beside.
+const (
+	maxAnswer = 1 << 20
+	maxSaid   = 64 << 10
+)
 
 // run is one call of git. Its error has what git said.
 func (g *program) run(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	var out, said head
-	out.most = 256 << 20
-	said.most = maxSaid
-	err := (&group.Command{Path: g.path, Args: args, Dir: dir, Env: g.env, Stdout: &out, Stderr: &said, Grace: time.Second}).Run(ctx)
+	out := head{most: maxAnswer}
+	err := g.to(ctx, &out, dir, args...)
+	if err == nil && out.cut {
+		err = fmt.Errorf("git %s has more to say than is read", args[0])
+	}
+	return out.Bytes(), err
+}
+
+// to is one call of git whose answer goes somewhere.
+func (g *program) to(ctx context.Context, out io.Writer, dir string, args ...string) error {
+	said := head{most: maxSaid}
+	err := (&group.Command{Path: g.path, Args: args, Dir: dir, Env: g.env, Stdout: out, Stderr: &said, Limits: g.limits, Grace: time.Second}).Run(ctx)
 	text := strings.TrimSpace(said.String())
 	if text != "" && g.log != nil {
 		fmt.Fprintln(g.log, g.hide(text))
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return nil, fmt.Errorf("git %s: %s", args[0], lastLine(text, exit.String()))
+	if !errors.As(err, &exit) {
+		return err
 	}
-	if err == nil && out.cut {
-		err = fmt.Errorf("git %s has more to say than is read", args[0])
+	status, _ := exit.Sys().(syscall.WaitStatus)
+	switch {
+	case status.Signaled() && (status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGXFSZ) || g.limits.CPU > 0 && exit.UserTime()+exit.SystemTime() >= g.limits.CPU:
+		return providers.Errorf(providers.LimitExceeded, "git %s needs more than the %s of processor time, or writes more than the %d bytes, that it may have", args[0], g.limits.CPU, g.limits.File)
+	case strings.Contains(text, "ut of memory") || strings.Contains(text, "mmap failed"):
+		return providers.Errorf(providers.LimitExceeded, "git %s needs more than the %d MiB of memory that it may have", args[0], g.limits.Data>>20)
 	}
-	return out.Bytes(), err
+	return fmt.Errorf("git %s: %s", args[0], lastLine(text, exit.String()))
 }
 
 // lastLine is the one that says why.

@@ -1,16 +1,14 @@
 // Package program runs programs that the configuration names: a caller chooses one by its name, gives it arguments if that is allowed, and never says what
 // file is run. There is no shell between. Each runs in a process group and a directory of its own, with a bare environment, rlimits and bounded output,
-// and everything it started ends with it.
+// and everything it started ends with it, and with this process. On Linux that holds for what has begun a session of its own, too; elsewhere such a process stays.
 package program
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +17,8 @@ import (
 
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/group"
+	"github.com/bcc94042/instar/providers/runner/child"
+	"github.com/bcc94042/instar/providers/runner/usage"
 )
 
 // Program is an entry of the allow-list.
@@ -27,6 +27,8 @@ type Program struct {
 	Args      []string          `json:"args" yaml:"args"`           // before those of the caller
 	Arguments bool              `json:"arguments" yaml:"arguments"` // callers may give arguments
 	Env       map[string]string `json:"env" yaml:"env"`             // besides PATH, HOME, TMPDIR and what the caller of Run sets
+
+	Namespaces []string `json:"namespaces" yaml:"namespaces"` // whose tasks may run it; none is all
 }
 
 // Call chooses a program.
@@ -41,10 +43,14 @@ type Runner struct {
 	Limits   group.Limits  // of each process
 	Grace    time.Duration // from SIGTERM to SIGKILL; 0 is 5 s
 	Output   int64         // bytes of output that are passed on; 0 is 1 MiB
+	Disk     usage.Of      // what a program may have in its directory, all files together; zeros are no bound
+	As       *User         // whom programs run as, if this process is root's; nil is the user of this process
 }
 
 // Where is a run's surroundings.
 type Where struct {
+	Namespace string // whose task it is
+
 	Dir string // its working directory, which is HOME and TMPDIR, too
 	Env []string
 	Out io.Writer // gets both outputs
@@ -52,11 +58,11 @@ type Where struct {
 
 const maxArgument = 4096
 
-// Check says why a call could never be run, or nil.
-func (r *Runner) Check(c *Call) error {
+// Check says why a call of a namespace could never be run, or nil.
+func (r *Runner) Check(namespace string, c *Call) error {
 	p, ok := r.Programs[c.Program]
 	switch {
-	case !ok:
+	case !ok || len(p.Namespaces) > 0 && !slices.Contains(p.Namespaces, namespace): // that it is for others is theirs to know
 		return providers.Errorf(providers.Invalid, "program %q is not in the configuration", c.Program)
 	case !filepath.IsAbs(p.Path):
 		return providers.Errorf(providers.Invalid, "the path of program %q is not absolute", c.Program)
@@ -70,7 +76,7 @@ func (r *Runner) Check(c *Call) error {
 
 // Run runs it. Exit code 75 (EX_TEMPFAIL), and an end by a signal that nobody here sent, may be tried again; other failures may not.
 func (r *Runner) Run(ctx context.Context, c *Call, at Where) error {
-	if err := r.Check(c); err != nil {
+	if err := r.Check(at.Namespace, c); err != nil {
 		return err
 	}
 	p := r.Programs[c.Program]
@@ -79,31 +85,39 @@ func (r *Runner) Run(ctx context.Context, c *Call, at Where) error {
 		env = append(env, name+"="+value)
 	}
 	out := &capped{to: at.Out, left: cmp.Or(r.Output, 1<<20)}
-	err := (&group.Command{
-		Path: p.Path, Args: slices.Concat(p.Args, c.Args), Dir: at.Dir, Env: append(env, at.Env...), Stdout: out, Stderr: out, Limits: r.Limits, Grace: cmp.Or(r.Grace, 5*time.Second),
-	}).Run(ctx)
+	run, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if r.Disk != (usage.Of{}) {
+		defer usage.Watch(run, at.Dir, r.Disk, func() {
+			stop(providers.Errorf(providers.LimitExceeded, "%s has written more than %d bytes, or more than %d files and folders", c.Program, r.Disk.Bytes, r.Disk.Entries))
+		})()
+	}
+	grace := cmp.Or(r.Grace, 5*time.Second)
+	none := child.Limits{Memory: -1, CPU: -1, File: -1, Files: -1} // those of the program are its own
+	var end end
+	err := (&child.Command{Name: childName, Limits: none, Out: out, Grace: grace + clearing}).Run(run, start{
+		Path: p.Path, Args: slices.Concat(p.Args, c.Args), Dir: at.Dir, Env: append(env, at.Env...), Limits: r.Limits, Grace: grace, As: r.As,
+	}, &end)
 	if out.cut > 0 && at.Out != nil {
 		fmt.Fprintf(at.Out, "… %d more bytes of output were left out\n", out.cut)
 	}
-	var exit *exec.ExitError
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return cmp.Or(ctx.Err(), err)
-	case !errors.As(err, &exit):
-		return providers.Errorf(providers.Invalid, "%v", err)
-	}
-	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		switch s := status.Signal(); s {
-		case syscall.SIGXCPU, syscall.SIGXFSZ:
-			return providers.Errorf(providers.Invalid, "%s was ended by a limit: %s", c.Program, s)
-		default:
-			return providers.Errorf(providers.Unavailable, "%s was ended by a signal: %s", c.Program, s)
-		}
-	}
-	if exit.ExitCode() == tempFail {
+	switch cause := context.Cause(run); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case cause != nil:
+		return cause
+	case err != nil:
+		return err
+	case end.Signal == syscall.SIGXCPU || end.Signal == syscall.SIGXFSZ:
+		return providers.Errorf(providers.LimitExceeded, "%s was ended by a limit: %s", c.Program, end.Signal)
+	case end.Signal != 0:
+		return providers.Errorf(providers.Unavailable, "%s was ended by a signal: %s", c.Program, end.Signal)
+	case end.Code == tempFail:
 		return providers.Errorf(providers.Unavailable, "%s ended with exit code %d, which asks for another try", c.Program, tempFail)
+	case end.Code != 0:
+		return providers.Errorf(providers.Invalid, "%s ended with exit code %d", c.Program, end.Code)
 	}
-	return providers.Errorf(providers.Invalid, "%s ended with exit code %d", c.Program, exit.ExitCode())
+	return nil
 }
 
 const tempFail = 75 // sysexits.h

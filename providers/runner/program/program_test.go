@@ -4,7 +4,13 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +18,7 @@ import (
 
 	"github.com/bcc94042/instar/providers"
 	"github.com/bcc94042/instar/providers/group"
+	"github.com/bcc94042/instar/providers/runner/usage"
 )
 
 func runner() *Runner {
@@ -39,6 +46,8 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	limited := runner()
 	limited.Limits = group.Limits{CPU: time.Second}
+	others := runner()
+	others.Programs["exit"] = Program{Path: "/bin/sh", Namespaces: []string{"shop"}}
 	for name, c := range map[string]struct {
 		runner *Runner
 		call   Call
@@ -48,6 +57,7 @@ func TestFailures(t *testing.T) {
 		"another try":  {runner(), Call{Program: "exit", Args: []string{"75"}}, providers.Unavailable, "asks for another try"},
 		"no other":     {runner(), Call{Program: "exit", Args: []string{"2"}}, providers.Invalid, "exit ended with exit code 2"},
 		"unknown":      {runner(), Call{Program: "/bin/sh"}, providers.Invalid, "not in the configuration"},
+		"of others":    {others, Call{Program: "exit"}, providers.Invalid, "not in the configuration"},
 		"no arguments": {runner(), Call{Program: "wait", Args: []string{"x"}}, providers.Invalid, "takes no arguments"},
 		"not there":    {runner(), Call{Program: "gone"}, providers.Invalid, "cannot start /no/such/file"},
 		"not absolute": {runner(), Call{Program: "near"}, providers.Invalid, "not absolute"},
@@ -97,4 +107,83 @@ func TestTheContextEndsIt(t *testing.T) {
 	require.Equal(t, "begun", strings.TrimSpace(string(line[:n])))
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+func pidIn(t *testing.T, file string) (pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		raw, err := os.ReadFile(file)
+		if err != nil || !strings.HasSuffix(string(raw), "\n") {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
+		return err == nil
+	}, 30*time.Second, 5*time.Millisecond)
+	return pid
+}
+
+func gone(pid int) bool {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil && syscall.Kill(pid, 0) == syscall.ESRCH || strings.Contains(string(raw), ") Z ")
+}
+
+// What has begun a session of its own ends with the program: when that ends, and when the context does.
+func TestSessionsEndWithIt(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil || runtime.GOOS != "linux" {
+		t.Skip("there are no sessions to begin, or they cannot be ended")
+	}
+	r := runner()
+	r.Grace = 50 * time.Millisecond
+	r.Programs["leaves"] = Program{Path: "/bin/sh", Args: []string{"-c", `setsid sh -c 'setsid sleep 600 >/dev/null 2>&1 & echo $! > pid; sleep 600' >/dev/null 2>&1 & until [ -s pid ]; do sleep 0.01; done; eval "$0"`}, Arguments: true}
+	for name, then := range map[string]string{"it ends": "exit 0", "the context ends": "sleep 600"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() {
+				done <- r.Run(ctx, &Call{Program: "leaves", Args: []string{then}}, Where{Dir: dir})
+			}()
+			pid := pidIn(t, filepath.Join(dir, "pid"))
+			if then == "exit 0" {
+				require.NoError(t, <-done)
+			} else {
+				cancel()
+				require.ErrorIs(t, <-done, context.Canceled)
+			}
+			require.True(t, gone(pid))
+		})
+	}
+}
+
+// A program that writes many files is ended when they are too large together, though none is by itself.
+func TestAllFilesTogether(t *testing.T) {
+	t.Parallel()
+	r := runner()
+	r.Programs["fill"] = Program{Path: "/bin/sh", Args: []string{"-c", `i=0; while :; do i=$((i+1)); head -c 100000 /dev/zero > f$i; done`}}
+	r.Disk, r.Limits = usage.Of{Bytes: 1 << 20}, group.Limits{File: 1 << 20}
+	err := r.Run(t.Context(), &Call{Program: "fill"}, Where{Dir: t.TempDir()})
+	require.Equal(t, providers.LimitExceeded, providers.CodeOf(err), "%v", err)
+	require.ErrorContains(t, err, "fill has written more than 1048576 bytes")
+}
+
+// Where the server is root's, a program need not be.
+func TestAnotherUser(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 || runtime.GOOS != "linux" {
+		t.Skip("only root can do that")
+	}
+	const nobody = 65534
+	r := runner()
+	r.As = &User{UID: nobody, GID: nobody}
+	r.Programs["who"] = Program{Path: "/bin/sh", Args: []string{"-c", `id -u; id -g; id -G; grep NoNewPrivs /proc/self/status; kill -0 $PPID 2>/dev/null || echo stranger`}}
+	dir, err := os.MkdirTemp("", "exec-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chown(dir, nobody, nobody))
+	var out bytes.Buffer
+	require.NoError(t, r.Run(t.Context(), &Call{Program: "who"}, Where{Dir: dir, Out: &out}))
+	require.Equal(t, []string{"65534", "65534", "65534", "NoNewPrivs:", "1", "stranger"}, strings.Fields(out.String()))
 }

@@ -38,6 +38,15 @@ func ServeNATS(args []string) bool {
 	return true
 }
 
+// Self runs this program again, with other arguments; what it says is appended to a file.
+func Self(log string, args ...string) (*Process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find this program: %w", err)
+	}
+	return start(log, nil, self, args...)
+}
+
 // NATS is a NATS server in a process of its own.
 type NATS struct {
 	Dir     string
@@ -57,11 +66,8 @@ func (n *NATS) URL() string { return "nats://" + n.Listen }
 
 // Start runs the server and waits until it answers.
 func (n *NATS) Start(ctx context.Context) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("cannot find this program: %w", err)
-	}
-	if n.Process, err = start(n.Dir+".log", nil, self, serverVerb, n.Dir, n.Listen, n.Profile); err != nil {
+	var err error
+	if n.Process, err = Self(n.Dir+".log", serverVerb, n.Dir, n.Listen, n.Profile); err != nil {
 		return err
 	}
 	err = Until(ctx, 20*time.Second, "the NATS server answers", func() bool {

@@ -1,6 +1,10 @@
 package command
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // The groups of the help text.
 const (
@@ -46,4 +50,13 @@ func Between(least int, names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Below takes the name of an entity apart that has a parent: <parent>/<id>, or <parent>.<id> as servers name it in keys and jobs. Without a parent the first is all of it.
+func Below(name string) (parent, id string, has bool) {
+	at := strings.IndexAny(name, "/.")
+	if at < 0 {
+		return name, "", false
+	}
+	return name[:at], name[at+1:], true
 }

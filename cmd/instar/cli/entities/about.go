@@ -33,6 +33,9 @@ func about(err error, m *machines.Machine, id string) error {
 		if st, _ := m.State(p.CurrentState); st.Transitional {
 			return command.Try(err, "instar %s wait %s --for settled", m.Name, id)
 		}
+		if p.CurrentState == machines.None {
+			return err
+		}
 		return at("get")
 	case machines.CodeExists, machines.CodePrecondition, machines.CodeParked:
 		return at("get")

@@ -57,7 +57,7 @@ func genericSend(p *command.Program) *cobra.Command {
 		}
 		return completeMachineThen(p, 2)(cmd, args, "")
 	}
-	o.flags(cmd, true)
+	o.flags(cmd, true, false)
 	return cmd
 }
 

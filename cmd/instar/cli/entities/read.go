@@ -125,10 +125,11 @@ func lsQuery(s *command.Session, cmd *cobra.Command, m *machines.Machine, args [
 		query.Set("orderBy", order)
 	}
 	for _, state := range states {
-		if _, ok := m.State(state); !ok {
-			return nil, 0, command.Usagef("--state: %s has no state %q; it has %s", m.Name, state, strings.Join(stateNames(m), ", "))
+		name, err := stateCalled(m, state)
+		if err != nil {
+			return nil, 0, command.Usagef("--state: %w", err)
 		}
-		query.Add("state", state)
+		query.Add("state", name)
 	}
 	if since > 0 {
 		query.Set("updatedAfter", time.Now().Add(-since).UTC().Format(time.RFC3339Nano))

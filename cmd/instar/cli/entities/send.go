@@ -28,7 +28,8 @@ type sending struct {
 	async, yes, dry            bool
 }
 
-func (o *sending) flags(cmd *cobra.Command, destructive bool) {
+// A body that has a dry run of its own, such as one that ends after the plan, has that flag instead.
+func (o *sending) flags(cmd *cobra.Command, destructive, ownDry bool) {
 	fs := cmd.Flags()
 	fs.StringVarP(&o.file, "file", "f", "", "file with the body, JSON or YAML; - is standard input")
 	fs.StringArrayVar(&o.set, "set", nil, "one value of the body as path=value, such as spec.image=hello (repeatable)")
@@ -38,7 +39,9 @@ func (o *sending) flags(cmd *cobra.Command, destructive bool) {
 	fs.DurationVar(&o.wait, "wait", 0, "wait until it has settled, at most this long")
 	fs.Lookup("wait").NoOptDefVal = "30s"
 	fs.BoolVar(&o.async, "async", false, "return as soon as the command is stored")
-	fs.BoolVar(&o.dry, "dry-run", false, "say what it would do now, and do nothing")
+	if !ownDry {
+		fs.BoolVar(&o.dry, "dry-run", false, "say what it would do now, and do nothing")
+	}
 	if destructive {
 		fs.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	}
@@ -68,7 +71,7 @@ func commandOf(p *command.Program, m *machines.Machine, c machines.Command, pare
 			return err
 		},
 	}
-	o.flags(cmd, c.Destructive)
+	o.flags(cmd, c.Destructive, f.Has("dryRun"))
 	f.Bind(cmd.Flags(), parent.PersistentFlags())
 	for flag, values := range f.Enums() {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there

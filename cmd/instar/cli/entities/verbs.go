@@ -152,7 +152,7 @@ func pathOf(s *command.Session, m *machines.Machine, id string) (string, error) 
 	parent, own := "", id
 	if m.Parent != "" {
 		var has bool
-		if parent, own, has = strings.Cut(id, "/"); !has || !machines.IsLabel(parent) {
+		if parent, own, has = command.Below(id); !has || !machines.IsLabel(parent) {
 			return "", command.Usagef("%q: %s is named %s", id, article(m.Name), idOf(m))
 		}
 	}

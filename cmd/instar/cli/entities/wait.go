@@ -42,6 +42,16 @@ func wait(s *command.Session, cmd *cobra.Command, m *machines.Machine, args []st
 	return nil
 }
 
+// stateCalled is the state of that name, in whatever case it is written.
+func stateCalled(m *machines.Machine, name string) (string, error) {
+	for i := range m.States {
+		if strings.EqualFold(m.States[i].Name, name) {
+			return m.States[i].Name, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no state %q; it has %s", m.Name, name, strings.Join(stateNames(m), ", "))
+}
+
 // wish parses what is waited for.
 func wish(m *machines.Machine, text string) (func(*entity) bool, error) {
 	kind, value, _ := strings.Cut(text, "=")
@@ -54,10 +64,11 @@ func wish(m *machines.Machine, text string) (func(*entity) bool, error) {
 	case kind == "state" && value != "":
 		states := map[string]bool{}
 		for _, state := range strings.Split(value, ",") {
-			if _, ok := m.State(state); !ok {
-				return nil, command.Usagef("--for: %s has no state %q; it has %s", m.Name, state, strings.Join(stateNames(m), ", "))
+			name, err := stateCalled(m, state)
+			if err != nil {
+				return nil, command.Usagef("--for: %w", err)
 			}
-			states[state] = true
+			states[name] = true
 		}
 		return func(e *entity) bool { return states[e.State] }, nil
 	case kind == "condition" && value != "":

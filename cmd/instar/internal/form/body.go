@@ -102,10 +102,10 @@ func set(body map[string]any, t reflect.Type, path, text string) error {
 			var step string
 			step, rest, _ = strings.Cut(rest, ".")
 			steps, at = append(steps, step), deref(at.Elem())
-		} else if at.Kind() == reflect.Interface { // anything may be below it
+		} else if at.Kind() == reflect.Interface || at == rawType { // anything may be below it
 			var step string
 			step, rest, _ = strings.Cut(rest, ".")
-			steps = append(steps, step)
+			steps, at = append(steps, step), anyType
 		} else if at.Kind() == reflect.Struct && !textual(at) {
 			var step string
 			step, rest, _ = strings.Cut(rest, ".")
@@ -176,6 +176,14 @@ func parse(t reflect.Type, text string) (any, error) {
 			return nil, fmt.Errorf("%q: %w", text, err)
 		}
 		return text, nil
+	case t == rawType:
+		var v any
+		dec := json.NewDecoder(strings.NewReader(text))
+		dec.UseNumber() // they keep their digits
+		if dec.Decode(&v) != nil || dec.Decode(new(any)) != io.EOF {
+			return nil, fmt.Errorf("%q is no JSON", text)
+		}
+		return v, nil
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -250,7 +258,7 @@ func (v *value) Set(text string) error {
 	}
 	v.text = append(v.text, text)
 	switch {
-	case scalar(t):
+	case scalar(t), t == rawType:
 		got, err := parse(t, text)
 		v.got = got
 		return err
@@ -281,6 +289,8 @@ func (v *value) Type() string {
 		return "K=V"
 	case t == duration:
 		return "duration"
+	case t == rawType:
+		return "JSON"
 	case textual(t):
 		return "text"
 	case t.Kind() == reflect.Slice:

@@ -8,6 +8,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -50,6 +51,11 @@ func (f *Form) Path(flag string) []string {
 		}
 	}
 	return nil
+}
+
+// Has reports whether the body has a value of this name, at its top.
+func (f *Form) Has(name string) bool {
+	return slices.ContainsFunc(f.fields, func(x *field) bool { return len(x.path) == 1 && x.path[0] == name })
 }
 
 // Empty reports whether the command has no body.
@@ -120,6 +126,8 @@ var (
 	textType = reflect.TypeFor[encoding.TextUnmarshaler]()
 	jsonType = reflect.TypeFor[json.Unmarshaler]()
 	duration = reflect.TypeFor[time.Duration]()
+	rawType  = reflect.TypeFor[json.RawMessage]()
+	anyType  = reflect.TypeFor[any]()
 )
 
 // textual reports whether the type is a text in JSON, although its kind is another one, such as time.Time.
@@ -142,10 +150,10 @@ func scalar(t reflect.Type) bool {
 	return false
 }
 
-// flaggable: scalars, lists of them, and maps from texts to them.
+// flaggable: scalars, lists of them, maps from texts to them, and JSON that is passed on as it is.
 func flaggable(t reflect.Type) bool {
 	switch {
-	case scalar(t):
+	case scalar(t), t == rawType:
 		return true
 	case t.Kind() == reflect.Slice:
 		return t.Elem().Kind() != reflect.Uint8 && scalar(t.Elem())
@@ -207,10 +215,10 @@ func (x *field) usage() string {
 	if doc == "" {
 		doc = strings.Join(x.path, ".")
 	}
-	switch x.typ.Kind() {
-	case reflect.Map:
+	switch {
+	case x.typ.Kind() == reflect.Map:
 		doc += " (K=V, repeatable)"
-	case reflect.Slice:
+	case x.typ.Kind() == reflect.Slice && x.typ != rawType:
 		doc += " (repeatable)"
 	}
 	return strings.ReplaceAll(doc, "`", "'")

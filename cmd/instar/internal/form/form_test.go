@@ -77,7 +77,7 @@ func TestNames(t *testing.T) {
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name+" "+f.Value.Type()) })
 	require.Equal(t, []string{
 		"args string", "env K=V", "image string", "label K=V", "limits K=V", "max-wait duration", "mode a|b", "ports int",
-		"probe-path string", "probe-tries uint8", "probe-url string", "size float64", "until text", "x int",
+		"probe-path string", "probe-tries uint8", "probe-url string", "raw JSON", "size float64", "until text", "x int",
 	}, names)
 
 	_, fs = flags(t, body{})
@@ -94,14 +94,14 @@ func TestJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "body.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("spec: {image: old, env: {A: '1', B: '2'}}\nforce: true\n"), 0o600))
 	f, fs := flags(t, body{}, "--spec-image", "new", "--spec-env", "B=3", "--spec-env", "C=x=y", "--spec-ports", "80", "--spec-ports", "81",
-		"--spec-max-wait", "1m", "--spec-until", "2026-01-02T03:04:05Z", "--spec-probe-path", "/", "--label", "a=b", "--spec-limits", "cpu=2", "--force=false")
+		"--spec-max-wait", "1m", "--spec-until", "2026-01-02T03:04:05Z", "--spec-probe-path", "/", "--label", "a=b", "--spec-limits", "cpu=2", "--spec-raw", `{"id":9007199254740993}`, "--force=false")
 	got, err := f.JSON(fs, form.Sources{File: file, Set: []string{
-		"spec.image=set", "spec.size=1.5", "spec.args=a,b", `spec.volumes=[{"owner":"x"}]`, `spec.raw={"any":1}`, "spec.env.D.E=4",
+		"spec.image=set", "spec.size=1.5", "spec.args=a,b", `spec.volumes=[{"owner":"x"}]`, "spec.raw.a.b=1", "spec.raw.a.c=x", "spec.env.D.E=4",
 		"spec.owners.me.owner=you", "reason=because", "tree.next.next.name=deep", "spec.probe.tries=3",
 	}})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"force":false,"labels":{"a":"b"},"reason":"because","tree":{"next":{"next":{"name":"deep"}}},"spec":{
-		"image":"new","env":{"A":"1","B":"3","C":"x=y","D.E":"4"},"ports":[80,81],"size":1.5,"args":["a","b"],"volumes":[{"owner":"x"}],"raw":{"any":1},
+		"image":"new","env":{"A":"1","B":"3","C":"x=y","D.E":"4"},"ports":[80,81],"size":1.5,"args":["a","b"],"volumes":[{"owner":"x"}],"raw":{"a":{"b":1,"c":"x"},"id":9007199254740993},
 		"owners":{"me":{"owner":"you"}},"maxWait":60000000000,"until":"2026-01-02T03:04:05Z","limits":{"cpu":2},"probe":{"path":"/","tries":3}}}`, string(got))
 
 	got, err = f.JSON(fs, form.Sources{File: "-", Stdin: strings.NewReader(`{"force": true}`)})
@@ -142,7 +142,7 @@ func TestRefusals(t *testing.T) {
 		_, err := f.JSON(fs, src)
 		require.ErrorContains(t, err, tc.want)
 	}
-	for _, args := range [][]string{{"--spec-mode", "c"}, {"--label", "a"}, {"--label", "=b"}, {"--spec-ports", "x"}} {
+	for _, args := range [][]string{{"--spec-mode", "c"}, {"--label", "a"}, {"--label", "=b"}, {"--spec-ports", "x"}, {"--spec-raw", "{} {}"}} {
 		_, fs := flags(t, body{})
 		require.Error(t, fs.Parse(args), args)
 	}

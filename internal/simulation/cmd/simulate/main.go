@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,19 +27,21 @@ func main() {
 	within := flag.Duration("for", time.Minute, "how long")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many processes")
 	gate := flag.String("mutants", "", "run the gate: all, quick, or the name of a mutant")
+	aim := flag.String("aim", "", "what goes wrong instead of what is drawn, such as zombie@timer or restore (see schedule.Aimed)")
 	repeats := flag.Bool("repeats", false, "run some seeds in two processes, and see that they are the same in both")
 	flag.Parse()
-	if err := run(*seed, *from, *seeds, *within, *jobs, *gate, *repeats); err != nil {
+	if err := run(*seed, *from, *seeds, *within, *jobs, *gate, *aim, *repeats); err != nil {
 		fmt.Fprintln(os.Stderr, "simulate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate string, repeats bool) error {
+func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate, aim string, repeats bool) error {
 	module, err := filepath.Abs(".")
 	if err != nil {
 		return err
 	}
+	fmt.Fprintln(os.Stderr, "building the simulated program; the first time everything is compiled for a patched runtime, which takes minutes")
 	build := overlay.Build{Module: module, Dir: filepath.Join(module, ".tools", "simulation")}
 	if gate != "" {
 		return mutants.Run(build, gate, os.Stdout)
@@ -54,7 +57,7 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate stri
 		return repeat(program)
 	}
 	if seed != 0 {
-		return overlay.Command(program, os.Stdout, "-seed", fmt.Sprint(seed), "-seeds", "1", "-trace").Run()
+		return overlay.Command(program, os.Stdout, "-seed", fmt.Sprint(seed), "-seeds", "1", "-trace", "-aim", aim).Run()
 	}
 	fmt.Printf("seeds from %d\n", from)
 	var all sync.WaitGroup
@@ -62,7 +65,7 @@ func run(seed, from uint64, seeds int, within time.Duration, jobs int, gate stri
 	outputs := make([]strings.Builder, jobs)
 	for i := range jobs {
 		all.Go(func() {
-			args := []string{"-seed", fmt.Sprint(from + uint64(i)), "-every", fmt.Sprint(jobs), "-within", within.String()}
+			args := []string{"-seed", fmt.Sprint(from + uint64(i)), "-every", fmt.Sprint(jobs), "-within", within.String(), "-aim", aim}
 			if seeds > 0 {
 				args = append(args, "-seeds", fmt.Sprint((seeds+jobs-1)/jobs))
 			}
@@ -94,24 +97,39 @@ func repeat(program string) error {
 			return fmt.Errorf("cannot run the seeds from %d: %w\n%s", from, err, sums[i].String())
 		}
 	}
-	first := sumsOf(sums[0].String())
-	for i, sum := range sumsOf(sums[1].String()) {
-		if i+skipped >= len(first) || first[i+skipped] != sum {
-			return fmt.Errorf("another process has %q, and the first one %q", sum, first[min(i+skipped, len(first)-1)])
+	all, some := stepsOf(sums[0].String()), stepsOf(sums[1].String())
+	for seed := uint64(1 + skipped); seed <= seeds; seed++ {
+		first, second := all[seed], some[seed]
+		if len(first) == 0 || len(second) == 0 {
+			return fmt.Errorf("seed %d has not run in both processes", seed)
 		}
-	}
-	if len(first) != seeds {
-		return fmt.Errorf("%d seeds have run, not %d", len(first), seeds)
+		if slices.Equal(first, second) {
+			continue
+		}
+		n := 0
+		for n < min(len(first), len(second)) && first[n] == second[n] {
+			n++
+		}
+		for _, side := range [][]string{first, second} {
+			fmt.Println("one process:")
+			for _, line := range side[max(n-5, 0):min(n+5, len(side))] {
+				fmt.Print("  ", line)
+			}
+		}
+		return fmt.Errorf("seed %d is not the same from its step %d on", seed, n+1)
 	}
 	fmt.Printf("%d seeds are the same in two processes\n", seeds-skipped)
 	return nil
 }
 
-func sumsOf(out string) (sums []string) {
+// stepsOf are the steps of each seed, as a program with -sums prints them.
+func stepsOf(out string) map[uint64][]string {
+	all := map[uint64][]string{}
 	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, "sum of seed ") {
-			sums = append(sums, line)
+		var seed, step uint64
+		if n, _ := fmt.Sscanf(line, "seed %d step %d:", &seed, &step); n == 2 {
+			all[seed] = append(all[seed], line)
 		}
 	}
-	return sums
+	return all
 }

@@ -44,6 +44,7 @@ type Core struct {
 	o       Options
 	out     Outlet
 	now     time.Time
+	behind  time.Duration // the clock that stamps, of now: it was set back
 	streams map[string]*Stream
 	names   []string // of streams, sorted
 	routes  map[string][]*Stream
@@ -71,6 +72,12 @@ func (c *Core) At(now time.Time) {
 }
 
 func (c *Core) nanos() int64 { return c.now.UnixNano() }
+
+// wall is what the clock shows that stamps messages, and by which their lives, the windows of ids and schedules end. What the server measures with timers goes by nanos.
+func (c *Core) wall() int64 { return c.nanos() - int64(c.behind) }
+
+// SetBack sets the clock back that stamps.
+func (c *Core) SetBack(d time.Duration) { c.behind += d }
 
 // Publish takes a message of a client, and reports whether there was anybody in JetStream to take it.
 func (c *Core) Publish(m store.Message) bool {
@@ -182,12 +189,20 @@ func (c *Core) NextTimer() (time.Time, bool) {
 	return time.Unix(0, next), next != math.MaxInt64
 }
 
+// mostAtOnce bounds what is due at one instant. What is due again at once as often as that is due for ever, and a panic shows it where a test would just not end.
+const mostAtOnce = 100_000
+
 // Advance sets the time and fires what is due, in the order of its times.
 func (c *Core) Advance(now time.Time) {
-	for {
+	for rounds := 0; ; rounds++ {
 		next, ok := c.NextTimer()
 		if !ok || next.After(now) {
 			break
+		}
+		if next.After(c.now) {
+			rounds = 0
+		} else if rounds > mostAtOnce {
+			panic(fmt.Sprintf("model: something is due for ever at %s", next))
 		}
 		c.At(next)
 		due := c.nanos()

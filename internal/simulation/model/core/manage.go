@@ -21,7 +21,7 @@ func (s *Stream) Info(details bool) *server.StreamInfo {
 	}
 	store.Dynamic(meta)
 	cfg.Metadata = meta
-	return &server.StreamInfo{Created: s.created, State: s.state(details), Config: cfg, TimeStamp: s.c.now.UTC(), Cluster: s.Cluster()}
+	return &server.StreamInfo{Created: s.created, State: s.state(details), Config: cfg, TimeStamp: When(s.c.wall()), Cluster: s.Cluster()}
 }
 
 // Create makes a stream, or finds the one that is as it should be.
@@ -49,7 +49,7 @@ func (c *Core) Create(want *server.StreamConfig) (*Stream, *server.ApiError) {
 			}
 		}
 	}
-	s := &Stream{c: c, created: c.now.UTC(), log: store.NewLog(cfg.FirstSeq), ids: map[string]seen{}, consumers: map[string]*consumer.Consumer{}, schedules: map[string]*schedule{}, batches: map[string]*batch{}, fast: map[string]*fastBatch{}}
+	s := &Stream{c: c, created: When(c.wall()), log: store.NewLog(cfg.FirstSeq), ids: map[string]seen{}, consumers: map[string]*consumer.Consumer{}, schedules: map[string]*schedule{}, batches: map[string]*batch{}, fast: map[string]*fastBatch{}}
 	s.ack = fmt.Appendf(nil, "{%q:%q,%q:", "stream", cfg.Name, "seq")
 	s.configure(cfg)
 	c.streams[cfg.Name] = s

@@ -97,7 +97,7 @@ func (s *Stream) restart(last uint64, revive func(string, uint64) bool) {
 	clear(s.batches)
 	clear(s.fast)
 	s.lives, s.armed, s.lastID, s.group = nil, 0, "", group{}
-	now := s.c.nanos()
+	now := s.c.wall()
 	s.log.All(func(e *store.Entry) {
 		s.lastID = store.Value(e.Header, store.HeaderMsgID)
 		if now-e.TS < int64(s.cfg.Duplicates) {

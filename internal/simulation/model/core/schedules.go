@@ -151,20 +151,20 @@ func (s *Stream) arm() {
 		s.armed = 0
 		return
 	}
-	next = max(next, s.c.nanos()+scheduleFloor)
+	next = max(next+int64(s.c.behind), s.c.nanos()+scheduleFloor)
 	if s.armed == 0 || next < s.armed {
 		s.armed = next
 	}
 }
 
 // fireSchedules stores what is due, in the order in which it was stored.
-func (s *Stream) fireSchedules(now int64) {
-	if s.armed == 0 || s.armed > now || s.Silent() {
+func (s *Stream) fireSchedules() {
+	if s.armed == 0 || s.armed > s.c.nanos() || s.Silent() {
 		return
 	}
 	var due []*store.Entry
 	for _, at := range s.schedules {
-		if e := s.log.At(at.seq); e != nil && at.at <= now {
+		if e := s.log.At(at.seq); e != nil && at.at <= s.c.wall() {
 			due = append(due, e)
 		}
 	}

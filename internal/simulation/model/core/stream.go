@@ -99,7 +99,7 @@ func When(ts int64) time.Time {
 // known is where an id was stored within the window.
 func (s *Stream) known(id string) (seen, bool) {
 	k, ok := s.ids[id]
-	if ok && s.c.nanos()-k.ts >= int64(s.cfg.Duplicates) {
+	if ok && s.c.wall()-k.ts >= int64(s.cfg.Duplicates) {
 		delete(s.ids, id)
 		return seen{}, false
 	}
@@ -141,8 +141,8 @@ func (s *Stream) store(subject string, header, data []byte, ttl int64) *store.En
 	return e
 }
 
-// stamp is the time of the next message: later than the one before.
-func (s *Stream) stamp() int64 { return max(s.c.nanos(), s.log.LastTS) }
+// stamp is the time of the next message. Where the clock was set back, it is before that of the last one.
+func (s *Stream) stamp() int64 { return s.c.wall() }
 
 // over reports whether the stream has more than it may.
 func (s *Stream) over() bool {
@@ -296,12 +296,12 @@ func (s *Stream) purged(filter string, gone []*store.Entry, single string) {
 func (s *Stream) nextTimer() int64 {
 	next := never
 	if len(s.lives) > 0 {
-		next = s.lives[0].at
+		next = s.lives[0].at + int64(s.c.behind)
 	}
 	if s.cfg.MaxAge > 0 && s.log.N > 0 {
-		next = min(next, s.log.At(s.log.First).TS+int64(s.cfg.MaxAge))
+		next = min(next, s.log.At(s.log.First).TS+int64(s.cfg.MaxAge+s.c.behind))
 	}
-	if s.armed > 0 {
+	if s.armed > 0 && !s.Silent() { // without a leader nobody looks at the schedules; the next one does
 		next = min(next, s.armed)
 	}
 	if s.syncAt > 0 {
@@ -319,21 +319,21 @@ func (s *Stream) nextTimer() int64 {
 // fire does what is due.
 func (s *Stream) fire() {
 	now := s.c.nanos()
-	for len(s.lives) > 0 && s.lives[0].at <= now {
+	for len(s.lives) > 0 && s.lives[0].at <= s.c.wall() {
 		l := s.lives[0]
 		s.lives = popLife(s.lives)
 		if e := s.log.At(l.seq); e != nil && e.Expires == l.at {
 			s.Drop(l.seq)
 		}
 	}
-	for s.cfg.MaxAge > 0 && s.log.N > 0 && s.log.At(s.log.First).TS+int64(s.cfg.MaxAge) <= now {
+	for s.cfg.MaxAge > 0 && s.log.N > 0 && s.log.At(s.log.First).TS+int64(s.cfg.MaxAge) <= s.c.wall() {
 		s.Drop(s.log.First)
 	}
 	if s.syncAt > 0 && s.syncAt <= now {
 		s.sync()
 	}
 	s.abandon(now)
-	s.fireSchedules(now)
+	s.fireSchedules()
 }
 
 // Log has the messages.

@@ -1,9 +1,11 @@
-package simulation
+// Package schedule draws what happens in a run of the simulation: a seed gives [Options], which say how much of everything there is and which faults strike when. What a fault does to
+// the world is that of package simulation.
+package schedule
 
 import (
+	"math/rand/v2"
 	"time"
 
-	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/orders"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/all"
@@ -19,8 +21,8 @@ const (
 	OS       Profile = "os"
 )
 
-// syncs is how often the server syncs what was written.
-func (p Profile) syncs() time.Duration {
+// Syncs is how often the server syncs what was written.
+func (p Profile) Syncs() time.Duration {
 	switch p {
 	case Interval:
 		return 100 * time.Millisecond
@@ -28,15 +30,6 @@ func (p Profile) syncs() time.Duration {
 		return 2 * time.Minute
 	}
 	return 0
-}
-
-// disk is how the server in the process of a node is synced.
-func (o Options) disk() disk.Options {
-	d := disk.Options{Groups: !o.Attached && o.Profile == Fsync, Takes: o.Disk}
-	if !o.Attached && o.Profile == Interval {
-		d.Rounds = o.Profile.syncs()
-	}
-	return d
 }
 
 // Options are a schedule: a seed, and how much of everything there is. [Draw] makes them of a seed; whoever shrinks a schedule takes away from them.
@@ -50,6 +43,7 @@ type Options struct {
 	Profile  Profile
 	Attached bool          // the server is another process, which the nodes share; else there is one node, and the server is in it
 	Replicas int           // of each stream, of a server that is not embedded: 1 or 3
+	Skew     bool          // wall clocks of nodes and clients are wrong from the start
 	Drops    bool          // values of what has ended are dropped soon
 	Lies     bool          // providers are slow, fail, hang, panic and lie
 	Disk     time.Duration // the longest that a sync takes, while the disk is not slow
@@ -60,7 +54,7 @@ type Options struct {
 
 // Draw is the schedule of a seed.
 func Draw(seed uint64) Options {
-	r := draws(seed, 1)
+	r := Draws(seed, 1)
 	o := Options{
 		Seed: seed, Nodes: 1, Clients: 1 + r.IntN(4), Commands: 4 + r.IntN(16), Pace: 400 * time.Millisecond, Keys: 1 + r.IntN(3), Profile: Fsync,
 		Lies: r.IntN(3) > 0, Lag: []int{0, 20, 100}[r.IntN(3)], Machines: []*machines.Machine{orders.Things},
@@ -75,12 +69,13 @@ func Draw(seed uint64) Options {
 	}
 	o.Disk = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
 	o.Drops = r.IntN(4) == 0
-	o.Faults = append(drawFaults(r, o), drawMoments(draws(seed, 5), o)...)
+	o.Skew = Draws(seed, 7).IntN(3) == 0
+	o.Faults = append(drawFaults(r, o), drawMoments(Draws(seed, 5), o)...)
 	return o
 }
 
-// smaller are schedules with a little less in them.
-func smaller(o Options) (all []Options) {
+// Smaller are schedules with a little less in them.
+func Smaller(o Options) (all []Options) {
 	for i := range o.Faults {
 		c := o
 		c.Faults = append(append([]Fault{}, o.Faults[:i]...), o.Faults[i+1:]...)
@@ -104,6 +99,9 @@ func smaller(o Options) (all []Options) {
 	if o.Replicas > 1 {
 		less(func(c *Options) { c.Replicas = 1 })
 	}
+	if o.Skew {
+		less(func(c *Options) { c.Skew = false })
+	}
 	if o.Lag > 0 {
 		less(func(c *Options) { c.Lag = 0 })
 	}
@@ -115,3 +113,6 @@ func smaller(o Options) (all []Options) {
 	}
 	return all
 }
+
+// Draws is a source of randomness of a seed, one of many: what tells them apart.
+func Draws(seed, what uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, what)) }

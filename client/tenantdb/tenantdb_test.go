@@ -1,0 +1,149 @@
+package tenantdb_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/streamstest"
+)
+
+var suite postgres.Suite
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite.Around(m)) }
+
+// world is a bucket, and a Postgres with the shared database.
+type world struct {
+	*testing.T
+	routes, seen jetstream.KeyValue
+	keys         *secret.Keys
+	shared       *pgxpool.Config
+	db           *tenantdb.DB
+}
+
+func setup(t *testing.T) *world {
+	w := &world{T: t}
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	var err error
+	w.routes, err = env.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tenantdb.RoutesBucket})
+	require.NoError(t, err)
+	w.seen, err = env.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tenantdb.SeenBucket, TTL: tenantdb.SeenLife})
+	require.NoError(t, err)
+	set, err := secret.NewKeyset()
+	require.NoError(t, err)
+	w.keys, err = secret.Open(set)
+	require.NoError(t, err)
+	w.shared, err = pgxpool.ParseConfig(suite.Database(t))
+	require.NoError(t, err)
+	w.db, err = tenantdb.Open(t.Context(), tenantdb.Options{JetStream: env.JS, Keys: w.keys, Shared: w.shared})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.db.Close()) })
+	return w
+}
+
+// tell stores where a tenant is.
+func (w *world) tell(tenant string, r tenantdb.Route) {
+	w.Helper()
+	value, err := json.Marshal(r)
+	require.NoError(w, err)
+	_, err = w.routes.Put(w.Context(), tenant, value)
+	require.NoError(w, err)
+}
+
+// own makes a database of a tenant, and the route to it.
+func (w *world) own(tenant string, epoch int64) tenantdb.Route {
+	w.Helper()
+	c, err := pgconn.ParseConfig(suite.Database(w.T))
+	require.NoError(w, err)
+	sealed, err := w.keys.Seal(secret.Credentials{User: c.User, Password: c.Password}, tenant, c.Database)
+	require.NoError(w, err)
+	return tenantdb.Route{
+		IsolationMode: "dedicated_db", DatabaseHost: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), DatabaseName: c.Database, Status: "active", Epoch: epoch, Credentials: sealed,
+	}
+}
+
+func (w *world) where(tenant string) string {
+	conn, err := w.db.Acquire(w.Context(), tenant)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Release()
+	return conn.Conn().Config().Database
+}
+
+// acknowledged is the epoch that the one resolver of a tenant has seen.
+func (w *world) acknowledged(tenant string) string {
+	keys, err := w.seen.ListKeysFiltered(w.Context(), tenant+".*")
+	require.NoError(w, err)
+	value := ""
+	for key := range keys.Keys() {
+		e, err := w.seen.Get(w.Context(), key)
+		require.NoError(w, err)
+		value += string(e.Value())
+	}
+	return value
+}
+
+const (
+	wait = 30 * time.Second
+	tick = 10 * time.Millisecond
+)
+
+func TestATenantIsFollowed(t *testing.T) {
+	w := setup(t)
+	require.Equal(t, w.shared.ConnConfig.Database, w.where("acme"), "nobody has moved it")
+	require.Eventually(t, func() bool { return w.acknowledged("acme") == "0" }, wait, tick)
+
+	first := w.own("acme", 1)
+	w.tell("acme", first)
+	require.Eventually(t, func() bool { return w.where("acme") == first.DatabaseName }, wait, tick)
+	require.Eventually(t, func() bool { return w.acknowledged("acme") == "1" }, wait, tick)
+	require.Equal(t, w.shared.ConnConfig.Database, w.where("other"))
+
+	held, err := w.db.Acquire(t.Context(), "acme")
+	require.NoError(t, err)
+	second := w.own("acme", 3)
+	w.tell("acme", second)
+	require.Eventually(t, func() bool { return w.where("acme") == second.DatabaseName }, wait, tick, "a connection that is held does not keep others back")
+	require.NoError(t, held.Ping(t.Context()), "and works until it is released")
+	held.Release()
+
+	w.tell("acme", first)
+	closed := second
+	closed.Epoch, closed.Status, closed.DatabaseName = 4, "deprovisioned", ""
+	require.Equal(t, second.DatabaseName, w.where("acme"), "an earlier epoch comes too late")
+	w.tell("acme", closed)
+	require.Eventually(t, func() bool { return w.acknowledged("acme") == "4" }, wait, tick)
+	_, err = w.db.Acquire(t.Context(), "acme")
+	require.ErrorIs(t, err, tenantdb.ErrClosed)
+	require.Equal(t, w.shared.ConnConfig.Database, w.where("other"))
+}
+
+// What was sealed for one tenant opens for no other, and no error has a password.
+func TestCredentialsOfAnotherTenantAreRefused(t *testing.T) {
+	w := setup(t)
+	r := w.own("acme", 1)
+	w.tell("thief", r)
+	require.Eventually(t, func() bool { return w.where("thief") != w.shared.ConnConfig.Database }, wait, tick)
+	_, err := w.db.Acquire(t.Context(), "thief")
+	require.ErrorContains(t, err, "do not open")
+}
+
+func TestWithoutABucketItFails(t *testing.T) {
+	env := streamstest.Start(t, embedded.Options{Profile: embedded.OS})
+	_, err := tenantdb.Open(context.WithoutCancel(t.Context()), tenantdb.Options{JetStream: env.JS})
+	require.ErrorContains(t, err, "cannot read where tenants are")
+}

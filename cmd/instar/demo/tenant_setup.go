@@ -1,0 +1,122 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/internal/postgres"
+	"github.com/bcc94042/instar/providers/database/secret"
+)
+
+// setup starts Postgres, fills the shared database, and starts the server.
+func (d *tenantDemo) setup(ctx context.Context) (err error) {
+	if d.dir, err = os.MkdirTemp("", "instar-demo-"); err != nil {
+		return err
+	}
+	// #nosec G302 -- Postgres does not run as root; what is below is closed
+	if err := os.Chmod(d.dir, 0o711); err != nil {
+		return err
+	}
+	settings := map[string]string{"wal_level": "logical", "max_connections": "100"}
+	if d.cluster, err = postgres.Start(ctx, postgres.Options{Dir: filepath.Join(d.dir, "postgres"), Config: settings}); err != nil {
+		return err
+	}
+	d.tell("Postgres runs as process %d", d.cluster.PID())
+	if d.shared, err = d.cluster.Database(ctx); err != nil {
+		return err
+	}
+	if err := d.fill(ctx); err != nil {
+		return err
+	}
+	migrations := filepath.Join(d.dir, "migrations")
+	if err := os.MkdirAll(migrations, 0o700); err != nil {
+		return err
+	}
+	for name, sql := range map[string]string{"00001_tables.sql": tenantSchema, "00002_bend.sql": tenantBend} {
+		if err := os.WriteFile(filepath.Join(migrations, name), []byte(sql), 0o600); err != nil {
+			return err
+		}
+	}
+	return d.serve(ctx)
+}
+
+func (d *tenantDemo) fill(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, d.shared)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the cluster stops later
+	if _, err := conn.Exec(ctx, strings.TrimPrefix(tenantSchema, "-- +goose Up\n")); err != nil {
+		return err
+	}
+	for i := range 10 {
+		name := fmt.Sprintf("tenant-%d", i)
+		d.names = append(d.names, name)
+		_, err := conn.Exec(ctx, `with o as (insert into public.orders (id, enterprise_id, filled) select gen_random_uuid(), $1, true from generate_series(1, $2) returning id)
+			insert into public.lines select id, n from o, generate_series(1, 2) n`, name, d.orders)
+		if err != nil {
+			return err
+		}
+	}
+	d.tell("a database that %d tenants share has %d rows of each", len(d.names), 3*d.orders)
+	return nil
+}
+
+func (d *tenantDemo) serve(ctx context.Context) error {
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	bus, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	d.url = "http://" + address
+	d.server = &demoProcess{
+		args: []string{"demo", "tenants-server", d.dir, address, bus}, log: filepath.Join(d.dir, "server.log"),
+		env: []string{sharedEnv + "=" + d.shared, ownEnv + "=" + d.cluster.DSN("postgres")},
+	}
+	if err := d.server.start(); err != nil {
+		return err
+	}
+	if err := await(ctx, "the server", func() error { return ask(ctx, http.MethodGet, d.url+"/readyz", nil, nil) }); err != nil {
+		return fmt.Errorf("%w: %s", err, lastWords(d.server.log))
+	}
+	d.tell("the server runs as process %d", d.server.pid())
+	if d.nc, err = nats.Connect("nats://" + bus); err != nil {
+		return err
+	}
+	js, err := jetstream.New(d.nc)
+	if err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(d.dir, "keys.json"))
+	if err != nil {
+		return err
+	}
+	keys, err := secret.Open(raw)
+	if err != nil {
+		return err
+	}
+	shared, err := pgxpool.ParseConfig(d.shared)
+	if err != nil {
+		return err
+	}
+	shared.MaxConns = 20
+	db, err := tenantdb.Open(ctx, tenantdb.Options{JetStream: js, Keys: keys, Shared: shared, Configure: func(_ string, c *pgxpool.Config) { c.MaxConns = 4 }})
+	if err != nil {
+		return err
+	}
+	d.shop = newTenantShop(db)
+	return nil
+}

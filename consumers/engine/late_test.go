@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers/cluster"
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// A process that stood still for longer than its key lives finds out before it writes what it has decided: others may have its partitions.
+func TestNothingIsCommittedWithoutTheLease(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things)
+	over, cancel := context.WithCancel(w.Ctx)
+	cancel()
+	node := &cluster.Node{JS: w.JS, Appender: w.Appender, Name: "late"}
+	_ = node.Run(over, nil) // it never gets as far as a key
+	require.False(t, node.LeaseValid())
+	it := &item{addr: streams.Address{Machine: "thing", Key: "default.a"}, machine: consumertest.Things}
+	it.answer.Namespace, it.answer.ID = "default", "a"
+	it.cached = new(partition).newCached(it)
+	it.cached.dirty = true
+	p := &partition{e: &Engine{Deps: w.WithDefaults(), Node: node}}
+	require.ErrorIs(t, p.commit(w.Ctx, []*item{it}), errLeaseLost)
+	require.Empty(t, w.Stream("KV_things", ">"))
+}
+
+// An owner that stood still between its commit and its events finds those in the stream that another one has published for it. It does not send them again: the stream may know their
+// ids no more.
+func TestWhatAnotherOwnerHasPublishedIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Eventually("its event", func() bool { return len(w.Events("thing", "default.a")) == 1 })
+	e, _ := w.Entity(consumertest.Things, "default.a")
+	require.Len(t, e.Outbox, 1)
+	s := &cachedEntity{m: consumertest.Things, key: "default.a", entity: e}
+	c := &chain{Chain: publish.Chain{Filter: w.Names.EventsOf("thing", "default.a")}, cached: s, messages: e.Outbox}
+	require.NoError(t, (&partition{e: w.engine}).resync(w.Ctx, c))
+	require.Equal(t, 1, c.Done)
+	require.Equal(t, w.Stream(streams.EventStream, ">")[0].Sequence, c.Last)
+}
+
+// Somebody else takes a command from the consumer of a partition, and does nothing with it: those behind it, of the same entity, are not taken before it.
+func TestWhatAnotherProcessTakesIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	w := setup(t, embedded.Interval, consumertest.Things).start()
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	cons, err := w.JS.Consumer(w.Ctx, streams.CommandStream, fmt.Sprintf("p%02d", streams.Partition("thing", "default.a")))
+	require.NoError(t, err)
+	other, err := cons.Fetch(1, jetstream.FetchMaxWait(20*time.Second))
+	require.NoError(t, err)
+	sent := 0
+	for taken := false; !taken; {
+		w.bare("a", "add", `{"n":1}`)
+		sent++
+		select {
+		case m := <-other.Messages():
+			require.NotNil(t, m)
+			taken = true
+		default:
+		}
+	}
+	w.bare("a", "add", `{"n":1}`)
+	w.Eventually("all are applied", func() bool { return w.Sum("a") == sent+1 })
+	w.CheckStory("a")
+}

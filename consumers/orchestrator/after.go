@@ -1,0 +1,92 @@
+package orchestrator
+
+// What becomes of tasks that run after others (runAfter). One that waits for a task which has failed for good, or was canceled, ends itself, with a reason that names it, so nothing of a repository waits
+// for what will not come; it is queued again when that task is. depend keeps who waits for whom, settle looks at one of them.
+
+import (
+	"encoding/json"
+
+	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines/task"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+// after has the keys of tasks that are queued, or were ended by another one.
+type after struct {
+	of map[string][]string        // what each of them depends on
+	by map[string]map[string]bool // the same by what it depends on
+}
+
+func (a *after) set(key string, on []string) {
+	for _, up := range a.of[key] {
+		if delete(a.by[up], key); len(a.by[up]) == 0 {
+			delete(a.by, up)
+		}
+	}
+	delete(a.of, key)
+	if len(on) == 0 {
+		return
+	}
+	a.of[key] = on
+	for _, up := range on {
+		if a.by[up] == nil {
+			a.by[up] = map[string]bool{}
+		}
+		a.by[up][key] = true
+	}
+}
+
+// depend takes a change of a task, for itself and for those that run after it.
+func (l *loop) depend(repo string, item *index.Item, b *task.Brief, gone bool) {
+	var on []string
+	switch {
+	case gone:
+	case item.State == task.Queued:
+		for _, id := range b.RunAfter {
+			on = append(on, repo+"."+id)
+		}
+	case b.Blocked != "" && (item.State == task.Failed || item.State == task.Canceled):
+		on = []string{repo + "." + b.Blocked}
+	}
+	l.runs.set(item.Key, on)
+	if len(on) > 0 {
+		l.settle(item.Key)
+	}
+	for key := range l.runs.by[item.Key] {
+		l.settle(key)
+	}
+}
+
+// settle ends a queued task that runs after one which has ended without success, and queues one again that was ended so when the other one is.
+func (l *loop) settle(key string) {
+	item, _ := l.Tasks.Get(key)
+	b, _ := item.Value.(*task.Brief)
+	if b == nil || item.Problem != "" || l.ledger.slots[key] != nil {
+		return
+	}
+	for _, up := range l.runs.of[key] {
+		other, ok := l.Tasks.Get(up)
+		if !ok || other.Problem != "" {
+			continue
+		}
+		_, _, id := split(up)
+		switch ended := other.State == task.Failed || other.State == task.Canceled; {
+		case item.State == task.Queued && ended && !l.serves(other):
+			l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.ReportBlocked, Body: report(task.Blocked{Enqueue: b.Enqueue, By: id, Canceled: other.State == task.Canceled})})
+			return
+		case item.State != task.Queued && b.Blocked == id && (other.State == task.Queued || other.State == task.Running || other.State == task.Succeeded):
+			body, err := json.Marshal(task.RunBody{Order: task.Order{Batch: b.Batch, StopBatch: b.StopBatch}})
+			if err == nil {
+				l.send(publish.Command{Machine: task.Machine.Name, Key: key, Name: task.CommandRetry, Body: body, Reason: id + ", which it runs after, is queued again"})
+			}
+			return
+		}
+	}
+}
+
+// resettle looks at all of them again: a command may have been lost.
+func (l *loop) resettle() {
+	for key := range l.runs.of {
+		l.settle(key)
+	}
+}

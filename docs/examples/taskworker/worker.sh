@@ -1,0 +1,41 @@
+#!/bin/sh
+# A worker of tasks of a pool with the nats CLI and jq, one task at a time: sh worker.sh nats://127.0.0.1:4222 fx-task-run=POOL
+set -u
+export NATS_URL="$1"
+consumer="${2:?the second argument is the consumer of the pool: fx-task-run=POOL}"
+beat=
+trap '[ -z "$beat" ] || kill "$beat"; exit 0' INT TERM
+
+# send stores a result under an id that nobody can guess.
+send() {
+  id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+  nats pub --quiet --jetstream --no-templates -H "Nats-Msg-Id:task/$key/$id" "instar.cmd.task.$key.$1" "$2"
+}
+
+# perform is the work. What it prints is the result; with another exit code than 0, the failure.
+perform() {
+  [ "$(printf %s "$1" | jq -r .data.type)" = greet ] || { echo "no task of this type is done here"; return 1; }
+  echo "hello $(printf %s "$1" | jq -r .data.params.name)"
+}
+
+while :; do
+  # The line before the task says where it is in the stream, which is what the subject of its ack is made of.
+  got=$(nats consumer next EFFECTS "$consumer" --no-ack --timeout 5s 2>/dev/null) || { sleep 0.2; continue; }
+  task=$(printf '%s\n' "$got" | sed -n '/^{/,$p')
+  ack=$(printf '%s\n' "$got" | sed -n "s|.* / tries: \([0-9]*\) / cons seq: \([0-9]*\) / str seq: \([0-9]*\) / .*|\$JS.ACK.EFFECTS.$consumer.\1.\3.\2.0.0|p")
+  key=$(printf %s "$task" | jq -r '"\(.namespace).\(.parent).\(.id)"')
+  attempt=$(printf %s "$task" | jq -r .attempt)
+
+  # It may be canceled, or have another attempt.
+  if [ "$(nats req --raw "instar.api.get.task.$key" '' 2>/dev/null | jq -r '.effects.run.id // empty')" = "$attempt" ]; then
+    while sleep 10; do nats pub --quiet "$ack" +WPI; done & beat=$! # or it is given to another one after 30 s
+    if said=$(perform "$task"); then
+      send done "$(jq -nc --arg a "$attempt" --arg s "$said" '{attempt: $a, data: {worker: "nats CLI", summary: $s}}')"
+    else
+      send failed "$(jq -nc --arg a "$attempt" --arg s "$said" '{effect: "run", attempt: $a, failure: {code: "failed", message: $s, retryable: false}}')"
+    fi || { kill "$beat"; beat=; echo "left for its next delivery: $key" >&2; continue; }
+    kill "$beat"
+    beat=
+  fi
+  nats req --raw "$ack" +ACK >/dev/null
+done

@@ -1,0 +1,97 @@
+package simulation
+
+// The operator takes a backup while work goes on; later all nodes stop, the server is one without streams, the backup is restored, and nodes start. What was answered before the backup
+// was begun is held against what there is then as ever, and what came after it is gone.
+
+import (
+	"encoding/json"
+	"log/slog"
+
+	"github.com/bcc94042/instar/consumers/backup"
+	"github.com/bcc94042/instar/internal/simulation/model/store"
+	"github.com/bcc94042/instar/streams"
+)
+
+// saved is a backup, and how the world was when it was begun.
+type saved struct {
+	file     []byte
+	answered map[*record]bool
+	highest  map[*entity]uint64 // versions
+	lost     bool
+}
+
+func restore(w *World, f Fault) {
+	of := backup.Store{Plan: w.plan, Machines: w.opts.Machines, Log: slog.New(w.trace.Handler("operator"))}
+	b := &saved{}
+	w.operator.Backup(of, func() {
+		*b = saved{answered: map[*record]bool{}, highest: map[*entity]uint64{}, lost: w.lost}
+		for _, c := range w.clients {
+			for _, rec := range c.log {
+				b.answered[rec] = len(rec.answers) > 0
+			}
+		}
+		for _, x := range w.history.order {
+			b.highest[x] = x.highest
+		}
+	}, func(file []byte) {
+		b.file = file
+		w.later(f.For, func() {
+			w.operator.Restore(of, file, func() (ready bool) {
+				ready, w.emptied = w.emptied, false
+				if !ready {
+					w.replaced = b
+				}
+				return ready
+			}, func(r backup.Restored) { w.restored, w.above = true, r.Above })
+		})
+	})
+}
+
+// clear stops all nodes, and puts a server without streams in the place of the one that they had. Nobody but the operator reaches it until the restore has ended.
+func (w *World) clear(b *saved) {
+	w.trace.Step("operator", "empties", "the server", nil)
+	for _, p := range w.places {
+		if p.now != nil {
+			w.crash(p.now, true)
+		}
+	}
+	for _, c := range w.clients {
+		for _, rec := range c.log {
+			rec.gone = rec.gone || len(rec.answers) > 0 && !b.answered[rec]
+		}
+	}
+	for _, x := range w.history.order {
+		x.torn = x.torn || x.highest != b.highest[x]
+		x.above = x.highest
+	}
+	w.server.Empty()
+	w.disk.Lost()
+	w.wires = nil
+	w.restoring, w.emptied, w.lost = true, true, b.lost // what a loss of power has cost since then is gone anyway
+}
+
+// goOn lets nodes go on with what was restored.
+func (w *World) goOn() {
+	w.trace.Note("operator", "has restored, above %d", w.above)
+	w.count("restored")
+	w.restored, w.restoring = false, false
+	w.restores++
+	w.history.forget()
+	for _, x := range w.history.order {
+		base := w.above + 1
+		if e := w.server.Log(streams.BucketStream(x.m.Plural)).LastUnder(streams.BucketSubject(x.m.Plural, x.key)); e != nil {
+			var v value
+			_ = json.Unmarshal(e.Data, &v) // or no event is of that version
+			base = v.Version
+			if store.Value(e.Header, "KV-Operation") != "" { // it has been dropped, and nothing is told of it
+				base++
+			}
+		}
+		x.bases = append(x.bases, base)
+	}
+	w.observe()
+	w.wantAgain()
+}
+
+// base is the version from which on all events of an entity are there behind those of the last backup that was restored.
+func (x *entity) base() uint64 { return x.bases[len(x.bases)-1] }

@@ -1,0 +1,37 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Aimed is the schedule of a seed in which one kind of fault strikes again and again, while clients go on for long enough to see what comes of it. The kind is one such as "again", or, with
+// the moment that it waits for, "zombie@timer"; none leaves the schedule as it is. So it takes tens of seeds to show what comes of a guard that is missing, instead of thousands.
+func Aimed(o Options, what string) Options {
+	if what == "" {
+		return o
+	}
+	name, at, _ := strings.Cut(what, "@")
+	r := Draws(o.Seed, 6)
+	profile := o.Profile
+	o.Attached, o.Nodes, o.Replicas, o.Profile = true, 2+r.IntN(2), 3, Fsync
+	if i := slices.IndexFunc(kinds, func(k kind) bool { return k.kind == name }); i >= 0 && kinds[i].fits != nil && !kinds[i].fits(o) {
+		o.Attached, o.Nodes, o.Replicas, o.Profile = false, 1, 0, profile // it is one of a server in the process of a node
+	}
+	o.Clients, o.Commands, o.Pace = max(o.Clients, 2), 30, 2*time.Second
+	o.Faults = nil
+	for range 1 + r.IntN(4) {
+		f := Fault{Step: r.IntN(o.Clients * o.Commands * 20), Kind: name, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(16 * time.Second))), Lose: r.IntN(2) == 0, At: at}
+		if at != "" {
+			f.Nth = r.IntN(3)
+		}
+		if name == "zombie" && r.IntN(2) == 0 { // the streams have forgotten its ids when it wakes
+			f.For += streams.EventWindow
+		}
+		o.Faults = append(o.Faults, f)
+	}
+	return o
+}

@@ -1,0 +1,157 @@
+package database_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/cutover"
+	"github.com/bcc94042/instar/providers/database/databasetest"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// ready moves a tenant, and returns where it is.
+func ready(t *testing.T, tenant, name string) (*session, pg.Address) {
+	t.Helper()
+	s := setup(t, tenant)
+	s.command("request", fmt.Sprintf(`{"enterpriseId":%q}`, tenant))
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	return s, s.p.Server.Address(name, "")
+}
+
+// enter connects as the tenant's application.
+func (s *session) enter(credentials string) error {
+	d := s.e.Data.(*machine.Data)
+	c, err := s.p.Keys.Unseal(credentials, d.Request.EnterpriseID, d.Database.Name)
+	require.NoError(s.t, err)
+	return s.p.Server.Try(s.t.Context(), d.Database.Name, c)
+}
+
+func TestARevertTakesBackWhatWasWritten(t *testing.T) {
+	s, target := ready(t, "back", "tenant_back")
+	others := databasetest.Rows(t, s.p.Source, "settings", "other")
+	databasetest.Exec(t, target, `
+		insert into public.settings values ('back', 'since', 'x'); delete from public.settings where key = 'Key 1'; update public.settings set value = 'new' where key = 'Key 2';
+		delete from public.orders where id = (select min(id) from public.orders);
+		insert into public.orders (id, enterprise_id, total) overriding system value values (9001, 'back', 7);
+		insert into public.lines values (9001, 1, 'new'); insert into public.remarks values (gen_random_uuid(), 9001, 1, 'new')`)
+	want := map[string][]string{}
+	for _, table := range databasetest.Tables {
+		if table != "events" && table != "countries" {
+			want[table] = databasetest.Rows(t, target, table, "")
+		}
+	}
+	s.command("revert", `{}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Equal(t, "REVERT_REFUSED", s.e.LastError.Code)
+	require.Contains(t, s.e.LastError.Message, "3 rows of settings")
+	require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials), "it is let in again")
+	require.Equal(t, "dedicated_db tenant_back", s.runtime())
+
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+	for table, rows := range want {
+		require.Equal(t, rows, databasetest.Rows(t, s.p.Source, table, "back"), table)
+	}
+	require.Equal(t, others, databasetest.Rows(t, s.p.Source, "settings", "other"))
+	require.Equal(t, "none", s.runtime())
+	require.Equal(t, "0", databasetest.Ask(t, s.p.Source, `select count(*)::text from pg_trigger where tgname like 'instar%'`))
+	databasetest.Exec(t, s.p.Source, `insert into public.orders (enterprise_id, total) values ('back', 1)`) // the sequence is beyond what came back
+}
+
+// A key that another tenant has taken meanwhile cannot come back, so nothing does, and the tenant stays where it is.
+func TestARevertIsRefusedWhereKeysWereTaken(t *testing.T) {
+	s, target := ready(t, "taken", "tenant_taken")
+	before := databasetest.Rows(t, s.p.Source, "settings", "")
+	databasetest.Exec(t, s.p.Source, `insert into public.names values ('name', 'other', 'nick')`)
+	databasetest.Exec(t, target, `insert into public.names values ('name', 'taken', 'mine'); insert into public.settings values ('taken', 'since', 'x')`)
+	s.command("revert", `{"keepWrites":true}`)
+	require.Equal(t, machine.Ready, s.e.State)
+	require.Contains(t, s.e.LastError.Message, "table names: rows that the tenant has written have keys that others have taken")
+	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "settings", ""))
+	require.NoError(t, s.enter(s.e.Data.(*machine.Data).Database.Credentials))
+}
+
+func TestARevertWithoutWritesNeedsNoConsent(t *testing.T) {
+	s, _ := ready(t, "idle", "tenant_idle")
+	s.command("revert", `{}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, "none", s.runtime())
+}
+
+func TestATenantIsClosed(t *testing.T) {
+	s, target := ready(t, "over", "tenant_over")
+	var told []database.Route
+	s.p.Told = recorded(&told)
+	before := databasetest.Rows(t, s.p.Source, "orders", "")
+	s.command("deprovision", `{"tenant":"over"}`)
+	require.Equal(t, machine.Retired, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, "dedicated_db deprovisioned", databasetest.Ask(t, s.p.Source, `select isolation_mode || ' ' || status from public.tenant_runtime where enterprise_id = 'over' and database_name is null`))
+	require.Equal(t, database.Deprovisioned, told[len(told)-1].Status)
+	_, err := pg.Connect(t.Context(), target)
+	require.Equal(t, pg.NoDatabase, pg.State(err))
+	require.Equal(t, before, databasetest.Rows(t, s.p.Source, "orders", ""))
+	require.Equal(t, pg.ReadOnly, pg.State(exec(t, s.p.Source, `update public.settings set value = 'x' where enterprise_id = 'over'`)))
+
+	s.command("request", `{"enterpriseId":"over"}`)
+	require.Equal(t, machine.Ready, s.e.State, "the next life: %v", s.e.LastError)
+}
+
+func TestCredentialsAreRotated(t *testing.T) {
+	s, _ := ready(t, "turned", "tenant_turned")
+	old, epoch := s.e.Data.(*machine.Data).Database.Credentials, s.e.Data.(*machine.Data).Epoch
+	var told []database.Route
+	s.p.Told = recorded(&told)
+	s.command("rotate", ``)
+	d := s.e.Data.(*machine.Data)
+	require.NotEqual(t, old, d.Database.Credentials)
+	require.Greater(t, d.Epoch, epoch)
+	require.Equal(t, d.Database.Credentials, told[len(told)-1].Credentials, "what is told is what is stored")
+	require.NoError(t, s.enter(d.Database.Credentials))
+	require.Equal(t, "28P01", pg.State(s.enter(old)))
+	for _, sealed := range []string{old, d.Database.Credentials} {
+		c, err := s.p.Keys.Unseal(sealed, "turned", "tenant_turned")
+		require.NoError(t, err)
+		require.NotContains(t, s.all.String(), c.Password)
+	}
+}
+
+// What somebody has taken back by hand is said by resolve, and the tenant is free for another session, here and on its server.
+func TestAResolvedSessionGivesTheTenantFree(t *testing.T) {
+	s := setup(t, "freed")
+	s.p.Told = func(_ context.Context, r database.Route) error {
+		return fmt.Errorf("nobody acknowledges epoch %d", r.Epoch)
+	}
+	s.command("request", `{"enterpriseId":"freed"}`)
+	require.Equal(t, machine.Failed, s.e.State)
+	databasetest.Exec(t, s.p.Source, `delete from public.tenant_runtime`)
+	databasetest.Exec(t, pg.Address{DSN: s.p.Server.DSN}, `drop database tenant_freed with (force)`)
+	s.command("resolve", `{"outcome":"rolled_back"}`)
+	require.Equal(t, machine.RolledBack, s.e.State, "%v", s.e.LastError)
+
+	s.p.Told = nil
+	s.e = machine.Machine.New("default", "freed", "second")
+	s.command("request", `{"enterpriseId":"freed"}`)
+	require.Equal(t, machine.Ready, s.e.State, "%v", s.e.LastError)
+	require.Equal(t, cutover.Dedicated+" tenant_freed", s.runtime())
+}
+
+func exec(t *testing.T, a pg.Address, sql string) error {
+	t.Helper()
+	conn := databasetest.Open(t, a)
+	_, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// recorded keeps what is told.
+func recorded(to *[]database.Route) func(context.Context, database.Route) error {
+	return func(_ context.Context, r database.Route) error {
+		*to = append(*to, r)
+		return nil
+	}
+}

@@ -1,0 +1,204 @@
+package database
+
+import (
+	"context"
+	"errors"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/mover"
+	"github.com/bcc94042/instar/providers/database/online"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// How a tenant is compared while it writes (mode online). First everything is compared as it is. Rows that differ, or that were written since,
+// are pending: they are compared again, round by round, until few are left. Then the fence rises, and only those are compared once more.
+
+const (
+	fewPending = 1000  // rows that are compared under the fence in a moment
+	rounds     = 10    // at most; a tenant that writes faster than that is fenced with what is pending
+	mostNoted  = 20000 // changes that are read at a time
+)
+
+// pending are rows that are not known to be the same, by table.
+type pending map[*catalog.Table]*mover.Keys
+
+func (p pending) of(t *catalog.Table) *mover.Keys {
+	if p[t] == nil {
+		p[t] = &mover.Keys{Table: t}
+	}
+	return p[t]
+}
+
+func (p pending) add(list ...*mover.Keys) {
+	for _, k := range list {
+		p.of(k.Table).Merge(k)
+	}
+}
+
+func (p pending) len() (n int) {
+	for _, k := range p {
+		n += k.Len()
+	}
+	return n
+}
+
+// in are those of some tables, in their order.
+func (p pending) in(tables []*catalog.Table) (list []*mover.Keys) {
+	for _, t := range tables {
+		if p[t] != nil && p[t].Len() > 0 {
+			list = append(list, p[t])
+		}
+	}
+	return list
+}
+
+func (j *job) kinds(kinds ...catalog.Kind) (list []*catalog.Table) {
+	for _, t := range j.report.Tables {
+		for _, k := range kinds {
+			if t.Kind == k {
+				list = append(list, t)
+			}
+		}
+	}
+	return list
+}
+
+// follow compares everything, and raises the fence when little is left to compare.
+func (j *job) follow(ctx context.Context) (_ any, err error) {
+	if err := j.link.Note(ctx); err != nil { // which is there since the copy; where it was lost, everything is compared from here on
+		return nil, err
+	}
+	j.mover.Tables = j.kinds(catalog.Reference) // others write there, too, before and after
+	shared, err := j.mover.Verify(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := unequal(&shared); err != nil {
+		return nil, err
+	}
+	j.mover.Tables = j.kinds(catalog.Tenant, catalog.Child)
+	rows, open, err := j.narrow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil { // the tenant goes on writing where it is
+			err = errors.Join(err, j.source.Lift(context.WithoutCancel(ctx), j.report.Tables))
+		}
+	}()
+	if err := j.source.Fence(ctx, j.report.Tables); err != nil {
+		return nil, err
+	}
+	repaired, err := j.last(ctx, open)
+	if err != nil {
+		return nil, err
+	}
+	j.mover.Tables = j.report.Tables
+	if _, err := j.mover.Sequences(ctx); err != nil {
+		return nil, err
+	}
+	return machine.Verified{Tables: len(j.report.Tables), Rows: rows + shared.Rows, Repaired: repaired + len(shared.Discrepancies)}, nil
+}
+
+// narrow compares until few rows are pending.
+func (j *job) narrow(ctx context.Context) (rows int64, open pending, err error) {
+	open = pending{}
+	if err := j.catchUp(ctx, open); err != nil {
+		return 0, nil, err
+	}
+	open = pending{} // everything is compared now
+	found, rows, err := j.mover.Differences(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	open.add(found...)
+	for range rounds {
+		if err := j.catchUp(ctx, open); err != nil || open.len() <= fewPending {
+			return rows, open, err
+		}
+		if err := j.mover.Again(ctx, open.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
+			return 0, nil, err
+		}
+		still, err := j.mover.Still(ctx, open.in(j.mover.Tables))
+		if err != nil {
+			return 0, nil, err
+		}
+		open = pending{}
+		open.add(still...)
+	}
+	return rows, open, j.catchUp(ctx, open)
+}
+
+// last compares what is pending under the fence, and copies again what differs.
+func (j *job) last(ctx context.Context, open pending) (repaired int, err error) {
+	if err := j.catchUp(ctx, open); err != nil {
+		return 0, err
+	}
+	still, err := j.mover.Still(ctx, open.in(j.mover.Tables))
+	if err != nil || len(still) == 0 {
+		return 0, err
+	}
+	if err := j.mover.Again(ctx, still); err != nil {
+		return 0, err
+	}
+	left, err := j.mover.Still(ctx, still)
+	if err != nil {
+		return 0, err
+	}
+	if len(left) > 0 {
+		return 0, pg.Later(0, "%d tables are not the same: %s", len(left), told(left))
+	}
+	return len(still), nil
+}
+
+// catchUp waits until the target has what was committed before, takes over what was written of children, which are not replicated, and makes
+// all that was written pending. What it has not taken over, it reads again. What is committed meanwhile is for the next time: a tenant may write without a pause.
+func (j *job) catchUp(ctx context.Context, open pending) error {
+	for more := true; more; {
+		noted, err := j.link.Touched(ctx, mostNoted)
+		if err != nil {
+			return err
+		}
+		more = noted.More
+		if noted.Until == 0 {
+			break
+		}
+		written, err := j.written(ctx, noted.Rows)
+		if err != nil {
+			return err
+		}
+		open.add(written.in(j.mover.Tables)...)
+		// Where a row has taken a value that another had, both are read together, by the next round.
+		if err := j.mover.Again(ctx, written.in(j.kinds(catalog.Child))); err != nil && pg.State(err) != pg.UniqueViolation {
+			return err
+		}
+		if err := j.link.Forget(ctx, noted.Until); err != nil {
+			return err
+		}
+	}
+	return j.link.CatchUp(ctx)
+}
+
+// written are the rows that were written, and those that hang on one that came to the tenant or has left it.
+func (j *job) written(ctx context.Context, noted []online.Touch) (pending, error) {
+	written, moved := pending{}, pending{}
+	for _, n := range noted {
+		written.of(n.Table).Add(n.Key)
+		if n.Moved {
+			moved.of(n.Table).Add(n.Key)
+		}
+	}
+	for _, t := range j.mover.Tables { // parents come before their children
+		if moved[t] == nil {
+			continue
+		}
+		below, err := j.mover.Below(ctx, moved[t], j.mover.Tables)
+		if err != nil {
+			return nil, err
+		}
+		written.add(below...)
+		moved.add(below...)
+	}
+	return written, nil
+}

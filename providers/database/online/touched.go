@@ -1,0 +1,170 @@
+package online
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// A second slot notes which rows were written, of tables whose filter would have subqueries too, of all tenants there. Nobody has to compare
+// a whole table under the fence for it: what was the same before, and is not noted since, is the same.
+
+func (l *Link) notes() string { return l.Name() + "_keys" }
+
+func (l *Link) noted() []*catalog.Table {
+	var list []*catalog.Table
+	for _, t := range l.Tables {
+		if t.Kind == catalog.Tenant || t.Kind == catalog.Child {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// Note begins to note which rows are written, unless that was done.
+func (l *Link) Note(ctx context.Context) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		var published, slot bool
+		if err := conn.QueryRow(ctx, `select exists (select from pg_publication where pubname = $1), exists (select from pg_replication_slots where slot_name = $1)`, l.notes()).Scan(&published, &slot); err != nil {
+			return err
+		}
+		if !published {
+			list := make([]string, 0, len(l.noted()))
+			for _, t := range l.noted() {
+				text := "table " + t.Quoted()
+				if t.Kind == catalog.Tenant {
+					text += " where (" + t.WhereAs(pg.Ident(t.Name), l.Enterprise) + ")"
+				}
+				list = append(list, text)
+			}
+			if _, err := conn.Exec(ctx, fmt.Sprintf(`create publication %s for %s`, pg.Ident(l.notes()), strings.Join(list, ", "))); err != nil {
+				return fmt.Errorf("cannot publish which rows are written: %w", err)
+			}
+		}
+		if !slot {
+			if _, err := conn.Exec(ctx, `select pg_create_logical_replication_slot($1, 'pgoutput')`, l.notes()); err != nil {
+				return fmt.Errorf("cannot make the slot that notes which rows are written: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// Touch is one row that was written.
+type Touch struct {
+	Table *catalog.Table
+	Key   []string
+	Moved bool // it was inserted or deleted, or came to the tenant or left it: what hangs on it may be another's now
+}
+
+// Noted are rows that were written, by whole transactions.
+type Noted struct {
+	Rows  []Touch
+	Until pglogrepl.LSN // of the log; 0 when there is nothing new
+	More  bool          // else it is all that was committed when it was asked for
+}
+
+// Touched are the rows that were written, of about so many changes at most. They are told again until [Link.Forget].
+func (l *Link) Touched(ctx context.Context, most int) (n Noted, err error) {
+	err = l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `select data from pg_logical_slot_peek_binary_changes($1, null, $2, 'proto_version', '1', 'publication_names', $3)`, l.notes(), most, l.notes())
+		if err != nil {
+			return err
+		}
+		r := &reader{of: map[uint32]*relation{}, tables: l.noted()}
+		var data []byte
+		tag, err := pgx.ForEachRow(rows, []any{&data}, func() error { return r.read(data) })
+		n = Noted{Rows: r.list, Until: r.until, More: tag.RowsAffected() >= int64(most)}
+		return err
+	})
+	if err != nil {
+		return Noted{}, fmt.Errorf("cannot read which rows were written: %w", err)
+	}
+	return n, nil
+}
+
+// Forget forgets what was told until there.
+func (l *Link) Forget(ctx context.Context, until pglogrepl.LSN) error {
+	return l.on(ctx, l.Source, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `select pg_replication_slot_advance($1, $2::text::pg_lsn)`, l.notes(), until.String())
+		return err
+	})
+}
+
+// relation is a table as the log describes it.
+type relation struct {
+	table *catalog.Table
+	names []string
+}
+
+// reader collects the keys of the messages of pgoutput.
+type reader struct {
+	tables []*catalog.Table
+	of     map[uint32]*relation
+	list   []Touch
+	until  pglogrepl.LSN
+}
+
+func (r *reader) read(data []byte) error {
+	message, err := pglogrepl.Parse(data)
+	if err != nil {
+		return err
+	}
+	switch m := message.(type) {
+	case *pglogrepl.RelationMessage:
+		return r.relation(m)
+	case *pglogrepl.InsertMessage:
+		return r.touch(m.RelationID, true, m.Tuple)
+	case *pglogrepl.DeleteMessage:
+		return r.touch(m.RelationID, true, m.OldTuple)
+	case *pglogrepl.UpdateMessage:
+		return r.touch(m.RelationID, m.OldTuple != nil, m.OldTuple, m.NewTuple)
+	case *pglogrepl.TruncateMessage:
+		return pg.Later(0, "a table was truncated while its rows were being compared")
+	case *pglogrepl.CommitMessage:
+		r.until = m.TransactionEndLSN
+	}
+	return nil
+}
+
+func (r *reader) relation(m *pglogrepl.RelationMessage) error {
+	n := slices.IndexFunc(r.tables, func(t *catalog.Table) bool { return t.Schema == m.Namespace && t.Name == m.RelationName })
+	if n < 0 {
+		return pg.Refuse("the publication has the table %s.%s, which is not moved", m.Namespace, m.RelationName)
+	}
+	rel := &relation{table: r.tables[n]}
+	for _, c := range m.Columns {
+		rel.names = append(rel.names, c.Name)
+	}
+	r.of[m.RelationID] = rel
+	return nil
+}
+
+func (r *reader) touch(id uint32, moved bool, tuples ...*pglogrepl.TupleData) error {
+	rel := r.of[id]
+	if rel == nil {
+		return pg.Refuse("the log has a row of an unknown table")
+	}
+	for _, tuple := range tuples {
+		if tuple == nil {
+			continue
+		}
+		key := make([]string, len(rel.table.Key))
+		for i, c := range rel.table.Key {
+			n := slices.Index(rel.names, c.Name)
+			if n < 0 || n >= len(tuple.Columns) || tuple.Columns[n].DataType != pglogrepl.TupleDataTypeText {
+				return pg.Refuse("table %s: the log does not say which row was written: its replica identity lacks %s", rel.table, c.Name)
+			}
+			key[i] = string(tuple.Columns[n].Data)
+		}
+		r.list = append(r.list, Touch{Table: rel.table, Key: key, Moved: moved})
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	machine "github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/providers/database/catalog"
+	"github.com/bcc94042/instar/providers/database/mover"
+	"github.com/bcc94042/instar/providers/database/pg"
+)
+
+// errShut: a tenant that stays in its own database could not be let in again. The undo is repeated, and does not end before.
+var errShut = errors.New("the tenant is kept out of its own database")
+
+// settle closes a tenant's own database to it and sees to what it has written there since the switch: it copies that back, or says what there is and lets the tenant in again.
+// Where the routing leads back already, that was done.
+func (j *job) settle(ctx context.Context) error {
+	now, err := j.source.Read(ctx)
+	if err != nil || now.DatabaseName != j.name {
+		return err
+	}
+	if err := j.Server.Shut(ctx, j.spec); err != nil {
+		return errors.Join(err, j.admit(ctx))
+	}
+	if err := j.bringBack(ctx); err != nil {
+		return errors.Join(err, j.admit(ctx))
+	}
+	return nil
+}
+
+func (j *job) admit(ctx context.Context) error {
+	if err := j.Server.Admit(context.WithoutCancel(ctx), j.spec); err != nil {
+		return fmt.Errorf("%w: %w", errShut, err)
+	}
+	return nil
+}
+
+func (j *job) bringBack(ctx context.Context) error {
+	var own []*catalog.Table
+	for _, t := range j.report.Tables {
+		if t.Kind != catalog.Reference { // which is everybody's
+			own = append(own, t)
+		}
+	}
+	j.mover.Tables = own
+	found, _, err := j.mover.Differences(ctx)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	if j.body.Writes != machine.KeepWrites {
+		return pg.Refuse("the tenant has written since the switch: %s; revert with keepWrites copies that back, with discardWrites leaves it behind", told(found))
+	}
+	if err := j.source.Fence(ctx, j.report.Tables); err != nil { // which lets this one through
+		return err
+	}
+	return j.mover.Back(ctx, found, func(tx pgx.Tx) error { return j.source.Through(ctx, tx) })
+}
+
+// told says how many rows of which tables there are.
+func told(found []*mover.Keys) string {
+	list := make([]string, len(found))
+	for i, k := range found {
+		list[i] = fmt.Sprintf("%d rows of %s", k.Len(), k.Table)
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,12 @@
+package group
+
+import "context"
+
+// Adopt does nothing: this system gives orphans to its first process.
+func Adopt() (bool, error) { return false, nil }
+
+// NoNewPrivileges does nothing: this system cannot.
+func NoNewPrivileges() error { return nil }
+
+// EndAdopted does nothing.
+func EndAdopted(context.Context) error { return nil }

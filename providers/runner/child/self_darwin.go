@@ -1,0 +1,5 @@
+package child
+
+func rename(string) {}
+
+func written() int64 { return 0 }

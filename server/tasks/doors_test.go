@@ -1,0 +1,82 @@
+package tasks_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A batch gets through the same doors as single commands: no further than a cap, and past no unique key.
+func bulkCapped(p *place) {
+	p.pauses("/v1/repositories/a")
+	p.post("/v1/queues/type-few/configure", `{"cap":3}`)
+	for i := range 10 {
+		p.task(fmt.Sprintf("t%d", i), `{"type":"few"}`)
+	}
+	of := func(command, state, body string) string {
+		return fmt.Sprintf(`{"machine":"task","command":%q,"body":%s,"filter":{"namespace":%q,"parent":"a","states":[%q]}}`, command, body, p.ns, state)
+	}
+	p.eventually("the door knows the cap", func() bool {
+		return p.ok("GET", "/v1/queues/type-few", "")["data"].(map[string]any)["cap"] == 3.0
+	})
+	done := p.batch(of("run", "pending", "{}"))
+	require.EqualValues(p.t, 3, done["applied"], "%v", done)
+	require.EqualValues(p.t, 7, done["refused"], "%v", done)
+	require.Equal(p.t, "rate-limited", done["failures"].([]any)[0].(map[string]any)["code"])
+	queued := 0
+	for i := range 10 {
+		if p.state(fmt.Sprintf("t%d", i)) == "queued" {
+			queued++
+		}
+	}
+	require.Equal(p.t, 3, queued, "nothing was stored of the others")
+
+	p.task("u1", `{"type":"other","uniqueKey":"k","run":true}`)
+	p.task("u2", `{"type":"other","uniqueKey":"k"}`)
+	p.eventually("the unique key is held", func() bool {
+		resp, _ := p.do("POST", p.path("/v1/tasks/u2/run"), "")
+		if resp.StatusCode != http.StatusConflict {
+			p.post("/v1/tasks/u2/cancel", "")
+		}
+		return resp.StatusCode == http.StatusConflict
+	})
+	p.post("/v1/queues/type-few/delete", "")
+	p.eventually("only the unique one is refused", func() bool {
+		done = p.batch(of("run", "pending", "{}"))
+		return done["refused"].(float64) <= 1 && done["matched"].(float64) <= 1
+	})
+}
+
+// The node that schedules says why a task waits.
+func why(p *place) {
+	says := func(name, text string) {
+		p.t.Helper()
+		last := ""
+		defer func() {
+			if p.t.Failed() {
+				p.t.Log(last)
+			}
+		}()
+		p.eventually(name+" waits: "+text, func() bool {
+			resp, said := p.do("GET", p.path("/v1/tasks/"+name+"/why"), "")
+			last = said
+			return resp.StatusCode == http.StatusOK && strings.Contains(said, text)
+		})
+	}
+	p.pauses("/v1/queues/type-off")
+	p.task("off", `{"type":"off","run":true}`)
+	says("off", "queue why.type-off is paused")
+	p.task("later", `{"type":"noop","run":true,"notBefore":"2100-01-01T00:00:00Z"}`)
+	says("later", "it is not before 2100-01-01T00:00:00Z")
+	p.task("after", `{"type":"noop","run":true,"runAfter":["later"]}`)
+	says("after", "it runs after why.a.later")
+	p.task("idle", `{"type":"noop"}`)
+	says("idle", "it is pending")
+	p.refused(404, "GET", "/v1/tasks/none/why", "")
+	_, page := p.do("GET", "/metrics", "")
+	for _, name := range []string{`instar_tasks_waiting{reason="pause"}`, `instar_tasks_waiting{reason="turn"}`, "instar_tasks_slots_limit", "instar_tasks_oldest_seconds", "instar_tasks_started_total", "instar_tasks_wait_seconds_count"} {
+		require.Contains(p.t, page, "\n"+name)
+	}
+}

@@ -1,0 +1,169 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/client/tenantdb"
+	"github.com/bcc94042/instar/providers/database"
+	"github.com/bcc94042/instar/providers/database/pg"
+	"github.com/bcc94042/instar/providers/database/secret"
+	"github.com/bcc94042/instar/server"
+)
+
+// mirror tells applications where tenants are: it keeps a bucket of what tenant_runtime says, and waits for those who resolve tenants by it.
+// The shared database has the truth; what the bucket has lost is told again.
+type mirror struct {
+	routes, seen jetstream.KeyValue
+	patience     time.Duration // with a resolver that lives and does not acknowledge
+}
+
+func newMirror(ctx context.Context, h *server.Host) (*mirror, error) {
+	m := &mirror{patience: time.Minute}
+	for _, b := range []struct {
+		to        *jetstream.KeyValue
+		name, doc string
+		life      time.Duration
+	}{
+		{&m.routes, tenantdb.RoutesBucket, "Where the data of each tenant is, as the shared database says", 0},
+		{&m.seen, tenantdb.SeenBucket, "Which epoch of a tenant a resolver has seen", tenantdb.SeenLife},
+	} {
+		kv, err := h.Deps.JS.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: h.Deps.Names.Bucket(b.name), Description: b.doc, History: 1, TTL: b.life, Replicas: max(h.Replicas, 1)})
+		if err != nil {
+			return nil, fmt.Errorf("cannot make the bucket %s: %w", b.name, err)
+		}
+		*b.to = kv
+	}
+	return m, nil
+}
+
+// opens fails when there are credentials that the keys do not open. Whoever has lost the keyset learns it from the server that does not start, not from a
+// tenant that nobody gets into.
+func (m *mirror) opens(ctx context.Context, keys *secret.Keys) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	watch, err := m.routes.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("cannot read the bucket %s: %w", m.routes.Bucket(), err)
+	}
+	defer func() { _ = watch.Stop() }() // it ends with the context
+	for {
+		select {
+		case e := <-watch.Updates():
+			if e == nil {
+				return nil
+			}
+			var r tenantdb.Route
+			if json.Unmarshal(e.Value(), &r) != nil || r.Credentials == "" {
+				continue
+			}
+			if _, err := keys.Unseal(r.Credentials, e.Key(), r.DatabaseName); err != nil {
+				return fmt.Errorf("tenants.keys is another keyset than before, so tenants could not be entered; put the one that was there back: %w", err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("cannot read the bucket %s: %w", m.routes.Bucket(), ctx.Err())
+		}
+	}
+}
+
+// tell stores where a tenant is, and returns when all who resolve it know. It never goes back to an earlier epoch.
+func (m *mirror) tell(ctx context.Context, r database.Route) error {
+	if err := m.put(ctx, r); err != nil {
+		return fmt.Errorf("cannot tell where tenant %s is: %w", r.Enterprise, err)
+	}
+	return m.await(ctx, r.Enterprise, r.Epoch)
+}
+
+func (m *mirror) put(ctx context.Context, r database.Route) error {
+	value, err := json.Marshal(tenantdb.Route{
+		IsolationMode: r.IsolationMode, DatabaseID: r.DatabaseID, DatabaseHost: r.DatabaseHost, DatabaseName: r.DatabaseName, Status: r.Status, Epoch: r.Epoch, Credentials: r.Credentials,
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		have, err := m.routes.Get(ctx, r.Enterprise)
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			_, err = m.routes.Create(ctx, r.Enterprise, value)
+		case err == nil:
+			var old tenantdb.Route
+			if json.Unmarshal(have.Value(), &old) == nil && (old.Epoch > r.Epoch || string(have.Value()) == string(value)) {
+				return nil
+			}
+			_, err = m.routes.Update(ctx, r.Enterprise, value, have.Revision())
+		}
+		if !errors.Is(err, jetstream.ErrKeyExists) { // which is also a revision that has gone by
+			return err
+		}
+	}
+}
+
+// await returns when every resolver of the tenant that lives has seen the epoch. One that has died is not waited for longer than it is known.
+func (m *mirror) await(ctx context.Context, enterprise string, epoch int64) error {
+	ctx, cancel := context.WithTimeout(ctx, m.patience)
+	defer cancel()
+	watch, err := m.seen.Watch(ctx, enterprise+".*")
+	if err != nil {
+		return fmt.Errorf("cannot see who knows where tenant %s is: %w", enterprise, err)
+	}
+	defer func() { _ = watch.Stop() }() // it ends with the context
+	behind, all := map[string]time.Time{}, false
+	for {
+		if all && len(behind) == 0 {
+			return nil
+		}
+		next := time.NewTimer(until(behind))
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			return pg.Later(0, "%d resolvers of tenant %s have not acknowledged epoch %d", len(behind), enterprise, epoch)
+		case <-next.C:
+			for key, end := range behind {
+				if !time.Now().Before(end) {
+					delete(behind, key)
+				}
+			}
+		case e := <-watch.Updates():
+			next.Stop()
+			if e == nil {
+				all = true
+				continue
+			}
+			seen, err := strconv.ParseInt(string(e.Value()), 10, 64)
+			if e.Operation() == jetstream.KeyValuePut && err == nil && seen < epoch {
+				behind[e.Key()] = time.Now().Add(tenantdb.SeenLife)
+			} else {
+				delete(behind, e.Key())
+			}
+		}
+	}
+}
+
+// until is how long the first of some times is away.
+func until(times map[string]time.Time) time.Duration {
+	wait := time.Hour
+	for _, t := range times {
+		wait = min(wait, time.Until(t))
+	}
+	return wait
+}
+
+// sync tells again what the shared database says of every tenant that was moved.
+func (m *mirror) sync(ctx context.Context, p *performer) error {
+	var errs []error
+	for _, s := range p.servers {
+		routes, err := s.provider.Routes(ctx)
+		errs = append(errs, err)
+		for _, r := range routes {
+			errs = append(errs, m.put(ctx, r))
+		}
+	}
+	return errors.Join(errs...)
+}
