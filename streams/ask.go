@@ -181,9 +181,13 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 	return nil
 }
 
-// askEvery is after how long a question is asked again that was not answered, and then at half that rate, to spare a slow leader. A leader that has died does not answer, nor
-// does its successor answer what was asked before: merely to wait would waste the rest of the time. A slow leader answers more than once, and its first answer is taken.
-const askEvery = 250 * time.Millisecond
+// A question that was not answered is asked again after askEvery, then after twice as long each time, and at last every askSlowest, since a leader that is slow has more to answer
+// with each. A leader that has died does not answer, nor does its successor answer what was asked before, so askSlowest is what a read may come too late after an election.
+// A slow leader answers more than once, and its first answer is taken.
+const (
+	askEvery   = 250 * time.Millisecond
+	askSlowest = 4 * askEvery
+)
 
 // ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
 func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
@@ -205,8 +209,9 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }() // without a connection there is nothing to unsubscribe
-	tick := time.NewTicker(2 * askEvery)
-	defer tick.Stop()
+	wait := 2 * askEvery
+	due := time.NewTimer(wait)
+	defer due.Stop()
 	for {
 		if err := nc.PublishMsg(again); err != nil {
 			return nil, err
@@ -217,8 +222,10 @@ func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {
 				if !Leaderless(answer.Data) {
 					return answer, nil
 				}
-			case <-tick.C:
+			case <-due.C:
 				asked = false
+				wait = min(2*wait, askSlowest)
+				due.Reset(wait)
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}

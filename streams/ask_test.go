@@ -43,7 +43,7 @@ func TestAReadWaitsForASlowLeader(t *testing.T) {
 	m, err := Last(t.Context(), nc, "SLOW", "a")
 	require.NoError(t, err)
 	require.EqualValues(t, 7, m.Sequence)
-	require.LessOrEqual(t, asked.Load(), int64(10), "it does not add to the load")
+	require.LessOrEqual(t, asked.Load(), int64(6), "each time it waits for longer, so it does not add to the load")
 }
 
 // A question to a leader that is being elected: what becomes of each time that it is put is scripted.
