@@ -47,10 +47,15 @@ func TestBodiesThatAreRefused(t *testing.T) {
 		require.NotNil(t, b.Validate(), host)
 	}
 	for _, r := range []domain.Route{
-		{}, to("10.0.0.7"), to("10.0.0.7:0"), to("10.0.0.7:65536"), to(":80"), to("a:80", "a:80"), to("a/b:80"), to("a@b:80"), to(strings.Repeat("a", 300) + ":80"),
-		{Targets: []domain.Target{{Address: "a:80", Weight: -1}}}, {Targets: []domain.Target{{Address: "a:80", Weight: 1001}}},
-		{Targets: to("a:80").Targets, Health: domain.Health{Path: "health"}}, {Targets: to("a:80").Targets, Health: domain.Health{Path: "/a b"}}, {Targets: to("a:80").Targets, Health: domain.Health{Path: "/a\r\nb"}},
-		{Targets: to("a:80").Targets, Health: domain.Health{EverySeconds: -1}}, {Targets: to("a:80").Targets, Health: domain.Health{WithinSeconds: 61}},
+		{},
+		to("10.0.0.7"), to("10.0.0.7:0"), to("10.0.0.7:65536"), to(":80"), to("a:80", "a:80"), to("a/b:80"), to("a@b:80"), to(strings.Repeat("a", 300) + ":80"),
+		{Targets: []domain.Target{{Address: "a:80", Weight: -1}}},
+		{Targets: []domain.Target{{Address: "a:80", Weight: 1001}}},
+		{Targets: to("a:80").Targets, Health: domain.Health{Path: "health"}},
+		{Targets: to("a:80").Targets, Health: domain.Health{Path: "/a b"}},
+		{Targets: to("a:80").Targets, Health: domain.Health{Path: "/a\r\nb"}},
+		{Targets: to("a:80").Targets, Health: domain.Health{EverySeconds: -1}},
+		{Targets: to("a:80").Targets, Health: domain.Health{WithinSeconds: 61}},
 	} {
 		b := good
 		b.Route = r

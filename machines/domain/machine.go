@@ -140,7 +140,9 @@ var table = []machines.Edge[Data]{
 	{From: only(Removing), On: ReportRemoveFailed, To: machines.Same, Do: note(EventRemoveFailed), Emit: only(EventRemoveFailed)},
 }
 
-func lasting(d time.Duration) func(*Data) time.Duration { return func(*Data) time.Duration { return d } }
+func lasting(d time.Duration) func(*Data) time.Duration {
+	return func(*Data) time.Duration { return d }
+}
 
 var states = []machines.State[Data]{
 	{Name: PendingDNS, Doc: "Its DNS records are awaited.", Timeout: &machines.Timeout[Data]{Input: TimeoutDNS, After: lasting(DNSFor)}, Poll: &machines.Poll{Every: 2 * time.Second, Effect: EffectLook}},
