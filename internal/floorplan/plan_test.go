@@ -77,6 +77,7 @@ var plan = []room{
 
 	{path: "kv/...", ours: []string{"internal/boottime", "kv/...", "streams", "streams/publish"}, outside: []string{natsgo}},
 	{path: "kv/index", ours: []string{"internal/jsonscan", "kv/internal/feed"}, outside: []string{natsgo, "github.com/tidwall/btree"}, tests: []string{"kv/kvtest", "streams"}},
+	{path: "kv/certificates", ours: []string{"kv", "streams"}, outside: []string{natsgo, nuid, "github.com/caddyserver/certmagic"}, tests: []string{"kv/kvtest"}}, // certmagic's storage
 	{path: "kv/kvtest", ours: []string{"streams"}, outside: []string{nats, testify}},
 
 	{path: "providers/...", ours: []string{"internal/ownfile", "internal/panics", "internal/pdeathsig", "internal/strictjson", "machines/...", "providers/..."}, outside: []string{

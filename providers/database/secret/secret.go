@@ -130,6 +130,16 @@ func write(handle *keyset.Handle) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// Encrypt is [Keys.Seal] for any bytes and what they belong to.
+func (k *Keys) Encrypt(plain, associated []byte) ([]byte, error) {
+	return k.aead.Encrypt(plain, associated)
+}
+
+// Decrypt opens what [Keys.Encrypt] has made, for the same associated data.
+func (k *Keys) Decrypt(sealed, associated []byte) ([]byte, error) {
+	return k.aead.Decrypt(sealed, associated)
+}
+
 type sealed struct {
 	User     string `json:"user"`
 	Password string `json:"password"`

@@ -42,6 +42,22 @@ func TestSealedForOneTenantAndResource(t *testing.T) {
 	require.Error(t, err, "the old keyset does not have the new key")
 }
 
+func TestAnyBytesAreSealedForWhatTheyBelongTo(t *testing.T) {
+	t.Parallel()
+	set, err := secret.NewKeyset()
+	require.NoError(t, err)
+	keys, err := secret.Open(set)
+	require.NoError(t, err)
+	sealed, err := keys.Encrypt([]byte("private"), []byte("a.key"))
+	require.NoError(t, err)
+	require.NotContains(t, string(sealed), "private")
+	plain, err := keys.Decrypt(sealed, []byte("a.key"))
+	require.NoError(t, err)
+	require.Equal(t, "private", string(plain))
+	_, err = keys.Decrypt(sealed, []byte("b.key"))
+	require.Error(t, err)
+}
+
 func TestCredentialsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	c := secret.New("u")
