@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/kv"
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/service"
@@ -247,18 +248,70 @@ func TestOutcomesAreThoseOfThen(t *testing.T) {
 	require.Equal(t, []uint64{3, s.held(t, "COMMANDS").FirstSeq, 2}, seqs)
 }
 
-// What was stored at the very moment at which the backup began is of before: values are read after it.
+// What follows from what the backup lacks is left out: which events those are is told by their sequence, since the clock of the server may be set back. What was refused meanwhile without a value is
+// kept, as its answer is.
 func TestEventsOfTheMoment(t *testing.T) {
 	t.Parallel()
-	s, begun := installed(t), begins()
-	refusal := func(id string, after time.Duration) line {
-		l := at("instar.evt.service.default.web.command.refused", map[string]any{"version": 0})
-		l.Message.Time = begun.Head.At.Add(after)
-		l.Message.Header = nats.Header{streams.HeaderID: {id}}
-		return l
+	for what, ends := range map[string]map[string]uint64{"by sequence": {"EVENTS": 5}, "by time, of a backup of before": nil} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s, begun := installed(t), begins()
+			begun.Head.Ends = ends
+			event := func(id string, version, seq uint64, after time.Duration) line {
+				l := at("instar.evt.service.default.web.x", map[string]any{"version": version})
+				l.Message.Seq, l.Message.Time, l.Message.Header = seq, begun.Head.At.Add(after), nats.Header{streams.HeaderID: {"service/default.web/" + id}}
+				return l
+			}
+			before := time.Duration(0)
+			if ends != nil {
+				before = time.Hour // the clock was set back
+			}
+			done, err := s.Restore(t.Context(), file(t, begun, of("EVENTS", KindMessages), event("3/0", 3, 4, before), event("refused/7/1", 3, 5, before),
+				event("refused/8/2", 3, 6, 1), event("4/0", 4, 7, 1), event("refused/9/3", 4, 8, 1)))
+			require.NoError(t, err)
+			require.Equal(t, 3, done.Events)
+			require.Equal(t, 2, done.Newer)
+		})
 	}
-	done, err := s.Restore(t.Context(), file(t, begun, of("EVENTS", KindMessages), refusal("service/default.web/refused/0/1", 0), refusal("service/default.web/refused/0/2", 1)))
-	require.NoError(t, err)
-	require.Equal(t, 1, done.Events)
-	require.Equal(t, 1, done.Newer)
+}
+
+// The event of a refusal that is in the outbox of a value, and that the stream does not have yet, is published by the restore: the command is taken, and nobody else tells of it.
+func TestARefusalInAnOutboxIsTold(t *testing.T) {
+	t.Parallel()
+	for what, there := range map[string]int{"none is there": 0, "the refusal is there": 2, "all are there": 3} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := installed(t)
+			e := service.Machine.New("default", "", "web")
+			e.State, e.Version, e.Mark, e.Data = service.Ready, 4, 6, json.RawMessage(`{}`)
+			e.Outbox = []machines.Message{
+				{Kind: machines.KindEvent, Name: "x", Version: 4, At: time.Now(), Body: json.RawMessage(`{"version":4}`)},
+				{Kind: machines.KindEvent, Name: machines.EventRefused, Version: 4, At: time.Now(), Refusal: 6, Body: json.RawMessage(`{"version":4}`)},
+				{Kind: machines.KindEvent, Name: "x", Version: 4, N: 1, At: time.Now(), Body: json.RawMessage(`{"version":4}`)},
+			}
+			lines := []line{begins(), {Section: &Section{Stream: "KV_services", Kind: KindEntities, Machine: "service"}}, at("$KV.services.default.web", &e), of("EVENTS", KindMessages)}
+			var want []string
+			for i, m := range e.Outbox {
+				w, err := consumers.WriteOf(streams.Names{}, service.Machine, "default.web", "", &m)
+				require.NoError(t, err)
+				want = append(want, streams.Header(w.Msg.Header, streams.HeaderID))
+				if i < there {
+					lines = append(lines, line{Message: &Message{Subject: w.Msg.Subject, Seq: uint64(i + 1), Time: time.Now(), Header: w.Msg.Header, Data: w.Msg.Data}})
+				}
+			}
+			_, err := s.Restore(t.Context(), file(t, lines...))
+			require.NoError(t, err)
+			state := s.held(t, "EVENTS")
+			stream, err := s.JS.Stream(t.Context(), "EVENTS")
+			require.NoError(t, err)
+			var ids []string
+			for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+				m, err := stream.GetMsg(t.Context(), seq)
+				require.NoError(t, err)
+				ids = append(ids, streams.Header(m.Header, streams.HeaderID))
+			}
+			require.Len(t, ids, len(want)+1, "and that of the restore")
+			require.Equal(t, want, ids[:len(want)])
+		})
+	}
 }

@@ -13,7 +13,7 @@
 //  2. commands that wait: one that is taken meanwhile is in the value that is read after it, whose mark says so;
 //  3. values, each as it is at one moment. The engine writes state, mark and outbox of a transition at once, so each of them is whole;
 //  4. answers to keys, events and dead letters. Answers and events that are newer than the value of their entity are left out by the restore, those events
-//     that the value's outbox has and the stream lacked are added;
+//     that the value's outbox has and the stream lacked are added, those of refusals among them;
 //  5. other streams, such as those of outboxes, as snapshots of the server with their consumers. Relays find out by themselves how far
 //     their stream is. A restored stream mirrors and sources no other one of its account any more.
 //
@@ -48,13 +48,14 @@ const Format = 1
 
 // Head is the first line.
 type Head struct {
-	Format  int            `json:"instarBackup"`
-	Version string         `json:"version"` // of the program that made it
-	At      time.Time      `json:"at"`      // everything that was answered before is in it
-	Prefix  string         `json:"prefix"`  // of the subjects
-	Last    uint64         `json:"last"`    // the highest sequence of any stream then
-	Schemas map[string]int `json:"schemas"` // of the machines' values
-	Others  []string       `json:"others"`  // streams that are not of the plan
+	Format  int               `json:"instarBackup"`
+	Version string            `json:"version"`        // of the program that made it
+	At      time.Time         `json:"at"`             // everything that was answered before is in it
+	Prefix  string            `json:"prefix"`         // of the subjects
+	Last    uint64            `json:"last"`           // the highest sequence of any stream then
+	Ends    map[string]uint64 `json:"ends,omitempty"` // the last one of each stream of the plan then; older backups do not say it
+	Schemas map[string]int    `json:"schemas"`        // of the machines' values
+	Others  []string          `json:"others"`         // streams that are not of the plan
 }
 
 // Kinds of sections.

@@ -34,7 +34,7 @@ func (r *restorer) emit(ctx context.Context, of *machines.Machine) error {
 				r.done.Timers++
 			case o.Kind == machines.KindEffect:
 				r.done.Tasks++
-			case o.Refusal != 0 || !last.before(place{o.Version, uint64(o.N)}): // it counts
+			case o.Refusal != 0 && !known.untold[o.ID(of.Name, key)], o.Refusal == 0 && !last.before(place{o.Version, uint64(o.N)}): // it counts
 				continue
 			default:
 				r.done.Events++

@@ -87,8 +87,10 @@ type restorer struct {
 
 // entity is what the restore has to know of one.
 type entity struct {
-	version uint64 // that the backup has
-	last    place  // of the last event that the stream has of it
+	version uint64          // that the backup has
+	last    place           // of the last event that the stream has of it
+	untold  map[string]bool // ids of events of its outbox that have no place, such as those of refusals, and that the stream was not found to have
+	absent  bool            // it has no value
 }
 
 // place is the position of an event among those of its entity.
@@ -303,7 +305,7 @@ func (r *restorer) answer(ctx context.Context, m *Message) error {
 	if len(tokens) > 4 {
 		version := answers.Version(m.Data)
 		known := r.known[tokens[2]+"/"+strings.Join(tokens[3:len(tokens)-1], ".")]
-		if known == nil && version > 0 && m.Time.After(r.in.head.At) || known != nil && version > known.version {
+		if known == nil && version > 0 && r.since(m) || known != nil && version > known.version {
 			return nil
 		}
 	}
@@ -354,7 +356,8 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 		r.s.Log.Warn("a value cannot be read; restoring it unchanged, its entity is parked", "machine", of.Name, "key", key, "error", err)
 		return r.append(ctx, write, nil)
 	}
-	r.known[id] = &entity{version: e.Version}
+	known := &entity{version: e.Version}
+	r.known[id] = known
 	in := machines.Input{Command: machines.CommandReconcile, Time: r.now, Actor: "restore", Reason: "restored from the backup of " + r.in.head.At.Format(time.RFC3339)}
 	data := map[string]any{"problem": consumers.ProblemRestored, "version": e.Version, "backup": r.in.head.At}
 	next, event, err := of.Reconciled(e, r.fresh.above(e.Version), in, data)
@@ -380,12 +383,7 @@ func (r *restorer) entity(ctx context.Context, m *Message) error {
 			o.Seq = r.marks[id][n].now
 		}
 	}
-	next.Outbox = nil
-	for _, o := range e.Outbox {
-		if o.Kind == machines.KindEvent {
-			next.Outbox = append(next.Outbox, o)
-		}
-	}
+	next.Outbox = known.events(of, key, e.Outbox)
 	if dropped {
 		next.Data, next.UpdatedAt = nil, e.UpdatedAt
 	} else {

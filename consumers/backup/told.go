@@ -69,18 +69,47 @@ func (r *restorer) teller(subject string) (*machines.Machine, string) {
 
 // newer reports whether an event is of a transition that the value of its entity does not have, and notes how far the stream has told of it.
 func (r *restorer) newer(of *machines.Machine, key string, m *Message) bool {
-	known := r.known[of.Name+"/"+key]
+	known, id := r.known[of.Name+"/"+key], streams.Header(m.Header, streams.HeaderID)
+	version := consumers.EventVersion(of.Name, key, id, m.Data)
 	if known == nil { // purged before, or born since
-		return m.Time.After(r.in.head.At)
+		known = &entity{absent: true}
+		r.known[of.Name+"/"+key] = known
 	}
-	id := streams.Header(m.Header, streams.HeaderID)
-	if consumers.EventVersion(of.Name, key, id, m.Data) > known.version {
+	if known.absent && !r.since(m) {
+		known.version = max(known.version, version)
+	}
+	if version > known.version { // what is refused before a birth is of none
 		return true
 	}
+	delete(known.untold, id)
 	if version, n, ok := streams.NumberOf(of.Name, key, id); ok && known.last.before(place{version, n}) {
 		known.last = place{version, n}
 	}
 	return false
+}
+
+// events are those of an outbox.
+func (e *entity) events(of *machines.Machine, key string, outbox []machines.Message) (events []machines.Message) {
+	for _, o := range outbox {
+		if o.Kind != machines.KindEvent {
+			continue
+		}
+		if events = append(events, o); o.Refusal != 0 { // it counts
+			if e.untold == nil {
+				e.untold = map[string]bool{}
+			}
+			e.untold[o.ID(of.Name, key)] = true
+		}
+	}
+	return events
+}
+
+// since reports whether a message was stored after the backup had begun.
+func (r *restorer) since(m *Message) bool {
+	if end, ok := r.in.head.Ends[r.in.at.Stream]; ok { // clocks may be set back
+		return m.Seq > end
+	}
+	return m.Time.After(r.in.head.At)
 }
 
 // count finds out what of the events the stream has let go before their life ended.

@@ -115,7 +115,7 @@ func (s *Store) sections() []Section {
 
 // head begins the backup, and returns the streams beside those of the plan that are part of it.
 func (w *writer) head(ctx context.Context) (others []string, err error) {
-	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}}
+	h := Head{Format: Format, Version: w.s.Version, Prefix: w.s.Plan.Names.Prefix, Schemas: map[string]int{}, Ends: map[string]uint64{}}
 	for _, m := range w.s.Machines {
 		h.Schemas[m.Name] = m.Schema()
 	}
@@ -127,6 +127,7 @@ func (w *writer) head(ctx context.Context) (others []string, err error) {
 		if h.At.IsZero() {
 			h.At = info.TimeStamp.UTC() // of the server: it stamps commands, too
 		}
+		h.Ends[c.Name] = info.State.LastSeq
 		h.Last = max(h.Last, info.State.LastSeq)
 	}
 	if h.Others, err = w.others(ctx); err != nil { // after h.At, so that no bucket is overlooked that has answers from before

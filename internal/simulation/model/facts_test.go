@@ -93,6 +93,17 @@ var facts = []struct {
 		f.api("STREAM.PURGE.F", map[string]any{"filter": "f.x", "seq": 1})
 		f.info()
 	}},
+	{"a pause that is over, or was when it was asked for, lets a consumer look for messages once at most", func(f *facter) {
+		f.stream("limits", nil)
+		f.consumer(map[string]any{"deliver_subject": "push.c", "filter_subjects": []string{"f.y", "f.z"}})
+		f.publish("f.y", nil)
+		f.api("CONSUMER.PAUSE.F.c", map[string]any{"pause_until": "2000-01-01T00:00:00Z"})
+		f.publish("f.x", nil)
+		f.nak(`-NAK {"delay": 3600000000000}`)
+		f.settle()
+		f.api("STREAM.PURGE.F", map[string]any{"keep": 0, "seq": 1})
+		f.info()
+	}},
 	{"a command whose id was seen is told so after what it expects was checked, on a single server", func(f *facter) {
 		f.stream("limits", nil)
 		h := nats.Header{"Nats-Msg-Id": {"1"}, "Nats-Expected-Last-Subject-Sequence": {"0"}}
@@ -145,7 +156,7 @@ func (f *facter) update(retention string, more map[string]any) {
 	f.api("STREAM.UPDATE.F", c)
 }
 
-// nak says something else than an ack to what was pulled last.
+// nak says something else than an ack to what was delivered last.
 func (f *facter) nak(body string) {
 	f.p.send("ack", "", &nats.Msg{Subject: f.got.model.Reply, Data: []byte(body)}, &nats.Msg{Subject: f.got.real.Reply, Data: []byte(body)})
 	f.settle()
@@ -162,7 +173,9 @@ func (f *facter) consumer(more map[string]any) {
 
 func (f *facter) publish(subject string, h nats.Header) {
 	f.p.ask("publish", &nats.Msg{Subject: subject, Header: h, Data: []byte("b")}, false)
-	f.p.arrivals("publish")
+	for _, d := range f.p.arrivals("publish") {
+		f.got = d
+	}
 	f.settle()
 }
 

@@ -79,6 +79,17 @@ func drawFaults(r *rand.Rand, o Options) []Fault {
 	return all
 }
 
+// drawRestore is a backup and its restore, in one of ten seeds: one takes as many steps as all else in a seed.
+func drawRestore(r *rand.Rand, o Options) []Fault {
+	if r.IntN(10) > 0 {
+		return nil
+	}
+	return []Fault{{Step: r.IntN(span(o)), Kind: "restore", For: time.Duration(r.Int64N(int64(8 * time.Second)))}}
+}
+
+// span is how many steps there are to draw from.
+func span(o Options) int { return 600 + o.Clients*o.Commands*40 }
+
 // drawOf draws of kinds. A seed has weights of its own: some kinds never happen in it, others often.
 func drawOf(r *rand.Rand, o Options, kinds []kind, n int) (all []Fault) {
 	weights, total := make([]int, len(kinds)), 0
@@ -88,12 +99,11 @@ func drawOf(r *rand.Rand, o Options, kinds []kind, n int) (all []Fault) {
 			total += weights[i]
 		}
 	}
-	span := 600 + o.Clients*o.Commands*40
 	for total > 0 && len(all) < n {
 		at := r.IntN(total)
 		for i, k := range kinds {
 			if at -= weights[i]; at < 0 {
-				all = append(all, Fault{Step: r.IntN(span), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
+				all = append(all, Fault{Step: r.IntN(span(o)), Kind: k.kind, Who: r.IntN(64), For: time.Duration(r.Int64N(int64(8 * time.Second))), Lose: r.IntN(2) == 0})
 				break
 			}
 		}

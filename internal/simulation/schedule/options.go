@@ -71,6 +71,7 @@ func Draw(seed uint64) Options {
 	o.Drops = r.IntN(4) == 0
 	o.Skew = Draws(seed, 7).IntN(3) == 0
 	o.Faults = append(drawFaults(r, o), drawMoments(Draws(seed, 5), o)...)
+	o.Faults = append(o.Faults, drawRestore(Draws(seed, 8), o)...)
 	return o
 }
 

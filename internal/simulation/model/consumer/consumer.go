@@ -40,6 +40,7 @@ type Consumer struct {
 	seen    time.Time // the last pull
 	active  bool      // push: somebody listens
 
+	resumes  int64 // when a pause ends; 0 without one
 	check    int64 // when pending is looked at; 0 not at all
 	idle     int64 // when it goes if nobody uses it; 0 never
 	patience time.Duration

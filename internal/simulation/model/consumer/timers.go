@@ -25,8 +25,8 @@ func (o *Consumer) wakes() int64 {
 			next = min(next, w.beat+ackDelay)
 		}
 	}
-	if p := o.cfg.PauseUntil; p != nil && p.After(o.e.Now()) {
-		next = min(next, p.UnixNano())
+	if o.resumes > 0 {
+		next = min(next, o.resumes)
 	}
 	return next
 }
@@ -35,8 +35,8 @@ func (o *Consumer) wakes() int64 {
 func (o *Consumer) Fire() {
 	now := o.now()
 	awake := o.wakes() <= now
-	if p := o.cfg.PauseUntil; p != nil && !p.After(o.e.Now()) {
-		awake = true // it is over
+	if o.resumes <= now {
+		o.resumes = 0
 	}
 	if o.check > 0 && o.check <= now && o.checkPending() {
 		awake = true

@@ -58,6 +58,7 @@ func New(s Stream, e Env, cfg *server.ConsumerConfig) *Consumer {
 		}
 	}
 	o.signaled = true
+	o.resumesLater()
 	if o.patience > 0 && (o.pull() || !o.active) {
 		o.idle = o.now() + int64(o.patience)
 	}
@@ -90,6 +91,14 @@ func (o *Consumer) Pause(until time.Time) {
 	o.cfg.PauseUntil, o.cfg.Metadata[server.JSRequiredLevelMetadataKey] = &until, "1"
 	if until.IsZero() {
 		o.cfg.PauseUntil, o.cfg.Metadata[server.JSRequiredLevelMetadataKey] = nil, "0"
+	}
+	o.resumesLater()
+}
+
+// resumesLater has the loop look for messages when a pause is over that has not ended yet.
+func (o *Consumer) resumesLater() {
+	if o.resumes = 0; o.cfg.PauseUntil != nil && o.cfg.PauseUntil.After(o.e.Now()) {
+		o.resumes = o.cfg.PauseUntil.UnixNano()
 	}
 }
 
