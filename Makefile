@@ -126,6 +126,9 @@ bench-discovery: ## measure discovery on this machine: registration, heartbeats,
 bench-tasks: ## measure tasks that do nothing beside jobs of River; needs Postgres
 	$(GO) -C bench run ./tasks $(if $(AGAINST),-against $(abspath $(AGAINST)))
 
+bench-proxy: ## measure the proxy in front of tenants beside a bare httputil.ReverseProxy
+	$(GO) -C bench run ./proxy
+
 simulate: ## run seeds of the simulation for FOR=5m; SEED=7 shows one step by step
 	$(GO) run ./internal/simulation/cmd/simulate $(if $(SEED),-seed $(SEED),-for $(or $(FOR),5m) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(FROM),-from $(FROM)))
 
@@ -165,4 +168,4 @@ define tool
 	  && GOFLAGS=-mod=mod $(GO) build -o $@ $(3); s=$$?; rm -rf $$d; exit $$s
 endef
 
-.PHONY: beside simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover
+.PHONY: beside bench-proxy simulate mutants fuzz check gosec release test-tools cross test-kubernetes bench-discovery bench-provisioning bench-tasks help build run cluster test postgres race vet lint fmt vuln bench bench-outbox torture torture-short update cover

@@ -330,7 +330,7 @@ func TestOperationsHasEveryMetric(t *testing.T) {
 	t.Parallel()
 	text := read(t, "operations.md")
 	metrics := 0
-	for _, m := range sources(t, metric, "api/rest", "api/entities", "api/commands", "api/admin", "api/limits", "server", "server/instances", "server/relays") {
+	for _, m := range sources(t, metric, "api/rest", "api/entities", "api/commands", "api/admin", "api/limits", "server", "server/instances", "server/relays", "providers/domain/proxy") {
 		says(t, text, m)
 		metrics++
 	}

@@ -27,11 +27,11 @@ var (
 	histogramOf = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// appear are the metrics that a server without a database does not show: those of outboxes. Whatever counts trouble is
-// there before, at 0.
+// appear are the metrics that a server without a database or domains does not show: those of outboxes, and of the proxy. Whatever counts trouble
+// is there before, at 0.
 var appear = []string{
 	"instar_outbox_attempts", "instar_outbox_fence_wait_seconds", "instar_outbox_lag", "instar_outbox_oldest_seconds", "instar_outbox_parked", "instar_outbox_published_total",
-	"instar_outbox_restarts_total", "instar_outbox_rows",
+	"instar_outbox_restarts_total", "instar_outbox_rows", "instar_proxy_backends", "instar_proxy_requests_total", "instar_proxy_upgraded",
 }
 
 // The dashboard, and the alerts, ask only for what a server has: names from its own page, labels and kinds from the table of

@@ -1,0 +1,234 @@
+package proxy_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/providers/domain/proxy"
+)
+
+// An application goes from one server to the next fifty times, the old one ends, and nobody notices.
+func TestNoRequestFailsWhileRoutesChange(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	start := func(n int) *httptest.Server { return httptest.NewServer(named(fmt.Sprint(n))) }
+	current := start(0)
+	w.Set(route(proxy.Backend{Address: current.Listener.Addr().String(), Weight: 1}))
+
+	var served, each atomic.Int64
+	var load sync.WaitGroup
+	stop, failures := make(chan struct{}), make(chan error, 8)
+	for worker := range cap(failures) {
+		load.Go(func() {
+			body := strings.Repeat("x", 3000*worker)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				method := http.MethodPost
+				if worker%2 == 0 {
+					method = http.MethodGet
+				}
+				resp, err := w.client.Do(w.request(method, host, strings.NewReader(body)))
+				if err == nil {
+					_, err = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+					if resp.StatusCode != http.StatusOK {
+						err = errors.New(resp.Status)
+					}
+				}
+				if err != nil {
+					failures <- err
+					return
+				}
+				served.Add(1)
+				each.Add(1)
+			}
+		})
+	}
+	for n := 1; n <= 50; n++ {
+		next := start(n)
+		before, after := current.Listener.Addr().String(), next.Listener.Addr().String()
+		both := func(old, new int) { // which drains the old one, or takes it out
+			list := []proxy.Backend{{Address: after, Weight: new}}
+			if old > 0 || n%2 == 0 {
+				list = append(list, proxy.Backend{Address: before, Weight: old})
+			}
+			w.Set(route(list...))
+		}
+		both(3, 1)
+		each.Store(0)
+		w.eventually("requests go on", func() bool { return each.Load() >= 16 || len(failures) > 0 })
+		both(0, 1)
+		w.eventually("the old one is drained", func() bool { return w.of(before).InFlight == 0 })
+		current.Close()
+		current = next
+	}
+	close(stop)
+	load.Wait()
+	current.Close()
+	require.Empty(t, failures)
+	require.Greater(t, served.Load(), int64(50*16))
+}
+
+func TestRequestsGoByWeight(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	counts := map[string]int{}
+	var list []proxy.Backend
+	for name, weight := range map[string]int{"a": 1, "b": 3, "c": 6, "d": 0} {
+		list = append(list, proxy.Backend{Address: serve(t, named(name)), Weight: weight})
+	}
+	w.Set(route(list...))
+	for range 1000 {
+		status, body := w.get(host)
+		require.Equal(t, http.StatusOK, status)
+		counts[body]++
+	}
+	for name, want := range map[string]float64{"a": 100, "b": 300, "c": 600, "d": 0} {
+		require.InDelta(t, want, counts[name], 20, name)
+	}
+}
+
+func TestHostsInAnySpelling(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	back := serve(t, named("it"))
+	w.Set([]proxy.Route{
+		{Host: "Shop.Example.com", Backends: []proxy.Backend{{Address: back, Weight: 1}}},
+		{Host: "[::1]", Backends: []proxy.Backend{{Address: back, Weight: 1}}},
+	})
+	for _, at := range []string{host, host + ":8443", "SHOP.example.COM", host + ".", host + ".:80", "[::1]", "[::1]:80"} {
+		require.True(t, w.Serves(at), at)
+		status, body := w.get(at)
+		require.Equal(t, http.StatusOK, status, at)
+		require.Equal(t, "it", body)
+	}
+	for _, at := range []string{"example.com", "x" + host, host + "..", "", "[::2]:80"} {
+		require.False(t, w.Serves(at), at)
+	}
+	resp, err := w.client.Do(w.request(http.MethodGet, "elsewhere.example.com", nil))
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+	require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+	require.JSONEq(t, `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "No application is served under this name."}`, string(body))
+	status, _ := w.do(w.request(http.MethodConnect, host, nil))
+	require.Equal(t, http.StatusMethodNotAllowed, status)
+}
+
+func TestWhatIsInBothTablesStays(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	var connections atomic.Int64
+	entered, leave := make(chan struct{}, 1), make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			entered <- struct{}{}
+			<-leave
+		}
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	address := s.Listener.Addr().String()
+	for n := range 20 {
+		w.Set(route(proxy.Backend{Address: address, Weight: n + 1}, proxy.Backend{Address: serve(t, named("")), Weight: 1}))
+		w.get(host)
+		w.eventually("it has ended", func() bool { return w.of(address).InFlight == 0 })
+	}
+	require.Equal(t, int64(1), connections.Load())
+
+	done := make(chan int)
+	go func() {
+		status, _ := w.do(w.request(http.MethodPut, host, nil))
+		done <- status
+	}()
+	w.Set(route(proxy.Backend{Address: address, Weight: 1}))
+	<-entered
+	for range 3 { // drained, gone, and back again
+		w.Set(route(proxy.Backend{Address: address}))
+		require.Equal(t, proxy.Status{Host: host, Address: address, Healthy: true, InFlight: 1}, w.of(address))
+		status, _ := w.get(host)
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		w.Set(nil)
+		require.Equal(t, proxy.Status{Host: host, Address: address, Gone: true, Healthy: true, InFlight: 1}, w.of(address))
+		w.Set(route(proxy.Backend{Address: address, Weight: 1}))
+		require.Equal(t, proxy.Status{Host: host, Address: address, Weight: 1, Healthy: true, InFlight: 1}, w.of(address))
+	}
+	w.Set(nil)
+	close(leave)
+	require.Equal(t, http.StatusOK, <-done)
+	w.eventually("nothing is known of it any more", func() bool { return len(w.Status()) == 0 })
+}
+
+func TestOnlyHostsOfTheTableAreCounted(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(w.Proxy)
+	address := serve(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	w.Set(route(proxy.Backend{Address: address, Weight: 1}, proxy.Backend{Address: "127.0.0.1:1"}))
+	for _, at := range []string{host, host + ":80", strings.ToUpper(host), "a.example.com", "b.example.com"} {
+		w.get(at)
+	}
+	w.eventually("it has ended", func() bool { return w.of(address).InFlight == 0 })
+	want := func(of string) string {
+		return `
+# HELP instar_proxy_backends Backends of a host by what they stand at.
+# TYPE instar_proxy_backends gauge
+instar_proxy_backends{host="shop.example.com",state="drained"} 1
+instar_proxy_backends{host="shop.example.com",state="healthy"} 1
+instar_proxy_backends{host="shop.example.com",state="unhealthy"} 0
+# HELP instar_proxy_requests_total Requests that the proxy has answered, by host and class of the status; none: the client went away before.
+# TYPE instar_proxy_requests_total counter
+instar_proxy_requests_total{code="1xx",host="(other)"} 0
+instar_proxy_requests_total{code="1xx",host="shop.example.com"} 0
+instar_proxy_requests_total{code="2xx",host="(other)"} 0
+instar_proxy_requests_total{code="2xx",host="shop.example.com"} 0
+instar_proxy_requests_total{code="3xx",host="(other)"} 0
+instar_proxy_requests_total{code="3xx",host="shop.example.com"} 0
+instar_proxy_requests_total{code="4xx",host="(other)"} 2
+instar_proxy_requests_total{code="4xx",host="shop.example.com"} ` + of + `
+instar_proxy_requests_total{code="5xx",host="(other)"} 0
+instar_proxy_requests_total{code="5xx",host="shop.example.com"} 0
+instar_proxy_requests_total{code="none",host="(other)"} 0
+instar_proxy_requests_total{code="none",host="shop.example.com"} 0
+# HELP instar_proxy_upgraded Connections of a host that were upgraded (WebSocket) and are open.
+# TYPE instar_proxy_upgraded gauge
+instar_proxy_upgraded{host="shop.example.com"} 0
+`
+	}
+	page := func() string {
+		w := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return "\n" + w.Body.String()
+	}
+	require.Equal(t, want("3"), page())
+	w.Set(route(proxy.Backend{Address: address, Weight: 1}, proxy.Backend{Address: "127.0.0.1:1"}))
+	w.get(host)
+	w.eventually("it has ended", func() bool { return w.of(address).InFlight == 0 })
+	require.Equal(t, want("4"), page())
+	w.Set(nil)
+	require.NotContains(t, page(), host)
+}
