@@ -11,11 +11,13 @@ import (
 	"github.com/bcc94042/instar/streams/publish"
 )
 
-// after has the keys of tasks that are queued, or were ended by another one.
+// after has the keys of tasks.
 type after struct {
 	of map[string][]string        // what each of them depends on
 	by map[string]map[string]bool // the same by what it depends on
 }
+
+func newAfter() after { return after{of: map[string][]string{}, by: map[string]map[string]bool{}} }
 
 func (a *after) set(key string, on []string) {
 	for _, up := range a.of[key] {
@@ -38,13 +40,17 @@ func (a *after) set(key string, on []string) {
 
 // depend takes a change of a task, for itself and for those that run after it.
 func (l *loop) depend(repo string, item *index.Item, b *task.Brief, gone bool) {
-	var on []string
+	var on, needs []string
+	if !gone {
+		for _, id := range b.RunAfter {
+			needs = append(needs, repo+"."+id)
+		}
+	}
+	l.needs.set(item.Key, needs)
 	switch {
 	case gone:
 	case item.State == task.Queued:
-		for _, id := range b.RunAfter {
-			on = append(on, repo+"."+id)
-		}
+		on = needs
 	case b.Blocked != "" && (item.State == task.Failed || item.State == task.Canceled):
 		on = []string{repo + "." + b.Blocked}
 	}

@@ -6,6 +6,7 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"github.com/bcc94042/instar/consumers/orchestrator/schedule"
 	"github.com/bcc94042/instar/consumers/orchestrator/tally"
 	"github.com/bcc94042/instar/kv/index"
+	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/queue"
+	"github.com/bcc94042/instar/machines/repository"
 	"github.com/bcc94042/instar/streams"
 )
 
@@ -25,9 +28,10 @@ type Orchestrator struct {
 	consumers.Deps
 	Tasks, Repositories, Queues *index.Index
 
-	Elsewhere bool    // no node takes tasks: those of the pool of the nodes have workers elsewhere, too
-	Replicas  int     // of the bucket of slots
-	Metrics   Metrics // nil measures nothing
+	Elsewhere bool          // no node takes tasks: those of the pool of the nodes have workers elsewhere, too
+	Replicas  int           // of the bucket of slots
+	Metrics   Metrics       // nil measures nothing
+	KeepEnded time.Duration // how long tasks stay that have ended; 0 is for ever
 
 	clock      func() time.Time // nil is the system's; for tests
 	sweepEvery time.Duration    // the same: of the usual length if it is zero
@@ -41,16 +45,17 @@ type Metrics interface {
 
 // Bounds of what happens at once.
 const (
-	mostGrants   = 256 // in one write of the ledger
-	mostChanges  = 8192
-	buffered     = 1 << 20 // keys that may wait in a subscription
-	sweepEvery   = 10 * time.Second
-	startAgain   = 5 * time.Second       // after a start that was not seen to arrive
-	mostChecked  = 64                    // slots in one sweep of which the leader is asked
-	settleWithin = time.Second           // until a ledger without grants is written
-	paceEvery    = 25 * time.Microsecond // for each slot, between two writes of the ledger: what a write costs rises with them
-	paceMost     = 5 * time.Millisecond
-	actor        = "orchestrator"
+	mostGrants    = 256 // in one write of the ledger
+	mostChanges   = 8192
+	buffered      = 1 << 20 // keys that may wait in a subscription
+	sweepEvery    = 10 * time.Second
+	startAgain    = 5 * time.Second       // after a start that was not seen to arrive
+	mostChecked   = 64                    // slots in one sweep of which the leader is asked
+	settleWithin  = time.Second           // until a ledger without grants is written
+	paceEvery     = 25 * time.Microsecond // for each slot, between two writes of the ledger: what a write costs rises with them
+	paceMost      = 5 * time.Millisecond
+	currentWithin = 10 * time.Second // until this node has seen what limits tasks; the server says every second how far it is
+	actor         = "orchestrator"
 )
 
 // Run schedules until ctx ends, and returns nil then.
@@ -86,7 +91,9 @@ type loop struct {
 	later   map[string]time.Time       // those that are to be looked at again
 	next    time.Time                  // the first of them; zero is none
 	types   map[string]*queue.Data     // entries of types, by <namespace>.type-<type>
-	runs    after                      // what tasks run after
+	runs    after                      // what tasks run after that are queued, or were ended by another one
+	needs   after                      // what all tasks run after
+	passed  string                     // the last task that was looked at by expire
 	batches map[string]map[string]bool // tasks of a batch that are queued, by <namespace>.<repository>/<batch>
 	batchOf map[string]string
 	stops   map[string]stop   // by batch, the failed task that stops it
@@ -101,7 +108,7 @@ type loop struct {
 func (o *Orchestrator) begin(ctx context.Context) *loop {
 	l := &loop{
 		Orchestrator: o, ctx: ctx, tally: tally.New(),
-		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: after{of: map[string][]string{}, by: map[string]map[string]bool{}}, batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
+		repos: map[string]*repo{}, names: entryNames{lists: map[[3]string][]string{}, elsewhere: o.Elsewhere}, pools: map[string]string{}, dirty: map[string]struct{}{}, later: map[string]time.Time{}, types: map[string]*queue.Data{}, runs: newAfter(), needs: newAfter(), batches: map[string]map[string]bool{}, batchOf: map[string]string{}, stops: map[string]stop{}, stopOf: map[string]string{},
 		answers: make(chan answer, mostAsked), asked: make(chan *nats.Msg, mostQuestions),
 	}
 	l.sched = schedule.New(queue.DefaultAging, func(key string) bool {
@@ -173,6 +180,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 			l.sweep()
 			l.idle()
 			l.resettle()
+			l.expire()
 			l.stands()
 		case <-ctx.Done():
 			timer.Stop()
@@ -209,6 +217,9 @@ func (l *loop) load() error {
 		return err
 	}
 	l.ledger = ledger
+	if err := l.current(); err != nil {
+		return err
+	}
 	l.sched.SetEntry(clusterEntry, limitsOf(clusterEntry, nil))
 	for name, w := range rates {
 		l.sched.SetWindow(name, w)
@@ -231,5 +242,22 @@ func (l *loop) load() error {
 		}
 	}
 	l.Log.Info("scheduling tasks", "slots", len(ledger.slots), "repositories", len(l.repos))
+	return nil
+}
+
+// current waits until this node has seen all that limits tasks: whoever scheduled before may have gone by a pause, or a lower limit, that has not arrived here yet.
+func (l *loop) current() error {
+	ctx, cancel := context.WithTimeout(l.ctx, currentWithin)
+	defer cancel()
+	for m, ix := range map[*machines.Machine]*index.Index{queue.Machine: l.Queues, repository.Machine: l.Repositories} {
+		bucket := l.Names.Bucket(m.Plural)
+		info, err := streams.Info(ctx, l.NC, streams.BucketStream(bucket))
+		if err == nil {
+			err = ix.Wait(ctx, info.State.LastSeq)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot start tasks before all of %s is seen: %w", bucket, err)
+		}
+	}
 	return nil
 }

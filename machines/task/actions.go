@@ -204,7 +204,11 @@ func late(s *step) *machines.Failure {
 
 // Waiting longer.
 
-func snooze(s *step) { wait(s, span(machines.Body[SnoozeBody](s).For, 0)) }
+// snooze counts as a start: one that was decided before it, and arrives later, is of no use any more.
+func snooze(s *step) {
+	s.Data.Starts++
+	wait(s, span(machines.Body[SnoozeBody](s).For, 0))
+}
 
 // snoozed: the worker has asked for it, so the attempt does not count.
 func snoozed(s *step) {

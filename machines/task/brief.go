@@ -26,6 +26,7 @@ type Brief struct {
 	Batch     string    `json:"batch"`
 	StopBatch bool      `json:"stopBatch"`
 	Blocked   string    `json:"blocked"`
+	Cron      string    `json:"cron"`
 	HasResult bool      `json:"-"`
 }
 

@@ -19,7 +19,7 @@ type Data struct {
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	Attempt   int       `json:"attempt,omitempty"`   // of this enqueuing: that runs, or was the last; a queued one waits for the next
 	AttemptID string    `json:"attemptId,omitempty"` // of the attempt that runs
-	Starts    uint64    `json:"starts,omitempty"`    // attempts of all enqueuings, also those that asked to wait
+	Starts    uint64    `json:"starts,omitempty"`    // attempts of all enqueuings, also those that asked to wait, and each snooze of a queued one
 	Batch     string    `json:"batch,omitempty"`     // of the run of several that it was queued with
 	StopBatch bool      `json:"stopBatch,omitempty"` // what is still queued of its batch is canceled when it fails
 
@@ -176,6 +176,11 @@ type Blocked struct {
 	Enqueue  uint64 `json:"enqueue"`
 	By       string `json:"by"`                 // its name
 	Canceled bool   `json:"canceled,omitempty"` // else it has failed
+}
+
+// Expired is the body of expired: the task has ended, and is kept no longer.
+type Expired struct {
+	Enqueue uint64 `json:"enqueue"` // that ended
 }
 
 // Progress is how far an attempt is.

@@ -39,6 +39,12 @@ func isBlocked(s *step) bool {
 	return b.Enqueue == s.Data.Enqueue && slices.Contains(s.Data.RunAfter, b.By)
 }
 
+// stillEnded: it was neither queued again nor given a schedule since somebody has seen that its time is over.
+var stillEnded = &guard{
+	Name: "still ended", Doc: "it was queued again, or has a schedule",
+	Holds: func(s *step) bool { return machines.Body[Expired](s).Enqueue == s.Data.Enqueue && s.Data.Cron == "" },
+}
+
 var blockedByFailure = &guard{Name: "waits for it, failed", Holds: func(s *step) bool { return isBlocked(s) && !machines.Body[Blocked](s).Canceled }}
 
 // runsIt: the same start, sent again.

@@ -49,6 +49,7 @@ var table = []machines.Edge[Data]{
 	{From: []string{Pending, Queued, Canceled}, On: CommandDelete, If: bare, To: Deleted, Do: markDeleted, Emit: emit(EventDeletion, EventDeleted)},
 	{From: []string{Pending, Queued, Succeeded, Failed, Canceled}, On: CommandDelete, To: Deleting, Do: markDeleting, Emit: emit(EventDeletion), Effects: erase},
 	{From: only(Deleting), On: CommandDelete, To: machines.Same, Noop: true},
+	{From: final, On: ReportExpired, If: stillEnded, To: Deleting, Do: markDeleting, Emit: emit(EventDeletion), Effects: erase},
 
 	{From: only(Queued), On: ReportStarted, If: waitsFor, To: Running, Do: start, Emit: emit(EventStarted), Effects: perform},
 	{From: only(Queued), On: ReportBlocked, If: blockedByFailure, To: Failed, Do: blockFailed, Emit: emit(EventFailed)},
@@ -105,6 +106,7 @@ var inputs = []machines.Command{
 	{Name: CommandDelete, Doc: "Delete it with its documents; a running one has to be canceled before.", Destructive: true},
 	{Name: ReportStarted, Doc: "A slot is taken for it.", Body: Started{}, Report: true},
 	{Name: ReportBlocked, Doc: "A task that it runs after has failed for good, or was canceled.", Body: Blocked{}, Report: true},
+	{Name: ReportExpired, Doc: "It ended longer ago than ended tasks are kept.", Body: Expired{}, Report: true},
 	{Name: ReportProgress, Doc: "How far it is.", Body: Progress{}, Report: true},
 	{Name: ReportDone, Doc: "The attempt succeeded, or asks to wait.", Body: Result{}, Report: true},
 	{Name: ReportRunFailed, Doc: "The attempt failed.", Body: machines.Failure{}, Report: true},

@@ -28,6 +28,7 @@ const (
 
 	ReportStarted     = "started"
 	ReportBlocked     = "blocked"
+	ReportExpired     = "expired"
 	ReportProgress    = "progress"
 	ReportDone        = "done"
 	ReportRunFailed   = "run-failed"

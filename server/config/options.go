@@ -71,6 +71,7 @@ var options = []option{
 	{"clone-cpu", "tasks.clone.cpu", "processor time of each such process, in whole seconds"},
 	{"clones-max", "tasks.clone.total", "maximum size of all checkouts of this node; empty is unlimited"},
 	{"clone-keep", "tasks.clone.keep", "how long a checkout stays that is neither used nor current"},
+	{"tasks-keep", "tasks.keep", "how long tasks stay that have ended; 0s is until they are deleted"},
 	{"documents-max", "tasks.documents.max", "maximum size of all documents of tasks; empty is unlimited"},
 	{"documents-per-repository", "tasks.documents.perRepository", "documents of a repository that are kept; 0 is unlimited"},
 	{"documents-keep", "tasks.documents.keep", "how long documents are kept; 0s is until they are replaced"},

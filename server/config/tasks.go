@@ -23,6 +23,7 @@ type Tasks struct {
 	Clone       TasksClone         `koanf:"clone"`
 	Exec        TasksExec          `koanf:"exec"`
 	Documents   TasksDocuments     `koanf:"documents"`
+	Keep        time.Duration      `koanf:"keep"` // how long a task stays that has ended; 0 is for ever
 }
 
 // Program is one that may be run.
@@ -168,6 +169,7 @@ func (t Tasks) validate() error {
 	each, total := t.Clone.Sizes()
 	check(total == 0 || total >= each, "tasks.clone.total: %s is less than one checkout may have, tasks.clone.max", t.Clone.Total)
 	check(t.Documents.PerRepository >= 0, "tasks.documents.perRepository: %d is less than 0", t.Documents.PerRepository)
+	check(t.Keep == 0 || t.Keep >= time.Minute, "tasks.keep: %s is neither 0 nor a minute or more", t.Keep)
 	check(t.Documents.Keep >= 0, "tasks.documents.keep: %s is less than 0", t.Documents.Keep)
 	check(t.Clone.Files > 0, "tasks.clone.files: %d is no number of files", t.Clone.Files)
 	check(size(t.Clone.Memory) >= leastMemory, "tasks.clone.memory: %q is not a size of at least 64MiB", t.Clone.Memory)

@@ -70,6 +70,7 @@ tasks:
 		"tasks.exec.memory":             func(t *Tasks) { t.Exec.Memory = "-1" },
 		"tasks.clone.total":             func(t *Tasks) { t.Clone.Total = "1GiB" },
 		"tasks.clone.keep":              func(t *Tasks) { t.Clone.Keep = 0 },
+		"tasks.keep":                    func(t *Tasks) { t.Keep = time.Second },
 		"tasks.documents.max":           func(t *Tasks) { t.Documents.Max = "much" },
 		"tasks.documents.perRepository": func(t *Tasks) { t.Documents.PerRepository = -1 },
 	} {
