@@ -47,6 +47,8 @@ var plan = []room{
 	{path: "machines/task", ours: []string{"machines"}, outside: []string{"github.com/adhocore/gronx"}, banned: impure, tests: []string{"machines/machinetest", "machines/transcript"}}, // when a schedule comes next, a function of its time
 	{path: "machines/queue", ours: []string{"machines", "machines/task"}, banned: impure, tests: []string{"machines/transcript"}},                                                       // its bounds are those of tasks
 	{path: "machines/domain", ours: []string{"machines", "machines/instance"}, banned: impure, tests: []string{"machines/transcript"}},                                                  // what an address is
+	{path: "machines/database", ours: []string{"machines", "machines/session"}, banned: impure, tests: []string{"machines/machinetest", "machines/transcript"}},                         // what sessions share
+	{path: "machines/platform", ours: []string{"machines", "machines/database", "machines/session"}, banned: impure, tests: []string{"machines/machinetest", "machines/transcript"}},    // and the tasks of the database steps
 	{path: "machines/all", ours: []string{"machines/..."}, banned: impure},
 	{path: "machines/registry", ours: []string{"machines"}, banned: impure},
 	{path: "machines/machinetest", ours: []string{"machines"}, outside: []string{testify, "pgregory.net/rapid"}},

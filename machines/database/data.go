@@ -8,44 +8,44 @@ import (
 	"time"
 
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/session"
 )
 
 // Data is what a session keeps.
 type Data struct {
-	Request        RequestBody    `json:"request,omitzero"`
-	Phase          Phase          `json:"phase,omitempty"`
-	Attempt        int            `json:"attempt,omitempty"` // in this state, from 1
-	AttemptAt      time.Time      `json:"attemptAt,omitzero"`
-	NextTry        time.Time      `json:"nextTry,omitzero"` // in retry_wait
-	LastProgressAt time.Time      `json:"lastProgressAt,omitzero"`
-	Plan           *Plan          `json:"plan,omitempty"`
-	Database       *Allocated     `json:"database,omitempty"`
-	Migrations     int            `json:"migrations,omitempty"` // that the database has
-	Progress       *Progress      `json:"progress,omitempty"`
-	Ledger         []Entry        `json:"ledger,omitempty"` // in the order of creation
-	Epoch          int64          `json:"epoch,omitempty"`  // of the routing, after the switch
-	FailedFrom     string         `json:"failedFrom,omitempty"`
-	FailedAttempt  int            `json:"failedAttempt,omitempty"`
-	Cancelled      bool           `json:"cancelRequested,omitempty"`
-	Undone         []ActionResult `json:"undone,omitempty"` // of the last undo
-	Skip           []string       `json:"skip,omitempty"`
-	Writes         string         `json:"writes,omitempty"` // what a revert does with those since the switch
-	RotatedAt      time.Time      `json:"rotatedAt,omitzero"`
-	CompletedAt    time.Time      `json:"completedAt,omitzero"`
+	Request RequestBody `json:"request,omitzero"`
+	session.Course
+	Plan       *Plan      `json:"plan,omitempty"`
+	Database   *Allocated `json:"database,omitempty"`
+	Migrations int        `json:"migrations,omitempty"` // that the database has
+	Progress   *Progress  `json:"progress,omitempty"`
+	session.Trail
+	Writes    string    `json:"writes,omitempty"` // what a revert does with those since the switch
+	RotatedAt time.Time `json:"rotatedAt,omitzero"`
+	session.End
 }
 
-// Phase is what goes on within a state.
-type Phase string
+// What all sessions have.
+type (
+	Phase        = session.Phase
+	Stage        = session.Stage
+	RollbackBody = session.RollbackBody
+	ResolveBody  = session.ResolveBody
+	Entry        = session.Entry
+	Action       = session.Action
+	ActionResult = session.ActionResult
+	Undone       = session.Results
+)
 
 // The phases.
 const (
-	Executing       Phase = "executing"
-	RetryWait       Phase = "retry_wait"
-	Paused          Phase = "paused"
-	WaitingApproval Phase = "waiting_approval"
-	Held            Phase = "held"
-	RollingBack     Phase = "rolling_back"
-	RollbackStuck   Phase = "rollback_stuck"
+	Executing             = session.Executing
+	RetryWait             = session.RetryWait
+	Paused                = session.Paused
+	WaitingApproval       = session.WaitingApproval
+	Held                  = session.Held
+	RollingBack           = session.RollingBack
+	RollbackStuck         = session.RollbackStuck
 	Rotating        Phase = "rotating"
 )
 
@@ -105,24 +105,6 @@ func (b *RequestBody) For(tenant string) (RequestBody, *machines.Refusal) {
 		return r, machines.Invalid(machines.FieldError{Field: "enterpriseId", Message: fmt.Sprintf("is %s, and the path names the tenant %s; it may differ in upper case only", r.EnterpriseID, tenant)})
 	}
 	return r, nil
-}
-
-// RollbackBody is the body of rollback.
-type RollbackBody struct {
-	Skip []string `json:"skip,omitempty" maxItems:"16" doc:"Actions to leave out, by name; somebody has done them by hand"`
-}
-
-// ResolveBody is the body of resolve.
-type ResolveBody struct {
-	Outcome string `json:"outcome" enum:"ready,rolled_back" doc:"How it was repaired by hand"`
-}
-
-// Validate checks the outcome.
-func (b *ResolveBody) Validate() *machines.Refusal {
-	if b.Outcome == Ready || b.Outcome == RolledBack {
-		return nil
-	}
-	return machines.Invalid(machines.FieldError{Field: "outcome", Message: "is ready or rolled_back"})
 }
 
 // RevertBody is the body of revert.
@@ -200,27 +182,6 @@ type Verified struct {
 // Switched says where the routing points now.
 type Switched struct {
 	Epoch int64 `json:"epoch"`
-}
-
-// Entry is a resource in the ledger.
-type Entry struct {
-	Kind  string    `json:"kind"`
-	Name  string    `json:"name"`
-	State string    `json:"state"` // intended, created, undone
-	At    time.Time `json:"at"`
-}
-
-// ActionResult is what became of one action of an undo.
-type ActionResult struct {
-	Action  string `json:"action"`
-	Done    bool   `json:"done"`
-	Skipped bool   `json:"skipped,omitempty"`
-	Error   string `json:"error,omitempty"`
-}
-
-// Undone is what the provider reports of an undo.
-type Undone struct {
-	Actions []ActionResult `json:"actions"`
 }
 
 // Task is the data of every effect.

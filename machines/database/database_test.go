@@ -3,7 +3,9 @@ package database_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -251,5 +253,19 @@ func whole(r *machinetest.Run, e machines.Entity, out machines.Output) {
 			require.NoError(t, json.Unmarshal(m.Body, &event))
 			require.NotEmpty(t, event.Data["sessionId"], m.Name)
 		}
+	}
+}
+
+// What was stored is written again byte for byte: parts that sessions share stand where their members always stood.
+func TestStoredValuesKeepTheirForm(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("testdata/stored-1.jsonl")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		e, err := database.Machine.Decode([]byte(line))
+		require.NoError(t, err)
+		again, err := e.AppendJSON(nil)
+		require.NoError(t, err)
+		require.Equal(t, strings.TrimSpace(line), string(again))
 	}
 }

@@ -1,0 +1,233 @@
+package session
+
+import (
+	"maps"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+)
+
+// Tell gives an event that the edge emits what every event says, and more.
+func (k *Kind[D]) Tell(s *machines.Tx[D], event string, more map[string]any) {
+	data := k.About(s)
+	maps.Copy(data, more)
+	s.Detail(event, data)
+}
+
+// tell is Tell for an event of the kind.
+func (k *Kind[D]) tell(s *machines.Tx[D], event string, more map[string]any) {
+	k.Tell(s, k.event(event), more)
+}
+
+// Transitioned tells of the change of the state.
+func (k *Kind[D]) Transitioned(s *machines.Tx[D]) {
+	k.Tell(s, EventTransitioned, map[string]any{"from": s.State(), "to": s.Entity().State, "attempt": k.of(s.Data).course().Attempt})
+}
+
+// Begin starts an attempt of a stage.
+func (k *Kind[D]) Begin(s *machines.Tx[D], g *Stage, attempt int) {
+	c := k.of(s.Data).course()
+	*c = Course{Phase: Executing, Step: g.Step, Attempt: attempt, AttemptAt: s.Now(), LastProgressAt: s.Now()}
+	k.intend(s, g)
+	k.Tell(s, g.Started, map[string]any{"attempt": attempt})
+}
+
+// Rest is when there is nothing more to do.
+func (k *Kind[D]) Rest(s *machines.Tx[D]) {
+	p := k.of(s.Data)
+	p.course().Phase, p.course().Step, p.course().NextTry, p.end().CompletedAt = "", "", time.Time{}, s.Now()
+}
+
+// planned takes a plan, and tells of it.
+func (k *Kind[D]) planned(s *machines.Tx[D], g *Stage) {
+	more := map[string]any{}
+	k.Take(k, s, g, more)
+	for _, event := range g.Ended {
+		k.Tell(s, event, more)
+	}
+}
+
+func (k *Kind[D]) planOnly(g *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) {
+		k.planned(s, g)
+		k.tell(s, "cancelled", map[string]any{"reason": "dry run"})
+		k.Transitioned(s)
+		k.Rest(s)
+	}
+}
+
+func (k *Kind[D]) await(g *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) {
+		k.planned(s, g)
+		k.of(s.Data).course().Phase = WaitingApproval
+		k.tell(s, "waiting", nil)
+	}
+}
+
+func (k *Kind[D]) approve(next *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) {
+		k.tell(s, "approved", nil)
+		k.Transitioned(s)
+		k.Begin(s, next, 1)
+	}
+}
+
+// Succeed takes the result of a stage, and tells of it.
+func (k *Kind[D]) Succeed(s *machines.Tx[D], g *Stage) {
+	s.Fail(nil)
+	more := map[string]any{"durationMs": s.Now().Sub(k.of(s.Data).course().AttemptAt).Milliseconds()}
+	k.Take(k, s, g, more)
+	for _, event := range g.Ended {
+		k.Tell(s, event, more)
+	}
+}
+
+// GoOn ends a stage, and begins the next one.
+func (k *Kind[D]) GoOn(g, next *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) {
+		k.Succeed(s, g)
+		if next == nil || next.State != g.State {
+			k.Transitioned(s)
+		}
+		if next == nil {
+			k.Rest(s)
+			return
+		}
+		k.Begin(s, next, 1)
+	}
+}
+
+func (k *Kind[D]) planRetry(s *machines.Tx[D]) {
+	c, f := k.of(s.Data).course(), k.failure(s)
+	c.Phase, c.NextTry = RetryWait, s.Now().Add(k.wait(s, &f))
+	s.Fail(&f)
+	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
+	k.tell(s, "retrying", map[string]any{"state": s.State(), "attempt": c.Attempt, "nextTry": c.NextTry, "error": f})
+}
+
+func (k *Kind[D]) tryAgain(g *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) { k.Begin(s, g, k.of(s.Data).course().Attempt+1) }
+}
+
+func (k *Kind[D]) fail(s *machines.Tx[D]) {
+	p, f := k.of(s.Data), k.failure(s)
+	c, t := p.course(), p.trail()
+	t.FailedFrom, t.FailedAttempt, c.Phase, c.NextTry, p.end().CompletedAt = s.State(), c.Attempt, Held, time.Time{}, s.Now()
+	s.Fail(&f)
+	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
+	k.tell(s, "failed", map[string]any{"error": f, "failedFrom": t.FailedFrom})
+	k.Transitioned(s)
+}
+
+func (k *Kind[D]) failAndUndo(s *machines.Tx[D]) {
+	k.fail(s)
+	k.undo(s)
+}
+
+func (k *Kind[D]) undo(s *machines.Tx[D]) {
+	p := k.of(s.Data)
+	c, t := p.course(), p.trail()
+	c.Phase, c.NextTry, t.Undone = RollingBack, time.Time{}, nil
+	if t.FailedFrom == "" {
+		t.FailedFrom, t.FailedAttempt = s.State(), c.Attempt
+	}
+	for _, event := range k.undoStarted() {
+		k.Tell(s, event, map[string]any{"fromState": t.FailedFrom, "actions": k.Planned(s.Data, s.Entity().State)})
+	}
+}
+
+// Rollback begins an undo, or goes on with it.
+func (k *Kind[D]) Rollback(s *machines.Tx[D]) {
+	k.of(s.Data).trail().Skip = machines.Body[RollbackBody](s).Skip
+	k.undo(s)
+}
+
+// Leave begins the undo that leads out of ready, and tells of it.
+func (k *Kind[D]) Leave(s *machines.Tx[D], event string, more map[string]any) {
+	s.Fail(nil)
+	p := k.of(s.Data)
+	p.course().Phase, p.trail().Undone, p.trail().Skip, p.end().CompletedAt = RollingBack, nil, nil, time.Time{}
+	data := map[string]any{"actions": k.Planned(s.Data, s.Entity().State)}
+	maps.Copy(data, more)
+	k.Tell(s, event, data)
+	k.Transitioned(s)
+}
+
+func (k *Kind[D]) cancel(s *machines.Tx[D]) {
+	k.of(s.Data).trail().Cancelled = true
+	k.undo(s)
+}
+
+// EndUndo is the end of an undo that is whole.
+func (k *Kind[D]) EndUndo(s *machines.Tx[D]) {
+	t := k.of(s.Data).trail()
+	t.Undone = machines.Body[Results](s).Actions
+	k.Mark(s, Undone)
+	for _, event := range append(k.undoEnded(), k.event("cancelled")) {
+		k.Tell(s, event, map[string]any{"actions": t.Undone})
+	}
+	k.Transitioned(s)
+	k.Rest(s)
+}
+
+// Stuck is the end of an undo that is not whole.
+func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
+	p := k.of(s.Data)
+	p.trail().Undone, p.course().Phase = machines.Body[Results](s).Actions, RollbackStuck
+	for _, r := range p.trail().Undone {
+		if !r.Done && !r.Skipped {
+			s.Emit(EventActionFailed, map[string]any{"sessionId": s.Entity().Key(), "action": r.Action, "error": r.Error})
+		}
+	}
+	k.tell(s, "rollback.stuck", map[string]any{"actions": p.trail().Undone})
+}
+
+func (k *Kind[D]) undoFailed(s *machines.Tx[D]) {
+	k.of(s.Data).course().Phase = RollbackStuck
+	k.tell(s, "rollback.stuck", map[string]any{"error": machines.Body[machines.Failure](s)})
+}
+
+func (k *Kind[D]) pause(s *machines.Tx[D]) {
+	c := k.of(s.Data).course()
+	c.Phase, c.NextTry = Paused, time.Time{}
+	k.tell(s, "paused", map[string]any{"state": s.State()})
+}
+
+func (k *Kind[D]) halted(s *machines.Tx[D]) { k.tell(s, "halted", nil) }
+
+func (k *Kind[D]) resume(g *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) {
+		k.tell(s, "resumed", nil)
+		k.Begin(s, g, k.of(s.Data).course().Attempt)
+	}
+}
+
+func (k *Kind[D]) retry(g *Stage) func(*machines.Tx[D]) {
+	return func(s *machines.Tx[D]) {
+		s.Fail(nil)
+		p := k.of(s.Data)
+		p.end().CompletedAt = time.Time{}
+		k.tell(s, "retried", map[string]any{"failedFrom": g.State})
+		k.Transitioned(s)
+		k.Begin(s, g, 1)
+		p.trail().FailedFrom, p.trail().FailedAttempt = "", 0
+	}
+}
+
+// release gives the tenant free that somebody has taken back by hand: an undo without actions.
+func (k *Kind[D]) release(s *machines.Tx[D]) {
+	p := k.of(s.Data)
+	t := p.trail()
+	p.course().Phase, p.course().NextTry, t.Undone, t.Skip = RollingBack, time.Time{}, nil, nil
+	for _, a := range k.Actions(s.Data, Failed) {
+		t.Skip = append(t.Skip, a.Name)
+	}
+	k.tell(s, "resolved", map[string]any{"failedFrom": t.FailedFrom, "outcome": RolledBack})
+}
+
+func (k *Kind[D]) resolve(s *machines.Tx[D]) {
+	k.tell(s, "resolved", map[string]any{"failedFrom": k.of(s.Data).trail().FailedFrom, "outcome": machines.Body[ResolveBody](s).Outcome})
+	k.Transitioned(s)
+	k.Rest(s)
+	s.Fail(nil)
+}
