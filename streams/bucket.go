@@ -1,6 +1,13 @@
 package streams
 
-import "strings"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
 
 // What a bucket is on the wire: a stream whose subjects are its keys. Nobody else writes these names down.
 const (
@@ -23,3 +30,18 @@ func BucketKey(subject string) (bucket, key string, ok bool) {
 
 // BucketOf is the bucket above a stream, or false when there is none.
 func BucketOf(stream string) (bucket string, ok bool) { return strings.CutPrefix(stream, bucketStream) }
+
+// EnsureBucket makes a bucket beside those of the plan where it is missing, as they are: without direct reads, which may be stale, and with lives of
+// messages. One that exists stays as it is.
+func EnsureBucket(ctx context.Context, js jetstream.JetStream, bucket, doc string, replicas int) error {
+	_, err := js.Stream(ctx, BucketStream(bucket))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		want := bucketConfig(bucket, doc, max(replicas, 1))
+		want.AllowMsgTTL = true
+		_, err = create(ctx, js, want)
+	}
+	if err != nil {
+		return fmt.Errorf("streams: cannot make the bucket %s: %w", bucket, err)
+	}
+	return nil
+}

@@ -99,6 +99,7 @@ var plan = []room{
 	{path: "providers/domain/proxy", outside: []string{metrics}},
 
 	// A relay is something in the world that runs: what starts and stops it knows the outbox.
+	{path: "providers/domain", ours: []string{"machines", "machines/domain", "providers"}, outside: []string{"github.com/caddyserver/certmagic", "github.com/mholt/acmez/v3", "go.uber.org/zap"}},
 	{path: "providers/relay", ours: []string{"internal/panics", "machines", "machines/relay", "providers", "streams/..."}, outside: []string{natsgo, pgx}, tests: []string{"internal/postgres"}},
 
 	{path: "consumers", ours: []string{"internal/wait", "machines", "machines/registry", "streams", "streams/publish", "kv"}, outside: []string{natsgo}},
@@ -171,7 +172,9 @@ var plan = []room{
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
 	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers", "consumers/effects", "consumers/orchestrator/...", "internal/wait", "kv", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/group", "providers/guard", "providers/runner/...", "server", "server/config", "server/tasks/documents", "streams", "streams/publish"}, outside: []string{natsgo, metrics}, tests: []string{"client/worker", "machines/...", "server/..."}},
 	{path: "server/tasks/documents", ours: []string{"internal/wait", "machines/task"}, outside: []string{natsgo}, tests: []string{"streams/..."}}, // what tasks have written
-	{path: "server/tenants", ours: []string{"api", "api/problem", "client/tenantdb", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
+	{path: "server/tenants", ours: []string{"api", "api/problem", "client/tenantdb", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "server/keyset", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
+	{path: "server/keyset", ours: []string{"providers/database/secret"}},
+	{path: "server/domains", ours: []string{"api", "api/problem", "internal/wait", "kv", "kv/certificates", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},
 	{path: "server/builtin", ours: []string{"machines/...", "providers/process/builtin", "server/..."}},
 
@@ -215,7 +218,7 @@ var plan = []room{
 // testLibraries is what tests may import from outside, besides what their folder may.
 var testLibraries = []string{
 	testify, nats, pgx, "go.uber.org/goleak", "pgregory.net/rapid", "github.com/getkin/kin-openapi",
-	metrics, otel, xsys, grpc, dns, "google.golang.org/protobuf", "github.com/johannesboyne/gofakes3", "github.com/klauspost/compress/zstd",
+	metrics, otel, xsys, grpc, dns, "google.golang.org/protobuf", "github.com/johannesboyne/gofakes3", "github.com/klauspost/compress/zstd", "github.com/letsencrypt/pebble/v2",
 }
 
 // tools are what tests of every folder may import.

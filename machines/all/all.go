@@ -4,6 +4,7 @@ package all
 import (
 	"github.com/bcc94042/instar/machines"
 	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/queue"
@@ -24,5 +25,6 @@ func Machines() []*machines.Machine {
 		task.Machine,
 		queue.Machine,
 		database.Machine, // which servers have only where tenants are configured
+		domain.Machine,   // and this one where there is a proxy
 	}
 }

@@ -4,6 +4,7 @@ package builtin
 import (
 	"github.com/bcc94042/instar/machines/all"
 	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/domain"
 	"github.com/bcc94042/instar/machines/instance"
 	"github.com/bcc94042/instar/machines/preservation"
 	"github.com/bcc94042/instar/machines/queue"
@@ -13,7 +14,9 @@ import (
 	"github.com/bcc94042/instar/machines/task"
 	process "github.com/bcc94042/instar/providers/process/builtin"
 	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/domains"
 	"github.com/bcc94042/instar/server/instances"
+	"github.com/bcc94042/instar/server/keyset"
 	"github.com/bcc94042/instar/server/relays"
 	"github.com/bcc94042/instar/server/services"
 	"github.com/bcc94042/instar/server/tasks"
@@ -33,10 +36,11 @@ func Options() server.Options {
 			task.Machine.Name:         tasks.Provider(tasks.Runner),
 			queue.Machine.Name:        tasks.QueueProvider(),
 			database.Machine.Name:     tenants.Provider(),
+			domain.Machine.Name:       domains.Provider(),
 		},
 		Programs: map[string]server.Program{
 			"run-template":  {Run: process.Main},
-			"tenant-keyset": {Doc: "FILE: Make the keyset that tenants' credentials are sealed with", Run: tenants.Keyset},
+			"tenant-keyset": {Doc: "FILE: Make the keyset that credentials of tenants and private keys are sealed with", Run: keyset.Program},
 		},
 	}
 }

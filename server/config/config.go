@@ -44,6 +44,7 @@ type Config struct {
 	Ended        Ended     `koanf:"ended"`
 	Outbox       Outbox    `koanf:"outbox"`
 	Tenants      Tenants   `koanf:"tenants"`
+	Domains      Domains   `koanf:"domains"`
 	Discovery    Discovery `koanf:"discovery"`
 	Limits       Limits    `koanf:"limits"`
 	Log          Log       `koanf:"log"`
@@ -280,6 +281,7 @@ func Defaults(mode string) Config {
 		Index:     Index{EndedFor: 24 * time.Hour},
 		Ended:     Ended{DropAfter: 7 * 24 * time.Hour},
 		Outbox:    Outbox{Postgres: PostgresOff},
+		Domains:   Domains{ACME: LetsEncrypt},
 		Discovery: Discovery{DNSDomain: "instar"},
 		Limits:    defaultLimits(),
 		Log:       Log{Level: "info", Format: "text"},

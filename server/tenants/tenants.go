@@ -2,12 +2,8 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/bcc94042/instar/api"
@@ -18,9 +14,9 @@ import (
 	"github.com/bcc94042/instar/providers/database/catalog"
 	"github.com/bcc94042/instar/providers/database/pg"
 	"github.com/bcc94042/instar/providers/database/schema"
-	"github.com/bcc94042/instar/providers/database/secret"
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/keyset"
 )
 
 // Role is the name of the role that drops what was taken back.
@@ -49,7 +45,7 @@ func brief(_ string, value []byte) (any, error) {
 
 func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	t := h.Config.Tenants
-	keys, err := openKeys(t.Keys, h.Config.Mode == config.Dev)
+	keys, err := keyset.Open("tenants.keys", t.Keys, h.Config.Mode == config.Dev)
 	if err != nil {
 		return server.Work{}, err
 	}
@@ -100,57 +96,4 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		}
 	})
 	return server.Work{Performer: p, Looker: p}, nil
-}
-
-// openKeys reads the keyset; where it may, it makes one that is not there.
-func openKeys(path string, may bool) (*secret.Keys, error) {
-	raw, err := os.ReadFile(path)
-	if may && errors.Is(err, fs.ErrNotExist) {
-		if err := makeKeys(path); err != nil {
-			return nil, err
-		}
-		raw, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the keyset of tenants (tenants.keys): %w", err)
-	}
-	keys, err := secret.Open(raw)
-	if err != nil {
-		return nil, fmt.Errorf("tenants.keys: %s: %w; `instar tenant-keyset FILE` makes one", path, err)
-	}
-	return keys, nil
-}
-
-// makeKeys writes a new keyset into a file that is not there yet.
-func makeKeys(path string) error {
-	set, err := secret.NewKeyset()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("cannot make the keyset of tenants: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("cannot make the keyset of tenants: %w", err)
-	}
-	_, err = f.Write(append(set, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("cannot make the keyset of tenants: %w", err)
-	}
-	return nil
-}
-
-// Keyset is the program that makes a keyset: its argument is a file that is not there yet.
-func Keyset(args []string) int {
-	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
-		fmt.Fprintln(os.Stderr, "usage: instar tenant-keyset FILE\nIt writes the keyset that tenants' credentials are sealed with into a file that is not there yet.")
-		return 2
-	}
-	if err := makeKeys(args[0]); err != nil {
-		fmt.Fprintln(os.Stderr, "instar tenant-keyset:", err)
-		return 1
-	}
-	fmt.Printf("The keyset is in %s. Keep a copy: what was sealed with it opens with nothing else.\n", args[0])
-	return 0
 }

@@ -1,0 +1,255 @@
+package domain
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+	"go.uber.org/zap"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/providers"
+)
+
+// CertificateOptions are what [NewCertificates] needs. All fields but Roots, HTTPPort and Email are needed.
+type CertificateOptions struct {
+	Storage   certmagic.Storage // and locks, that all nodes share
+	Directory string            // URL of the certificate authority's ACME directory
+	Email     string
+	Roots     *x509.CertPool // of the certificate authority's own certificate; nil are those of the system
+	HTTPPort  int            // where this node hears what comes to port 80 of the names; 0 hears nothing, so that only TLS-ALPN-01 proves them
+	TLSPort   int            // and to port 443
+	// Serves reports whether a name may have a certificate loaded, or issued, by the first connection to it.
+	Serves func(host string) bool
+	Log    *slog.Logger
+}
+
+// Certificates have certificates issued, and serve and renew them. They are safe for concurrent use.
+type Certificates struct {
+	cache            *certmagic.Cache
+	managed, serving *certmagic.Config // certmagic issues nothing by itself for a configuration that loads on demand
+	issuer           *certmagic.ACMEIssuer
+	storage          certmagic.Storage
+	log              *slog.Logger
+
+	mu       sync.Mutex
+	renewing map[string]bool
+	trouble  map[string]string // of the last renewal, by name
+}
+
+// NewCertificates starts them; Stop ends what they run in the background.
+func NewCertificates(o CertificateOptions) *Certificates {
+	c := &Certificates{storage: o.Storage, log: o.Log, renewing: map[string]bool{}, trouble: map[string]string{}}
+	quiet := zap.NewNop() // what matters of it is an error here, or a state
+	c.cache = certmagic.NewCache(certmagic.CacheOptions{GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.managed, nil }, Logger: quiet, Capacity: 10_000})
+	base := certmagic.Config{Storage: o.Storage, Logger: quiet, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true}}
+	c.managed = certmagic.New(c.cache, base)
+	base.OnDemand = &certmagic.OnDemandConfig{DecisionFunc: func(_ context.Context, host string) error {
+		if !o.Serves(host) {
+			return fmt.Errorf("%s is not served here", host)
+		}
+		return nil
+	}}
+	c.serving = certmagic.New(c.cache, base)
+	c.issuer = certmagic.NewACMEIssuer(c.managed, certmagic.ACMEIssuer{
+		CA: o.Directory, TestCA: o.Directory, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, AltHTTPPort: o.HTTPPort, AltTLSALPNPort: o.TLSPort, DisableHTTPChallenge: o.HTTPPort == 0, Logger: quiet,
+	})
+	c.managed.Issuers, c.serving.Issuers = []certmagic.Issuer{silent{c.issuer}}, []certmagic.Issuer{c.issuer}
+	return c
+}
+
+// silent is an issuer that asks nobody at the terminal for an address: certmagic takes whoever waits for a certificate for a person.
+type silent struct{ *certmagic.ACMEIssuer }
+
+// PreCheck is the issuer's, without questions.
+func (s silent) PreCheck(ctx context.Context, names []string, _ bool) error {
+	return s.ACMEIssuer.PreCheck(ctx, names, false)
+}
+
+// Stop ends what is done in the background.
+func (c *Certificates) Stop() { c.cache.Stop() }
+
+// TLS is the configuration of a listener: it knows the names that are served, and answers challenges.
+func (c *Certificates) TLS() *tls.Config {
+	t := c.serving.TLSConfig()
+	t.NextProtos = append([]string{"h2", "http/1.1"}, t.NextProtos...)
+	t.MinVersion = tls.VersionTLS12
+	return t
+}
+
+// Challenges answers HTTP-01 challenges, and leaves other requests to next.
+func (c *Certificates) Challenges(next http.Handler) http.Handler {
+	return c.issuer.HTTPChallengeHandler(next)
+}
+
+// Obtain returns when there is a certificate that is not due for renewal. What was issued already is not issued again.
+func (c *Certificates) Obtain(ctx context.Context, host string) (machine.Certificate, error) {
+	err := c.managed.ObtainCertSync(ctx, host)
+	if err == nil {
+		err = c.managed.RenewCertSync(ctx, host, false)
+	}
+	if err != nil {
+		return machine.Certificate{}, refusal(host, err)
+	}
+	leaf, err := c.leaf(ctx, host)
+	if err != nil {
+		return machine.Certificate{}, err
+	}
+	if leaf == nil {
+		return machine.Certificate{}, providers.Errorf(providers.Internal, "the certificate of %s was issued, and is not stored", host)
+	}
+	c.told(host, "")
+	return about(leaf), nil
+}
+
+// Current is the certificate that is stored. Where its renewal is due, one is begun, if none is under way.
+func (c *Certificates) Current(ctx context.Context, host string) (*machine.Certificate, time.Time, string, error) {
+	leaf, err := c.leaf(ctx, host)
+	if err != nil {
+		return nil, time.Time{}, "", err
+	}
+	var due time.Time
+	var have *machine.Certificate
+	if leaf != nil {
+		known := about(leaf)
+		have, due = &known, renewal(leaf)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !time.Now().Before(due) && !c.renewing[host] {
+		c.renewing[host] = true
+		go c.renew(host)
+	}
+	return have, due, c.trouble[host], nil
+}
+
+// renewal is when a certificate is to be renewed: when a third of its life is left, as certmagic has it.
+func renewal(leaf *x509.Certificate) time.Time {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	return leaf.NotAfter.Add(-time.Duration(float64(life) * certmagic.DefaultRenewalWindowRatio))
+}
+
+// renewWithin bounds one renewal, and with it how often a certificate authority is asked that does not answer.
+const renewWithin = 10 * time.Minute
+
+func (c *Certificates) renew(host string) {
+	ctx, cancel := context.WithTimeout(context.Background(), renewWithin)
+	defer cancel()
+	_, err := c.Obtain(ctx, host)
+	if err != nil {
+		c.log.Warn("a certificate is not renewed yet", "host", host, "error", err)
+		c.told(host, err.Error())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.renewing, host)
+		return
+	}
+	wait := renewWithin
+	if f := providers.Failure(err); f.RetryAfter > wait {
+		wait = f.RetryAfter
+	}
+	time.AfterFunc(wait, func() { c.mu.Lock(); defer c.mu.Unlock(); delete(c.renewing, host) })
+}
+
+func (c *Certificates) told(host, trouble string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if trouble == "" {
+		delete(c.trouble, host)
+		return
+	}
+	c.trouble[host] = trouble
+}
+
+// Forget removes the certificate of a name, and its key.
+func (c *Certificates) Forget(ctx context.Context, host string) error {
+	c.Drop(host)
+	key := c.issuer.IssuerKey()
+	for _, k := range []string{certmagic.StorageKeys.SiteCert(key, host), certmagic.StorageKeys.SitePrivateKey(key, host), certmagic.StorageKeys.SiteMeta(key, host)} {
+		if err := c.storage.Delete(ctx, k); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot forget the certificate of %s: %w", host, err)
+		}
+	}
+	return nil
+}
+
+// Drop takes a name out of the memory of this node.
+func (c *Certificates) Drop(host string) {
+	c.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: host}})
+	c.told(host, "")
+}
+
+// Sweep removes certificates that ended a week ago, of names that nobody has renewed.
+func (c *Certificates) Sweep(ctx context.Context) error {
+	return certmagic.CleanStorage(ctx, c.storage, certmagic.CleanStorageOptions{Logger: zap.NewNop(), OCSPStaples: true, ExpiredCerts: true, ExpiredCertGracePeriod: 7 * 24 * time.Hour})
+}
+
+// leaf is the stored certificate, or nil.
+func (c *Certificates) leaf(ctx context.Context, host string) (*x509.Certificate, error) {
+	raw, err := c.storage.Load(ctx, certmagic.StorageKeys.SiteCert(c.issuer.IssuerKey(), host))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "cannot read the certificate of %s: %v", host, err)
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return nil, providers.Errorf(providers.Internal, "the stored certificate of %s is not in PEM", host)
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, providers.Errorf(providers.Internal, "the stored certificate of %s cannot be read: %v", host, err)
+	}
+	return leaf, nil
+}
+
+func about(leaf *x509.Certificate) machine.Certificate {
+	return machine.Certificate{Issuer: leaf.Issuer.CommonName, Serial: fmt.Sprintf("%x", leaf.SerialNumber), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC()}
+}
+
+// CodeCertificate is the code of a failure that is the certificate authority's last word on a name.
+const CodeCertificate = "CERTIFICATE_REFUSED"
+
+// rateWait is how long a certificate authority is left alone that limits rates and does not say for how long.
+const rateWait = 15 * time.Minute
+
+// refusal gives the errors of a certificate authority codes.
+func refusal(host string, err error) error {
+	var p acme.Problem
+	if !errors.As(err, &p) {
+		return providers.Errorf(providers.Unavailable, "no certificate for %s: %v", host, err)
+	}
+	switch p.Type {
+	case acme.ProblemTypeRateLimited:
+		return providers.Later(retryAfter(p.Detail, time.Now()), "no certificate for %s: the certificate authority limits rates: %s", host, p.Detail)
+	case acme.ProblemTypeRejectedIdentifier, acme.ProblemTypeUnsupportedIdentifier, acme.ProblemTypeCAA:
+		return &failed{machines.Failure{Code: CodeCertificate, Message: fmt.Sprintf("no certificate for %s: %s", host, p.Detail)}}
+	}
+	return providers.Errorf(providers.Unavailable, "no certificate for %s: %s (%s)", host, p.Detail, p.Type)
+}
+
+// retryAfter is the wait that Boulder names in its text ("retry after 2026-01-02 15:04:05 UTC"): the header Retry-After is not handed on by the client library.
+func retryAfter(detail string, now time.Time) time.Duration {
+	_, rest, ok := strings.Cut(detail, "retry after ")
+	if ok && len(rest) >= len(time.DateTime) {
+		if at, err := time.Parse(time.DateTime, rest[:len(time.DateTime)]); err == nil && at.After(now) {
+			return min(at.Sub(now), machines.MaxRetryAfter)
+		}
+	}
+	return rateWait
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// Domains are the proxy for domain names of tenants, and where its certificates come from. Without a listener for TLS there is no such machine.
+type Domains struct {
+	HTTPS     string `koanf:"https"` // listen address of the proxy
+	HTTP      string `koanf:"http"`  // and of what answers challenges, and sends everything else to https; empty does not listen
+	ACME      string `koanf:"acme"`  // URL of the certificate authority's directory
+	Email     string `koanf:"email"`
+	CA        string `koanf:"ca"`        // file with the roots of the certificate authority's own certificate; those of the system when empty
+	Keys      string `koanf:"keys"`      // file with the keyset that private keys are sealed with; dev makes one that is not there
+	Points    string `koanf:"points"`    // a name, or addresses, of the proxy, where bound names have to lead; empty does not check it
+	Resolvers string `koanf:"resolvers"` // addresses of name servers that are asked; those of the system when empty
+	Reserved  string `koanf:"reserved"`  // names that cannot be bound, nor what is below them
+}
+
+// LetsEncrypt is the directory that is used when none is named.
+const LetsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
+
+// On reports whether there is a proxy.
+func (d Domains) On() bool { return d.HTTPS != "" }
+
+var pointForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func (d Domains) validate(mode string) error {
+	if !d.On() {
+		if d.HTTP != "" {
+			return errors.New("domains.http: it serves nothing without domains.https")
+		}
+		return nil
+	}
+	errs := []error{listener("domains.https", d.HTTPS)}
+	if d.HTTP != "" {
+		errs = append(errs, listener("domains.http", d.HTTP))
+	}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("domains."+format, args...))
+		}
+	}
+	u, err := url.Parse(d.ACME)
+	check(err == nil && u.Scheme == "https" && u.Host != "", "acme: %q is not an https URL of an ACME directory", d.ACME)
+	check(d.Keys != "", "keys: needs the file with the keyset that private keys are sealed with; `instar tenant-keyset FILE` makes one")
+	if _, err := os.Stat(d.Keys); d.Keys != "" && (mode != Dev || !errors.Is(err, os.ErrNotExist)) {
+		errs = append(errs, readable("domains.keys", d.Keys))
+	}
+	errs = append(errs, readable("domains.ca", d.CA))
+	names := 0
+	for _, p := range parts(d.Points) {
+		_, err := netip.ParseAddr(p)
+		check(err == nil || pointForm.MatchString(p), "points: %q is neither a domain name nor an address", p)
+		if err != nil {
+			names++
+		}
+	}
+	check(names == 0 || len(parts(d.Points)) == 1, "points: a name can be an alias of one other only: name either one name, or addresses")
+	for _, r := range parts(d.Resolvers) {
+		_, err := netip.ParseAddrPort(r)
+		check(err == nil, "resolvers: %q is not address:port", r)
+	}
+	for _, r := range parts(d.Reserved) {
+		check(pointForm.MatchString(r), "reserved: %q is not a domain name in lower case", r)
+	}
+	return errors.Join(errs...)
+}
+
+// Refuses is why a name cannot be bound, or empty.
+func (d Domains) Refuses(host string) string {
+	for _, r := range parts(d.Reserved) {
+		if host == r || strings.HasSuffix(host, "."+r) {
+			return fmt.Sprintf("%s is reserved: names below %s cannot be bound", host, r)
+		}
+	}
+	return ""
+}
+
+// Lists are the parts of Points and of Resolvers.
+func (d Domains) Lists() (points, resolvers []string) { return parts(d.Points), parts(d.Resolvers) }

@@ -1,0 +1,145 @@
+package domains
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/bcc94042/instar/api"
+	"github.com/bcc94042/instar/internal/wait"
+	"github.com/bcc94042/instar/kv/certificates"
+	"github.com/bcc94042/instar/providers/domain"
+	"github.com/bcc94042/instar/providers/domain/proxy"
+	"github.com/bcc94042/instar/providers/guard"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/keyset"
+)
+
+// Role is the name of the role that removes certificates which ended long ago.
+const Role = "domains"
+
+// lockLife is how long the lock on a name stands after the process that had it died in the middle of an order.
+const lockLife = 15 * time.Second
+
+// Provider serves machines/domain where there is a proxy.
+func Provider() server.Provider {
+	return server.Provider{When: func(c config.Config) bool { return c.Domains.On() }, Open: open}
+}
+
+func open(ctx context.Context, h *server.Host) (server.Work, error) {
+	c := h.Config.Domains
+	secure, err := listen(h, c.HTTPS)
+	if err != nil {
+		return server.Work{}, fmt.Errorf("domains.https: %w", err)
+	}
+	h.OnStop("the listener of domains.https", func(context.Context) error { return closed(secure) })
+	var clear *listener
+	if c.HTTP != "" {
+		if clear, err = listen(h, c.HTTP); err != nil {
+			return server.Work{}, fmt.Errorf("domains.http: %w", err)
+		}
+		h.OnStop("the listener of domains.http", func(context.Context) error { return closed(clear) })
+	}
+	t, err := openTable(ctx, h)
+	if err != nil {
+		return server.Work{}, err
+	}
+	allow, deny, err := h.Config.Discovery.Probe.Networks()
+	if err != nil {
+		return server.Work{}, err
+	}
+	reach := guard.Guard{Deny: deny, Allow: allow, Own: h.Listening}
+	px := proxy.New(proxy.Options{Log: h.Log, Dial: reach.Dialer().DialContext})
+	if err := h.Register(px); err != nil {
+		return server.Work{}, err
+	}
+	certs, err := openCertificates(ctx, h, px.Serves, secure, clear)
+	if err != nil {
+		return server.Work{}, err
+	}
+	h.OnStop("certificates", func(context.Context) error { certs.Stop(); return nil })
+	h.Go(ctx, "the checks of targets", px.Run)
+	h.Go(ctx, "the routes of domains", func(ctx context.Context) error {
+		t.follow(ctx, px.Set, certs.Drop)
+		return nil
+	})
+	front := px.Server()
+	front.TLSConfig = certs.TLS()
+	serve(ctx, h, secure, "the proxy for domains", front)
+	if clear != nil {
+		challenges := px.Server()
+		challenges.Handler = certs.Challenges(toHTTPS(px.Serves))
+		serve(ctx, h, clear, "the listener for challenges", challenges)
+	}
+	h.Role(ctx, Role, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if err := certs.Sweep(ctx); err != nil && ctx.Err() == nil {
+				h.Log.Warn("certificates that ended are kept until tomorrow", "error", err)
+			}
+			wait.For(ctx, 24*time.Hour)
+		}
+		return nil
+	})
+	d := &door{refuses: c.Refuses, owner: t.owner}
+	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
+	h.Say("Domains: the proxy is at %s. Bind a name: instar domain bind NAMESPACE/TENANT/NAME --set host=… (docs/domains.md)", secure.Addr())
+	points, resolvers := c.Lists()
+	p := &domain.Provider{Records: domain.Records{Resolver: resolver(resolvers), Points: points}, Table: t, Issuer: certs, Refuses: c.Refuses}
+	return server.Work{Performer: p, Looker: p}, nil
+}
+
+// openCertificates has the bucket of certificates, and what issues them.
+func openCertificates(ctx context.Context, h *server.Host, serves func(string) bool, secure, clear *listener) (*domain.Certificates, error) {
+	c := h.Config.Domains
+	keys, err := keyset.Open("domains.keys", c.Keys, h.Config.Mode == config.Dev)
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := makeBucket(ctx, h, CertificatesBucket, "Certificates of domain names, their private keys, accounts and locks, sealed")
+	if err != nil {
+		return nil, err
+	}
+	o := domain.CertificateOptions{
+		Storage: certificates.New(h.Deps.JS, bucket, lockLife, keys), Directory: c.ACME, Email: c.Email, TLSPort: secure.port, Serves: serves, Log: h.Log,
+	}
+	if clear != nil {
+		o.HTTPPort = clear.port
+	}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("domains.ca: %w", err)
+		}
+		o.Roots = x509.NewCertPool()
+		if !o.Roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("domains.ca: %s has no certificate in PEM", c.CA)
+		}
+	}
+	return domain.NewCertificates(o), nil
+}
+
+// resolver asks name servers in turn, or those of the system when there are none.
+func resolver(servers []string) *net.Resolver {
+	if len(servers) == 0 {
+		return net.DefaultResolver
+	}
+	var asked atomic.Uint32
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, servers[int(asked.Add(1)-1)%len(servers)])
+	}}
+}
+
+// closed closes a listener that may have been closed by what served it.
+func closed(l net.Listener) error {
+	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package domains_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	machine "github.com/bcc94042/instar/machines/domain"
+)
+
+func TestANameIsBoundServedSentElsewhereAndRemoved(t *testing.T) {
+	t.Parallel()
+	for name, plain := range map[string]bool{"TLS-ALPN-01": false, "HTTP-01": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, time.Hour, plain)
+			const host = "shop.example.com"
+			status, v := w.bind("shop", host, app(t, "one"))
+			require.Equal(t, http.StatusOK, status, "%v", v)
+			require.Eventually(t, func() bool { d, _ := w.get("shop"); return d.Problem != "" && len(d.Records) == 2 }, time.Minute, 50*time.Millisecond, "it says what is missing")
+			_, _, _, err := w.fetch(host)
+			require.Error(t, err, "nothing is served under a name that is not proven")
+			d, _ := w.get("shop")
+			for _, r := range d.Records {
+				w.zone.set(r)
+			}
+			d = w.becomes("shop", machine.Active)
+			require.Empty(t, d.Problem)
+			status, text, serial, err := w.fetch(host)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, status)
+			require.Equal(t, "one", text)
+			require.Equal(t, d.Certificate.Serial, serial)
+
+			status, v = w.bind("again", host, app(t, "thief"))
+			require.Equal(t, http.StatusConflict, status, "%v", v)
+			status, v = w.bind("own", "x.apps.example.net", app(t, "thief"))
+			require.Equal(t, http.StatusUnprocessableEntity, status, "%v", v)
+			if plain {
+				c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+				req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+w.http+"/a?b=c", nil)
+				require.NoError(t, err)
+				req.Host = host
+				resp, err := c.Do(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, "https://"+host+"/a?b=c", resp.Header.Get("Location"))
+			}
+
+			status, v = w.do("POST", "/v1/tenants/acme/domains/shop/retarget", `{"route":{"targets":[{"address":"`+app(t, "two")+`"}]}}`)
+			require.Less(t, status, 300, "%v", v)
+			require.Eventually(t, func() bool { _, text, _, err := w.fetch(host); require.NoError(t, err); return text == "two" }, time.Minute, 20*time.Millisecond)
+
+			status, v = w.do("POST", "/v1/tenants/acme/domains/shop/remove", "")
+			require.Less(t, status, 300, "%v", v)
+			w.becomes("shop", machine.Removed)
+			require.Eventually(t, func() bool { _, _, _, err := w.fetch(host); return err != nil }, time.Minute, 20*time.Millisecond, "it is served no more")
+			w.serves("again", host, app(t, "next"))
+			_, text, again, err := w.fetch(host)
+			require.NoError(t, err)
+			require.Equal(t, "next", text)
+			require.NotEqual(t, serial, again, "the certificate of the one before was forgotten")
+		})
+	}
+}
+
+func TestACertificateIsRenewedAndLapsesWhereThatFails(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 12*time.Second, false)
+	const host = "brief.example.com"
+	first := w.serves("brief", host, app(t, "brief")).Certificate
+	var second *machine.Certificate
+	require.Eventually(t, func() bool {
+		d, state := w.get("brief")
+		require.Equal(t, machine.Active, state)
+		second = d.Certificate
+		return second.Serial != first.Serial
+	}, time.Minute, 50*time.Millisecond, "it is renewed before its end")
+	require.Eventually(t, func() bool { _, _, serial, err := w.fetch(host); return err == nil && serial != first.Serial }, time.Minute, 50*time.Millisecond)
+	w.ca.down.Store(true)
+	w.becomes("brief", machine.Expired)
+	require.Eventually(t, func() bool { status, _, _, err := w.fetch(host); return err != nil || status != http.StatusOK }, time.Minute, 50*time.Millisecond)
+}
+
+func TestACertificateAuthorityThatLimitsRatesIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := setup(t, time.Hour, false)
+	w.ca.limit.Store(true)
+	status, v := w.bind("shop", "shop.example.com", app(t, "shop"))
+	require.Less(t, status, 300, "%v", v)
+	for _, r := range w.becomes("shop", machine.PendingDNS).Records {
+		w.zone.set(r)
+	}
+	w.becomes("shop", machine.Issuing)
+	require.Eventually(t, func() bool {
+		_, v := w.do("GET", "/v1/tenants/acme/domains/shop", "")
+		effects, _ := v["effects"].(map[string]any)
+		issue, _ := effects["issue"].(map[string]any)
+		next, _ := issue["nextTry"].(string)
+		at, err := time.Parse(time.RFC3339, next)
+		return err == nil && time.Until(at) > 10*time.Minute
+	}, time.Minute, 50*time.Millisecond, "the next try is minutes away")
+}
+
+// A server that was stopped serves the names again, with the certificates that it had.
+func TestANameIsServedAgainAfterAStart(t *testing.T) {
+	t.Parallel()
+	w := setup(t, time.Hour, false)
+	const host = "shop.example.com"
+	serial := w.serves("shop", host, app(t, "shop")).Certificate.Serial
+	w.stop()
+	w.ca.down.Store(true)
+	w.start()
+	require.Eventually(t, func() bool {
+		_, text, again, err := w.fetch(host)
+		return err == nil && text == "shop" && again == serial
+	}, time.Minute, 50*time.Millisecond)
+}

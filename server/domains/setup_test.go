@@ -1,0 +1,272 @@
+package domains_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/letsencrypt/pebble/v2/db"
+	"github.com/letsencrypt/pebble/v2/va"
+	"github.com/letsencrypt/pebble/v2/wfe"
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/machines"
+	machine "github.com/bcc94042/instar/machines/domain"
+	"github.com/bcc94042/instar/server"
+	"github.com/bcc94042/instar/server/config"
+	"github.com/bcc94042/instar/server/domains"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("PEBBLE_VA_NOSLEEP", "1")      // it waits before it validates, to be like the real one
+	os.Setenv("PEBBLE_WFE_NONCEREJECT", "0") // and rejects some requests
+	os.Exit(m.Run())
+}
+
+// zone is a name server for everything.
+type zone struct {
+	mu    sync.Mutex
+	texts map[string]string // by name
+	addr  string
+}
+
+func startZone(t *testing.T) *zone {
+	t.Helper()
+	z := &zone{texts: map[string]string{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	pc, err := net.ListenPacket("udp", l.Addr().String())
+	require.NoError(t, err)
+	z.addr = l.Addr().String()
+	for _, s := range []*dns.Server{{Listener: l, Handler: z}, {PacketConn: pc, Handler: z}} {
+		go func() { _ = s.ActivateAndServe() }()
+		t.Cleanup(func() { _ = s.Shutdown() })
+	}
+	return z
+}
+
+// ServeDNS leads every name to this host, and knows the texts that it was told.
+func (z *zone) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	m := new(dns.Msg).SetReply(r)
+	for _, q := range r.Question {
+		name := strings.ToLower(q.Name)
+		head := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET}
+		switch text, ok := z.texts[name]; {
+		case q.Qtype == dns.TypeTXT && ok:
+			m.Answer = append(m.Answer, &dns.TXT{Hdr: head, Txt: []string{text}})
+		case q.Qtype == dns.TypeA && !strings.HasPrefix(name, "_"):
+			m.Answer = append(m.Answer, &dns.A{Hdr: head, A: net.IPv4(127, 0, 0, 1)})
+		}
+	}
+	_ = w.WriteMsg(m)
+}
+
+func (z *zone) set(r machine.Record) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.texts[strings.ToLower(r.Name)+"."] = r.Value
+}
+
+// authority is a certificate authority: pebble, in this process.
+type authority struct {
+	url   string
+	file  string // its own certificate
+	roots *x509.CertPool
+	srv   *httptest.Server
+	down  atomic.Bool
+	limit atomic.Bool
+}
+
+// startAuthority issues certificates that are good for so long, and validates on these ports.
+func startAuthority(t *testing.T, z *zone, good time.Duration, httpPort, tlsPort int) *authority {
+	t.Helper()
+	quiet, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
+	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {ValidityPeriod: uint64(good / time.Second)}})
+	front := wfe.New(quiet, store, va.New(quiet, httpPort, tlsPort, false, z.addr, store), issuer, []string{"ca.test"}, false, false, 0, 0)
+	handler := front.Handler()
+	a := &authority{roots: x509.NewCertPool()}
+	a.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case a.down.Load():
+			http.Error(w, "away", http.StatusBadGateway)
+		case a.limit.Load() && strings.Contains(r.URL.Path, "order"):
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many certificates already issued"}`)
+		default:
+			handler.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(a.srv.Close)
+	a.url = a.srv.URL + wfe.DirectoryPath
+	a.file = filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(a.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.srv.Certificate().Raw}), 0o600))
+	a.roots.AddCert(issuer.GetRootCert(0).Cert)
+	return a
+}
+
+// world is a server with a proxy, name servers and a certificate authority.
+type world struct {
+	t           *testing.T
+	zone        *zone
+	ca          *authority
+	cfg         config.Config
+	url         string
+	https, http string
+	stop        func()
+}
+
+func port(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// setup starts all of it. Without http there is no listener for challenges.
+func setup(t *testing.T, good time.Duration, plain bool) *world {
+	t.Helper()
+	w := &world{t: t, zone: startZone(t)}
+	tlsPort, httpPort := port(t), port(t)
+	w.https, w.http = fmt.Sprint("127.0.0.1:", tlsPort), fmt.Sprint("127.0.0.1:", httpPort)
+	validated := tlsPort
+	if plain {
+		validated = port(t) // where nobody answers, so that only the challenge over HTTP is left
+	}
+	w.ca = startAuthority(t, w.zone, good, httpPort, validated)
+	w.cfg = config.Defaults(config.Dev)
+	w.cfg.Data, w.cfg.HTTP.Listen, w.cfg.NATS.Listen, w.cfg.Log.Level = t.TempDir(), "127.0.0.1:0", "", "error"
+	w.cfg.Domains = config.Domains{HTTPS: w.https, ACME: w.ca.url, CA: w.ca.file, Keys: filepath.Join(t.TempDir(), "keys.json"), Resolvers: w.zone.addr, Points: "127.0.0.1", Reserved: "apps.example.net"}
+	if plain {
+		w.cfg.Domains.HTTP = w.http
+	}
+	w.start()
+	return w
+}
+
+// start runs the server until it is stopped.
+func (w *world) start() {
+	w.t.Helper()
+	provider := domains.Provider()
+	open := provider.Open
+	provider.Open = func(ctx context.Context, h *server.Host) (server.Work, error) {
+		work, err := open(ctx, h)
+		work.Every = 100 * time.Millisecond
+		return work, err
+	}
+	serving := make(chan struct{})
+	o := server.Options{Machines: []*machines.Machine{machine.Machine}, Providers: map[string]server.Provider{machine.Machine.Name: provider}}
+	o.Open = func(_ context.Context, h *server.Host) error {
+		h.Serving(func(_ context.Context, url string) error { w.url = url; close(serving); return nil })
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, w.cfg, o) }()
+	w.stop = sync.OnceFunc(func() { cancel(); require.NoError(w.t, <-ended) })
+	w.t.Cleanup(w.stop)
+	select {
+	case <-serving:
+	case err := <-ended:
+		ended <- nil
+		require.NoError(w.t, err)
+	}
+}
+
+func (w *world) do(method, path, body string) (int, map[string]any) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
+	require.NoError(w.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	defer resp.Body.Close()
+	var v map[string]any
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(w.t, err)
+	require.NoError(w.t, json.Unmarshal(text, &v), "%s", text)
+	return resp.StatusCode, v
+}
+
+func (w *world) bind(id, host, target string) (int, map[string]any) {
+	return w.do("POST", "/v1/tenants/acme/domains/"+id+"/bind", fmt.Sprintf(`{"host":%q,"route":{"targets":[{"address":%q}]}}`, host, target))
+}
+
+// get is the domain as it is.
+func (w *world) get(id string) (d machine.Data, state string) {
+	w.t.Helper()
+	_, v := w.do("GET", "/v1/tenants/acme/domains/"+id, "")
+	raw, err := json.Marshal(v["data"])
+	require.NoError(w.t, err)
+	require.NoError(w.t, json.Unmarshal(raw, &d))
+	state, _ = v["state"].(string)
+	return d, state
+}
+
+func (w *world) becomes(id, state string) (d machine.Data) {
+	w.t.Helper()
+	var have string
+	require.Eventually(w.t, func() bool { d, have = w.get(id); return have == state }, time.Minute, 50*time.Millisecond, "%s is to become %s", id, state)
+	return d
+}
+
+// serves binds a name, makes its records, and waits until it is served.
+func (w *world) serves(id, host, target string) machine.Data {
+	w.t.Helper()
+	status, v := w.bind(id, host, target)
+	require.Less(w.t, status, 300, "%v", v)
+	for _, r := range w.becomes(id, machine.PendingDNS).Records {
+		w.zone.set(r)
+	}
+	return w.becomes(id, machine.Active)
+}
+
+// browser asks the proxy for a name, and trusts the certificate authority.
+func (w *world) browser(host string) *http.Client {
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: w.ca.roots, ServerName: host}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, w.https)
+		},
+	}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
+}
+
+func (w *world) fetch(host string) (status int, text string, serial string, err error) {
+	resp, err := w.browser(host).Get("https://" + host + "/")
+	if err != nil {
+		return 0, "", "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), fmt.Sprintf("%x", resp.TLS.PeerCertificates[0].SerialNumber), err
+}
+
+// app is a tenant's application, which says its name.
+func app(t *testing.T, name string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
