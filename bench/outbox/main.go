@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/bcc94042/instar/bench/internal/rig"
 	"github.com/bcc94042/instar/internal/gctune"
 	"github.com/bcc94042/instar/streams/embedded"
 )
@@ -177,14 +178,7 @@ func (e *env) measure(ctx context.Context, c contender, n int) (result, error) {
 // table shows medians, and the ratios to the first contender of each round.
 func table(names []string, results map[string][]result) {
 	slices.Sort(names)
-	median := func(name string, of func(result) float64) float64 {
-		var v []float64
-		for _, r := range results[name] {
-			v = append(v, of(r))
-		}
-		slices.Sort(v)
-		return v[len(v)/2]
-	}
+	median := func(name string, of func(result) float64) float64 { return rig.Median(results[name], of) }
 	fmt.Printf("%-34s %10s %10s %10s %10s\n", "", "us/row", "of it Go", "Postgres", "rows/s")
 	for _, n := range names {
 		fmt.Printf("%-34s %10.1f %10.1f %10.1f %10.0f\n", n, median(n, result.cpu), median(n, func(r result) float64 { return r.here }),

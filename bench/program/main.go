@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bcc94042/instar/internal/program"
+	"github.com/bcc94042/instar/bench/internal/rig"
 )
 
 type options struct {
@@ -79,15 +78,8 @@ func (o *options) all(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
-	if o.binary == "" {
-		root, err := program.Root(ctx)
-		if err != nil {
-			return err
-		}
-		o.binary = filepath.Join(o.dir, "instar")
-		if err := program.Build(ctx, root, o.binary); err != nil {
-			return err
-		}
+	if o.binary, err = rig.Program(ctx, o.binary, o.dir); err != nil {
+		return err
 	}
 	fmt.Printf("bench/program: %s, %d CPUs, %d services, %s per row; each server is a process of its own, the load generator shares the machine\n",
 		runtime.Version(), runtime.NumCPU(), o.entities, o.duration)

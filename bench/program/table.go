@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"time"
+
+	"github.com/bcc94042/instar/bench/internal/rig"
 )
 
 // row is what is measured once per run.
@@ -50,7 +51,7 @@ func (t *table) add(r row, f figures) {
 func (t *table) print() {
 	fmt.Printf("  %-8s %-8s %7s %11s %10s %10s %10s %10s %10s\n", "", "", "clients", "rate", "p50", "p99", "server us", "handler us", "load us")
 	for _, r := range t.rows {
-		of := func(get func(line) float64) float64 { return median(t.lines[r], get) }
+		of := func(get func(line) float64) float64 { return rig.Median(t.lines[r], get) }
 		micros := func(get func(line) time.Duration) float64 {
 			return of(func(l line) float64 { return float64(get(l)) / 1000 })
 		}
@@ -66,18 +67,9 @@ func (t *table) print() {
 			for i := range pairs {
 				pairs[i] = [2]line{t.lines[r][i], other[i]}
 			}
-			fmt.Printf("   of against: rate %.2f, CPU %.2f", median(pairs, func(p [2]line) float64 { return p[0].rate / p[1].rate }),
-				median(pairs, func(p [2]line) float64 { return float64(p[0].cpu[0]) / float64(p[1].cpu[0]) }))
+			fmt.Printf("   of against: rate %.2f, CPU %.2f", rig.Median(pairs, func(p [2]line) float64 { return p[0].rate / p[1].rate }),
+				rig.Median(pairs, func(p [2]line) float64 { return float64(p[0].cpu[0]) / float64(p[1].cpu[0]) }))
 		}
 		fmt.Println()
 	}
-}
-
-func median[T any](of []T, get func(T) float64) float64 {
-	all := make([]float64, len(of))
-	for i, v := range of {
-		all[i] = get(v)
-	}
-	slices.Sort(all)
-	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }

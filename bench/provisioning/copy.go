@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,19 +82,10 @@ func (b *bench) copies(ctx context.Context) error {
 			c := found[bare][i]
 			against += fmt.Sprintf(" %.2f/%.2f", r.perSecond/c.perSecond, (r.here+r.postgres)/(c.here+c.postgres))
 		}
-		fmt.Printf("%-34s %10.0f %10.1f %10.1f %10.1f %9.0f%% %s\n", w.name, median(list, func(r round) float64 { return r.perSecond }), median(list, func(r round) float64 { return r.here + r.postgres }),
-			median(list, func(r round) float64 { return r.here }), median(list, func(r round) float64 { return r.postgres }), median(list, func(r round) float64 { return 100 * float64(r.arrived) / float64(b.rows) }), against)
+		fmt.Printf("%-34s %10.0f %10.1f %10.1f %10.1f %9.0f%% %s\n", w.name, rig.Median(list, func(r round) float64 { return r.perSecond }), rig.Median(list, func(r round) float64 { return r.here + r.postgres }),
+			rig.Median(list, func(r round) float64 { return r.here }), rig.Median(list, func(r round) float64 { return r.postgres }), rig.Median(list, func(r round) float64 { return 100 * float64(r.arrived) / float64(b.rows) }), against)
 	}
 	return nil
-}
-
-func median(list []round, of func(round) float64) float64 {
-	var v []float64
-	for _, r := range list {
-		v = append(v, of(r))
-	}
-	slices.Sort(v)
-	return v[len(v)/2]
 }
 
 func (b *bench) round(ctx context.Context, w way, source pg.Address, tables []*catalog.Table) (r round, err error) {

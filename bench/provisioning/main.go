@@ -12,8 +12,8 @@ import (
 	"os/signal"
 	"path/filepath"
 
+	"github.com/bcc94042/instar/bench/internal/rig"
 	"github.com/bcc94042/instar/internal/postgres"
-	"github.com/bcc94042/instar/internal/program"
 	"github.com/bcc94042/instar/providers/database/pg"
 )
 
@@ -62,13 +62,8 @@ func (b *bench) run(ctx context.Context, only string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	if b.binary == "" && only != "copy" {
-		root, err := program.Root(ctx)
-		if err != nil {
-			return err
-		}
-		b.binary = filepath.Join(b.dir, "instar")
-		if err := program.Build(ctx, root, b.binary); err != nil {
+	if only != "copy" {
+		if b.binary, err = rig.Program(ctx, b.binary, b.dir); err != nil {
 			return err
 		}
 	}

@@ -14,14 +14,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/bcc94042/instar/internal/program"
+	"github.com/bcc94042/instar/bench/internal/rig"
 )
 
 type options struct {
@@ -77,15 +76,8 @@ func (o *options) all(ctx context.Context) (err error) {
 	if err := os.Chmod(o.dir, 0o711); err != nil { // Postgres may run as another user
 		return err
 	}
-	if o.binary == "" {
-		root, err := program.Root(ctx)
-		if err != nil {
-			return err
-		}
-		o.binary = filepath.Join(o.dir, "instar")
-		if err := program.Build(ctx, root, o.binary); err != nil {
-			return err
-		}
+	if o.binary, err = rig.Program(ctx, o.binary, o.dir); err != nil {
+		return err
 	}
 	fmt.Printf("bench/tasks: %s, %d CPUs, load %s; %d jobs that do nothing, %d at a time, in %d repositories; servers and workers are processes of their own, the load generator shares the machine\n",
 		runtime.Version(), runtime.NumCPU(), load(), o.jobs, o.workers, o.repositories)

@@ -175,23 +175,13 @@ func (t *table) print() {
 	fmt.Printf("\n%-30s %8s %10s %10s %10s %10s %10s %10s %10s\n", "", "jobs/s", "CPU/job", "server", "worker", "database", "(load)", "start p50", "start p99")
 	for _, name := range t.names {
 		span := func(get func(figures) time.Duration) time.Duration {
-			return time.Duration(t.median(name, func(f figures) float64 { return float64(get(f)) }))
+			return time.Duration(rig.Median(t.of[name], func(f figures) float64 { return float64(get(f)) }))
 		}
 		us := func(get func(figures) time.Duration) string { return fmt.Sprint(span(get).Microseconds(), " us") }
 		ms := func(get func(figures) time.Duration) string { return fmt.Sprintf("%.1f ms", span(get).Seconds()*1000) }
-		fmt.Printf("%-30s %8.0f %10s %10s %10s %10s %10s %10s %10s\n", name, t.median(name, func(f figures) float64 { return f.rate }), us(figures.without),
+		fmt.Printf("%-30s %8.0f %10s %10s %10s %10s %10s %10s %10s\n", name, rig.Median(t.of[name], func(f figures) float64 { return f.rate }), us(figures.without),
 			us(func(f figures) time.Duration { return f.server }), us(func(f figures) time.Duration { return f.worker }), us(func(f figures) time.Duration { return f.database }),
 			us(func(f figures) time.Duration { return f.loader }), ms(func(f figures) time.Duration { return f.p50 }), ms(func(f figures) time.Duration { return f.p99 }))
 	}
 	fmt.Println("load at the end:", load())
-}
-
-func (t *table) median(name string, get func(figures) float64) float64 {
-	var all []float64
-	for _, f := range t.of[name] {
-		all = append(all, get(f))
-	}
-	slices.Sort(all)
-	n := len(all)
-	return (all[n/2] + all[(n-1)/2]) / 2
 }
