@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bcc94042/instar/internal/simulation/model/store"
 	"github.com/bcc94042/instar/machines"
@@ -35,8 +36,9 @@ func conditional(w *World) string {
 	return ""
 }
 
-// sawCommand notes under which attempt a result was sent.
+// sawCommand notes when a command was stored, and under which attempt a result was sent.
 func (w *World) sawCommand(e *store.Entry) {
+	w.history.stored[e.Seq] = time.Now()
 	var body struct{ Attempt string }
 	if id := store.Value(e.Header, streams.HeaderID); json.Unmarshal(e.Data, &body) == nil && body.Attempt != "" {
 		w.history.attempts[id] = body.Attempt

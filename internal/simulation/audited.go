@@ -74,7 +74,7 @@ func lossTold(w *World) string {
 			return fmt.Sprintf("%s is at version %d, below its event of version %d", x, v.Version, highest)
 		}
 		for version := x.base(); version <= v.Version; version++ {
-			if !has[version] && reconciled < version && w.outside.told[x.m.Name+"/"+x.key] < version { // a provider that has seen a higher fence makes it go on above that
+			if !has[version] && reconciled < version && w.outside.Told(x.m.Name, x.key) < version { // a provider that has seen a higher fence makes it go on above that
 				return fmt.Sprintf("%s is at version %d, no event is of version %d, and none tells that it was lost", x, v.Version, version)
 			}
 		}
@@ -134,10 +134,17 @@ func current(w *World) string {
 	return ""
 }
 
+// superseded: the attempt that an entity waits for is not older than one of that effect that the outside has seen.
+func (w *World) superseded(t machines.Task, before uint64) {
+	if x := w.history.entities[t.Machine+"/"+t.Key()]; !w.lost && x != nil && x.last() != nil && x.last().Effects[t.Effect].ID == t.Attempt {
+		w.fail("I7", "attempt %s of %s of %s, which is waited for, has fence %d, and %d was there before", t.Attempt, t.Effect, x, t.Fence, before)
+	}
+}
+
 // released: what the outside was made to hold for a thing is gone when the thing is closed.
 func released(w *World) string {
 	for _, x := range w.history.order {
-		if v := x.last(); x.m == orders.Things && v != nil && v.State == "closed" && !x.torn && w.outside.holds[x.m.Name+"/"+x.key] {
+		if v := x.last(); x.m == orders.Things && v != nil && v.State == "closed" && !x.torn && w.outside.Holds(x.m.Name, x.key) {
 			return fmt.Sprintf("%s is closed, and the outside still holds what its work has made", x)
 		}
 	}

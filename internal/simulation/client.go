@@ -113,7 +113,7 @@ func (c *client) ask(commands *publish.Commands, rec *record) {
 		if err == nil {
 			rec.answers = append(rec.answers, m.Data)
 			if took := time.Since(began); took > streams.CommandWindow && !c.w.lost && restores == c.w.restores {
-				c.w.fail("I12", "%s was answered only after %s, when the stream had forgotten its id", rec.id, took)
+				c.w.fail("C3", "%s was answered only after %s, when the stream had forgotten its id", rec.id, took)
 			}
 			c.w.trace.Note(c.name, "is answered under %s: %s", rec.id, trace.Short(m.Data))
 			return

@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"math/rand/v2"
+	"testing/synctest"
 	"time"
 
 	"github.com/bcc94042/instar/internal/simulation/pinned"
@@ -199,7 +200,10 @@ func losePower(w *World, f Fault) {
 }
 
 // slowDisk lets no sync end for a time.
-func slowDisk(w *World, f Fault) { w.disk.Slow(time.Now().Add(f.For)) }
+func slowDisk(w *World, f Fault) {
+	w.slowUntil = time.Now().Add(f.For)
+	w.disk.Slow(w.slowUntil)
+}
 
 func fillStore(w *World, f Fault) {
 	w.server.SetFull(true)
@@ -233,7 +237,10 @@ func (w *World) wrongClock(r *rand.Rand) *pinned.Clock {
 }
 
 // count counts what has gone wrong.
-func (w *World) count(kind string) { w.wrong[kind]++ }
+func (w *World) count(kind string) {
+	w.wrong[kind]++
+	w.wrongAt = time.Now()
+}
 
 // revive starts processes where none runs.
 func (w *World) revive() {
@@ -257,13 +264,11 @@ func (w *World) revive() {
 
 // calm ends everything that is wrong.
 func (w *World) calm() {
-	w.outMu.Lock()
-	w.opts.Lies = false
-	w.outMu.Unlock()
+	w.outside.Calm()
 	w.calmAt = time.Now()
-	close(w.calmed)
 	w.fullUntil, w.serverBack = time.Now().Add(-1), time.Now().Add(-1)
-	w.disk.Slow(time.Time{})
+	w.slowUntil = time.Time{}
+	w.disk.Slow(w.slowUntil)
 	for i := range w.elections {
 		w.elections[i].at = time.Now().Add(-1)
 	}
@@ -302,7 +307,7 @@ func (w *World) end() {
 			return
 		}
 	}
-	for !w.clientsDone() || w.operator != nil && !w.operator.Done {
+	for synctest.Wait(); !w.clientsDone() || w.operator != nil && !w.operator.Done; synctest.Wait() {
 		time.Sleep(time.Second)
 	}
 	time.Sleep(time.Minute) // for what the libraries leave to themselves

@@ -18,11 +18,12 @@ import (
 type history struct {
 	entities map[string]*entity // by machine/key
 	order    []*entity
-	read     map[string]uint64 // by stream: the last sequence
-	losses   int               // of power, and what an operator has purged or restored
-	letters  []string          // subjects of dead letters
-	attempts map[string]string // of results, by the id of the command
-	lostAt   time.Time         // of the last loss of power that cost something
+	read     map[string]uint64    // by stream: the last sequence
+	losses   int                  // of power, and what an operator has purged or restored
+	letters  []string             // subjects of dead letters
+	stored   map[uint64]time.Time // when commands were seen first, by their sequences
+	attempts map[string]string    // of results, by the id of the command
+	lostAt   time.Time            // of the last loss of power that cost something
 }
 
 // entity is what was seen of one.
@@ -107,6 +108,7 @@ func (w *World) observe() {
 			x.values, x.highest = append(x.values, v), max(x.highest, v.Version)
 		})
 	}
+	w.disturbed()
 	w.read(streams.CommandStream, w.sawCommand)
 	w.read(streams.EventStream, w.sawEvent)
 	w.read(streams.DeadStream, func(e *store.Entry) { w.history.letters = append(w.history.letters, e.Subject) })
@@ -193,8 +195,9 @@ func (h *history) forget() {
 		clear(x.ids)
 	}
 	clear(h.read)
+	clear(h.stored)
 }
 
 func newHistory() history {
-	return history{entities: map[string]*entity{}, read: map[string]uint64{}, attempts: map[string]string{}}
+	return history{entities: map[string]*entity{}, read: map[string]uint64{}, stored: map[uint64]time.Time{}, attempts: map[string]string{}}
 }

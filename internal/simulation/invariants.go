@@ -44,6 +44,8 @@ var invariants = []invariant{
 	{id: "I8", says: "nothing is left outside of what has ended", rest: released},
 	{id: "I9", says: "an event says who asked", event: attributed, lossy: true},
 	{id: "I9b", says: "each refusal has an event", rest: audited},
+	{id: "C1", says: "a command is decided soon, while nothing goes wrong", step: decided},
+	{id: "C2", says: "a command that is decided is acked soon, while nothing goes wrong", step: acked},
 	{id: "I11", says: "what an index answers does not fall back", step: indexed},
 	{id: "I11b", says: "the indexes have what is stored", rest: current, lossy: true},
 	{id: "L1", says: "what a loss of power has cost is told", rest: lossTold, lossy: true},

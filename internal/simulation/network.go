@@ -121,6 +121,8 @@ func (w *World) connect(owner string, n *node) (net.Conn, error) {
 	if w.serverDown || w.restoring && owner != "operator" {
 		return nil, errServerDown
 	}
+	w.dials.Lock()
+	defer w.dials.Unlock()
 	c, id := w.server.Dial()
 	w.wires = append(w.wires, &wire{id: id, owner: owner, n: n})
 	return link{c, w}, nil

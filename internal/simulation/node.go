@@ -164,9 +164,9 @@ func (n *node) run(ctx context.Context, before []string) error {
 	}
 	role("gateway", func(ctx context.Context) error {
 		return deps.EachMachine(ctx, func(ctx context.Context, m *machines.Machine) error {
-			return (&observer.Observer{Deps: deps, Machine: m, Looker: looker{n, m}, Index: indexes.Get(m.Name)}).Run(ctx)
+			return (&observer.Observer{Deps: deps, Machine: m, Looker: n.w.outside.Looker(m), Index: indexes.Get(m.Name)}).Run(ctx)
 		})
-	}, (&effects.Workers{Deps: deps, Performer: func(machine string) effects.Performer { return performer{n, machine} }, Concurrency: 4}).Run)
+	}, (&effects.Workers{Deps: deps, Performer: func(machine string) effects.Performer { return n.w.outside.Provider(n.nonce, machine) }, Concurrency: 4}).Run)
 	role("views", (&views.Views{Deps: deps}).Run)
 	<-ctx.Done()
 	return context.Cause(ctx)

@@ -90,7 +90,11 @@ func pauseConsumer(w *World, f Fault) {
 		return
 	}
 	name := all[f.Who/3%len(all)]
-	w.operator.Pause(stream, name, w.serverNow().Add(f.For))
+	until := w.serverNow().Add(f.For)
+	if until.After(w.pausedUntil) {
+		w.pausedUntil = until
+	}
+	w.operator.Pause(stream, name, until)
 	if f.Lose {
 		w.later(f.For/2, func() { w.operator.Resume(stream, name) })
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/bcc94042/instar/internal/simulation/disk"
 	"github.com/bcc94042/instar/internal/simulation/model"
 	"github.com/bcc94042/instar/internal/simulation/operator"
+	"github.com/bcc94042/instar/internal/simulation/outside"
 	"github.com/bcc94042/instar/internal/simulation/pinned"
 	"github.com/bcc94042/instar/internal/simulation/schedule"
 	"github.com/bcc94042/instar/internal/simulation/trace"
@@ -46,22 +47,22 @@ type World struct {
 	clients    []*client
 	processes  []*node // all that were ever started
 	wires      []*wire
+	dials      sync.Mutex    // of several at once, where the runtime is not held still
 	wake       chan struct{} // something was sent
 
-	outMu   sync.Mutex
-	outRand *rand.Rand
-	outside outside
-
+	outside               outside.Outside
 	history               history
-	rereading             bool          // what was seen before is read again
-	calmAt                time.Time     // nothing goes wrong any more
-	calmed                chan struct{} // closed then
+	rereading             bool      // what was seen before is read again
+	calmAt                time.Time // nothing goes wrong any more
 	failures              []Failure
 	upAt                  int            // steps until the nodes were up
 	happened              map[int]bool   // faults
 	wrong                 map[string]int // how often each kind
 	passed                map[int]int    // packets of the kind that a fault waits for
+	wrongAt               time.Time      // something went wrong for the last time
 	fullUntil, serverBack time.Time
+	slowUntil             time.Time
+	pausedUntil           time.Time // by the clock of the server
 	elections             []election
 	operator              *operator.Operator
 	wanted                map[string]cluster.NodeState // by the operator, of nodes
@@ -102,10 +103,12 @@ type wire struct {
 
 func newWorld(o schedule.Options, tr *trace.Trace) *World {
 	w := &World{
-		opts: o, keys: map[string][]string{}, r: schedule.Draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1), outRand: schedule.Draws(o.Seed, 3),
-		outside: outside{map[string]uint64{}, map[string]uint64{}, map[string]bool{}}, happened: map[int]bool{}, wrong: map[string]int{}, passed: map[int]int{}, wanted: map[string]cluster.NodeState{}, calmed: make(chan struct{}), history: newHistory(),
+		opts: o, keys: map[string][]string{}, r: schedule.Draws(o.Seed, 2), trace: tr, wake: make(chan struct{}, 1),
+		outside: outside.Outside{Machines: o.Machines, Lies: o.Lies, Note: tr.Note}, happened: map[int]bool{}, wrong: map[string]int{}, passed: map[int]int{}, wanted: map[string]cluster.NodeState{}, history: newHistory(),
 	}
 	tr.Began = time.Now()
+	w.outside.Late = w.superseded
+	w.outside.Begin(schedule.Draws(o.Seed, 3))
 	w.server = model.New(model.Options{Now: w.serverNow, SyncEvery: o.Profile.Syncs(), Told: diskOf(o).Told, Replicas: o.Replicas})
 	w.plan.Replicas = o.Replicas
 	w.disk = disk.New(w.server, diskOf(o), schedule.Draws(o.Seed, 4))
