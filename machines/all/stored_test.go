@@ -3,11 +3,11 @@ package all
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,13 +18,16 @@ import (
 	"github.com/bcc94042/instar/machines/instance/reader"
 )
 
+// folders are those of machines that have another name.
+var folders = map[string]string{"database_provisioning": "database", "instance_provisioning": "platform"}
+
 // What every released version has stored is read, and written again without loss. A value that is brought up to a newer schema is written in
 // that one. The files stored-N.jsonl hold values of the bucket as version N of the schema stored them, a line each; they are never changed.
 func TestStoredValuesOfReleasedVersions(t *testing.T) {
 	t.Parallel()
 	for _, m := range Machines() {
 		for schema := 1; schema <= m.Schema(); schema++ {
-			path := filepath.Join("..", strings.TrimSuffix(m.Name, "_provisioning"), "testdata", fmt.Sprintf("stored-%d.jsonl", schema))
+			path := filepath.Join("..", cmp.Or(folders[m.Name], m.Name), "testdata", fmt.Sprintf("stored-%d.jsonl", schema))
 			file, err := os.Open(path)
 			require.NoError(t, err, "each schema needs values that were stored under it")
 			defer file.Close()

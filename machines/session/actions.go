@@ -29,7 +29,11 @@ func (k *Kind[D]) Begin(s *machines.Tx[D], g *Stage, attempt int) {
 	c := k.of(s.Data).course()
 	*c = Course{Phase: Executing, Step: g.Step, Attempt: attempt, AttemptAt: s.Now(), LastProgressAt: s.Now()}
 	k.intend(s, g)
-	k.Tell(s, g.Started, map[string]any{"attempt": attempt})
+	more := map[string]any{"attempt": attempt}
+	if g.Step != "" {
+		more["step"] = g.Step
+	}
+	k.Tell(s, g.Started, more)
 }
 
 // Rest is when there is nothing more to do.
@@ -117,6 +121,13 @@ func (k *Kind[D]) fail(s *machines.Tx[D]) {
 	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
 	k.tell(s, "failed", map[string]any{"error": f, "failedFrom": t.FailedFrom})
 	k.Transitioned(s)
+}
+
+// Failure keeps why an attempt ended, and returns it.
+func (k *Kind[D]) Failure(s *machines.Tx[D]) machines.Failure {
+	f := k.failure(s)
+	s.Fail(&f)
+	return f
 }
 
 func (k *Kind[D]) failAndUndo(s *machines.Tx[D]) {

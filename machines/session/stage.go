@@ -56,6 +56,7 @@ func New[D any, P interface {
 
 // first reports whether no stage before it is in the same state, last whether none after it is.
 func first(stages []Stage, i int) bool { return i == 0 || stages[i-1].State != stages[i].State }
+
 func last(stages []Stage, i int) bool {
 	return i == len(stages)-1 || stages[i+1].State != stages[i].State
 }

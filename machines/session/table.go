@@ -19,6 +19,11 @@ func (k *Kind[D]) In(p Phase) *guard[D] {
 	return &guard[D]{Name: string(p), Doc: "its phase is not " + string(p), Holds: func(s *machines.Tx[D]) bool { return k.of(s.Data).course().Phase == p }}
 }
 
+// And is a guard that needs one more condition.
+func And[D any](open *machines.Guard[D], name string, also func(*machines.Tx[D]) bool) *machines.Guard[D] {
+	return &guard[D]{Name: open.Name + ", " + name, Doc: open.Doc, Holds: func(s *machines.Tx[D]) bool { return open.Holds(s) && also(s) }}
+}
+
 // firm reports whether what goes on now is not to be interrupted.
 func (k *Kind[D]) firm(s *machines.Tx[D]) bool {
 	g := k.now(s)
@@ -29,14 +34,12 @@ func (k *Kind[D]) guarded(name, doc string, holds func(s *machines.Tx[D], p Phas
 	return &guard[D]{Name: name, Doc: doc, Holds: func(s *machines.Tx[D]) bool { return holds(s, k.of(s.Data).course().Phase) }}
 }
 
-// within adds to a guard that the step of a stage goes on, where its state has several.
-func (k *Kind[D]) within(g *Stage, open *guard[D]) *guard[D] {
+// Within adds to a guard that the step of a stage goes on, where its state has several.
+func (k *Kind[D]) Within(g *Stage, open *guard[D]) *guard[D] {
 	if g.Step == "" {
 		return open
 	}
-	return &guard[D]{Name: open.Name + " in " + g.Step, Doc: open.Doc, Holds: func(s *machines.Tx[D]) bool {
-		return k.of(s.Data).course().Step == g.Step && open.Holds(s)
-	}}
+	return And(open, g.Step, func(s *machines.Tx[D]) bool { return k.of(s.Data).course().Step == g.Step })
 }
 
 // mayRetry: a timeout may always be repeated, a failure when the provider says so and its code does not say otherwise.
@@ -93,6 +96,7 @@ func (k *Kind[D]) resolvedAs(outcome string) *guard[D] {
 
 func (k *Kind[D]) failing() []string     { return only(k.event("failed"), EventTransitioned) }
 func (k *Kind[D]) undoStarted() []string { return only(k.event("rollback.started"), EventUndoStarted) }
+
 func (k *Kind[D]) undoEnded() []string {
 	return only(k.event("rollback.completed"), EventUndoCompleted)
 }
@@ -160,8 +164,8 @@ func (k *Kind[D]) Attempts(g *Stage) []edge[D] {
 	at := only(g.State)
 	return []edge[D]{
 		{From: at, On: g.Failed, If: k.mayRetry(g), To: machines.Same, Reenter: true, Do: k.planRetry, Emit: only(k.event("retrying"))},
-		{From: at, On: Timeout, If: k.within(g, k.In(RetryWait)), To: machines.Same, Reenter: true, Do: k.tryAgain(g), Emit: only(g.Started), Effects: only(g.Effect)},
-		{From: at, On: Timeout, If: k.within(g, k.mayRetry(g)), To: machines.Same, Reenter: true, Do: k.planRetry, Emit: only(EventTimeout, k.event("retrying"))},
+		{From: at, On: Timeout, If: k.Within(g, k.In(RetryWait)), To: machines.Same, Reenter: true, Do: k.tryAgain(g), Emit: only(g.Started), Effects: only(g.Effect)},
+		{From: at, On: Timeout, If: k.Within(g, k.mayRetry(g)), To: machines.Same, Reenter: true, Do: k.planRetry, Emit: only(EventTimeout, k.event("retrying"))},
 	}
 }
 
@@ -171,7 +175,7 @@ func (k *Kind[D]) Pauses(g *Stage, once bool) (edges []edge[D]) {
 	if once {
 		edges = append(edges, edge[D]{From: at, On: CommandPause, If: k.active(), To: machines.Same, Reenter: true, Do: k.pause, Emit: only(k.event("paused")), Effects: only(EffectHalt)})
 	}
-	return append(edges, edge[D]{From: at, On: CommandResume, If: k.within(g, k.In(Paused)), To: machines.Same, Reenter: true, Do: k.resume(g), Emit: only(k.event("resumed"), g.Started), Effects: only(g.Effect)})
+	return append(edges, edge[D]{From: at, On: CommandResume, If: k.Within(g, k.In(Paused)), To: machines.Same, Reenter: true, Do: k.resume(g), Emit: only(k.event("resumed"), g.Started), Effects: only(g.Effect)})
 }
 
 // Halts are the edges of what ends an earlier attempt.

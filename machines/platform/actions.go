@@ -1,0 +1,172 @@
+package platform
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/session"
+)
+
+// kind is this machine for the edges that all sessions share.
+var kind = session.New(session.Kind[Data]{
+	Prefix: prefix, Stages: slices.Concat(Stages, upgradeStages), Resources: resources, Actions: actions, About: about, Take: take,
+	DryRun:    func(s *step) bool { return s.Data.Request.DryRun },
+	Approval:  func(s *step) bool { return s.Data.Request.Approval || machines.Body[Plan](s).Approval },
+	RollsBack: func(d *Data) bool { return d.Request.OnFailure == "rollback" },
+	Patience: func(d *Data) time.Duration {
+		return cmp.Or(time.Duration(d.Request.IdleSeconds)*time.Second, 30*time.Minute)
+	},
+})
+
+// mostSlugs is how many generated slugs may be taken before the session fails.
+const mostSlugs = 8
+
+var (
+	itsOwn = &guard{Name: "of this tenant", Doc: "enterpriseId in the body is another tenant than that of the path", Holds: func(s *step) bool {
+		_, refused := machines.Body[RequestBody](s).For(s.Entity().Parent)
+		return refused == nil
+	}}
+	settled = &guard{Name: "settled", Doc: "something is under way", Holds: func(s *step) bool { return s.Data.Phase == "" }}
+	named   = &guard{Name: "named", Doc: "tenant in the body is another one", Holds: func(s *step) bool {
+		return machines.Body[RetireBody](s).Tenant == s.Data.Request.EnterpriseID
+	}}
+	anotherSlug = &guard{Name: "another slug", Holds: func(s *step) bool {
+		d := s.Data
+		return d.Phase == session.Executing && d.Request.Slug == "" && d.SlugTries < mostSlugs && machines.Body[machines.Failure](s).Code == CodeSlug
+	}}
+)
+
+// about is what every event says: the session, the tenant, and what it has.
+func about(s *step) map[string]any {
+	d := s.Data
+	data := map[string]any{"sessionId": s.Entity().Key(), "enterpriseId": d.Request.EnterpriseID}
+	if d.Instance != nil {
+		data["instanceId"] = d.Instance.ID
+	}
+	if d.Database != nil {
+		data["databaseId"] = d.Database.DatabaseID
+	}
+	return data
+}
+
+func request(s *step) {
+	s.NextGeneration()
+	r, _ := machines.Body[RequestBody](s).For(s.Entity().Parent)
+	*s.Data = Data{Request: r, Slug: cmp.Or(r.Slug, slug(r.EnterpriseID)), Release: 1, Releases: 1}
+	s.Fail(nil)
+	kind.Tell(s, EventRequested, map[string]any{"request": r, "slug": s.Data.Slug})
+	kind.Begin(s, &Stages[0], 1)
+}
+
+// nextSlug tries another one. Nothing was created under the one that is taken.
+func nextSlug(s *step) {
+	d := s.Data
+	s.Fail(nil)
+	kind.Tell(s, EventSlugTaken, map[string]any{"slug": d.Slug})
+	d.Ledger = nil
+	d.SlugTries++
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s/%d/%d", s.Entity().Key(), s.Entity().Generation, d.SlugTries) // never fails
+	d.Slug = fmt.Sprintf("%s-%04x", slug(d.Request.EnterpriseID), h.Sum32()&0xffff)
+	d.PrimaryDomain = d.Slug + "." + d.Plan.Domain
+	kind.Begin(s, kind.Stage(AllocatingInstance, ""), d.Attempt)
+}
+
+func progressed(s *step) {
+	s.Data.Progress, s.Data.LastProgressAt = machines.Body[database.Progress](s), s.Now()
+	kind.Tell(s, EventDataProgress, map[string]any{"table": s.Data.Progress.Table, "progress": s.Data.Progress})
+}
+
+func rolling(s *step) {
+	s.Data.LastProgressAt = s.Now()
+	b := machines.Body[Rollout](s)
+	kind.Tell(s, EventDeploymentProgress, map[string]any{"status": b.Status, "ready": b.Ready, "replicas": b.Replicas})
+}
+
+// take takes the result of a stage.
+func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any) {
+	d := s.Data
+	upgrading := g.State == Upgrading
+	if upgrading {
+		d.Upgrade = d.Upgrade.advance(s.Body)
+		more["upgrade"] = d.Upgrade
+	}
+	switch b := s.Body.(type) {
+	case *Plan:
+		if more["plan"] = b; !upgrading {
+			d.Plan, d.Version, d.PrimaryDomain = b, cmp.Or(d.Request.Version, b.Version), d.Slug+"."+b.Domain
+		}
+	case *Instance:
+		d.Instance = b
+		k.Mark(s, session.Created, KindSlug, KindInstance)
+		more["instanceId"], more["slug"] = b.ID, d.Slug
+	case *database.Allocated:
+		d.Database = b
+		k.Mark(s, session.Created, database.KindDatabase)
+		more["databaseId"] = b.DatabaseID
+	case *Storage:
+		d.Storage = b
+		k.Mark(s, session.Created, KindStorage)
+		more["storageId"], more["bucket"] = b.ID, b.Bucket
+	case *App:
+		if !upgrading {
+			d.App = b
+		}
+		k.MarkIf(s, session.Created, func(e *session.Entry) bool { return e.Kind == KindApp && e.State == session.Intended })
+		more["app"] = b
+	case *database.Migrated:
+		for _, name := range b.Applied {
+			s.Emit(EventMigrationApplied, map[string]any{"sessionId": s.Entity().Key(), "migration": name})
+		}
+		d.Migrations, more["count"] = len(b.Applied), len(b.Applied)
+	case *database.Progress:
+		d.Progress, more["totalRows"] = b, b.Rows
+		k.Mark(s, session.Created, database.KindReplication)
+		if d.Request.Mode != database.ModeOnline {
+			k.Mark(s, session.Created, database.KindFence)
+		}
+	case *Route:
+		d.Route = b
+		k.Mark(s, session.Created, KindRoute, KindDomain)
+		more["domain"], more["route"] = d.PrimaryDomain, b
+	case *Certificate:
+		d.Certificate = b
+		k.Mark(s, session.Created, KindCert)
+		more["certificate"] = b
+	case *database.Verified:
+		more["result"] = b
+		k.Mark(s, session.Created, database.KindFence)
+	case *Proven:
+		more["result"] = b
+	case *database.Switched:
+		d.Epoch, more["epoch"] = b.Epoch, b.Epoch
+		k.Mark(s, session.Created, database.KindRuntime)
+	case *Shifted:
+		more["result"] = b
+	}
+	if g.Step == stepPromote {
+		old := d.Release
+		promote(d)
+		gone(k, s, old)
+		d.Upgrade = nil
+	}
+}
+
+func retire(s *step) {
+	s.Data.Export = machines.Body[RetireBody](s).Export
+	kind.Leave(s, EventRetiring, nil)
+}
+
+func retired(s *step) {
+	s.Fail(nil)
+	s.Data.Undone = machines.Body[session.Results](s).Actions
+	kind.MarkIf(s, session.Undone, func(e *session.Entry) bool { return e.Kind != database.KindFence })
+	kind.Tell(s, EventRetired, map[string]any{"actions": s.Data.Undone})
+	kind.Transitioned(s)
+	kind.Rest(s)
+}

@@ -1,0 +1,99 @@
+package platform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/session"
+)
+
+// Kinds of resources, besides those of machines/database.
+const (
+	KindSlug     = "slug"
+	KindInstance = "instance"
+	KindStorage  = "storage"
+	KindApp      = "app"
+	KindRoute    = "route"
+	KindDomain   = "domain"
+	KindCert     = "certificate"
+)
+
+// name is that of what a tenant has one of.
+func (d *Data) name() string { return "tenant-" + d.Slug }
+
+// appName is that of a release.
+func (d *Data) appName(release int) string { return fmt.Sprintf("%s-r%d", d.name(), release) }
+
+// resources are what a stage may create, in order.
+func resources(d *Data, g *session.Stage) []session.Entry {
+	db := "tenant_" + strings.ReplaceAll(d.Request.EnterpriseID, "-", "_")
+	online := d.Request.Mode == database.ModeOnline
+	switch {
+	case g.State == AllocatingInstance:
+		return []session.Entry{{Kind: KindSlug, Name: d.Slug}, {Kind: KindInstance, Name: d.name()}}
+	case g.State == AllocatingDB:
+		return []session.Entry{{Kind: database.KindDatabase, Name: db}}
+	case g.State == AllocatingStorage:
+		return []session.Entry{{Kind: KindStorage, Name: d.name()}}
+	case g.State == Deploying:
+		return []session.Entry{{Kind: KindApp, Name: d.appName(d.Release)}}
+	case g.State == Copying && online:
+		return []session.Entry{{Kind: database.KindReplication, Name: db}}
+	case g.State == Copying && d.Request.Mode != database.ModeSnapshot, g.Step == stepCompare && online:
+		return []session.Entry{{Kind: database.KindFence, Name: db}}
+	case g.State == ConfiguringDomain && d.Request.CustomDomain != "":
+		return []session.Entry{{Kind: KindRoute, Name: d.PrimaryDomain}, {Kind: KindDomain, Name: d.Request.CustomDomain}}
+	case g.State == ConfiguringDomain:
+		return []session.Entry{{Kind: KindRoute, Name: d.PrimaryDomain}}
+	case g.State == IssuingCert:
+		return []session.Entry{{Kind: KindCert, Name: d.PrimaryDomain}}
+	case g.Step == stepSwitch:
+		return []session.Entry{{Kind: database.KindRuntime, Name: db}}
+	case g.State == Upgrading && g.Step == stepDeploy:
+		return []session.Entry{{Kind: KindApp, Name: d.appName(d.Upgrade.Release)}}
+	}
+	return nil
+}
+
+// undoing are the names of the actions by kind; those of the routing are two.
+var undoing = map[string]string{
+	KindSlug: "release_slug", KindInstance: "delete_instance", KindStorage: "delete_storage", KindApp: "delete_app", KindRoute: "remove_route", KindDomain: "cancel_domain_binding", KindCert: "delete_certificate",
+	database.KindDatabase: "delete_database", database.KindReplication: "remove_replication", database.KindFence: "lift_fence",
+}
+
+// Undo are the actions that take back what a ledger has, in the reverse order of creation. Of several releases there is one action for each, by its name.
+func Undo(ledger []session.Entry) []session.Action {
+	var list []session.Action
+	for _, e := range slices.Backward(ledger) {
+		switch {
+		case e.State == session.Undone:
+		case e.Kind == database.KindRuntime:
+			list = append(list, session.Action{Name: "restore_tenant_runtime", Kind: e.Kind, Stop: true}, session.Action{Name: "invalidate_cache", Kind: e.Kind})
+		case e.Kind == KindApp:
+			list = append(list, session.Action{Name: undoing[e.Kind] + ":" + e.Name, Kind: e.Kind})
+		default:
+			list = append(list, session.Action{Name: undoing[e.Kind], Kind: e.Kind})
+		}
+	}
+	return list
+}
+
+// actions are what the undo of a state does. To close a tenant, the routing is closed instead of restored, and what keeps the tenant out of the shared database stays.
+func actions(d *Data, state string) []session.Action {
+	list := Undo(d.Ledger)
+	if state != Retiring {
+		return list
+	}
+	closing := []session.Action{{Name: "retire_tenant_runtime", Kind: database.KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: database.KindRuntime}}
+	if d.Export {
+		closing = append(closing, session.Action{Name: "export_data", Kind: database.KindDatabase, Stop: true})
+	}
+	for _, a := range list {
+		if a.Kind != database.KindRuntime && a.Kind != database.KindFence {
+			closing = append(closing, a)
+		}
+	}
+	return closing
+}

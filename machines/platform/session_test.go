@@ -1,0 +1,319 @@
+package platform_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/machinetest"
+	"github.com/bcc94042/instar/machines/platform"
+	"github.com/bcc94042/instar/machines/session"
+)
+
+// handlers are the specification's table: timeout, retries beyond the first attempt, code.
+var handlers = map[string]struct {
+	timeout time.Duration
+	retries int
+	code    string
+}{
+	"provision": {15 * time.Minute, 3, "INSTANCE_ALLOCATION_FAILED"},
+	"allocate":  {10 * time.Minute, 3, "DB_ALLOCATION_FAILED"},
+	"store":     {5 * time.Minute, 3, "STORAGE_ALLOCATION_FAILED"},
+	"deploy":    {30 * time.Minute, 2, "DEPLOYMENT_FAILED"},
+	"migrate":   {30 * time.Minute, 2, "MIGRATIONS_FAILED"},
+	"copy":      {2 * time.Hour, 1, "DATA_MIGRATION_FAILED"},
+	"route":     {10 * time.Minute, 3, "DOMAIN_CONFIGURATION_FAILED"},
+	"certify":   {15 * time.Minute, 5, "CERT_ISSUANCE_FAILED"},
+	"verify":    {30 * time.Minute, 2, "VERIFICATION_FAILED"},
+	"probe":     {30 * time.Minute, 2, "VERIFICATION_FAILED"},
+	"switch":    {5 * time.Minute, 0, "SWITCHING_FAILED"},
+}
+
+// rollbacks is the specification's table, where it has one: what an undo does at least, by the effect that failed.
+var rollbacks = map[string][]string{
+	"provision": {"delete_instance"},
+	"deploy":    {"delete_storage", "delete_database", "delete_instance"},
+	"route":     {"cancel_domain_binding", "remove_route"},
+	"switch":    {"restore_tenant_runtime", "invalidate_cache", "delete_database"},
+}
+
+// whole is the order of an undo of everything.
+var whole = []string{
+	"restore_tenant_runtime", "invalidate_cache", "delete_certificate", "cancel_domain_binding", "remove_route", "lift_fence", "delete_app:tenant-acme-r1", "delete_storage", "delete_database", "delete_instance", "release_slug",
+}
+
+// life is a session that takes one input after the other.
+type life struct {
+	t   *testing.T
+	e   machines.Entity
+	out machines.Output // of the last one
+	now time.Time
+	seq uint64
+}
+
+func (l *life) step(in machines.Input) {
+	l.seq++
+	in.Seq, in.ID, in.Time = l.seq, fmt.Sprint(l.seq), l.now
+	next, out, err := platform.Machine.Step(l.e, in)
+	require.NoError(l.t, err, "%s while %s", in.Command, l.e.State)
+	l.e, l.out = next, out
+}
+
+func (l *life) data() *platform.Data { return l.e.Data.(*platform.Data) }
+
+// reach is a session of which a stage has begun.
+func reach(t *testing.T, effect, request string) *life {
+	l := &life{t: t, e: platform.Machine.New("default", "acme", "own"), now: machinetest.Begun}
+	l.step(machines.Input{Command: "request", Body: json.RawMessage(request)})
+	for _, g := range platform.Stages {
+		if g.Effect == effect {
+			break
+		}
+		l.step(machinetest.Report(t, g.Done, l.e.Effects[g.Effect].ID, nil))
+	}
+	require.Contains(t, l.e.Effects, effect)
+	return l
+}
+
+// fail makes every attempt fail, and says how many there were.
+func (l *life) fail(effect, code string) (attempts int) {
+	for l.e.State != platform.Failed {
+		if l.data().Phase == session.Executing {
+			attempts++
+			l.step(machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(l.t, machines.EffectFailed{Effect: effect, Attempt: l.e.Effects[effect].ID, Failure: machines.Failure{Code: code, Message: "x", Retryable: true}})})
+			continue
+		}
+		timer := l.e.Timers["deadline"]
+		require.LessOrEqual(l.t, timer.At.Sub(l.now), 5*time.Minute)
+		l.now = timer.At
+		l.step(machines.Input{Command: machines.CommandElapsed, Body: machinetest.JSON(l.t, machines.Elapsed{Timer: "deadline", Armed: timer.Armed})})
+	}
+	return attempts
+}
+
+const moved = `{"data":"shared","customDomain":"shop.example.com"}`
+
+func TestAttemptsTimeoutsAndCodesAreTheSpecification(t *testing.T) {
+	t.Parallel()
+	for effect, h := range handlers {
+		l := reach(t, effect, `{"data":"shared","idleSeconds":86400}`)
+		require.Equal(t, h.timeout, l.e.Timers["deadline"].At.Sub(l.now), effect)
+		require.Equal(t, 1+h.retries, l.fail(effect, "unavailable"), effect)
+		require.Equal(t, h.code, l.e.LastError.Code, effect)
+	}
+	require.Equal(t, len(handlers)+1, len(platform.Stages), "all but the plan")
+}
+
+// Codes of the specification stand for themselves, and some end a session whatever the provider says.
+func TestCodesThatStandForThemselves(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		effect, code, request string
+		attempts              int
+	}{
+		{"provision", "SLUG_ALREADY_EXISTS", `{"preferredSlug":"shop"}`, 1},
+		{"plan", "SLUG_ALREADY_EXISTS", `{"preferredSlug":"shop"}`, 1},
+		{"plan", "QUOTA_EXCEEDED", `{}`, 1},
+		{"deploy", "DEPLOYMENT_UNHEALTHY", `{}`, 3},
+	} {
+		l := reach(t, c.effect, c.request)
+		require.Equal(t, c.attempts, l.fail(c.effect, c.code), c.code)
+		require.Equal(t, c.code, l.e.LastError.Code)
+	}
+}
+
+func TestUndoIsTheReverseOfCreation(t *testing.T) {
+	t.Parallel()
+	for effect := range handlers {
+		var got []string
+		for _, a := range platform.Undo(reach(t, effect, moved).data().Ledger) {
+			require.Equal(t, a.Name == "restore_tenant_runtime", a.Stop, a.Name)
+			got = append(got, a.Name)
+		}
+		require.Equal(t, whole[len(whole)-len(got):], got, effect)
+		require.Subset(t, got, rollbacks[effect], effect)
+	}
+}
+
+// What an effect may create is in the ledger of its task, and not yet created.
+func TestResourcesAreIntendedBeforeTheyAreCreated(t *testing.T) {
+	t.Parallel()
+	for effect, kinds := range map[string][]string{
+		"plan": nil, "provision": {"slug", "instance"}, "allocate": {"database"}, "store": {"storage"}, "deploy": {"app"}, "migrate": nil, "copy": {"fence"},
+		"route": {"route", "domain"}, "certify": {"certificate"}, "verify": nil, "probe": nil, "switch": {"runtime"},
+	} {
+		var got []string
+		for _, e := range reach(t, effect, moved).data().Ledger {
+			if e.State == session.Intended {
+				got = append(got, e.Kind)
+			}
+		}
+		require.Equal(t, kinds, got, effect)
+	}
+}
+
+// A worker of machines/database reads the tasks of the database steps as its own.
+func TestTasksOfTheDatabaseStepsAreThoseOfItsMachine(t *testing.T) {
+	t.Parallel()
+	ours := reach(t, "copy", `{"enterpriseId":"ACME","data":"shared","mode":"online","dbSpec":"large","region":"eu"}`)
+	var got database.Task
+	require.NoError(t, json.Unmarshal(taskOf(t, ours, "copy"), &got))
+	require.Equal(t, "default.acme.own", got.Session)
+	require.Equal(t, database.RequestBody{EnterpriseID: "ACME", Mode: database.ModeOnline, Spec: "large", Region: "eu"}, got.Request)
+	require.NotNil(t, got.Database)
+	for _, effect := range []string{"allocate", "migrate", "copy", "verify", "switch"} {
+		require.True(t, slices.ContainsFunc(database.Stages, func(g database.Stage) bool { return g.Effect == effect }), effect)
+		require.True(t, slices.ContainsFunc(platform.Stages, func(g session.Stage) bool { return g.Effect == effect }), effect)
+	}
+}
+
+// taskOf is the data of the task of an effect that the last step has begun.
+func taskOf(t *testing.T, l *life, effect string) json.RawMessage {
+	for _, m := range l.out.Messages {
+		if m.Kind == machines.KindEffect && m.Name == effect {
+			var task machines.Task
+			require.NoError(t, json.Unmarshal(m.Body, &task))
+			return task.Data
+		}
+	}
+	require.Fail(t, "no task")
+	return nil
+}
+
+func TestStoredValuesKeepTheirForm(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("testdata/stored-1.jsonl")
+	require.NoError(t, err)
+	states := map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		e, err := platform.Machine.Decode([]byte(line))
+		require.NoError(t, err)
+		again, err := e.AppendJSON(nil)
+		require.NoError(t, err)
+		require.Equal(t, strings.TrimSpace(line), string(again))
+		states[e.State] = true
+	}
+	require.Len(t, states, len(platform.Machine.States), "a value of each state")
+}
+
+// law is the table again, written by hand.
+func law() machinetest.Law {
+	l := machinetest.Law{
+		"":            {"request": {"requested"}},
+		"rolled_back": {"request": {"requested"}}, "cancelled": {"request": {"requested"}}, "deprovisioned": {"request": {"requested"}},
+		"failed": {
+			"rollback": {"failed"}, "resolve": {"ready", "failed"}, "undone": {"rolled_back", "failed"}, "undo-failed": {"failed"},
+			"retry": {"requested", "allocating_instance", "allocating_db", "allocating_storage", "deploying_app", "running_migrations", "migrating_data", "configuring_domain", "issuing_cert", "verifying"},
+		},
+		"ready":          {"upgrade": {"upgrading"}, "downgrade": {"upgrading"}, "deprovision": {"deprovisioning"}},
+		"deprovisioning": {"rollback": {"deprovisioning"}, "undone": {"deprovisioned", "deprovisioning"}, "undo-failed": {"deprovisioning"}},
+		"withdrawing":    {"withdrawn": {"ready"}, "withdraw-failed": {"withdrawing"}, "rollback": {"withdrawing"}, "resolve": {"ready"}},
+		"upgrading": {
+			"planned": {"ready", "upgrading"}, "migrated": {"upgrading"}, "deployed": {"upgrading"}, "shifted": {"upgrading"}, "retired": {"ready"},
+			"plan-failed": {"upgrading", "withdrawing"}, "migrate-failed": {"upgrading", "withdrawing"}, "deploy-failed": {"upgrading", "withdrawing"}, "shift-failed": {"upgrading", "withdrawing"}, "retire-failed": {"upgrading", "ready"},
+			"timed-out": {"upgrading", "ready", "withdrawing"}, "pause": {"upgrading"}, "resume": {"upgrading"}, "halted": {"upgrading"}, "halt-failed": {"upgrading"}, "rolling": {"upgrading"},
+			"rollback": {"withdrawing"}, "cancel": {"withdrawing"},
+		},
+	}
+	for _, s := range [][4]string{
+		{"requested", "planned", "plan-failed", "allocating_instance"},
+		{"allocating_instance", "provisioned", "provision-failed", "allocating_db"},
+		{"allocating_db", "allocated", "allocate-failed", "allocating_storage"},
+		{"allocating_storage", "stored", "store-failed", "deploying_app"},
+		{"deploying_app", "deployed", "deploy-failed", "running_migrations"},
+		{"running_migrations", "migrated", "migrate-failed", "migrating_data"},
+		{"migrating_data", "copied", "copy-failed", "configuring_domain"},
+		{"configuring_domain", "routed", "route-failed", "issuing_cert"},
+		{"issuing_cert", "certified", "certify-failed", "verifying"},
+		{"verifying", "proven", "probe-failed", "verifying"},
+	} {
+		l[s[0]] = map[string][]string{
+			s[1]: {s[3]}, s[2]: {s[0], "failed"}, "timed-out": {s[0], "failed"}, "pause": {s[0]}, "resume": {s[0]}, "cancel": {s[0]}, "rollback": {s[0]},
+			"halted": {s[0]}, "halt-failed": {s[0]}, "undone": {"cancelled", s[0]}, "undo-failed": {s[0]},
+		}
+	}
+	l["requested"]["planned"] = []string{"allocating_instance", "requested", "cancelled"}
+	l["requested"]["approve"] = []string{"allocating_instance"}
+	l["running_migrations"]["migrated"] = []string{"migrating_data", "configuring_domain"}
+	l["deploying_app"]["rolling"] = []string{"deploying_app"}
+	l["migrating_data"]["progressed"] = []string{"migrating_data"}
+	v := l["verifying"]
+	v["verified"], v["verify-failed"], v["switched"], v["switch-failed"] = []string{"verifying"}, []string{"verifying", "failed"}, []string{"ready"}, []string{"failed"}
+	return l
+}
+
+func TestTheTableIsTheSpecification(t *testing.T) {
+	t.Parallel()
+	law().Table(t, platform.Machine)
+}
+
+func TestAnySequenceOfInputsKeepsThePromises(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := &machinetest.Run{T: t, Machine: platform.Machine, Law: law(), E: platform.Machine.New("default", "acme", "own"), Now: machinetest.Begun}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			r.Pause(20 * time.Minute)
+			r.Step(input(r), func(_ machines.Input, next machines.Entity, _ machines.Output) { keeps(r, next) })
+		}
+	})
+}
+
+func input(r *machinetest.Run) machines.Input {
+	t := r.T
+	switch rapid.SampledFrom([]string{"command", "success", "success", "success", "success", "success", "failure", "timer"}).Draw(t, "kind") {
+	case "command":
+		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "upgrade", "upgrade", "downgrade", "deprovision"}).Draw(t, "command")
+		body := map[string]string{
+			"request": rapid.SampledFrom([]string{`{}`, `{"data":"shared","onFailure":"rollback"}`, `{"approval":true}`, `{"preferredSlug":"x","idleSeconds":60}`}).Draw(t, "body"),
+			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": `{"version":"2","weights":[50,100]}`,
+		}[name]
+		return machines.Input{Command: name, Body: json.RawMessage(body)}
+	case "timer":
+		return r.Elapsed("deadline")
+	case "failure":
+		for name, a := range r.E.Effects {
+			code := rapid.SampledFrom([]string{"x", platform.CodeSlug}).Draw(t, "code")
+			return machines.Input{Command: machines.CommandFailed, Body: machinetest.JSON(t, machines.EffectFailed{Effect: name, Attempt: a.ID, Failure: machines.Failure{Code: code, Message: "y", Retryable: rapid.Bool().Draw(t, "retryable")}})}
+		}
+	}
+	for name, a := range r.E.Effects {
+		info, _ := r.Machine.Effect(name)
+		return machinetest.Report(t, info.Done, a.ID, nil)
+	}
+	return machines.Input{Command: "request", Body: json.RawMessage(`{}`)}
+}
+
+// keeps: what holds of every session, whatever happened to it.
+func keeps(r *machinetest.Run, e machines.Entity) {
+	t, d := r.T, e.Data.(*platform.Data)
+	_, armed := e.Timers["deadline"]
+	require.Equal(t, d.Phase == session.Executing || d.Phase == session.RetryWait, armed, "a clock runs in %s %s", e.State, d.Phase)
+	require.Equal(t, d.Phase == session.RetryWait, !d.NextTry.IsZero(), "the next time is shown")
+	require.Equal(t, e.State == platform.Upgrading || e.State == platform.Withdrawing, d.Upgrade != nil, "an upgrade is under way in %s", e.State)
+	switch e.State {
+	case platform.Failed:
+		require.NotNil(t, e.LastError)
+		require.NotEmpty(t, d.FailedFrom)
+	case platform.Ready, platform.RolledBack, platform.Cancelled, platform.Retired:
+		require.Empty(t, e.Effects)
+		require.Empty(t, d.Phase)
+		require.False(t, d.CompletedAt.IsZero())
+	}
+	names := map[string]bool{}
+	for _, entry := range d.Ledger {
+		require.False(t, names[entry.Kind+entry.Name], "%s %s is in the ledger twice", entry.Kind, entry.Name)
+		names[entry.Kind+entry.Name] = true
+		if e.State == platform.RolledBack || e.State == platform.Cancelled {
+			require.Equal(t, session.Undone, entry.State)
+		}
+	}
+}

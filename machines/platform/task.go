@@ -1,0 +1,42 @@
+package platform
+
+import (
+	"github.com/bcc94042/instar/machines/database"
+	"github.com/bcc94042/instar/machines/session"
+)
+
+// Task is the data of every effect. What is of [database.Task] has its place and its names, so that a worker of machines/database reads the task as its own.
+type Task struct {
+	database.Task
+	Step          string       `json:"step,omitempty"`
+	Platform      RequestBody  `json:"platform"`
+	Slug          string       `json:"slug,omitempty"`
+	Name          string       `json:"name,omitempty"` // of the instance and the bucket
+	PrimaryDomain string       `json:"primaryDomain,omitempty"`
+	Release       *App         `json:"release,omitempty"` // that a deployment makes, or is the one that is served
+	Instance      *Instance    `json:"instance,omitempty"`
+	Storage       *Storage     `json:"storage,omitempty"`
+	App           *App         `json:"app,omitempty"` // that is served
+	Route         *Route       `json:"route,omitempty"`
+	Certificate   *Certificate `json:"certificate,omitempty"`
+	Upgrade       *Upgrade     `json:"upgrade,omitempty"`
+}
+
+func task(s *step) any {
+	d := s.Data
+	t := Task{
+		Task: database.Task{Session: s.Entity().Key(), Attempt: d.Attempt, Request: d.Request.database(), Database: d.Database, Ledger: d.Ledger},
+		Step: d.Step, Platform: d.Request, Slug: d.Slug, Name: d.name(), PrimaryDomain: d.PrimaryDomain,
+		Instance: d.Instance, Storage: d.Storage, App: d.App, Route: d.Route, Certificate: d.Certificate, Upgrade: d.Upgrade,
+	}
+	if d.Version != "" {
+		t.Release = &App{Name: d.appName(d.Release), Version: d.Version}
+	}
+	if u := d.Upgrade; u != nil && u.To != "" {
+		t.Release = &App{Name: d.appName(u.Release), Version: u.To}
+	}
+	if d.Phase == session.RollingBack && s.Entity().State != Withdrawing {
+		t.Actions = kind.Planned(d, s.Entity().State)
+	}
+	return t
+}
