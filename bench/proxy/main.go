@@ -1,5 +1,6 @@
 // Command proxy measures the reverse proxy in front of tenants (providers/domain/proxy) beside a bare httputil.ReverseProxy: both pass requests on to the same backend, with
-// the same connections, in turn. Client, proxies and backend are in this process, so what counts is the ratio. It ends with an error if a request fails.
+// the same connections and pooled buffers, in turn. Client, proxies and backend are in this process, so what counts is the ratio; CPU is that of all of them for a request. It ends with an
+// error if a request fails.
 //
 //	go -C bench run ./proxy -runs 9
 package main
@@ -20,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bcc94042/instar/bench/internal/rig"
 	"github.com/bcc94042/instar/providers/domain/proxy"
 )
 
@@ -68,37 +70,77 @@ func run(clients, runs, hosts int, each time.Duration) error {
 
 	single := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: backend})
 	single.Transport = &http.Transport{MaxIdleConnsPerHost: 128, DisableCompression: true}
+	single.BufferPool = buffers{}
 	bare, stop, err := serve(&http.Server{Handler: single})
 	if err != nil {
 		return err
 	}
 	defer stop()
 
-	fmt.Printf("%-24s %10s %10s %8s\n", "", "bare", "proxy", "ratio")
+	fmt.Printf("%-24s %10s %10s %7s %10s %10s %7s\n", "", "bare", "proxy", "ratio", "CPU, bare", "proxy", "ratio")
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, size := range sizes {
-			var rates [2][]float64
-			var ratios []float64
+			var of [2]figures
 			for turn := range runs {
-				var of [2]float64
 				for n := range of {
 					i := (n + turn) % len(of) // who is first changes
-					if of[i], err = load(method, [...]string{bare, ours}[i], size, clients, each, body[:100]); err != nil {
+					if err := of[i].measure(method, [...]string{bare, ours}[i], size, clients, each, body[:100]); err != nil {
 						return err
 					}
-					rates[i] = append(rates[i], of[i])
 				}
-				ratios = append(ratios, of[1]/of[0])
 			}
-			fmt.Printf("%-24s %8.0f/s %8.0f/s %8.2f\n", fmt.Sprintf("%s, %d bytes", method, size), median(rates[0]), median(rates[1]), median(ratios))
+			fmt.Printf("%-24s %8.0f/s %8.0f/s %7.2f %7.0f µs %7.0f µs %7.2f\n", fmt.Sprintf("%s, %d bytes", method, size), median(of[0].rates), median(of[1].rates), ratio(of[1].rates, of[0].rates),
+				median(of[0].costs), median(of[1].costs), ratio(of[1].costs, of[0].costs))
 		}
 	}
 	return nil
 }
 
+// buffers are the bare one's: without them it makes one for each answer.
+type buffers struct{}
+
+var pool = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+func (buffers) Get() []byte  { return pool.Get().(*[32 << 10]byte)[:] }
+func (buffers) Put(b []byte) { pool.Put((*[32 << 10]byte)(b)) }
+
+// figures are those of some runs.
+type figures struct {
+	rates, costs []float64 // requests per second, and µs of CPU for each
+}
+
+func (f *figures) measure(method, address string, size, clients int, each time.Duration, body []byte) error {
+	before, err := rig.Self()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	done, err := load(method, address, size, clients, each, body)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	after, err := rig.Self()
+	if err != nil {
+		return err
+	}
+	f.rates = append(f.rates, float64(done)/took.Seconds())
+	f.costs = append(f.costs, float64((after-before).Microseconds())/float64(max(done, 1)))
+	return nil
+}
+
 func median(of []float64) float64 {
-	slices.Sort(of)
-	return of[len(of)/2]
+	sorted := slices.Sorted(slices.Values(of))
+	return sorted[len(sorted)/2]
+}
+
+// ratio is the median of those of the runs.
+func ratio(of, to []float64) float64 {
+	var all []float64
+	for i := range of {
+		all = append(all, of[i]/to[i])
+	}
+	return median(all)
 }
 
 func serve(s *http.Server) (address string, stop func(), err error) {
@@ -110,8 +152,8 @@ func serve(s *http.Server) (address string, stop func(), err error) {
 	return l.Addr().String(), func() { _ = s.Close() }, nil
 }
 
-// load sends requests for a while, and returns how many were answered in a second.
-func load(method, address string, size, clients int, each time.Duration, body []byte) (float64, error) {
+// load sends requests for a while, and returns how many were answered.
+func load(method, address string, size, clients int, each time.Duration, body []byte) (int64, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), each)
@@ -119,7 +161,6 @@ func load(method, address string, size, clients int, each time.Duration, body []
 	var all sync.WaitGroup
 	var done atomic.Int64
 	failures := make(chan error, clients)
-	began := time.Now()
 	for range clients {
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -136,7 +177,7 @@ func load(method, address string, size, clients int, each time.Duration, body []
 	case err := <-failures:
 		return 0, err
 	default:
-		return float64(done.Load()) / time.Since(began).Seconds(), nil
+		return done.Load(), nil
 	}
 }
 

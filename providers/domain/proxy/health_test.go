@@ -139,15 +139,18 @@ func TestABackendThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := setup(t, proxy.Options{AnswerWithin: 50 * time.Millisecond})
 	leave := make(chan struct{})
-	w.Set([]proxy.Route{
-		{Host: "late", Backends: []proxy.Backend{{Address: serve(t, func(http.ResponseWriter, *http.Request) { <-leave }), Weight: 1}}},
-		{Host: "broken", Backends: []proxy.Backend{{Address: serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), Weight: 1}}},
-	})
-	status, body := w.get("late")
+	w.Set(route(proxy.Backend{Address: serve(t, func(http.ResponseWriter, *http.Request) { <-leave }), Weight: 1}))
+	status, body := w.get(host)
 	require.Equal(t, http.StatusGatewayTimeout, status)
 	require.Contains(t, body, "did not answer in time")
 	close(leave)
-	status, body = w.get("broken")
+}
+
+func TestABackendThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{})
+	w.Set(route(proxy.Backend{Address: serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), Weight: 1}))
+	status, body := w.get(host)
 	require.Equal(t, http.StatusBadGateway, status)
 	require.Contains(t, body, "broke off")
 }

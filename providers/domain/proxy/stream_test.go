@@ -95,14 +95,20 @@ func (w *world) dial(text string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-func TestSlowAndLargeHeadersEnd(t *testing.T) {
+func TestSlowHeadersEnd(t *testing.T) {
 	t.Parallel()
-	w := setup(t, proxy.Options{HeaderWithin: 100 * time.Millisecond, MaxHeader: 4 << 10})
+	w := setup(t, proxy.Options{HeaderWithin: 100 * time.Millisecond})
 	w.Set(route(proxy.Backend{Address: serve(t, named("it")), Weight: 1}))
 	_, slow := w.dial("GET / HTTP/1.1\r\nHost: " + host + "\r\n")
 	text, err := io.ReadAll(slow)
 	require.NoError(t, err, "it is closed")
 	require.NotContains(t, string(text), "200")
+}
+
+func TestLargeHeadersAreRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t, proxy.Options{MaxHeader: 4 << 10})
+	w.Set(route(proxy.Backend{Address: serve(t, named("it")), Weight: 1}))
 	r := w.request(http.MethodGet, host, nil)
 	r.Header.Set("X-Large", strings.Repeat("x", 16<<10))
 	status, _ := w.do(r)
@@ -298,27 +304,25 @@ func TestUpgradedConnectionsEndWithTheDrain(t *testing.T) {
 	t.Parallel()
 	w := setup(t, proxy.Options{Drain: 200 * time.Millisecond})
 	one, two := serve(t, echo("one")), serve(t, echo("two"))
-	w.Set(route(proxy.Backend{Address: one, Weight: 1}))
-	first := w.upgrade(one)
+	w.Set(route(proxy.Backend{Address: one, Weight: 1}, proxy.Backend{Address: two, Weight: 1}))
+	first, second := w.upgrade(one), w.upgrade(two) // by turns
 	first.says("one")
+	second.says("two")
 	status, _ := w.get(host)
 	require.Equal(t, http.StatusUpgradeRequired, status)
 
-	w.Set(route(proxy.Backend{Address: one}, proxy.Backend{Address: two, Weight: 1}))
-	second := w.upgrade(two)
-	second.says("two")
-	w.Set(route(proxy.Backend{Address: one}))
-	w.Set(route(proxy.Backend{Address: one}, proxy.Backend{Address: two, Weight: 1})) // it has come back
-	first.closed()
-	w.eventually("one is drained", func() bool { return w.of(one).InFlight == 0 })
-
-	w.Set(route(proxy.Backend{Address: one, Weight: 1}))
 	w.Set(route(proxy.Backend{Address: two, Weight: 1}))
-	w.Set(route(proxy.Backend{Address: one, Weight: 1}))
-	third := w.upgrade(one)
-	second.closed() // its drain began before
-	third.says("one")
-	require.Equal(t, 1, w.of(one).Upgraded)
+	w.Set(route(proxy.Backend{Address: one, Weight: 1}, proxy.Backend{Address: two, Weight: 1})) // one has come back
+	w.Set(route(proxy.Backend{Address: one, Weight: 1}, proxy.Backend{Address: two}))
+	second.closed() // later than the first would be
+	first.says("one")
+	w.eventually("two is drained", func() bool { return w.of(two).InFlight == 0 })
+
+	w.Set(route(proxy.Backend{Address: two, Weight: 1}))
+	third := w.upgrade(two)
+	first.closed()
+	third.says("two")
+	require.Equal(t, 1, w.of(two).Upgraded)
 
 	w.stop()
 	third.closed()
