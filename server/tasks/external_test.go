@@ -97,10 +97,10 @@ func TestWorkersElsewhere(t *testing.T) {
 	}
 }
 
-// The log of a task is read by one consumer, whatever it has of lines.
+// The log of a task is read by one consumer, whatever it has of lines, and has no more than the last thousand.
 func TestALogIsReadAtOnce(t *testing.T) {
 	t.Parallel()
-	const lines = 300
+	const lines, kept = 1010, 1000
 	r := start(t, nil)
 	nc, err := nats.Connect(r.nats)
 	require.NoError(t, err)
@@ -112,11 +112,14 @@ func TestALogIsReadAtOnce(t *testing.T) {
 	js, err := nc.JetStream()
 	require.NoError(t, err)
 	for i := range lines {
-		_, err := js.Publish("instar.log.task.default.a.one", []byte(strconv.Itoa(i)))
+		_, err := js.PublishAsync("instar.log.task.default.a.one", []byte("line "+strconv.Itoa(i)))
 		require.NoError(t, err)
 	}
+	<-js.PublishAsyncComplete()
 	_, log := r.do("GET", "/v1/tasks/one/logs?follow=false", "")
-	require.Equal(t, lines, strings.Count(log, "event: log\n"), log)
+	require.Equal(t, kept, strings.Count(log, "event: log\n"), log)
+	require.Contains(t, log, `"line 10"`)
+	require.NotContains(t, log, `"line 9"`)
 	require.Contains(t, log, "these are the lines that are kept")
 	require.NoError(t, nc.Flush())
 	n, _, err := made.Pending()
