@@ -122,20 +122,26 @@ func (d *Deps) Bury(ctx context.Context, consumer string, m *nats.Msg, why error
 	return nil
 }
 
-// InParallel does something for each of a list, up to 64 at a time, and returns all errors.
-func InParallel[T any](list []T, do func(T) error) error {
-	errs := make([]error, len(list))
+// InParallel does something for each of a list, up to 64 at a time. An error ends what is under way, and no more is begun: all of it would be done again.
+func InParallel[T any](ctx context.Context, list []T, do func(context.Context, T) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var all sync.WaitGroup
 	gate := make(chan struct{}, 64)
-	for i, of := range list {
+	for _, of := range list {
 		gate <- struct{}{}
+		if inner.Err() != nil {
+			break
+		}
 		all.Go(func() {
-			errs[i] = do(of)
+			if err := do(inner, of); err != nil {
+				cancel(err) // the first one counts
+			}
 			<-gate
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return context.Cause(inner)
 }
 
 type unlocked struct{}
@@ -154,9 +160,11 @@ func (d *Deps) Consumer(ctx context.Context, stream string, want jetstream.Consu
 			return nil, err
 		}
 	}
-	look, cancel := context.WithTimeout(ctx, streams.ReadWithin)
-	defer cancel()
-	cons, err := d.JS.Consumer(look, stream, want.Durable)
+	var cons jetstream.Consumer
+	err := streams.Patiently(ctx, func(ctx context.Context) (err error) {
+		cons, err = d.JS.Consumer(ctx, stream, want.Durable)
+		return err
+	})
 	if err == nil {
 		have := cons.CachedInfo().Config
 		if have.MemoryStorage != want.MemoryStorage { // that cannot be changed; what is not acked stays in the stream

@@ -1,26 +1,35 @@
 package streams
 
 // Questions to the leader of a stream in one request, where package jetstream would look the stream up first, a round trip more. Last, LastHeld, LastIfHeld, Info and ConsumerLed
-// change nothing, and are asked again until a leader answers (ask): kv, the engine and package reconcile read through them while leaders move. Purge, and Subjects, whose list
-// may be long, are asked once. Answers come back decoded; a refusal is a jetstream.APIError.
+// change nothing, and are asked again until a leader answers (ask): kv, the engine and package reconcile read through them while leaders move. Of each stream this process has so
+// many questions under way and no more (enquire). Purge, and Subjects, whose list may be long, are asked once. Answers come back decoded; a refusal is a jetstream.APIError.
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ReadWithin is how long a leader has to answer a question about its stream. A stream whose server has died answers nothing until another one leads.
+// ReadWithin is how long one question waits for its answer where the next one is put by other means ([Patiently]) or nothing depends on it. A stream whose server has died
+// answers nothing until another one leads.
 const ReadWithin = 1500 * time.Millisecond
 
 // messageWithin is how long it has to read a message. It is as long as an election takes, or a peak of load: the question is put again
 // meanwhile, and a partition that gives up drops its memory, and has everything to read again.
 const messageWithin = 10 * time.Second
+
+// atOnce is how many questions of this process one stream has before it at a time. A server answers those of a connection one after the other, so more of them are not answered
+// sooner: they come again unanswered, and whatever else is sent on the connection, such as the first questions of a partition that starts anew, or a request for commands, waits behind them.
+const atOnce = 48
+
+// placeWithin is how long a question waits to be one of them, before its time for an answer begins. Where the leader is away those before it take their ten seconds each.
+const placeWithin = 3 * messageWithin
 
 // Message is a message as its stream has stored it.
 type Message struct {
@@ -43,8 +52,6 @@ func (m *Message) Headers() nats.Header {
 // Last reads the last message under a subject, which may have wildcards, from the stream's leader, in one round trip. It is nil when there
 // is none. It fails when no leader has answered within ten seconds.
 func Last(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
 	var answer struct {
 		answered
 		Message *Message `json:"message"`
@@ -73,9 +80,7 @@ func LastHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Mess
 
 // LastIfHeld is [LastHeld] for what is rarely there: a subject that the stream does not list is not read.
 func LastIfHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
-	list, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
-	held, _, err := subjects(list, enquire, nc, stream, subject, 0)
+	held, _, err := subjects(ctx, enquire, nc, stream, subject, 0)
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
@@ -88,8 +93,6 @@ func LastIfHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Me
 
 // Info is what a stream's leader says of it. It fails when no leader has answered within ten seconds.
 func Info(ctx context.Context, nc *nats.Conn, stream string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
 	var answer struct {
 		answered
 		jetstream.StreamInfo
@@ -116,12 +119,27 @@ func Purge(ctx context.Context, nc *nats.Conn, stream, filter string, upTo uint6
 	return request(ctx, nc, "PURGE", stream, map[string]any{"filter": filter, "seq": upTo + 1}, new(answered)) // without it
 }
 
-// ConsumerLed waits until the leader of a consumer answers, even if it answers that there is no such consumer.
+// ConsumerLed waits until the leader of a consumer answers, even if it answers that there is no such consumer. It fails when none has answered within ten seconds.
 func ConsumerLed(ctx context.Context, nc *nats.Conn, stream, consumer string) error {
-	ctx, cancel := context.WithTimeout(ctx, ReadWithin)
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
 	defer cancel()
 	_, err := ask(ctx, nc, &nats.Msg{Subject: "$JS.API.CONSUMER.INFO." + stream + "." + consumer})
 	return err
+}
+
+// Patiently asks, by package jetstream, for what may be asked for twice: what is on its way when a leader dies is not answered, however long it is waited for. So it is asked again
+// after [ReadWithin], and then after twice as long each time, as a leader that is slow has more to answer with each; it fails after ten seconds.
+func Patiently(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, messageWithin)
+	defer cancel()
+	for within := ReadWithin; ; within *= 2 {
+		once, cancel := context.WithTimeout(ctx, within)
+		err := ask(once)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // answered is the part that all answers of a stream's API have.
@@ -141,8 +159,28 @@ func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	return requestBy(ctx, nc.RequestMsgWithContext, verb, stream, body, into)
 }
 
-// enquire is request for what changes nothing: without an answer it asks again.
+var places sync.Map // those of a stream, each held while a question is under way, by its name
+
+// enquire is request for what changes nothing: without an answer it asks again. It waits for its place, and has ten seconds from then on.
 func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
+	of, known := places.Load(stream)
+	if !known {
+		of, _ = places.LoadOrStore(stream, make(chan struct{}, atOnce))
+	}
+	place := of.(chan struct{})
+	queue, cancel := context.WithTimeout(ctx, placeWithin)
+	defer cancel()
+	select {
+	case place <- struct{}{}:
+		defer func() { <-place }()
+	case <-queue.Done():
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("stream %s: %d questions before this one have had no answer: %w", stream, atOnce, queue.Err())
+	}
+	ctx, cancel = context.WithTimeout(ctx, messageWithin)
+	defer cancel()
 	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
 }
 

@@ -2,8 +2,11 @@ package streams
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -117,5 +120,103 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 		m, err := ask(ctx, nc, &nats.Msg{Subject: "question.late"})
 		require.NoError(t, err)
 		require.Equal(t, yes, string(m.Data))
+	})
+}
+
+// The time for an answer begins when the question is put, not when it waits for others to be answered; and it waits for a place no longer than so long.
+func TestAQuestionWaitsForItsPlace(t *testing.T) {
+	nc := withoutStreams(t)
+	nc.Close()
+	synctest.Test(t, func(t *testing.T) {
+		const stream = "WITHOUT_A_PLACE"
+		full := make(chan struct{}, 1)
+		full <- struct{}{}
+		places.Store(stream, full)
+		defer places.Delete(stream)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := Last(t.Context(), nc, stream, "a")
+			asked <- err
+		}()
+		time.Sleep(2 * messageWithin)
+		require.Empty(t, asked)
+		<-full
+		require.ErrorIs(t, <-asked, nats.ErrConnectionClosed, "it was put, and had time")
+
+		full <- struct{}{}
+		began := time.Now()
+		_, err := Info(t.Context(), nc, stream)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, stream)
+		require.Equal(t, placeWithin, time.Since(began))
+	})
+}
+
+// However many ask, a stream has so many questions before it and no more, and all are answered in the end.
+func TestAStreamHasFewQuestionsBeforeItAtATime(t *testing.T) {
+	t.Parallel()
+	nc := withoutStreams(t)
+	var mu sync.Mutex
+	waiting := map[string]*nats.Msg{} // by what is asked for; it is asked again
+	answering, puts := false, 0
+	answer := func(m *nats.Msg) { _ = m.Respond([]byte(`{"message":{"subject":"a","seq":7}}`)) }
+	_, err := nc.Subscribe("$JS.API.STREAM.MSG.GET.WANTED", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		puts++
+		if waiting[string(m.Data)] = m; answering {
+			answer(m)
+		}
+	})
+	require.NoError(t, err)
+	const askers = 4 * atOnce
+	var all sync.WaitGroup
+	for n := range askers {
+		all.Go(func() {
+			m, err := Last(t.Context(), nc, "WANTED", fmt.Sprint(n))
+			if err != nil || m.Sequence != 7 {
+				t.Errorf("%v %v", m, err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return puts >= 2*atOnce // they are put again, so others had the time to come
+	}, 30*time.Second, time.Millisecond)
+	mu.Lock()
+	answering = true
+	require.Len(t, waiting, atOnce)
+	for _, m := range waiting {
+		answer(m)
+	}
+	mu.Unlock()
+	all.Wait()
+	require.Len(t, waiting, askers)
+}
+
+// A question that is lost with a leader is put again soon; one whose leader is slow has longer each time.
+func TestPatiently(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began, asked := time.Now(), 0
+		slow := func(takes time.Duration) func(context.Context) error {
+			return func(ctx context.Context) error {
+				asked++
+				select {
+				case <-time.After(takes):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+		require.NoError(t, Patiently(t.Context(), slow(2*time.Second)))
+		require.Equal(t, 2, asked)
+		require.Equal(t, ReadWithin+2*time.Second, time.Since(began))
+		began = time.Now()
+		require.ErrorIs(t, Patiently(t.Context(), slow(time.Minute)), context.DeadlineExceeded)
+		require.Equal(t, messageWithin, time.Since(began))
+		require.ErrorIs(t, Patiently(t.Context(), func(context.Context) error { return nats.ErrNoResponders }), nats.ErrNoResponders)
 	})
 }

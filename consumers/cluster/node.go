@@ -45,7 +45,7 @@ type Node struct {
 	Nonce    string        // of the process; made up when empty
 	Before   []string      // nonces of processes before it in the same directory, which are known to have ended
 	Version  string        // of the program, for show
-	Life     time.Duration // of a key that is not renewed; 0 is 3 s, at least 1 s
+	Life     time.Duration // of a key that is not renewed; 0 is DefaultLife, at least 1 s
 	Log      *slog.Logger
 
 	clock func() time.Duration // boottime.Now, but for tests
@@ -79,6 +79,9 @@ type Node struct {
 	failed      error
 }
 
+// DefaultLife is that of a node's key.
+const DefaultLife = 3 * time.Second
+
 // run is one partition from the claim to the release.
 type run struct {
 	leave   chan struct{} // closed when the loop is to come to an end
@@ -104,7 +107,7 @@ func (n *Node) prepare() {
 	if n.ownedChange != nil {
 		return
 	}
-	n.Life = max(cmp.Or(n.Life, 3*time.Second), time.Second)
+	n.Life = max(cmp.Or(n.Life, DefaultLife), time.Second)
 	if n.Nonce == "" {
 		n.Nonce = rand.Text()
 	}

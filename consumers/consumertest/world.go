@@ -319,9 +319,15 @@ func (w *World) Errand(id string) string {
 // Apart are the dependencies of another process: on a connection of its own, which is closed when the test has ended.
 func (w *World) Apart(name string) consumers.Deps {
 	w.T.Helper()
+	return w.ApartBy(name, w.Server)
+}
+
+// ApartBy is [World.Apart] with a way to the server of a test's own.
+func (w *World) ApartBy(name string, way streams.Embedded) consumers.Deps {
+	w.T.Helper()
 	d := w.Deps
 	var err error
-	d.NC, err = streams.Connect(streams.ConnectOptions{Server: w.Server, Name: name, Log: w.Log})
+	d.NC, err = streams.Connect(streams.ConnectOptions{Server: way, Name: name, Log: w.Log})
 	require.NoError(w.T, err)
 	d.JS, err = streams.JetStream(d.NC)
 	require.NoError(w.T, err)

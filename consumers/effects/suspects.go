@@ -34,13 +34,11 @@ func (k *kind) look(ctx context.Context) error {
 	if k.looked {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
-	defer cancel()
-	s, err := streams.Led(ctx, k.w.JS, k.w.Names.Stream(streams.EffectStream))
+	info, err := streams.Info(ctx, k.w.NC, k.w.Names.Stream(streams.EffectStream))
 	if err != nil {
 		return fmt.Errorf("cannot look at the effects: %w", err)
 	}
-	k.found, k.looked = s.CachedInfo().State.LastSeq, true
+	k.found, k.looked = info.State.LastSeq, true
 	return nil
 }
 

@@ -62,7 +62,7 @@ func (p *partition) lookUpAnswers(ctx context.Context, batch []*item) error {
 			asked = append(asked, it)
 		}
 	}
-	return consumers.InParallel(asked, func(it *item) (err error) {
+	return consumers.InParallel(ctx, asked, func(ctx context.Context, it *item) (err error) {
 		it.kept, err = store.Get(ctx, it.addr.Machine, it.addr.Key, it.id)
 		if it.lost = errors.Is(err, streams.ErrUnreadable) || errors.Is(err, kv.ErrCorrupt); it.lost {
 			p.e.Log.Error("a stored answer cannot be read", "error", err)

@@ -163,7 +163,7 @@ func (p *partition) load(ctx context.Context, batch []*item) error {
 			s.trim(len(p.cache))
 		}
 	}
-	if err := consumers.InParallel(missing, func(it *item) error { return p.read(ctx, it) }); err != nil {
+	if err := consumers.InParallel(ctx, missing, p.read); err != nil {
 		return err
 	}
 	return p.lookUpAnswers(ctx, batch)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/bulkack"
+	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/internal/failpoint"
@@ -85,7 +86,9 @@ func (p *partition) run(ctx context.Context) {
 			try = min(try, 2) // its tries are counted; the others of the partition should not wait long for their end
 		}
 		p.e.Meter.Restarted(p.name)
-		p.e.coolUntil.Store(int64(p.e.now() + coolDown))
+		if p.last > 0 { // it has taken commands
+			p.e.coolUntil.Store(int64(p.e.now() + coolDown))
+		}
 		if errors.Is(err, errSpeculation) {
 			p.e.Log.Info("a speculative create found an entity that the index did not know; restarting the partition from its ack floor", "partition", p.n, "error", err)
 		} else if errors.Is(err, publish.ErrConflict) {
@@ -134,7 +137,7 @@ func (p *partition) serve(ctx context.Context) error {
 		case incoming <- m:
 		case <-stop:
 		}
-	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullExpiry/2),
+	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(p.e.pullExpiry()), jetstream.PullHeartbeat(p.e.pullExpiry()/2),
 		consumers.WhenGone(broken))
 	if err != nil {
 		return fmt.Errorf("cannot take commands: %w", err)
@@ -155,9 +158,16 @@ func (p *partition) serve(ctx context.Context) error {
 	return errors.Join(err, p.withdrawNote(ctx))
 }
 
-// pullExpiry is how long a request for commands lives. It is shorter than the life of a node's key, so that the requests of a node that is suspended have expired when another one
-// takes its partitions: the successor would miss what is delivered to them.
-const pullExpiry = 2 * time.Second
+// pullExpiry is how long a request for commands lives; nothing heard of it for that long ends the partition. It is shorter than the life of a node's key, so that the requests of a
+// node that is suspended have expired when another one takes its partitions: the successor would miss what is delivered to them. Where nobody waits for them, they live for longer:
+// a machine that is too slow to say that it lives would have its partitions drop what they know, and read all of it again.
+func (e *Engine) pullExpiry() time.Duration {
+	life := cluster.DefaultLife
+	if e.Node != nil {
+		life = e.Node.Life
+	}
+	return min(max(life*2/3, time.Second), 10*time.Second)
+}
 
 // open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
 func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
@@ -170,9 +180,10 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
-	defer cancel()
-	if _, err := p.e.JS.ResetConsumer(ctx, stream, p.name); err != nil {
+	if err := streams.Patiently(ctx, func(ctx context.Context) error { // a reset that comes late is seen by the count of deliveries
+		_, err := p.e.JS.ResetConsumer(ctx, stream, p.name)
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("cannot reset consumer %s: %w", p.name, err)
 	}
 	failpoint.Hit("after-reset")

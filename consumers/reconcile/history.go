@@ -31,8 +31,6 @@ type History struct {
 // reports whether it has taken note.
 func (r Reader) Look(ctx context.Context, h *History) (bool, error) {
 	reconnects := r.NC.Stats().Reconnects
-	ctx, cancel := context.WithTimeout(ctx, streams.ReadWithin)
-	defer cancel()
 	stream := r.Names.Stream(streams.CommandStream)
 	info, err := streams.Info(ctx, r.NC, stream)
 	if err != nil {
