@@ -149,6 +149,24 @@ type unlocked struct{}
 func (unlocked) Lock()   {}
 func (unlocked) Unlock() {}
 
+// patience is how long a leader is asked patiently: an election, or a peak of load.
+const patience = 10 * time.Second
+
+// Patiently asks, by package jetstream, for what may be asked for twice: what is on its way when a leader dies is not answered, however long it is waited for. So it is asked again
+// after [streams.ReadWithin], and then after twice as long each time, as a leader that is slow has more to answer with each; it fails after ten seconds.
+func Patiently(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for within := streams.ReadWithin; ; within *= 2 {
+		once, cancel := context.WithTimeout(ctx, within)
+		err := ask(once)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // Consumer looks a consumer of a work queue up, and makes it when it is not there or not as it should be. Looking asks its
 // own leader; making one asks that of the cluster, which may be away for seconds when a node has died.
 //
@@ -161,7 +179,7 @@ func (d *Deps) Consumer(ctx context.Context, stream string, want jetstream.Consu
 		}
 	}
 	var cons jetstream.Consumer
-	err := streams.Patiently(ctx, func(ctx context.Context) (err error) {
+	err := Patiently(ctx, func(ctx context.Context) (err error) {
 		cons, err = d.JS.Consumer(ctx, stream, want.Durable)
 		return err
 	})

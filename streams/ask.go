@@ -16,20 +16,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ReadWithin is how long one question waits for its answer where the next one is put by other means ([Patiently]) or nothing depends on it. A stream whose server has died
-// answers nothing until another one leads.
+// ReadWithin is how long one question waits for its answer where it is put again by other means. A stream whose server has died answers nothing until another one leads.
 const ReadWithin = 1500 * time.Millisecond
 
 // messageWithin is how long it has to read a message. It is as long as an election takes, or a peak of load: the question is put again
 // meanwhile, and a partition that gives up drops its memory, and has everything to read again.
 const messageWithin = 10 * time.Second
 
-// atOnce is how many questions of this process one stream has before it at a time. A server answers those of a connection one after the other, so more of them are not answered
-// sooner: they come again unanswered, and whatever else is sent on the connection, such as the first questions of a partition that starts anew, or a request for commands, waits behind them.
-const atOnce = 48
-
-// placeWithin is how long a question waits to be one of them, before its time for an answer begins. Where the leader is away those before it take their ten seconds each.
-const placeWithin = 3 * messageWithin
+// A stream has atOnce questions of this process before it at a time. A server answers those of a connection in their order, so more are not answered sooner: they come again, and what
+// else is sent, such as a request for commands, waits behind them. The others wait until then, for placeWithin: where the leader is away, those before them take their ten seconds each.
+const atOnce, placeWithin = 48, 3 * messageWithin
 
 // Message is a message as its stream has stored it.
 type Message struct {
@@ -127,21 +123,6 @@ func ConsumerLed(ctx context.Context, nc *nats.Conn, stream, consumer string) er
 	return err
 }
 
-// Patiently asks, by package jetstream, for what may be asked for twice: what is on its way when a leader dies is not answered, however long it is waited for. So it is asked again
-// after [ReadWithin], and then after twice as long each time, as a leader that is slow has more to answer with each; it fails after ten seconds.
-func Patiently(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, messageWithin)
-	defer cancel()
-	for within := ReadWithin; ; within *= 2 {
-		once, cancel := context.WithTimeout(ctx, within)
-		err := ask(once)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
 // answered is the part that all answers of a stream's API have.
 type answered struct {
 	Error *jetstream.APIError `json:"error"`
@@ -163,10 +144,7 @@ var places sync.Map // those of a stream, each held while a question is under wa
 
 // enquire is request for what changes nothing: without an answer it asks again. It waits for its place, and has ten seconds from then on.
 func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
-	of, known := places.Load(stream)
-	if !known {
-		of, _ = places.LoadOrStore(stream, make(chan struct{}, atOnce))
-	}
+	of, _ := places.LoadOrStore(stream, make(chan struct{}, atOnce))
 	place := of.(chan struct{})
 	queue, cancel := context.WithTimeout(ctx, placeWithin)
 	defer cancel()
@@ -174,9 +152,6 @@ func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	case place <- struct{}{}:
 		defer func() { <-place }()
 	case <-queue.Done():
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		return fmt.Errorf("stream %s: %d questions before this one have had no answer: %w", stream, atOnce, queue.Err())
 	}
 	ctx, cancel = context.WithTimeout(ctx, messageWithin)

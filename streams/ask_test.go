@@ -194,29 +194,3 @@ func TestAStreamHasFewQuestionsBeforeItAtATime(t *testing.T) {
 	all.Wait()
 	require.Len(t, waiting, askers)
 }
-
-// A question that is lost with a leader is put again soon; one whose leader is slow has longer each time.
-func TestPatiently(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		began, asked := time.Now(), 0
-		slow := func(takes time.Duration) func(context.Context) error {
-			return func(ctx context.Context) error {
-				asked++
-				select {
-				case <-time.After(takes):
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-		}
-		require.NoError(t, Patiently(t.Context(), slow(2*time.Second)))
-		require.Equal(t, 2, asked)
-		require.Equal(t, ReadWithin+2*time.Second, time.Since(began))
-		began = time.Now()
-		require.ErrorIs(t, Patiently(t.Context(), slow(time.Minute)), context.DeadlineExceeded)
-		require.Equal(t, messageWithin, time.Since(began))
-		require.ErrorIs(t, Patiently(t.Context(), func(context.Context) error { return nats.ErrNoResponders }), nats.ErrNoResponders)
-	})
-}

@@ -100,6 +100,17 @@ var ErrNameTaken = errors.New("another process runs under the name of this node"
 // ErrNoNode says that there is no node of that name.
 var ErrNoNode = errors.New("there is no such node")
 
+// PullExpiry is how long a request for commands lives; nothing heard of it for that long ends its partition. It is shorter than the life of a node's key, so that the requests of a
+// node that is suspended have expired when another one takes its partitions: the successor would miss what is delivered to them. Where nobody waits for them, they live for longer:
+// a machine that is too slow to say that it lives would have its partitions drop what they know, and read all of it again. Without a node it is as in a cluster.
+func (n *Node) PullExpiry() time.Duration {
+	life := DefaultLife
+	if n != nil {
+		life = n.Life
+	}
+	return min(max(life*2/3, time.Second), 10*time.Second)
+}
+
 // prepare makes the zero value useful; it may be called again.
 func (n *Node) prepare() {
 	n.mu.Lock()

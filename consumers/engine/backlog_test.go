@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"net"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers"
-	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/consumertest"
 	"github.com/bcc94042/instar/streams"
 	"github.com/bcc94042/instar/streams/embedded"
@@ -76,14 +74,4 @@ func TestAPartitionThatCannotStartLeavesSpeculationToTheOthers(t *testing.T) {
 	e := &Engine{Deps: gone.WithDefaults()}
 	(&partition{e: e, name: consumers.PartitionName(0), leave: left}).run(w.Ctx)
 	require.Zero(t, e.coolUntil.Load())
-}
-
-// A slow machine does not end the partitions of a process that is alone, and a successor does not miss what a suspended one has asked for.
-func TestRequestsForCommandsExpireBeforeTheKeyOfTheirNode(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, 10*time.Second, (&Engine{Node: &cluster.Node{Life: 15 * time.Second}}).pullExpiry())
-	for _, life := range []time.Duration{1500 * time.Millisecond, 2 * time.Second, cluster.DefaultLife, math.MaxInt64 / 2} {
-		require.Less(t, (&Engine{Node: &cluster.Node{Life: life}}).pullExpiry(), life)
-	}
-	require.Less(t, new(Engine).pullExpiry(), cluster.DefaultLife)
 }

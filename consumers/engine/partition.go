@@ -16,7 +16,6 @@ import (
 
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/bulkack"
-	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/consumers/poison"
 	"github.com/bcc94042/instar/consumers/reconcile"
 	"github.com/bcc94042/instar/internal/failpoint"
@@ -137,7 +136,7 @@ func (p *partition) serve(ctx context.Context) error {
 		case incoming <- m:
 		case <-stop:
 		}
-	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(p.e.pullExpiry()), jetstream.PullHeartbeat(p.e.pullExpiry()/2),
+	}, jetstream.PullMaxMessages(p.e.Batch), jetstream.PullExpiry(p.e.Node.PullExpiry()), jetstream.PullHeartbeat(p.e.Node.PullExpiry()/2),
 		consumers.WhenGone(broken))
 	if err != nil {
 		return fmt.Errorf("cannot take commands: %w", err)
@@ -158,17 +157,6 @@ func (p *partition) serve(ctx context.Context) error {
 	return errors.Join(err, p.withdrawNote(ctx))
 }
 
-// pullExpiry is how long a request for commands lives; nothing heard of it for that long ends the partition. It is shorter than the life of a node's key, so that the requests of a
-// node that is suspended have expired when another one takes its partitions: the successor would miss what is delivered to them. Where nobody waits for them, they live for longer:
-// a machine that is too slow to say that it lives would have its partitions drop what they know, and read all of it again.
-func (e *Engine) pullExpiry() time.Duration {
-	life := cluster.DefaultLife
-	if e.Node != nil {
-		life = e.Node.Life
-	}
-	return min(max(life*2/3, time.Second), 10*time.Second)
-}
-
 // open makes sure of the consumer and resets it, so that everything unacked comes first and in order.
 func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	stream := p.e.Names.Stream(streams.CommandStream)
@@ -180,7 +168,7 @@ func (p *partition) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open consumer %s: %w", p.name, err)
 	}
-	if err := streams.Patiently(ctx, func(ctx context.Context) error { // a reset that comes late is seen by the count of deliveries
+	if err := consumers.Patiently(ctx, func(ctx context.Context) error { // a reset that comes late is seen by the count of deliveries
 		_, err := p.e.JS.ResetConsumer(ctx, stream, p.name)
 		return err
 	}); err != nil {
