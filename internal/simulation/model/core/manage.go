@@ -50,6 +50,7 @@ func (c *Core) Create(want *server.StreamConfig) (*Stream, *server.ApiError) {
 		}
 	}
 	s := &Stream{c: c, created: When(c.wall()), log: store.NewLog(cfg.FirstSeq), ids: map[string]seen{}, consumers: map[string]*consumer.Consumer{}, schedules: map[string]*schedule{}, batches: map[string]*batch{}, fast: map[string]*fastBatch{}}
+	s.sync() // where it begins is in its configuration, which is there whatever is lost
 	s.ack = fmt.Appendf(nil, "{%q:%q,%q:", "stream", cfg.Name, "seq")
 	s.configure(cfg)
 	c.streams[cfg.Name] = s
