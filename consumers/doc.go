@@ -6,6 +6,7 @@
 //   - effects: performs what the machines ask for
 //   - observer: looks at entities whose state has a poll
 //   - views: folds events into read models
+//   - audit: records events in chains that show what was changed or removed
 //   - cluster: which node runs which partition, and who has a role
 //   - poison: the notes by which a message that ends its process each time is found
 //   - prober: what the owner of an instance does beside its transitions

@@ -44,6 +44,11 @@ func (a *app) store(nc *nats.Conn, js jetstream.JetStream) *backup.Store {
 	for _, s := range a.cfg.Outbox.All(a.cfg.Mode) {
 		store.Others = append(store.Others, cmp.Or(s.Stream, "OUTBOX"))
 	}
+	if a.cfg.Tenants.On() {
+		for _, class := range streams.Classes {
+			store.Others = append(store.Others, store.Plan.Names.AuditStream(class))
+		}
+	}
 	return store
 }
 

@@ -174,15 +174,13 @@ func TestEventsThatGoBeforeAViewHasThemAreTold(t *testing.T) {
 	tell(4)
 	other()
 	tell(1)
-	cons, err := f.open(w.Ctx)
-	require.NoError(t, err)
+	require.NoError(t, f.open(w.Ctx))
 	_, err = w.JS.ResetConsumerToSequence(w.Ctx, streams.EventStream, f.name, 1) // a cluster says so of one that was just made
 	require.NoError(t, err)
-	cons, err = f.open(w.Ctx)
-	require.NoError(t, err)
+	require.NoError(t, f.open(w.Ctx))
 	folds := func(word string, told int) {
 		t.Helper()
-		require.NoError(t, f.batch(w.Ctx, cons))
+		require.NoError(t, f.batch(w.Ctx))
 		words := w.words("a")
 		require.Equal(t, word, words[len(words)-1])
 		require.Equal(t, told, n.Count("skipped "+f.name))
@@ -191,8 +189,7 @@ func TestEventsThatGoBeforeAViewHasThemAreTold(t *testing.T) {
 	goes(2)
 	folds("3", 1)
 	folds("4", 1)
-	cons, err = f.open(w.Ctx)
-	require.NoError(t, err)
+	require.NoError(t, f.open(w.Ctx))
 	folds("6", 1)
 	other()
 	tell(1)
@@ -200,9 +197,11 @@ func TestEventsThatGoBeforeAViewHasThemAreTold(t *testing.T) {
 	folds("8", 1)
 	tell(2)
 	goes(9)
-	w.Eventually("the consumer has heard of it", func() bool { info, err := cons.Info(w.Ctx); return err == nil && info.NumPending == 1 })
-	cons, err = f.open(w.Ctx)
-	require.NoError(t, err)
+	w.Eventually("the consumer has heard of it", func() bool {
+		info, err := w.JS.Consumer(w.Ctx, streams.EventStream, f.name)
+		return err == nil && info.CachedInfo().NumPending == 1
+	})
+	require.NoError(t, f.open(w.Ctx))
 	folds("10", 2)
 }
 

@@ -58,6 +58,8 @@ var plan = []room{
 	{path: "streams/publish", ours: []string{"streams"}, outside: []string{natsgo, nuid}},
 	// The server itself is in one package, so that what acts does not depend on it.
 	{path: "streams/embedded", ours: []string{"internal/renew", "streams"}, outside: []string{nats, xsys}, tests: []string{"internal/powerloss", "internal/selfsigned", "streams/publish"}},
+	// What records of an audit look like, and how chains of them are checked: by whoever writes, reads or has exported them.
+	{path: "streams/audit", ours: []string{"streams"}, outside: []string{natsgo}},
 	{path: "streams/streamstest", ours: []string{"streams", "streams/embedded"}, outside: []string{natsgo, testify}},
 	// The outbox has both ends: the tables of an application, and the stream.
 	{path: "streams/outbox/...", ours: []string{"streams/..."}, outside: []string{nats, pgx, uuid, goose}, tests: []string{"internal/postgres"}},
@@ -108,6 +110,7 @@ var plan = []room{
 	{path: "consumers/poison", ours: []string{"consumers", "consumers/cluster", "streams", "streams/publish", "kv"}},
 	{path: "consumers/bulkack", ours: []string{"streams"}, outside: []string{natsgo}},
 	{path: "consumers/reconcile", ours: []string{"internal/boottime", "internal/wait", "consumers", "consumers/cluster", "machines", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}},
+	{path: "consumers/audit", ours: []string{"consumers", "machines", "streams", "streams/audit", "streams/publish"}, outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/engine"}},
 	// It has the engine drop what ended long ago, so it is beside the engine, and below it.
 	{path: "consumers/ended", ours: []string{"internal/wait", "consumers", "machines", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{natsgo}, tests: []string{"consumers/consumertest", "consumers/engine", "machines/..."}},
 	{path: "consumers/effects", ours: []string{"internal/failpoint", "internal/panics", "internal/wait", "consumers", "consumers/poison", "machines", "streams", "streams/publish", "kv"}, outside: []string{natsgo}, tests: []string{"consumers/engine", "consumers/consumertest", "machines/..."}},
@@ -140,6 +143,7 @@ var plan = []room{
 	{path: "api/xds", ours: []string{"internal/panics", "api/discovery", "api/limits"}, outside: []string{grpc, "github.com/envoyproxy/go-control-plane", "google.golang.org/protobuf"}},
 
 	{path: "api/tasks", ours: []string{"api/auth", "api/commands", "api/entities", "api/problem", "api/rest", "api/sse", "kv/index", "machines", "machines/task", "streams", "streams/publish"}, outside: []string{"github.com/danielgtaylor/huma/v2", natsgo}}, // what clients ask of tasks besides their commands
+	{path: "api/audit", ours: []string{"api/auth", "api/problem", "api/rest", "streams", "streams/audit"}, outside: []string{"github.com/danielgtaylor/huma/v2", natsgo}},
 	{path: "api/...", ours: []string{"internal/jsonwrite", "internal/panics", "internal/strictjson", "api/...", "machines", "machines/registry", "machines/diagram", "streams", "streams/publish", "kv", "kv/index"}, outside: []string{
 		"github.com/danielgtaylor/huma/v2", natsgo, nuid, metrics, otel,
 	}, tests: []string{"machines/...", "internal/rebind"}},
@@ -172,7 +176,7 @@ var plan = []room{
 	{path: "server/instances", ours: []string{"api/...", "consumers/...", "machines", "machines/instance", "machines/instance/reader", "machines/preservation", "providers/probe", "server", "server/config", "streams", "streams/publish"}, outside: []string{metrics}},
 	{path: "server/tasks", ours: []string{"api", "api/problem", "api/rest", "api/tasks", "consumers", "consumers/effects", "consumers/orchestrator/...", "internal/wait", "kv", "kv/index", "machines", "machines/queue", "machines/repository", "machines/task", "providers/group", "providers/guard", "providers/runner/...", "server", "server/config", "server/tasks/documents", "streams", "streams/publish"}, outside: []string{natsgo, metrics}, tests: []string{"client/worker", "machines/...", "server/..."}},
 	{path: "server/tasks/documents", ours: []string{"internal/wait", "machines/task"}, outside: []string{natsgo}, tests: []string{"streams/..."}}, // what tasks have written
-	{path: "server/tenants", ours: []string{"api", "api/problem", "client/tenantdb", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "server/keyset", "streams", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
+	{path: "server/tenants", ours: []string{"api", "api/audit", "api/problem", "api/rest", "client/tenantdb", "consumers/audit", "internal/wait", "kv/index", "machines", "machines/database", "providers/database/...", "server", "server/config", "server/keyset", "streams", "streams/audit", "streams/publish"}, outside: []string{natsgo}, tests: []string{"internal/postgres", "machines/...", "server/..."}},
 	{path: "server/keyset", ours: []string{"providers/database/secret"}},
 	{path: "server/domains", ours: []string{"api", "api/problem", "internal/wait", "kv", "kv/certificates", "machines", "machines/domain", "providers/domain/...", "providers/guard", "server", "server/config", "server/keyset", "streams", "streams/publish"}, tests: []string{"machines/...", "server/..."}},
 	{path: "server/relays", ours: []string{"api", "api/admin", "internal/postgres", "internal/wait", "kv", "kv/index", "machines", "machines/relay", "providers/relay", "server", "server/config", "streams/..."}, outside: []string{natsgo, pgx, uuid, metrics}},

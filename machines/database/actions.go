@@ -62,7 +62,7 @@ func take(k *session.Kind[Data], s *step, _ *Stage, more map[string]any) {
 		k.Mark(s, session.Created, KindDatabase)
 	case *Migrated:
 		for _, name := range b.Applied {
-			s.Emit(EventMigrationApplied, map[string]any{"sessionId": s.Entity().Key(), "migration": name})
+			k.Emit(s, EventMigrationApplied, map[string]any{"migration": name, "resource": d.updated()})
 		}
 		d.Migrations, more["count"] = len(b.Applied), len(b.Applied)
 	case *Progress:
@@ -126,7 +126,7 @@ func rotated(s *step) {
 	database := *s.Data.Database
 	database.Credentials = b.Credentials
 	s.Data.Database, s.Data.Epoch, s.Data.Phase, s.Data.RotatedAt = &database, b.Epoch, "", s.Now()
-	kind.Tell(s, EventRotated, map[string]any{"epoch": b.Epoch})
+	kind.Tell(s, EventRotated, map[string]any{"epoch": b.Epoch, "resource": s.Data.updated()})
 }
 
 func notRotated(s *step) {

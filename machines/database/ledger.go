@@ -33,6 +33,11 @@ func actions(d *Data, state string) []Action {
 	return list
 }
 
+// updated is a change of the database.
+func (d *Data) updated() session.Change {
+	return session.Change{Type: KindDatabase, ID: d.Database.Name, Action: "updated"}
+}
+
 // resources are what a stage may create, in order.
 func resources(d *Data, g *Stage) []Entry {
 	name := "tenant_" + strings.ReplaceAll(d.Request.EnterpriseID, "-", "_")

@@ -36,6 +36,7 @@ const (
 	EventNotRotated            = "provisioning.db.credentials.rotation_failed"
 	EventUndoCompleted         = "provisioning.db.rollback.completed"
 	EventTransitioned          = session.EventTransitioned
+	EventResourceChanged       = session.EventResourceChanged
 )
 
 var events = slices.Concat([]machines.EventType{

@@ -14,6 +14,13 @@ func (k *Kind[D]) Tell(s *machines.Tx[D], event string, more map[string]any) {
 	s.Detail(event, data)
 }
 
+// Emit emits an event, besides those of the edge, with what every event says, and more.
+func (k *Kind[D]) Emit(s *machines.Tx[D], event string, more map[string]any) {
+	data := k.About(s)
+	maps.Copy(data, more)
+	s.Emit(event, data)
+}
+
 // tell is Tell for an event of the kind.
 func (k *Kind[D]) tell(s *machines.Tx[D], event string, more map[string]any) {
 	k.Tell(s, k.event(event), more)
@@ -187,7 +194,7 @@ func (k *Kind[D]) Stuck(s *machines.Tx[D]) {
 	p.trail().Undone, p.course().Phase = machines.Body[Results](s).Actions, RollbackStuck
 	for _, r := range p.trail().Undone {
 		if !r.Done && !r.Skipped {
-			s.Emit(EventActionFailed, map[string]any{"sessionId": s.Entity().Key(), "action": r.Action, "error": r.Error})
+			k.Emit(s, EventActionFailed, map[string]any{"action": r.Action, "error": r.Error})
 		}
 	}
 	k.tell(s, "rollback.stuck", map[string]any{"actions": p.trail().Undone})

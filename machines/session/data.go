@@ -106,6 +106,13 @@ func (b *ResolveBody) Validate() *machines.Refusal {
 	return machines.Invalid(machines.FieldError{Field: "outcome", Message: "is ready or rolled_back"})
 }
 
+// Change is what an event has done to a resource.
+type Change struct {
+	Type   string `json:"type"` // a kind of entries
+	ID     string `json:"id"`
+	Action string `json:"action"` // created, updated or deleted
+}
+
 // Entry is a resource in the ledger.
 type Entry struct {
 	Kind  string    `json:"kind"`

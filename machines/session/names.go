@@ -9,6 +9,8 @@ const (
 	EventActionFailed  = "provisioning.rollback.action_failed"
 	EventTransitioned  = "provisioning.state.transitioned"
 	EventTimeout       = "provisioning.session.timeout"
+
+	EventResourceChanged = "provisioning.resource.changed"
 )
 
 // event is the name of an event of the kind.
@@ -49,6 +51,7 @@ func (k *Kind[D]) UndoEvents() []machines.EventType {
 		{Name: EventActionFailed, Class: machines.ClassError, Doc: "An action of the undo failed."},
 		{Name: EventTransitioned, Class: machines.ClassState, Doc: "The state has changed."},
 		{Name: EventTimeout, Class: machines.ClassError, Doc: "An attempt took too long, or made no progress."},
+		{Name: EventResourceChanged, Class: machines.ClassResource, Doc: "Something of the ledger was created or taken back."},
 	}
 }
 

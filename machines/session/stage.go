@@ -143,13 +143,18 @@ func (k *Kind[D]) Mark(s *machines.Tx[D], state string, kinds ...string) {
 	k.MarkIf(s, state, func(e *Entry) bool { return len(kinds) == 0 || slices.Contains(kinds, e.Kind) })
 }
 
-// MarkIf sets the state of the entries that are chosen.
+// MarkIf sets the state of the entries that are chosen. Each change is an event.
 func (k *Kind[D]) MarkIf(s *machines.Tx[D], state string, chosen func(*Entry) bool) {
 	t := k.of(s.Data).trail()
 	ledger := slices.Clone(t.Ledger)
 	for i := range ledger {
-		if chosen(&ledger[i]) {
-			ledger[i].State, ledger[i].At = state, s.Now()
+		if e := &ledger[i]; chosen(e) && e.State != state {
+			e.State, e.At = state, s.Now()
+			change := Change{Type: e.Kind, ID: e.Name, Action: state}
+			if state == Undone {
+				change.Action = "deleted"
+			}
+			k.Emit(s, EventResourceChanged, map[string]any{"resource": change})
 		}
 	}
 	t.Ledger = ledger

@@ -2,11 +2,17 @@ package tenants
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/bcc94042/instar/api"
+	apiaudit "github.com/bcc94042/instar/api/audit"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/consumers/audit"
 	"github.com/bcc94042/instar/internal/wait"
 	machine "github.com/bcc94042/instar/machines/database"
 	"github.com/bcc94042/instar/providers/database"
@@ -17,10 +23,15 @@ import (
 	"github.com/bcc94042/instar/server"
 	"github.com/bcc94042/instar/server/config"
 	"github.com/bcc94042/instar/server/keyset"
+	"github.com/bcc94042/instar/streams"
+	records "github.com/bcc94042/instar/streams/audit"
 )
 
-// Role is the name of the role that drops what was taken back.
-const Role = "tenants"
+// The roles: one drops what was taken back, the other one records what happens.
+const (
+	Role      = "tenants"
+	RoleAudit = "audit"
+)
 
 // Provider serves machines/database where tenants are configured.
 func Provider() server.Provider {
@@ -86,7 +97,13 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		}
 	}
 	d := &door{sessions: h.Indexes.Get(machine.Machine.Name), takes: p.takes}
-	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
+	if err := audits(ctx, h); err != nil {
+		return server.Work{}, err
+	}
+	h.API(func(o *api.Options) {
+		d.next, o.Admit = o.Admit, d.admit
+		o.More = append(o.More, func(p api.Parts) func(*rest.Router) []*rest.Route { return apiaudit.New(p.JS, h.Deps.Names).Routes })
+	})
 	h.Role(ctx, Role, func(ctx context.Context) error {
 		for {
 			p.sweep(ctx, h)
@@ -96,4 +113,20 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 		}
 	})
 	return server.Work{Performer: p, Looker: p}, nil
+}
+
+// audits makes the streams of the audit where they are not there, and records there what happens to sessions, on one node at a time.
+func audits(ctx context.Context, h *server.Host) error {
+	for _, class := range streams.Classes {
+		c := records.Stream(h.Deps.Names, class, h.Replicas)
+		if _, err := h.Deps.JS.Stream(ctx, c.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			if _, err = h.Deps.JS.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by another node
+				return fmt.Errorf("cannot make the stream %s: %w", c.Name, err)
+			}
+		} else if err != nil {
+			return fmt.Errorf("cannot look at stream %s: %w", c.Name, err)
+		}
+	}
+	h.Role(ctx, RoleAudit, (&audit.Recorder{Deps: h.Deps, Machine: machine.Machine}).Run)
+	return nil
 }

@@ -1,8 +1,11 @@
 package tenants_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,10 +71,48 @@ func TestATenantIsMovedOverHTTP(t *testing.T) {
 	_, err := pg.Connect(t.Context(), w.target("other"))
 	require.Equal(t, pg.NoDatabase, pg.State(err))
 	databasetest.Same(t, w.source, w.target("acme"), "acme")
+	w.audited("other", "created database, created fence, created runtime, deleted database, deleted fence, deleted runtime")
+	w.audited("acme", "created database, created fence, created runtime")
 
 	w.kill()
 	require.NoError(t, os.Remove(w.cfg.Tenants.Keys))
 	require.Contains(t, w.refused(), "tenants.keys is another keyset than before", "the lost keyset is noticed")
+}
+
+// audited reads the audit of a tenant when it is as long as the timeline of its session, and compares the changes of resources with what is expected. Each event has one record.
+func (w *world) audited(tenant, changes string) {
+	w.t.Helper()
+	ids := func(path, member string) (ids []string, items []any) {
+		_, v := w.do("GET", path, "")
+		items, _ = v["items"].([]any)
+		for _, item := range items {
+			ids = append(ids, item.(map[string]any)[member].(string))
+		}
+		slices.Sort(ids)
+		return ids, items
+	}
+	var records []any
+	require.Eventually(w.t, func() bool {
+		events, _ := ids(path(tenant, "move")+"/events?limit=500", "id")
+		recorded, items := ids("/v1/audit?limit=500&tenant="+tenant, "eventId")
+		records = items
+		return slices.Equal(events, recorded)
+	}, waitFor, tick, "the audit has all events")
+	var found []string
+	for _, item := range records {
+		r := item.(map[string]any)
+		require.Equal(w.t, tenant, r["target"].(map[string]any)["enterpriseId"])
+		if r["eventType"] == machine.EventResourceChanged {
+			about := r["resource"].(map[string]any)
+			require.Equal(w.t, "tenant_"+tenant, about["id"])
+			found = append(found, fmt.Sprint(about["action"], " ", about["type"]))
+		}
+	}
+	slices.Sort(found)
+	require.Equal(w.t, changes, strings.Join(found, ", "))
+	_, users := ids("/v1/audit?limit=500&actor=user&tenant="+tenant, "eventId")
+	require.NotEmpty(w.t, users)
+	require.Less(w.t, len(users), len(records))
 }
 
 // A name that no row has is more likely misspelt than new.

@@ -49,7 +49,7 @@ func Pages[T any](s *Session, path string, query url.Values, limit int, read fun
 
 // cursorOf is the parameter that goes on with a list: a log goes on behind a sequence.
 func cursorOf(path string) string {
-	if strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/dead-letters") {
+	if strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/dead-letters") || path == "/v1/audit" {
 		return "after"
 	}
 	return "cursor"

@@ -1,0 +1,241 @@
+// Package audit is the route that reads the records of changes (streams/audit), by tenant, actor, resource and time, as they were written.
+package audit
+
+// GET /v1/audit: parse reads what is asked for, page reads the chains of the classes and merges what they have by time.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/bcc94042/instar/api/auth"
+	"github.com/bcc94042/instar/api/problem"
+	"github.com/bcc94042/instar/api/rest"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/audit"
+)
+
+// Log has the records. Use [New].
+type Log struct {
+	js    jetstream.JetStream
+	names streams.Names
+}
+
+// New makes the routes over the streams of an installation.
+func New(js jetstream.JetStream, names streams.Names) *Log { return &Log{js, names} }
+
+// Records is a part of the records, oldest first.
+type Records struct {
+	Items      []audit.Record        `json:"items" nullable:"false"`
+	NextCursor string                `json:"nextCursor" doc:"Pass it as after= to read on; empty on the last page. A page may have fewer records than asked for, and others may follow"`
+	Ends       map[string]RecordsEnd `json:"ends" doc:"Where the chain of each class ends"`
+}
+
+// RecordsEnd is the last record of a chain, whether it is there or not.
+type RecordsEnd struct {
+	Sequence uint64    `json:"sequence"`
+	At       time.Time `json:"at"`
+}
+
+// written is a page with the records as they were written, or their hashes would be those of other texts.
+type written struct {
+	Items      []json.RawMessage     `json:"items"`
+	NextCursor string                `json:"nextCursor"`
+	Ends       map[string]RecordsEnd `json:"ends"`
+}
+
+// Routes are the operations.
+func (l *Log) Routes(r *rest.Router) []*rest.Route {
+	limit := rest.Number(1)
+	limit.Default = rest.DefaultPage
+	moment := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "date-time"} }
+	return []*rest.Route{{Role: auth.Read, Serve: l.list, Op: huma.Operation{
+		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"}, Summary: "Read the audit", Errors: []int{422, 503},
+		Description: "One record for each change of a tenant's database, and for each that failed, oldest first. The records of a class are a chain: each has the hash of the one before it.",
+		Parameters: []*huma.Param{
+			rest.QueryParam("after", "The nextCursor of the page before: sequences by class, such as state-17.error-3", rest.Text(200)), rest.QueryParam("limit", "Size of the page; more than 500 is taken for 500", limit),
+			rest.QueryParam("tenant", "Only of this tenant", rest.Text(63)), rest.QueryParam("actor", "Only of this actor, by its id or type", rest.Text(256)),
+			rest.QueryParam("resource", "Only about this resource, by its type or id", rest.Text(256)), rest.QueryParam("class", "Only of this class", &huma.Schema{Type: huma.TypeString, Enum: anyOf(streams.Classes)}),
+			rest.QueryParam("since", "Only what was recorded then or later", moment()), rest.QueryParam("until", "Only what was recorded before", moment()),
+		},
+		Responses: map[string]*huma.Response{"200": {Description: "A page", Content: r.BodyOf(reflect.TypeFor[Records]())}},
+	}}}
+}
+
+func anyOf(words []string) []any {
+	var all []any
+	for _, w := range words {
+		all = append(all, w)
+	}
+	return all
+}
+
+// wanted is what a request asks for.
+type wanted struct {
+	after                   map[string]uint64
+	tenant, actor, resource string
+	classes                 []string
+	since, until            time.Time
+	sees                    func(key string) bool
+}
+
+func parse(q *rest.Request) (w wanted, err error) {
+	w = wanted{after: map[string]uint64{}, tenant: q.Query.Get("tenant"), actor: q.Query.Get("actor"), resource: q.Query.Get("resource"), classes: streams.Classes, sees: q.Who.Sees}
+	if class := q.Query.Get("class"); class != "" {
+		w.classes = []string{class}
+	}
+	if w.tenant != "" && streams.CheckLabel(w.tenant) != nil {
+		return w, problem.Invalid("query.tenant", problem.LabelRule)
+	}
+	for name, to := range map[string]*time.Time{"since": &w.since, "until": &w.until} {
+		if text := q.Query.Get(name); text != "" {
+			if *to, err = time.Parse(time.RFC3339, text); err != nil {
+				return w, problem.Invalid("query."+name, "is no time such as 2026-01-31T12:00:00Z")
+			}
+		}
+	}
+	for part := range strings.SplitSeq(q.Query.Get("after"), ".") {
+		if part == "" {
+			continue
+		}
+		class, text, _ := strings.Cut(part, "-")
+		seq, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || !slices.Contains(streams.Classes, class) {
+			return w, problem.Invalid("query.after", "is no cursor of a page")
+		}
+		w.after[class] = seq
+	}
+	return w, nil
+}
+
+// holds reports whether a record is asked for.
+func (w *wanted) holds(r *audit.Record) bool {
+	return (w.actor == "" || w.actor == r.Actor.ID || w.actor == r.Actor.Type) &&
+		(w.resource == "" || r.Resource != nil && (w.resource == r.Resource.ID || w.resource == r.Resource.Type)) &&
+		!r.RecordedAt.Before(w.since) && (w.until.IsZero() || r.RecordedAt.Before(w.until)) && w.sees(r.Target.SessionID)
+}
+
+func (l *Log) list(q *rest.Request) error {
+	w, err := parse(q)
+	if err != nil {
+		return err
+	}
+	var page *written
+	if err := q.InTurn(func() (err error) {
+		ctx, cancel := context.WithTimeout(q.Context(), 10*time.Second)
+		defer cancel()
+		page, err = l.page(ctx, w, q.PageSize())
+		return err
+	}); err != nil {
+		return err
+	}
+	return q.JSON(http.StatusOK, page)
+}
+
+// stored is a record as it was written.
+type stored struct {
+	record audit.Record
+	text   []byte
+	seq    uint64
+	class  string
+}
+
+// page reads up to limit records of each class, and has the oldest of them.
+func (l *Log) page(ctx context.Context, w wanted, limit int) (*written, error) {
+	out := &written{Items: []json.RawMessage{}, Ends: map[string]RecordsEnd{}}
+	var all []stored
+	more := false
+	for _, class := range w.classes {
+		some, end, behind, err := l.read(ctx, w, class, limit)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the audit of class %s: %w", class, err)
+		}
+		all, more, out.Ends[class] = append(all, some...), more || behind, end
+	}
+	slices.SortStableFunc(all, func(a, b stored) int { return a.record.RecordedAt.Compare(b.record.RecordedAt) })
+	if len(all) > limit {
+		all, more = all[:limit], true
+	}
+	for i := range all {
+		r := &all[i]
+		w.after[r.class] = r.seq
+		if w.holds(&r.record) {
+			out.Items = append(out.Items, r.text)
+		}
+	}
+	if more {
+		var parts []string
+		for _, class := range streams.Classes {
+			if seq, ok := w.after[class]; ok {
+				parts = append(parts, class+"-"+strconv.FormatUint(seq, 10))
+			}
+		}
+		out.NextCursor = strings.Join(parts, ".")
+	}
+	return out, nil
+}
+
+// read reads up to limit records of a class behind those that a client has, and whether there are more.
+func (l *Log) read(ctx context.Context, w wanted, class string, limit int) (all []stored, end RecordsEnd, more bool, err error) {
+	s, err := l.js.Stream(ctx, l.names.AuditStream(class))
+	if err != nil {
+		return nil, end, false, err
+	}
+	state := s.CachedInfo().State
+	end = RecordsEnd{state.LastSeq, state.LastTime.UTC()}
+	tenant := "*.*.*"
+	if w.tenant != "" {
+		tenant = "*." + w.tenant + ".*"
+	}
+	cfg := jetstream.ConsumerConfig{
+		FilterSubjects: []string{l.names.Audit(class, "*", tenant)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: w.after[class] + 1,
+		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
+	}
+	if w.after[class] == 0 && !w.since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &w.since
+	}
+	cons, err := s.CreateConsumer(ctx, cfg)
+	if err != nil {
+		return nil, end, false, err
+	}
+	info := cons.CachedInfo()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = s.DeleteConsumer(ctx, info.Name) // or the server does
+	}()
+	want := int(min(uint64(limit), info.NumPending))
+	if want == 0 {
+		return nil, end, false, nil
+	}
+	_, err = streams.Fetch(ctx, cons, want, func(msg jetstream.Msg) error {
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		r, err := audit.Parse(msg.Data())
+		if err != nil && !errors.Is(err, audit.ErrChanged) { // a client is to see what was changed
+			r.RecordedAt = meta.Timestamp
+		}
+		text := msg.Data()
+		if !json.Valid(text) {
+			text, _ = json.Marshal(string(text)) // a string always marshals
+		}
+		all = append(all, stored{r, text, meta.Sequence.Stream, class})
+		return nil
+	})
+	if err == nil && len(all) < want {
+		err = context.DeadlineExceeded
+	}
+	return all, end, info.NumPending > uint64(want), err
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams/audit"
+)
+
+// log is a server with the chain of one class.
+type log struct {
+	lines []string
+	began time.Time
+}
+
+// write writes the chain anew, with so many records of somebody.
+func (l *log) write(t *testing.T, n int, who string) {
+	t.Helper()
+	l.lines = nil
+	head := audit.Head{}
+	for i := range n {
+		line, next, err := head.Seal(audit.Record{
+			Class: "state", EventID: fmt.Sprint("e", i+1), EventType: "provisioning.db.ready", Timestamp: l.began, Actor: audit.RecordActor{Type: audit.User, ID: who},
+			Target: audit.RecordTarget{TenantID: "acme", SessionID: "default.acme.move"}, Change: &audit.RecordChange{From: "switching", To: "ready"}, Result: audit.RecordResult{Success: true},
+		}, l.began.Add(time.Duration(i)*time.Second))
+		require.NoError(t, err)
+		l.lines, head = append(l.lines, string(line)), next
+	}
+}
+
+func (l *log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	after := 0
+	_, _ = fmt.Sscanf(r.URL.Query().Get("after"), "state-%d", &after)
+	next := ""
+	lines := l.lines[min(after, len(l.lines)):]
+	if len(lines) > 2 { // short pages
+		lines, next = lines[:2], fmt.Sprintf("state-%d", after+2)
+	}
+	raws := []json.RawMessage{}
+	for _, line := range lines {
+		raws = append(raws, json.RawMessage(line))
+	}
+	answer := map[string]any{"nextCursor": next, "items": raws, "ends": map[string]any{"state": map[string]any{"sequence": len(l.lines), "at": time.Now()}}}
+	_ = json.NewEncoder(w).Encode(answer) // what is lost, the test misses
+}
+
+func TestTheAuditIsExportedAndVerified(t *testing.T) {
+	t.Parallel()
+	l := &log{began: time.Now().Add(-time.Minute).UTC()}
+	srv := httptest.NewServer(l)
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	run := func(args ...string) (code int, out, errs string) {
+		var stdout, stderr bytes.Buffer
+		code = execute(append(append([]string{"audit"}, args...), "--server", srv.URL), strings.NewReader(""), &stdout, &stderr)
+		return code, stdout.String(), stderr.String()
+	}
+	l.write(t, 5, "alice")
+	code, out, errs := run("--tenant", "acme")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "switching → ready")
+	require.Equal(t, 5, strings.Count(out, "user alice"))
+
+	code, _, errs = run("export", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "5 records were appended")
+	l.write(t, 7, "alice")
+	code, _, errs = run("verify", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "records 1 to 7 are as they were written")
+	code, _, errs = run("export", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "2 records were appended")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, strings.Join(l.lines, "\n")+"\n", string(text), "as they were written")
+	code, _, errs = run("export", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "0 records were appended")
+
+	l.lines[3] = strings.Replace(l.lines[3], "alice", "mallory", 1)
+	code, _, errs = run("verify")
+	require.Equal(t, 7, code)
+	require.Contains(t, errs, "class state are not as they were written: record 4: its hash is another one: it was changed")
+	l.write(t, 7, "mallory") // from its beginning
+	code, _, errs = run("verify")
+	require.Zero(t, code, errs)
+	code, _, errs = run("verify", file)
+	require.Equal(t, 7, code)
+	require.Contains(t, errs, "record 7: the server has another one than the file")
+	l.write(t, 6, "alice")
+	code, _, errs = run("verify", file)
+	require.Equal(t, 7, code)
+	require.Contains(t, errs, "record 7: the server has never had it")
+
+	l.write(t, 7, "alice")
+	require.NoError(t, os.WriteFile(file, bytes.Replace(text, []byte(`"e2"`), []byte(`"e9"`), 1), 0o600))
+	code, _, errs = run("export", file)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "line 2")
+	require.NoError(t, os.WriteFile(file, text[:len(text)-10], 0o600))
+	code, _, errs = run("export", file)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "line 7 is not complete")
+}

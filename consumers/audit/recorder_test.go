@@ -1,0 +1,183 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/consumers"
+	"github.com/bcc94042/instar/consumers/consumertest"
+	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/audit"
+	"github.com/bcc94042/instar/streams/embedded"
+	"github.com/bcc94042/instar/streams/publish"
+)
+
+func TestMain(m *testing.M) { consumertest.Main(m) }
+
+// world has an engine, and the streams of an audit.
+func world(t *testing.T) *consumertest.World {
+	t.Helper()
+	w := consumertest.New(t, embedded.Interval, consumertest.Things)
+	for _, class := range streams.Classes {
+		_, err := w.JS.CreateStream(w.Ctx, audit.Stream(w.Names, class, 1))
+		require.NoError(t, err)
+	}
+	w.Run((&engine.Engine{Deps: w.Deps, Indexes: w.Indexes}).Run)
+	return w
+}
+
+// records runs a recorder until there are so many records, and stops it.
+func record(w *consumertest.World, until int) {
+	ctx, stop := context.WithCancel(w.Ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = (&Recorder{Deps: w.Deps, Machine: consumertest.Things}).Run(ctx) // ends with the context
+	}()
+	w.Eventually(fmt.Sprintf("%d records", until), func() bool {
+		n := uint64(0)
+		for _, class := range streams.Classes {
+			info, err := streams.Info(ctx, w.NC, w.Names.AuditStream(class))
+			if err != nil {
+				return false
+			}
+			n += info.State.Msgs
+		}
+		events, err := w.JS.Consumer(ctx, streams.EventStream, Consumer("thing"))
+		return n >= uint64(until) && err == nil && events.CachedInfo().NumPending == 0 && events.CachedInfo().NumAckPending == 0
+	})
+	stop()
+	<-done
+}
+
+// all are the records by the ids of their events. Their chains are whole.
+func all(w *consumertest.World) map[string]audit.Record {
+	w.T.Helper()
+	list := map[string]audit.Record{}
+	for _, class := range streams.Classes {
+		c := audit.Chain{Class: class}
+		for _, m := range w.Stream(w.Names.AuditStream(class), ">") {
+			r, err := c.Next(m.Data, time.Now())
+			require.NoError(w.T, err)
+			require.Equal(w.T, m.Sequence, r.Sequence)
+			require.NotContains(w.T, list, r.EventID, "one record of an event")
+			list[r.EventID] = r
+		}
+	}
+	return list
+}
+
+func (r *Recorder) open(w *consumertest.World) {
+	w.T.Helper()
+	r.Deps = r.WithDefaults()
+	r.heads, r.last = map[string]*chain{}, map[string]place{}
+	r.feed = consumers.Feed{Machine: r.Machine, Name: Consumer(r.Machine.Name), Batch: batch, Subjects: []string{r.Names.Event("thing", "*.*", ">")}}
+	require.NoError(w.T, r.feed.Open(w.Ctx, &r.Deps))
+}
+
+func TestEachEventHasOneRecord(t *testing.T) {
+	t.Parallel()
+	w := world(t)
+	for _, id := range []string{"a", "b"} {
+		w.Ask(consumertest.ToThing(id, "create", ""))
+		w.Ask(consumertest.ToThing(id, "add", `{"n":1}`))
+	}
+	require.Equal(t, machines.Refused, w.Ask(consumertest.ToThing("a", "done", `{}`)).Outcome)
+	w.Ask(publish.Command{Machine: "thing", Key: "default.b", Name: "close", Actor: "alice", Reason: "tired"})
+	record(w, 6)
+	events := w.Stream(streams.EventStream, w.Names.Under("evt"))
+	got := all(w)
+	require.Len(t, got, len(events))
+	for _, m := range events {
+		require.Contains(t, got, streams.Header(m.Header, streams.HeaderID))
+	}
+	closed := got["thing/default.b/3/0"]
+	require.Equal(t, audit.Record{
+		Class: "state", Sequence: closed.Sequence, Previous: closed.Previous, PreviousAt: closed.PreviousAt, RecordedAt: closed.RecordedAt, Hash: closed.Hash, Timestamp: closed.Timestamp,
+		EventID: "thing/default.b/3/0", EventType: "thing.closed", Actor: audit.RecordActor{Type: audit.User, ID: "alice"}, Reason: "tired", Command: "close",
+		Target: audit.RecordTarget{Machine: "thing", SessionID: "default.b"}, Change: &audit.RecordChange{From: "open", To: "closed"}, Result: audit.RecordResult{Success: true},
+	}, closed)
+	for id, r := range got {
+		if r.EventType == machines.EventRefused {
+			require.Equal(t, "error", r.Class)
+			require.False(t, r.Result.Success)
+			require.NotEmpty(t, r.Result.Error.Message, id)
+		}
+	}
+
+	// The process has ended before the consumer knew what is recorded; and all events have other sequences.
+	require.NoError(t, w.JS.DeleteConsumer(w.Ctx, streams.EventStream, Consumer("thing")))
+	w.Ask(consumertest.ToThing("a", "add", `{"n":2}`))
+	record(w, 7)
+	require.Len(t, all(w), len(events)+1)
+	w.Stop()
+	s, err := w.JS.Stream(w.Ctx, streams.EventStream)
+	require.NoError(t, err)
+	config := s.CachedInfo().Config
+	config.FirstSeq = 1000 // as after a restore
+	stored := w.Stream(streams.EventStream, w.Names.Under("evt"))
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, streams.EventStream))
+	_, err = w.JS.CreateStream(w.Ctx, config)
+	require.NoError(t, err)
+	for _, m := range stored {
+		again := &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
+		streams.Unexpect(again)
+		w.Publish(again)
+	}
+	record(w, 7)
+	got = all(w)
+	refused := 0
+	for _, r := range got {
+		if r.EventType == machines.EventRefused {
+			refused++
+		}
+	}
+	require.Len(t, got, len(events)+1)
+	require.Equal(t, 1, refused)
+}
+
+// One that was taken over from writes nothing more: what it would append follows another record.
+func TestWhoWasTakenOverFromAppendsNothing(t *testing.T) {
+	t.Parallel()
+	w := world(t)
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	old := &Recorder{Deps: w.Deps, Machine: consumertest.Things}
+	old.open(w)
+	events, err := old.feed.Next(w.Ctx)
+	require.NoError(t, err)
+	require.NoError(t, old.add(w.Ctx, &events[0]))
+	record(w, 1)
+	_, err = old.append(w.Ctx)
+	require.ErrorIs(t, err, publish.ErrConflict)
+	require.Len(t, all(w), 1)
+}
+
+// A record that somebody has removed is missed by whoever verifies: the next one does not fill the gap.
+func TestTheChainGoesOnBehindWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	w := world(t)
+	config := audit.Stream(w.Names, "state", 1)
+	require.NoError(t, w.JS.DeleteStream(w.Ctx, config.Name))
+	config.DenyDelete = false // or nobody could
+	s, err := w.JS.CreateStream(w.Ctx, config)
+	require.NoError(t, err)
+	w.Ask(consumertest.ToThing("a", "create", ""))
+	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
+	record(w, 2)
+	require.NoError(t, s.DeleteMsg(w.Ctx, 2))
+	w.Ask(consumertest.ToThing("a", "add", `{"n":1}`))
+	record(w, 2)
+	c := audit.Chain{Class: "state"}
+	msgs := w.Stream(config.Name, ">")
+	_, err = c.Next(msgs[0].Data, time.Now())
+	require.NoError(t, err)
+	_, err = c.Next(msgs[1].Data, time.Now())
+	require.ErrorContains(t, err, "record 2: it is missing; the next one is 3")
+}

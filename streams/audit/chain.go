@@ -1,0 +1,70 @@
+package audit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bcc94042/instar/streams"
+)
+
+// Chain checks the records of a class, from the oldest that there is to the last one.
+type Chain struct {
+	Class string
+	Head  Head // of what was checked
+	Begun bool // there was a record
+	First uint64
+	Count int
+}
+
+// BreakError is where a chain is not as it was written, and why that is known.
+type BreakError struct {
+	Class    string
+	Sequence uint64 // of the first record that is not right
+	Why      string
+}
+
+func (e *BreakError) Error() string {
+	return fmt.Sprintf("the records of class %s are not as they were written: record %d: %s", e.Class, e.Sequence, e.Why)
+}
+
+func (c *Chain) broken(at uint64, format string, args ...any) error {
+	return &BreakError{c.Class, at, fmt.Sprintf(format, args...)}
+}
+
+// slack is how much later than its age a record may go, or earlier by another clock.
+const slack = time.Hour
+
+// Next checks that a record follows those before it. The first one may have lost what is older than records of its class become.
+func (c *Chain) Next(line []byte, now time.Time) (Record, error) {
+	r, err := Parse(line)
+	if err != nil {
+		return r, c.broken(c.Head.Sequence+1, "%v", err)
+	}
+	switch {
+	case r.Class != c.Class:
+		return r, c.broken(r.Sequence, "it is of class %s", r.Class)
+	case !c.Begun && r.Sequence > 1 && now.Sub(r.PreviousAt) < streams.LifeOf(c.Class)-slack:
+		return r, c.broken(r.Sequence-1, "it was removed before its time: it was recorded at %s", r.PreviousAt.Format(time.RFC3339))
+	case c.Begun && r.Sequence <= c.Head.Sequence:
+		return r, c.broken(r.Sequence, "it comes after record %d", c.Head.Sequence)
+	case c.Begun && r.Sequence > c.Head.Sequence+1 && now.Sub(r.PreviousAt) > streams.LifeOf(c.Class)-slack:
+		return r, c.broken(c.Head.Sequence+1, "it is older than records of its class become; the next one is %d", r.Sequence)
+	case c.Begun && r.Sequence > c.Head.Sequence+1:
+		return r, c.broken(c.Head.Sequence+1, "it is missing; the next one is %d", r.Sequence)
+	case c.Begun && r.Previous != c.Head.Hash:
+		return r, c.broken(r.Sequence, "it follows another record than the one before it: one of the two was put in the place of another")
+	}
+	if !c.Begun {
+		c.Begun, c.First = true, r.Sequence
+	}
+	c.Head, c.Count = r.head(), c.Count+1
+	return r, nil
+}
+
+// End checks that the last record is the last one that there was: the one of which the stream gave out a sequence last, and when.
+func (c *Chain) End(last uint64, at, now time.Time) error {
+	if c.Head.Sequence < last && (c.Begun || now.Sub(at) < streams.LifeOf(c.Class)-slack) {
+		return c.broken(c.Head.Sequence+1, "it is missing, with all behind it up to %d", last)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package audit_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bcc94042/instar/streams"
+	"github.com/bcc94042/instar/streams/audit"
+)
+
+var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// records writes a chain, a record each minute.
+func records(t *testing.T, n int, began time.Time) (lines [][]byte) {
+	t.Helper()
+	head := audit.Head{}
+	for i := range n {
+		var line []byte
+		var err error
+		line, head, err = head.Seal(audit.Record{Class: "state", EventType: "moved", Actor: audit.RecordActor{Type: audit.User, ID: "a<b>&c"}, Metadata: map[string]int{"n": i}}, began.Add(time.Duration(i)*time.Minute))
+		require.NoError(t, err)
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func check(lines [][]byte, last int) error {
+	c := audit.Chain{Class: "state"}
+	for _, line := range lines {
+		if _, err := c.Next(line, now); err != nil {
+			return err
+		}
+	}
+	return c.End(uint64(last), now, now)
+}
+
+func TestAChainShowsWhatWasDoneToIt(t *testing.T) {
+	t.Parallel()
+	lines := records(t, 6, now.Add(-time.Hour))
+	require.NoError(t, check(lines, 6))
+	require.NoError(t, check(nil, 0))
+	other := records(t, 6, now.Add(-2*time.Hour))
+	for name, c := range map[string]struct {
+		change func([][]byte) [][]byte
+		at     uint64
+		why    string
+	}{
+		"tampered":            {func(l [][]byte) [][]byte { l[2] = bytes.Replace(l[2], []byte(`"n":2`), []byte(`"n":7`), 1); return l }, 3, "it was changed"},
+		"something added":     {func(l [][]byte) [][]byte { l[2] = bytes.Replace(l[2], []byte(`{`), []byte(`{"x":1,`), 1); return l }, 3, "it was changed"},
+		"the last one":        {func(l [][]byte) [][]byte { l[5] = bytes.Replace(l[5], []byte(`user`), []byte(`system`), 1); return l }, 6, "it was changed"},
+		"removed":             {func(l [][]byte) [][]byte { return slices.Delete(l, 2, 4) }, 3, "it is missing; the next one is 5"},
+		"removed at the end":  {func(l [][]byte) [][]byte { return l[:4] }, 5, "it is missing, with all behind it up to 6"},
+		"removed at the head": {func(l [][]byte) [][]byte { return l[2:] }, 2, "it was removed before its time"},
+		"all removed":         {func([][]byte) [][]byte { return nil }, 1, "it is missing"},
+		"reordered":           {func(l [][]byte) [][]byte { l[2], l[3] = l[3], l[2]; return l }, 3, "it is missing; the next one is 4"},
+		"twice":               {func(l [][]byte) [][]byte { return slices.Insert(l, 3, l[2]) }, 3, "it comes after record 3"},
+		"replaced":            {func(l [][]byte) [][]byte { l[3] = other[3]; return l }, 4, "follows another record"},
+		"written anew":        {func(l [][]byte) [][]byte { copy(l[:3], other); return l }, 4, "follows another record"},
+		"no JSON":             {func(l [][]byte) [][]byte { l[1] = []byte("x"); return l }, 2, "it cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := check(c.change(slices.Clone(lines)), 6)
+			var b *audit.BreakError
+			require.ErrorAs(t, err, &b)
+			require.Equal(t, c.at, b.Sequence, b.Why)
+			require.Contains(t, err.Error(), c.why)
+		})
+	}
+}
+
+// What is older than records become may be missing at the beginning, and nowhere else.
+func TestAChainBeginsWhereItsRecordsHaveTheirAge(t *testing.T) {
+	t.Parallel()
+	old := records(t, 6, now.Add(-streams.LifeOf("state")-3*time.Hour))
+	require.NoError(t, check(old[3:], 6))
+	c := audit.Chain{Class: "state"}
+	require.NoError(t, c.End(6, now.Add(-streams.LifeOf("state")), now), "all of them may be gone")
+	require.ErrorContains(t, check(slices.Delete(slices.Clone(old), 1, 2), 6), "older than records of its class become; the next one is 3")
+}
+
+// The hash can be checked without a program that writes JSON as this one does.
+func TestAHashIsThatOfTheLineWithoutIt(t *testing.T) {
+	t.Parallel()
+	line := records(t, 1, now)[0]
+	r, err := audit.Parse(line)
+	require.NoError(t, err)
+	require.True(t, bytes.HasSuffix(line, fmt.Appendf(nil, `,"hash":"%s"}`, r.Hash)))
+}
