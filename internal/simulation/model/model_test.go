@@ -240,6 +240,28 @@ func TestALossOfPowerCutsEachStream(t *testing.T) {
 	})
 }
 
+// A stream that has lost everything goes on where its configuration lets it begin.
+func TestALossOfPowerLeavesWhereAStreamBegins(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := New(Options{SyncEvery: 2 * time.Minute})
+		s.Auto(true)
+		defer s.Close()
+		nc, js := dial(t, s)
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, FirstSeq: 1 << 40})
+		require.NoError(t, err)
+		_, err = js.Publish(t.Context(), "s.a", nil)
+		require.NoError(t, err)
+		s.PowerLoss(func(_ string, synced, _ uint64) uint64 { return synced }, func(string, uint64) bool { return false })
+		nc.Close()
+		_, js = dial(t, s)
+		ack, err := js.Publish(t.Context(), "s.a", nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 1<<40, ack.Sequence)
+		js.Conn().Close()
+		synctest.Wait()
+	})
+}
+
 // A stream that is synced when it is told to keeps what it had when the sync began.
 func TestAStreamIsSyncedWhenItIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
