@@ -49,9 +49,6 @@ func (n Names) join(tokens ...string) string {
 // All matches every subject of the installation.
 func (n Names) All() string { return n.join(">") }
 
-// Under matches every subject of one kind: cmd, in, evt, fx, timer, dead, hb, obs, ack, copy, live or sync.
-func (n Names) Under(kind string) string { return n.join(kind, ">") }
-
 // Command is the subject that a command is sent to.
 func (n Names) Command(machine, key, command string) string {
 	return n.join("cmd", machine, key, command)
@@ -64,9 +61,6 @@ func (n Names) Stored(machine, key, command string) string {
 
 // StoredIn matches the commands of one partition.
 func (n Names) StoredIn(partition int) string { return n.join("in", strconv.Itoa(partition), ">") }
-
-// StoredAll matches the commands of all partitions.
-func (n Names) StoredAll() string { return n.join("in", ">") }
 
 // StoredOf matches the commands to one entity.
 func (n Names) StoredOf(machine, key string) string { return n.join("in", "*", machine, key, ">") }
@@ -115,9 +109,6 @@ func (n Names) Bucket(name string) string {
 
 // Observation is the subject on which a node reports to the owner of an instance what it has observed.
 func (n Names) Observation(key string) string { return n.join("obs", key) }
-
-// Observations matches all observations.
-func (n Names) Observations() string { return n.join("obs", "*", "*", "*") }
 
 // ParseHeartbeat returns the key of the instance that a heartbeat is of.
 func (n Names) ParseHeartbeat(subject string) (string, error) {
@@ -361,16 +352,10 @@ func (n Names) Heartbeat(namespace, service, id string) string {
 	return n.join("hb", namespace, service, id)
 }
 
-// Heartbeats matches the heartbeats of all instances.
-func (n Names) Heartbeats() string { return n.join("hb", "*", "*", "*") }
-
 // Acknowledge is the subject on which a watcher of a service confirms up to which index it acts on what it has received.
 func (n Names) Acknowledge(namespace, service string) string {
 	return n.join("ack", namespace, service)
 }
-
-// Acknowledgements matches those of all services.
-func (n Names) Acknowledgements() string { return n.join("ack", "*", "*") }
 
 // Live is the subject on which the values of a bucket are published as they are stored; the key is one key, or > for all.
 func (n Names) Live(bucket, key string) string { return n.join("live", bucket, key) }
@@ -382,3 +367,17 @@ func AnyKey(hasParent bool) string {
 	}
 	return "*.*"
 }
+
+// Classes of events, and of the records of an audit (package audit): each has a stream, and a subject of all its records.
+var Classes = []string{"state", "resource", "error", "progress"}
+
+func (n Names) AuditStream(class string) string         { return n.Stream("AUDIT_" + strings.ToUpper(class)) }
+func (n Names) Audit(class, machine, key string) string { return n.join("audit", class, machine, key) }
+func (n Names) Audits(class string) string              { return n.join("audit", class, ">") }
+
+// What matches all of a kind: observations, heartbeats, confirmations, stored commands, or cmd, in, evt, fx, timer, dead, hb, obs, ack, audit, copy, live or sync.
+func (n Names) Observations() string     { return n.join("obs", "*", "*", "*") }
+func (n Names) Heartbeats() string       { return n.join("hb", "*", "*", "*") }
+func (n Names) Acknowledgements() string { return n.join("ack", "*", "*") }
+func (n Names) StoredAll() string        { return n.join("in", ">") }
+func (n Names) Under(kind string) string { return n.join(kind, ">") }
