@@ -64,7 +64,7 @@ type waiter struct {
 
 // Bounds of what waits.
 const (
-	waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses changes
+	Waiting      = 1 << 20 // keys that may wait for the catalog: more than there are, so that only a rebuilt index loses changes
 	maxStrangers = 10_000  // watched services that do not exist
 	page         = 4096    // of a list
 	coolEvery    = 30 * time.Second
@@ -140,7 +140,7 @@ func (c *Catalog) again(ctx context.Context, ix *index.Index, follow func(contex
 
 // follow takes what there is and then every change, until changes are lost.
 func (c *Catalog) follow(ctx context.Context, ix *index.Index) error {
-	b := ix.Batches(index.Filter{}, waiting)
+	b := ix.Batches(index.Filter{}, Waiting)
 	defer b.Close()
 	c.fill(ix)
 	for {

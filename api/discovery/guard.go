@@ -10,7 +10,7 @@ import (
 
 // followGuards keeps in mind which services are in self-preservation.
 func (c *Catalog) followGuards(ctx context.Context, ix *index.Index) error {
-	b := ix.Batches(index.Filter{}, waiting)
+	b := ix.Batches(index.Filter{}, Waiting)
 	defer b.Close()
 	seen := map[string]struct{}{}
 	for q := (index.Query{Limit: page}); ; {

@@ -25,7 +25,7 @@ import (
 const (
 	quiet    = 250 * time.Millisecond // after which the readers are told the revision up to which they have everything
 	Waiting  = 4096                   // entities whose changes may wait for a slow client
-	mostKeys = 16 * Waiting           // and for all clients of a feed
+	MostKeys = 16 * Waiting           // and for all clients of a feed
 
 	WaitingBytes = index.WaitingBytes // of the texts of changes that wait for slow clients of a feed; the last frame is a small part of it
 	frameSize    = 64 << 10           // what a reader is sent at once
@@ -76,7 +76,7 @@ func (s *Service) join(all []*watched) *reader {
 		s.fanouts.open[kind] = f
 	}
 	f.seats++
-	bound := min(f.seats*Waiting, mostKeys)
+	bound := min(f.seats*Waiting, MostKeys)
 	for _, q := range f.queues {
 		q.Bound(bound)
 	}

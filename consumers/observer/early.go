@@ -14,6 +14,9 @@ import (
 // firstStep is the time between the first two early looks; it doubles up to the time between sweeps of transitional states.
 const firstStep = 25 * time.Millisecond
 
+// Buffered is how many keys may wait in the subscription to what is in a transitional state.
+const Buffered = 4096
+
 // passage is a stay in a transitional state, with its early looks. What the observer itself finds does not begin them anew: else a world that shows something new at each look would
 // be looked at without a pause.
 type passage struct {
@@ -32,7 +35,7 @@ func (o *Observer) hasten(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for ctx.Err() == nil {
-		changes := o.Index.Subscribe(index.Filter{States: states}, 4096)
+		changes := o.Index.Subscribe(index.Filter{States: states}, Buffered)
 		o.follow(ctx, &all, changes.C)
 		changes.Close()
 	}

@@ -63,7 +63,7 @@ func (b *Board) Run(ctx context.Context) error {
 }
 
 func (b *Board) follow(ctx context.Context) {
-	changes := b.Tasks.Batches(index.Filter{}, buffered)
+	changes := b.Tasks.Batches(index.Filter{}, Buffered)
 	defer changes.Close()
 	b.mu.Lock()
 	b.at, b.queued, b.uniques, b.pools, b.given = map[string]seen{}, map[string]int{}, map[string][]string{}, map[string]int{}, nil

@@ -47,7 +47,7 @@ type Metrics interface {
 const (
 	mostGrants    = 256 // in one write of the ledger
 	mostChanges   = 8192
-	buffered      = 1 << 20 // keys that may wait in a subscription
+	Buffered      = 1 << 20 // keys that may wait in a subscription
 	sweepEvery    = 10 * time.Second
 	startAgain    = 5 * time.Second       // after a start that was not seen to arrive
 	mostChecked   = 64                    // slots in one sweep of which the leader is asked
@@ -124,7 +124,7 @@ func (o *Orchestrator) serve(ctx context.Context) error {
 	defer cancel()
 	l := o.begin(ctx)
 	wake := make(chan struct{}, 1)
-	queues, repos, tasks := o.Queues.Queue(index.Filter{}, buffered, wake), o.Repositories.Queue(index.Filter{}, buffered, wake), o.Tasks.Queue(index.Filter{}, buffered, wake)
+	queues, repos, tasks := o.Queues.Queue(index.Filter{}, Buffered, wake), o.Repositories.Queue(index.Filter{}, Buffered, wake), o.Tasks.Queue(index.Filter{}, Buffered, wake)
 	defer queues.Close()
 	defer repos.Close()
 	defer tasks.Close()

@@ -54,8 +54,8 @@ const (
 	// firstBeat is how long an admission waits for the first heartbeat, without which nobody finds the instance anyway: if that comes, both are one change.
 	firstBeat = 50 * time.Millisecond
 
-	beatBuffer   = 1 << 16
-	changeBuffer = 1 << 17
+	BeatBuffer   = 1 << 16 // messages of each kind that may wait: heartbeats, views, acks
+	ChangeBuffer = 1 << 17 // keys that may wait in a subscription
 	tick         = 100 * time.Millisecond
 	sweepEvery   = time.Second
 )
@@ -136,7 +136,7 @@ func (p *Prober) newLoop(ctx context.Context) *loop {
 		Prober: p, ctx: ctx, log: p.Log, metrics: p.Metrics, now: p.clock,
 		dropped: map[*nats.Subscription]int{}, tracked: map[string]*tracked{}, services: map[string]*service{}, aliases: map[string]map[*tracked]struct{}{},
 		answers: make(chan answer, 256),
-		beats:   make(chan *nats.Msg, beatBuffer), views: make(chan *nats.Msg, beatBuffer), acks: make(chan *nats.Msg, beatBuffer),
+		beats:   make(chan *nats.Msg, BeatBuffer), views: make(chan *nats.Msg, BeatBuffer), acks: make(chan *nats.Msg, BeatBuffer),
 	}
 	l.timers.Every, l.scopes.Count = tick, blindCount
 	if l.log == nil {
@@ -176,11 +176,11 @@ func (l *loop) unsubscribe() {
 
 // follow reads the indexes and everything else until a subscription is lost or the context ends.
 func (l *loop) follow() {
-	changes := l.Instances.Subscribe(index.Filter{}, changeBuffer)
+	changes := l.Instances.Subscribe(index.Filter{}, ChangeBuffer)
 	defer changes.Close()
 	var preserved <-chan index.Change
 	if l.Preservations != nil {
-		s := l.Preservations.Subscribe(index.Filter{}, changeBuffer)
+		s := l.Preservations.Subscribe(index.Filter{}, ChangeBuffer)
 		defer s.Close()
 		preserved = s.C
 		l.loadPreservations()

@@ -166,7 +166,7 @@ var plan = []room{
 	{path: "server", ours: []string{"api/...", "consumers/...", "internal/...", "kv", "kv/index", "machines", "machines/registry", "streams", "streams/embedded", "streams/publish", "server/backlog", "server/buffers", "server/build", "server/config", "server/disk", "server/memory", "server/natscli", "server/systemd"}, outside: []string{anything}, tests: []string{"machines/...", "providers/..."}},
 	// It knows whoever lets something wait, to say how much.
 	{path: "server/build"},
-	{path: "server/buffers", ours: []string{"api", "api/admin", "api/watch", "consumers", "consumers/engine", "kv/index", "streams"}, outside: []string{"github.com/dustin/go-humanize"}},
+	{path: "server/buffers", ours: []string{"api", "api/admin", "api/discovery", "api/watch", "consumers", "consumers/engine", "consumers/observer", "consumers/orchestrator", "consumers/prober", "kv/index", "streams"}, outside: []string{"github.com/dustin/go-humanize"}},
 	{path: "server/backlog", ours: []string{"streams"}, outside: []string{natsgo, metrics}, tests: []string{"streams/embedded"}},
 	{path: "server/disk", ours: []string{"api/admin", "streams", "streams/embedded", "streams/publish"}, outside: []string{natsgo, metrics, "github.com/dustin/go-humanize"}},
 	{path: "server/memory"},

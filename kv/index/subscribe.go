@@ -63,10 +63,11 @@ type Subscription struct {
 	lost  bool
 }
 
-// WaitingBytes bounds the values that wait for a reader, beside one of any size; a reader for which more than 16,384 keys may wait has 2 KiB for each.
+// WaitingBytes bounds the values that wait for a reader, beside one of any size; see [BytesFor].
 const WaitingBytes = 32 << 20
 
-func bytesFor(keys int) int { return max(WaitingBytes, keys<<11) }
+// BytesFor bounds the values that wait for a reader for which so many keys may wait: [WaitingBytes], and 2 KiB for each where more than 16,384 may.
+func BytesFor(keys int) int { return max(WaitingBytes, keys<<11) }
 
 // Subscribe begins a subscription in which up to buffer keys, and [WaitingBytes] of their values, may wait for the reader. It must be closed. One that
 // begins before the index is ready is lost when it becomes so.
@@ -164,7 +165,7 @@ func (s *Subscription) offer(c Change) bool {
 	if waits {
 		keys, bytes = keys-1, bytes-len(s.queue[i].Value)
 	}
-	if !waits && keys > s.bound || bytes > s.bytes && keys > 1 && bytes > bytesFor(s.bound) { // what takes no more room than before is taken, also after the bound was lowered
+	if !waits && keys > s.bound || bytes > s.bytes && keys > 1 && bytes > BytesFor(s.bound) { // what takes no more room than before is taken, also after the bound was lowered
 		s.lose()
 		return false
 	}

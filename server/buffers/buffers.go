@@ -10,14 +10,18 @@ import (
 
 	"github.com/bcc94042/instar/api"
 	"github.com/bcc94042/instar/api/admin"
+	"github.com/bcc94042/instar/api/discovery"
 	"github.com/bcc94042/instar/api/watch"
 	"github.com/bcc94042/instar/consumers"
 	"github.com/bcc94042/instar/consumers/engine"
+	"github.com/bcc94042/instar/consumers/observer"
+	"github.com/bcc94042/instar/consumers/orchestrator"
+	"github.com/bcc94042/instar/consumers/prober"
 	"github.com/bcc94042/instar/kv/index"
 	"github.com/bcc94042/instar/streams"
 )
 
-// Of are the bounds of what may wait between a client and the disk, in the order in which a command passes it, and then of what goes back to watchers.
+// Of are the bounds of what may wait between a client and the disk, in the order in which a command passes it, and then of what goes back to watchers and to the parts of this process.
 func Of(l api.Limits, effects int) []admin.Buffer {
 	body, largest := humanize.IBytes(consumers.MaxBody), humanize.IBytes(streams.MaxMessage)
 	bound := func(n int) string {
@@ -26,6 +30,7 @@ func Of(l api.Limits, effects int) []admin.Buffer {
 		}
 		return strconv.Itoa(n)
 	}
+	waits := func(keys int) string { return humanize.IBytes(uint64(index.BytesFor(keys))) }
 	return []admin.Buffer{
 		{Name: "HTTP connections", Bound: fmt.Sprintf("%s (limits.connections), each with one request of up to %s", bound(l.Connections.All), body)},
 		{Name: "NATS requests and reads", Bound: fmt.Sprintf("%s (limits.questions), each of up to %s; of a connection the client library keeps 64 MiB or 524288", bound(l.Questions.All), largest)},
@@ -38,6 +43,13 @@ func Of(l api.Limits, effects int) []admin.Buffer {
 		{Name: "messages of an entity in one commit", Bound: fmt.Sprintf("%s and one command more; a value has at most %s", humanize.IBytes(engine.MaxOutbox), largest)},
 		{Name: "effects under way", Bound: fmt.Sprintf("%d of a kind (effects.concurrency); what waits is in the stream EFFECTS", effects)},
 		{Name: "between a bucket and its index", Bound: fmt.Sprintf("32 MiB or %d messages, by flow control of the server", index.Inflight)},
-		{Name: "changes that a watch has not taken", Bound: fmt.Sprintf("%d entities, each as it is then, and %s of them; beyond that it is sent a new snapshot", watch.Waiting, humanize.IBytes(watch.WaitingBytes))},
+		{Name: "changes that a feed of watches has not sent", Bound: fmt.Sprintf("of each bucket: %d entities for each of its watches and at most %d, each as it is then, and %s of values, %s from %d watches on; beyond that they are sent a new snapshot",
+			watch.Waiting, watch.MostKeys, waits(watch.Waiting), waits(watch.MostKeys), watch.MostKeys/watch.Waiting)},
+		{Name: "changes that a feed has sent and not all of its watches have", Bound: fmt.Sprintf("%d entities, each as it is then, and %s; who lacks more is sent a new snapshot", watch.Waiting, humanize.IBytes(watch.WaitingBytes))},
+		{Name: "changes for the catalog", Bound: fmt.Sprintf("of each of its buckets %d entities, each as it is then, and %s of values; beyond that it reads its index again", discovery.Waiting, waits(discovery.Waiting))},
+		{Name: "changes for the orchestrator and the board of tasks", Bound: fmt.Sprintf("in each of 4 subscriptions %d entities, each as it is then, and %s of values; beyond that they read the index again", orchestrator.Buffered, waits(orchestrator.Buffered))},
+		{Name: "changes for the prober", Bound: fmt.Sprintf("in each of 2 subscriptions %d entities, each as it is then, and %s of values; beyond that it reads the index again", prober.ChangeBuffer, waits(prober.ChangeBuffer))},
+		{Name: "heartbeats, views and acks for the prober", Bound: fmt.Sprintf("%d of each; what comes beyond that is dropped", prober.BeatBuffer)},
+		{Name: "changes for an observer", Bound: fmt.Sprintf("of each machine %d entities, each as it is then, and %s of values; beyond that it looks when its polls do", observer.Buffered, waits(observer.Buffered))},
 	}
 }

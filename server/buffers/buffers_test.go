@@ -26,5 +26,11 @@ func TestBuffersTellTheirBounds(t *testing.T) {
 	require.Contains(t, told["HTTP connections"], "256 KiB")
 	require.Equal(t, "256 commands taken and 2048 delivered, 32 partitions", told["a partition of the engine"])
 	require.Contains(t, told["between a bucket and its index"], "131072 messages")
-	require.Contains(t, told["changes that a watch has not taken"], "4096 entities, each as it is then, and 32 MiB")
+	require.Contains(t, told["changes that a feed of watches has not sent"], "4096 entities for each of its watches and at most 65536, each as it is then, and 32 MiB of values, 128 MiB from 16 watches on")
+	require.Contains(t, told["changes that a feed has sent and not all of its watches have"], "4096 entities, each as it is then, and 32 MiB")
+	require.Contains(t, told["changes for the catalog"], "1048576 entities, each as it is then, and 2.0 GiB")
+	require.Contains(t, told["changes for the orchestrator and the board of tasks"], "1048576 entities, each as it is then, and 2.0 GiB")
+	require.Contains(t, told["changes for the prober"], "131072 entities, each as it is then, and 256 MiB")
+	require.Contains(t, told["heartbeats, views and acks for the prober"], "65536 of each")
+	require.Contains(t, told["changes for an observer"], "4096 entities, each as it is then, and 32 MiB")
 }
