@@ -88,7 +88,7 @@ func open(ctx context.Context, h *server.Host) (server.Work, error) {
 	})
 	d := &door{refuses: c.Refuses, owner: t.owner}
 	h.API(func(o *api.Options) { d.next, o.Admit = o.Admit, d.admit })
-	h.Say("Domains: the proxy is at %s. Bind a name: instar domain bind NAMESPACE/TENANT/NAME --set host=… (docs/domains.md)", secure.Addr())
+	h.Say("Domains: the proxy is at %s. How names of tenants are bound: docs/domains.md", secure.Addr())
 	points, resolvers := c.Lists()
 	p := &domain.Provider{Records: domain.Records{Resolver: resolver(resolvers), Points: points}, Table: t, Issuer: certs, Refuses: c.Refuses}
 	return server.Work{Performer: p, Looker: p}, nil
@@ -105,8 +105,10 @@ func openCertificates(ctx context.Context, h *server.Host, serves func(string) b
 	if err != nil {
 		return nil, err
 	}
+	storage := certificates.New(h.Deps.JS, bucket, lockLife, keys)
+	h.OnStop("the locks of certificates", storage.Close)
 	o := domain.CertificateOptions{
-		Storage: certificates.New(h.Deps.JS, bucket, lockLife, keys), Directory: c.ACME, Email: c.Email, TLSPort: secure.port, Serves: serves, Log: h.Log,
+		Storage: storage, Directory: c.ACME, Email: c.Email, TLSPort: secure.port, Serves: serves, Log: h.Log,
 	}
 	if clear != nil {
 		o.HTTPPort = clear.port
