@@ -14,7 +14,7 @@ import (
 
 // kind is this machine for the edges that all sessions share.
 var kind = session.New(session.Kind[Data]{
-	Prefix: prefix, Stages: slices.Concat(Stages, upgradeStages), Resources: resources, Actions: actions, About: about, Take: take,
+	Prefix: prefix, Stages: slices.Concat(Stages, upgradeStages), Resources: resources, Actions: actions, About: about, Take: take, Failing: failing,
 	DryRun:    func(s *step) bool { return s.Data.Request.DryRun },
 	Approval:  func(s *step) bool { return s.Data.Request.Approval || machines.Body[Plan](s).Approval },
 	RollsBack: func(d *Data) bool { return d.Request.OnFailure == "rollback" },
@@ -63,12 +63,23 @@ func request(s *step) {
 	kind.Begin(s, &Stages[0], 1)
 }
 
+// failing: a slug that is taken is another tenant's, and so is the instance of its name. They leave the ledger, or an undo would take them from it.
+func failing(d *Data, f machines.Failure) {
+	if f.Code == CodeSlug {
+		d.disown()
+	}
+}
+
+func (d *Data) disown() {
+	d.Ledger = slices.DeleteFunc(slices.Clone(d.Ledger), func(e session.Entry) bool { return e.Kind == KindSlug || e.Kind == KindInstance })
+}
+
 // nextSlug tries another one. Nothing was created under the one that is taken.
 func nextSlug(s *step) {
 	d := s.Data
 	s.Fail(nil)
 	kind.Tell(s, EventSlugTaken, map[string]any{"slug": d.Slug})
-	d.Ledger = nil
+	d.disown()
 	d.SlugTries++
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%d/%d", s.Entity().Key(), s.Entity().Generation, d.SlugTries) // never fails
@@ -121,7 +132,7 @@ func take(k *session.Kind[Data], s *step, g *session.Stage, more map[string]any)
 		more["app"] = b
 	case *database.Migrated:
 		for _, name := range b.Applied {
-			s.Emit(EventMigrationApplied, map[string]any{"sessionId": s.Entity().Key(), "migration": name})
+			k.Emit(s, EventMigrationApplied, map[string]any{"migration": name, "resource": session.Change{Type: database.KindDatabase, ID: d.databaseName(), Action: "updated"}})
 		}
 		d.Migrations, more["count"] = len(b.Applied), len(b.Applied)
 	case *database.Progress:

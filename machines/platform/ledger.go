@@ -26,9 +26,14 @@ func (d *Data) name() string { return "tenant-" + d.Slug }
 // appName is that of a release.
 func (d *Data) appName(release int) string { return fmt.Sprintf("%s-r%d", d.name(), release) }
 
+// databaseName is that of its database, as machines/database has it.
+func (d *Data) databaseName() string {
+	return "tenant_" + strings.ReplaceAll(d.Request.EnterpriseID, "-", "_")
+}
+
 // resources are what a stage may create, in order.
 func resources(d *Data, g *session.Stage) []session.Entry {
-	db := "tenant_" + strings.ReplaceAll(d.Request.EnterpriseID, "-", "_")
+	db := d.databaseName()
 	online := d.Request.Mode == database.ModeOnline
 	switch {
 	case g.State == AllocatingInstance:
@@ -80,20 +85,30 @@ func Undo(ledger []session.Entry) []session.Action {
 	return list
 }
 
+// holding are the kinds that hold what an export is made of, and what is under them.
+var holding = map[string]bool{KindSlug: true, KindInstance: true, KindStorage: true, database.KindDatabase: true}
+
 // actions are what the undo of a state does. To close a tenant, the routing is closed instead of restored, and what keeps the tenant out of the shared database stays.
+// An export comes when nothing serves the tenant any more: what was written after it would be lost.
 func actions(d *Data, state string) []session.Action {
 	list := Undo(d.Ledger)
 	if state != Retiring {
 		return list
 	}
 	closing := []session.Action{{Name: "retire_tenant_runtime", Kind: database.KindRuntime, Stop: true}, {Name: "invalidate_cache", Kind: database.KindRuntime}}
-	if d.Export {
-		closing = append(closing, session.Action{Name: "export_data", Kind: database.KindDatabase, Stop: true})
-	}
+	var held []session.Action
 	for _, a := range list {
-		if a.Kind != database.KindRuntime && a.Kind != database.KindFence {
+		switch {
+		case a.Kind == database.KindRuntime || a.Kind == database.KindFence:
+		case holding[a.Kind]:
+			held = append(held, a)
+		default:
+			a.Stop = d.Export && (a.Kind == KindRoute || a.Kind == KindApp)
 			closing = append(closing, a)
 		}
 	}
-	return closing
+	if d.Export {
+		closing = append(closing, session.Action{Name: "export_data", Kind: database.KindDatabase, Stop: true})
+	}
+	return append(closing, held...)
 }

@@ -155,5 +155,5 @@ func (b *Steps) check(f *machines.Findings) {
 // RetireBody is the body of deprovision.
 type RetireBody struct {
 	Tenant string `json:"tenant" doc:"The tenant again, as its rows name it: nothing is closed by mistake"`
-	Export bool   `json:"export,omitempty" doc:"Export the tenant's data before anything is taken away; without the export, nothing is"`
+	Export bool   `json:"export,omitempty" doc:"Export the tenant's data when nothing serves it any more, before its database and bucket are taken away; without the export, they are not"`
 }

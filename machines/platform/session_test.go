@@ -176,6 +176,30 @@ func TestTasksOfTheDatabaseStepsAreThoseOfItsMachine(t *testing.T) {
 	}
 }
 
+// An upgrade is taken back at any of its steps, also before its plan has said to which version.
+func TestWhatIsWithdrawnIsNotTheReleaseThatServes(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`{}`, `{"version":"2"}`} {
+		for _, until := range []string{"plan", "migrate", "deploy", "shift"} {
+			l := reach(t, "switch", `{"data":"shared","version":"1"}`)
+			l.step(machinetest.Report(t, "switched", l.e.Effects["switch"].ID, nil))
+			l.step(machines.Input{Command: platform.CommandUpgrade, Body: json.RawMessage(body)})
+			for _, g := range []session.Stage{{Effect: "plan", Done: "planned", Body: platform.Plan{Version: "3"}}, {Effect: "migrate", Done: "migrated"}, {Effect: "deploy", Done: "deployed"}} {
+				if g.Effect == until {
+					break
+				}
+				l.step(machinetest.Report(t, g.Done, l.e.Effects[g.Effect].ID, g.Body))
+			}
+			require.Contains(t, l.e.Effects, until)
+			l.step(machines.Input{Command: session.CommandCancel})
+			var got platform.Task
+			require.NoError(t, json.Unmarshal(taskOf(t, l, platform.EffectWithdraw), &got))
+			require.NotNil(t, got.Release, "%s at %s", body, until)
+			require.Equal(t, "tenant-acme-r2", got.Release.Name, "%s at %s", body, until)
+		}
+	}
+}
+
 // taskOf is the data of the task of an effect that the last step has begun.
 func taskOf(t *testing.T, l *life, effect string) json.RawMessage {
 	for _, m := range l.out.Messages {
@@ -274,7 +298,7 @@ func input(r *machinetest.Run) machines.Input {
 		name := rapid.SampledFrom([]string{"request", "request", "approve", "pause", "resume", "cancel", "retry", "rollback", "resolve", "upgrade", "upgrade", "downgrade", "deprovision"}).Draw(t, "command")
 		body := map[string]string{
 			"request": rapid.SampledFrom([]string{`{}`, `{"data":"shared","onFailure":"rollback"}`, `{"approval":true}`, `{"preferredSlug":"x","idleSeconds":60}`}).Draw(t, "body"),
-			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": `{"version":"2","weights":[50,100]}`,
+			"resolve": `{"outcome":"ready"}`, "deprovision": `{"tenant":"acme"}`, "upgrade": rapid.SampledFrom([]string{`{}`, `{"version":"2","weights":[50,100]}`}).Draw(t, "upgrade"),
 		}[name]
 		return machines.Input{Command: name, Body: json.RawMessage(body)}
 	case "timer":
@@ -303,6 +327,9 @@ func keeps(r *machinetest.Run, e machines.Entity) {
 	case platform.Failed:
 		require.NotNil(t, e.LastError)
 		require.NotEmpty(t, d.FailedFrom)
+		if e.LastError.Code == platform.CodeSlug {
+			require.Empty(t, d.Ledger, "what is another tenant's is not undone")
+		}
 	case platform.Ready, platform.RolledBack, platform.Cancelled, platform.Retired:
 		require.Empty(t, e.Effects)
 		require.Empty(t, d.Phase)

@@ -13,7 +13,7 @@ type Task struct {
 	Slug          string       `json:"slug,omitempty"`
 	Name          string       `json:"name,omitempty"` // of the instance and the bucket
 	PrimaryDomain string       `json:"primaryDomain,omitempty"`
-	Release       *App         `json:"release,omitempty"` // that a deployment makes, or is the one that is served
+	Release       *App         `json:"release,omitempty"` // that a deployment makes, or is the one that is served. In an upgrade that of the upgrade, without a version until its plan has one
 	Instance      *Instance    `json:"instance,omitempty"`
 	Storage       *Storage     `json:"storage,omitempty"`
 	App           *App         `json:"app,omitempty"` // that is served
@@ -32,7 +32,7 @@ func task(s *step) any {
 	if d.Version != "" {
 		t.Release = &App{Name: d.appName(d.Release), Version: d.Version}
 	}
-	if u := d.Upgrade; u != nil && u.To != "" {
+	if u := d.Upgrade; u != nil { // from its first step: what is withdrawn is never the release that serves
 		t.Release = &App{Name: d.appName(u.Release), Version: u.To}
 	}
 	if d.Phase == session.RollingBack && s.Entity().State != Withdrawing {

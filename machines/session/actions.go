@@ -124,6 +124,9 @@ func (k *Kind[D]) fail(s *machines.Tx[D]) {
 	p, f := k.of(s.Data), k.failure(s)
 	c, t := p.course(), p.trail()
 	t.FailedFrom, t.FailedAttempt, c.Phase, c.NextTry, p.end().CompletedAt = s.State(), c.Attempt, Held, time.Time{}, s.Now()
+	if k.Failing != nil {
+		k.Failing(s.Data, f)
+	}
 	s.Fail(&f)
 	k.Tell(s, EventTimeout, map[string]any{"state": s.State()})
 	k.tell(s, "failed", map[string]any{"error": f, "failedFrom": t.FailedFrom})

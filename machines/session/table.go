@@ -66,14 +66,24 @@ func (k *Kind[D]) rollsBack() *guard[D] {
 	return k.guarded("rolls back", "", func(s *machines.Tx[D], p Phase) bool { return p == Executing && !k.firm(s) && k.RollsBack(s.Data) })
 }
 
-func (k *Kind[D]) active() *guard[D] {
-	return k.guarded("active", "it is neither executing nor waiting to try again", func(s *machines.Tx[D], p Phase) bool {
+// orFirm adds to what a refusal says the step of the state that is not interrupted, where there is one.
+func (k *Kind[D]) orFirm(state, doc string) string {
+	for i := range k.Stages {
+		if g := &k.Stages[i]; g.State == state && g.Firm {
+			return doc + ", or the step " + g.Step + " is under way, which is not interrupted"
+		}
+	}
+	return doc
+}
+
+func (k *Kind[D]) active(state string) *guard[D] {
+	return k.guarded("active", k.orFirm(state, "it is neither executing nor waiting to try again"), func(s *machines.Tx[D], p Phase) bool {
 		return (p == Executing || p == RetryWait) && !k.firm(s)
 	})
 }
 
-func (k *Kind[D]) cancellable() *guard[D] {
-	return k.guarded("not undoing", "it is being taken back already", func(s *machines.Tx[D], p Phase) bool {
+func (k *Kind[D]) cancellable(state string) *guard[D] {
+	return k.guarded("not undoing", k.orFirm(state, "it is being taken back already"), func(s *machines.Tx[D], p Phase) bool {
 		return p != RollingBack && p != RollbackStuck && !k.firm(s)
 	})
 }
@@ -173,7 +183,7 @@ func (k *Kind[D]) Attempts(g *Stage) []edge[D] {
 func (k *Kind[D]) Pauses(g *Stage, once bool) (edges []edge[D]) {
 	at := only(g.State)
 	if once {
-		edges = append(edges, edge[D]{From: at, On: CommandPause, If: k.active(), To: machines.Same, Reenter: true, Do: k.pause, Emit: only(k.event("paused")), Effects: only(EffectHalt)})
+		edges = append(edges, edge[D]{From: at, On: CommandPause, If: k.active(g.State), To: machines.Same, Reenter: true, Do: k.pause, Emit: only(k.event("paused")), Effects: only(EffectHalt)})
 	}
 	return append(edges, edge[D]{From: at, On: CommandResume, If: k.Within(g, k.In(Paused)), To: machines.Same, Reenter: true, Do: k.resume(g), Emit: only(k.event("resumed"), g.Started), Effects: only(g.Effect)})
 }
@@ -204,7 +214,7 @@ func (k *Kind[D]) interrupts(stages []Stage, i int) (edges []edge[D]) {
 		return edges
 	}
 	edges = append(edges,
-		edge[D]{From: at, On: CommandCancel, If: k.cancellable(), To: machines.Same, Reenter: true, Do: k.cancel, Emit: k.undoStarted(), Effects: only(EffectUndo)},
+		edge[D]{From: at, On: CommandCancel, If: k.cancellable(g.State), To: machines.Same, Reenter: true, Do: k.cancel, Emit: k.undoStarted(), Effects: only(EffectUndo)},
 		k.again(g.State))
 	edges = append(edges, k.Halts(g.State)...)
 	edges = append(edges, edge[D]{From: at, On: ReportUndone, If: k.Clean(), To: Cancelled, Do: k.EndUndo, Emit: append(k.undoEnded(), k.event("cancelled"), EventTransitioned)})
