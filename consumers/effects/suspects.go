@@ -72,7 +72,7 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg, t *machines.Task) (
 	free := func() {}
 	if s.Starts >= poison.Suspected {
 		k.w.Log.Warn("several processes crashed while performing a task; it is performed when no other such task runs", "worker", k.name, "subject", m.Subject(), "processes", s.Starts)
-		if err := k.takeTurn(ctx, m); err != nil {
+		if err := k.takeTurn(ctx); err != nil {
 			return nil, "", err
 		}
 		free = sync.OnceFunc(func() { <-k.w.Turn; <-k.w.queue })
@@ -94,28 +94,22 @@ func (k *kind) examine(ctx context.Context, m jetstream.Msg, t *machines.Task) (
 
 // takeTurn waits until no other suspected task is under way, and then until no suspected command is: those wait for one task at
 // most.
-func (k *kind) takeTurn(ctx context.Context, m jetstream.Msg) error {
-	if err := k.hold(ctx, k.w.queue, m); err != nil {
+func (k *kind) takeTurn(ctx context.Context) error {
+	if err := hold(ctx, k.w.queue); err != nil {
 		return err
 	}
-	err := k.hold(ctx, k.w.Turn, m)
+	err := hold(ctx, k.w.Turn)
 	if err != nil {
 		<-k.w.queue
 	}
 	return err
 }
 
-func (k *kind) hold(ctx context.Context, turn chan struct{}, m jetstream.Msg) error {
-	tick := time.NewTicker(k.w.AckWait / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case turn <- struct{}{}:
-			return nil
-		case <-tick.C:
-			_ = m.InProgress() // at worst the task comes again
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+func hold(ctx context.Context, turn chan struct{}) error {
+	select {
+	case turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -197,6 +197,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	if _, _, _, err := streams.SplitKey(t.Key()); err != nil {
 		return k.bury(ctx, m, err.Error())
 	}
+	defer k.underWay(m)()
 	wanted, err := k.wanted(ctx, &t)
 	for try := 1; unreadable(err) && try < maxReads; try++ {
 		if !wait.For(ctx, 100*time.Millisecond<<(try-1)) {
@@ -234,7 +235,7 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	var left error
 	mine, performed, err := k.supersede(ctx, &t)
 	if err == nil {
-		result, left = k.perform(mine, m, t)
+		result, left = k.perform(mine, t)
 		err = performed()
 	}
 	if err := cmp.Or(survived(), ctx.Err()); err != nil {
@@ -269,6 +270,25 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	return nil
 }
 
+// underWay tells the server, until it is ended, that a delivery is under way, whatever that waits for: its entity, whose bucket may have no leader for longer than AckWait, its turn,
+// or its provider. Else the server would deliver it once more, and both would be performed. All that a task waits for has an end but its turn.
+func (k *kind) underWay(m jetstream.Msg) (end func()) {
+	over := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(k.w.AckWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = m.InProgress() // at worst the task comes again
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() { close(over) }
+}
+
 func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
 	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, consumers.OutcomeUnwanted)
 	return m.DoubleAck(ctx)
@@ -301,7 +321,7 @@ func (k *kind) wanted(ctx context.Context, t *machines.Task) (bool, error) {
 
 // perform runs the provider within the effect's time. A provider that does not return a second after that is left
 // behind, and what it returns is thrown away: the next try may begin while it still runs, with a newer fence.
-func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) (machines.Result, error) {
+func (k *kind) perform(ctx context.Context, t machines.Task) (machines.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.fx.Timeout)
 	defer cancel()
 	done := make(chan machines.Result, 1)
@@ -314,16 +334,12 @@ func (k *kind) perform(ctx context.Context, m jetstream.Msg, t machines.Task) (m
 		}()
 		done <- k.performer.Perform(ctx, t)
 	}()
-	tick := time.NewTicker(k.w.AckWait / 3)
-	defer tick.Stop()
 	late := (<-chan time.Time)(nil)
 	over := ctx.Done()
 	for {
 		select {
 		case r := <-done:
 			return r, nil
-		case <-tick.C:
-			_ = m.InProgress() // at worst the task comes again
 		case <-over:
 			over, late = nil, time.After(time.Second)
 		case <-late:

@@ -20,6 +20,7 @@ type History struct {
 	Reconnects uint64        // of the connection by then
 	Opened     time.Time     // then, by the clock that stamps commands; zero before the first look
 	Since      time.Duration // then, by the clock since boot
+	Within     time.Duration // the server has answered at most so long before then, so Now is behind its clock by at most that
 	Created    time.Time
 	LastSeq    uint64
 	LastTime   time.Time
@@ -32,6 +33,7 @@ type History struct {
 func (r Reader) Look(ctx context.Context, h *History) (bool, error) {
 	reconnects := r.NC.Stats().Reconnects
 	stream := r.Names.Stream(streams.CommandStream)
+	asked := boottime.Now()
 	info, err := streams.Info(ctx, r.NC, stream)
 	if err != nil {
 		return false, fmt.Errorf("cannot look at stream %s: %w", stream, err)
@@ -42,7 +44,8 @@ func (r Reader) Look(ctx context.Context, h *History) (bool, error) {
 	if !h.Opened.IsZero() && h.Reconnects == reconnects && h.Created.Equal(info.Created) {
 		return false, nil
 	}
-	*h = History{reconnects, info.TimeStamp, boottime.Now(), info.Created, info.State.LastSeq, info.State.LastTime, streams.Above(info.Config.Metadata)}
+	received := boottime.Now()
+	*h = History{reconnects, info.TimeStamp, received, received - asked, info.Created, info.State.LastSeq, info.State.LastTime, streams.Above(info.Config.Metadata)}
 	return true, nil
 }
 
@@ -68,7 +71,8 @@ func (h *History) Now() time.Time {
 // Ahead reports whether an entity's last command was one of a history that the stream of commands has lost, and stamped by a
 // clock that ran ahead: its sequence is behind all that the stream had and all that came since, up to top, and its time has not come.
 // By these two, commands of now would be taken for ones of then until it comes. Now is what the clock says that stamps commands, not
-// this machine's: where that is behind, a command that another owner has taken meanwhile would be taken twice.
+// this machine's: where that is behind, a command that another owner has taken meanwhile would be taken twice. So it would by a clock that is behind by as long as a slow leader's
+// answer was on its way.
 func (h *History) Ahead(e *machines.Entity, top uint64) bool {
-	return !h.Opened.IsZero() && e.Mark > max(h.LastSeq, top) && e.MarkedAt.Sub(h.Now()) > cluster.MaxSkew
+	return !h.Opened.IsZero() && e.Mark > max(h.LastSeq, top) && e.MarkedAt.Sub(h.Now()) > cluster.MaxSkew+h.Within
 }

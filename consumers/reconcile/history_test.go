@@ -1,14 +1,18 @@
 package reconcile
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bcc94042/instar/consumers/cluster"
 	"github.com/bcc94042/instar/internal/boottime"
 	"github.com/bcc94042/instar/machines"
+	"github.com/bcc94042/instar/streams"
 )
 
 // Whether a mark is ahead of its time is told by the clock of the server that has set it, however far this machine's is from that, and
@@ -32,5 +36,45 @@ func TestAMarkIsHeldAgainstTheClockThatHasSetIt(t *testing.T) {
 			require.Equal(t, c.want, h.Ahead(&machines.Entity{Mark: c.mark, MarkedAt: opened.Add(c.at)}, 12), "%s %+v", off, c)
 		}
 	}
+	slow := &History{Opened: time.Now(), Since: boottime.Now(), Within: 9 * time.Second, LastSeq: 10}
+	for late, want := range map[time.Duration]bool{time.Second: false, 9 * time.Second: false, time.Minute: true} {
+		require.Equal(t, want, slow.Ahead(&machines.Entity{Mark: 13, MarkedAt: slow.Opened.Add(late)}, 12), "the answer was up to 9 s on its way: %s", late)
+	}
 	require.False(t, (&History{}).Ahead(&machines.Entity{Mark: 1, MarkedAt: time.Now().Add(time.Hour)}, 0), "it has not looked")
+}
+
+// An answer that was long on its way tells what the clock of the server was then.
+func TestALookNotesHowLongItsAnswerWasOnItsWay(t *testing.T) {
+	t.Parallel()
+	s, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true}) // without streams: the answers are the test's
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	require.True(t, s.ReadyForConnections(10*time.Second))
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	var first *nats.Msg
+	var at, onItsWay time.Duration
+	var stamp time.Time
+	_, err = nc.Subscribe("$JS.API.STREAM.INFO."+streams.CommandStream, func(m *nats.Msg) { // the question is put again, under the same reply subject from the second time on
+		switch {
+		case first == nil || first.Reply != m.Reply:
+			first, at, stamp = m, boottime.Now(), time.Now()
+		case onItsWay == 0:
+			onItsWay = boottime.Now() - at
+			_ = first.Respond(fmt.Appendf(nil, `{"ts":%q,"created":"2026-01-01T00:00:00Z","state":{"last_seq":7}}`, stamp.Format(time.RFC3339Nano)))
+		}
+	})
+	require.NoError(t, err)
+	var h History
+	began := boottime.Now()
+	anew, err := Reader{NC: nc}.Look(t.Context(), &h)
+	require.NoError(t, err)
+	require.True(t, anew)
+	require.EqualValues(t, 7, h.LastSeq)
+	require.True(t, h.Opened.Equal(stamp))
+	require.Positive(t, onItsWay)
+	require.GreaterOrEqual(t, h.Within, onItsWay)
+	require.LessOrEqual(t, h.Within, boottime.Now()-began)
 }
