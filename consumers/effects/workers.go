@@ -270,25 +270,6 @@ func (k *kind) task(ctx context.Context, m jetstream.Msg) error {
 	return nil
 }
 
-// underWay tells the server, until it is ended, that a delivery is under way, whatever that waits for: its entity, whose bucket may have no leader for longer than AckWait, its turn,
-// or its provider. Else the server would deliver it once more, and both would be performed. All that a task waits for has an end but its turn.
-func (k *kind) underWay(m jetstream.Msg) (end func()) {
-	over := make(chan struct{})
-	go func() {
-		tick := time.NewTicker(k.w.AckWait / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				_ = m.InProgress() // at worst the task comes again
-			case <-over:
-				return
-			}
-		}
-	}()
-	return func() { close(over) }
-}
-
 func (k *kind) unwanted(ctx context.Context, m jetstream.Msg) error {
 	k.w.Meter.Attempt(k.m.Name+"."+k.fx.Name, consumers.OutcomeUnwanted)
 	return m.DoubleAck(ctx)

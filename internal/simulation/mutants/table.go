@@ -141,7 +141,7 @@ var guards = []Mutant{
 		"\t\t\tif r := recover(); r != nil {\n\t\t\t\tpanics.Caught(k.w.Log, \"effect\"",
 		"\t\t\tif r := error(nil); r != nil {\n\t\t\t\tpanics.Caught(k.w.Log, \"effect\"")},
 	{Name: "fold-twice", By: "V1", Out: "that a view knows what it has folded", Patches: patch("consumers/views/views.go",
-		"\t\tif ev.folded(&folded) {\n\t\t\tcontinue\n\t\t}\n",
+		"\t\tif ev.In(&folded) {\n\t\t\tcontinue\n\t\t}\n",
 		"")},
 	{Name: "fold-acked-early", By: "V1", Out: "the order of fold before ack", Patches: patch("consumers/views/views.go",
 		"\tfor _, key := range keys {\n\t\tif err := f.fold(",

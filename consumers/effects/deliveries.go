@@ -3,6 +3,7 @@ package effects
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -44,4 +45,23 @@ func (g *givenBack) end(cc jetstream.ConsumeContext, connected bool) {
 		_ = m.Nak()
 	}
 	g.tasks = nil
+}
+
+// underWay tells the server, until it is ended, that a delivery is under way, whatever that waits for: its entity, whose bucket may have no leader for longer than AckWait, its turn,
+// or its provider. Else the server would deliver it once more, and both would be performed. All that a task waits for has an end but its turn.
+func (k *kind) underWay(m jetstream.Msg) (end func()) {
+	over := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(k.w.AckWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = m.InProgress() // at worst the task comes again
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() { close(over) }
 }
