@@ -1,16 +1,18 @@
 package streams
 
 // Questions to the leader of a stream in one request, where package jetstream would look the stream up first, a round trip more. Last, LastHeld, LastIfHeld, Info and ConsumerLed
-// change nothing, and are asked again until a leader answers (ask): kv, the engine and package reconcile read through them while leaders move. Of each stream this process has so
-// many questions under way and no more (enquire). Purge, and Subjects, whose list may be long, are asked once. Answers come back decoded; a refusal is a jetstream.APIError.
+// change nothing, and are asked again until a leader answers (ask): kv, the engine and package reconcile read through them while leaders move. Of each stream a connection has
+// so many questions under way and no more (enquire): each waits for its place, up to half a minute, and for its answer ten seconds more. Purge, and Subjects, whose list may be long, are asked once. Answers come back decoded; a refusal is a jetstream.APIError.
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,12 +21,11 @@ import (
 // ReadWithin is how long one question waits for its answer where it is put again by other means. A stream whose server has died answers nothing until another one leads.
 const ReadWithin = 1500 * time.Millisecond
 
-// messageWithin is how long it has to read a message. It is as long as an election takes, or a peak of load: the question is put again
-// meanwhile, and a partition that gives up drops its memory, and has everything to read again.
+// messageWithin is how long it has to read a message: as long as an election takes, or a peak of load. A partition that gives up drops its memory, and has everything to read again.
 const messageWithin = 10 * time.Second
 
-// A stream has atOnce questions of this process before it at a time. A server answers those of a connection in their order, so more are not answered sooner: they come again, and what
-// else is sent, such as a request for commands, waits behind them. The others wait until then, for placeWithin: where the leader is away, those before them take their ten seconds each.
+// A stream has atOnce questions of a connection before it at a time. A server answers questions to all streams from one queue, with up to 16 at a time, and requests for INFO behind the
+// others, so more are not answered sooner: they come again. The others wait until then, for placeWithin: where the leader is away, those before them take their ten seconds each.
 const atOnce, placeWithin = 48, 3 * messageWithin
 
 // Message is a message as its stream has stored it.
@@ -45,8 +46,7 @@ func (m *Message) Headers() nats.Header {
 	return h
 }
 
-// Last reads the last message under a subject, which may have wildcards, from the stream's leader, in one round trip. It is nil when there
-// is none. It fails when no leader has answered within ten seconds.
+// Last reads the last message under a subject, which may have wildcards, from the stream's leader, in one round trip. It is nil when there is none.
 func Last(ctx context.Context, nc *nats.Conn, stream, subject string) (*Message, error) {
 	var answer struct {
 		answered
@@ -87,7 +87,7 @@ func LastIfHeld(ctx context.Context, nc *nats.Conn, stream, subject string) (*Me
 	return m, err
 }
 
-// Info is what a stream's leader says of it. It fails when no leader has answered within ten seconds.
+// Info is what a stream's leader says of it.
 func Info(ctx context.Context, nc *nats.Conn, stream string) (*jetstream.StreamInfo, error) {
 	var answer struct {
 		answered
@@ -140,11 +140,15 @@ func request(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	return requestBy(ctx, nc.RequestMsgWithContext, verb, stream, body, into)
 }
 
-var places sync.Map // those of a stream, each held while a question is under way, by its name
+var places sync.Map // those of a stream, each held while a question is under way, by the connection and the stream's name
 
 // enquire is request for what changes nothing: without an answer it asks again. It waits for its place, and has ten seconds from then on.
 func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, into refusing) error {
-	of, _ := places.LoadOrStore(stream, make(chan struct{}, atOnce))
+	by := [2]any{weak.Make(nc), stream}
+	of, known := places.LoadOrStore(by, make(chan struct{}, atOnce))
+	if !known { // they go with the connection
+		runtime.AddCleanup(nc, places.Delete, any(by))
+	}
 	place := of.(chan struct{})
 	queue, cancel := context.WithTimeout(ctx, placeWithin)
 	defer cancel()
@@ -159,8 +163,7 @@ func enquire(ctx context.Context, nc *nats.Conn, verb, stream string, body any, 
 	return requestBy(ctx, func(ctx context.Context, m *nats.Msg) (*nats.Msg, error) { return ask(ctx, nc, m) }, verb, stream, body, into)
 }
 
-// subjects are those that a stream holds messages under, of those under a filter, from an offset on, and how many there are in all. One whose messages the leader cannot read is
-// among them. A list that may be long is to be asked for by request: asking again makes the server start over, and everybody else wait.
+// subjects is [Subjects], by one asker. A list that may be long is to be asked for by request: asking again makes the server start over, and everybody else wait.
 func subjects(ctx context.Context, by asker, nc *nats.Conn, stream, filter string, offset int) (map[string]uint64, int, error) {
 	var answer struct {
 		answered
@@ -197,10 +200,7 @@ func requestBy(ctx context.Context, by func(context.Context, *nats.Msg) (*nats.M
 // A question that was not answered is asked again after askEvery, then after twice as long each time, and at last every askSlowest, since a leader that is slow has more to answer
 // with each. A leader that has died does not answer, nor does its successor answer what was asked before, so askSlowest is what a read may come too late after an election.
 // A slow leader answers more than once, and its first answer is taken.
-const (
-	askEvery   = 250 * time.Millisecond
-	askSlowest = 4 * askEvery
-)
+const askEvery, askSlowest = 250 * time.Millisecond, time.Second
 
 // ask puts a question that changes nothing, and puts it again until a leader answers or ctx ends.
 func ask(ctx context.Context, nc *nats.Conn, m *nats.Msg) (*nats.Msg, error) {

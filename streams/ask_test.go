@@ -3,11 +3,13 @@ package streams
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -125,14 +127,19 @@ func TestAQuestionIsPutAgain(t *testing.T) {
 
 // The time for an answer begins when the question is put, not when it waits for others to be answered; and it waits for a place no longer than so long.
 func TestAQuestionWaitsForItsPlace(t *testing.T) {
-	nc := withoutStreams(t)
+	nc, another := withoutStreams(t), withoutStreams(t)
 	nc.Close()
+	another.Close()
 	synctest.Test(t, func(t *testing.T) {
 		const stream = "WITHOUT_A_PLACE"
 		full := make(chan struct{}, 1)
 		full <- struct{}{}
-		places.Store(stream, full)
-		defer places.Delete(stream)
+		by := [2]any{weak.Make(nc), stream}
+		places.Store(by, full)
+		defer places.Delete(by)
+		_, err := Last(t.Context(), another, stream, "a")
+		require.ErrorIs(t, err, nats.ErrConnectionClosed, "a connection does not wait behind another one")
+		defer places.Delete([2]any{weak.Make(another), stream})
 		asked := make(chan error, 1)
 		go func() {
 			_, err := Last(t.Context(), nc, stream, "a")
@@ -145,11 +152,34 @@ func TestAQuestionWaitsForItsPlace(t *testing.T) {
 
 		full <- struct{}{}
 		began := time.Now()
-		_, err := Info(t.Context(), nc, stream)
+		_, err = Info(t.Context(), nc, stream)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, stream)
 		require.Equal(t, placeWithin, time.Since(began))
 	})
+}
+
+// The places of a connection go with it.
+func TestThePlacesOfAConnectionGoWithIt(t *testing.T) {
+	t.Parallel()
+	const stream = "GONE"
+	by := func() any {
+		nc := new(nats.Conn)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := Last(ctx, nc, stream, "a")
+		require.ErrorIs(t, err, context.Canceled)
+		by := [2]any{weak.Make(nc), stream}
+		_, there := places.Load(by)
+		require.True(t, there)
+		runtime.KeepAlive(nc)
+		return by
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		_, there := places.Load(by)
+		return !there
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // However many ask, a stream has so many questions before it and no more, and all are answered in the end.

@@ -16,8 +16,8 @@ import (
 	"github.com/bcc94042/instar/streams/embedded"
 )
 
-// burdened is the way to a server that takes its time for each question to a stream. What is sent behind a question waits for it, as it does where a server answers what comes over a
-// connection in its order.
+// burdened is the way to a server that takes its time for each question to a stream. What is sent behind a question waits for it: that is harder on
+// it than a server is, which answers questions beside what else comes over a connection.
 type burdened struct {
 	*embedded.Server
 	each time.Duration
