@@ -52,6 +52,7 @@ func (p *partition) process(ctx context.Context, batch []delivery) (err error) {
 			}
 			p.handle(it)
 			if s.unverified() {
+				p.e.busy[p.n].Store(int64(p.e.now())) // it may wait for as long as a read has, each time
 				if items[n], err = p.verify(ctx, it); err != nil {
 					return err
 				}

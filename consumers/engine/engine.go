@@ -31,12 +31,10 @@ type Engine struct {
 	AckWait   time.Duration // until an unacked command comes again; 0 is 30 s
 	Node      *cluster.Node // whose partitions are run; nil runs all of them
 
-	// Indexes of the machines. An entity that its index lacks is not looked up before it is created: the commit
-	// finds out. Without an index, every entity is looked up that is not in memory.
+	// Indexes of the machines. An entity that its index lacks is not looked up before it is created: the commit finds out. Without an index, all are that are not in memory.
 	Indexes *index.Map
 
-	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What a
-	// commit waits for gives up before: a write after some seconds, a read after ten.
+	// StallAfter is how long one commit may take until its partition counts as stalled; 0 is a minute. What it waits for gives up before: a write after seconds, a read after 40.
 	StallAfter time.Duration
 
 	// ReconcileAfter is when the first pass over all entities begins; 0 is 30 s after the start.

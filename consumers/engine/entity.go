@@ -181,8 +181,7 @@ func (p *partition) evict() {
 	}
 }
 
-// evictIdle drops entities that have had no command for one round: most are created and then left alone for long. A refusal
-// that only memory holds is kept until the stream has forgotten the id as well: its sender may ask again.
+// evictIdle drops entities that have had no command for one round. A refusal that only memory holds is kept until the stream has forgotten the id as well: its sender may ask again.
 func (p *partition) evictIdle() {
 	const rounds = uint64(streams.CommandWindow/idleRound) + 1
 	for id, s := range p.cache {

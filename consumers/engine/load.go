@@ -16,8 +16,12 @@ import (
 	"github.com/bcc94042/instar/streams"
 )
 
+var readWithin = 40 * time.Second // for all of a read: as long as one question may wait for its place and its answer; a test shortens it
+
 // read reads the entity of a command and its last event from their leaders, and compares them.
 func (p *partition) read(ctx context.Context, it *item) error {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
 	s := it.cached
 	bucket := p.e.Names.Bucket(s.m.Plural)
 	var last reconcile.LastEvent

@@ -264,8 +264,7 @@ func (p *partition) takeBatch(ctx context.Context, batch []delivery) error {
 	return nil
 }
 
-// receive reads the position of a message. Deliveries count from 1 after a reset. A gap means that another process takes
-// from the same consumer: what it took comes before this one, and must be processed before.
+// receive reads the position of a message. Deliveries count from 1 after a reset. A gap means that another process takes from the same consumer: what it took must be done before.
 func (p *partition) receive(m jetstream.Msg) (delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
